@@ -1,0 +1,42 @@
+#include "base/buffer.h"
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace fleet {
+namespace {
+
+constexpr size_t kAlignment = 64;
+constexpr size_t kPage = 4096;
+
+class HostAllocator final : public Allocator {
+ public:
+  std::byte* allocate(size_t bytes) override {
+    const size_t alignment = bytes >= 16 * kPage ? kPage : kAlignment;
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<std::byte*>(memory);
+  }
+  void deallocate(std::byte* memory, size_t) noexcept override { std::free(memory); }
+};
+
+}  // namespace
+
+Allocator& host_allocator() {
+  static HostAllocator allocator;
+  return allocator;
+}
+
+Buffer::Buffer(size_t bytes, Allocator& allocator)
+    : data_(allocator.allocate(bytes)),
+      bytes_(bytes),
+      owner_(data_, [&allocator, bytes](const void* memory) {
+        allocator.deallocate(static_cast<std::byte*>(const_cast<void*>(memory)), bytes);
+      }) {}
+
+Buffer::Buffer(std::byte* data, size_t bytes, std::shared_ptr<const void> owner)
+    : data_(data), bytes_(bytes), owner_(std::move(owner)) {}
+
+}  // namespace fleet

@@ -1,0 +1,47 @@
+# Compiler settings that every target of this project shares, through fleet_compile_options.
+set(FLEET_SANITIZE "" CACHE STRING "Sanitizers to build with, for example address,undefined")
+option(FLEET_CLANG_TIDY "Run clang-tidy while compiling" OFF)
+option(FLEET_FUZZ "Build the libFuzzer targets (needs Clang)" OFF)
+option(FLEET_ASSERTIONS "Check the standard library's preconditions at run time" OFF)
+mark_as_advanced(FLEET_FUZZ)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+add_library(fleet_compile_options INTERFACE)
+# -ffp-contract=off: a value must not depend on whether an element falls into the vector body or
+# the scalar tail of a loop, or on how a parameter was sliced. Kernels that want fused
+# multiply-add ask for it by name.
+target_compile_options(fleet_compile_options INTERFACE
+  -march=x86-64-v3 -mtune=generic -ffp-contract=off -fno-math-errno
+  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports false positives inside libstdc++ for these.
+  target_compile_options(fleet_compile_options INTERFACE
+    -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds
+    -Wno-dangling-pointer -Wno-free-nonheap-object)
+endif()
+if(FLEET_ASSERTIONS)
+  target_compile_definitions(fleet_compile_options INTERFACE _GLIBCXX_ASSERTIONS)
+endif()
+if(FLEET_SANITIZE)
+  target_compile_options(fleet_compile_options INTERFACE
+    -fsanitize=${FLEET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1)
+  target_link_options(fleet_compile_options INTERFACE -fsanitize=${FLEET_SANITIZE})
+endif()
+if(FLEET_CLANG_TIDY)
+  find_program(CLANG_TIDY_PROGRAM NAMES clang-tidy-14 clang-tidy REQUIRED)
+  set(CMAKE_CXX_CLANG_TIDY "${CLANG_TIDY_PROGRAM};--quiet")
+endif()

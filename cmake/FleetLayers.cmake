@@ -1,0 +1,44 @@
+# Which library may depend on which. fleet_add_library fails on an edge that is not listed here;
+# scripts/check_tree.py holds the #include lines against the same table.
+#
+# A line is: library: libraries that it may name directly.
+set(FLEET_LAYERS
+  "base:"
+  "fluid_core: base"
+  "fluid_program: base fluid_core"
+  "fluid_ops: base fluid_core fluid_program"
+  "fluid_kernels: base fluid_core fluid_program fluid_ops"
+  "fluid_backward: base fluid_core fluid_program fluid_ops"
+  "fluid_layers: base fluid_core fluid_program fluid_ops"
+  "fluid_optimizer: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers"
+  "fluid_executor: base fluid_core fluid_program fluid_ops fluid_kernels"
+  "fluid_data: base fluid_core fluid_program fluid_executor"
+  "fluid_io: base fluid_core fluid_program fluid_ops fluid_executor"
+  "fluid_trainer: base fluid_core fluid_program fluid_executor fluid_data fluid_io"
+  "transport: base"
+  "mpi_session: base"
+  "transport_mpi: base transport mpi_session"
+  "cluster_spec: base"
+  "role_maker: base cluster_spec mpi_session"
+  "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"
+  "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport mpi_session transport_mpi cluster_spec transpiler"
+  "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io fluid_trainer transport mpi_session transport_mpi cluster_spec role_maker transpiler strategies"
+  "launch: base cluster_spec transport"
+)
+
+function(fleet_check_edge library dependency)
+  foreach(line IN LISTS FLEET_LAYERS)
+    if(line MATCHES "^([a-z_]+):(.*)$")
+      if(CMAKE_MATCH_1 STREQUAL library)
+        string(STRIP "${CMAKE_MATCH_2}" allowed)
+        string(REPLACE " " ";" allowed "${allowed}")
+        if(NOT dependency IN_LIST allowed)
+          message(FATAL_ERROR "Layer violation: '${library}' may not depend on '${dependency}'. "
+            "Allowed: ${allowed}. The table is cmake/FleetLayers.cmake.")
+        endif()
+        return()
+      endif()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "Library '${library}' has no line in cmake/FleetLayers.cmake.")
+endfunction()
