@@ -1,0 +1,42 @@
+// Named values, in a tree of scopes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fluid/core/value.h"
+
+namespace fleet::fluid {
+
+// A scope owns its values; their addresses stay the same until they are erased. A child sees its
+// parent's values and must not outlive it. Looking up is safe from several threads as long as no
+// one creates or erases in the same scope.
+class Scope {
+ public:
+  Scope() = default;
+  explicit Scope(const Scope* parent) : parent_(parent) {}
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  const Scope* parent() const { return parent_; }
+
+  // The value of that name in this very scope, made empty when it is not there.
+  Value& var(std::string_view name);
+  // The nearest value of that name, here or in a parent; null when there is none.
+  Value* find(std::string_view name) const;
+  Value* find_local(std::string_view name) const;
+  void erase(std::string_view name);
+  std::vector<std::string> local_names() const;
+
+  // The tensor of that name; throws ProgramError when there is no such value or it is not one.
+  Tensor& tensor(std::string_view name) const;
+
+ private:
+  const Scope* parent_ = nullptr;
+  std::map<std::string, std::unique_ptr<Value>, std::less<>> values_;
+};
+
+}  // namespace fleet::fluid
