@@ -19,9 +19,13 @@ constexpr std::array kRows = {
 
 }  // namespace
 
-size_t dtype_size(DType dtype) { return kRows[static_cast<size_t>(dtype)].size; }
+size_t dtype_size(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)].size;
+}
 
-std::string_view dtype_name(DType dtype) { return kRows[static_cast<size_t>(dtype)].name; }
+std::string_view dtype_name(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)].name;
+}
 
 DType parse_dtype(std::string_view name) {
   for (size_t i = 0; i < kRows.size(); ++i) {

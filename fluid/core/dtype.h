@@ -27,7 +27,9 @@ std::string_view dtype_name(DType dtype);  // "float32"
 // Throws UsageError that names the known types for any other text.
 DType parse_dtype(std::string_view name);
 
-inline bool is_floating(DType dtype) { return dtype >= DType::kFloat16; }
+inline bool is_floating(DType dtype) {
+  return dtype >= DType::kFloat16;
+}
 
 template <class T>
 constexpr DType dtype_of() {

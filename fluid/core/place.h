@@ -18,7 +18,11 @@ struct Place {
   std::string to_string() const { return is_cpu() ? "cpu" : str_cat("cuda:", device); }
 };
 
-inline Place CPUPlace() { return {}; }
-inline Place CUDAPlace(int device) { return {DeviceKind::kCuda, device}; }
+inline Place CPUPlace() {
+  return {};
+}
+inline Place CUDAPlace(int device) {
+  return {DeviceKind::kCuda, device};
+}
 
 }  // namespace fleet::fluid

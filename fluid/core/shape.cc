@@ -17,12 +17,11 @@ Shape::Shape(std::span<const int64_t> dims) {
 
 void Shape::push_back(int64_t dim) {
   if (rank_ == kMaxRank) {
-    throw_error(ErrorCode::kShapeMismatch,
-                {.what = "too many dimensions",
-                 .where = to_string(),
-                 .expected = str_cat("at most ", kMaxRank),
-                 .got = str_cat(rank_ + 1),
-                 .fix = "merge dimensions with reshape"});
+    throw_error(ErrorCode::kShapeMismatch, {.what = "too many dimensions",
+                                            .where = to_string(),
+                                            .expected = str_cat("at most ", kMaxRank),
+                                            .got = str_cat(rank_ + 1),
+                                            .fix = "merge dimensions with reshape"});
   }
   dims_[static_cast<size_t>(rank_++)] = dim;
 }
@@ -51,8 +50,12 @@ bool Shape::operator==(const Shape& other) const {
   return rank_ == other.rank_ && std::equal(begin(), end(), other.begin());
 }
 
-std::string Shape::to_string() const { return "[" + join(dims(), ", ") + "]"; }
+std::string Shape::to_string() const {
+  return "[" + join(dims(), ", ") + "]";
+}
 
-std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.to_string(); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.to_string();
+}
 
 }  // namespace fleet::fluid

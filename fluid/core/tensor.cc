@@ -12,14 +12,22 @@ namespace {
 template <class F>
 auto with_type(DType dtype, F f) {
   switch (dtype) {
-    case DType::kBool: return f(bool{});
-    case DType::kUInt8: return f(uint8_t{});
-    case DType::kInt8: return f(int8_t{});
-    case DType::kInt16: return f(int16_t{});
-    case DType::kInt32: return f(int32_t{});
-    case DType::kInt64: return f(int64_t{});
-    case DType::kFloat32: return f(float{});
-    case DType::kFloat64: return f(double{});
+    case DType::kBool:
+      return f(bool{});
+    case DType::kUInt8:
+      return f(uint8_t{});
+    case DType::kInt8:
+      return f(int8_t{});
+    case DType::kInt16:
+      return f(int16_t{});
+    case DType::kInt32:
+      return f(int32_t{});
+    case DType::kInt64:
+      return f(int64_t{});
+    case DType::kFloat32:
+      return f(float{});
+    case DType::kFloat64:
+      return f(double{});
     default:
       throw_error(ErrorCode::kNotSupported, {.what = "this element type has no arithmetic",
                                              .where = std::string(dtype_name(dtype)),
@@ -31,12 +39,11 @@ auto with_type(DType dtype, F f) {
 
 void check_known(const Shape& shape) {
   if (shape.known()) return;
-  throw_error(ErrorCode::kInvalidArgument,
-              {.what = "a tensor needs known dimensions",
-               .where = "Tensor",
-               .expected = "no dimension of -1",
-               .got = shape.to_string(),
-               .fix = "put the real number of rows in place of -1"});
+  throw_error(ErrorCode::kInvalidArgument, {.what = "a tensor needs known dimensions",
+                                            .where = "Tensor",
+                                            .expected = "no dimension of -1",
+                                            .got = shape.to_string(),
+                                            .fix = "put the real number of rows in place of -1"});
 }
 
 }  // namespace
@@ -50,7 +57,9 @@ Allocator& allocator_of(const Place& place) {
                                          .fix = "build with the preset cuda, or use CPUPlace()"});
 }
 
-Tensor::Tensor(DType dtype, const Shape& shape, Place place) { reset(dtype, shape, place); }
+Tensor::Tensor(DType dtype, const Shape& shape, Place place) {
+  reset(dtype, shape, place);
+}
 
 Tensor::Tensor(DType dtype, const Shape& shape, Buffer buffer, size_t offset, Place place)
     : dtype_(dtype),
@@ -72,8 +81,8 @@ void Tensor::reset(DType dtype, const Shape& shape, Place place) {
   check_known(shape);
   const int64_t numel = shape.numel();
   const size_t bytes = static_cast<size_t>(numel) * dtype_size(dtype);
-  const bool keep = buffer_ && place == place_ && buffer_.unique() && offset_ == 0 &&
-                    buffer_.size() >= bytes;
+  const bool keep =
+      buffer_ && place == place_ && buffer_.unique() && offset_ == 0 && buffer_.size() >= bytes;
   if (!keep) {
     buffer_ = Buffer(bytes, allocator_of(place));
     offset_ = 0;
@@ -108,8 +117,7 @@ Tensor Tensor::rows(int64_t begin, int64_t end) const {
                                               .fix = "keep the range inside the first dimension"});
   }
   Tensor view = *this;
-  const auto row_bytes =
-      static_cast<size_t>(shape_.numel(1, shape_.rank())) * dtype_size(dtype_);
+  const auto row_bytes = static_cast<size_t>(shape_.numel(1, shape_.rank())) * dtype_size(dtype_);
   view.shape_.set(0, end - begin);
   view.numel_ = view.shape_.numel();
   view.offset_ += static_cast<size_t>(begin) * row_bytes;
@@ -163,12 +171,11 @@ std::string Tensor::to_string(int64_t max_elements) const {
 }
 
 void Tensor::throw_wrong_dtype(DType wanted) const {
-  throw_error(ErrorCode::kDTypeMismatch,
-              {.what = "the tensor holds another element type",
-               .where = "Tensor" + shape_.to_string(),
-               .expected = std::string(dtype_name(wanted)),
-               .got = std::string(dtype_name(dtype_)),
-               .fix = "read it with its own type, or cast it"});
+  throw_error(ErrorCode::kDTypeMismatch, {.what = "the tensor holds another element type",
+                                          .where = "Tensor" + shape_.to_string(),
+                                          .expected = std::string(dtype_name(wanted)),
+                                          .got = std::string(dtype_name(dtype_)),
+                                          .fix = "read it with its own type, or cast it"});
 }
 
 double Tensor::item_as_double() const {

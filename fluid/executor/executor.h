@@ -1,0 +1,72 @@
+// Runs programs.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fluid/core/scope.h"
+#include "fluid/kernels/comm_runtime.h"
+#include "fluid/program/variable.h"
+
+namespace fleet::fluid {
+
+using Feed = std::vector<std::pair<std::string, Tensor>>;
+
+// What to fetch: a variable, or its name.
+struct Fetch {
+  Fetch(const Variable& variable) : name(variable.name()) {}
+  Fetch(std::string name_) : name(std::move(name_)) {}
+  Fetch(const char* name_) : name(name_) {}
+  std::string name;
+};
+
+struct ExecutorOptions {
+  // Parts that a step's rows are cut into; forward and backward run once per part, gradients are
+  // summed by the tree of base/shard_tree.h and divided by the number of parts. A program whose
+  // runtime is attached follows that runtime instead.
+  int logical_shards = 1;
+  // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf).
+  bool check_nan_inf = false;
+};
+
+// A compiled program: immutable, shared by threads. Made for (program, feed names, fetches,
+// place), whatever the batch size.
+class Plan;
+
+// Compiles each program once and keeps the plan. Persistable variables live in the executor's
+// scope (or the one given), everything else in a workspace of the calling thread's own. One
+// executor is used by one thread; several executors may share a scope and plans (Hogwild).
+class Executor {
+ public:
+  explicit Executor(Place place = CPUPlace(), ExecutorOptions options = {});
+  // Shares the scope of another owner.
+  Executor(Place place, Scope& scope, ExecutorOptions options = {});
+  ~Executor();
+  Executor(Executor&&) noexcept;
+  Executor& operator=(Executor&&) noexcept;
+
+  // Runs block 0 once: a whole step. Every data variable that is used must be fed. The fetched
+  // tensors are the caller's own. A fetched loss is the mean over the shards, anything else is
+  // joined by rows. Throws ProgramError for wrong feeds and fetches, PeerError from
+  // communication.
+  std::vector<Tensor> run(const Program& program, const Feed& feed = {},
+                          const std::vector<Fetch>& fetch = {});
+
+  // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
+  // workspace of their own.
+  void run_block(const Program& program, int32_t block, Scope& scope);
+
+  Scope& scope();
+  const Place& place() const;
+  // For programs that carry no runtime of their own.
+  void set_comm_runtime(std::shared_ptr<CommRuntime> runtime);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fleet::fluid

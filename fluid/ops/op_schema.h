@@ -1,0 +1,112 @@
+// What an op is: its slots, attributes, shapes and gradient, as data. Every op has one row in one
+// table, listed by hand in fluid/ops/op_table.cc; nothing registers itself.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fluid/program/program.h"
+
+namespace fleet::fluid {
+
+struct SlotSpec {
+  std::string name;
+  bool optional = false;  // may be absent or empty
+  bool repeated = false;  // may hold several variables
+};
+
+// What shape inference sees of one op: the variables behind its slots.
+class InferContext {
+ public:
+  InferContext(Block& block, Operator& op) : block_(block), op_(op) {}
+
+  const Operator& op() const { return op_; }
+  template <class Attrs>
+  Attrs attrs() const {
+    return parse_attributes<Attrs>(op_.type, op_.attrs);
+  }
+
+  bool has_input(std::string_view slot) const { return !op_.input(slot).empty(); }
+  bool has_output(std::string_view slot) const;
+  size_t input_count(std::string_view slot) const { return op_.input(slot).size(); }
+  size_t output_count(std::string_view slot) const { return op_.output(slot).size(); }
+  const VarDesc& input(std::string_view slot, size_t i = 0) const;
+
+  // Sets an output's shape, dtype and LoD level; does nothing for an output that nobody wants.
+  void set_output(std::string_view slot, const Shape& shape, DType dtype, size_t i = 0,
+                  int lod_level = 0);
+  // Output i of a slot is like an input: same shape, dtype, LoD level.
+  void share(std::string_view input_slot, std::string_view output_slot, size_t i = 0);
+
+  // Throws ProgramError naming op and slot unless the condition holds.
+  void require(bool condition, std::string_view slot, std::string expected, std::string got) const;
+
+ private:
+  Block& block_;
+  Operator& op_;
+};
+
+// What a gradient rule sees: the forward op, and the names that gradients have. A rule returns the
+// backward ops; outputs that nobody wants get no name (they are left empty by grad_of_input).
+class GradContext {
+ public:
+  using NameOf = std::function<std::string(const std::string& variable)>;
+
+  GradContext(const Operator& forward, const Block& block, NameOf wanted)
+      : forward_(forward), block_(block), wanted_(std::move(wanted)) {}
+
+  const Operator& forward() const { return forward_; }
+  const Block& block() const { return block_; }
+  // The forward op's names.
+  const std::vector<std::string>& input(std::string_view slot) const {
+    return forward_.input(slot);
+  }
+  const std::vector<std::string>& output(std::string_view slot) const {
+    return forward_.output(slot);
+  }
+  // "<name>@GRAD" for each output: the gradients that come in.
+  std::vector<std::string> grad_of_output(std::string_view slot) const;
+  // The gradients to produce, one per input; an empty list when none is wanted. A single unwanted
+  // one among several gets an empty name.
+  std::vector<std::string> grad_of_input(std::string_view slot) const;
+
+ private:
+  const Operator& forward_;
+  const Block& block_;
+  NameOf wanted_;  // gradient name, or "" when the variable needs no gradient
+};
+
+struct OpSchema {
+  std::string type;
+  std::vector<SlotSpec> inputs;
+  std::vector<SlotSpec> outputs;
+  // Checks attributes and fills in the defaults; throws ProgramError.
+  std::function<AttributeMap(const AttributeMap&)> normalize;
+  // Sets shapes and dtypes of the outputs and checks those of the inputs; may be empty for ops
+  // without typed outputs.
+  std::function<void(InferContext&)> infer;
+  // The backward ops; empty for an op that has no gradient.
+  std::function<std::vector<Operator>(const GradContext&)> gradient;
+};
+
+// All ops that programs may use. A value: copy the standard one and add to it to bring own ops.
+class OpTable {
+ public:
+  // Replaces an op of the same type.
+  void add(OpSchema schema);
+  const OpSchema* find(std::string_view type) const;
+  // Throws ProgramError with the nearest known name.
+  const OpSchema& at(std::string_view type) const;
+  const std::map<std::string, OpSchema, std::less<>>& all() const { return schemas_; }
+
+  // The ops of this library.
+  static const OpTable& standard();
+
+ private:
+  std::map<std::string, OpSchema, std::less<>> schemas_;
+};
+
+}  // namespace fleet::fluid

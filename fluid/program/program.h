@@ -1,0 +1,234 @@
+// Programs: blocks of variables and operators, as data. Building, copying, pruning, printing,
+// saving. What an op means is the business of fluid/ops.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "fluid/program/operator.h"
+#include "fluid/program/runtime.h"
+#include "fluid/program/var_desc.h"
+
+namespace fleet::fluid {
+
+class Program;
+
+// Variables by name and operators in order. Addresses of variables and operators stay the same
+// until they are removed.
+class Block {
+ public:
+  Block(Program* program, int32_t index, int32_t parent) noexcept
+      : program_(program), index_(index), parent_(parent) {}
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  Program& program() const { return *program_; }
+  int32_t index() const { return index_; }
+  int32_t parent() const { return parent_; }  // -1 for block 0
+  void set_parent(int32_t parent) { parent_ = parent; }
+  int32_t forward_block() const { return forward_block_; }
+  void set_forward_block(int32_t index) { forward_block_ = index; }
+
+  // Adds a variable; one of the same name in this block is replaced in place.
+  VarDesc& add_var(VarDesc var);
+  VarDesc* find_var(std::string_view name);
+  const VarDesc* find_var(std::string_view name) const;
+  // Here or in an enclosing block; null when there is none.
+  VarDesc* find_var_recursive(std::string_view name);
+  const VarDesc* find_var_recursive(std::string_view name) const;
+  // As find_var_recursive; throws ProgramError that names the variable and the nearest known one.
+  VarDesc& var(std::string_view name);
+  const VarDesc& var(std::string_view name) const;
+  void remove_var(std::string_view name);
+  void rename_var(std::string_view from, std::string_view to);  // the variable only, not its uses
+
+  // Variables sorted by name.
+  const std::map<std::string, std::unique_ptr<VarDesc>, std::less<>>& vars() const { return vars_; }
+  // In order of creation.
+  std::vector<VarDesc*> vars_in_order() const;
+  std::vector<VarDesc*> parameters() const;
+
+  size_t op_count() const { return ops_.size(); }
+  Operator& op(size_t i) { return *ops_[i]; }
+  const Operator& op(size_t i) const { return *ops_[i]; }
+  const std::vector<std::unique_ptr<Operator>>& ops() const { return ops_; }
+
+  // No checks: fluid/ops/append.h has the checked form that layers use.
+  Operator& append_op(Operator op);
+  Operator& insert_op(size_t position, Operator op);
+  void remove_op(size_t position) { remove_ops(position, position + 1); }
+  void remove_ops(size_t begin, size_t end);
+  // Gives all operators away, to be put back, with others, by append_op or set_ops in one pass.
+  std::vector<std::unique_ptr<Operator>> take_ops() { return std::move(ops_); }
+  void set_ops(std::vector<std::unique_ptr<Operator>> ops) { ops_ = std::move(ops); }
+
+  std::string to_string() const;
+
+ private:
+  Program* program_;
+  int32_t index_;
+  int32_t parent_;
+  int32_t forward_block_ = -1;
+  uint64_t next_creation_ = 0;
+  std::map<std::string, std::unique_ptr<VarDesc>, std::less<>> vars_;
+  std::vector<std::unique_ptr<Operator>> ops_;
+};
+
+// One row of the overview of a transpiled program: which part of which variable is where.
+struct DistributedVar {
+  std::string origin;
+  std::vector<int64_t> origin_shape;
+  std::string slice;
+  std::vector<int64_t> slice_shape;
+  bool is_slice = false;
+  int32_t block_id = 0;
+  int64_t offset = 0;  // in elements
+  std::string vtype;   // "Param", "Optimizer", "RemotePrefetch"
+  std::string endpoint;
+
+  bool operator==(const DistributedVar&) const = default;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(origin), CEREAL_NVP(origin_shape), CEREAL_NVP(slice), CEREAL_NVP(slice_shape),
+       CEREAL_NVP(is_slice), CEREAL_NVP(block_id), CEREAL_NVP(offset), CEREAL_NVP(vtype),
+       CEREAL_NVP(endpoint));
+  }
+};
+
+// What a transpiler records in a program; travels with it.
+struct DistributionInfo {
+  bool is_distributed = false;
+  bool is_chief = false;
+  int32_t trainer_id = 0;
+  int32_t trainers = 0;  // logical shards of a step
+  std::vector<std::string> endpoints;
+  std::string ps_endpoint;
+  std::vector<std::string> trainers_endpoints;
+  int32_t nccl_comm_num = 1;
+  bool use_hierarchical_allreduce = false;
+  int32_t hierarchical_allreduce_inter_nranks = 0;
+  bool wait_port = true;
+  std::vector<DistributedVar> vars;
+
+  bool operator==(const DistributionInfo&) const = default;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(is_distributed), CEREAL_NVP(is_chief), CEREAL_NVP(trainer_id),
+       CEREAL_NVP(trainers), CEREAL_NVP(endpoints), CEREAL_NVP(ps_endpoint),
+       CEREAL_NVP(trainers_endpoints), CEREAL_NVP(nccl_comm_num),
+       CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
+       CEREAL_NVP(wait_port), CEREAL_NVP(vars));
+  }
+};
+
+// Owns its blocks; block 0 is the outermost. Not thread-safe while it is being built; a program
+// that nobody changes may be read from any thread.
+class Program {
+ public:
+  Program();
+  Program(const Program& other);
+  Program& operator=(const Program& other);
+  Program(Program&& other) noexcept;
+  Program& operator=(Program&& other) noexcept;
+  ~Program();
+
+  Block& block(int32_t index);
+  const Block& block(int32_t index) const;
+  Block& global_block() { return block(0); }
+  const Block& global_block() const { return block(0); }
+  int32_t block_count() const { return static_cast<int32_t>(blocks_.size()); }
+  // A new block inside `parent`; it does not become the current one.
+  Block& add_block(int32_t parent);
+
+  // The block that layers append to.
+  Block& current_block() { return block(current_block_); }
+  void set_current_block(int32_t index) { current_block_ = index; }
+
+  uint64_t random_seed() const { return random_seed_; }
+  void set_random_seed(uint64_t seed) { random_seed_ = seed; }
+
+  // Role, role variables and name scope that appended ops get; see the guards below.
+  OpRole current_role() const { return current_role_; }
+  const std::vector<std::string>& current_role_var() const { return current_role_var_; }
+  const std::string& current_name_scope() const { return current_name_scope_; }
+
+  DistributionInfo& distribution() { return distribution_; }
+  const DistributionInfo& distribution() const { return distribution_; }
+
+  // Shared with copies of this program; null for a program that needs none.
+  const std::shared_ptr<ProgramRuntime>& runtime() const { return runtime_; }
+  void set_runtime(std::shared_ptr<ProgramRuntime> runtime) { runtime_ = std::move(runtime); }
+
+  // A deep copy. For a test: the forward part only, with attribute is_test set where it exists.
+  Program clone(bool for_test = false) const;
+  // The ops of block 0 that the targets need, and the variables that those ops name.
+  // `feeds` are taken as given: what makes them is cut away.
+  Program prune(std::span<const std::string> targets,
+                std::span<const std::string> feeds = {}) const;
+
+  // Structure only: every name that an op uses exists, blocks and parents fit. What each op wants
+  // is checked by fluid/ops/verify.h. The first problem is named.
+  Status verify() const;
+
+  // Stable and made for diffs: equal programs give equal texts.
+  std::string to_string() const;
+  std::vector<std::byte> to_bytes() const;
+  static Result<Program> from_bytes(std::span<const std::byte> bytes);
+  std::string to_json() const;
+  static Result<Program> from_json(std::string_view text);
+  // Of everything that to_bytes holds.
+  uint64_t hash() const;
+
+  // Unique among all programs and copies of the process; changes with nothing.
+  uint64_t id() const { return id_; }
+
+ private:
+  friend class RoleGuard;
+  friend class NameScopeGuard;
+
+  std::vector<std::unique_ptr<Block>> blocks_;
+  int32_t current_block_ = 0;
+  uint64_t random_seed_ = 0;
+  OpRole current_role_ = OpRole::kForward;
+  std::vector<std::string> current_role_var_;
+  std::string current_name_scope_;
+  DistributionInfo distribution_;
+  std::shared_ptr<ProgramRuntime> runtime_;
+  uint64_t id_;
+};
+
+// Ops appended while the guard lives get this role and these role variables.
+class RoleGuard {
+ public:
+  RoleGuard(Program& program, OpRole role, std::vector<std::string> role_var = {});
+  ~RoleGuard();
+  RoleGuard(const RoleGuard&) = delete;
+  RoleGuard& operator=(const RoleGuard&) = delete;
+
+ private:
+  Program& program_;
+  OpRole saved_role_;
+  std::vector<std::string> saved_role_var_;
+};
+
+// Ops appended while the guard lives get the scope's name, nested with '/'.
+class NameScopeGuard {
+ public:
+  NameScopeGuard(Program& program, std::string_view name);
+  ~NameScopeGuard();
+  NameScopeGuard(const NameScopeGuard&) = delete;
+  NameScopeGuard& operator=(const NameScopeGuard&) = delete;
+
+ private:
+  Program& program_;
+  std::string saved_;
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,13 @@
+// What a program can carry besides its text: the runtime that its communication ops talk to.
+#pragma once
+
+namespace fleet::fluid {
+
+// Attached to a program by whoever rewrote it (strategies, fleet); never copied into files. The
+// executor looks for the interface that it knows (fluid/kernels/comm_runtime.h).
+class ProgramRuntime {
+ public:
+  virtual ~ProgramRuntime() = default;
+};
+
+}  // namespace fleet::fluid
