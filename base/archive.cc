@@ -3,11 +3,8 @@
 namespace fleet {
 
 void BinaryInput::fail(std::string what) {
-  throw Error(ErrorCode::kBadFrame, {.what = std::move(what),
-                                     .where = {},
-                                     .expected = {},
-                                     .got = {},
-                                     .fix = {}});
+  throw Error(ErrorCode::kBadFrame,
+              {.what = std::move(what), .where = {}, .expected = {}, .got = {}, .fix = {}});
 }
 
 void BinaryInput::read(void* data, size_t bytes) {

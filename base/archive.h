@@ -7,6 +7,7 @@
 #pragma once
 
 #include <bit>
+#include <cereal/cereal.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,8 +19,6 @@
 #include <utility>
 #include <variant>
 #include <vector>
-
-#include <cereal/cereal.hpp>
 
 #include "base/status.h"
 

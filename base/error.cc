@@ -17,9 +17,10 @@ constexpr std::array kTable = {
     ErrorInfo{ErrorCode::kPrecondition, "PRECONDITION",
               "A function was called before what it needs was done.",
               "Make the call that the message names first."},
-    ErrorInfo{ErrorCode::kEnvironment, "ENVIRONMENT",
-              "A role variable of the environment is missing, contradicts another or cannot be read.",
-              "Set the named variable, or start the processes with launch or launch_ps."},
+    ErrorInfo{
+        ErrorCode::kEnvironment, "ENVIRONMENT",
+        "A role variable of the environment is missing, contradicts another or cannot be read.",
+        "Set the named variable, or start the processes with launch or launch_ps."},
     ErrorInfo{ErrorCode::kInvalidProgram, "INVALID_PROGRAM",
               "A program refers to something that it does not have, or has an op used wrongly.",
               "Correct the layer call that made the named op."},
@@ -27,23 +28,27 @@ constexpr std::array kTable = {
               "Compare the expected and the given shape; the op and the variable are named."},
     ErrorInfo{ErrorCode::kDTypeMismatch, "DTYPE_MISMATCH", "Element types do not fit together.",
               "Cast one side, or declare the data layer with the type that is fed."},
-    ErrorInfo{ErrorCode::kFeed, "FEED", "A feed is missing, unknown, or of the wrong shape or type.",
+    ErrorInfo{ErrorCode::kFeed, "FEED",
+              "A feed is missing, unknown, or of the wrong shape or type.",
               "Feed every data variable of the program, and nothing else."},
     ErrorInfo{ErrorCode::kUnevenBatch, "UNEVEN_BATCH",
               "The rows of a step cannot be cut into equal parts for the logical shards.",
               "Use a batch size that is a multiple of the number of shards."},
     ErrorInfo{ErrorCode::kNumerics, "NUMERICS", "A NaN or an infinity was found.",
               "Look at the op that the message names; lower the learning rate or clip gradients."},
-    ErrorInfo{ErrorCode::kPeerLost, "PEER_LOST", "A process of the job died or closed its connection.",
-              "Read the log of the rank that is named; it is the cause, not the process that reports."},
+    ErrorInfo{
+        ErrorCode::kPeerLost, "PEER_LOST", "A process of the job died or closed its connection.",
+        "Read the log of the rank that is named; it is the cause, not the process that reports."},
     ErrorInfo{ErrorCode::kPeerSilent, "PEER_SILENT",
               "A process of the job has sent no heartbeat for heartbeat_timeout.",
               "See whether the named rank is stopped, its machine down, or its network cut."},
-    ErrorInfo{ErrorCode::kPeerStalled, "PEER_STALLED",
-              "A process lives but has not advanced for stall_deadline.",
-              "Look at the phase that is named; send SIGUSR1 to that process for its list of waits."},
-    ErrorInfo{ErrorCode::kDeadline, "DEADLINE", "A request made no progress within its deadline.",
-              "Check that the named peer is up and reachable; FLAGS_rpc_deadline sets the bound in ms."},
+    ErrorInfo{
+        ErrorCode::kPeerStalled, "PEER_STALLED",
+        "A process lives but has not advanced for stall_deadline.",
+        "Look at the phase that is named; send SIGUSR1 to that process for its list of waits."},
+    ErrorInfo{
+        ErrorCode::kDeadline, "DEADLINE", "A request made no progress within its deadline.",
+        "Check that the named peer is up and reachable; FLAGS_rpc_deadline sets the bound in ms."},
     ErrorInfo{ErrorCode::kHandshakeRefused, "HANDSHAKE_REFUSED",
               "Two processes do not belong to the same job, or disagree about it.",
               "Start every process of the job from the same build, program, options and job id."},
@@ -58,7 +63,8 @@ constexpr std::array kTable = {
               "Read the culprit's log; the message names its rank, phase and step."},
     ErrorInfo{ErrorCode::kInput, "INPUT", "A file or stream could not be read or written.",
               "Check the path, the permissions and the free space."},
-    ErrorInfo{ErrorCode::kCorruptFile, "CORRUPT_FILE", "A file does not have the form it should have.",
+    ErrorInfo{ErrorCode::kCorruptFile, "CORRUPT_FILE",
+              "A file does not have the form it should have.",
               "Write the file again; the message names the first field that does not fit."},
     ErrorInfo{ErrorCode::kNotSupported, "NOT_SUPPORTED", "This build or mode cannot do that.",
               "The message names what can."},
@@ -69,9 +75,13 @@ constexpr std::array kTable = {
 
 }  // namespace
 
-std::span<const ErrorInfo> error_table() { return kTable; }
+std::span<const ErrorInfo> error_table() {
+  return kTable;
+}
 
-const ErrorInfo& error_info(ErrorCode code) { return kTable[static_cast<size_t>(code)]; }
+const ErrorInfo& error_info(ErrorCode code) {
+  return kTable[static_cast<size_t>(code)];
+}
 
 std::string ErrorText::to_string() const {
   std::string text = what;

@@ -51,8 +51,8 @@ const ErrorInfo& error_info(ErrorCode code);
 
 // What a message says, in the order it is printed. Empty fields are left out.
 struct ErrorText {
-  std::string what;      // the mistake, one sentence
-  std::string where;     // op, variable, field, file or peer
+  std::string what;   // the mistake, one sentence
+  std::string where;  // op, variable, field, file or peer
   std::string expected;
   std::string got;
   std::string fix;

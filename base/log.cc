@@ -81,14 +81,18 @@ Logger::Logger(LogLevel level, Sink sink) : Logger() {
   if (sink) state_->sink = std::move(sink);
 }
 
-void Logger::set_level(LogLevel level) { state_->level = level; }
+void Logger::set_level(LogLevel level) {
+  state_->level = level;
+}
 
 void Logger::set_identity(std::string identity) {
   const std::lock_guard lock(state_->mutex);
   state_->identity = std::move(identity);
 }
 
-bool Logger::enabled(LogLevel level) const { return level >= state_->level.load(); }
+bool Logger::enabled(LogLevel level) const {
+  return level >= state_->level.load();
+}
 
 void Logger::write(LogLevel level, std::string_view component, std::string_view message,
                    std::initializer_list<LogField> fields) const {

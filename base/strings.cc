@@ -60,9 +60,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-std::optional<long long> parse_int(std::string_view text) { return parse_whole<long long>(text); }
+std::optional<long long> parse_int(std::string_view text) {
+  return parse_whole<long long>(text);
+}
 
-std::optional<double> parse_double(std::string_view text) { return parse_whole<double>(text); }
+std::optional<double> parse_double(std::string_view text) {
+  return parse_whole<double>(text);
+}
 
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates) {
