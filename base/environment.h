@@ -1,5 +1,5 @@
-// The environment of a process as a value, so that tests and several ranks in one process can each
-// have their own.
+// Environment variables as a value, so that several ranks in one process, and tests, can each have
+// their own.
 #pragma once
 
 #include <map>
@@ -11,21 +11,22 @@ namespace fleet {
 
 class Environment {
  public:
-  Environment() = default;
-  explicit Environment(std::map<std::string, std::string> values)
-      : values_(values.begin(), values.end()) {}
-
-  // A snapshot of this process's own.
+  Environment() = default;  // no variable at all
+  explicit Environment(std::map<std::string, std::string, std::less<>> variables)
+      : variables_(std::move(variables)) {}
+  // A copy of the process's variables. Not to be called while another thread changes them.
   static Environment of_process();
 
-  // Nothing when unset; an empty text when set to nothing.
+  // The value without blanks around it. A variable that is set but blank counts as not set.
   std::optional<std::string> get(std::string_view name) const;
-  bool has(std::string_view name) const { return values_.find(name) != values_.end(); }
-  void set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }
-  const std::map<std::string, std::string, std::less<>>& all() const { return values_; }
+  bool has(std::string_view name) const { return get(name).has_value(); }
+  // The first variable that is set and whose name begins so.
+  std::optional<std::string> first_with_prefix(std::string_view prefix) const;
+  void set(std::string name, std::string value);
+  const std::map<std::string, std::string, std::less<>>& all() const { return variables_; }
 
  private:
-  std::map<std::string, std::string, std::less<>> values_;
+  std::map<std::string, std::string, std::less<>> variables_;
 };
 
 }  // namespace fleet
