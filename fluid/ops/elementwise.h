@@ -1,0 +1,27 @@
+// elementwise_{add,sub,mul,div,max,min,pow}: two tensors, the one of lower rank broadcast.
+//
+//   elementwise_*       X, Y -> Out
+//   elementwise_*_grad  X, Y, Out@GRAD (div: also Out) -> X@GRAD, Y@GRAD (each optional)
+// The tensor of lower rank is laid along the other one from dimension `axis` on; -1 means that the
+// last dimensions match. A dimension of 1 is repeated. max and min give ties to Y's gradient.
+#pragma once
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+struct ElementwiseAttrs {
+  int32_t axis = -1;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis));
+  }
+};
+
+void add_elementwise_ops(OpTable& table);
+
+// The shape that both are broadcast to; unknown dimensions stay unknown. Throws ProgramError that
+// names `where` when they do not fit.
+Shape broadcast_shape(const Shape& x, const Shape& y, int32_t axis, std::string_view where);
+
+}  // namespace fleet::fluid

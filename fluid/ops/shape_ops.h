@@ -1,0 +1,73 @@
+// Ops that move or relabel elements.
+//
+//   concat           X (several), AxisTensor? -> Out
+//   concat_grad      X, Out@GRAD, AxisTensor? -> X@GRAD (several; an empty name: not wanted)
+//   split            X, AxisTensor?, SectionsTensorList? -> Out (several); gradient: concat
+//   reshape2         X, Shape?, ShapeTensor? -> Out, XShape (0 before X's shape, no memory)
+//   reshape2_grad    XShape, Out@GRAD -> X@GRAD
+//   transpose2       X -> Out, XShape
+//   transpose2_grad  XShape, Out@GRAD -> X@GRAD
+//   cast             X -> Out; gradient: cast back
+//   assign           X -> Out; gradient: assign
+#pragma once
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+struct ConcatAttrs {
+  int32_t axis = 0;
+  // Left over from the split whose gradient this concat is; without meaning.
+  int32_t num = 0;
+  std::vector<int32_t> sections;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis), CEREAL_NVP(num), CEREAL_NVP(sections));
+  }
+};
+
+// Either `num` equal parts or the given sections, one of which may be -1.
+struct SplitAttrs {
+  int32_t axis = 0;
+  int32_t num = 0;
+  std::vector<int32_t> sections;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis), CEREAL_NVP(num), CEREAL_NVP(sections));
+  }
+};
+
+// One dimension may be -1 (what is left); 0 keeps X's dimension at that place.
+struct Reshape2Attrs {
+  std::vector<int32_t> shape;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(shape));
+  }
+};
+
+struct Transpose2Attrs {
+  std::vector<int32_t> axis;  // Out's dimension i is X's dimension axis[i]
+  std::string data_format = "AnyLayout";
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis), CEREAL_NVP(data_format));
+  }
+};
+
+struct CastAttrs {
+  DType in_dtype = DType::kFloat32;
+  DType out_dtype = DType::kFloat32;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(in_dtype), CEREAL_NVP(out_dtype));
+  }
+};
+
+void add_shape_ops(OpTable& table);
+
+// What reshape2 makes of `from`; unknown dimensions stay unknown. Throws ProgramError that names
+// `where`.
+Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted, std::string_view where);
+
+}  // namespace fleet::fluid
