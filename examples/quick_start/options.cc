@@ -1,0 +1,110 @@
+#include "examples/quick_start/options.h"
+
+#include <boost/program_options.hpp>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace quick_start {
+namespace {
+
+namespace po = boost::program_options;
+
+po::options_description flags(Options& options) {
+  po::options_description all("Options");
+  auto add = all.add_options();
+  add("steps", po::value(&options.steps)->default_value(options.steps), "steps to train");
+  add("batch_size", po::value(&options.batch_size)->default_value(options.batch_size),
+      "rows of a whole step, over all workers");
+  add("shards", po::value(&options.shards)->default_value(options.shards),
+      "logical shards of a step; 0: one for each worker");
+  add("seed", po::value(&options.seed)->default_value(options.seed),
+      "seed of the initial values and of the order of the rows");
+  add("learning_rate", po::value(&options.learning_rate)->default_value(options.learning_rate),
+      "step size of SGD");
+  add("synthetic", po::bool_switch(&options.synthetic),
+      "random rows (batch 128, x[32], 2 classes, rate 0.01) instead of the digits");
+  add("data_dir", po::value(&options.data_dir)->default_value(FLEET_QUICK_START_DATA),
+      "folder of digits.csv.gz");
+  add("model_dir", po::value(&options.model_dir), "save the parameters here at the end");
+  add("init_from", po::value(&options.init_from), "load the parameters from here at the start");
+  add("metrics_file", po::value(&options.metrics_file), "write a JSON report here");
+  add("progress", po::bool_switch(&options.progress), "show a progress line");
+  add("role_maker", po::value(&options.role_maker)->default_value(options.role_maker),
+      "who tells this process its role: cloud or mpi_symetric");
+  add("help", "print this text");
+  add("version", "print the version");
+  return all;
+}
+
+void check(const Options& options, const po::variables_map& given) {
+  const auto require = [](bool holds, const char* flag, const char* expected, auto got) {
+    if (holds) return;
+    fleet::throw_error(fleet::ErrorCode::kInvalidArgument,
+                       {.what = "a flag has a value that cannot be used",
+                        .where = std::string("--") + flag,
+                        .expected = expected,
+                        .got = fleet::str_cat(got),
+                        .fix = "see --help"});
+  };
+  require(options.steps > 0, "steps", "a number above 0", options.steps);
+  require(options.batch_size > 0, "batch_size", "a number above 0", options.batch_size);
+  require(options.shards >= 0, "shards", "0 or more", options.shards);
+  require(options.learning_rate > 0, "learning_rate", "a number above 0", options.learning_rate);
+  require(options.role_maker == "cloud" || options.role_maker == "mpi_symetric", "role_maker",
+          "cloud or mpi_symetric", options.role_maker);
+  require(options.synthetic || given.count("data_dir") != 0, "data_dir", "a folder", "");
+}
+
+// The mission's synthetic job, as far as the flags leave it open.
+void apply_synthetic(Options& options, const po::variables_map& given) {
+  if (given["batch_size"].defaulted()) options.batch_size = 128;
+  if (given["learning_rate"].defaulted()) options.learning_rate = 0.01;
+}
+
+std::string mend(const po::unknown_option& error, const po::options_description& all) {
+  std::vector<std::string> known;
+  for (const auto& option : all.options()) known.push_back("--" + option->long_name());
+  return fleet::str_cat("unknown flag '", error.get_option_name(), "'",
+                        fleet::did_you_mean(error.get_option_name(), known));
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code) {
+  constexpr int kUsage = 2;
+  Options options;
+  const po::options_description all = flags(options);
+  exit_code = 0;
+  try {
+    po::variables_map given;
+    po::store(po::command_line_parser(argc, argv)
+                  .options(all)
+                  .positional(po::positional_options_description())
+                  .run(),
+              given);
+    if (given.count("help") != 0) {
+      std::cout << summary << "\n\n" << all << "\nExample: " << argv[0] << " --steps 200\n";
+      return std::nullopt;
+    }
+    if (given.count("version") != 0) {
+      std::cout << FLEET_VERSION << "\n";
+      return std::nullopt;
+    }
+    po::notify(given);
+    if (options.synthetic) apply_synthetic(options, given);
+    check(options, given);
+    return options;
+  } catch (const po::unknown_option& error) {
+    std::cerr << "error: " << mend(error, all) << "\n  fix: see --help\n";
+  } catch (const po::error& error) {
+    std::cerr << "error: " << error.what() << "\n  fix: see --help\n";
+  } catch (const fleet::Error& error) {
+    std::cerr << "error: " << error.what() << "\n";
+  }
+  exit_code = kUsage;
+  return std::nullopt;
+}
+
+}  // namespace quick_start

@@ -1,0 +1,29 @@
+// Flags that the trainers of the quick start share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace quick_start {
+
+struct Options {
+  int steps = 1001;
+  int batch_size = 64;  // rows of the whole step, over all workers
+  int shards = 0;       // logical shards of a step; 0: one for each worker
+  uint64_t seed = 1;    // of the initial values and of the order of the rows
+  double learning_rate = 0.2;
+  bool synthetic = false;    // random rows instead of the digits
+  std::string data_dir;      // where digits.csv.gz is
+  std::string model_dir;     // parameters are saved here at the end
+  std::string init_from;     // parameters are loaded from here at the start
+  std::string metrics_file;  // a JSON report is written here
+  bool progress = false;
+  std::string role_maker = "cloud";  // or "mpi_symetric"
+};
+
+// Reads the command line. Nothing when there is nothing left to do (--help, --version, or a
+// mistake that was reported); `exit_code` then says how to leave.
+std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code);
+
+}  // namespace quick_start

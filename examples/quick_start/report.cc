@@ -1,0 +1,124 @@
+#include "examples/quick_start/report.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace quick_start {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::seconds;
+
+// From the start of the process, so that loading libraries counts.
+double seconds_before_main() {
+  std::ifstream stat("/proc/self/stat");
+  const std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  constexpr size_t kStartTime = 20;  // counted from the state, which follows the name
+  const auto fields = fleet::split(std::string_view(text).substr(name_end + 2), ' ');
+  if (fields.size() < kStartTime) return 0;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const double since_boot =
+      static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  const double started = static_cast<double>(fleet::parse_int(fields[kStartTime - 1]).value_or(0)) /
+                         static_cast<double>(sysconf(_SC_CLK_TCK));
+  return since_boot > started ? since_boot - started : 0;
+}
+
+}  // namespace
+
+Report::Report(const Options& options, Job job)
+    : options_(options),
+      job_(std::move(job)),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(Clock::now() -
+             std::chrono::duration_cast<Clock::duration>(duration<double>(seconds_before_main()))),
+      first_step_end_(start_),
+      shown_(start_) {
+  losses_.reserve(static_cast<size_t>(options.steps));
+}
+
+double Report::seconds_since_start() const {
+  return duration<double>(Clock::now() - start_).count();
+}
+
+double Report::steps_per_second() const {
+  const double elapsed = duration<double>(Clock::now() - first_step_end_).count();
+  return losses_.size() < 2 ? 0 : static_cast<double>(losses_.size() - 1) / elapsed;
+}
+
+void Report::step(int step, float cost) {
+  if (losses_.empty()) first_step_end_ = Clock::now();
+  losses_.emplace_back(step, cost);
+  const auto interval = terminal_ ? std::chrono::milliseconds(200) : seconds(5);
+  if (options_.progress && job_.reports && Clock::now() - shown_ >= interval) show(false);
+}
+
+void Report::show(bool last) {
+  shown_ = Clock::now();
+  if (losses_.empty()) return;
+  const auto text = fleet::str_cat(job_.mode, "  step ", losses_.back().first + 1, "/",
+                                   options_.steps, "  loss ", losses_.back().second, "  ",
+                                   static_cast<int64_t>(steps_per_second()), " steps/s");
+  std::fprintf(stderr, "%s%s%s", terminal_ ? "\r\033[K" : "", text.c_str(),
+               terminal_ && !last ? "" : "\n");
+}
+
+void Report::finish(double accuracy) {
+  if (!job_.reports) return;
+  if (options_.progress) show(true);
+  std::printf(
+      "%s: %zu steps, first loss %.6f, last loss %.6f, test accuracy %.2f %%, %.0f steps/s\n",
+      job_.mode.c_str(), losses_.size(), static_cast<double>(losses_.front().second),
+      static_cast<double>(losses_.back().second), 100 * accuracy, steps_per_second());
+  if (!options_.metrics_file.empty()) write_metrics(accuracy);
+}
+
+void Report::write_metrics(double accuracy) const {
+  nlohmann::json report = {
+      {"mode", job_.mode},
+      {"processes", job_.processes},
+      {"steps", losses_.size()},
+      {"steps_per_s", steps_per_second()},
+      {"first_loss", losses_.front().second},
+      {"last_loss", losses_.back().second},
+      {"accuracy", accuracy},
+      {"seconds_to_first_step", duration<double>(first_step_end_ - start_).count()},
+      {"loss", nlohmann::json::array()}};
+  for (const auto& [step, loss] : losses_) report["loss"].push_back({step, loss});
+  std::ofstream file(options_.metrics_file);
+  file << report.dump(1) << "\n";
+  if (!file.flush()) {
+    fleet::throw_error(fleet::ErrorCode::kInput, {.what = "the report cannot be written",
+                                                  .where = options_.metrics_file,
+                                                  .expected = "a writable file",
+                                                  .got = {},
+                                                  .fix = "correct --metrics_file"});
+  }
+}
+
+int run_trainer(int (*train)(const Options&), int argc, char** argv, const char* summary) {
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, summary, exit_code);
+  if (!options) return exit_code;
+  try {
+    return train(*options);
+  } catch (const fleet::UsageError& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace quick_start

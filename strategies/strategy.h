@@ -1,0 +1,83 @@
+// What a distributed_optimizer picks: a strategy rewrites the programs of one process and brings
+// the runtime that they talk to. Derive from Strategy to bring your own.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "fluid/kernels/comm_runtime.h"
+#include "role_maker/cluster_spec.h"
+#include "strategies/runtime_config.h"
+
+namespace fleet::strategies {
+
+// The user's programs after the optimizer's minimize, and what this process is.
+struct StrategyInput {
+  const fluid::Program& main;
+  const fluid::Program& startup;
+  const role_maker::ClusterSpec& cluster;
+  const RuntimeConfig& config;
+  Logger logger;
+};
+
+// The runtime of one process. Members are called by the thread that trains or serves, in the order
+// that their names tell; errors are thrown as fleet::Error.
+class StrategyRuntime : public fluid::CommRuntime {
+ public:
+  // Workers: connect to the job. Before the startup program runs.
+  virtual void init_worker() = 0;
+  // Workers: flush what is queued, tell the others, disconnect. May be called again.
+  virtual void stop_worker() = 0;
+
+  // All workers meet.
+  virtual void barrier_worker() = 0;
+  // Element by element, the sum over all workers; the same bits for each of them.
+  virtual std::vector<double> all_reduce_worker(std::span<const double> values) = 0;
+};
+
+struct StrategyResult {
+  fluid::Program main;
+  fluid::Program startup;
+  // Attached to both programs.
+  std::shared_ptr<StrategyRuntime> runtime;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual std::string_view name() const = 0;
+  // Throws UsageError when the options contradict each other or the cluster.
+  virtual StrategyResult rewrite(const StrategyInput& input) const = 0;
+  // A line for each option: name, value, origin.
+  virtual std::string to_string() const = 0;
+};
+
+// The number of parts that a step is cut into: what was asked for, or one for each worker. Throws
+// UsageError when there are fewer than workers.
+int resolve_logical_shards(int asked, const role_maker::ClusterSpec& cluster);
+
+// A handle to a strategy, made from any of the strategy structs (SyncStrategy,
+// GradAllReduceStrategy) or from a Strategy of the user's own. A default-made one picks by mode:
+// SyncStrategy with parameter servers, GradAllReduceStrategy in a collective job.
+class DistributedStrategy {
+ public:
+  DistributedStrategy() = default;
+  template <class Options>
+    requires requires(const Options& options) {
+      { options.make() } -> std::convertible_to<std::shared_ptr<const Strategy>>;
+    }
+  DistributedStrategy(const Options& options) : strategy_(options.make()) {}
+  DistributedStrategy(std::shared_ptr<const Strategy> strategy) : strategy_(std::move(strategy)) {}
+
+  // Null for a default-made handle.
+  const std::shared_ptr<const Strategy>& get() const { return strategy_; }
+
+ private:
+  std::shared_ptr<const Strategy> strategy_;
+};
+
+}  // namespace fleet::strategies
