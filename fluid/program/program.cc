@@ -206,6 +206,7 @@ Block& Program::add_block(int32_t parent) {
 Program Program::clone(bool for_test) const {
   Program copy = *this;
   if (!for_test) return copy;
+  copy.runtime_.reset();
   for (const auto& block : copy.blocks_) {
     auto ops = block->take_ops();
     std::erase_if(ops, [](const auto& op) { return !has_role(op->role, OpRole::kForward); });

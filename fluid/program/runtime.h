@@ -8,6 +8,9 @@ namespace fleet::fluid {
 class ProgramRuntime {
  public:
   virtual ~ProgramRuntime() = default;
+
+  // Why an executor must not run the program, or null when it may.
+  virtual const char* refusal() const { return nullptr; }
 };
 
 }  // namespace fleet::fluid

@@ -1,0 +1,236 @@
+#include "fleet/fleet.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fleet/origin_guard.h"
+#include "fluid/io/persistables.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet {
+namespace {
+
+using role_maker::Mode;
+
+[[noreturn]] void refuse(std::string what, std::string where, std::string fix) {
+  throw_error(ErrorCode::kPrecondition, {.what = std::move(what),
+                                         .where = std::move(where),
+                                         .expected = {},
+                                         .got = {},
+                                         .fix = std::move(fix)});
+}
+
+LogLevel level_of(const strategies::RuntimeConfig& config, const role_maker::ClusterSpec& cluster) {
+  if (!config.log_level.empty()) return parse_log_level(config.log_level);
+  return cluster.is_distributed() && cluster.index == 0 ? LogLevel::kInfo : LogLevel::kWarning;
+}
+
+}  // namespace
+
+struct Fleet::State {
+  Environment environment;
+  bool initialized = false;
+  role_maker::ClusterSpec cluster;
+  strategies::RuntimeConfig config;
+  Logger logger;
+
+  std::string strategy_text = "  none yet\n";
+  fluid::Program* origin_main = nullptr;
+  fluid::Program* origin_startup = nullptr;
+  std::unique_ptr<strategies::StrategyResult> rewritten;
+
+  // Servers only.
+  std::unique_ptr<fluid::Executor> server_executor;
+};
+
+Fleet::Fleet(Environment environment) : state_(std::make_unique<State>()) {
+  state_->environment = std::move(environment);
+}
+
+Fleet::~Fleet() = default;
+
+Fleet::State& Fleet::initialized(const char* caller) const {
+  if (!state_->initialized) {
+    refuse("fleet is not initialised", caller, "call fleet::init(role_maker) first");
+  }
+  return *state_;
+}
+
+Fleet::State& Fleet::minimized(const char* caller) const {
+  State& state = initialized(caller);
+  if (!state.rewritten) {
+    refuse("there are no rewritten programs yet", caller,
+           "call distributed_optimizer(…).minimize(loss) first");
+  }
+  return state;
+}
+
+void Fleet::init(role_maker::RoleMakerBase& maker) {
+  maker.generate_role();
+  state_->cluster = maker.cluster_spec();
+  state_->config = strategies::RuntimeConfig::from_environment(state_->environment);
+  state_->logger.set_level(level_of(state_->config, state_->cluster));
+  state_->logger.set_identity(state_->cluster.process_name());
+  state_->initialized = true;
+}
+
+bool Fleet::is_worker() const {
+  return initialized("is_worker").cluster.is_worker();
+}
+bool Fleet::is_server() const {
+  return initialized("is_server").cluster.is_server();
+}
+bool Fleet::is_first_worker() const {
+  return initialized("is_first_worker").cluster.is_first_worker();
+}
+int Fleet::worker_index() const {
+  const auto& cluster = initialized("worker_index").cluster;
+  return cluster.is_worker() ? cluster.index : 0;
+}
+int Fleet::worker_num() const {
+  return initialized("worker_num").cluster.worker_num;
+}
+int Fleet::server_index() const {
+  const auto& cluster = initialized("server_index").cluster;
+  return cluster.is_server() ? cluster.index : 0;
+}
+int Fleet::server_num() const {
+  return initialized("server_num").cluster.server_num;
+}
+std::vector<std::string> Fleet::worker_endpoints() const {
+  return initialized("worker_endpoints").cluster.worker_endpoints;
+}
+std::vector<std::string> Fleet::server_endpoints() const {
+  return initialized("server_endpoints").cluster.server_endpoints;
+}
+std::string Fleet::mode() const {
+  return std::string(role_maker::to_string(initialized("mode").cluster.mode));
+}
+int Fleet::processes() const {
+  return worker_num() + server_num();
+}
+
+std::vector<std::string> Fleet::split_files(std::span<const std::string> files) const {
+  const auto workers = static_cast<size_t>(worker_num());
+  const auto index = static_cast<size_t>(worker_index());
+  const size_t each = files.size() / workers;
+  const size_t extra = files.size() % workers;
+  const size_t begin = index * each + std::min(index, extra);
+  const auto mine = files.subspan(begin, each + (index < extra ? 1 : 0));
+  return {mine.begin(), mine.end()};
+}
+
+DistributedOptimizer Fleet::distributed_optimizer(fluid::optimizer::Optimizer& optimizer,
+                                                  strategies::DistributedStrategy strategy) {
+  initialized("distributed_optimizer");
+  return DistributedOptimizer(*this, optimizer, std::move(strategy));
+}
+
+DistributedOptimizer Fleet::distributed_optimizer(fluid::optimizer::Optimizer& optimizer,
+                                                  CommonOptions options) {
+  const auto& cluster = initialized("distributed_optimizer").cluster;
+  return distributed_optimizer(optimizer,
+                               strategies::default_strategy(cluster, options.logical_shards));
+}
+
+DistributedOptimizer::DistributedOptimizer(Fleet& fleet, fluid::optimizer::Optimizer& optimizer,
+                                           strategies::DistributedStrategy strategy)
+    : fleet_(fleet), optimizer_(optimizer), strategy_(std::move(strategy)) {}
+
+void DistributedOptimizer::minimize(const fluid::Variable& loss) {
+  minimize(loss, {});
+}
+
+void DistributedOptimizer::minimize(const fluid::Variable& loss,
+                                    const fluid::optimizer::MinimizeOptions& options) {
+  Fleet::State& state = *fleet_.state_;
+  if (state.rewritten) {
+    refuse("minimize was called before", "DistributedOptimizer::minimize",
+           "use one Fleet for each program that is trained");
+  }
+  fluid::Program& main = loss.program();
+  fluid::Program& startup = fluid::default_startup_program();
+  optimizer_.minimize(loss, options);
+  const auto strategy =
+      strategy_.get() ? strategy_.get() : strategies::default_strategy(state.cluster, 0).get();
+  state.rewritten = std::make_unique<strategies::StrategyResult>(
+      strategy->rewrite({main, startup, state.cluster, state.config, state.logger}));
+  state.strategy_text = strategy->to_string();
+  state.origin_main = &main;
+  state.origin_startup = &startup;
+  state.rewritten->main.set_runtime(state.rewritten->runtime);
+  state.rewritten->startup.set_runtime(state.rewritten->runtime);
+  if (state.cluster.is_distributed()) {
+    main.set_runtime(std::make_shared<OriginGuard>());
+    startup.set_runtime(std::make_shared<OriginGuard>());
+  }
+  fluid::set_default_programs(state.rewritten->main, state.rewritten->startup);
+}
+
+void Fleet::init_worker() {
+  State& state = minimized("init_worker");
+  if (!state.cluster.is_worker()) {
+    refuse("this process is a server", "init_worker",
+           "call run_server() when fleet::is_server() says so");
+  }
+  state.logger.info("fleet", "starting", {{"mode", mode()}, {"processes", processes()}});
+  state.rewritten->runtime->init_worker();
+}
+
+void Fleet::init_server(const std::string& model_dir) {
+  State& state = minimized("init_server");
+  if (!state.cluster.is_server()) {
+    refuse("this process is a worker", "init_server", "call it when fleet::is_server() says so");
+  }
+  state.server_executor = std::make_unique<fluid::Executor>(fluid::CPUPlace());
+  state.server_executor->run(state.rewritten->startup);
+  if (!model_dir.empty()) {
+    fluid::io::load_slices(state.rewritten->startup, state.server_executor->scope(), model_dir);
+  }
+}
+
+int Fleet::run_server() {
+  State& state = minimized("run_server");
+  if (!state.server_executor) init_server();
+  state.server_executor->run(state.rewritten->main);
+  return 0;
+}
+
+void Fleet::stop_worker() {
+  minimized("stop_worker").rewritten->runtime->stop_worker();
+}
+
+void Fleet::barrier_worker() {
+  minimized("barrier_worker").rewritten->runtime->barrier_worker();
+}
+
+std::vector<double> Fleet::all_reduce_worker(std::span<const double> values) {
+  return minimized("all_reduce_worker").rewritten->runtime->all_reduce_worker(values);
+}
+
+const fluid::Program& Fleet::origin_program() const {
+  return *minimized("origin_program").origin_main;
+}
+const fluid::Program& Fleet::origin_startup_program() const {
+  return *minimized("origin_startup_program").origin_startup;
+}
+const fluid::Program& Fleet::main_program() const {
+  return minimized("main_program").rewritten->main;
+}
+const fluid::Program& Fleet::startup_program() const {
+  return minimized("startup_program").rewritten->startup;
+}
+
+std::string Fleet::to_string() const {
+  const State& state = initialized("to_string");
+  return str_cat("cluster\n", state.cluster.to_string(), "runtime\n", state.config.to_string(),
+                 "strategy\n", state.strategy_text);
+}
+
+Fleet& default_fleet() {
+  static Fleet fleet;
+  return fleet;
+}
+
+}  // namespace fleet
