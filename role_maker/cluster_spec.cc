@@ -145,7 +145,7 @@ void ClusterSpec::validate() const {
 std::string ClusterSpec::to_string() const {
   std::ostringstream out;
   const auto line = [&](const char* field, const std::string& value) {
-    out << std::left << std::setw(18) << field << std::setw(32) << value << ' '
+    out << std::left << std::setw(22) << field << std::setw(32) << value << ' '
         << origin_of(*this, field) << '\n';
   };
   line("mode", std::string(role_maker::to_string(mode)));
@@ -155,6 +155,7 @@ std::string ClusterSpec::to_string() const {
   line("server_num", str_cat(server_num));
   line("worker_endpoints", join(worker_endpoints, ","));
   line("server_endpoints", join(server_endpoints, ","));
+  line("coordinator_endpoint", coordinator_endpoint);
   line("job_id", job_id);
   line("job_secret", job_secret.empty() ? "" : "(hidden)");
   line("contract", std::string(role_maker::to_string(contract)));

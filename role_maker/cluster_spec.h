@@ -31,6 +31,9 @@ struct ClusterSpec {
   std::vector<std::string> worker_endpoints;
   std::vector<std::string> server_endpoints;
 
+  // Where the first worker of a collective job can be met, when the launcher says so.
+  std::string coordinator_endpoint;
+
   // Names the job in every handshake. Empty in a local job only.
   std::string job_id;
   // Set only when the role maker agreed on one over MPI; never printed. Other sources of the
