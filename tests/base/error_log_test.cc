@@ -1,0 +1,112 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/strings.h"
+
+namespace fleet {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ErrorTable, HasOneRowForEachCodeInOrder) {
+  size_t i = 0;
+  for (const ErrorInfo& info : error_table()) {
+    EXPECT_EQ(static_cast<size_t>(info.code), i++);
+    EXPECT_EQ(error_info(info.code).name, info.name);
+    EXPECT_FALSE(info.remedy.empty()) << info.name;
+  }
+  EXPECT_EQ(i, static_cast<size_t>(ErrorCode::kInternal) + 1);
+}
+
+TEST(Error, TextNamesEveryPartThatIsThere) {
+  const ErrorText text{.what = "bad", .where = "op 'mul'", .expected = "2", .got = "3", .fix = {}};
+  EXPECT_EQ(text.to_string(), "bad\n  where: op 'mul'\n  expected: 2\n  got: 3");
+}
+
+TEST(Error, CodesThrowTheirOwnKind) {
+  EXPECT_THROW(throw_error(ErrorCode::kFeed, {}), ProgramError);
+  EXPECT_THROW(throw_error(ErrorCode::kPeerLost, {}), PeerError);
+  EXPECT_THROW(throw_error(ErrorCode::kEnvironment, {}), UsageError);
+  EXPECT_THROW(throw_error(ErrorCode::kAddressInUse, {}), ResourceError);
+}
+
+TEST(Result, HoldsAValueOrThrowsItsStatus) {
+  const Result<int> good(3);
+  EXPECT_EQ(good.value(), 3);
+  const Result<int> bad(Status(ErrorCode::kDeadline, {.what = "late"}));
+  EXPECT_FALSE(bad.ok());
+  EXPECT_THROW(static_cast<void>(bad.value()), PeerError);
+}
+
+TEST(Logger, WritesLevelIdentityAndQuotedFields) {
+  std::string line;
+  Logger logger(LogLevel::kInfo, [&line](LogLevel, std::string_view text) { line = text; });
+  logger.set_identity("worker/1");
+  logger.info("transport", "connected", {{"peer", "server/0"}, {"note", "a \"b\""}});
+  EXPECT_THAT(line, HasSubstr(" info worker/1 transport connected peer=server/0 "));
+  EXPECT_THAT(line, HasSubstr("note=\"a \\\"b\\\"\"\n"));
+}
+
+TEST(Logger, StaysSilentBelowItsLevel) {
+  int lines = 0;
+  const Logger logger(LogLevel::kWarning, [&lines](LogLevel, std::string_view) { ++lines; });
+  logger.info("x", "quiet");
+  logger.warning("x", "loud");
+  EXPECT_EQ(lines, 1);
+}
+
+TEST(Logger, RefusesAnUnknownLevel) {
+  EXPECT_THROW(parse_log_level("loud"), UsageError);
+}
+
+TEST(Strings, NearestNameFindsSlipsOnly) {
+  const std::vector<std::string> names = {"heartbeat_timeout", "rpc_deadline"};
+  EXPECT_EQ(nearest_name("rpc_deadlin", names), "rpc_deadline");
+  EXPECT_EQ(nearest_name("zebra", names), std::nullopt);
+}
+
+TEST(Strings, ShortestReadsBack) {
+  EXPECT_EQ(shortest(0.1f), "0.1");
+  EXPECT_EQ(shortest(0.1), "0.1");
+  EXPECT_EQ(shortest(1.0 / 3.0), "0.3333333333333333");
+  EXPECT_EQ(shortest(1e300), "1e+300");
+}
+
+TEST(Strings, NumbersMustFillTheText) {
+  EXPECT_EQ(parse_int("12"), 12);
+  EXPECT_EQ(parse_int("12x"), std::nullopt);
+  EXPECT_EQ(parse_int(""), std::nullopt);
+  EXPECT_EQ(parse_double("0.5"), 0.5);
+}
+
+TEST(Strings, SplitKeepsEmptyPieces) {
+  EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
+  EXPECT_TRUE(split("", ',').empty());
+}
+
+TEST(Hash, Crc32cMatchesThePublishedCheckValue) {
+  const std::string_view digits = "123456789";
+  EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xE3069283u);
+}
+
+TEST(Hash, FnvMatchesThePublishedValues) {
+  EXPECT_EQ(fnv1a(""), 0xcbf29ce484222325ULL);
+  EXPECT_EQ(fnv1a("a"), 0xaf63dc4c8601ec8cULL);
+}
+
+TEST(Buffer, IsAlignedSharedAndKnowsWhenItIsAlone) {
+  Buffer buffer(100);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+  EXPECT_TRUE(buffer.unique());
+  const Buffer other = buffer;
+  EXPECT_FALSE(buffer.unique());
+  EXPECT_EQ(other.data(), buffer.data());
+}
+
+}  // namespace
+}  // namespace fleet
