@@ -23,10 +23,11 @@ endif()
 add_library(fleet_compile_options INTERFACE)
 # -ffp-contract=off: a value must not depend on whether an element falls into the vector body or
 # the scalar tail of a loop, or on how a parameter was sliced. Kernels that want fused
-# multiply-add ask for it by name.
+# multiply-add ask for it by name. Options are aggregates, of which callers name a few fields:
+# -Wno-missing-field-initializers.
 target_compile_options(fleet_compile_options INTERFACE
   -march=x86-64-v3 -mtune=generic -ffp-contract=off -fno-math-errno
-  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+  -Wall -Wextra -Wpedantic -Wno-missing-field-initializers -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 reports false positives inside libstdc++ for these.
   target_compile_options(fleet_compile_options INTERFACE
