@@ -24,6 +24,7 @@ set(FLEET_LAYERS
   "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport mpi_session transport_mpi cluster_spec transpiler"
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io fluid_trainer transport mpi_session transport_mpi cluster_spec role_maker transpiler strategies"
   "launch: base cluster_spec transport"
+  "tools: base"
 )
 
 function(fleet_check_edge library dependency)

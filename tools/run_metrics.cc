@@ -1,0 +1,168 @@
+#include "tools/run_metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "tools/text_table.h"
+
+namespace fleet::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void bad_file(const std::string& where, std::string expected, std::string got) {
+  throw_error(ErrorCode::kCorruptFile, {.what = "a metrics file is not what a training run writes",
+                                        .where = where,
+                                        .expected = std::move(expected),
+                                        .got = std::move(got),
+                                        .fix = "run the program again with --metrics_file"});
+}
+
+const Json& field(const Json& object, const char* key, const std::string& where) {
+  const auto found = object.find(key);
+  if (found == object.end()) bad_file(where, str_cat("the key \"", key, "\""), "nothing");
+  return *found;
+}
+
+double number(const Json& object, const char* key, const std::string& where) {
+  const Json& value = field(object, key, where);
+  if (!value.is_number()) bad_file(where, str_cat("a number for \"", key, "\""), value.dump());
+  return value.get<double>();
+}
+
+int count(const Json& object, const char* key, const std::string& where) {
+  const double value = number(object, key, where);
+  if (value < 0 || value > 1e9 || value != std::floor(value)) {
+    bad_file(where, str_cat("a count for \"", key, "\""), shortest(value));
+  }
+  return static_cast<int>(value);
+}
+
+std::vector<LossPoint> curve(const Json& object, const std::string& where) {
+  const Json& rows = field(object, "loss", where);
+  if (!rows.is_array()) bad_file(where, "an array for \"loss\"", rows.type_name());
+  std::vector<LossPoint> points;
+  for (const Json& row : rows) {
+    if (!row.is_array() || row.size() != 2 || !row[0].is_number() || !row[1].is_number()) {
+      bad_file(where, "[step, loss] for each point of \"loss\"", row.dump());
+    }
+    const LossPoint point{row[0].get<double>(), row[1].get<double>()};
+    if (!points.empty() && point.step <= points.back().step) {
+      bad_file(where, "growing steps in \"loss\"", shortest(point.step));
+    }
+    points.push_back(point);
+  }
+  return points;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out.setf(std::ios::fixed);
+  out.precision(digits);
+  out << value;
+  return std::move(out).str();
+}
+
+}  // namespace
+
+RunMetrics parse_metrics(const std::string& text, const std::string& where) {
+  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) bad_file(where, "a JSON object", "something else");
+  const Json& mode = field(object, "mode", where);
+  if (!mode.is_string()) bad_file(where, "a text for \"mode\"", mode.dump());
+  return {.mode = mode.get<std::string>(),
+          .processes = count(object, "processes", where),
+          .steps = count(object, "steps", where),
+          .steps_per_s = number(object, "steps_per_s", where),
+          .first_loss = number(object, "first_loss", where),
+          .last_loss = number(object, "last_loss", where),
+          .accuracy = number(object, "accuracy", where),
+          .seconds_to_first_step = number(object, "seconds_to_first_step", where),
+          .loss = curve(object, where)};
+}
+
+RunMetrics read_metrics(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) {
+    throw_error(ErrorCode::kInput, {.what = "a metrics file cannot be read",
+                                    .where = file.string(),
+                                    .expected = "a JSON file that a training run wrote",
+                                    .got = in ? "an empty file" : "no such file",
+                                    .fix = "look at the run's log for why it ended early"});
+  }
+  return parse_metrics(text.str(), file.string());
+}
+
+std::string summary_json(std::span<const RunMetrics> runs) {
+  auto summary = nlohmann::ordered_json::array();
+  for (const RunMetrics& run : runs) {
+    summary.push_back({{"mode", run.mode},
+                       {"processes", run.processes},
+                       {"steps", run.steps},
+                       {"steps_per_s", run.steps_per_s},
+                       {"first_loss", run.first_loss},
+                       {"last_loss", run.last_loss},
+                       {"accuracy", run.accuracy},
+                       {"seconds_to_first_step", run.seconds_to_first_step}});
+  }
+  return summary.dump(2) + "\n";
+}
+
+std::optional<CurveDifference> largest_difference(std::span<const RunMetrics> runs) {
+  std::optional<CurveDifference> largest;
+  for (std::size_t a = 0; a < runs.size(); ++a) {
+    std::map<double, double> at_step;
+    for (const LossPoint& point : runs[a].loss) at_step[point.step] = point.loss;
+    for (std::size_t b = a + 1; b < runs.size(); ++b) {
+      for (const LossPoint& point : runs[b].loss) {
+        const auto same = at_step.find(point.step);
+        if (same == at_step.end()) continue;
+        const double value = std::abs(same->second - point.loss);
+        if (!largest || value > largest->value) {
+          largest = CurveDifference{value, point.step, runs[a].mode, runs[b].mode};
+        }
+      }
+    }
+  }
+  return largest;
+}
+
+ThinnedCurve thin(std::span<const LossPoint> points, std::size_t most) {
+  ThinnedCurve result;
+  result.steps_per_point = std::max<std::size_t>(1, (points.size() + most - 1) / most);
+  for (std::size_t begin = 0; begin < points.size(); begin += result.steps_per_point) {
+    const std::size_t size = std::min(result.steps_per_point, points.size() - begin);
+    LossPoint mean;
+    for (const LossPoint& point : points.subspan(begin, size)) {
+      mean.step += point.step / static_cast<double>(size);
+      mean.loss += point.loss / static_cast<double>(size);
+    }
+    result.points.push_back(mean);
+  }
+  return result;
+}
+
+std::string mode_label(const RunMetrics& run) {
+  std::string label = run.mode;
+  std::replace(label.begin(), label.end(), '_', ' ');
+  return label;
+}
+
+void print_runs_table(std::ostream& out, std::span<const RunMetrics> runs) {
+  TextTable table({"mode", "processes", "steps/s", "first loss", "last loss", "test accuracy"});
+  for (const RunMetrics& run : runs) {
+    table.add_row({mode_label(run), str_cat(run.processes), fixed(run.steps_per_s, 0),
+                   fixed(run.first_loss, 6), fixed(run.last_loss, 6),
+                   fixed(run.accuracy * 100, 2) + " %"});
+  }
+  table.print(out);
+}
+
+}  // namespace fleet::tools
