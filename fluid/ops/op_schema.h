@@ -21,7 +21,7 @@ struct SlotSpec {
 // What shape inference sees of one op: the variables behind its slots.
 class InferContext {
  public:
-  InferContext(Block& block, Operator& op) : block_(block), op_(op) {}
+  InferContext(Block& block, const Operator& op) : block_(block), op_(op) {}
 
   const Operator& op() const { return op_; }
   template <class Attrs>
@@ -41,12 +41,19 @@ class InferContext {
   // Output i of a slot is like an input: same shape, dtype, LoD level.
   void share(std::string_view input_slot, std::string_view output_slot, size_t i = 0);
 
-  // Throws ProgramError naming op and slot unless the condition holds.
-  void require(bool condition, std::string_view slot, std::string expected, std::string got) const;
+  // Throws ProgramError (a wrong shape) that names op, slot and variable unless the condition
+  // holds. `fix` is what the reader can do about it.
+  void require(bool condition, std::string_view slot, std::string expected, std::string got,
+               std::string fix = {}) const;
+  // The same for the element type of an input; all variables of the slot are looked at.
+  void require_dtype(std::string_view slot, DType expected) const;
 
  private:
+  VarDesc* output(std::string_view slot, size_t i) const;  // null when nobody wants it
+  std::string place(std::string_view slot) const;
+
   Block& block_;
-  Operator& op_;
+  const Operator& op_;
 };
 
 // What a gradient rule sees: the forward op, and the names that gradients have. A rule returns the

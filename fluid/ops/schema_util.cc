@@ -1,0 +1,44 @@
+#include "fluid/ops/schema_util.h"
+
+#include "base/strings.h"
+
+namespace fleet::fluid {
+
+void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::string>& names) {
+  if (!names.empty()) slots[slot] = names;
+}
+
+GradientFunction usual_gradient(GradSpec spec) {
+  return [spec = std::move(spec)](const GradContext& context) {
+    const Operator& forward = context.forward();
+    Operator op;
+    op.type = spec.type.empty() ? forward.type + "_grad" : spec.type;
+    op.attrs = forward.attrs;
+    for (const auto& slot : spec.inputs) set_slot(op.inputs, slot, context.input(slot));
+    for (const auto& slot : spec.outputs) set_slot(op.inputs, slot, context.output(slot));
+    for (const auto& slot : spec.incoming) {
+      set_slot(op.inputs, slot + "@GRAD", context.grad_of_output(slot));
+    }
+    for (const auto& slot : spec.wanted) {
+      set_slot(op.outputs, slot + "@GRAD", context.grad_of_input(slot));
+    }
+    return std::vector<Operator>{std::move(op)};
+  };
+}
+
+InferFunction infer_like(std::vector<std::pair<std::string, std::string>> pairs) {
+  return [pairs = std::move(pairs)](InferContext& context) {
+    for (const auto& [from, to] : pairs) {
+      for (size_t i = 0; i < context.output_count(to); ++i) context.share(from, to, i);
+    }
+  };
+}
+
+int check_axis(const InferContext& context, int axis, int rank, std::string_view slot) {
+  context.require(axis >= -rank && axis < rank, slot,
+                  str_cat("an axis in [", -rank, ", ", rank, ")"), str_cat("axis ", axis),
+                  "give an axis that the variable has");
+  return axis < 0 ? axis + rank : axis;
+}
+
+}  // namespace fleet::fluid

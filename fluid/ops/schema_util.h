@@ -1,0 +1,59 @@
+// How rows of the op table are written.
+#pragma once
+
+#include <utility>
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+using InferFunction = std::function<void(InferContext&)>;
+using GradientFunction = std::function<std::vector<Operator>(const GradContext&)>;
+
+inline SlotSpec one(std::string name) {
+  return {.name = std::move(name)};
+}
+inline SlotSpec maybe(std::string name) {
+  return {.name = std::move(name), .optional = true};
+}
+inline SlotSpec many(std::string name) {
+  return {.name = std::move(name), .repeated = true};
+}
+inline SlotSpec maybe_many(std::string name) {
+  return {.name = std::move(name), .optional = true, .repeated = true};
+}
+
+template <class Attrs>
+OpSchema make_schema(std::string type, std::vector<SlotSpec> inputs, std::vector<SlotSpec> outputs,
+                     InferFunction infer = {}, GradientFunction gradient = {}) {
+  auto normalize = [type](const AttributeMap& map) {
+    return to_attributes(parse_attributes<Attrs>(type, map));
+  };
+  return {.type = std::move(type),
+          .inputs = std::move(inputs),
+          .outputs = std::move(outputs),
+          .normalize = std::move(normalize),
+          .infer = std::move(infer),
+          .gradient = std::move(gradient)};
+}
+
+// What the usual backward op, "<type>_grad" with the forward op's attributes, takes and gives.
+struct GradSpec {
+  std::vector<std::string> inputs;              // forward inputs
+  std::vector<std::string> outputs = {};        // forward outputs
+  std::vector<std::string> incoming = {"Out"};  // forward outputs whose gradients come in
+  std::vector<std::string> wanted = {"X"};      // forward inputs whose gradients go out
+  std::string type = {};                        // "<type>_grad" when empty
+};
+GradientFunction usual_gradient(GradSpec spec);
+
+// Output slots that are like input slots, variable by variable: {{"X", "Out"}, …}.
+InferFunction infer_like(std::vector<std::pair<std::string, std::string>> pairs);
+
+// A copy of the forward op's names in a slot, left out when there are none.
+void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::string>& names);
+
+// `axis` counted from the front; ProgramError when it is outside [-rank, rank).
+int check_axis(const InferContext& context, int axis, int rank, std::string_view slot);
+
+}  // namespace fleet::fluid
