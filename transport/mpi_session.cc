@@ -41,7 +41,7 @@ struct MpiSession::State {
   MPI_Comm world = MPI_COMM_NULL;
   bool owns_mpi = false;
   bool finalized = false;
-  std::vector<std::unique_ptr<Exchange>> parked;
+  std::vector<std::shared_ptr<const void>> kept;
   std::atomic<bool> lost{false};
 };
 
@@ -94,6 +94,11 @@ MpiSession::MpiSession() : state_(std::make_unique<State>()) {
 
 MpiSession::~MpiSession() = default;
 
+void MpiSession::keep(std::shared_ptr<const void> memory) {
+  const auto guard = lock();
+  state_->kept.push_back(std::move(memory));
+}
+
 void MpiSession::mark_lost() {
   state_->lost = true;
 }
@@ -142,7 +147,7 @@ Status complete(MPI_Request& request, MpiSession& session, std::string_view what
 
 Result<std::vector<std::string>> MpiSession::all_gather(const std::string& mine, Duration timeout) {
   const auto ranks = static_cast<size_t>(size_);
-  auto buffers = std::make_unique<Exchange>();
+  auto buffers = std::make_shared<Exchange>();
   Exchange& exchange = *buffers;
   exchange.mine = mine;
   exchange.length = static_cast<int>(mine.size());
@@ -171,7 +176,7 @@ Result<std::vector<std::string>> MpiSession::all_gather(const std::string& mine,
     status = complete(request, *this, "all_gather", timeout);
   }
   if (!status.ok()) {
-    state_->parked.push_back(std::move(buffers));
+    keep(std::move(buffers));
     return status;
   }
   std::vector<std::string> texts;

@@ -45,6 +45,9 @@ class MpiSession {
   // Serialises MPI calls of the process.
   std::unique_lock<std::mutex> lock() { return std::unique_lock<std::mutex>(mutex_); }
 
+  // Keeps memory that MPI may still know of until the process ends.
+  void keep(std::shared_ptr<const void> memory);
+
   // A rank is gone or an operation will never end: MPI_Finalize is skipped from now on.
   void mark_lost();
   bool lost() const;

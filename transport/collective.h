@@ -1,0 +1,139 @@
+// Collective operations among the workers of a job, on tensors in host memory: the interface, the
+// communicator of size one, and the rule by which contributions are added.
+//
+// A collective operation is called by all ranks in the same order with matching arguments. Each
+// call starts the operation and returns a token; it advances while some token of the communicator
+// is tested or waited for. Buffers belong to the operation until it is done. A communicator is
+// used by one thread at a time, except for abort().
+//
+// A failure (a rank did not come in time, an abort) breaks the communicator: this operation, those
+// under way and all later ones fail with the same status.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/shard_tree.h"
+#include "base/status.h"
+
+namespace fleet::transport {
+
+enum class ElementType : uint8_t { kFloat32, kFloat64, kInt64 };
+size_t size_of(ElementType type);
+
+// For messages: what the program was doing. The text must outlive the operation.
+struct CollectiveLabel {
+  std::string_view phase = "collective";
+  int64_t step = -1;
+};
+
+// Which nodes of the shard tree (base/shard_tree.h) each rank contributes: the largest nodes
+// inside its contiguous range of shards. Immutable.
+class ShardLayout {
+ public:
+  // `shards` >= `ranks`, divided by owned_shards().
+  ShardLayout(int ranks, int shards);
+
+  int ranks() const { return static_cast<int>(first_part_.size()) - 1; }
+  int shards() const { return shards_; }
+  ShardRange range(int rank) const { return owned_shards(rank, ranks(), shards_); }
+  // The nodes of a rank, in shard order; it gives one array for each.
+  std::span<const ShardRange> nodes(int rank) const;
+  // Where a rank's nodes begin among the nodes of all ranks, in rank order.
+  size_t first_part(int rank) const { return first_part_[static_cast<size_t>(rank)]; }
+  size_t parts() const { return nodes_.size(); }
+  // Adds the arrays of all nodes up, one for each, in rank order.
+  const TreeSum& sum() const { return sum_; }
+
+ private:
+  int shards_;
+  std::vector<size_t> first_part_;
+  std::vector<ShardRange> nodes_;
+  TreeSum sum_;
+};
+
+// One operation under way. Implemented by communicators.
+class CollectiveOperation {
+ public:
+  virtual ~CollectiveOperation() = default;
+  // Advances the communicator; true when this operation is done, well or not.
+  virtual bool test() = 0;
+  // Blocks until it is done. After the deadline the communicator is broken; the status names the
+  // ranks that did not come.
+  virtual Status wait(TimePoint deadline) = 0;
+};
+
+// A handle to an operation; a default-made one is done. A token may be dropped: its operation goes
+// on.
+class [[nodiscard]] CollectiveToken {
+ public:
+  CollectiveToken() = default;
+  explicit CollectiveToken(Status failed) : failed_(std::move(failed)) {}
+  explicit CollectiveToken(std::shared_ptr<CollectiveOperation> operation)
+      : operation_(std::move(operation)) {}
+
+  bool test() { return !operation_ || operation_->test(); }
+  Status wait(TimePoint deadline) { return operation_ ? operation_->wait(deadline) : failed_; }
+
+ private:
+  std::shared_ptr<CollectiveOperation> operation_;
+  Status failed_;
+};
+
+class CollectiveCommunicator {
+ public:
+  virtual ~CollectiveCommunicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // out[i] = the tree's sum of all parts of all ranks at i, for i < count; the same bits at every
+  // rank, however many ranks there are. `parts` are this rank's arrays, one for each of
+  // layout.nodes(rank()); `out` may be one of them. The layout must outlive the operation.
+  virtual CollectiveToken all_reduce(const ShardLayout& layout, ElementType type,
+                                     std::span<const void* const> parts, void* out, size_t count,
+                                     CollectiveLabel label) = 0;
+  // As all_reduce, but rank r gets only its piece of the sum: counts[r] elements after those of
+  // the ranks before it. `counts` has one entry for each rank; `out` must not overlap the parts.
+  virtual CollectiveToken reduce_scatter(const ShardLayout& layout, ElementType type,
+                                         std::span<const void* const> parts, void* out,
+                                         std::span<const size_t> counts, CollectiveLabel label) = 0;
+  // Root's bytes at every rank.
+  virtual CollectiveToken broadcast(std::span<std::byte> bytes, int root,
+                                    CollectiveLabel label) = 0;
+  // all = every rank's bytes, by rank; each gives as many as the others. `mine` may be the place
+  // of this rank in `all`.
+  virtual CollectiveToken all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                     CollectiveLabel label) = 0;
+  // Done when every rank has come here.
+  virtual CollectiveToken barrier(CollectiveLabel label) = 0;
+
+  // Breaks the communicator with this status, which says why, for example because the coordinator
+  // lost a rank; waiting calls return it. From any thread.
+  virtual void abort(Status reason) = 0;
+};
+
+// The communicator of a job with one process: sums its own parts and copies nothing else.
+std::unique_ptr<CollectiveCommunicator> single_communicator();
+
+// For implementations.
+namespace collective_detail {
+
+// layout.sum() of typed arrays at an element offset; `parts` has layout.parts() arrays.
+void sum_parts(const ShardLayout& layout, ElementType type, std::span<const void* const> parts,
+               void* out, size_t count);
+
+// "rank 2 did not come to all_reduce …" with its phase and step.
+Status missing_ranks(std::string_view operation, CollectiveLabel label, int rank,
+                     std::span<const int> missing, Duration waited);
+
+// An error when the arguments of a reduction do not fit the layout.
+Status check_reduction(const ShardLayout& layout, int rank, int size, size_t parts);
+
+}  // namespace collective_detail
+
+}  // namespace fleet::transport
