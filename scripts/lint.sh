@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Checks the layout of every source with clang-format, and with clang-tidy the files that changed.
+#
+# Usage: scripts/lint.sh [BASE]
+#   BASE  commit that clang-tidy compares with; default: the branch point from origin/main, else
+#         the parent commit
+# FLEET_TIDY_SECONDS bounds clang-tidy's time (default 300): files it had no time for are listed.
+#
+# Example: scripts/lint.sh HEAD~3
+
+# shellcheck source=scripts/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+help_if_asked "$0" "${1:-}"
+
+scripts/install_dependencies.sh tests lint
+status=0
+
+say "Layout (clang-format)"
+git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -r -n 32 clang-format --dry-run -Werror || status=1
+
+base=${1:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
+if [ -z "$base" ] || [ "$(git rev-parse "$base")" = "$(git rev-parse HEAD)" ]; then
+  base=$(git rev-parse --verify -q HEAD~1 || git hash-object -t tree /dev/null)
+fi
+mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
+say "Static checks (clang-tidy) of ${#changed[@]} files changed since ${base:0:12}"
+if [ ${#changed[@]} -gt 0 ]; then
+  cmake --preset release >/dev/null
+  deadline=$((SECONDS + ${FLEET_TIDY_SECONDS:-300}))
+  for file in "${changed[@]}"; do
+    if [ $SECONDS -ge $deadline ]; then
+      echo "no time left: $file"
+      continue
+    fi
+    grep -q "/$file\"" build/release/compile_commands.json || continue
+    clang-tidy --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$file" \
+      2>/dev/null || status=1
+  done
+fi
+
+say "Tree and layers"
+build_preset release tree_test
+build/release/bin/tree_test --gtest_brief=1 || status=1
+exit $status

@@ -1,0 +1,78 @@
+// What both sides of a parameter-server job are told: places, deadlines, and what must agree.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/link.h"
+#include "transport/secret.h"
+#include "transport/session.h"
+
+namespace fleet::strategies {
+
+// Ways to break the protocol on purpose, so that tests can prove that they would notice. Never set
+// outside of tests.
+struct ProtocolMutations {
+  bool no_deduplication = false;
+  // Added to the count that a barrier says before the server compares it.
+  int barrier_count_delta = 0;
+  // Sum pieces in the order in which they come, instead of by shard index.
+  bool sum_on_arrival = false;
+};
+
+// A plain value; every process of a job has the same one but for `index`.
+struct ParameterServerConfig {
+  uint32_t index = 0;  // of this process among those of its role
+  uint32_t worker_num = 1;
+  uint32_t logical_shards = 0;               // contributors to a step; 0: one for each worker
+  std::vector<transport::Endpoint> servers;  // by server index
+  std::string job_id;
+  transport::Secret secret;
+  // What every process must agree on, by name, such as "program" -> a hash. Compared when two
+  // processes meet; a difference is refused with both values.
+  std::map<std::string, std::string> facts;
+  bool require_same_bits = false;
+  uint32_t epoch = 0;       // counts the restarts of a whole job from a checkpoint
+  uint32_t data_lanes = 1;  // from a worker to each server
+  // Gradients of one server are gathered until they have this many bytes, and then leave while
+  // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
+  size_t flush_bytes = 64 * 1024;
+
+  Duration rpc_deadline = std::chrono::seconds(180);
+  Duration heartbeat_interval = std::chrono::seconds(1);
+  Duration heartbeat_timeout = std::chrono::seconds(10);
+  Duration stall_report = std::chrono::seconds(30);
+  Duration stall_deadline = std::chrono::minutes(30);
+  // How long a process whose connection broke may take to come back.
+  Duration reconnect_grace = std::chrono::milliseconds(250);
+
+  ProtocolMutations mutations;
+
+  uint32_t shards() const { return logical_shards == 0 ? worker_num : logical_shards; }
+  uint32_t server_num() const { return static_cast<uint32_t>(servers.size()); }
+};
+
+// How this process introduces itself to its peers.
+transport::Hello make_hello(const ParameterServerConfig& config, transport::Role role,
+                            uint64_t incarnation);
+
+// Where a node of the cluster runs: real loops and sockets, or a simulated world.
+struct NodeEnvironment {
+  transport::Network* network = nullptr;
+  // Driven by the thread that trains or serves.
+  transport::DrivenLoop* data_loop = nullptr;
+  // Heartbeats, admission, verdicts. May be the data loop (in a simulation).
+  Loop* control_loop = nullptr;
+  // Runs a function on the control loop's thread and returns when it is done.
+  std::function<void(const std::function<void()>&)> on_control;
+  // For nonces; the operating system's when empty.
+  std::function<void(transport::MutableBytes)> random;
+  uint64_t incarnation = 0;
+};
+
+}  // namespace fleet::strategies

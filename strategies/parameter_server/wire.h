@@ -1,0 +1,79 @@
+// What workers and servers say to each other on data lanes. The frames are the transport's; this
+// file gives the verbs their meaning.
+//
+//   kInit          no payload: asks for the server's catalogue; the answer's control part is a
+//                  Catalogue. With payload: piece `piece` of an initial value of `variable`;
+//                  accepted before the first step only.
+//   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
+//                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
+//   kSendBarrier   the sender has sent `piece` pieces for `step` to this server, over all lanes;
+//                  then as kGet.
+//   kGet           asks for values after `step`; answered by their pieces as soon as they are
+//                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
+//                  kListedVariables with the ids in the control part (vector of u32).
+//   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
+//
+// Variable ids index the server's catalogue; trained slices come first. Slice i travels on data
+// lane i modulo the number of lanes. Offsets of pieces count from the start of the slice.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/archive.h"
+#include "fluid/core/dtype.h"
+#include "transport/frame.h"
+
+namespace fleet::strategies {
+
+constexpr uint32_t kAllVariables = 0xffffffff;
+constexpr uint32_t kListedVariables = 0xfffffffe;
+constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values, only the step
+
+constexpr uint32_t pieces_of(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + transport::kPieceBytes - 1) / transport::kPieceBytes);
+}
+constexpr uint64_t piece_offset(uint32_t piece) {
+  return uint64_t{piece} * transport::kPieceBytes;
+}
+constexpr uint64_t piece_bytes(uint64_t bytes, uint32_t piece) {
+  const uint64_t rest = bytes - piece_offset(piece);
+  return rest < transport::kPieceBytes ? rest : transport::kPieceBytes;
+}
+
+// One variable that a server keeps.
+struct CatalogueEntry {
+  std::string name;      // "fc_w.block1"
+  std::string gradient;  // "fc_w@GRAD.block1"; empty unless the variable is a trained slice
+  fluid::DType dtype = fluid::DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::string origin;  // "fc_w"
+  std::vector<int64_t> origin_shape;
+  int64_t offset = 0;  // in elements, from the start of the origin
+
+  uint64_t numel() const {
+    uint64_t count = 1;
+    for (const int64_t dim : shape) count *= static_cast<uint64_t>(dim);
+    return count;
+  }
+  uint64_t bytes() const { return numel() * fluid::dtype_size(dtype); }
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, gradient, dtype, shape, origin, origin_shape, offset);
+  }
+};
+
+struct Catalogue {
+  uint64_t step = 0;     // updates applied so far
+  uint32_t trained = 0;  // entries [0, trained) take gradients
+  std::vector<CatalogueEntry> entries;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(step, trained, entries);
+  }
+};
+
+}  // namespace fleet::strategies
