@@ -1,0 +1,149 @@
+#include "transpiler/config.h"
+
+#include <array>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::transpiler {
+namespace {
+
+constexpr int kSmallestBlock = 8192;
+constexpr std::string_view kWhere = "DistributeTranspilerConfig";
+
+[[noreturn]] void contradiction(std::string_view a, std::string_view a_value, std::string_view b,
+                                std::string_view b_value, std::string fix) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat(a, " and ", b, " contradict each other"),
+               .where = str_cat(kWhere, ".", a, ", ", kWhere, ".", b),
+               .expected = "at most one of them",
+               .got = str_cat(a, " = ", a_value, ", ", b, " = ", b_value),
+               .fix = std::move(fix)});
+}
+
+void one_of(std::string_view field, const std::string& value,
+            std::span<const std::string_view> known) {
+  std::vector<std::string> names;
+  for (const std::string_view name : known) {
+    if (name == value) return;
+    names.emplace_back(name);
+  }
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat("unknown ", field, did_you_mean(value, names)),
+               .where = str_cat(kWhere, ".", field),
+               .expected = "one of '" + join(names, "', '") + "'",
+               .got = "'" + value + "'",
+               .fix = "use one of the names above"});
+}
+
+void at_least(std::string_view field, int value, int least) {
+  if (value >= least) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat(field, " is too small"),
+               .where = str_cat(kWhere, ".", field),
+               .expected = str_cat("at least ", least),
+               .got = str_cat(value),
+               .fix = str_cat("set ", field, " to ", least, " or more")});
+}
+
+void not_supported(bool asked, std::string_view field, std::string_view value) {
+  if (!asked) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = str_cat(field, " = ", value, " is not available in this version"),
+               .where = str_cat(kWhere, ".", field),
+               .expected = "a mode that this version has",
+               .got = str_cat(field, " = ", value),
+               .fix = "use another mode; docs/transpiler.md lists those that exist"});
+}
+
+void check_values(const DistributeTranspilerConfig& config) {
+  constexpr std::array<std::string_view, 2> kMethods = {"RoundRobin", "HashName"};
+  constexpr std::array<std::string_view, 3> kModes = {"pserver", "nccl2", "collective"};
+  constexpr std::array<std::string_view, 4> kCollective = {"", "grad_allreduce", "local_sgd",
+                                                           "single_process_multi_thread"};
+  one_of("split_method", config.split_method, kMethods);
+  one_of("mode", config.mode, kModes);
+  one_of("collective_mode", config.collective_mode, kCollective);
+  at_least("min_block_size", config.min_block_size, kSmallestBlock);
+  at_least("geo_sgd_need_push_nums", config.geo_sgd_need_push_nums, 1);
+  at_least("nccl_comm_num", config.nccl_comm_num, 1);
+  at_least("hierarchical_allreduce_inter_nranks", config.hierarchical_allreduce_inter_nranks, 0);
+}
+
+void check_server_modes(const DistributeTranspilerConfig& config) {
+  const auto exclude = [](bool a, std::string_view a_name, bool b, std::string_view b_name,
+                          std::string fix) {
+    if (a && b) contradiction(a_name, "true", b_name, "true", std::move(fix));
+  };
+  exclude(config.runtime_split_send_recv, "runtime_split_send_recv", config.sync_mode, "sync_mode",
+          "set sync_mode to false; a synchronous runtime-split form is completely_not_async");
+  exclude(config.enable_dc_asgd, "enable_dc_asgd", config.sync_mode, "sync_mode",
+          "set sync_mode to false: delay is compensated in asynchronous training only");
+  exclude(config.half_async, "half_async", config.sync_mode, "sync_mode",
+          "set sync_mode to false, or leave half_async out");
+  exclude(config.completely_not_async, "completely_not_async", config.sync_mode, "sync_mode",
+          "sync_mode is the classic form, completely_not_async the runtime-split one; choose one");
+  exclude(config.geo_sgd_mode, "geo_sgd_mode", config.sync_mode, "sync_mode",
+          "set sync_mode to false for GEO");
+  exclude(config.geo_sgd_mode, "geo_sgd_mode", config.half_async, "half_async",
+          "leave half_async out for GEO");
+  exclude(config.geo_sgd_mode, "geo_sgd_mode", config.enable_dc_asgd, "enable_dc_asgd",
+          "choose one of GEO and DC-ASGD");
+  exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
+          "enable_dc_asgd", "delay is compensated in asynchronous training only");
+  if (config.completely_not_async && !config.runtime_split_send_recv) {
+    contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",
+                  "set runtime_split_send_recv to true, or use sync_mode");
+  }
+}
+
+void check_collective(const DistributeTranspilerConfig& config) {
+  const bool collective = config.mode == "collective";
+  if (collective && config.collective_mode.empty()) {
+    contradiction("mode", "'collective'", "collective_mode", "''",
+                  "set collective_mode to 'grad_allreduce'");
+  }
+  if (!collective && !config.collective_mode.empty()) {
+    contradiction("collective_mode", "'" + config.collective_mode + "'", "mode",
+                  "'" + config.mode + "'", "set mode to 'collective'");
+  }
+  if (config.mode != "pserver") {
+    const auto only_servers = [&config](bool set, std::string_view field) {
+      if (!set) return;
+      contradiction(field, "true", "mode", "'" + config.mode + "'",
+                    str_cat("leave ", field, " out, or set mode to 'pserver'"));
+    };
+    only_servers(config.runtime_split_send_recv, "runtime_split_send_recv");
+    only_servers(config.enable_dc_asgd, "enable_dc_asgd");
+    only_servers(config.half_async, "half_async");
+    only_servers(config.completely_not_async, "completely_not_async");
+    only_servers(config.geo_sgd_mode, "geo_sgd_mode");
+  }
+  if (config.use_hierarchical_allreduce && config.hierarchical_allreduce_inter_nranks < 2) {
+    contradiction("use_hierarchical_allreduce", "true", "hierarchical_allreduce_inter_nranks",
+                  str_cat(config.hierarchical_allreduce_inter_nranks),
+                  "set hierarchical_allreduce_inter_nranks to the ranks of one group, 2 or more");
+  }
+  if (config.use_hierarchical_allreduce && config.mode != "nccl2") {
+    contradiction("use_hierarchical_allreduce", "true", "mode", "'" + config.mode + "'",
+                  "set mode to 'nccl2'");
+  }
+}
+
+}  // namespace
+
+void validate(const DistributeTranspilerConfig& config) {
+  check_values(config);
+  check_server_modes(config);
+  check_collective(config);
+  not_supported(config.geo_sgd_mode, "geo_sgd_mode", "true");
+  not_supported(config.enable_dc_asgd, "enable_dc_asgd", "true");
+  not_supported(config.collective_mode == "local_sgd", "collective_mode", "'local_sgd'");
+  not_supported(config.collective_mode == "single_process_multi_thread", "collective_mode",
+                "'single_process_multi_thread'");
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,268 @@
+#include "transpiler/distribute_transpiler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/shard_tree.h"
+#include "base/strings.h"
+#include "fluid/program/default_programs.h"
+#include "transpiler/server_program.h"
+#include "transpiler/training_ops.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::OpTable;
+using fluid::Program;
+using Names = std::vector<std::string>;
+
+[[noreturn]] void bad_argument(std::string what, std::string where, std::string expected,
+                               std::string got, std::string fix) {
+  throw_error(ErrorCode::kInvalidArgument, {.what = std::move(what),
+                                            .where = std::move(where),
+                                            .expected = std::move(expected),
+                                            .got = std::move(got),
+                                            .fix = std::move(fix)});
+}
+
+Names split_endpoints(const std::string& text) {
+  Names endpoints;
+  for (const std::string& part : split(text, ',')) endpoints.emplace_back(trim(part));
+  return endpoints;
+}
+
+// Shards of a step, checked against the trainer's own number.
+int shard_count(const TranspileOptions& options) {
+  const int* count = std::get_if<int>(&options.trainers);
+  if (count == nullptr) {
+    bad_argument("trainers is a list of endpoints, but mode is 'pserver'",
+                 "transpile, trainers; DistributeTranspilerConfig.mode",
+                 "a number of trainers with mode 'pserver'",
+                 "'" + std::get<std::string>(options.trainers) + "'",
+                 "give the number of trainers, or set mode to 'collective' or 'nccl2'");
+  }
+  if (*count < 1) {
+    bad_argument("there must be a trainer", "transpile, trainers", "at least 1", str_cat(*count),
+                 "set trainers to the number of trainers");
+  }
+  if (options.trainer_id < 0 || options.trainer_id >= *count) {
+    bad_argument("trainer_id is out of range", "transpile, trainer_id, trainers",
+                 str_cat("0 to ", *count - 1, ", as trainers is ", *count),
+                 str_cat(options.trainer_id), "number the trainers from 0");
+  }
+  return *count;
+}
+
+// The ranks of nccl2 and collective mode.
+Names rank_endpoints(const TranspileOptions& options, const std::string& mode) {
+  const auto* text = std::get_if<std::string>(&options.trainers);
+  const std::string where = "transpile, trainers; DistributeTranspilerConfig.mode";
+  if (text == nullptr) {
+    bad_argument("mode '" + mode + "' needs the ranks' endpoints", where,
+                 "endpoints \"host:port\", joined by commas",
+                 str_cat(std::get<int>(options.trainers)), "give trainers as a text of endpoints");
+  }
+  Names endpoints = split_endpoints(*text);
+  const auto ranks = static_cast<int>(endpoints.size());
+  if (options.trainer_id < 0 || options.trainer_id >= std::max(ranks, 1)) {
+    bad_argument("trainer_id is out of range", "transpile, trainer_id, trainers",
+                 str_cat("0 to ", ranks - 1), str_cat(options.trainer_id),
+                 "number the ranks from 0, in the order of trainers");
+  }
+  return endpoints;
+}
+
+CollectiveOptions collective_options(const TranspileOptions& options,
+                                     const DistributeTranspilerConfig& config) {
+  CollectiveOptions collective;
+  collective.endpoints = rank_endpoints(options, config.mode);
+  collective.rank = options.trainer_id;
+  collective.nranks = static_cast<int>(collective.endpoints.size());
+  if (collective.nranks < 2) {
+    bad_argument("collective mode needs several ranks",
+                 "transpile, trainers; DistributeTranspilerConfig.mode",
+                 "at least 2 endpoints with mode 'collective'",
+                 "'" + join(collective.endpoints, ",") + "'",
+                 "give trainers one endpoint for each rank, or train the program as it is");
+  }
+  if (std::find(collective.endpoints.begin(), collective.endpoints.end(),
+                options.current_endpoint) == collective.endpoints.end()) {
+    bad_argument("current_endpoint is not among the ranks", "transpile, current_endpoint, trainers",
+                 "one of " + join(collective.endpoints, ", "), "'" + options.current_endpoint + "'",
+                 "give the endpoint of this rank");
+  }
+  collective.current_endpoint = options.current_endpoint;
+  collective.rings = config.nccl_comm_num;
+  collective.shards = options.logical_shards > 0 ? options.logical_shards : collective.nranks;
+  if (collective.shards < collective.nranks) {
+    bad_argument("there are fewer logical shards than ranks", "transpile, logical_shards, trainers",
+                 str_cat("at least ", collective.nranks), str_cat(collective.shards),
+                 "raise logical_shards, or start fewer ranks");
+  }
+  collective.wait_port = config.wait_port;
+  return collective;
+}
+
+Nccl2Options nccl2_options(const TranspileOptions& options,
+                           const DistributeTranspilerConfig& config) {
+  Nccl2Options nccl2;
+  nccl2.endpoints = rank_endpoints(options, config.mode);
+  nccl2.trainer_id = options.trainer_id;
+  nccl2.nccl_comm_num = config.nccl_comm_num;
+  nccl2.use_hierarchical_allreduce = config.use_hierarchical_allreduce;
+  nccl2.hierarchical_allreduce_inter_nranks = config.hierarchical_allreduce_inter_nranks;
+  nccl2.wait_port = config.wait_port;
+  const auto ranks = static_cast<int>(nccl2.endpoints.size());
+  const int group = nccl2.hierarchical_allreduce_inter_nranks;
+  if (nccl2.use_hierarchical_allreduce && (ranks <= group || ranks % group != 0)) {
+    bad_argument("the ranks do not divide into groups",
+                 "transpile, trainers; "
+                 "DistributeTranspilerConfig.hierarchical_allreduce_inter_nranks",
+                 str_cat("a multiple of ", group, " ranks, more than ", group), str_cat(ranks),
+                 "change hierarchical_allreduce_inter_nranks or the number of ranks");
+  }
+  return nccl2;
+}
+
+}  // namespace
+
+struct DistributeTranspiler::State {
+  Program main;
+  Program startup;
+  const OpTable& table;
+  TrainerOptions trainer = {};
+  TrainingOps ops = {};
+  std::optional<ServerPlan> plan = std::nullopt;
+  ProgramPair trainer_programs = {};
+};
+
+DistributeTranspiler::DistributeTranspiler(DistributeTranspilerConfig config)
+    : config_(std::move(config)) {
+  validate(config_);
+}
+
+DistributeTranspiler::~DistributeTranspiler() = default;
+DistributeTranspiler::DistributeTranspiler(DistributeTranspiler&&) noexcept = default;
+DistributeTranspiler& DistributeTranspiler::operator=(DistributeTranspiler&&) noexcept = default;
+
+void DistributeTranspiler::transpile(const TranspileOptions& options) {
+  DistributeTranspilerConfig config = config_;
+  config.sync_mode = options.sync_mode.value_or(config.sync_mode);
+  validate(config);
+  auto fresh = std::make_unique<State>(
+      State{.main = options.program ? *options.program : fluid::default_main_program(),
+            .startup = options.startup_program ? *options.startup_program
+                                               : fluid::default_startup_program(),
+            .table = options.op_table ? *options.op_table : OpTable::standard()});
+  if (config.mode == "pserver") {
+    const int shards = shard_count(options);
+    fresh->trainer = {.trainer_id = options.trainer_id,
+                      .current_endpoint = options.current_endpoint,
+                      .wait_port = config.wait_port};
+    fresh->ops = find_training_ops(fresh->main);
+    fresh->plan =
+        plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers), shards);
+    fresh->trainer_programs = make_trainer_programs(fresh->main, fresh->startup, *fresh->plan,
+                                                    fresh->trainer, fresh->table);
+  } else if (config.mode == "nccl2") {
+    fresh->trainer_programs = make_nccl2_programs(fresh->main, fresh->startup,
+                                                  nccl2_options(options, config), fresh->table);
+  } else {
+    fresh->trainer_programs = make_all_reduce_programs(
+        fresh->main, fresh->startup, collective_options(options, config), fresh->table);
+  }
+  state_ = std::move(fresh);
+}
+
+const DistributeTranspiler::State& DistributeTranspiler::state() const {
+  if (state_) return *state_;
+  throw_error(ErrorCode::kPrecondition, {.what = "nothing has been transpiled yet",
+                                         .where = "DistributeTranspiler",
+                                         .expected = "transpile, then the programs",
+                                         .got = "a program asked for before transpile",
+                                         .fix = "call transpile first"});
+}
+
+const ServerPlan& DistributeTranspiler::plan() const {
+  const State& now = state();
+  if (now.plan) return *now.plan;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "this job has no parameter servers",
+               .where = "DistributeTranspilerConfig.mode",
+               .expected = "mode 'pserver'",
+               .got = "mode '" + config_.mode + "'",
+               .fix = "ask for the trainer's programs, or set mode to 'pserver'"});
+}
+
+Program DistributeTranspiler::get_trainer_program(bool wait_port) const {
+  Program program = state().trainer_programs.main;
+  program.distribution().wait_port = wait_port && config_.wait_port;
+  return program;
+}
+
+Program DistributeTranspiler::get_trainer_startup_program() const {
+  return state().trainer_programs.startup;
+}
+
+Program DistributeTranspiler::get_pserver_program(const std::string& endpoint) const {
+  const ServerPlan& servers = plan();
+  const auto found = std::find(servers.endpoints.begin(), servers.endpoints.end(), endpoint);
+  if (found == servers.endpoints.end()) {
+    throw_error(ErrorCode::kUnknownName,
+                {.what = "no such parameter server" + did_you_mean(endpoint, servers.endpoints),
+                 .where = "get_pserver_program, endpoint",
+                 .expected = "one of " + join(servers.endpoints, ", "),
+                 .got = "'" + endpoint + "'",
+                 .fix = "use an endpoint that transpile was given in pservers"});
+  }
+  const auto index = static_cast<int>(found - servers.endpoints.begin());
+  return make_server_program(state_->main, state_->ops, servers, index, state_->table);
+}
+
+ProgramPair DistributeTranspiler::get_pserver_programs(const std::string& endpoint) const {
+  ProgramPair pair{.main = get_pserver_program(endpoint), .startup = {}};
+  pair.startup = get_startup_program(endpoint, &pair.main);
+  return pair;
+}
+
+Program DistributeTranspiler::get_startup_program(const std::string& endpoint,
+                                                  const Program* pserver_program) const {
+  if (pserver_program == nullptr) return get_pserver_programs(endpoint).startup;
+  return make_server_startup(state().startup, *pserver_program, state().table);
+}
+
+ProgramPair transpile_for(const Program& main, const Program& startup,
+                          const role_maker::ClusterSpec& cluster,
+                          const DistributeTranspilerConfig& config, int shards,
+                          const OpTable& table) {
+  if (!cluster.is_distributed()) return {.main = main, .startup = startup};
+  const int contributors = shards > 0 ? shards : cluster.worker_num;
+  const int first =
+      cluster.is_worker() ? owned_shards(cluster.index, cluster.worker_num, contributors).begin : 0;
+  if (cluster.mode == role_maker::Mode::kParameterServer) {
+    DistributeTranspiler transpiler(config);
+    transpiler.transpile({.trainer_id = first,
+                          .program = &main,
+                          .pservers = join(cluster.server_endpoints, ","),
+                          .trainers = contributors,
+                          .startup_program = &startup,
+                          .current_endpoint = cluster.current_endpoint(),
+                          .op_table = &table});
+    if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
+    return {.main = transpiler.get_trainer_program(),
+            .startup = transpiler.get_trainer_startup_program()};
+  }
+  validate(config);
+  return make_all_reduce_programs(main, startup,
+                                  {.rank = cluster.index,
+                                   .nranks = cluster.worker_num,
+                                   .endpoints = cluster.worker_endpoints,
+                                   .current_endpoint = cluster.current_endpoint(),
+                                   .rings = config.nccl_comm_num,
+                                   .shards = contributors,
+                                   .wait_port = config.wait_port},
+                                  table);
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,165 @@
+#include "transpiler/server_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/comm.h"
+#include "transpiler/placement.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::DistributedVar;
+using fluid::Operator;
+using fluid::Program;
+using fluid::ServerMode;
+using fluid::VarDesc;
+
+void check_endpoints(const std::vector<std::string>& endpoints) {
+  const std::set<std::string> unique(endpoints.begin(), endpoints.end());
+  const bool named = !unique.contains("");
+  if (!endpoints.empty() && named && unique.size() == endpoints.size()) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "the list of parameter servers is unusable",
+               .where = "transpile, pservers",
+               .expected = "different endpoints \"host:port\", joined by commas",
+               .got = "'" + join(endpoints, ",") + "'",
+               .fix = "name every server once"});
+}
+
+ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
+  ServerForm form;
+  form.classic_sync = config.sync_mode;
+  form.runtime_split = config.runtime_split_send_recv;
+  form.send_barrier = config.sync_mode || config.half_async;
+  form.fetch_barrier = config.sync_mode;
+  form.averages = (config.sync_mode || config.completely_not_async) && shards > 1;
+  ServerMode mode = ServerMode::kHalfAsync;
+  if (config.sync_mode || config.completely_not_async) {
+    mode = ServerMode::kSync;
+  } else if (config.runtime_split_send_recv) {
+    mode = ServerMode::kAsync;
+  }
+  form.distributed_mode = static_cast<int>(mode);
+  return form;
+}
+
+PlacedParam place(const Program& program, const UpdatedParam& updated, size_t position,
+                  const DistributeTranspilerConfig& config, int servers, Dispatcher& dispatcher) {
+  const VarDesc& param = program.global_block().var(updated.param);
+  PlacedParam placed{.param = updated.param,
+                     .grad = updated.grad,
+                     .shape = param.shape,
+                     .dtype = param.dtype,
+                     .updated = position,
+                     .sliced = false,
+                     .slices = {}};
+  const int parts = config.slice_var_up ? servers : 1;
+  const auto rows = slice_rows(param.shape, parts, config.min_block_size);
+  placed.sliced = rows.size() > 1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string suffix = placed.sliced ? str_cat(".block", i) : "";
+    placed.slices.push_back({.param = placed.param + suffix,
+                             .grad = placed.grad + suffix,
+                             .shape = rows[i].shape,
+                             .offset = rows[i].offset,
+                             .block_id = static_cast<int>(i),
+                             .server = dispatcher.next(placed.param + suffix)});
+  }
+  return placed;
+}
+
+DistributedVar overview_row(const ServerPlan& plan, const PlacedParam& param,
+                            const PlacedSlice& slice) {
+  return {.origin = param.param,
+          .origin_shape = param.shape.to_vector(),
+          .slice = slice.param,
+          .slice_shape = slice.shape.to_vector(),
+          .is_slice = param.sliced,
+          .block_id = slice.block_id,
+          .offset = slice.offset,
+          .vtype = "Param",
+          .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
+}
+
+// Rows of the state that the update op of one slice reads.
+void add_state_rows(const Program& program, const TrainingOps& ops, const PlacedParam& param,
+                    const PlacedSlice& slice, ServerPlan& plan) {
+  const Operator& update = program.global_block().op(ops.params[param.updated].update);
+  for (const std::string& name : update.input_names()) {
+    const VarDesc& var = program.global_block().var(name);
+    const StateKind kind = state_kind(ops, param, var);
+    if (kind != StateKind::kSliced && kind != StateKind::kWhole) continue;
+    DistributedVar row = overview_row(plan, param, slice);
+    row.origin = name;
+    row.origin_shape = var.shape.to_vector();
+    row.slice = state_name(param, slice, name);
+    row.vtype = "Optimizer";
+    if (kind == StateKind::kWhole || !param.sliced) {
+      row.slice_shape = row.origin_shape;
+      row.is_slice = false;
+      row.block_id = 0;
+      row.offset = 0;
+    }
+    plan.overview.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
+ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
+                        const DistributeTranspilerConfig& config,
+                        std::vector<std::string> endpoints, int shards) {
+  check_endpoints(endpoints);
+  ServerPlan plan;
+  plan.form = form_of(config, shards);
+  plan.endpoints = std::move(endpoints);
+  plan.shards = shards;
+  const int servers = static_cast<int>(plan.endpoints.size());
+  Dispatcher dispatcher(config.split_method, servers);
+  for (size_t i = 0; i < ops.params.size(); ++i) {
+    plan.params.push_back(place(program, ops.params[i], i, config, servers, dispatcher));
+  }
+  std::vector<std::vector<std::pair<const PlacedParam*, const PlacedSlice*>>> by_server(
+      plan.endpoints.size());
+  for (const PlacedParam& param : plan.params) {
+    for (const PlacedSlice& slice : param.slices) {
+      plan.overview.push_back(overview_row(plan, param, slice));
+      by_server[static_cast<size_t>(slice.server)].emplace_back(&param, &slice);
+    }
+  }
+  for (const auto& slices : by_server) {
+    for (const auto& [param, slice] : slices) add_state_rows(program, ops, *param, *slice, plan);
+  }
+  return plan;
+}
+
+std::string shard_suffix(int shard) {
+  return str_cat(".trainer_", shard);
+}
+
+StateKind state_kind(const TrainingOps& ops, const PlacedParam& param, const VarDesc& var) {
+  if (var.name == param.param) return StateKind::kParam;
+  if (var.name == param.grad) return StateKind::kGrad;
+  if (ops.learning_rates.contains(var.name)) return StateKind::kLearningRate;
+  if (var.shape == param.shape) return StateKind::kSliced;
+  if (var.shape.numel() == 1 || !param.sliced) return StateKind::kWhole;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "a variable of an update can be cut neither with its parameter nor copied",
+               .where = "variable '" + var.name + "', parameter '" + param.param + "'",
+               .expected = "shape " + param.shape.to_string() + " or one element",
+               .got = "shape " + var.shape.to_string(),
+               .fix = "set slice_var_up to false"});
+}
+
+std::string state_name(const PlacedParam& param, const PlacedSlice& slice,
+                       const std::string& origin) {
+  const auto here =
+      std::count_if(param.slices.begin(), param.slices.end(),
+                    [&slice](const PlacedSlice& other) { return other.server == slice.server; });
+  return here > 1 ? str_cat(origin, ".block", slice.block_id) : origin;
+}
+
+}  // namespace fleet::transpiler

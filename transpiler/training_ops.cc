@@ -1,0 +1,113 @@
+#include "transpiler/training_ops.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::OpRole;
+
+bool is_update_op(const Operator& op) {
+  return is_update_role(op) && !op.input("Param").empty() && !op.input("Grad").empty();
+}
+
+[[noreturn]] void cannot_move(const Operator& op, std::string what, std::string got) {
+  throw_error(ErrorCode::kNotSupported,
+              {.what = std::move(what),
+               .where = "op '" + op.type + "', role " + fluid::to_string(op.role),
+               .expected = "updates of one parameter each, from the gradient that backward makes",
+               .got = std::move(got),
+               .fix = "train locally or collectively, or take this step out of the optimizer"});
+}
+
+void check_role_var(const Operator& op) {
+  if (op.role_var.size() == 2) return;
+  cannot_move(op, "an op of the optimizer does not belong to one parameter",
+              "role_var [" + join(op.role_var, ", ") + "]");
+}
+
+// One entry per update op, in order.
+std::vector<UpdatedParam> find_updates(const Block& block,
+                                       std::unordered_map<std::string, size_t>& index) {
+  std::vector<UpdatedParam> params;
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = block.op(i);
+    if (!is_update_op(op)) continue;
+    check_role_var(op);
+    const std::string& param = op.role_var[0];
+    if (!index.emplace(param, params.size()).second) {
+      cannot_move(op, "a parameter is updated twice", "parameter '" + param + "'");
+    }
+    params.push_back({.param = param, .grad = op.role_var[1], .ops = {}, .update = i});
+  }
+  return params;
+}
+
+// Gradients must come from backward: one that only the optimizer makes is a clipped one.
+void check_gradients(const Block& block, const std::vector<UpdatedParam>& params) {
+  std::unordered_set<std::string> made;
+  for (const auto& op : block.ops()) {
+    if (is_update_role(*op)) continue;
+    for (const auto& [slot, names] : op->outputs) made.insert(names.begin(), names.end());
+  }
+  for (const UpdatedParam& param : params) {
+    if (made.contains(param.grad)) continue;
+    cannot_move(block.op(param.update),
+                "a gradient is clipped by the optimizer (grad_clip=), which servers cannot do yet",
+                "parameter '" + param.param + "', gradient '" + param.grad + "'");
+  }
+}
+
+}  // namespace
+
+bool is_update_role(const Operator& op) {
+  return fluid::has_role(op.role, OpRole::kOptimize) && !is_schedule_role(op);
+}
+
+bool is_schedule_role(const Operator& op) {
+  return fluid::has_role(op.role, OpRole::kLrSched);
+}
+
+TrainingOps find_training_ops(const fluid::Program& program) {
+  const Block& block = program.global_block();
+  TrainingOps found;
+  std::unordered_map<std::string, size_t> index;
+  found.params = find_updates(block, index);
+  if (found.params.empty()) {
+    throw_error(
+        ErrorCode::kPrecondition,
+        {.what = "the program has no op that updates a parameter",
+         .where = "transpile, program",
+         .expected = "a program that an optimizer's minimize has completed",
+         .got = str_cat(block.op_count(), " ops, none of role optimize with Param and Grad"),
+         .fix = "call minimize before transpile"});
+  }
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = block.op(i);
+    for (const std::string& rate : op.input("LearningRate")) found.learning_rates.insert(rate);
+    if (is_schedule_role(op)) {
+      found.lr_ops.push_back(i);
+      for (const std::string& name : op.input_names()) found.learning_rates.insert(name);
+      for (const std::string& name : op.output_names()) found.learning_rates.insert(name);
+    } else if (is_update_role(op)) {
+      check_role_var(op);
+      const auto owner = index.find(op.role_var[0]);
+      if (owner == index.end()) {
+        cannot_move(op, "an op of the optimizer belongs to a parameter that nothing updates",
+                    "parameter '" + op.role_var[0] + "'");
+      }
+      found.params[owner->second].ops.push_back(i);
+    }
+  }
+  check_gradients(block, found.params);
+  return found;
+}
+
+}  // namespace fleet::transpiler
