@@ -1,10 +1,9 @@
 #include "transport/collective.h"
 
-#include <cstring>
 #include <gmock/gmock.h>
 #include <thread>
 
-#include "base/philox.h"
+#include "tests/transport/collective/reference.h"
 #include "transport/in_process_communicator.h"
 
 namespace fleet::transport {
@@ -12,67 +11,16 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using testing_reference::contributions;
+using testing_reference::kType;
+using testing_reference::local_sum;
+using testing_reference::pointers;
+using testing_reference::same_bits;
 
 constexpr CollectiveLabel kLabel{.phase = "test", .step = 7};
 
 TimePoint soon() {
   return steady_clock().now() + std::chrono::seconds(20);
-}
-
-template <class T>
-constexpr ElementType kType = ElementType::kFloat32;
-template <>
-constexpr ElementType kType<double> = ElementType::kFloat64;
-template <>
-constexpr ElementType kType<int64_t> = ElementType::kInt64;
-
-template <class T>
-std::vector<T> shard_values(int shard, size_t count) {
-  std::vector<T> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    values[i] =
-        static_cast<T>(100 * normal_double(RandomKey{1, 2}, i, static_cast<uint64_t>(shard)));
-  }
-  return values;
-}
-
-// What a local run computes: all shards, one tree.
-template <class T>
-std::vector<T> local_sum(int shards, size_t count) {
-  std::vector<std::vector<T>> values;
-  std::vector<const T*> arrays;
-  for (int s = 0; s < shards; ++s) values.push_back(shard_values<T>(s, count));
-  for (const auto& array : values) arrays.push_back(array.data());
-  std::vector<T> out(count);
-  tree_sum(std::span<const T* const>(arrays), out.data(), count);
-  return out;
-}
-
-// What a rank contributes: the sums of its nodes.
-template <class T>
-std::vector<std::vector<T>> contributions(const ShardLayout& layout, int rank, size_t count) {
-  std::vector<std::vector<T>> parts;
-  for (const ShardRange& node : layout.nodes(rank)) {
-    std::vector<std::vector<T>> values;
-    std::vector<const T*> arrays;
-    for (int s = node.begin; s < node.end; ++s) values.push_back(shard_values<T>(s, count));
-    for (const auto& array : values) arrays.push_back(array.data());
-    tree_sum(std::span<const T* const>(arrays), parts.emplace_back(count).data(), count);
-  }
-  return parts;
-}
-
-template <class T>
-std::vector<const void*> pointers(const std::vector<std::vector<T>>& parts) {
-  std::vector<const void*> result;
-  for (const auto& part : parts) result.push_back(part.data());
-  return result;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(T)));
 }
 
 // Runs `body(communicator)` at every rank, each in its own thread.

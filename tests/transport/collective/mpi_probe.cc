@@ -1,0 +1,189 @@
+// One rank of the tests of MPI: runs what its first argument names and prints a line for each fact
+// that the test looks at. Exit code 0 when every check of this rank held.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <string_view>
+
+#include "role_maker/role_maker.h"
+#include "tests/transport/collective/reference.h"
+#include "transport/mpi_communicator.h"
+
+namespace fleet::transport {
+namespace {
+
+using namespace testing_reference;
+
+constexpr Duration kPatience = std::chrono::seconds(30);
+TimePoint soon() {
+  return steady_clock().now() + kPatience;
+}
+
+std::unique_ptr<CollectiveCommunicator> open(MpiCommunicatorOptions options = {}) {
+  return std::move(make_mpi_communicator(MpiSession::get(), kPatience, options).value());
+}
+
+void require(bool fact, std::string_view what) {
+  if (fact) return;
+  std::printf("WRONG: %.*s\n", static_cast<int>(what.size()), what.data());
+  std::exit(1);
+}
+
+template <class T>
+void check_reductions(CollectiveCommunicator& comm, int shards, size_t count) {
+  const ShardLayout layout(comm.size(), shards);
+  const auto expected = local_sum<T>(shards, count);
+  auto parts = contributions<T>(layout, comm.rank(), count);
+  std::vector<T> out(count);
+  auto token = comm.all_reduce(layout, kType<T>, pointers(parts), out.data(), count, {});
+  require(token.wait(soon()).ok() && same_bits(out, expected), "all_reduce");
+
+  std::vector<size_t> counts(static_cast<size_t>(comm.size()), count / 4);
+  counts[0] = count - count / 4 * (counts.size() - 1);
+  const auto rank = static_cast<size_t>(comm.rank());
+  const auto begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), size_t{0});
+  std::vector<T> piece(counts[rank]);
+  token = comm.reduce_scatter(layout, kType<T>, pointers(parts), piece.data(), counts, {});
+  require(token.wait(soon()).ok(), "reduce_scatter");
+  const auto at = expected.begin() + static_cast<long>(begin);
+  require(same_bits(piece, std::vector<T>(at, at + static_cast<long>(counts[rank]))),
+          "the bits of reduce_scatter");
+
+  token = comm.all_reduce(layout, kType<T>, pointers(parts), parts[0].data(), count, {});
+  require(token.wait(soon()).ok() && same_bits(parts[0], expected), "all_reduce in place");
+}
+
+int reductions() {
+  // Small limits, so that small tensors take the way of large ones too.
+  for (const auto& options :
+       {MpiCommunicatorOptions{}, MpiCommunicatorOptions{0, 256, 2},
+        MpiCommunicatorOptions{0, 64, 1}, MpiCommunicatorOptions{0, 1 << 20, 8}}) {
+    const auto comm = open(options);
+    for (int shards = comm->size(); shards <= 2 * comm->size() + 1; ++shards) {
+      for (const size_t count : {0, 1, 5, 63, 64, 1000, 4099}) {
+        check_reductions<float>(*comm, shards, count);
+      }
+      check_reductions<double>(*comm, shards, 777);
+      check_reductions<int64_t>(*comm, shards, 777);
+    }
+    require(comm->barrier({}).wait(soon()).ok(), "barrier");
+  }
+  check_reductions<float>(*open(), MpiSession::get().size(), 1'500'007);
+  std::printf("reductions ok\n");
+  return 0;
+}
+
+int exchanges() {
+  MpiSession& session = MpiSession::get();
+  const auto comm = open();
+  for (int root = 0; root < comm->size(); ++root) {
+    std::vector<int> values(1000, comm->rank());
+    require(comm->broadcast(std::as_writable_bytes(std::span(values)), root, {}).wait(soon()).ok(),
+            "broadcast");
+    require(values == std::vector<int>(1000, root), "the root's bytes");
+  }
+  std::vector<int> all(static_cast<size_t>(comm->size()));
+  const int mine = comm->rank() * comm->rank();
+  require(comm->all_gather(std::as_bytes(std::span(&mine, 1)),
+                           std::as_writable_bytes(std::span(all)), {})
+              .wait(soon())
+              .ok(),
+          "all_gather");
+  for (int i = 0; i < comm->size(); ++i) require(all[static_cast<size_t>(i)] == i * i, "order");
+
+  const auto texts =
+      session.all_gather(std::string(static_cast<size_t>(session.rank()), 'x'), kPatience);
+  for (size_t i = 0; i < texts.value().size(); ++i) {
+    require(texts.value()[i].size() == i, "the texts of all ranks");
+  }
+  const auto word = session.broadcast(session.rank() == 1 ? "hello" : "no", 1, kPatience);
+  require(word.value() == "hello", "the root's text");
+  std::printf("exchanges ok\n");
+  return 0;
+}
+
+// Buckets that overlap, finished in another order than they were started in.
+int overlap() {
+  const auto comm = open({.direct_limit_bytes = 1000, .piece_bytes = 512});
+  const ShardLayout layout(comm->size(), comm->size());
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::vector<std::vector<float>> values;
+    std::vector<CollectiveToken> tokens;
+    for (const size_t count : {10, 3000, 100, 7000, 1}) {
+      values.push_back(shard_values<float>(comm->rank(), count));
+      const void* part = values.back().data();
+      tokens.push_back(comm->all_reduce(layout, ElementType::kFloat32, {&part, 1},
+                                        values.back().data(), count, {}));
+    }
+    for (size_t i = tokens.size(); i-- > 0;) {
+      require(tokens[i].wait(soon()).ok(), "an overlapped all_reduce");
+      require(same_bits(values[i], local_sum<float>(comm->size(), values[i].size())), "its bits");
+    }
+  }
+  std::printf("overlap ok\n");
+  return 0;
+}
+
+// The last rank leaves by a signal in step 3; the others find it out and end by returning.
+int missing(int signal) {
+  const auto comm = open();
+  const ShardLayout layout(comm->size(), comm->size());
+  std::vector<float> values(200'000, 1);
+  const void* part = values.data();
+  for (int step = 0;; ++step) {
+    if (step == 3 && comm->rank() == comm->size() - 1) raise(signal);
+    auto token = comm->all_reduce(layout, ElementType::kFloat32, {&part, 1}, values.data(),
+                                  values.size(), {.phase = "backward", .step = step});
+    const Status status = token.wait(steady_clock().now() + std::chrono::seconds(1));
+    if (status.ok()) continue;
+    std::printf("rank %d: %s\n", comm->rank(), status.to_string().c_str());
+    const Status again = comm->barrier({}).wait(soon());
+    require(again.code() == ErrorCode::kPeerLost, "a broken communicator stays broken");
+    require(MpiSession::get().lost(), "the session knows");
+    return 3;
+  }
+}
+
+int symetric() {
+  role_maker::MPISymetricRoleMaker maker;
+  maker.generate_role();
+  const auto& spec = maker.cluster_spec();
+  std::printf("rank %d is %s of %s job %s secret %zu\n", MpiSession::get().rank(),
+              spec.process_name().c_str(), spec.server_endpoints[0].c_str(), spec.job_id.c_str(),
+              spec.job_secret.size());
+  return 0;
+}
+
+int plain() {
+  role_maker::PaddleCloudRoleMaker maker;
+  const auto& spec = maker.cluster_spec();
+  std::printf("%s %s of %d\n", std::string(to_string(spec.mode)).c_str(),
+              spec.process_name().c_str(), spec.worker_num);
+  return 0;
+}
+
+int run(std::string_view what) {
+  if (what == "reductions") return reductions();
+  if (what == "exchanges") return exchanges();
+  if (what == "overlap") return overlap();
+  if (what == "killed") return missing(SIGKILL);
+  if (what == "stopped") return missing(SIGSTOP);
+  if (what == "symetric") return symetric();
+  if (what == "plain") return plain();
+  return 2;
+}
+
+}  // namespace
+}  // namespace fleet::transport
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  try {
+    return fleet::transport::run(argc > 1 ? argv[1] : "");
+  } catch (const fleet::Error& error) {
+    std::printf("ERROR: %s\n", error.what());
+    return 1;
+  }
+}
