@@ -1,0 +1,220 @@
+#include "launch/command_line.h"
+
+#include <boost/program_options.hpp>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::launch {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr int kMostProcesses = 4096;
+
+po::options_description describe_options(Launcher launcher) {
+  po::options_description options("Options");
+  auto add = options.add_options();
+  if (launcher == Launcher::kParameterServer) {
+    add("worker_num", po::value<int>()->value_name("N"), "number of workers (default 2)");
+    add("server_num", po::value<int>()->value_name("M"), "number of servers (default 2)");
+    add("start_port", po::value<int>()->value_name("P"),
+        "servers listen on P, P+1 … (default: ports that are free)");
+    add("endpoints", po::value<std::string>()->value_name("LIST"),
+        "the servers' host:port, comma separated, in place of --start_port");
+  } else {
+    add("nproc_per_node", po::value<int>()->value_name("N"), "number of ranks (default 2)");
+    add("selected_gpus", po::value<std::string>()->value_name("LIST"),
+        "GPU of each rank, comma separated; sets FLAGS_selected_gpus");
+  }
+  add("log_dir", po::value<std::string>()->value_name("DIR"),
+      "folder of workerlog.i and serverlog.i (default logs)");
+  add("tee", po::bool_switch(), "show the output of all processes, prefixed by rank");
+  add("progress", po::bool_switch(), "show step, loss and speed as one line");
+  add("print_config", po::bool_switch(), "print processes and environment before they start");
+  add("heartbeat_timeout", po::value<double>()->value_name("SECONDS"),
+      "end the job when a process stays stopped for so long (default 10)");
+  if (launcher == Launcher::kParameterServer) {
+    add("server_grace", po::value<double>()->value_name("SECONDS"),
+        "time for servers to end after the last worker (default 5)");
+  }
+  add("insecure", po::bool_switch(), "no job secret: peers prove nothing (tests only)");
+  add("help", po::bool_switch(), "print this text and leave");
+  add("version", po::bool_switch(), "print the version and leave");
+  return options;
+}
+
+std::string make_help(Launcher launcher, const po::options_description& options) {
+  std::ostringstream out;
+  if (launcher == Launcher::kParameterServer) {
+    out << "launch_ps: runs a program as the workers and parameter servers of one job.\n\n"
+           "Usage: launch_ps [options] program [arguments of the program]\n\n"
+        << options << "\nExample:\n  launch_ps --worker_num 2 --server_num 2 ./distributed_train\n";
+  } else {
+    out << "launch: runs a program as the ranks of one collective job, through Open MPI.\n\n"
+           "Usage: launch [options] program [arguments of the program]\n\n"
+        << options << "\nExample:\n  launch --nproc_per_node 2 ./distributed_train\n";
+  }
+  return std::move(out).str();
+}
+
+[[noreturn]] void wrong(const std::string& what, const std::string& where,
+                        const std::string& expected, const std::string& got,
+                        const std::string& fix) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = what, .where = where, .expected = expected, .got = got, .fix = fix});
+}
+
+// How many of the arguments are the launcher's own.
+size_t count_own(const po::options_description& options,
+                 const std::vector<std::string>& arguments) {
+  size_t i = 0;
+  while (i < arguments.size() && arguments[i].starts_with("--") && arguments[i] != "--") {
+    const bool joined = arguments[i].find('=') != std::string::npos;
+    const auto* option = options.find_nothrow(arguments[i].substr(2), false);
+    const bool takes_next = option && !joined && option->semantic()->max_tokens() > 0;
+    i += takes_next ? 2 : 1;
+  }
+  return std::min(i, arguments.size());
+}
+
+po::variables_map parse_own(Launcher launcher, const po::options_description& options,
+                            const std::vector<std::string>& own) {
+  const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
+  po::variables_map values;
+  try {
+    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    po::store(po::command_line_parser(own).options(options).style(style).run(), values);
+    po::notify(values);
+  } catch (const po::unknown_option& error) {
+    std::vector<std::string> names;
+    for (const auto& option : options.options()) names.push_back("--" + option->long_name());
+    const std::string flag = error.get_option_name();
+    wrong("unknown option '" + flag + "'" + did_you_mean(flag, names), "", "", "",
+          name + " --help lists the options; those of the program follow its name");
+  } catch (const po::error& error) {
+    wrong(error.what(), "", "", "", name + " --help lists the options");
+  }
+  return values;
+}
+
+int read_count(const po::variables_map& values, const std::string& option, int standard) {
+  if (values.count(option) == 0) return standard;
+  const int count = values[option].as<int>();
+  if (count >= 1 && count <= kMostProcesses) return count;
+  wrong("wrong number of processes", "--" + option, str_cat("1 to ", kMostProcesses),
+        str_cat(count), "give a number in that range");
+}
+
+Duration read_seconds(const po::variables_map& values, const std::string& option,
+                      Duration standard) {
+  if (values.count(option) == 0) return standard;
+  const double value = values[option].as<double>();
+  if (value >= 0 && value <= 1e6) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  }
+  wrong("wrong time", "--" + option, "seconds, 0 to 1000000", str_cat(value),
+        "give a number in that range");
+}
+
+std::vector<std::string> read_list(const po::variables_map& values, const std::string& option) {
+  std::vector<std::string> items;
+  if (values.count(option) == 0) return items;
+  for (const std::string& item : split(values[option].as<std::string>(), ',')) {
+    items.emplace_back(trim(item));
+  }
+  if (items.empty()) {
+    wrong("an empty list", "--" + option, "values separated by commas", "''",
+          "give at least one value, or leave the option out");
+  }
+  return items;
+}
+
+// A count follows from a list of as many items, and must not contradict it.
+int agree(const po::variables_map& values, const std::string& count_option,
+          const std::string& list_option, size_t items, int count) {
+  if (items == 0) return count;
+  if (values.count(count_option) > 0 && static_cast<size_t>(count) != items) {
+    wrong("two options disagree", "--" + count_option + " and --" + list_option,
+          str_cat(count, " items"), str_cat(items, " items"),
+          "give one of them, or make them agree");
+  }
+  return static_cast<int>(items);
+}
+
+void read_parameter_server(const po::variables_map& values, CommandLine& line) {
+  line.workers = read_count(values, "worker_num", 2);
+  line.servers = read_count(values, "server_num", 2);
+  line.endpoints = read_list(values, "endpoints");
+  line.servers = agree(values, "server_num", "endpoints", line.endpoints.size(), line.servers);
+  line.supervision.server_grace =
+      read_seconds(values, "server_grace", line.supervision.server_grace);
+  if (values.count("start_port") == 0) return;
+  const int port = values["start_port"].as<int>();
+  if (!line.endpoints.empty()) {
+    wrong("two options exclude each other", "--start_port and --endpoints", "one of them", "both",
+          "leave one out");
+  }
+  if (port < 1 || port + line.servers - 1 > 65535) {
+    wrong("the ports are out of range", "--start_port",
+          str_cat("1 to ", 65536 - line.servers, " for ", line.servers, " servers"), str_cat(port),
+          "leave it out to get free ports");
+  }
+  line.start_port = port;
+}
+
+Duration standard_heartbeat(const Environment& environment, Duration standard) {
+  const auto text = environment.get("FLEET_HEARTBEAT_TIMEOUT_MS");
+  const auto value = text ? parse_int(*text) : std::nullopt;
+  return value && *value > 0 ? Duration(std::chrono::milliseconds(*value)) : standard;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>& arguments,
+                               const Environment& environment) {
+  const po::options_description options = describe_options(launcher);
+  const size_t own = count_own(options, arguments);
+  const po::variables_map values =
+      parse_own(launcher, options, {arguments.begin(), arguments.begin() + static_cast<long>(own)});
+  CommandLine line;
+  line.launcher = launcher;
+  line.help = values["help"].as<bool>();
+  line.version = values["version"].as<bool>();
+  line.help_text = make_help(launcher, options);
+  if (line.help || line.version) return line;
+
+  if (launcher == Launcher::kParameterServer) {
+    read_parameter_server(values, line);
+  } else {
+    line.gpus = read_list(values, "selected_gpus");
+    line.workers = agree(values, "nproc_per_node", "selected_gpus", line.gpus.size(),
+                         read_count(values, "nproc_per_node", 2));
+    line.servers = 0;
+  }
+  if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
+  line.print_config = values["print_config"].as<bool>();
+  line.insecure = values["insecure"].as<bool>();
+  line.supervision.tee = values["tee"].as<bool>();
+  line.supervision.progress = values["progress"].as<bool>();
+  line.supervision.heartbeat_timeout =
+      read_seconds(values, "heartbeat_timeout",
+                   standard_heartbeat(environment, line.supervision.heartbeat_timeout));
+
+  size_t first = own;
+  if (first < arguments.size() && arguments[first] == "--") ++first;
+  line.command.assign(arguments.begin() + static_cast<long>(first), arguments.end());
+  if (line.command.empty() || line.command.front().empty()) {
+    const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
+    wrong("no program was given", "", "the program after the options", "",
+          name + " --help shows an example");
+  }
+  if (line.command.front().starts_with("-")) {
+    wrong("unknown option '" + line.command.front() + "'", "", "options that begin with --", "",
+          "write -- before a program whose name begins with a dash");
+  }
+  return line;
+}
+
+}  // namespace fleet::launch

@@ -1,0 +1,66 @@
+// What a launcher says: messages and a progress line on stderr, the members' output on stdout.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace fleet::launch {
+
+// Writes whole lines; a progress line on a terminal is wiped before and stays last. Single thread.
+class Console {
+ public:
+  explicit Console(std::string program);
+
+  // "launch_ps: text" on stderr; further lines of the text follow as they are.
+  void say(std::string_view text);
+  // The same for a failure: in red on a terminal, unless NO_COLOR is set.
+  void complain(std::string_view text);
+  // "[worker 1] line" on stdout.
+  void tee(std::string_view title, std::string_view line);
+  // One rewritten line on a terminal, an ordinary line elsewhere.
+  void show_progress(const std::string& line);
+  // Ends a rewritten line.
+  void finish_progress();
+  bool rewrites() const { return rewrites_; }
+
+ private:
+  void write(int fd, const std::string& text);
+  void wipe();
+
+  std::string program_;
+  bool rewrites_ = false;
+  bool colour_ = false;
+  std::string shown_;
+};
+
+// What the workers say of themselves, "progress step=12 loss=0.31 steps_per_s=840", as one line.
+class ProgressBoard {
+ public:
+  ProgressBoard(int workers, int servers, TimePoint start);
+  // Returns whether the line was a progress line.
+  bool update(int worker, std::string_view line);
+  void worker_ended() { ++ended_; }
+  // "12 s  2 workers, 1 server  step 120  loss 0.31  840 steps/s  (worker 1 at step 96)".
+  std::string line(TimePoint now) const;
+
+ private:
+  using Values = std::map<std::string, std::string, std::less<>>;
+  std::string values_of_first() const;
+  std::string slowest() const;
+
+  int workers_;
+  int servers_;
+  int ended_ = 0;
+  TimePoint start_;
+  std::map<int, Values> latest_;
+};
+
+std::string seconds_text(Duration duration);  // "12.3 s"
+// "1 worker", "2 workers", "2 processes".
+std::string counted(int count, std::string_view noun);
+
+}  // namespace fleet::launch

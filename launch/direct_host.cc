@@ -1,0 +1,159 @@
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <map>
+#include <set>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "launch/host.h"
+#include "launch/log_file.h"
+
+namespace fleet::launch {
+namespace {
+
+constexpr size_t kLongestProgressLine = 4096;
+
+class DirectHost : public Host {
+ public:
+  DirectHost(const Job& job, EventLoop& loop, PortReservation& ports, const HostOptions& options)
+      : job_(job), loop_(loop), ports_(ports), options_(options) {}
+
+  void start(HostListener& listener) override {
+    listener_ = &listener;
+    for (size_t i = 0; i < job_.members.size(); ++i) start_member(i);
+  }
+
+  void on_child(const siginfo_t& info) override {
+    const auto found = running_.find(info.si_pid);
+    if (found == running_.end()) return;
+    const size_t index = found->second;
+    if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
+      const bool stopped = info.si_code == CLD_STOPPED;
+      if (stopped) {
+        stopped_.insert(info.si_pid);
+      } else {
+        stopped_.erase(info.si_pid);
+      }
+      listener_->on_stopped(index, stopped);
+      return;
+    }
+    running_.erase(found);
+    listener_->on_ended(index, {.status = exit_status_of(info), .asked = asked_, .reason = ""});
+  }
+
+  void end() override {
+    asked_ = true;
+    for (const auto& [pid, index] : running_) {
+      ::kill(-pid, stopped_.count(pid) > 0 ? SIGKILL : SIGTERM);
+    }
+  }
+
+  void kill() override {
+    asked_ = true;
+    for (const auto& [pid, index] : running_) ::kill(-pid, SIGKILL);
+  }
+
+ private:
+  void start_member(size_t index) {
+    const Member& member = job_.members[index];
+    const FileDescriptor log = open_log(member.log_file, false);
+    ChildOptions child{.program = job_.program,
+                       .argv = job_.command,
+                       .environment = merged(job_.common, member.variables),
+                       .output_fd = log.get()};
+    FileDescriptor write_end;
+    if (options_.progress && member.role == Role::kWorker) {
+      write_end = progress_pipe(index);
+      child.passed_fd = write_end.get();
+      child.environment.set("FLEET_PROGRESS_FD", str_cat(kPassedFd));
+    }
+    if (member.port) ports_.release(*member.port);
+    const pid_t pid = spawn_child(child);
+    running_.emplace(pid, index);
+    listener_->on_started(index, pid);
+  }
+
+  FileDescriptor progress_pipe(size_t index) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw_error(ErrorCode::kInput, {.what = "cannot make a pipe for --progress",
+                                      .where = job_.members[index].title(),
+                                      .expected = "free file descriptors",
+                                      .got = str_cat("errno ", errno),
+                                      .fix = "raise the limit (ulimit -n)"});
+    }
+    readers_.push_back(std::make_unique<LineReader>(
+        loop_, FileDescriptor(ends[0]), "",
+        [this, index](std::string_view line) { listener_->on_progress(index, line); }));
+    return FileDescriptor(ends[1]);
+  }
+
+  const Job& job_;
+  EventLoop& loop_;
+  PortReservation& ports_;
+  HostOptions options_;
+  HostListener* listener_ = nullptr;
+  bool asked_ = false;
+  std::map<pid_t, size_t> running_;
+  std::set<pid_t> stopped_;
+  std::vector<std::unique_ptr<LineReader>> readers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Host> make_direct_host(const Job& job, EventLoop& loop, PortReservation& ports,
+                                       const HostOptions& options) {
+  return std::make_unique<DirectHost>(job, loop, ports, options);
+}
+
+ExitStatus exit_status_of(const siginfo_t& info) {
+  ExitStatus status;
+  if (info.si_code == CLD_EXITED) {
+    status.code = info.si_status;
+  } else {
+    status.signal = info.si_status;
+    status.core_dumped = info.si_code == CLD_DUMPED;
+  }
+  return status;
+}
+
+LineReader::LineReader(EventLoop& loop, FileDescriptor source, std::string begun,
+                       LineHandler handler)
+    : loop_(loop),
+      source_(std::move(source)),
+      partial_(std::move(begun)),
+      handler_(std::move(handler)) {
+  ::fcntl(source_.get(), F_SETFL, ::fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
+  loop_.watch(source_.get(), [this] { read_some(); });
+}
+
+LineReader::~LineReader() {
+  if (source_) loop_.unwatch(source_.get());
+}
+
+void LineReader::read_some() {
+  char bytes[4096];
+  ssize_t count = 0;
+  while ((count = ::read(source_.get(), bytes, sizeof(bytes))) > 0) {
+    partial_.append(bytes, static_cast<size_t>(count));
+    hand_over();
+  }
+  if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
+    loop_.unwatch(source_.get());
+    source_.reset();
+  }
+}
+
+void LineReader::hand_over() {
+  size_t begin = 0;
+  for (size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos;) {
+    handler_(std::string_view(partial_).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  partial_.erase(0, begin);
+  if (partial_.size() > kLongestProgressLine) partial_.clear();
+}
+
+}  // namespace fleet::launch

@@ -1,0 +1,154 @@
+#include "launch/job.h"
+
+#include <algorithm>
+#include <array>
+#include <sstream>
+#include <string_view>
+#include <sys/random.h>
+
+#include "base/strings.h"
+#include "launch/process/ports.h"
+
+namespace fleet::launch {
+namespace {
+
+constexpr std::array<std::string_view, 9> kRolePrefixes = {
+    "PADDLE_",    "OMPI_",      "PMIX_",         "PMI_",         "MPI_LOCAL",
+    "SLURM_STEP", "SLURM_TASK", "TORCHELASTIC_", "FLEET_LAUNCH_"};
+constexpr std::array<std::string_view, 24> kRoleNames = {"TRAINING_ROLE",
+                                                         "POD_IP",
+                                                         "FLAGS_selected_gpus",
+                                                         "TRAINER_PORTS_NUM",
+                                                         "RANK",
+                                                         "WORLD_SIZE",
+                                                         "LOCAL_RANK",
+                                                         "LOCAL_WORLD_SIZE",
+                                                         "GROUP_RANK",
+                                                         "GROUP_WORLD_SIZE",
+                                                         "ROLE_RANK",
+                                                         "ROLE_NAME",
+                                                         "ROLE_WORLD_SIZE",
+                                                         "MASTER_ADDR",
+                                                         "MASTER_PORT",
+                                                         "SLURM_PROCID",
+                                                         "SLURM_LOCALID",
+                                                         "SLURM_NODEID",
+                                                         "SLURM_NTASKS",
+                                                         "SLURM_NPROCS",
+                                                         "SLURM_GTIDS",
+                                                         "SYS_JOB_ID",
+                                                         "FLEET_PROGRESS_FD",
+                                                         "DISTRIBUTED_TRAINER_ENDPOINTS"};
+constexpr std::array<std::string_view, 8> kTuningPrefixes = {
+    "OMPI_MCA_btl", "OMPI_MCA_pml",   "OMPI_MCA_mpi",   "OMPI_MCA_coll",
+    "OMPI_MCA_mtl", "OMPI_MCA_hwloc", "OMPI_MCA_rmaps", "PMIX_MCA_"};
+
+bool begins_with_one_of(std::string_view name, const auto& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool is_role_variable(std::string_view name) {
+  if (begins_with_one_of(name, kTuningPrefixes)) return false;
+  return begins_with_one_of(name, kRolePrefixes) ||
+         std::find(kRoleNames.begin(), kRoleNames.end(), name) != kRoleNames.end();
+}
+
+}  // namespace
+
+std::string Member::title() const {
+  return str_cat(role == Role::kWorker ? "worker " : "server ", index);
+}
+
+std::string launch_mark(const std::string& launch_id) {
+  return str_cat(kLaunchIdVariable, "=", launch_id);
+}
+
+Environment without_role_variables(const Environment& environment) {
+  auto variables = environment.all();
+  std::erase_if(variables, [](const auto& entry) { return is_role_variable(entry.first); });
+  return Environment(std::move(variables));
+}
+
+Environment merged(const Environment& base, const Environment& on_top) {
+  Environment result = base;
+  for (const auto& [name, value] : on_top.all()) result.set(name, value);
+  return result;
+}
+
+std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
+                                             const std::string& log_folder) {
+  std::vector<Member> members;
+  const Environment shared({{"PADDLE_PSERVERS_IP_PORT_LIST", join(servers, ",")},
+                            {"PADDLE_TRAINERS_NUM", str_cat(workers)}});
+  for (size_t i = 0; i < servers.size(); ++i) {
+    const HostPort endpoint = parse_endpoint(servers[i]);
+    const Environment own({{"TRAINING_ROLE", "PSERVER"},
+                           {"POD_IP", endpoint.host},
+                           {"PADDLE_PORT", str_cat(endpoint.port)}});
+    members.push_back({.role = Role::kServer,
+                       .index = static_cast<int>(i),
+                       .log_file = str_cat(log_folder, "/serverlog.", i),
+                       .variables = merged(shared, own),
+                       .port = i});
+  }
+  for (int i = 0; i < workers; ++i) {
+    const Environment own({{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_TRAINER_ID", str_cat(i)}});
+    members.push_back({.role = Role::kWorker,
+                       .index = i,
+                       .log_file = str_cat(log_folder, "/workerlog.", i),
+                       .variables = merged(shared, own),
+                       .port = std::nullopt});
+  }
+  return members;
+}
+
+std::vector<Member> collective_members(const std::vector<std::string>& endpoints,
+                                       const std::vector<std::string>& gpus,
+                                       const std::string& log_folder) {
+  std::vector<Member> members;
+  for (size_t i = 0; i < endpoints.size(); ++i) {
+    Environment variables({{"PADDLE_TRAINER_ID", str_cat(i)},
+                           {"PADDLE_TRAINERS_NUM", str_cat(endpoints.size())},
+                           {"PADDLE_TRAINER_ENDPOINTS", join(endpoints, ",")},
+                           {"PADDLE_CURRENT_ENDPOINT", endpoints[i]}});
+    if (!gpus.empty()) variables.set("FLAGS_selected_gpus", gpus.at(i));
+    members.push_back({.role = Role::kWorker,
+                       .index = static_cast<int>(i),
+                       .log_file = str_cat(log_folder, "/workerlog.", i),
+                       .variables = std::move(variables),
+                       .port = i});
+  }
+  return members;
+}
+
+std::string describe(const Job& job) {
+  std::ostringstream out;
+  out << "job      " << job.job_id << "\nprogram  " << job.program << "\narguments";
+  for (size_t i = 1; i < job.command.size(); ++i) out << " '" << job.command[i] << "'";
+  out << "\nlogs     " << job.log_folder << "\n";
+  for (const Member& member : job.members) {
+    out << member.title() << "  log=" << member.log_file;
+    for (const auto& [name, value] : member.variables.all()) out << " " << name << "=" << value;
+    out << "\n";
+  }
+  return std::move(out).str();
+}
+
+std::string random_hex(size_t bytes) {
+  std::string raw(bytes, '\0');
+  for (size_t filled = 0; filled < bytes;) {
+    const ssize_t got = ::getrandom(raw.data() + filled, bytes - filled, 0);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char c : raw) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace fleet::launch

@@ -1,0 +1,60 @@
+// What a launcher starts, as plain values: the members of a job and the environment of each.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+
+namespace fleet::launch {
+
+enum class Role { kWorker, kServer };
+
+// One rank of the job.
+struct Member {
+  Role role = Role::kWorker;
+  int index = 0;
+  std::string log_file;
+  Environment variables;       // its contract, on top of the job's common environment
+  std::optional<size_t> port;  // the reserved port that it takes over when it starts
+
+  std::string title() const;  // "worker 1"
+};
+
+struct Job {
+  std::string launcher;    // "launch_ps", for messages
+  std::string job_id;      // FLEET_JOB_ID
+  std::string launch_id;   // unique to this run; marks every process of it
+  std::string run_folder;  // private to the job, removed at its end
+  std::string log_folder;
+  std::string program;               // the file that runs
+  std::vector<std::string> command;  // what the user wrote: the program and its arguments, verbatim
+  Environment common;                // the environment of every member
+  std::vector<Member> members;       // in the order in which they start
+};
+
+// Every process of a run has this variable; its value is Job::launch_id.
+constexpr const char* kLaunchIdVariable = "FLEET_LAUNCH_ID";
+std::string launch_mark(const std::string& launch_id);  // "FLEET_LAUNCH_ID=…"
+
+// The environment without any variable that says what a process is: Paddle's, torchrun's, Open
+// MPI's and PMIx's, PMI's and Slurm's. Open MPI's tuning parameters (OMPI_MCA_btl…) stay.
+Environment without_role_variables(const Environment& environment);
+Environment merged(const Environment& base, const Environment& on_top);
+
+// The parameter-server contract. Servers come first, because they start first.
+std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
+                                             const std::string& log_folder);
+// The collective contract: a worker for each endpoint. `gpus` is empty, or has one for each.
+std::vector<Member> collective_members(const std::vector<std::string>& endpoints,
+                                       const std::vector<std::string>& gpus,
+                                       const std::string& log_folder);
+
+// A table of processes with their variables, one line each; for --print_config. No secrets.
+std::string describe(const Job& job);
+
+// Random bytes of the kernel as hexadecimal digits, two a byte.
+std::string random_hex(size_t bytes);
+
+}  // namespace fleet::launch

@@ -1,0 +1,144 @@
+#include "launch/log_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <regex>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::launch {
+namespace {
+
+constexpr size_t kLineLimit = 400;
+constexpr off_t kTailBytes = 64 << 10;
+constexpr size_t kPartialLimit = 64 << 10;
+constexpr size_t kBlameLines = 40;
+
+// Control characters of a log must not steer the reader's terminal.
+std::string printable(std::string_view line) {
+  std::string text(line.substr(0, kLineLimit));
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\t') || byte == 0x7f) c = ' ';
+  }
+  if (line.size() > kLineLimit) text += " …";
+  return text;
+}
+
+}  // namespace
+
+FileDescriptor open_log(const std::string& path, bool truncate) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (truncate ? O_TRUNC : 0);
+  FileDescriptor file(::open(path.c_str(), flags, 0644));
+  if (!file) {
+    throw_error(ErrorCode::kInput, {.what = "cannot write a log file",
+                                    .where = path,
+                                    .expected = "a folder that this user may write to",
+                                    .got = std::strerror(errno),
+                                    .fix = "choose another --log_dir"});
+  }
+  return file;
+}
+
+std::vector<std::string> last_lines(const std::string& path, size_t count) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) return {};
+  const off_t begin = std::max<off_t>(0, info.st_size - kTailBytes);
+  std::string text(static_cast<size_t>(info.st_size - begin), '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), begin);
+  text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n')) lines.push_back(printable(line));
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<long>(count));
+  return lines;
+}
+
+std::optional<Blame> parse_blame(std::string_view line) {
+  static const std::regex kForms[] = {
+      std::regex(R"(culprit[=:] ?"?(worker|server|rank|trainer|pserver)[/ ](\d{1,6}))"),
+      std::regex(
+          R"((worker|server|rank|trainer|pserver)[/ ](\d{1,6})\b.* in phase \w+ at step \d)")};
+  const std::string text(line);
+  for (const std::regex& form : kForms) {
+    std::smatch match;
+    if (!std::regex_search(text, match, form)) continue;
+    const bool server = match[1] == "server" || match[1] == "pserver";
+    return Blame{.role = server ? Role::kServer : Role::kWorker,
+                 .index = static_cast<int>(parse_int(match[2].str()).value_or(0)),
+                 .line = text};
+  }
+  return std::nullopt;
+}
+
+std::optional<Blame> find_blame(const std::string& path) {
+  for (const std::string& line : last_lines(path, kBlameLines)) {
+    if (auto blame = parse_blame(line)) return blame;
+  }
+  return std::nullopt;
+}
+
+LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler)
+    : loop_(loop),
+      handler_(std::move(handler)),
+      inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
+  if (!inotify_) {
+    throw_error(ErrorCode::kInput, {.what = "cannot follow the log files for --tee",
+                                    .where = "inotify",
+                                    .expected = "a free inotify instance",
+                                    .got = std::strerror(errno),
+                                    .fix = "raise fs.inotify.max_user_instances"});
+  }
+  for (const Member& member : members) {
+    ::inotify_add_watch(inotify_.get(), member.log_file.c_str(), IN_MODIFY);
+    Source source;
+    source.member = &member;
+    source.file = FileDescriptor(::open(member.log_file.c_str(), O_RDONLY | O_CLOEXEC));
+    sources_.push_back(std::move(source));
+  }
+  loop_.watch(inotify_.get(), [this] {
+    alignas(inotify_event) char events[4096];
+    while (::read(inotify_.get(), events, sizeof(events)) > 0) {
+    }
+    for (Source& source : sources_) read_new(source);
+  });
+}
+
+LogFollower::~LogFollower() {
+  loop_.unwatch(inotify_.get());
+}
+
+void LogFollower::read_new(Source& source) {
+  char bytes[16384];
+  ssize_t count = 0;
+  while (source.file && (count = ::read(source.file.get(), bytes, sizeof(bytes))) > 0) {
+    source.partial.append(bytes, static_cast<size_t>(count));
+    size_t begin = 0;
+    for (size_t end = 0; (end = source.partial.find('\n', begin)) != std::string::npos;) {
+      handler_(*source.member, std::string_view(source.partial).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    source.partial.erase(0, begin);
+    if (source.partial.size() > kPartialLimit) {
+      handler_(*source.member, source.partial);
+      source.partial.clear();
+    }
+  }
+}
+
+void LogFollower::finish() {
+  for (Source& source : sources_) {
+    read_new(source);
+    if (!source.partial.empty()) handler_(*source.member, source.partial);
+    source.partial.clear();
+  }
+}
+
+}  // namespace fleet::launch

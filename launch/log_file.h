@@ -1,0 +1,59 @@
+// Reading the members' log files while they are written.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/job.h"
+#include "launch/process/event_loop.h"
+#include "launch/process/file_descriptor.h"
+
+namespace fleet::launch {
+
+// Opens a log for appending; `truncate` empties it first. Throws ResourceError with the path.
+FileDescriptor open_log(const std::string& path, bool truncate);
+
+// The last `count` lines, without what a terminal would obey, each cut to 400 bytes.
+std::vector<std::string> last_lines(const std::string& path, size_t count);
+
+// Who a process of Fleet blames for its own end.
+struct Blame {
+  Role role = Role::kWorker;
+  int index = 0;
+  std::string line;
+};
+// The first line among the last ones of a log that names a culprit: "worker 1 … in phase sending
+// at step 12 …" or "culprit=worker/1". rank and trainer mean worker, pserver means server.
+std::optional<Blame> find_blame(const std::string& path);
+std::optional<Blame> parse_blame(std::string_view line);
+
+// Hands over each complete line as the files grow (inotify).
+class LogFollower {
+ public:
+  using LineHandler = std::function<void(const Member& member, std::string_view line)>;
+  // The loop must outlive this; the files exist already and are read from their beginnings.
+  LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler);
+  ~LogFollower();
+  LogFollower(const LogFollower&) = delete;
+  LogFollower& operator=(const LogFollower&) = delete;
+  // Reads what is there now, and hands over unfinished last lines too.
+  void finish();
+
+ private:
+  struct Source {
+    const Member* member = nullptr;
+    FileDescriptor file;
+    std::string partial;
+  };
+  void read_new(Source& source);
+
+  EventLoop& loop_;
+  LineHandler handler_;
+  FileDescriptor inotify_;
+  std::vector<Source> sources_;
+};
+
+}  // namespace fleet::launch

@@ -1,0 +1,299 @@
+#include "launch/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "launch/process/process_tree.h"
+
+namespace fleet::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr Duration kKillLimit = seconds(1);
+constexpr Duration kRedraw = milliseconds(250);
+constexpr Duration kReport = seconds(5);
+
+std::vector<ProcessRecord> records_of(const Job& job) {
+  std::vector<ProcessRecord> records;
+  for (const Member& member : job.members) {
+    ProcessRecord record;
+    record.title = member.title();
+    record.log_file = member.log_file;
+    record.role = member.role;
+    record.index = member.index;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+int count_role(const Job& job, Role role) {
+  return static_cast<int>(std::count_if(job.members.begin(), job.members.end(),
+                                        [&](const Member& m) { return m.role == role; }));
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const Job& job, const SupervisorOptions& options, EventLoop& loop,
+                       Console& console)
+    : job_(job),
+      options_(options),
+      loop_(loop),
+      console_(console),
+      records_(records_of(job)),
+      board_(count_role(job, Role::kWorker), count_role(job, Role::kServer), loop.now()) {}
+
+Supervisor::~Supervisor() {
+  if (state_timer_) loop_.cancel(*state_timer_);
+  if (progress_timer_) loop_.cancel(*progress_timer_);
+  stop_guard();
+}
+
+int Supervisor::run(Host& host) {
+  host_ = &host;
+  if (!host.carrier().empty()) {
+    ProcessRecord carrier;
+    carrier.title = host.carrier();
+    carrier.log_file = host.carrier_log();
+    records_.push_back(std::move(carrier));
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler == SIG_IGN) {  // under nohup
+    loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM}, [this](int s) { on_signal(s); });
+  } else {
+    loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP}, [this](int s) { on_signal(s); });
+  }
+  for (const Member& member : job_.members) open_log(member.log_file, true);
+  if (options_.tee) {
+    follower_ = std::make_unique<LogFollower>(loop_, job_.members,
+                                              [this](const Member& member, std::string_view line) {
+                                                console_.tee(member.title(), line);
+                                              });
+  }
+  start_guard();
+  try {
+    host.start(*this);
+  } catch (...) {
+    sweep();
+    throw;
+  }
+  if (options_.progress) draw_progress();
+  loop_.run();
+  sweep();
+  if (follower_) follower_->finish();
+  console_.finish_progress();
+  if (!failed_.empty() || !trouble_.empty()) return kExitFailed;
+  return interrupted_by_ != 0 ? 128 + interrupted_by_ : kExitOk;
+}
+
+void Supervisor::start_guard() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw_error(ErrorCode::kInput, {.what = "cannot make a pipe for the guard of the job",
+                                    .where = job_.launcher,
+                                    .expected = "free file descriptors",
+                                    .got = str_cat("errno ", errno),
+                                    .fix = "raise the limit (ulimit -n)"});
+  }
+  const FileDescriptor read_end(ends[0]);
+  guard_line_ = FileDescriptor(ends[1]);
+  const std::string agent = find_companion("fleet_agent");
+  guard_ = spawn_child({.program = agent,
+                        .argv = {agent, "--guard", launch_mark(job_.launch_id), job_.run_folder},
+                        .environment = Environment(),
+                        .output_fd = -1,
+                        .passed_fd = read_end.get(),
+                        .dies_with_parent = false});
+}
+
+void Supervisor::stop_guard() {
+  if (guard_ <= 0) return;
+  ::kill(guard_, SIGKILL);
+  ::waitpid(guard_, nullptr, 0);
+  guard_ = 0;
+}
+
+void Supervisor::sweep() {
+  const std::vector<pid_t> left = kill_descendants(kKillLimit, guard_ > 0 ? guard_ : -1);
+  if (!left.empty()) {
+    console_.complain(str_cat("cannot end process ", join(left, ", "),
+                              ": the kernel holds it in an uninterruptible call"));
+  }
+}
+
+void Supervisor::on_signal(int signal) {
+  if (signal == SIGCHLD) return reap();
+  if (interrupted_by_ != 0) return kill_now();
+  interrupted_by_ = signal;
+  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  console_.say(str_cat(signal_name(signal), ": ending ", counted(running(), "process"),
+                       " (again to kill at once)"));
+  begin_end();
+}
+
+void Supervisor::reap() {
+  while (true) {
+    siginfo_t info{};
+    const int kinds = WEXITED | WSTOPPED | WCONTINUED | WNOHANG;
+    if (::waitid(P_ALL, 0, &info, kinds) != 0 || info.si_pid == 0) return;
+    if (info.si_pid == guard_) {
+      on_guard_lost(info);
+    } else {
+      host_->on_child(info);
+    }
+  }
+}
+
+void Supervisor::on_guard_lost(const siginfo_t& info) {
+  if (info.si_code == CLD_CONTINUED) return;
+  if (info.si_code != CLD_STOPPED) guard_ = 0;
+  if (!trouble_.empty() || state_ == State::kEnding || state_ == State::kKilling) return;
+  trouble_ = str_cat("the guard of the job (pid ", info.si_pid, ", fleet_agent) ",
+                     info.si_code == CLD_STOPPED ? "was stopped" : exit_status_of(info).to_string(),
+                     ": without it processes could outlive the launcher");
+  settle();
+}
+
+void Supervisor::on_started(size_t index, pid_t pid) {
+  records_[index].pid = pid;
+  records_[index].running = true;
+  records_[index].started = loop_.now();
+}
+
+void Supervisor::on_ended(size_t index, const Ending& ending) {
+  ProcessRecord& record = records_[index];
+  record.running = false;
+  record.ended = loop_.now();
+  record.ending = ending;
+  const bool carrier = !record.role.has_value();
+  const bool left_early = carrier && !workers_done();
+  if (!ending.asked && state_ != State::kEnding && state_ != State::kKilling) {
+    const bool failed = carrier ? left_early : !ending.ok();
+    if (failed) {
+      failed_.push_back(index);
+      settle();
+    } else if (record.role == Role::kWorker) {
+      board_.worker_ended();
+      if (state_ == State::kRunning && workers_done()) finish_workers();
+    }
+  }
+  stop_when_all_ended();
+}
+
+void Supervisor::on_stopped(size_t index, bool stopped) {
+  records_[index].stopped = stopped;
+  if (!stopped || state_ == State::kEnding || state_ == State::kKilling) return;
+  console_.say(str_cat(records_[index].title, " (pid ", records_[index].pid,
+                       ") was stopped; the job ends in ", seconds_text(options_.heartbeat_timeout),
+                       " unless it continues"));
+  loop_.call_after(options_.heartbeat_timeout, [this, index] {
+    const ProcessRecord& record = records_[index];
+    if (record.running && record.stopped) {
+      on_stuck(index, "was stopped (SIGSTOP or the like) and not continued");
+    }
+  });
+}
+
+void Supervisor::on_stuck(size_t index, const std::string& reason) {
+  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  records_[index].ending.reason = reason;
+  failed_.push_back(index);
+  settle();
+}
+
+void Supervisor::on_asked(size_t index) {
+  if (state_ != State::kRunning && state_ != State::kFinishing) return;
+  trouble_ = records_[index].title + " was told by mpirun to end (SIGTERM)";
+  settle();
+}
+
+void Supervisor::on_progress(size_t index, std::string_view line) {
+  board_.update(records_[index].index, line);
+}
+
+void Supervisor::settle() {
+  if (state_ != State::kRunning && state_ != State::kFinishing) return;
+  state_ = State::kSettling;
+  set_timer(options_.settle, [this] { begin_end(); });
+}
+
+void Supervisor::begin_end() {
+  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  announce_failure();
+  state_ = State::kEnding;
+  host_->end();
+  set_timer(options_.term_grace, [this] { kill_now(); });
+  stop_when_all_ended();
+}
+
+void Supervisor::kill_now() {
+  if (state_ == State::kSettling) announce_failure();
+  state_ = State::kKilling;
+  host_->kill();
+  set_timer(kKillLimit, [this] { loop_.stop(); });
+}
+
+void Supervisor::finish_workers() {
+  state_ = State::kFinishing;
+  set_timer(options_.server_grace, [this] {
+    state_ = State::kEnding;
+    host_->end();
+    set_timer(options_.term_grace, [this] { kill_now(); });
+  });
+}
+
+void Supervisor::stop_when_all_ended() {
+  if (running() > 0) return;
+  if (state_ == State::kSettling) announce_failure();
+  const bool not_all_started = std::any_of(records_.begin(), records_.end(), [](const auto& r) {
+    return r.pid == 0 && r.role.has_value();
+  });
+  if (state_ == State::kRunning && not_all_started) return;
+  state_ = State::kKilling;
+  loop_.stop();
+}
+
+void Supervisor::announce_failure() {
+  if (failed_.empty() && trouble_.empty()) return;
+  const std::string ending =
+      str_cat("\n  ending ", counted(running(), "process"), "; all logs are in ", job_.log_folder);
+  console_.finish_progress();
+  if (failed_.empty()) {
+    console_.complain(trouble_ + ending);
+  } else {
+    console_.complain(explain(choose_cause(records_, failed_), records_, loop_.now()) + ending);
+  }
+}
+
+int Supervisor::running() const {
+  return static_cast<int>(
+      std::count_if(records_.begin(), records_.end(), [](const auto& r) { return r.running; }));
+}
+
+bool Supervisor::workers_done() const {
+  return std::none_of(records_.begin(), records_.end(), [](const ProcessRecord& r) {
+    return r.role == Role::kWorker && (r.pid == 0 || r.running || !r.ending.ok());
+  });
+}
+
+void Supervisor::draw_progress() {
+  console_.show_progress(board_.line(loop_.now()));
+  progress_timer_ =
+      loop_.call_after(console_.rewrites() ? kRedraw : kReport, [this] { draw_progress(); });
+}
+
+void Supervisor::set_timer(Duration delay, EventLoop::Handler handler) {
+  if (state_timer_) loop_.cancel(*state_timer_);
+  state_timer_ = loop_.call_after(delay, std::move(handler));
+}
+
+}  // namespace fleet::launch

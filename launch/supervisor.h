@@ -1,0 +1,94 @@
+// Runs a job from its first process to its last: what the launchers do.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "launch/console.h"
+#include "launch/host.h"
+#include "launch/job.h"
+#include "launch/log_file.h"
+#include "launch/process/event_loop.h"
+#include "launch/verdict.h"
+
+namespace fleet::launch {
+
+struct SupervisorOptions {
+  bool tee = false;
+  bool progress = false;
+  // Between the first failure and the end of the others: what they write in it names the cause.
+  Duration settle = std::chrono::milliseconds(500);
+  // Between SIGTERM and SIGKILL.
+  Duration term_grace = std::chrono::seconds(2);
+  // For servers to end by themselves after every worker has ended well.
+  Duration server_grace = std::chrono::seconds(5);
+  // For a process that is stopped.
+  Duration heartbeat_timeout = std::chrono::seconds(10);
+};
+
+// Exit codes of a launcher.
+constexpr int kExitOk = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+// A job ends when every worker has ended well (servers then get server_grace, and are ended), when
+// any process fails, or at SIGINT, SIGTERM or SIGHUP (a second one kills at once). However it ends,
+// and even when the launcher is killed, no process of it remains: the launcher is the subreaper of
+// its descendants, its children die with it, and a guard process ends the rest.
+class Supervisor : private HostListener {
+ public:
+  // The job outlives the supervisor; the loop belongs to the thread that calls run().
+  Supervisor(const Job& job, const SupervisorOptions& options, EventLoop& loop, Console& console);
+  ~Supervisor() override;
+
+  // Returns the launcher's exit code: 0, 1 when any process failed, 128 + signal when one ended
+  // the job (130 for Ctrl-C). Throws when the job cannot be started; nothing runs on then.
+  int run(Host& host);
+
+ private:
+  enum class State { kRunning, kFinishing, kSettling, kEnding, kKilling };
+
+  void on_started(size_t index, pid_t pid) override;
+  void on_ended(size_t index, const Ending& ending) override;
+  void on_stopped(size_t index, bool stopped) override;
+  void on_stuck(size_t index, const std::string& reason) override;
+  void on_asked(size_t index) override;
+  void on_progress(size_t index, std::string_view line) override;
+
+  void start_guard();
+  void stop_guard();
+  void on_signal(int signal);
+  void reap();
+  void on_guard_lost(const siginfo_t& info);
+  void settle();
+  void begin_end();
+  void kill_now();
+  void finish_workers();
+  void stop_when_all_ended();
+  void announce_failure();
+  void sweep();
+  void draw_progress();
+  int running() const;
+  bool workers_done() const;
+  void set_timer(Duration delay, EventLoop::Handler handler);
+
+  const Job& job_;
+  SupervisorOptions options_;
+  EventLoop& loop_;
+  Console& console_;
+  Host* host_ = nullptr;
+  State state_ = State::kRunning;
+  std::vector<ProcessRecord> records_;
+  std::vector<size_t> failed_;  // in the order in which it was seen
+  std::string trouble_;         // a failure that is no process's
+  int interrupted_by_ = 0;
+  std::optional<EventLoop::Timer> state_timer_;
+  std::optional<EventLoop::Timer> progress_timer_;
+  ProgressBoard board_;
+  std::unique_ptr<LogFollower> follower_;
+  pid_t guard_ = 0;
+  FileDescriptor guard_line_;
+};
+
+}  // namespace fleet::launch
