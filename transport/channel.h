@@ -86,7 +86,9 @@ class Channel final : private SessionHandler {
  private:
   struct Pending {
     Request request;
+    Duration deadline{0};
     Duration silent{0};
+    uint64_t last_frame = 0;  // in its session's count
     bool sent_before = false;
   };
 
@@ -97,19 +99,26 @@ class Channel final : private SessionHandler {
   void on_closed(Session& session, const Status& why) override;
   Loop* on_open(Session& session) override;
 
+  std::shared_ptr<Pending> find(uint64_t id) const;
   void connect();
   void try_route();
   void on_connected(Result<std::unique_ptr<Link>> link);
-  void attempt_failed(const Status& why);
-  void refuse(const Status& why);
+  void route_failed(const Status& why);
   void schedule_connect();
+  void refuse(const Status& why);
   void send_request(uint64_t id, Pending& pending);
   void complete(uint64_t id, const Status& status);
+  std::shared_ptr<Pending> take(uint64_t id);
+  void forget_session();
+  void reconnect();
+  void drop_session();
   void arm_tick();
   void tick();
   bool made_progress();
-  Status deadline_status(const Pending& pending, Duration deadline) const;
+  void send_ping();
+  Status deadline_status(const Pending& pending) const;
   void maybe_goodbye();
+  void stop_timers();
 
   Loop& loop_;
   Network& network_;
@@ -117,7 +126,7 @@ class Channel final : private SessionHandler {
   ChannelEvents events_;
   Logger logger_;
   std::minstd_rand jitter_;
-  std::map<uint64_t, Pending> pending_;
+  std::map<uint64_t, std::shared_ptr<Pending>> pending_;
   uint64_t next_id_ = 1;
   std::vector<Address> routes_;
   size_t route_ = 0;
@@ -126,13 +135,16 @@ class Channel final : private SessionHandler {
   Duration backoff_{0};
   std::optional<Loop::TimerId> connect_timer_;
   std::optional<Loop::TimerId> tick_timer_;
-  std::shared_ptr<bool> alive_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Status fatal_;
   Status last_failure_;
   bool started_ = false;
   bool finishing_ = false;
   bool answered_ = false;
+  uint64_t reading_for_ = 0;  // the request whose answer's payload is being read
   uint64_t best_written_ = 0;
+  Duration tick_interval_;
+  TimePoint last_tick_{};
 };
 
 }  // namespace fleet::transport

@@ -41,8 +41,6 @@ class Client {
  private:
   ClientOptions options_;
   std::vector<std::unique_ptr<Channel>> channels_;
-  Status failed_;
-  Loop& loop_;
 };
 
 // Counts requests that are under way and keeps the first failure. Must outlive them.

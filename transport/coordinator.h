@@ -54,7 +54,9 @@ class Coordinator final : public ServerHandler {
   void start();  // the clock of join_deadline begins
   // Once, after the verdict was sent to every member that is connected.
   void set_on_verdict(std::function<void(const Verdict&)> on_verdict);
-  // Once, when every member has completed.
+  // Once, when every worker has completed; the servers are told by then. And once when every
+  // member has.
+  void set_on_workers_complete(std::function<void()> on_workers_complete);
   void set_on_all_complete(std::function<void()> on_all_complete);
 
   void abort(Verdict verdict);  // the first one counts
@@ -81,26 +83,33 @@ class Coordinator final : public ServerHandler {
   void tick();
   void check_silence(Duration elapsed);
   void check_joins();
-  void check_stalls();
-  Member* stall_culprit();
-  void on_heartbeat(Session& session, const FrameHeader& header, ConstBytes control);
-  void on_reduce(Session& session, const FrameHeader& header, ConstBytes control);
-  void on_complete(Session& session, const FrameHeader& header);
-  void on_abort(ConstBytes control);
-  void join_meeting(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
+  void check_stalls(Duration elapsed);
+  Member* stall_culprit(Duration longer_than);
+  void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
+                    ConstBytes control);
+  void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
+  void on_complete(Member& member, Session& session, const FrameHeader& header);
+  void on_abort(const Member& member, ConstBytes control);
+  Status check_call(const Member& member, const ReduceCall& call) const;
+  void arrive(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
   void finish_meeting(const std::string& key);
   void fail_meeting(const std::string& key, const Status& why);
+  void answer_meeting(const std::string& key, Result<ReduceValues> result);
   void expire_meeting(const std::string& key);
-  std::vector<MemberId> group_members(Group group) const;
+  std::vector<Member*> group_members(Group group) const;
   std::string missing_text(const Meeting& meeting) const;
-  void member_lost(MemberId id, const std::string& why);
-  Member* find(MemberId id);
+  void member_lost(MemberId id, std::string why);
+  Member* find(MemberId id) const;
+  Verdict verdict_on(const Member& member, ErrorCode code, std::string reason) const;
+  bool complete(Group group) const;
+  void forget_old_meetings();
 
   Loop& loop_;
   CoordinatorOptions options_;
   Logger logger_;
   ServerHandler* next_;
   std::function<void(const Verdict&)> on_verdict_;
+  std::function<void()> on_workers_complete_;
   std::function<void()> on_all_complete_;
   std::map<MemberId, std::unique_ptr<Member>> members_;
   std::map<std::string, std::unique_ptr<Meeting>> meetings_;
@@ -108,7 +117,11 @@ class Coordinator final : public ServerHandler {
   std::optional<Verdict> verdict_;
   std::optional<Loop::TimerId> tick_timer_;
   TimePoint last_tick_{};
+  Duration tick_interval_;
   Duration running_{0};
+  uint64_t meetings_finished_ = 0;
+  bool workers_told_ = false;
+  bool all_told_ = false;
 };
 
 }  // namespace fleet::transport

@@ -46,6 +46,8 @@ class CoordinatorClient {
   void start();
   // Once, on the loop's thread: the job ends because of the culprit. Set before start().
   void set_on_verdict(std::function<void(const Verdict&)> on_verdict);
+  // Once, on the loop's thread, for servers: every worker has completed.
+  void set_on_workers_complete(std::function<void()> on_workers_complete);
 
   // Any thread, without locks: what the training thread is doing. Sent with the next heartbeat.
   void set_phase(Phase phase, uint64_t step);
@@ -75,28 +77,35 @@ class CoordinatorClient {
   std::optional<Verdict> verdict() const;
 
  private:
+  void join();
   void beat();
-  void on_attended(Duration elapsed);
+  void send_heartbeat();
+  void on_open();
+  void on_lost();
+  void on_notice(const FrameHeader& header, ConstBytes control);
   void conclude(Verdict verdict);
-  void on_lost(const Status& why);
   void blame_coordinator(ErrorCode code, std::string reason);
+  void stop_timers();
 
   Loop& loop_;
   CoordinatorClientOptions options_;
   Logger logger_;
   std::unique_ptr<Channel> channel_;
   std::function<void(const Verdict&)> on_verdict_;
+  std::function<void()> on_workers_complete_;
   std::atomic<uint64_t> phase_and_step_{0};
   std::atomic<uint64_t> progress_{0};
   std::map<std::string, uint64_t> sequences_;
   std::optional<Loop::TimerId> beat_timer_;
   std::optional<Loop::TimerId> grace_timer_;
+  std::optional<Loop::TimerId> abort_timer_;
   TimePoint last_beat_{};
   Duration silent_{0};
   bool beat_under_way_ = false;
   bool joined_ = false;
+  bool workers_complete_ = false;
   bool completed_ = false;
-  std::shared_ptr<bool> alive_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
   mutable std::mutex mutex_;  // guards verdict_
   std::optional<Verdict> verdict_;

@@ -77,8 +77,8 @@ class Handshake {
   // (a kRefuse) are still sent, then the link is closed.
   std::vector<Message> start();
   std::vector<Message> on_frame(const FrameHeader& header, ConstBytes control);
-  // For a header that could not be read: what to tell the other side.
-  Message refuse(const Status& status);
+  // What a side says before it ends a connection because of something the other side did.
+  static Message refusal(const Status& status);
 
   bool done() const { return state_ == State::kDone; }
   bool failed() const { return state_ == State::kFailed; }

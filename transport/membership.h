@@ -63,6 +63,9 @@ enum class Group : uint8_t { kWorkers = 1, kServers = 2, kAll = 3 };
 enum class ReduceOp : uint8_t { kSum = 1, kMin = 2, kMax = 3, kGather = 4 };
 std::string_view group_name(Group group);
 
+// A Status in one line, for reasons and logs.
+std::string one_line(const Status& status);
+
 // Whole numbers, floating point numbers, or opaque texts (kGather only: the result has every
 // member's, by rank). A barrier reduces an empty vector.
 using ReduceValues =

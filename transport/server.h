@@ -28,7 +28,6 @@ struct ServerOptions {
   Duration handshake_timeout = std::chrono::seconds(10);
   // Connections that have not yet said a valid hello; more are closed at once, the oldest first.
   size_t max_handshakes = 64;
-  size_t max_sessions = 65536;
   std::function<void(MutableBytes)> random;  // for nonces; the operating system's when empty
 };
 
@@ -70,7 +69,7 @@ class Server {
   friend class Gate;
 
   void on_accept(std::unique_ptr<Link> link);
-  void note_refusal(const Status& why);
+  void note_refusal(const std::string& peer, const Status& why);
 
   Network& network_;
   ServerOptions options_;

@@ -40,7 +40,8 @@ class SessionHandler {
   virtual ~SessionHandler() = default;
 
   // The handshake is done; session.peer() is known. The session goes on living on the loop that
-  // is returned (null: where it is), with its handler's further calls made there.
+  // is returned (null: where it is), with its handler's further calls made there. A handler that
+  // gave the session to another one (set_handler) is followed by that one's on_open.
   virtual Loop* on_open(Session& session);
   // Only for frames with a payload. The spans are valid during the call.
   virtual PayloadTarget prepare_payload(Session& session, const FrameHeader& header,
@@ -58,12 +59,13 @@ struct SessionLimits {
   uint32_t max_control_bytes = 1 << 20;
   uint64_t max_payload_bytes = uint64_t{1} << 40;
   // A peer that does not read its answers: reading from it pauses above the first bound (never on
-  // the connecting side), the session ends above the second. Control bytes and payloads count.
+  // the connecting side), the session ends above the second.
   size_t pause_queued_frames = 4096;
   size_t max_queued_frames = 1 << 20;
 };
 
 struct SessionOptions {
+  uint64_t id = 0;  // the owner's number for it, in session.id()
   Side side = Side::kConnecting;
   HandshakeOptions handshake;
   Duration handshake_timeout = std::chrono::seconds(10);
@@ -86,20 +88,33 @@ class Session final : public std::enable_shared_from_this<Session> {
   void send(Message message, bool flush = true);
   void flush();
 
-  // Closes now and drops what is queued. finish() sends the rest and a kGoodbye first.
+  // Closes now and drops what is queued. finish() sends the rest and a kGoodbye first, and gives
+  // that up after `linger`. No handler is called after either.
   void close();
-  void finish();
+  void finish(Duration linger = std::chrono::seconds(5));
+
+  // Inside on_open only. `owner` keeps the handler alive as long as the session.
+  void set_handler(SessionHandler& handler, std::shared_ptr<const void> owner = nullptr) {
+    handler_ = &handler;
+    handler_owner_ = std::move(owner);
+  }
+  // What is left of the payload that is being read goes nowhere, and on_frame gets an empty one.
+  void discard_payload();
 
   bool open() const { return state_ == State::kOpen; }
+  bool was_open() const { return opened_; }
   const Hello& peer() const { return handshake_.peer(); }
   std::string describe() const;  // "worker 1 (unix fleet-6174)"
   LinkKind link_kind() const;
-  uint64_t id() const { return id_; }  // unique in the process, never used again
+  uint64_t id() const { return options_.id; }
   Loop& loop() const { return *loop_; }
 
   uint64_t bytes_written() const { return bytes_written_; }
   uint64_t bytes_read() const { return bytes_read_; }
   size_t queued_frames() const { return queue_.size(); }
+  // Frames ever queued, and how many of them have left (their memory is no longer read).
+  uint64_t frames_queued() const { return frames_queued_; }
+  uint64_t frames_written() const { return frames_queued_ - queue_.size(); }
 
  private:
   enum class State : uint8_t { kHandshake, kOpen, kFinishing, kClosed };
@@ -111,41 +126,48 @@ class Session final : public std::enable_shared_from_this<Session> {
   };
 
   void arm_read();
-  void arm_write();
   void read_turn();
   bool fill();
+  bool may_read() const;
   bool consume();
-  bool begin_frame();
-  bool begin_payload();
+  bool take_header();
+  bool take_control();
+  bool prepare_target();
+  bool take_payload();
   bool finish_frame();
-  bool dispatch();
-  void on_handshake_frame();
-  void open_now();
-  void move_to(Loop& loop);
+  bool on_handshake_frame();
+  bool open_now();
+  void move_now();
+  Status check_frame() const;
+  void after_frame();
+
   void enqueue(Message message);
   void write_turn();
   void advance(size_t written);
-  void fail_later(Status why);
+  void breach(const Status& why);
   void end(const Status& why);
   void shut();
+  Status lost(std::string what) const;
 
   Loop* loop_;
   std::unique_ptr<Link> link_;
   SessionHandler* handler_;
+  std::shared_ptr<const void> handler_owner_;
   SessionOptions options_;
   Handshake handshake_;
-  uint64_t id_;
   State state_ = State::kHandshake;
   std::optional<Loop::TimerId> handshake_timer_;
   std::string peer_name_;
 
   std::deque<Outgoing> queue_;
+  size_t queued_bytes_ = 0;
   size_t front_written_ = 0;
   bool writing_waits_ = false;
   bool reading_waits_ = false;
   bool reading_paused_ = false;
   bool in_read_turn_ = false;
-  std::optional<Status> pending_end_;
+  bool write_broken_ = false;
+  bool opened_ = false;
 
   std::vector<std::byte> ahead_;  // read ahead of the frame in hand
   size_t ahead_begin_ = 0;
@@ -160,6 +182,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::vector<std::byte> scrap_;
   Loop* next_loop_ = nullptr;
 
+  uint64_t frames_queued_ = 0;
   uint64_t bytes_written_ = 0;
   uint64_t bytes_read_ = 0;
 };

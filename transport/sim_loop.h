@@ -53,14 +53,14 @@ class SimWorld final : public Clock, public Network {
   bool run_for(Duration duration);
   uint64_t events_run() const;
   // A number that two runs share when they ran the same events in the same order at the same
-  // times and moved the same bytes.
+  // times and moved as many bytes.
   uint64_t trace_hash() const;
   // A draw from the world's stream, for tests that choose moments.
   uint64_t random(uint64_t below);
 
   // Faults by name. `kill`: the loop never runs again and its links close; `pause`: its handlers
   // wait (SIGSTOP) until `resume`; `cut`: all links between the two break; `partition`: bytes
-  // between the two vanish and new connections hang until `heal`.
+  // between the two are under way, and new connections hang, until `heal`.
   void kill(const SimLoop& loop);
   void pause(const SimLoop& loop);
   void resume(const SimLoop& loop);

@@ -1,0 +1,632 @@
+#include "transport/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/archive.h"
+#include "base/strings.h"
+
+namespace fleet::transport {
+namespace {
+
+// More names of meetings than any job uses; the oldest answers are forgotten beyond.
+constexpr size_t kMaxFinished = 4096;
+
+Status meeting_status(ErrorCode code, const ReduceCall& call, std::string what,
+                      std::string expected, std::string got) {
+  return Status(code, {.what = std::move(what),
+                       .where = str_cat("meeting '", call.name, "' of ", group_name(call.group)),
+                       .expected = std::move(expected),
+                       .got = std::move(got),
+                       .fix = {}});
+}
+
+std::string key_of(const ReduceCall& call) {
+  return str_cat(static_cast<int>(call.group), '|', call.name);
+}
+
+size_t length_of(const ReduceValues& values) {
+  return std::visit([](const auto& list) { return list.size(); }, values);
+}
+
+std::string shape_text(const ReduceCall& call) {
+  constexpr std::array<std::string_view, 5> kOps = {"?", "sum", "min", "max", "gather"};
+  constexpr std::array<std::string_view, 3> kTypes = {"integers", "doubles", "texts"};
+  const auto op = std::min<size_t>(static_cast<size_t>(call.op), 4);
+  return str_cat(kOps[op], " of ", length_of(call.values), " ", kTypes[call.values.index()]);
+}
+
+template <class T>
+T combine(ReduceOp op, T a, T b) {
+  if (op == ReduceOp::kMin) return std::min(a, b);
+  if (op == ReduceOp::kMax) return std::max(a, b);
+  if constexpr (std::is_same_v<T, int64_t>) {
+    return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// One fixed balanced binary tree by rank, so that a sum has the same bits in whatever order the
+// members arrived.
+template <class T>
+ReduceValues reduce_tree(ReduceOp op, std::vector<std::vector<T>> parts) {
+  for (size_t stride = 1; stride < parts.size(); stride *= 2) {
+    for (size_t i = 0; i + stride < parts.size(); i += 2 * stride) {
+      for (size_t k = 0; k < parts[i].size(); ++k) {
+        parts[i][k] = combine(op, parts[i][k], parts[i + stride][k]);
+      }
+    }
+  }
+  return std::move(parts.front());
+}
+
+template <class T>
+ReduceValues reduce_all(ReduceOp op, std::vector<ReduceValues>& given) {
+  std::vector<std::vector<T>> parts;
+  for (ReduceValues& values : given) parts.push_back(std::move(std::get<std::vector<T>>(values)));
+  if constexpr (std::is_same_v<T, std::string>) {
+    std::vector<std::string> all;
+    for (auto& part : parts) std::move(part.begin(), part.end(), std::back_inserter(all));
+    return all;
+  } else {
+    if (op != ReduceOp::kGather) return reduce_tree(op, std::move(parts));
+    std::vector<T> all;
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+}
+
+}  // namespace
+
+struct Coordinator::Member {
+  MemberStatus status;
+  std::weak_ptr<Session> session;
+  uint64_t session_key = 0;
+  uint64_t incarnation = 0;
+  uint64_t progress = 0;
+  Duration silent{0};
+  Duration next_report{0};
+  std::optional<Loop::TimerId> grace_timer;
+};
+
+struct Coordinator::Meeting {
+  struct Arrived {
+    std::weak_ptr<Session> session;
+    FrameHeader header;
+    ReduceCall call;
+  };
+  std::map<MemberId, Arrived> arrived;
+  std::optional<Loop::TimerId> timer;
+  const ReduceCall& call() const { return arrived.begin()->second.call; }
+};
+
+// How the last meeting of a name ended, for members whose answer was lost.
+struct Coordinator::Finished {
+  uint64_t sequence = 0;
+  uint64_t order = 0;
+  Status failure;
+  std::vector<std::byte> values;
+
+  Message answer(const FrameHeader& request) const {
+    if (!failure.ok()) return make_error_reply(request, failure);
+    Message reply = make_reply(request);
+    reply.control = values;
+    return reply;
+  }
+};
+
+Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, ServerHandler* next)
+    : loop_(loop),
+      options_(options),
+      logger_(std::move(logger)),
+      next_(next),
+      tick_interval_(std::clamp<Duration>(options.heartbeat_timeout / 10,
+                                          std::chrono::milliseconds(5), std::chrono::seconds(1))) {
+  const auto add = [this](Role role, uint32_t count) {
+    for (uint32_t index = 0; index < count; ++index) {
+      auto member = std::make_unique<Member>();
+      member->status.id = MemberId{role, index};
+      member->next_report = options_.stall_report;
+      members_.emplace(member->status.id, std::move(member));
+    }
+  };
+  add(Role::kWorker, options_.worker_num);
+  add(Role::kServer, options_.server_num);
+}
+
+Coordinator::~Coordinator() {
+  if (tick_timer_) loop_.cancel(*tick_timer_);
+  for (const auto& [id, member] : members_) {
+    if (member->grace_timer) loop_.cancel(*member->grace_timer);
+  }
+  for (const auto& [key, meeting] : meetings_) {
+    if (meeting->timer) loop_.cancel(*meeting->timer);
+  }
+}
+
+void Coordinator::set_on_verdict(std::function<void(const Verdict&)> on_verdict) {
+  on_verdict_ = std::move(on_verdict);
+}
+void Coordinator::set_on_workers_complete(std::function<void()> on_workers_complete) {
+  on_workers_complete_ = std::move(on_workers_complete);
+}
+void Coordinator::set_on_all_complete(std::function<void()> on_all_complete) {
+  on_all_complete_ = std::move(on_all_complete);
+}
+
+void Coordinator::start() {
+  last_tick_ = loop_.now();
+  tick_timer_ = loop_.call_after(tick_interval_, [this] { tick(); });
+}
+
+Coordinator::Member* Coordinator::find(MemberId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : found->second.get();
+}
+
+std::vector<MemberStatus> Coordinator::members() const {
+  std::vector<MemberStatus> list;
+  for (const auto& [id, member] : members_) list.push_back(member->status);
+  return list;
+}
+
+bool Coordinator::complete(Group group) const {
+  const auto list = group_members(group);
+  return std::all_of(list.begin(), list.end(), [](const Member* member) {
+    return member->status.state == MemberState::kComplete;
+  });
+}
+
+bool Coordinator::all_complete() const {
+  return complete(Group::kAll);
+}
+
+std::vector<Coordinator::Member*> Coordinator::group_members(Group group) const {
+  std::vector<Member*> list;
+  for (const auto& [id, member] : members_) {
+    const bool in =
+        group == Group::kAll || (group == Group::kWorkers) == (id.role == Role::kWorker);
+    if (in) list.push_back(member.get());
+  }
+  return list;
+}
+
+Verdict Coordinator::verdict_on(const Member& member, ErrorCode code, std::string reason) const {
+  return Verdict{member.status.id, member.status.phase, member.status.step, code,
+                 std::move(reason)};
+}
+
+// ---- the clock
+
+void Coordinator::tick() {
+  // After a stop of this very process nobody else is to blame for the time that passed.
+  const Duration elapsed = std::min<Duration>(loop_.now() - last_tick_, tick_interval_ * 2);
+  last_tick_ = loop_.now();
+  running_ += elapsed;
+  tick_timer_ = loop_.call_after(tick_interval_, [this] { tick(); });
+  if (verdict_) return;
+  check_silence(elapsed);
+  if (!verdict_) check_joins();
+  if (!verdict_) check_stalls(elapsed);
+}
+
+void Coordinator::check_silence(Duration elapsed) {
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kPresent) continue;
+    member->silent += elapsed;
+    if (member->silent < options_.heartbeat_timeout) continue;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(member->silent).count();
+    return abort(
+        verdict_on(*member, ErrorCode::kPeerSilent, str_cat("no heartbeat came for ", ms, " ms")));
+  }
+}
+
+void Coordinator::check_joins() {
+  if (running_ < options_.join_deadline) return;
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kAbsent) continue;
+    const auto s = std::chrono::duration_cast<std::chrono::seconds>(running_).count();
+    return abort(verdict_on(*member, ErrorCode::kDeadline,
+                            str_cat("it did not join the job within ", s, " s")));
+  }
+}
+
+Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
+  Member* culprit = nullptr;
+  const auto consider = [&](Member* member) {
+    if (culprit == nullptr || member->status.step < culprit->status.step) culprit = member;
+  };
+  bool all_wait = true;
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kPresent) continue;
+    const bool still = member->status.unchanged >= longer_than;
+    if (!phase_waits(member->status.phase)) {
+      all_wait = false;
+      if (still) consider(member.get());
+    } else if (!still && id.role == Role::kWorker) {
+      all_wait = false;
+    }
+  }
+  if (culprit != nullptr || !all_wait) return culprit;
+  // Everybody waits for somebody: the one that is furthest behind.
+  for (Member* member : group_members(Group::kWorkers)) {
+    if (member->status.state == MemberState::kPresent) consider(member);
+  }
+  return culprit;
+}
+
+void Coordinator::check_stalls(Duration elapsed) {
+  for (const auto& [id, member] : members_) {
+    if (member->status.state == MemberState::kPresent) member->status.unchanged += elapsed;
+  }
+  Member* const culprit = stall_culprit(options_.stall_report);
+  if (culprit == nullptr) return;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(culprit->status.unchanged).count();
+  if (culprit->status.unchanged >= options_.stall_deadline) {
+    return abort(verdict_on(*culprit, ErrorCode::kPeerStalled,
+                            str_cat("it lives but has not advanced for ", seconds, " s")));
+  }
+  if (culprit->status.unchanged < culprit->next_report) return;
+  culprit->next_report += options_.stall_report;
+  logger_.warning("coordinator", "a process does not advance",
+                  {{"who", culprit->status.id.to_string()},
+                   {"phase", phase_name(culprit->status.phase)},
+                   {"step", culprit->status.step},
+                   {"for_s", seconds},
+                   {"waits", join(waits(), "; ")}});
+}
+
+// ---- members
+
+Status Coordinator::admit(const Hello& peer) {
+  if (peer.lane == LaneKind::kControl) {
+    const Member* const member = find(peer.member);
+    const bool known = member != nullptr && member->status.state != MemberState::kAbsent;
+    if (known && member->incarnation != peer.incarnation) {
+      return Status(
+          ErrorCode::kHandshakeRefused,
+          {.what = str_cat("another process is ", peer.member.to_string(), " of this job already"),
+           .where = "coordinator",
+           .expected = str_cat("incarnation ", member->incarnation),
+           .got = str_cat("incarnation ", peer.incarnation),
+           .fix = "end the second process, or give it an index of its own"});
+    }
+  }
+  return next_ != nullptr ? next_->admit(peer) : Status();
+}
+
+Loop* Coordinator::on_open(Session& session) {
+  Member* const member = find(session.peer().member);
+  if (member != nullptr) {
+    member->session = session.weak_from_this();
+    member->session_key = session.id();
+    member->incarnation = session.peer().incarnation;
+    member->silent = Duration(0);
+    if (member->status.state != MemberState::kComplete) {
+      member->status.state = MemberState::kPresent;
+    }
+    if (member->grace_timer) loop_.cancel(*member->grace_timer);
+    member->grace_timer.reset();
+    if (verdict_) {
+      Message news;
+      news.header.verb = Verb::kAbort;
+      news.control = encode(*verdict_);
+      session.send(std::move(news));
+    }
+  }
+  return next_ != nullptr ? next_->on_open(session) : nullptr;
+}
+
+void Coordinator::on_closed(Session& session, const Status& why) {
+  Member* const member = find(session.peer().member);
+  // A member that came back before its old connection was seen to end has another session.
+  const bool current = member != nullptr && member->session_key == session.id();
+  if (current && member->status.state == MemberState::kPresent && !verdict_) {
+    member->status.state = MemberState::kDisconnected;
+    const std::string reason =
+        why.ok() ? std::string("it left without completing") : why.text().what;
+    member->grace_timer =
+        loop_.call_after(options_.reconnect_grace, [this, id = member->status.id, reason] {
+          find(id)->grace_timer.reset();
+          member_lost(id, reason);
+        });
+  }
+  if (next_ != nullptr) next_->on_closed(session, why);
+}
+
+void Coordinator::member_lost(MemberId id, std::string why) {
+  const Member* const member = find(id);
+  if (member->status.state != MemberState::kDisconnected) return;
+  abort(verdict_on(*member, ErrorCode::kPeerLost, std::move(why)));
+}
+
+PayloadTarget Coordinator::prepare_payload(Session& session, const FrameHeader& header,
+                                           ConstBytes control) {
+  return next_ != nullptr ? next_->prepare_payload(session, header, control)
+                          : PayloadTarget::discard();
+}
+
+void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                           MutableBytes payload) {
+  Member* const member = find(session.peer().member);
+  if (member != nullptr) {
+    member->silent = Duration(0);
+    switch (header.verb) {
+      case Verb::kHeartbeat:
+        return on_heartbeat(*member, session, header, control);
+      case Verb::kReduce:
+        return on_reduce(*member, session, header, control);
+      case Verb::kComplete:
+        return on_complete(*member, session, header);
+      case Verb::kAbort:
+        return on_abort(*member, control);
+      default:
+        break;
+    }
+  }
+  if (next_ != nullptr) return next_->on_frame(session, header, control, payload);
+  if (header.request_id == 0) return;
+  session.send(make_error_reply(
+      header, Status(ErrorCode::kNotSupported,
+                     {.what = str_cat("the coordinator has no verb '", verb_name(header.verb), "'"),
+                      .where = session.describe(),
+                      .expected = {},
+                      .got = {},
+                      .fix = {}})));
+}
+
+void Coordinator::on_heartbeat(Member& member, Session& session, const FrameHeader& header,
+                               ConstBytes control) {
+  const auto decoded = decode<HeartbeatNote>(control, "heartbeat");
+  if (!decoded.ok() || static_cast<uint8_t>(decoded.value().phase) >= kPhaseCount) {
+    return session.send(make_error_reply(
+        header, decoded.ok() ? Status(ErrorCode::kBadFrame, {.what = "unknown phase",
+                                                             .where = "heartbeat",
+                                                             .expected = {},
+                                                             .got = {},
+                                                             .fix = {}})
+                             : decoded.status()));
+  }
+  const HeartbeatNote& note = decoded.value();
+  MemberStatus& status = member.status;
+  if (note.phase != status.phase || note.step != status.step || note.progress != member.progress) {
+    status.phase = note.phase;
+    status.step = note.step;
+    member.progress = note.progress;
+    status.unchanged = Duration(0);
+    member.next_report = options_.stall_report;
+  }
+  session.send(make_reply(header));
+}
+
+void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header) {
+  session.send(make_reply(header));
+  if (member.status.state == MemberState::kComplete || verdict_) return;
+  member.status.state = MemberState::kComplete;
+  std::vector<std::string> deserted;
+  for (const auto& [key, meeting] : meetings_) {
+    const auto list = group_members(meeting->call().group);
+    const bool expected = std::find(list.begin(), list.end(), &member) != list.end();
+    if (expected && !meeting->arrived.contains(member.status.id)) deserted.push_back(key);
+  }
+  for (const std::string& key : deserted) {
+    fail_meeting(key, meeting_status(
+                          ErrorCode::kPrecondition, meetings_.at(key)->call(),
+                          str_cat(member.status.id.to_string(), " has completed and will not come"),
+                          {}, {}));
+  }
+  if (complete(Group::kWorkers) && !std::exchange(workers_told_, true)) {
+    for (const Member* server : group_members(Group::kServers)) {
+      Message news;
+      news.header.verb = Verb::kComplete;
+      if (const auto open = server->session.lock()) open->send(std::move(news));
+    }
+    if (on_workers_complete_) on_workers_complete_();
+  }
+  if (all_complete() && !std::exchange(all_told_, true) && on_all_complete_) on_all_complete_();
+}
+
+// ---- the verdict
+
+void Coordinator::on_abort(const Member& member, ConstBytes control) {
+  auto decoded = decode<Verdict>(control, "abort");
+  if (!decoded.ok()) {
+    return abort(verdict_on(member, ErrorCode::kJobAborted, "it ended the job"));
+  }
+  Verdict verdict = std::move(decoded.value());
+  const bool sensible =
+      find(verdict.culprit) != nullptr && static_cast<uint8_t>(verdict.phase) < kPhaseCount &&
+      static_cast<size_t>(verdict.code) < error_table().size() && verdict.code != ErrorCode::kOk;
+  if (!sensible) verdict = verdict_on(member, ErrorCode::kJobAborted, verdict.reason);
+  constexpr size_t kMaxReason = 4096;
+  if (verdict.reason.size() > kMaxReason) verdict.reason.resize(kMaxReason);
+  abort(std::move(verdict));
+}
+
+void Coordinator::abort(Verdict verdict) {
+  if (verdict_) return;
+  verdict_ = std::move(verdict);
+  logger_.error("coordinator", "the job ends",
+                {{"culprit", verdict_->culprit.to_string()},
+                 {"phase", phase_name(verdict_->phase)},
+                 {"step", verdict_->step},
+                 {"reason", verdict_->reason}});
+  const auto news = encode(*verdict_);
+  for (const auto& [id, member] : members_) {
+    const auto session = member->session.lock();
+    if (!session) continue;
+    Message message;
+    message.header.verb = Verb::kAbort;
+    message.control = news;
+    session->send(std::move(message));
+  }
+  const Status status = verdict_->to_status();
+  while (!meetings_.empty()) fail_meeting(std::string(meetings_.begin()->first), status);
+  if (on_verdict_) on_verdict_(*verdict_);
+}
+
+// ---- meetings
+
+void Coordinator::on_reduce(Member& member, Session& session, const FrameHeader& header,
+                            ConstBytes control) {
+  auto decoded = decode<ReduceCall>(control, "reduce");
+  if (!decoded.ok()) return session.send(make_error_reply(header, decoded.status()));
+  ReduceCall& call = decoded.value();
+  if (verdict_) return session.send(make_error_reply(header, verdict_->to_status()));
+  const auto finished = finished_.find(key_of(call));
+  if (finished != finished_.end() && finished->second->sequence == call.sequence) {
+    return session.send(finished->second->answer(header));
+  }
+  if (const Status status = check_call(member, call); !status.ok()) {
+    return session.send(make_error_reply(header, status));
+  }
+  arrive(member, session, header, std::move(call));
+}
+
+Status Coordinator::check_call(const Member& member, const ReduceCall& call) const {
+  if (call.group < Group::kWorkers || call.group > Group::kAll || call.op < ReduceOp::kSum ||
+      call.op > ReduceOp::kGather || (call.values.index() == 2 && call.op != ReduceOp::kGather)) {
+    return meeting_status(ErrorCode::kBadFrame, call, "a call that cannot be answered", {},
+                          shape_text(call));
+  }
+  const auto list = group_members(call.group);
+  if (std::find(list.begin(), list.end(), &member) == list.end()) {
+    return meeting_status(ErrorCode::kPrecondition, call,
+                          str_cat(member.status.id.to_string(), " does not belong to the group"),
+                          {}, {});
+  }
+  for (const Member* other : list) {
+    if (other->status.state != MemberState::kComplete) continue;
+    return meeting_status(ErrorCode::kPrecondition, call,
+                          str_cat(other->status.id.to_string(), " has completed and will not come"),
+                          {}, {});
+  }
+  const auto finished = finished_.find(key_of(call));
+  if (finished != finished_.end() && call.sequence != finished->second->sequence + 1) {
+    return meeting_status(ErrorCode::kPrecondition, call, "members have lost count of each other",
+                          str_cat("call number ", finished->second->sequence + 1),
+                          str_cat("call number ", call.sequence));
+  }
+  return {};
+}
+
+void Coordinator::arrive(Member& member, Session& session, const FrameHeader& header,
+                         ReduceCall call) {
+  const std::string key = key_of(call);
+  auto& meeting = meetings_[key];
+  if (!meeting) meeting = std::make_unique<Meeting>();
+  if (meeting->arrived.empty() && call.deadline_ms != 0) {
+    constexpr uint64_t kLongest = 1000ULL * 3600 * 24 * 365;
+    meeting->timer = loop_.call_after(
+        std::chrono::milliseconds(std::min(call.deadline_ms, kLongest)), [this, key] {
+          meetings_.at(key)->timer.reset();
+          expire_meeting(key);
+        });
+  }
+  const Meeting::Arrived mine{session.weak_from_this(), header, std::move(call)};
+  meeting->arrived.insert_or_assign(member.status.id, mine);
+  const auto& [first_id, first] = *meeting->arrived.begin();
+  for (const auto& [id, other] : meeting->arrived) {
+    const bool same_length = first.call.op == ReduceOp::kGather ||
+                             length_of(first.call.values) == length_of(other.call.values);
+    if (first.call.sequence == other.call.sequence && first.call.op == other.call.op &&
+        first.call.values.index() == other.call.values.index() && same_length) {
+      continue;
+    }
+    const Status status = meeting_status(
+        ErrorCode::kPrecondition, first.call, "members ask for different things",
+        str_cat(first_id.to_string(), ": call ", first.call.sequence, ", ", shape_text(first.call)),
+        str_cat(id.to_string(), ": call ", other.call.sequence, ", ", shape_text(other.call)));
+    return fail_meeting(key, status);
+  }
+  if (meeting->arrived.size() == group_members(first.call.group).size()) finish_meeting(key);
+}
+
+void Coordinator::finish_meeting(const std::string& key) {
+  Meeting& meeting = *meetings_.at(key);
+  std::vector<ReduceValues> given;
+  for (auto& [id, arrived] : meeting.arrived) given.push_back(arrived.call.values);
+  const ReduceOp op = meeting.call().op;
+  ReduceValues result;
+  switch (given.front().index()) {
+    case 0:
+      result = reduce_all<int64_t>(op, given);
+      break;
+    case 1:
+      result = reduce_all<double>(op, given);
+      break;
+    default:
+      result = reduce_all<std::string>(op, given);
+      break;
+  }
+  answer_meeting(key, std::move(result));
+}
+
+void Coordinator::fail_meeting(const std::string& key, const Status& why) {
+  answer_meeting(key, why);
+}
+
+void Coordinator::answer_meeting(const std::string& key, Result<ReduceValues> result) {
+  const auto found = meetings_.find(key);
+  const std::unique_ptr<Meeting> meeting = std::move(found->second);
+  meetings_.erase(found);
+  if (meeting->timer) loop_.cancel(*meeting->timer);
+  auto finished = std::make_unique<Finished>();
+  finished->sequence = meeting->call().sequence;
+  finished->order = ++meetings_finished_;
+  finished->failure = result.status();
+  if (result.ok()) finished->values = encode(result.value());
+  for (const auto& [id, arrived] : meeting->arrived) {
+    if (const auto session = arrived.session.lock()) {
+      session->send(finished->answer(arrived.header));
+    }
+  }
+  finished_[key] = std::move(finished);
+  forget_old_meetings();
+}
+
+void Coordinator::forget_old_meetings() {
+  if (finished_.size() <= kMaxFinished) return;
+  const auto oldest = std::min_element(
+      finished_.begin(), finished_.end(),
+      [](const auto& a, const auto& b) { return a.second->order < b.second->order; });
+  finished_.erase(oldest);
+}
+
+void Coordinator::expire_meeting(const std::string& key) {
+  const Meeting& meeting = *meetings_.at(key);
+  const ReduceCall& call = meeting.call();
+  fail_meeting(key, meeting_status(ErrorCode::kDeadline, call,
+                                   str_cat("not everybody came within ", call.deadline_ms, " ms"),
+                                   str_cat("all of ", group_members(call.group).size()),
+                                   str_cat("missing: ", missing_text(meeting))));
+}
+
+std::string Coordinator::missing_text(const Meeting& meeting) const {
+  std::vector<std::string> missing;
+  for (const Member* member : group_members(meeting.call().group)) {
+    const MemberStatus& status = member->status;
+    if (meeting.arrived.contains(status.id)) continue;
+    missing.push_back(status.state == MemberState::kAbsent
+                          ? str_cat(status.id.to_string(), " (has not joined)")
+                          : str_cat(status.id.to_string(), " (", phase_name(status.phase),
+                                    ", step ", status.step, ")"));
+  }
+  return join(missing, ", ");
+}
+
+std::vector<std::string> Coordinator::waits() const {
+  std::vector<std::string> lines;
+  for (const auto& [key, meeting] : meetings_) {
+    std::vector<std::string> here;
+    for (const auto& [id, arrived] : meeting->arrived) here.push_back(id.to_string());
+    lines.push_back(str_cat("meeting '", meeting->call().name, "' of ",
+                            group_name(meeting->call().group), ": ", join(here, ", "), " wait for ",
+                            missing_text(*meeting)));
+  }
+  return lines;
+}
+
+}  // namespace fleet::transport
