@@ -9,6 +9,7 @@ namespace fleet::tools {
 namespace {
 
 constexpr double kLogarithmicFrom = 20;
+constexpr double kHeadroom = 1.1;  // above the largest value of a logarithmic axis
 constexpr double kRoundFactors[] = {1, 2, 5, 10};
 
 // The smallest of 1, 2, 5 times a power of ten that is at least `value`.
@@ -47,7 +48,7 @@ Axis Axis::logarithmic(double low, double high) {
   Axis axis;
   axis.logarithmic_ = true;
   axis.low_ = round_down(low);
-  axis.high_ = round_up(std::max(high, low * 2));
+  axis.high_ = std::max(high, low * 2) * kHeadroom;
   for (double tick = axis.low_; tick <= axis.high_ * (1 + 1e-9); tick = round_up(tick * 1.01)) {
     axis.ticks_.push_back(tick);
   }

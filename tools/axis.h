@@ -10,7 +10,8 @@ class Axis {
  public:
   // Covers [low, high]; the ends are moved out to round numbers. About `ticks` ticks.
   static Axis linear(double low, double high, int ticks);
-  // For positive values that span decades: ticks at 1, 2 and 5 times powers of ten.
+  // For positive values that span decades, from a round number to a little above `high`: ticks at
+  // 1, 2 and 5 times powers of ten.
   static Axis logarithmic(double low, double high);
   // Logarithmic when every value is positive and the largest is 20 times the smallest or more.
   static Axis for_values(const std::vector<double>& values, int ticks);

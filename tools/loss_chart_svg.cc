@@ -121,11 +121,12 @@ class Drawing {
       const double top = 96 - 40 * static_cast<double>(i / kStyles);
       out_ << "<path class=\"curve c" << i % kStyles << "\" d=\"M" << fixed(left + 4, 1) << " "
            << top - 4 << "h34\"/>\n";
-      text(left + 50, top, "ink note", "start", mode_label(run));
+      text(left + 50, top, "ink note", "start",
+           str_cat(mode_label(run), ", ", run.processes,
+                   run.processes == 1 ? " process" : " processes"));
       text(left + 50, top + 18, "soft tick", "start",
-           str_cat(run.processes, run.processes == 1 ? " process, " : " processes, ",
-                   fixed(run.steps_per_s, 0), " steps/s, test accuracy ",
-                   fixed(run.accuracy * 100, 1), " %"));
+           str_cat(fixed(run.steps_per_s, 0), " steps/s, ", fixed(run.accuracy * 100, 1),
+                   " % test accuracy"));
     }
   }
 

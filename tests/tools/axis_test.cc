@@ -31,10 +31,11 @@ TEST(Axis, LinearAxisReachesBelowZero) {
 TEST(Axis, DecadesAreDrawnLogarithmically) {
   const Axis axis = Axis::for_values({2.3, 0.07}, 6);
   ASSERT_TRUE(axis.is_logarithmic());
-  EXPECT_THAT(axis.ticks(), Pointwise(DoubleEq(), {0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0}));
+  EXPECT_THAT(axis.ticks(), Pointwise(DoubleEq(), {0.05, 0.1, 0.2, 0.5, 1.0, 2.0}));
   EXPECT_DOUBLE_EQ(axis.position(0.05), 0);
-  EXPECT_DOUBLE_EQ(axis.position(5), 1);
-  EXPECT_DOUBLE_EQ(axis.position(0.5), 0.5);
+  EXPECT_LT(axis.position(2.3), 1);
+  EXPECT_NEAR(axis.position(1) - axis.position(0.1), axis.position(0.5) - axis.position(0.05),
+              1e-12);
 }
 
 TEST(Axis, ValuesThatTouchZeroStayLinear) {
