@@ -1,5 +1,8 @@
 #include "fluid/ops/fill.h"
 
+#include <charconv>
+#include <cmath>
+
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
 
@@ -18,6 +21,17 @@ void infer_fake_init(InferContext& context) {
 }
 
 }  // namespace
+
+std::string float_text(double value) {
+  char text[64];
+  const double size = std::fabs(value);
+  const bool plain = size == 0.0 || (size >= 1e-4 && size < 1e16);
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  const auto end = std::to_chars(text, text + sizeof(text), value, format).ptr;
+  std::string result(text, end);
+  if (plain && result.find_first_of(".n") == std::string::npos) result += ".0";
+  return result;
+}
 
 void add_fill_ops(OpTable& table) {
   const std::vector<SlotSpec> shape_slots = {maybe("ShapeTensor"), maybe_many("ShapeTensorList")};

@@ -67,4 +67,7 @@ struct FakeInitAttrs {
 
 void add_fill_ops(OpTable& table);
 
+// The text of a number as str_value has it: the shortest that reads back, "1.0" for whole numbers.
+std::string float_text(double value);
+
 }  // namespace fleet::fluid

@@ -1,0 +1,42 @@
+// Building the backward part of a program.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fluid/ops/op_schema.h"
+#include "fluid/program/variable.h"
+
+namespace fleet::fluid {
+
+// A parameter and the variable that holds its gradient.
+struct ParamGrad {
+  Variable param;
+  Variable grad;
+};
+
+struct BackwardOptions {
+  // Parameters to return; all trainable ones when absent. Gradients are computed either way.
+  std::optional<std::vector<std::string>> parameter_list = {};
+  // Variables that get no gradient, besides those with stop_gradient.
+  std::set<std::string> no_grad_set = {};
+};
+
+// Appends to the loss's program the ops that compute the gradient of `loss`, a variable of shape
+// [1] of block 0, for every variable it depends on, and returns the parameters with their
+// gradients, in the order in which the parameters were made (or of parameter_list).
+//
+// The gradient of v is "v@GRAD". A variable used several times gets one "v@GRAD@RENAME@block0@i"
+// per use, and a `sum` right before the first op that reads v@GRAD, or at the end when none does.
+// Gradients that an op wants and nobody computes come from fill_zeros_like. Ops get the role
+// backward, the first one backward|loss, and the op that makes a parameter's gradient carries
+// (parameter, gradient) as role_var. A second call gives its variables the suffix "_0", "_1", ….
+//
+// Throws ProgramError when the loss has another shape, or nothing in the program makes it; and for
+// names in the options that the program does not have.
+std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options = {},
+                                       const OpTable& table = OpTable::standard());
+
+}  // namespace fleet::fluid

@@ -1,0 +1,61 @@
+#include "fluid/backward/regularizer.h"
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/backward/penalty_ops.h"
+
+namespace fleet::fluid {
+
+namespace regularizer {
+
+Penalty L2Decay(double coefficient) {
+  return {.kind = "L2Decay", .values = {{"regularization_coeff", coefficient}}};
+}
+Penalty L1Decay(double coefficient) {
+  return {.kind = "L1Decay", .values = {{"regularization_coeff", coefficient}}};
+}
+
+}  // namespace regularizer
+
+namespace {
+
+using internal::append_simple;
+
+// The variable that holds the decay of a parameter.
+Variable append_decay(Block& block, const Variable& param, const Penalty& penalty) {
+  const AttributeMap scale = {{"scale", penalty.values.at("regularization_coeff")}};
+  Variable decay =
+      internal::make_var(block, unique_name::generate("_generated_var"), param.dtype());
+  if (penalty.kind == "L2Decay") {
+    append_simple(block, "scale", {{"X", {param.name()}}}, {{"Out", {decay.name()}}}, scale);
+    return decay;
+  }
+  if (penalty.kind == "L1Decay") {
+    append_simple(block, "sign", {{"X", {param.name()}}}, {{"Out", {decay.name()}}});
+    append_simple(block, "scale", {{"X", {decay.name()}}}, {{"Out", {decay.name()}}}, scale);
+    return decay;
+  }
+  throw_error(ErrorCode::kUnknownName, {.what = "unknown regularizer",
+                                        .where = "parameter '" + param.name() + "'",
+                                        .expected = "L1Decay or L2Decay",
+                                        .got = penalty.kind,
+                                        .fix = "use regularizer::L2Decay or L1Decay"});
+}
+
+}  // namespace
+
+std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs,
+                                             const std::optional<Penalty>& common) {
+  for (const auto& [param, grad] : pairs) {
+    const auto& penalty = param.desc().regularizer ? param.desc().regularizer : common;
+    if (!penalty) continue;
+    const RoleGuard role(param.program(), OpRole::kOptimize, {param.name(), grad.name()});
+    const NameScopeGuard scope(param.program(), "regularization");
+    const Variable decay = append_decay(grad.block(), param, *penalty);
+    append_simple(grad.block(), "sum", {{"X", {grad.name(), decay.name()}}},
+                  {{"Out", {grad.name()}}});
+  }
+  return pairs;
+}
+
+}  // namespace fleet::fluid

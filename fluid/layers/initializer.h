@@ -1,0 +1,50 @@
+// How a parameter gets its first value: an op in the startup program.
+#pragma once
+
+#include <optional>
+#include <variant>
+
+#include "fluid/program/variable.h"
+
+namespace fleet::fluid {
+
+namespace initializer {
+
+struct Constant {
+  double value = 0.0;
+  bool force_cpu = false;
+  std::string op_device = {};  // "cpu" keeps it on the host
+};
+
+// Evenly distributed in [low, high).
+struct Uniform {
+  double low = -1.0;
+  double high = 1.0;
+  int32_t seed = 0;  // 0: the program's
+};
+
+struct Normal {
+  double loc = 0.0;
+  double scale = 1.0;
+  int32_t seed = 0;
+};
+
+// Glorot and Bengio 2010: uniform in +-sqrt(6 / (fan_in + fan_out)), or normal with the deviation
+// sqrt(2 / (fan_in + fan_out)). The fans come from the shape unless given: [in, out] for two
+// dimensions, [out, in, receptive field…] for more.
+struct Xavier {
+  bool uniform = true;
+  std::optional<double> fan_in = {};
+  std::optional<double> fan_out = {};
+  int32_t seed = 0;
+};
+
+}  // namespace initializer
+
+using Initializer = std::variant<initializer::Constant, initializer::Uniform, initializer::Normal,
+                                 initializer::Xavier>;
+
+// Puts the op that fills `var` in front of all ops of `startup`.
+void prepend_initializer(Program& startup, const VarDesc& var, const Initializer& how);
+
+}  // namespace fleet::fluid

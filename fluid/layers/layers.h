@@ -1,0 +1,8 @@
+// All layers.
+#pragma once
+
+#include "fluid/layers/learning_rate_scheduler.h"
+#include "fluid/layers/math_ops.h"
+#include "fluid/layers/nn.h"
+#include "fluid/layers/ops.h"
+#include "fluid/layers/tensor.h"

@@ -1,0 +1,138 @@
+#include "fluid/layers/tensor.h"
+
+#include "base/strings.h"
+#include "fluid/layers/layer_helper.h"
+#include "fluid/ops/fill.h"
+#include "fluid/ops/scale.h"
+#include "fluid/ops/shape_ops.h"
+
+namespace fleet::fluid::layers {
+namespace {
+
+std::vector<Variable> split_parts(const Variable& x, SplitAttrs attrs, size_t parts,
+                                  const std::string& name) {
+  const LayerHelper helper("split", name);
+  helper.check_input(x, "input");
+  if (parts < 1) helper.fail("a split needs parts", ">= 1", "0", "give how many");
+  if (attrs.axis < 0) attrs.axis += x.shape().rank();
+  std::vector<Variable> outs;
+  for (size_t i = 0; i < parts; ++i) outs.push_back(helper.temp(x.dtype()));
+  helper.append("split", {{"X", {x.name()}}}, {{"Out", names_of(outs)}}, to_attributes(attrs));
+  return outs;
+}
+
+}  // namespace
+
+Variable sums(const std::vector<Variable>& xs) {
+  const LayerHelper helper("sum");
+  helper.check_inputs(xs, "input");
+  const Variable out = helper.temp(xs.front().dtype());
+  helper.append("sum", {{"X", names_of(xs)}}, {{"Out", {out.name()}}});
+  return out;
+}
+
+Variable concat(const std::vector<Variable>& xs, int axis, const std::string& name) {
+  const LayerHelper helper("concat", name);
+  helper.check_inputs(xs, "input");
+  const Variable out = helper.temp(xs.front().dtype());
+  helper.append("concat", {{"X", names_of(xs)}}, {{"Out", {out.name()}}},
+                to_attributes(ConcatAttrs{.axis = axis}));
+  return out;
+}
+
+std::vector<Variable> split(const Variable& x, int num, int dim, const std::string& name) {
+  const auto parts = static_cast<size_t>(num > 0 ? num : 0);
+  return split_parts(x, SplitAttrs{.axis = dim, .num = num}, parts, name);
+}
+
+std::vector<Variable> split(const Variable& x, const std::vector<int>& sections, int dim,
+                            const std::string& name) {
+  return split_parts(x, SplitAttrs{.axis = dim, .sections = sections}, sections.size(), name);
+}
+
+Variable reshape(const Variable& x, const std::vector<int>& shape, const ReshapeOptions& options) {
+  const LayerHelper helper("reshape2", options.name);
+  helper.check_input(x, "x");
+  const Variable out = helper.temp(x.dtype());
+  const Variable carried = helper.temp(x.dtype());
+  helper.append("reshape2", {{"X", {x.name()}}},
+                {{"Out", {out.name()}}, {"XShape", {carried.name()}}},
+                to_attributes(Reshape2Attrs{.shape = shape}));
+  return helper.activate(out, options.act);
+}
+
+Variable transpose(const Variable& x, const std::vector<int>& perm, const std::string& name) {
+  const LayerHelper helper("transpose", name);
+  helper.check_input(x, "x");
+  const Variable out = helper.temp(x.dtype());
+  const Variable carried = helper.temp(x.dtype());
+  helper.append("transpose2", {{"X", {x.name()}}},
+                {{"Out", {out.name()}}, {"XShape", {carried.name()}}},
+                to_attributes(Transpose2Attrs{.axis = perm}));
+  return out;
+}
+
+Variable cast(const Variable& x, DType dtype) {
+  const LayerHelper helper("cast");
+  helper.check_input(x, "x");
+  const Variable out = helper.temp(dtype);
+  helper.append("cast", {{"X", {x.name()}}}, {{"Out", {out.name()}}},
+                to_attributes(CastAttrs{.in_dtype = x.dtype(), .out_dtype = dtype}));
+  return out;
+}
+
+Variable assign(const Variable& x) {
+  const LayerHelper helper("assign");
+  helper.check_input(x, "input");
+  return helper.append_unary("assign", x);
+}
+
+Variable increment(const Variable& x, double step) {
+  const LayerHelper helper("increment");
+  helper.check_input(x, "x");
+  helper.append("increment", {{"X", {x.name()}}}, {{"Out", {x.name()}}},
+                to_attributes(IncrementAttrs{.step = static_cast<float>(step)}));
+  return x;
+}
+
+Variable fill_constant(const Shape& shape, DType dtype, double value, bool force_cpu) {
+  const LayerHelper helper("fill_constant");
+  if (!shape.known()) {
+    helper.fail("the shape must be known", "dimensions >= 0", shape.to_string(),
+                "give every dimension");
+  }
+  const bool integer = !is_floating(dtype);
+  const FillConstantAttrs attrs{
+      .shape = shape.to_vector(),
+      .dtype = dtype,
+      .value = static_cast<float>(value),
+      .str_value = integer ? str_cat(static_cast<int64_t>(value)) : float_text(value),
+      .force_cpu = force_cpu};
+  const Variable out = helper.temp(dtype);
+  helper.append("fill_constant", {}, {{"Out", {out.name()}}}, to_attributes(attrs));
+  out.set_stop_gradient(true);
+  return out;
+}
+
+Variable create_parameter(const Shape& shape, DType dtype, const ParameterOptions& options) {
+  const LayerHelper helper("create_parameter");
+  ParamAttr attr = options.attr;
+  if (attr.name.empty()) attr.name = options.name;
+  return helper.parameter(attr, shape, dtype, options.is_bias);
+}
+
+Variable create_global_var(const Shape& shape, double value, DType dtype,
+                           const GlobalVarOptions& options) {
+  const LayerHelper helper("global_var");
+  VarDesc desc;
+  desc.name = options.name.empty() ? unique_name::generate("_generated_var") : options.name;
+  desc.dtype = dtype;
+  desc.shape = shape;
+  desc.persistable = options.persistable;
+  desc.stop_gradient = true;
+  const Variable var = helper.global(std::move(desc));
+  helper.initialize(var, initializer::Constant{.value = value, .force_cpu = options.force_cpu});
+  return var;
+}
+
+}  // namespace fleet::fluid::layers
