@@ -161,8 +161,8 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                       .current_endpoint = options.current_endpoint,
                       .wait_port = config.wait_port};
     fresh->ops = find_training_ops(fresh->main);
-    fresh->plan =
-        plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers), shards);
+    fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
+                               shards, options.deal_order);
     fresh->trainer_programs = make_trainer_programs(fresh->main, fresh->startup, *fresh->plan,
                                                     fresh->trainer, fresh->table);
   } else if (config.mode == "nccl2") {

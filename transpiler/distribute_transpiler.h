@@ -33,6 +33,10 @@ struct TranspileOptions {
   std::string current_endpoint = "127.0.0.1:6174";
   // Collective: contributors of a step when they are more than the ranks; 0: one per rank.
   int logical_shards = 0;
+  // Parameter servers: the order in which parameters are dealt to servers and sent, as positions
+  // in their own order, which is that of their update ops. Empty: their own order. For programs
+  // that must equal those of a system with another order.
+  std::vector<size_t> deal_order = {};
   // For programs with ops from outside the library; null: the standard table. Must outlive the
   // transpiler.
   const fluid::OpTable* op_table = nullptr;

@@ -1,6 +1,7 @@
 #include "transpiler/server_plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -27,6 +28,19 @@ void check_endpoints(const std::vector<std::string>& endpoints) {
                .expected = "different endpoints \"host:port\", joined by commas",
                .got = "'" + join(endpoints, ",") + "'",
                .fix = "name every server once"});
+}
+
+std::vector<size_t> checked_order(std::vector<size_t> order, size_t count) {
+  std::vector<size_t> own(count);
+  std::iota(own.begin(), own.end(), size_t{0});
+  if (order.empty()) return own;
+  if (std::is_permutation(order.begin(), order.end(), own.begin(), own.end())) return order;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "deal_order is not an order of the parameters",
+               .where = "transpile, deal_order",
+               .expected = str_cat("each of 0 to ", count - 1, " once"),
+               .got = "[" + join(order, ", ") + "]",
+               .fix = "leave deal_order empty for the parameters' own order"});
 }
 
 ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
@@ -109,29 +123,50 @@ void add_state_rows(const Program& program, const TrainingOps& ops, const Placed
 
 }  // namespace
 
+std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
+  std::vector<SliceRef> slices;
+  for (const size_t position : plan.deal_order) {
+    const PlacedParam& param = plan.params[position];
+    for (const PlacedSlice& slice : param.slices) {
+      if (slice.server == server) slices.push_back({&param, &slice});
+    }
+  }
+  return slices;
+}
+
+std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server) {
+  auto slices = slices_on(plan, server);
+  std::stable_sort(slices.begin(), slices.end(), [&ops](const SliceRef& a, const SliceRef& b) {
+    return ops.params[a.param->updated].update < ops.params[b.param->updated].update;
+  });
+  return slices;
+}
+
 ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
                         const DistributeTranspilerConfig& config,
-                        std::vector<std::string> endpoints, int shards) {
+                        std::vector<std::string> endpoints, int shards,
+                        std::vector<size_t> deal_order) {
   check_endpoints(endpoints);
   ServerPlan plan;
   plan.form = form_of(config, shards);
   plan.endpoints = std::move(endpoints);
   plan.shards = shards;
+  plan.deal_order = checked_order(std::move(deal_order), ops.params.size());
   const int servers = static_cast<int>(plan.endpoints.size());
   Dispatcher dispatcher(config.split_method, servers);
-  for (size_t i = 0; i < ops.params.size(); ++i) {
-    plan.params.push_back(place(program, ops.params[i], i, config, servers, dispatcher));
+  plan.params.resize(ops.params.size());
+  for (const size_t i : plan.deal_order) {
+    plan.params[i] = place(program, ops.params[i], i, config, servers, dispatcher);
   }
-  std::vector<std::vector<std::pair<const PlacedParam*, const PlacedSlice*>>> by_server(
-      plan.endpoints.size());
   for (const PlacedParam& param : plan.params) {
     for (const PlacedSlice& slice : param.slices) {
       plan.overview.push_back(overview_row(plan, param, slice));
-      by_server[static_cast<size_t>(slice.server)].emplace_back(&param, &slice);
     }
   }
-  for (const auto& slices : by_server) {
-    for (const auto& [param, slice] : slices) add_state_rows(program, ops, *param, *slice, plan);
+  for (int server = 0; server < servers; ++server) {
+    for (const auto& [param, slice] : updates_on(plan, ops, server)) {
+      add_state_rows(program, ops, *param, *slice, plan);
+    }
   }
   return plan;
 }

@@ -46,15 +46,30 @@ struct ServerPlan {
   std::vector<std::string> endpoints;
   int shards = 1;  // contributors of a step
   std::vector<PlacedParam> params;
+  // The order in which parameters were dealt to servers and are sent, positions in `params`.
+  std::vector<size_t> deal_order;
   // Overview of every slice and of the state that belongs to it.
   std::vector<fluid::DistributedVar> overview;
 };
 
-// Throws UsageError for a list of servers that is empty or names one twice, ProgramError for
-// state that cannot be cut along with its parameter.
+// One slice of one parameter.
+struct SliceRef {
+  const PlacedParam* param;
+  const PlacedSlice* slice;
+};
+
+// The slices on one server, in the order in which they were dealt.
+std::vector<SliceRef> slices_on(const ServerPlan& plan, int server);
+// The same slices in the order of their update ops.
+std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server);
+
+// `deal_order`: a permutation of the positions in TrainingOps::params, or empty for their own
+// order. Throws UsageError for a list of servers that is empty or names one twice and for an order
+// that is no permutation, ProgramError for state that cannot be cut along with its parameter.
 ServerPlan plan_servers(const fluid::Program& program, const TrainingOps& ops,
                         const DistributeTranspilerConfig& config,
-                        std::vector<std::string> endpoints, int shards);
+                        std::vector<std::string> endpoints, int shards,
+                        std::vector<size_t> deal_order = {});
 
 // ".trainer_<shard>": what the gradients of a shard carry behind their names.
 std::string shard_suffix(int shard);

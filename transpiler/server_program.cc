@@ -21,18 +21,12 @@ using fluid::SliceInfo;
 using fluid::VarDesc;
 using Names = std::vector<std::string>;
 
-struct PlacedHere {
-  const PlacedParam* param;
-  const PlacedSlice* slice;
-};
-
 // What the passes of one server program tell each other.
 struct ServerState {
   const Program& origin;
   const TrainingOps& ops;
   const ServerPlan& plan;
   int server;
-  std::vector<PlacedHere> slices;
   fluid::ListenAndServAttrs listen;
   Names received;  // what listen_and_serv takes
 };
@@ -50,7 +44,7 @@ VarDesc server_var(const VarDesc& origin, std::string name) {
   return var;
 }
 
-VarDesc slice_var(const VarDesc& origin, std::string name, const PlacedHere& here) {
+VarDesc slice_var(const VarDesc& origin, std::string name, const SliceRef& here) {
   VarDesc var = server_var(origin, std::move(name));
   if (!here.param->sliced) return var;
   var.shape = here.slice->shape;
@@ -73,12 +67,7 @@ Names shard_grads(const ServerState& state, const PlacedSlice& slice) {
 void declare_slices(Program& program, ServerState& state) {
   Block& block = program.global_block();
   const Block& origin = state.origin.global_block();
-  for (const PlacedParam& param : state.plan.params) {
-    for (const PlacedSlice& slice : param.slices) {
-      if (slice.server == state.server) state.slices.push_back({&param, &slice});
-    }
-  }
-  for (const PlacedHere& here : state.slices) {
+  for (const SliceRef& here : slices_on(state.plan, state.server)) {
     block.add_var(slice_var(origin.var(here.param->param), here.slice->param, here));
     const VarDesc& grad = origin.var(here.param->grad);
     block.add_var(slice_var(grad, here.slice->grad, here));
@@ -163,7 +152,7 @@ void append_average(const ServerState& state, const PlacedSlice& slice, Block& b
 }
 
 // The name of an update's variable on this server; declares it if it is new here.
-std::string place_state(Program& program, const ServerState& state, const PlacedHere& here,
+std::string place_state(Program& program, const ServerState& state, const SliceRef& here,
                         const std::string& name) {
   const VarDesc& var = state.origin.global_block().var(name);
   Block& block = program.global_block();
@@ -188,7 +177,7 @@ std::string place_state(Program& program, const ServerState& state, const Placed
   return local;
 }
 
-void append_updates(Program& program, const ServerState& state, const PlacedHere& here,
+void append_updates(Program& program, const ServerState& state, const SliceRef& here,
                     int32_t target) {
   const Block& origin = state.origin.global_block();
   const UpdatedParam& updated = state.ops.params[here.param->updated];
@@ -212,7 +201,7 @@ void append_updates(Program& program, const ServerState& state, const PlacedHere
 void add_optimize_blocks(Program& program, ServerState& state) {
   // The block that is last now: the schedule's, so that updates see its variables.
   const int32_t parent = program.block_count() - 1;
-  for (const PlacedHere& here : state.slices) {
+  for (const SliceRef& here : updates_on(state.plan, state.ops, state.server)) {
     const int32_t index = program.add_block(parent).index();
     append_average(state, *here.slice, program.block(index));
     append_updates(program, state, here, index);
@@ -297,13 +286,8 @@ void append_initialisers(Program& program, const Program& startup, const Program
 
 Program make_server_program(const Program& main, const TrainingOps& ops, const ServerPlan& plan,
                             int server, const fluid::OpTable& table) {
-  ServerState state{.origin = main,
-                    .ops = ops,
-                    .plan = plan,
-                    .server = server,
-                    .slices = {},
-                    .listen = {},
-                    .received = {}};
+  ServerState state{
+      .origin = main, .ops = ops, .plan = plan, .server = server, .listen = {}, .received = {}};
   const auto with_state = [&state](void (*pass)(Program&, ServerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
   };

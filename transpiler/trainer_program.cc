@@ -155,7 +155,7 @@ void emit_send(Block& block, TrainerState& state, size_t i,
 }
 
 // Sends each gradient right after the last op that makes it, so that the rest of backward runs
-// meanwhile. Of several gradients of one op, the later parameter goes first.
+// meanwhile. Of several gradients of one op, the one that was dealt last goes first.
 void insert_sends(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   std::unordered_map<std::string_view, size_t> wanted;
@@ -170,7 +170,8 @@ void insert_sends(Program& program, TrainerState& state) {
     }
   }
   std::vector<std::vector<size_t>> after(block.op_count());
-  for (size_t i = last_writer.size(); i-- > 0;) after[last_writer[i]].push_back(i);
+  const auto& order = state.plan.deal_order;
+  for (auto i = order.rbegin(); i != order.rend(); ++i) after[last_writer[*i]].push_back(*i);
   state.send_controls.resize(state.whole_grads.size());
   std::vector<std::unique_ptr<Operator>> rewritten;
   auto ops = block.take_ops();
@@ -265,9 +266,11 @@ void append_send_barrier(Program& program, TrainerState& state) {
   attrs.endpoints = state.plan.endpoints;
   attrs.trainer_id = state.options.trainer_id;
   attrs.half_async = !state.plan.form.classic_sync;
+  Names sent;
+  for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
   const std::string control = add_control_var(block, state.controls++);
   block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
-                               state.send_controls, {control}));
+                               std::move(sent), {control}));
   if (!state.plan.form.classic_sync) return;
   // From here on everything waits for the barrier.
   std::fill(state.send_controls.begin(), state.send_controls.end(), control);

@@ -107,6 +107,8 @@ TrainingOps find_training_ops(const fluid::Program& program) {
     }
   }
   check_gradients(block, found.params);
+  std::sort(found.params.begin(), found.params.end(),
+            [](const UpdatedParam& a, const UpdatedParam& b) { return a.ops[0] < b.ops[0]; });
   return found;
 }
 

@@ -19,7 +19,7 @@ struct UpdatedParam {
 };
 
 struct TrainingOps {
-  std::vector<UpdatedParam> params;  // in order of their update ops
+  std::vector<UpdatedParam> params;  // in order of the first op of each chain
   std::vector<size_t> lr_ops;        // role lrsched, positions in block 0
   // Variables of the schedule and all that update ops take as LearningRate.
   std::set<std::string, std::less<>> learning_rates;
