@@ -21,4 +21,21 @@ transport::Hello make_hello(const ParameterServerConfig& config, transport::Role
   return hello;
 }
 
+transport::CoordinatorClientOptions make_member_options(const ParameterServerConfig& config,
+                                                        const NodeEnvironment& environment,
+                                                        transport::Role role,
+                                                        const transport::Endpoint& coordinator) {
+  transport::CoordinatorClientOptions options;
+  options.endpoint = coordinator;
+  options.coordinator = {transport::Role::kServer, 0};
+  options.hello = make_hello(config, role, environment.incarnation);
+  options.secret = config.secret;
+  options.heartbeat_interval = config.heartbeat_interval;
+  options.heartbeat_timeout = config.heartbeat_timeout;
+  options.reconnect_grace = config.reconnect_grace;
+  options.rpc_deadline = config.rpc_deadline;
+  options.random = environment.random;
+  return options;
+}
+
 }  // namespace fleet::strategies

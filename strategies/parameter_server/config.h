@@ -3,12 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "transport/coordinator_client.h"
 #include "transport/link.h"
 #include "transport/secret.h"
 #include "transport/session.h"
@@ -74,5 +75,11 @@ struct NodeEnvironment {
   std::function<void(transport::MutableBytes)> random;
   uint64_t incarnation = 0;
 };
+
+// For the coordinator's client of this process.
+transport::CoordinatorClientOptions make_member_options(const ParameterServerConfig& config,
+                                                        const NodeEnvironment& environment,
+                                                        transport::Role role,
+                                                        const transport::Endpoint& coordinator);
 
 }  // namespace fleet::strategies

@@ -6,8 +6,8 @@ ContributorTable::ContributorTable(uint32_t workers, uint32_t shards)
     : workers_(workers), shards_(shards), by_begin_(shards, -1) {
   for (uint32_t worker = 0; worker < workers; ++worker) {
     first_.push_back(size());
-    const ShardRange owned = owned_shards(static_cast<int>(worker), static_cast<int>(workers),
-                                          static_cast<int>(shards));
+    const ShardRange owned =
+        owned_shards(static_cast<int>(worker), static_cast<int>(workers), static_cast<int>(shards));
     for (const ShardRange node : maximal_nodes(owned, static_cast<int>(shards))) {
       by_begin_[static_cast<size_t>(node.begin)] = static_cast<int>(size());
       all_.push_back({worker, node});

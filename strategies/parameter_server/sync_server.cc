@@ -88,7 +88,8 @@ Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contrib
                      str_cat("variable ", key.variable, ", piece ", key.piece));
   }
   contributor = contributors_.find(key.shard_begin, key.shard_end);
-  if (contributor < 0 || contributors_[static_cast<uint32_t>(contributor)].worker != sender.worker) {
+  if (contributor < 0 ||
+      contributors_[static_cast<uint32_t>(contributor)].worker != sender.worker) {
     return bad_frame("a gradient came for shards that are not its sender's",
                      str_cat("shards of worker ", sender.worker),
                      str_cat("shards [", key.shard_begin, ", ", key.shard_end, ")"));
@@ -116,8 +117,8 @@ PayloadTarget SyncServer::prepare_push(const Sender& sender, const PieceKey& key
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   const uint64_t size = piece_bytes(slices_[key.variable].geometry.bytes, key.piece);
   if (bytes != size) {
-    return PayloadTarget::refuse(bad_frame("a piece has the wrong size", str_cat(size, " bytes"),
-                                           str_cat(bytes, " bytes")));
+    return PayloadTarget::refuse(
+        bad_frame("a piece has the wrong size", str_cat(size, " bytes"), str_cat(bytes, " bytes")));
   }
   const size_t index = slot_index(key, contributor);
   Slot& slot = slots_[index];

@@ -1,0 +1,57 @@
+// One server of a job as a node of the cluster: it listens, trains with the workers, and on
+// server 0 keeps the coordinator. The same class serves real processes, threads of a test, and
+// nodes of a simulated world.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "strategies/parameter_server/parameter_server.h"
+#include "transport/coordinator.h"
+#include "transport/coordinator_client.h"
+
+namespace fleet::strategies {
+
+// Made, used and destroyed by the thread that drives the data loop, outside of its handlers.
+class ServerNode {
+ public:
+  ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
+             Logger logger = {});
+  ~ServerNode();
+  ServerNode(const ServerNode&) = delete;
+  ServerNode& operator=(const ServerNode&) = delete;
+
+  // Takes the port and begins to serve. kAddressInUse when somebody has it.
+  Status start();
+  // The address with its real port.
+  transport::Endpoint bound() const;
+
+  // All workers and servers have completed.
+  bool finished() const { return completed_ && all_complete_; }
+  // Why the job failed; ok while it has not.
+  const Status& status() const { return status_; }
+  // Drives the data loop until finished; throws PeerError naming the culprit when the job failed.
+  void serve();
+
+  const ParameterServer& server() const { return *server_; }
+
+ private:
+  void start_control();
+  void on_verdict(const transport::Verdict& verdict);
+  void complete();
+  bool coordinates() const { return config_.index == 0; }
+
+  NodeEnvironment environment_;
+  ParameterServerConfig config_;
+  Logger logger_;
+  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<transport::Coordinator> coordinator_;
+  std::unique_ptr<transport::Server> listener_;
+  std::unique_ptr<transport::CoordinatorClient> member_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Status status_;
+  bool completed_ = false;
+  bool all_complete_ = false;
+};
+
+}  // namespace fleet::strategies

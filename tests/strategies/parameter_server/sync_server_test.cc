@@ -1,0 +1,294 @@
+#include "strategies/parameter_server/sync_server.h"
+
+#include <cstring>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Keeps gradients in memory and writes down what it is told.
+class RecordingSink final : public SyncServerSink {
+ public:
+  explicit RecordingSink(std::vector<size_t> elements) {
+    for (const size_t count : elements) gradients_.emplace_back(count, 0.0F);
+  }
+  transport::MutableBytes gradient(uint32_t slice) override {
+    return std::as_writable_bytes(std::span(gradients_[slice]));
+  }
+  void begin_step(uint64_t step) override { log.push_back(str_cat("rate ", step)); }
+  void update(uint32_t slice, uint64_t step, int shards) override {
+    log.push_back(str_cat("update ", slice, " at ", step, " of ", shards));
+    sums[{slice, step}] = gradients_[slice];
+  }
+  void answer(const GetCall& get, uint32_t variable, bool last) override {
+    log.push_back(str_cat("answer ", get.session, " with ", variable, last ? " last" : ""));
+  }
+  void answer_empty(const GetCall& get) override {
+    log.push_back(str_cat("answer ", get.session, " empty"));
+  }
+  void step_closed(uint64_t step) override { log.push_back(str_cat("closed ", step)); }
+  void all_complete() override { log.push_back("complete"); }
+
+  std::vector<std::string> take() { return std::exchange(log, {}); }
+
+  std::vector<std::string> log;
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> sums;
+
+ private:
+  std::vector<std::vector<float>> gradients_;
+};
+
+SyncServerOptions options_for(uint32_t workers, uint32_t shards, std::vector<size_t> elements) {
+  SyncServerOptions options;
+  options.workers = workers;
+  options.shards = shards;
+  for (const size_t count : elements) {
+    options.slices.push_back({count * sizeof(float), fluid::DType::kFloat32});
+  }
+  return options;
+}
+
+struct Fixture {
+  Fixture(uint32_t workers, uint32_t shards, std::vector<size_t> elements,
+          ProtocolMutations mutations = {})
+      : sink(elements),
+        server(
+            [&] {
+              SyncServerOptions options = options_for(workers, shards, elements);
+              options.mutations = mutations;
+              return options;
+            }(),
+            sink) {}
+
+  // One whole piece from one session; true when its bytes were wanted.
+  bool push(uint32_t worker, uint64_t step, uint32_t slice, ShardRange node,
+            std::vector<float> values, uint32_t piece = 0, uint64_t session = 0) {
+    const Sender sender{worker, session == 0 ? worker + 1 : session};
+    const PieceKey key{step, slice, piece, static_cast<uint32_t>(node.begin),
+                       static_cast<uint32_t>(node.end)};
+    auto target = server.prepare_push(sender, key, values.size() * sizeof(float));
+    EXPECT_TRUE(target.refusal.ok()) << target.refusal.to_string();
+    if (!target.discarded) std::memcpy(target.memory.data(), values.data(), target.memory.size());
+    EXPECT_TRUE(server.push(sender, key, target.memory).ok());
+    return !target.discarded;
+  }
+  Status get_all(uint64_t session, uint64_t step) {
+    GetCall call;
+    call.session = session;
+    call.request = 7;
+    call.step = step;
+    call.all = true;
+    return server.get(std::move(call));
+  }
+
+  RecordingSink sink;
+  SyncServer server;
+};
+
+TEST(SyncServer, ClosesAStepWhenEveryContributionAndBarrierIsThere) {
+  Fixture f(2, 2, {1, 1});
+  f.push(0, 1, 0, {0, 1}, {1});
+  f.push(0, 1, 1, {0, 1}, {2});
+  ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
+  ASSERT_TRUE(f.get_all(10, 1).ok());
+  EXPECT_THAT(f.sink.take(), IsEmpty());
+  f.push(1, 1, 1, {1, 2}, {20});
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 1 at 1 of 2", "answer 10 with 1"));
+  f.push(1, 1, 0, {1, 2}, {10});
+  EXPECT_THAT(f.sink.take(), ElementsAre("update 0 at 1 of 2"));
+  ASSERT_TRUE(f.server.barrier(1, 1, 2).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("answer 10 with 0 last", "closed 1"));
+  EXPECT_EQ(f.sink.sums.at({0, 1})[0], 11);
+  EXPECT_EQ(f.sink.sums.at({1, 1})[0], 22);
+}
+
+TEST(SyncServer, WaitsForThePiecesThatABarrierCounts) {
+  Fixture f(1, 1, {1, 1});
+  ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
+  f.push(0, 1, 0, {0, 1}, {1});
+  EXPECT_EQ(f.server.step(), 0U);
+  f.push(0, 1, 1, {0, 1}, {1});
+  EXPECT_EQ(f.server.step(), 1U);
+}
+
+TEST(SyncServer, ClosesAStepTooEarlyUnderTheBarrierMutation) {
+  ProtocolMutations mutations;
+  mutations.barrier_count_delta = -1;
+  Fixture f(1, 1, {1, 1}, mutations);
+  ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
+  f.push(0, 1, 0, {0, 1}, {1});
+  EXPECT_EQ(f.server.step(), 1U);
+}
+
+TEST(SyncServer, SumsByShardIndexWhateverTheOrderOfArrival) {
+  // (1e8 + 1) + (-1e8 + 1) is 0 in float32 and not 2: the order shows.
+  const std::vector<float> values{1e8F, 1, -1e8F, 1};
+  std::vector<uint32_t> order{0, 1, 2, 3};
+  const float tree = (values[0] + values[1]) + (values[2] + values[3]);
+  do {
+    Fixture f(4, 4, {1});
+    for (const uint32_t w : order) {
+      const int shard = static_cast<int>(w);
+      f.push(w, 1, 0, {shard, shard + 1}, {values[w]});
+    }
+    ASSERT_EQ(f.sink.sums.at({0, 1})[0], tree);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(SyncServer, DropsAContributionThatItHas) {
+  Fixture f(2, 2, {1});
+  EXPECT_TRUE(f.push(0, 1, 0, {0, 1}, {1}));
+  EXPECT_FALSE(f.push(0, 1, 0, {0, 1}, {1}));
+  EXPECT_FALSE(f.push(0, 1, 0, {0, 1}, {1}, 0, 99));
+  f.push(1, 1, 0, {1, 2}, {10});
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  ASSERT_TRUE(f.server.barrier(1, 1, 1).ok());
+  EXPECT_EQ(f.server.step(), 1U);
+  EXPECT_FALSE(f.push(0, 1, 0, {0, 1}, {1})) << "the step is over";
+  EXPECT_EQ(f.sink.sums.at({0, 1})[0], 11);
+}
+
+TEST(SyncServer, TakesAPieceFromANewConnectionWhileAnOldOneIsInTheMiddleOfIt) {
+  Fixture f(1, 1, {2});
+  const PieceKey key{1, 0, 0, 0, 1};
+  const auto old_target = f.server.prepare_push({0, 5}, key, 8);
+  ASSERT_FALSE(old_target.discarded);
+  EXPECT_TRUE(f.push(0, 1, 0, {0, 1}, {3, 4}, 0, 6));
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  // The old connection's bytes now go where nobody looks.
+  const std::vector<float> stale{8, 9};
+  std::memcpy(old_target.memory.data(), stale.data(), 8);
+  EXPECT_TRUE(f.push(0, 2, 0, {0, 1}, {5, 6}, 0, 6));
+  EXPECT_TRUE(f.server.push({0, 5}, key, old_target.memory).ok());
+  EXPECT_THAT(f.sink.sums.at({0, 1}), ElementsAre(3, 4));
+  EXPECT_THAT(f.sink.sums.at({0, 2}), ElementsAre(5, 6));
+}
+
+TEST(SyncServer, WaitsAnewForWhatABrokenConnectionHalfSent) {
+  Fixture f(1, 1, {2});
+  const auto target = f.server.prepare_push({0, 5}, {1, 0, 0, 0, 1}, 8);
+  ASSERT_FALSE(target.discarded);
+  f.server.drop_session(5);
+  EXPECT_TRUE(f.push(0, 1, 0, {0, 1}, {3, 4}, 0, 6));
+  EXPECT_THAT(f.sink.sums.at({0, 1}), ElementsAre(3, 4));
+}
+
+TEST(SyncServer, AnswersTheStartUpGetAtOnce) {
+  Fixture f(2, 2, {1, 1});
+  ASSERT_TRUE(f.get_all(10, 0).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("answer 10 with 0", "answer 10 with 1 last"));
+}
+
+TEST(SyncServer, AnswersAGetThatWasSentAgainOnce) {
+  Fixture f(1, 1, {1});
+  ASSERT_TRUE(f.get_all(10, 1).ok());
+  ASSERT_TRUE(f.get_all(10, 1).ok());
+  f.push(0, 1, 0, {0, 1}, {1});
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(),
+              ElementsAre("rate 1", "update 0 at 1 of 1", "answer 10 with 0 last", "closed 1"));
+}
+
+TEST(SyncServer, ForgetsTheGetsOfAClosedConnection) {
+  Fixture f(1, 1, {1});
+  ASSERT_TRUE(f.get_all(10, 1).ok());
+  f.server.drop_session(10);
+  f.push(0, 1, 0, {0, 1}, {1});
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 0 at 1 of 1", "closed 1"));
+}
+
+TEST(SyncServer, TakesPartInBarriersWithoutSlices) {
+  Fixture f(2, 2, {});
+  GetCall call;
+  call.session = 10;
+  call.step = 1;
+  ASSERT_TRUE(f.server.barrier(0, 1, 0).ok());
+  ASSERT_TRUE(f.server.get(call).ok());
+  EXPECT_THAT(f.sink.take(), IsEmpty());
+  ASSERT_TRUE(f.server.barrier(1, 1, 0).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "answer 10 empty", "closed 1"));
+}
+
+TEST(SyncServer, DividesByTheShardsThatContribute) {
+  Fixture f(3, 4, {1});  // worker 0 has shards 0 and 1
+  f.push(0, 1, 0, {0, 2}, {1});
+  f.push(1, 1, 0, {2, 3}, {10});
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  ASSERT_TRUE(f.server.barrier(1, 1, 1).ok());
+  EXPECT_EQ(f.server.step(), 0U);
+  ASSERT_TRUE(f.server.complete(2, 0).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 0 at 1 of 3", "closed 1"));
+  EXPECT_EQ(f.sink.sums.at({0, 1})[0], 11);
+}
+
+TEST(SyncServer, IsCompleteWhenEveryWorkerIs) {
+  Fixture f(2, 2, {1});
+  ASSERT_TRUE(f.server.complete(0, 0).ok());
+  ASSERT_TRUE(f.server.complete(0, 0).ok());
+  EXPECT_FALSE(f.server.all_complete());
+  f.push(1, 1, 0, {1, 2}, {10});
+  ASSERT_TRUE(f.server.barrier(1, 1, 1).ok());
+  ASSERT_TRUE(f.server.complete(1, 1).ok());
+  EXPECT_TRUE(f.server.all_complete());
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 0 at 1 of 1", "closed 1", "complete"));
+}
+
+TEST(SyncServer, SumsLargeSlicesPieceByPiece) {
+  const size_t elements = transport::kPieceBytes / sizeof(float);
+  Fixture f(2, 2, {elements + 3});
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const std::vector<float> first(elements, static_cast<float>(step));
+    const std::vector<float> rest(3, 100.0F);
+    f.push(0, step, 0, {0, 1}, rest, 1);
+    f.push(0, step, 0, {0, 1}, first, 0);
+    f.push(1, step, 0, {1, 2}, first, 0);
+    f.push(1, step, 0, {1, 2}, rest, 1);
+    ASSERT_TRUE(f.server.barrier(0, step, 2).ok());
+    ASSERT_TRUE(f.server.barrier(1, step, 2).ok());
+    const auto& sum = f.sink.sums.at({0, step});
+    EXPECT_EQ(sum.front(), 2.0F * static_cast<float>(step));
+    EXPECT_EQ(sum[elements - 1], 2.0F * static_cast<float>(step));
+    EXPECT_EQ(sum.back(), 200.0F);
+  }
+}
+
+TEST(SyncServer, RefusesWhatCannotBe) {
+  Fixture f(2, 2, {1});
+  const auto refused = [&](Sender sender, PieceKey key, uint64_t bytes) {
+    return !f.server.prepare_push(sender, key, bytes).refusal.ok();
+  };
+  EXPECT_FALSE(refused({0, 1}, {1, 0, 0, 0, 1}, 4));
+  EXPECT_TRUE(refused({0, 1}, {1, 1, 0, 0, 1}, 4)) << "an unknown slice";
+  EXPECT_TRUE(refused({0, 1}, {1, 0, 1, 0, 1}, 4)) << "an unknown piece";
+  EXPECT_TRUE(refused({0, 1}, {1, 0, 0, 1, 2}, 4)) << "another worker's shard";
+  EXPECT_TRUE(refused({0, 1}, {1, 0, 0, 0, 2}, 4)) << "no node of a worker";
+  EXPECT_TRUE(refused({0, 1}, {2, 0, 0, 0, 1}, 4)) << "a step ahead";
+  EXPECT_TRUE(refused({0, 1}, {1, 0, 0, 0, 1}, 8)) << "a wrong size";
+  EXPECT_FALSE(f.server.barrier(0, 3, 1).ok());
+  EXPECT_FALSE(f.get_all(1, 2).ok());
+  EXPECT_FALSE(f.server.complete(0, 5).ok());
+}
+
+TEST(SyncServer, RecognisesRetriesAfterARestore) {
+  Fixture f(1, 1, {1});
+  f.push(0, 1, 0, {0, 1}, {1});
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  const auto bytes = encode(f.server.memory());
+  Fixture again(1, 1, {1});
+  again.server.restore(decode<SyncServerMemory>(bytes, "memory").value());
+  EXPECT_FALSE(again.push(0, 1, 0, {0, 1}, {1}));
+  EXPECT_TRUE(again.push(0, 2, 0, {0, 1}, {1}));
+}
+
+}  // namespace
+}  // namespace fleet::strategies
