@@ -1,0 +1,235 @@
+#include "strategies/collective/collective_runtime.h"
+
+#include <utility>
+
+#include "base/strings.h"
+#include "fluid/ops/comm.h"
+#include "transport/mpi_communicator.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ElementType;
+
+int resolve(int asked, const role_maker::ClusterSpec& cluster) {
+  return asked == 0 ? cluster.worker_num : asked;
+}
+
+ElementType element_type(const fluid::Tensor& tensor, const fluid::CommCall& call) {
+  switch (tensor.dtype()) {
+    case fluid::DType::kFloat32:
+      return ElementType::kFloat32;
+    case fluid::DType::kFloat64:
+      return ElementType::kFloat64;
+    case fluid::DType::kInt64:
+      return ElementType::kInt64;
+    default:
+      break;
+  }
+  throw_error(ErrorCode::kDTypeMismatch,
+              {.what = "a tensor of this type cannot be summed over ranks",
+               .where = str_cat("op ", call.op.type, ", variable ", join(call.op.input("X"), ",")),
+               .expected = "float32, float64 or int64",
+               .got = std::string(fluid::dtype_name(tensor.dtype())),
+               .fix = "cast the gradient before it is reduced"});
+}
+
+[[noreturn]] void fail_value(const fluid::CommCall& call, std::string_view slot) {
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "a communication op needs dense tensors",
+               .where = str_cat("op ", call.op.type, ", slot ", slot),
+               .expected = "one tensor",
+               .got = "no value, or one that is not a dense tensor",
+               .fix = "run the startup program first; sparse gradients cannot be all-reduced yet"});
+}
+
+fluid::Tensor& input_tensor(const fluid::CommCall& call) {
+  auto* tensor = call.inputs.empty() || call.inputs[0] == nullptr
+                     ? nullptr
+                     : std::get_if<fluid::Tensor>(call.inputs[0]);
+  if (tensor == nullptr || !tensor->initialized()) fail_value(call, "X");
+  return *tensor;
+}
+
+// The output, in the shape of the input; usually the same variable.
+fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& input) {
+  if (call.outputs.empty() || call.outputs[0] == nullptr) fail_value(call, "Out");
+  fluid::Value& value = *call.outputs[0];
+  if (&value == call.inputs[0]) return std::get<fluid::Tensor>(value);
+  if (!std::holds_alternative<fluid::Tensor>(value)) value = fluid::Tensor();
+  auto& output = std::get<fluid::Tensor>(value);
+  if (!output.initialized() || output.shape() != input.shape() || output.dtype() != input.dtype()) {
+    output.reset(input.dtype(), input.shape(), input.place());
+  }
+  return output;
+}
+
+}  // namespace
+
+class CollectiveRuntime::Token : public fluid::CommToken {
+ public:
+  Token(GradientReducer& reducer, size_t gradient) : reducer_(reducer), gradient_(gradient) {}
+  bool done() const override { return reducer_.test(gradient_); }
+  void wait() override { reducer_.wait(gradient_); }
+
+ private:
+  GradientReducer& reducer_;
+  size_t gradient_;
+};
+
+CollectiveRuntime::CollectiveRuntime(role_maker::ClusterSpec cluster, Connect connect,
+                                     CollectiveRuntimeOptions options)
+    : cluster_(std::move(cluster)),
+      connect_(std::move(connect)),
+      options_(options),
+      layout_(cluster_.worker_num, resolve(options.logical_shards, cluster_)),
+      one_each_(cluster_.worker_num, cluster_.worker_num) {}
+
+CollectiveRuntime::~CollectiveRuntime() = default;
+
+void CollectiveRuntime::connect() {
+  if (communicator_) return;
+  auto made = connect_();
+  if (made->rank() != cluster_.index || made->size() != cluster_.worker_num) {
+    throw_error(ErrorCode::kHandshakeRefused,
+                {.what = "the communicator is not that of this job",
+                 .where = cluster_.process_name(),
+                 .expected = str_cat("rank ", cluster_.index, " of ", cluster_.worker_num),
+                 .got = str_cat("rank ", made->rank(), " of ", made->size()),
+                 .fix = "start all workers of the job with one launcher"});
+  }
+  communicator_ = std::move(made);
+  reducer_ = std::make_unique<GradientReducer>(*communicator_, layout_, options_.reducer);
+}
+
+transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
+  connect();
+  return *communicator_;
+}
+
+void CollectiveRuntime::disconnect() {
+  if (!communicator_) return;
+  wait(communicator_->barrier({.phase = "finishing"}));
+  reducer_.reset();
+  communicator_.reset();
+}
+
+void CollectiveRuntime::barrier_worker() {
+  wait(communicator().barrier({.phase = "barrier_worker"}));
+}
+
+std::vector<double> CollectiveRuntime::all_reduce_worker(std::span<const double> values) {
+  std::vector<double> sum(values.size());
+  const void* part = values.data();
+  wait(communicator().all_reduce(one_each_, ElementType::kFloat64, {&part, 1}, sum.data(),
+                                 sum.size(), {.phase = "all_reduce_worker"}));
+  return sum;
+}
+
+fluid::ShardRange CollectiveRuntime::shards() const {
+  const ShardRange own = layout_.range(cluster_.index);
+  return {.begin = own.begin, .end = own.end, .total = layout_.shards()};
+}
+
+void CollectiveRuntime::begin_step(const fluid::Program&, uint64_t step) {
+  connect();
+  reducer_->begin_step(step);
+}
+
+void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
+  reducer_->finish();
+}
+
+std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& call) {
+  connect();
+  const std::string& type = call.op.type;
+  if (type == "c_allreduce_sum") return all_reduce(call);
+  if (type == "c_sync_comm_stream") {
+    const bool last_shard = call.shard < 0 || call.shard + 1 == shards().end;
+    if (last_shard) reducer_->finish();
+    return nullptr;
+  }
+  if (type == "c_broadcast") {
+    broadcast(call);
+    return nullptr;
+  }
+  if (type == "c_comm_init") {
+    init_communicator(call);
+    return nullptr;
+  }
+  // The calling thread has finished what it computed, and MPI needs no id.
+  if (type == "c_sync_calc_stream" || type == "c_gen_nccl_id" || type == "gen_nccl_id" ||
+      type == "c_comm_init_all") {
+    return nullptr;
+  }
+  throw_error(ErrorCode::kNotSupported, {.what = "this op does not belong to a collective job",
+                                         .where = str_cat("op ", type),
+                                         .expected = "c_allreduce_sum, c_broadcast, c_comm_init, "
+                                                     "c_gen_nccl_id or a c_sync op",
+                                         .got = type,
+                                         .fix = "run the program with the strategy that made it"});
+}
+
+std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::CommCall& call) {
+  const fluid::Tensor& input = input_tensor(call);
+  const ElementType type = element_type(input, call);
+  fluid::Tensor& output = output_tensor(call, input);
+  const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
+  const size_t number =
+      reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
+  if (local + 1 < shards().count()) return nullptr;
+  return std::make_unique<Token>(*reducer_, number);
+}
+
+void CollectiveRuntime::broadcast(const fluid::CommCall& call) {
+  const auto attrs = fluid::parse_attributes<fluid::CBroadcastAttrs>(call.op.type, call.op.attrs);
+  const fluid::Tensor& input = input_tensor(call);
+  fluid::Tensor& output = output_tensor(call, input);
+  if (&output != &input && attrs.root == communicator_->rank()) output.copy_from(input);
+  wait(communicator_->broadcast({output.raw(), output.bytes()}, attrs.root,
+                                {.phase = "startup broadcast"}));
+}
+
+void CollectiveRuntime::init_communicator(const fluid::CommCall& call) {
+  const auto attrs = fluid::parse_attributes<fluid::CCommInitAttrs>(call.op.type, call.op.attrs);
+  if (attrs.nranks == communicator_->size() && attrs.rank == communicator_->rank()) return;
+  throw_error(ErrorCode::kHandshakeRefused,
+              {.what = "the program was made for another place in the job",
+               .where = str_cat("op c_comm_init, ring ", attrs.ring_id),
+               .expected = str_cat("rank ", communicator_->rank(), " of ", communicator_->size()),
+               .got = str_cat("rank ", attrs.rank, " of ", attrs.nranks),
+               .fix = "make the program in the process that runs it"});
+}
+
+void CollectiveRuntime::wait(transport::CollectiveToken token) {
+  token.wait(steady_clock().now() + options_.reducer.timeout).throw_if_error();
+}
+
+std::unique_ptr<transport::CollectiveCommunicator> connect_over_mpi(
+    const role_maker::ClusterSpec& cluster, const std::string& identity, Duration timeout) {
+  if (cluster.worker_num == 1) return transport::single_communicator();
+  auto& session = transport::MpiSession::get();
+  if (session.size() != cluster.worker_num || session.rank() != cluster.index) {
+    throw_error(ErrorCode::kEnvironment,
+                {.what = "the MPI world is not the job's workers",
+                 .where = cluster.process_name(),
+                 .expected = str_cat("MPI rank ", cluster.index, " of ", cluster.worker_num),
+                 .got = str_cat("MPI rank ", session.rank(), " of ", session.size()),
+                 .fix = str_cat("start the workers with launch --nproc_per_node ",
+                                cluster.worker_num, ", or with mpirun -np ", cluster.worker_num)});
+  }
+  const std::string mine = str_cat(cluster.job_id, " ", identity);
+  const auto all = session.all_gather(mine, timeout).value();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == mine) continue;
+    throw_error(ErrorCode::kHandshakeRefused,
+                {.what = "two workers do not run the same job",
+                 .where = str_cat("ranks ", session.rank(), " and ", rank),
+                 .expected = str_cat("job and program ", mine),
+                 .got = str_cat(all[rank], " at rank ", rank),
+                 .fix = "start every worker from the same program, options and job id"});
+  }
+  return std::move(transport::make_mpi_communicator(session, timeout).value());
+}
+
+}  // namespace fleet::strategies

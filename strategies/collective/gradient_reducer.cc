@@ -1,0 +1,215 @@
+#include "strategies/collective/gradient_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+using transport::ElementType;
+using transport::ShardLayout;
+
+GradientReducer::GradientReducer(transport::CollectiveCommunicator& communicator,
+                                 const ShardLayout& layout, GradientReducerOptions options)
+    : communicator_(communicator),
+      layout_(layout),
+      options_(options),
+      local_shards_(layout.range(communicator.rank()).size()) {
+  for (const ShardRange& node : layout.nodes(communicator.rank())) {
+    node_sums_.emplace_back(node.size());
+  }
+}
+
+void GradientReducer::begin_step(uint64_t step) {
+  // What a step that ended early left under way.
+  for (; next_delivery_ < used_buckets_ && buckets_[next_delivery_].started; ++next_delivery_) {
+    deliver(buckets_[next_delivery_]);
+  }
+  step_ = step;
+  current_shard_ = 0;
+  next_slot_ = 0;
+  started_ = 0;
+  used_buckets_ = 0;
+  next_delivery_ = 0;
+  slots_.clear();
+}
+
+size_t GradientReducer::add(int local_shard, ElementType type, const void* in, void* out,
+                            size_t count) {
+  if (local_shard != current_shard_) {
+    current_shard_ = local_shard;
+    next_slot_ = 0;
+  }
+  const size_t number = next_slot_++;
+  if (local_shard > 0 && number >= slots_.size()) {
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "a logical shard has more gradients than others",
+                 .where = str_cat("shard ", local_shard, " of this rank"),
+                 .expected = str_cat(slots_.size(), " gradients"),
+                 .got = "one more",
+                 .fix = "run the same ops for every shard"});
+  }
+  Slot& slot = local_shard == 0 ? place(type, count) : slots_[number];
+  check_same(slot, type, count, local_shard);
+  slot.out = out;
+  Bucket& bucket = buckets_[slot.bucket];
+  store(bucket, slot, local_shard, in);
+  const bool last_of_bucket = number + 1 == bucket.first_slot + bucket.slots;
+  if (local_shard + 1 == local_shards_ && bucket.full && last_of_bucket) start(bucket);
+  poll();
+  return number;
+}
+
+bool GradientReducer::test(size_t gradient) {
+  Bucket& bucket = buckets_[slots_[gradient].bucket];
+  return bucket.delivered || (bucket.started && bucket.token.test());
+}
+
+void GradientReducer::wait(size_t gradient) {
+  const size_t wanted = slots_[gradient].bucket;
+  for (size_t i = 0; i <= wanted; ++i) {
+    if (!buckets_[i].started) start(buckets_[i]);
+  }
+  deliver(buckets_[wanted]);
+}
+
+void GradientReducer::finish() {
+  for (size_t i = 0; i < used_buckets_; ++i) {
+    if (!buckets_[i].started) start(buckets_[i]);
+  }
+  for (; next_delivery_ < used_buckets_; ++next_delivery_) deliver(buckets_[next_delivery_]);
+}
+
+// Where the next gradient goes. Depends on sizes and types only, so that all ranks agree.
+GradientReducer::Slot& GradientReducer::place(ElementType type, size_t count) {
+  const size_t bytes = count * size_of(type);
+  const bool alone = bytes >= options_.bucket_bytes;
+  const Bucket* open = used_buckets_ > 0 ? &buckets_[used_buckets_ - 1] : nullptr;
+  if (open == nullptr || open->full || open->started || open->type != type || alone) {
+    begin_bucket(type, bytes);
+  }
+  Bucket& bucket = buckets_[used_buckets_ - 1];
+  Slot slot{used_buckets_ - 1, bucket.bytes, count, type};
+  bucket.bytes += bytes;
+  bucket.full = bucket.bytes >= options_.bucket_bytes;
+  ++bucket.slots;
+  return slots_.emplace_back(slot);
+}
+
+void GradientReducer::begin_bucket(ElementType type, size_t bytes) {
+  // What was open before can take no more gradients.
+  if (used_buckets_ > 0) {
+    Bucket& before = buckets_[used_buckets_ - 1];
+    const bool was_open = !before.full;
+    before.full = true;
+    if (was_open && single_shard() && !before.started) start(before);
+  }
+  if (used_buckets_ == buckets_.size()) buckets_.emplace_back();
+  Bucket& bucket = buckets_[used_buckets_++];
+  bucket.type = type;
+  bucket.bytes = 0;
+  bucket.first_slot = slots_.size();
+  bucket.slots = 0;
+  bucket.full = bucket.started = bucket.delivered = false;
+  bucket.lone = nullptr;
+  bucket.token = {};
+  bucket.shards.resize(static_cast<size_t>(local_shards_));
+  const bool in_place = single_shard() && bytes >= options_.bucket_bytes;
+  const size_t capacity = std::max(bytes, 2 * options_.bucket_bytes);
+  for (Buffer& shard : bucket.shards) {
+    if (!in_place && shard.size() < capacity) shard = Buffer(capacity);
+  }
+}
+
+void GradientReducer::check_same(const Slot& slot, ElementType type, size_t count,
+                                 int shard) const {
+  if (slot.type == type && slot.count == count) return;
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "the gradients of two logical shards differ",
+               .where = str_cat("shard ", shard, " of this rank"),
+               .expected = str_cat(slot.count, " elements of ", size_of(slot.type), " bytes"),
+               .got = str_cat(count, " elements of ", size_of(type), " bytes"),
+               .fix = "run the same ops for every shard"});
+}
+
+void GradientReducer::store(Bucket& bucket, const Slot& slot, int local_shard, const void* in) {
+  const size_t bytes = slot.count * size_of(slot.type);
+  if (single_shard() && bytes >= options_.bucket_bytes) {
+    bucket.lone = in;
+    return;
+  }
+  if (bytes == 0) return;
+  std::memcpy(bucket.shards[static_cast<size_t>(local_shard)].data() + slot.offset, in, bytes);
+}
+
+namespace {
+
+template <class T>
+void sum_node(const TreeSum& sum, const std::vector<Buffer>& shards, size_t first, size_t count) {
+  std::vector<const T*> arrays;
+  for (int i = 0; i < sum.inputs(); ++i) {
+    arrays.push_back(reinterpret_cast<const T*>(shards[first + static_cast<size_t>(i)].data()));
+  }
+  sum(std::span<const T* const>(arrays), reinterpret_cast<T*>(shards[first].data()), count);
+}
+
+}  // namespace
+
+// Sums each node of this rank into the buffer of its first shard, and sends those off.
+void GradientReducer::start(Bucket& bucket) {
+  bucket.started = true;
+  bucket.full = true;
+  ++started_;
+  const size_t count = bucket.bytes / size_of(bucket.type);
+  const transport::CollectiveLabel label{.phase = "backward", .step = static_cast<int64_t>(step_)};
+  if (bucket.lone != nullptr) {
+    bucket.token = communicator_.all_reduce(layout_, bucket.type, {&bucket.lone, 1},
+                                            slots_[bucket.first_slot].out, count, label);
+    return;
+  }
+  std::vector<const void*> parts;
+  size_t first = 0;
+  for (const TreeSum& sum : node_sums_) {
+    if (sum.inputs() > 1) {
+      switch (bucket.type) {
+        case ElementType::kFloat32:
+          sum_node<float>(sum, bucket.shards, first, count);
+          break;
+        case ElementType::kFloat64:
+          sum_node<double>(sum, bucket.shards, first, count);
+          break;
+        case ElementType::kInt64:
+          sum_node<int64_t>(sum, bucket.shards, first, count);
+          break;
+      }
+    }
+    parts.push_back(bucket.shards[first].data());
+    first += static_cast<size_t>(sum.inputs());
+  }
+  bucket.token =
+      communicator_.all_reduce(layout_, bucket.type, parts, bucket.shards[0].data(), count, label);
+}
+
+void GradientReducer::deliver(Bucket& bucket) {
+  if (bucket.delivered) return;
+  bucket.token.wait(steady_clock().now() + options_.timeout).throw_if_error();
+  bucket.delivered = true;
+  if (bucket.lone != nullptr) return;
+  for (size_t i = 0; i < bucket.slots; ++i) {
+    const Slot& slot = slots_[bucket.first_slot + i];
+    const size_t bytes = slot.count * size_of(slot.type);
+    if (bytes > 0) std::memcpy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
+  }
+}
+
+// Any token moves all operations of the communicator on.
+void GradientReducer::poll() {
+  for (size_t i = next_delivery_; i < used_buckets_; ++i) {
+    if (!buckets_[i].started || buckets_[i].delivered) continue;
+    (void)buckets_[i].token.test();
+    return;
+  }
+}
+
+}  // namespace fleet::strategies

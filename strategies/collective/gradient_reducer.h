@@ -1,0 +1,100 @@
+// Sums gradients over all logical shards of a step, fused into buckets while backward runs.
+//
+// Gradients come one after the other in the order in which backward makes them, once for each
+// logical shard of this rank; the order, sizes and types are the same for every shard and rank.
+// Consecutive gradients of one type share a bucket until it is full. With the last local shard's
+// gradients, a full bucket's sum over this rank's nodes of the shard tree is on its way to the
+// other ranks, while backward goes on. What comes out has the bits of the tree over all shards
+// (base/shard_tree.h), whatever the number of ranks and the size of buckets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/collective.h"
+
+namespace fleet::strategies {
+
+struct GradientReducerOptions {
+  // A bucket is full, and starts, when it has so many bytes. Equal at all ranks.
+  size_t bucket_bytes = size_t{1} << 20;
+  // How long one wait may take.
+  Duration timeout = std::chrono::seconds(180);
+};
+
+// Used by one thread. Errors are thrown: PeerError when a rank does not come, ProgramError when
+// the gradients of two shards differ.
+class GradientReducer {
+ public:
+  // Communicator and layout must outlive it.
+  GradientReducer(transport::CollectiveCommunicator& communicator,
+                  const transport::ShardLayout& layout, GradientReducerOptions options = {});
+
+  void begin_step(uint64_t step);
+
+  // The next gradient of a local shard, counted from 0; shards come one after the other. `in` is
+  // free again on return, unless this is the last shard; then `in`, and `out`, where the sum goes,
+  // belong to the reducer until wait() or finish(). They may be the same. The result is the
+  // gradient's number in this step.
+  size_t add(int local_shard, transport::ElementType type, const void* in, void* out, size_t count);
+
+  // Makes progress; true when the sum of that gradient has come. It does not start anything.
+  bool test(size_t gradient);
+  // Waits until the sum of that gradient is in its `out`; starts its bucket, full or not.
+  void wait(size_t gradient);
+  // Waits for all gradients of the step.
+  void finish();
+
+  // Buckets that have been started in this step.
+  size_t started_buckets() const { return started_; }
+
+ private:
+  struct Slot {
+    size_t bucket;
+    size_t offset;  // bytes
+    size_t count;
+    transport::ElementType type;
+    void* out = nullptr;
+  };
+  struct Bucket {
+    transport::ElementType type{};
+    size_t bytes = 0;
+    size_t first_slot = 0;
+    size_t slots = 0;
+    bool full = false;
+    bool started = false;
+    bool delivered = false;
+    std::vector<Buffer> shards;  // what each local shard gave
+    const void* lone = nullptr;  // the only gradient of the only shard, used where it is
+    transport::CollectiveToken token;
+  };
+
+  bool single_shard() const { return local_shards_ == 1; }
+  Slot& place(transport::ElementType type, size_t count);
+  void check_same(const Slot& slot, transport::ElementType type, size_t count, int shard) const;
+  void begin_bucket(transport::ElementType type, size_t bytes);
+  void store(Bucket& bucket, const Slot& slot, int local_shard, const void* in);
+  void start(Bucket& bucket);
+  void deliver(Bucket& bucket);
+  void poll();
+
+  transport::CollectiveCommunicator& communicator_;
+  const transport::ShardLayout& layout_;
+  GradientReducerOptions options_;
+  int local_shards_;
+  std::vector<TreeSum> node_sums_;  // one for each of this rank's nodes
+  uint64_t step_ = 0;
+  int current_shard_ = 0;
+  size_t next_slot_ = 0;
+  size_t started_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<Bucket> buckets_;  // the first used_buckets_ are this step's
+  size_t used_buckets_ = 0;
+  size_t next_delivery_ = 0;
+};
+
+}  // namespace fleet::strategies
