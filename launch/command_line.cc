@@ -203,14 +203,15 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
                    standard_heartbeat(environment, line.supervision.heartbeat_timeout));
 
   size_t first = own;
-  if (first < arguments.size() && arguments[first] == "--") ++first;
+  const bool marked = first < arguments.size() && arguments[first] == "--";
+  if (marked) ++first;
   line.command.assign(arguments.begin() + static_cast<long>(first), arguments.end());
   if (line.command.empty() || line.command.front().empty()) {
     const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
     wrong("no program was given", "", "the program after the options", "",
           name + " --help shows an example");
   }
-  if (line.command.front().starts_with("-")) {
+  if (!marked && line.command.front().starts_with("-")) {
     wrong("unknown option '" + line.command.front() + "'", "", "options that begin with --", "",
           "write -- before a program whose name begins with a dash");
   }

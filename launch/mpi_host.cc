@@ -64,6 +64,18 @@ void add_mpi_settings(Environment& environment, const Job& job) {
   }
 }
 
+std::string find_mpirun(const Environment& environment) {
+  try {
+    return find_program("mpirun", environment);
+  } catch (const UsageError& error) {
+    throw_error(ErrorCode::kInput, {.what = "Open MPI was not found",
+                                    .where = "mpirun",
+                                    .expected = "mpirun in a folder of PATH",
+                                    .got = error.text().got,
+                                    .fix = "apt install openmpi-bin"});
+  }
+}
+
 class MpiHost : public Host {
  public:
   MpiHost(const Job& job, EventLoop& loop, PortReservation& ports, const HostOptions& options)
@@ -132,7 +144,7 @@ class MpiHost : public Host {
 
 void MpiHost::start(HostListener& listener) {
   listener_ = &listener;
-  const std::string mpirun = find_program("mpirun", job_.common);
+  const std::string mpirun = find_mpirun(job_.common);
   const std::string agent = find_companion("fleet_agent");
   const std::string name = "fleet-launch-" + random_hex(8);
   listener_socket_ = listen_abstract(name);

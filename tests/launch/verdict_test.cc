@@ -1,0 +1,162 @@
+#include "launch/verdict.h"
+
+#include <csignal>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "base/error.h"
+#include "launch/console.h"
+#include "launch/message.h"
+#include "launch/process/ports.h"
+#include "tests/launch/launcher_process.h"
+
+namespace fleet::launch {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two workers and a server, all of which failed with exit code 1; logs are in the workplace.
+class Verdict : public ::testing::Test {
+ protected:
+  Verdict() {
+    for (const char* title : {"worker 0", "worker 1", "server 0"}) {
+      ProcessRecord record;
+      record.title = title;
+      record.log_file = place_.path(title);
+      record.role = record.title[0] == 'w' ? Role::kWorker : Role::kServer;
+      record.index = record.title.back() - '0';
+      record.pid = 100 + static_cast<pid_t>(records_.size());
+      record.ending.status.code = 1;
+      records_.push_back(record);
+    }
+  }
+  void log(size_t record, const std::string& text) const {
+    std::ofstream(records_[record].log_file) << text;
+  }
+
+  testing::Workplace place_;
+  std::vector<ProcessRecord> records_;
+};
+
+TEST_F(Verdict, IsTheFirstFailureWhenNothingElseIsKnown) {
+  EXPECT_EQ(choose_cause(records_, {2, 0, 1}).record, 2U);
+}
+
+TEST_F(Verdict, PrefersASignalToAnEarlierExitCode) {
+  records_[1].ending.status = {.code = 0, .signal = SIGKILL};
+  EXPECT_EQ(choose_cause(records_, {0, 2, 1}).record, 1U);
+}
+
+TEST_F(Verdict, TakesAnUncaughtExceptionForAVictim) {
+  records_[0].ending.status = {.code = 0, .signal = SIGABRT};
+  records_[1].ending.status = {.code = 0, .signal = SIGSEGV};
+  EXPECT_EQ(choose_cause(records_, {0, 1}).record, 1U);
+}
+
+TEST_F(Verdict, IsWhomTheVictimsNameThoughItLives) {
+  records_[1].running = true;
+  log(0, "noise\nerror: worker 1 was lost in phase computing at step 12: no heartbeat\n");
+  const Cause cause = choose_cause(records_, {0, 2});
+  EXPECT_EQ(cause.record, 1U);
+  const std::string text = explain(cause, records_, steady_clock().now());
+  EXPECT_THAT(text, HasSubstr("worker 1 (pid 101) is the cause"));
+  EXPECT_THAT(text,
+              HasSubstr("worker 0 says: error: worker 1 was lost in phase computing at step 12"));
+}
+
+TEST_F(Verdict, IsTheStoppedProcessWhenTheOthersGaveUp) {
+  records_[2].running = true;
+  records_[2].stopped = true;
+  EXPECT_EQ(choose_cause(records_, {0, 1}).record, 2U);
+}
+
+TEST_F(Verdict, IgnoresAnAccusationOfNobodyInTheJob) {
+  log(0, "culprit=worker/17\n");
+  EXPECT_EQ(choose_cause(records_, {0, 1}).record, 0U);
+}
+
+TEST_F(Verdict, ShowsOnlyTheLastLinesAndNoControlCharacters) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "line " + std::to_string(i) + "\n";
+  log(0, text + "\x1b[2Jtail\n");
+  const std::string message = explain(choose_cause(records_, {0}), records_, steady_clock().now());
+  EXPECT_THAT(message, HasSubstr("| line 99\n"));
+  EXPECT_THAT(message, ::testing::Not(HasSubstr("| line 90\n")));
+  EXPECT_THAT(message, HasSubstr("|  [2Jtail"));
+}
+
+TEST(Blame, IsReadFromTheVerdictAndFromAField) {
+  const auto verdict = parse_blame("PEER_LOST server 1 was lost in phase serving at step 3: x");
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->role, Role::kServer);
+  EXPECT_EQ(verdict->index, 1);
+  const auto field = parse_blame("12:00:01 error worker/0 coordinator job ends culprit=rank/3 x=1");
+  ASSERT_TRUE(field);
+  EXPECT_EQ(field->role, Role::kWorker);
+  EXPECT_EQ(field->index, 3);
+  EXPECT_FALSE(parse_blame("worker 1 is ready"));
+}
+
+TEST(Progress, IsOneLineOfTheFirstWorkerAndTheSlowest) {
+  const TimePoint start = steady_clock().now();
+  ProgressBoard board(2, 1, start);
+  EXPECT_TRUE(board.update(0, "progress step=120 loss=0.5 steps_per_s=840"));
+  EXPECT_TRUE(board.update(1, "progress step=96 loss=0.6"));
+  EXPECT_FALSE(board.update(1, "step=1"));
+  EXPECT_EQ(board.line(start + std::chrono::seconds(12)),
+            "12.0 s  2 workers, 1 server  step 120  loss 0.5  840 steps/s  (worker 1 at step 96)");
+}
+
+TEST(Progress, SaysThatItRunsBeforeAnybodySpoke) {
+  const TimePoint start = steady_clock().now();
+  EXPECT_EQ(ProgressBoard(1, 0, start).line(start), "0.0 s  1 worker  running");
+}
+
+TEST(StartOrder, SurvivesTheMessage) {
+  const StartOrder order{.log_file = "l",
+                         .program = "/bin/x",
+                         .progress = true,
+                         .argv = {"x", "", "a b", ""},
+                         .set = Environment({{"A", "1"}, {"B", ""}}),
+                         .unset = {"C"}};
+  const auto copy = StartOrder::from_message(order.to_message());
+  ASSERT_TRUE(copy);
+  EXPECT_EQ(copy->argv, order.argv);
+  EXPECT_EQ(copy->set.all(), order.set.all());
+  EXPECT_EQ(copy->unset, order.unset);
+  EXPECT_TRUE(copy->progress);
+}
+
+TEST(StartOrder, TruncatedMessagesAreRefused) {
+  Message message = StartOrder{
+      .log_file = "l",
+      .program = "p",
+      .progress = false,
+      .argv = {"p"},
+      .set = testing::variable("A", "1"),
+      .unset = {"C"}}.to_message();
+  while (message.fields.size() > 1) {
+    message.fields.pop_back();
+    EXPECT_FALSE(StartOrder::from_message(message)) << message.fields.size();
+  }
+}
+
+TEST(Ports, AreDistinctAndHeldUntilReleased) {
+  PortReservation held = PortReservation::any("127.0.0.1", 16);
+  EXPECT_EQ(std::set<std::string>(held.endpoints().begin(), held.endpoints().end()).size(), 16U);
+  EXPECT_THROW(PortReservation::of({held.endpoints()[3]}), ResourceError);
+  held.release(3);
+  EXPECT_NO_THROW(PortReservation::of({held.endpoints()[3]}));
+}
+
+TEST(Ports, EndpointsOfOtherMachinesAndTwiceTheSameAreRefused) {
+  EXPECT_THROW(PortReservation::of({"192.0.2.1:7000"}), ResourceError);
+  EXPECT_THROW(PortReservation::of({"127.0.0.1:7000", "127.0.0.1:7000"}), UsageError);
+  EXPECT_THROW(parse_endpoint("127.0.0.1"), UsageError);
+  EXPECT_THROW(parse_endpoint("127.0.0.1:0"), UsageError);
+}
+
+}  // namespace
+}  // namespace fleet::launch
