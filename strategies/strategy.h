@@ -67,9 +67,9 @@ class DistributedStrategy {
  public:
   DistributedStrategy() = default;
   template <class Options>
-    requires requires(const Options& options) {
-      { options.make() } -> std::convertible_to<std::shared_ptr<const Strategy>>;
-    }
+  requires requires(const Options& options) {
+    { options.make() } -> std::convertible_to<std::shared_ptr<const Strategy>>;
+  }
   DistributedStrategy(const Options& options) : strategy_(options.make()) {}
   DistributedStrategy(std::shared_ptr<const Strategy> strategy) : strategy_(std::move(strategy)) {}
 

@@ -89,7 +89,8 @@ class Coordinator final : public ServerHandler {
                     ConstBytes control);
   void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
   void on_complete(Member& member, Session& session, const FrameHeader& header);
-  void on_abort(const Member& member, ConstBytes control);
+  void on_abort(const Member& member, Session& session, const FrameHeader& header,
+                ConstBytes control);
   Status check_call(const Member& member, const ReduceCall& call) const;
   void arrive(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
   void finish_meeting(const std::string& key);

@@ -190,13 +190,12 @@ void CoordinatorClient::conclude(Verdict verdict) {
 }
 
 void CoordinatorClient::abort_async(Verdict verdict) {
-  if (completed_ || this->verdict()) return;
-  if (!channel_->open()) return conclude(std::move(verdict));
-  Message news;
-  news.header.verb = Verb::kAbort;
-  news.control = encode(verdict);
-  channel_->notify(std::move(news));
-  if (abort_timer_) return;
+  if (completed_ || this->verdict() || abort_timer_) return;
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kAbort;
+  request.frames.back().control = encode(verdict);
+  channel_->submit(std::move(request));
   abort_timer_ = loop_.call_after(kVerdictPatience, [this, verdict] {
     abort_timer_.reset();
     conclude(verdict);

@@ -63,7 +63,7 @@ class CoordinatorClient {
   // Leaves in good order: losing the connection is no failure afterwards.
   void complete_async(DoneHandler handler);
   // Tells the coordinator that the job must end, and why; its verdict comes back through
-  // on_verdict. When the coordinator cannot be reached the verdict is taken as it is.
+  // on_verdict. When that takes longer than a second the given one is taken as it is.
   void abort_async(Verdict verdict);
 
   // The same for any thread but the loop's: blocks until the answer. Deadline 0: none of its own.

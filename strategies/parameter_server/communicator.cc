@@ -350,7 +350,8 @@ void Communicator::turn_idle() {
   }
   if (status_.ok() && stepping_) ++step_;
   stepping_ = false;
-  if (on_idle_) on_idle_();
+  const auto on_idle = on_idle_;  // it may set another one
+  if (on_idle) on_idle();
 }
 
 std::vector<uint32_t> Communicator::waiting_for() const {

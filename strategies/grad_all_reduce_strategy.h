@@ -1,0 +1,24 @@
+// Synchronous training without servers: every step, the workers add up their gradients among
+// themselves and each updates its own copy of the parameters.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+struct GradAllReduceStrategy {
+  // Equal parts that a step's rows are cut into; 0: one for each worker. The result of a step does
+  // not depend on how many workers compute them.
+  int logical_shards = 0;
+  // Gradients are fused into buckets of about this many bytes and reduced while backward runs.
+  int64_t bucket_bytes = 1 << 20;
+  // Communicators that take turns.
+  int nccl_comm_num = 1;
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+}  // namespace fleet::strategies

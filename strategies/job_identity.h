@@ -1,0 +1,23 @@
+// What the processes of a job prove and compare when they meet.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "strategies/strategy.h"
+#include "transport/secret.h"
+
+namespace fleet::strategies {
+
+// The job's secret by the order of its sources; throws PeerError with the command that makes one
+// when there is none.
+transport::Secret choose_job_secret(const RuntimeConfig& config,
+                                    const role_maker::ClusterSpec& cluster);
+
+// FLEET_JOB_ID, else what the role maker agreed on, else a hash of the cluster.
+std::string choose_job_id(const RuntimeConfig& config, const role_maker::ClusterSpec& cluster);
+
+// Hashes of the origin programs and of the strategy's options, by name.
+std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy);
+
+}  // namespace fleet::strategies

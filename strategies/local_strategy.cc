@@ -1,0 +1,56 @@
+#include "strategies/local_strategy.h"
+
+#include "base/error.h"
+#include "strategies/options_text.h"
+
+namespace fleet::strategies {
+namespace {
+
+class LocalRuntime final : public StrategyRuntime {
+ public:
+  explicit LocalRuntime(int shards) : shards_(shards) {}
+
+  void init_worker() override {}
+  void stop_worker() override {}
+  void barrier_worker() override {}
+  std::vector<double> all_reduce_worker(std::span<const double> values) override {
+    return {values.begin(), values.end()};
+  }
+
+  fluid::ShardRange shards() const override { return {0, shards_, shards_}; }
+  void begin_step(const fluid::Program&, uint64_t) override {}
+  void end_step(const fluid::Program&, uint64_t) override {}
+  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
+    throw_error(ErrorCode::kPrecondition, {.what = "a local job has nobody to communicate with",
+                                           .where = "op '" + call.op.type + "'",
+                                           .fix = "start the job with launch_ps or launch"});
+  }
+
+ private:
+  int shards_;
+};
+
+class Local final : public Strategy {
+ public:
+  explicit Local(LocalStrategy options) : options_(options) {}
+
+  std::string_view name() const override { return "local"; }
+  StrategyResult rewrite(const StrategyInput& input) const override {
+    const int shards = options_.logical_shards == 0 ? 1 : options_.logical_shards;
+    return {input.main, input.startup, std::make_shared<LocalRuntime>(shards)};
+  }
+  std::string to_string() const override {
+    return OptionsText().add("logical_shards", options_.logical_shards, 0).text();
+  }
+
+ private:
+  LocalStrategy options_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Strategy> LocalStrategy::make() const {
+  return std::make_shared<Local>(*this);
+}
+
+}  // namespace fleet::strategies

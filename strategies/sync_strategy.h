@@ -1,0 +1,28 @@
+// Synchronous training through parameter servers: every step, the servers add up the gradients of
+// all logical shards, divide, update, and every worker goes on with the new values.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+struct SyncStrategy {
+  // Equal parts that a step's rows are cut into; 0: one for each worker. The result of a step does
+  // not depend on how many workers compute them.
+  int logical_shards = 0;
+  // Cut parameters into slices of whole rows, so that servers share the work.
+  bool slice_var_up = true;
+  // Elements; a parameter is not cut into slices smaller than this. At least 8192.
+  int min_block_size = 8192;
+  // "RoundRobin" or "HashName".
+  std::string split_method = "RoundRobin";
+  // send and recv carry whole variables and the runtime cuts them.
+  bool runtime_split_send_recv = false;
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+}  // namespace fleet::strategies
