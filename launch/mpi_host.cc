@@ -306,6 +306,9 @@ void MpiHost::send_all(const char* kind) {
 void MpiHost::end() {
   asked_ = true;
   send_all("end");
+  for (const Rank& rank : ranks_) {
+    if (rank.reported_silent && rank.channel) ::kill(rank.agent, SIGKILL);
+  }
   end_mpirun_after_agents();
 }
 

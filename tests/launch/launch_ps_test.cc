@@ -258,7 +258,7 @@ TEST(LaunchPs, NothingOutlivesALauncherThatIsKilled) {
                            arguments(2, 2, {place.script(kFamily + "exec sleep 1000")}));
   const auto pids = place.messages(8);
   const std::vector<pid_t> children = children_of(launcher.pid());
-  EXPECT_EQ(children.size(), 5U) << "four members and the guard";
+  EXPECT_EQ(children.size(), 9U) << "four members, four adopted orphans and the guard";
   launcher.signal(SIGKILL);
   EXPECT_EQ(launcher.wait(), -SIGKILL);
   for (const auto& [name, pid] : pids) EXPECT_TRUE(gone(to_pid(pid))) << name;
