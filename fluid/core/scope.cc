@@ -1,13 +1,27 @@
 #include "fluid/core/scope.h"
 
+#include <atomic>
+
 #include "base/error.h"
 
 namespace fleet::fluid {
+namespace {
+
+// Scopes count their changes from numbers that are far apart.
+uint64_t first_revision() {
+  static std::atomic<uint64_t> next{0};
+  return next.fetch_add(uint64_t{1} << 32, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Scope::Scope(const Scope* parent) : parent_(parent), revision_(first_revision()) {}
 
 Value& Scope::var(std::string_view name) {
   auto found = values_.find(name);
   if (found == values_.end()) {
     found = values_.emplace(std::string(name), std::make_unique<Value>()).first;
+    ++revision_;
   }
   return *found->second;
 }
@@ -26,7 +40,9 @@ Value* Scope::find(std::string_view name) const {
 
 void Scope::erase(std::string_view name) {
   const auto found = values_.find(name);
-  if (found != values_.end()) values_.erase(found);
+  if (found == values_.end()) return;
+  values_.erase(found);
+  ++revision_;
 }
 
 std::vector<std::string> Scope::local_names() const {

@@ -1,6 +1,7 @@
 // Named values, in a tree of scopes.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,8 +17,8 @@ namespace fleet::fluid {
 // one creates or erases in the same scope.
 class Scope {
  public:
-  Scope() = default;
-  explicit Scope(const Scope* parent) : parent_(parent) {}
+  Scope() : Scope(nullptr) {}
+  explicit Scope(const Scope* parent);
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
@@ -30,12 +31,16 @@ class Scope {
   Value* find_local(std::string_view name) const;
   void erase(std::string_view name);
   std::vector<std::string> local_names() const;
+  // Changes whenever a value is made or erased here or in a parent, and differs between scopes:
+  // whoever keeps addresses of values keeps this number too.
+  uint64_t revision() const { return revision_ + (parent_ != nullptr ? parent_->revision() : 0); }
 
   // The tensor of that name; throws ProgramError when there is no such value or it is not one.
   Tensor& tensor(std::string_view name) const;
 
  private:
   const Scope* parent_ = nullptr;
+  uint64_t revision_;
   std::map<std::string, std::unique_ptr<Value>, std::less<>> values_;
 };
 

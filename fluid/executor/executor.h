@@ -9,6 +9,7 @@
 
 #include "fluid/core/scope.h"
 #include "fluid/kernels/comm_runtime.h"
+#include "fluid/kernels/kernel_table.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid {
@@ -30,6 +31,8 @@ struct ExecutorOptions {
   int logical_shards = 1;
   // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf).
   bool check_nan_inf = false;
+  // Kernels to run with; null: KernelTable::standard(). Must outlive the executor.
+  const KernelTable* kernels = nullptr;
 };
 
 // A compiled program: immutable, shared by threads. Made for (program, feed names, fetches,
@@ -39,6 +42,15 @@ class Plan;
 // Compiles each program once and keeps the plan. Persistable variables live in the executor's
 // scope (or the one given), everything else in a workspace of the calling thread's own. One
 // executor is used by one thread; several executors may share a scope and plans (Hogwild).
+//
+// A program must outlive its last run. Ops that are added to it, taken from it or replaced are
+// noticed at the next run, and so is another seed; changing the attributes of an op that has
+// already run is not.
+//
+// A program that trains (it has ops of role backward, or sends to servers) runs in this order: ops
+// of role lr_sched, then per logical shard everything up to the last op of role forward, backward
+// or loss or of type send, then the rest once. Without a communication runtime, what the shards
+// make and the rest reads (the gradients) is averaged by the tree of base/shard_tree.h.
 class Executor {
  public:
   explicit Executor(Place place = CPUPlace(), ExecutorOptions options = {});
@@ -58,6 +70,9 @@ class Executor {
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
   // workspace of their own.
   void run_block(const Program& program, int32_t block, Scope& scope);
+
+  // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
+  Executor share() const;
 
   Scope& scope();
   const Place& place() const;

@@ -57,6 +57,16 @@ class CommRuntime : public ProgramRuntime {
 
   // Starts one op. Null when it is finished on return.
   virtual std::unique_ptr<CommToken> run(const CommCall& call) = 0;
+
+  // The program whose persistable variables make up a checkpoint of the job; null: the program
+  // that is run.
+  virtual const Program* checkpoint_program() const { return nullptr; }
+  // Before a checkpoint is written: puts the job's values of the checkpoint program's persistable
+  // variables into `scope`. Every worker calls it; the answer is whether this one writes.
+  virtual bool gather_persistables(Scope&) { return true; }
+  // After a checkpoint was loaded into `scope`: hands the values to whoever holds them. Every
+  // worker calls it, before the first step.
+  virtual void spread_persistables(Scope&) {}
 };
 
 }  // namespace fleet::fluid

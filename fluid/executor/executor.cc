@@ -1,0 +1,268 @@
+#include "fluid/executor/executor.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/executor/plan.h"
+#include "fluid/executor/workspace.h"
+#include "fluid/kernels/device_kernels.h"
+
+namespace fleet::fluid {
+namespace {
+
+// Plans that several executors share.
+class PlanCache {
+ public:
+  std::shared_ptr<const Plan> get(const PlanKey& key, const KernelTable& kernels, bool whole_step) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(plans_, [&key](const Entry& entry) {
+      return entry.plan->key().program == key.program && !entry.plan->is_current();
+    });
+    for (const Entry& entry : plans_) {
+      const PlanKey& other = entry.plan->key();
+      if (other.program == key.program && other.block == key.block && other.feeds == key.feeds &&
+          other.fetches == key.fetches && entry.whole_step == whole_step) {
+        return entry.plan;
+      }
+    }
+    plans_.push_back({Plan::compile(key, kernels, whole_step), whole_step});
+    return plans_.back().plan;
+  }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Plan> plan;
+    bool whole_step;
+  };
+  std::mutex mutex_;
+  std::vector<Entry> plans_;
+};
+
+[[noreturn]] void throw_feed(std::string what, const std::string& name, std::string expected,
+                             std::string got, std::string fix) {
+  throw_error(ErrorCode::kFeed, {.what = std::move(what),
+                                 .where = "feed '" + name + "'",
+                                 .expected = std::move(expected),
+                                 .got = std::move(got),
+                                 .fix = std::move(fix)});
+}
+
+void check_feed(const PlanVar& var, const Tensor& fed, const ShardRange& shards, bool cut) {
+  const VarDesc& desc = *var.desc;
+  if (!fed.initialized()) {
+    throw_feed("an empty tensor is fed", var.name, "a tensor with memory", "nothing",
+               "fill the tensor before feeding it");
+  }
+  if (fed.dtype() != desc.dtype) {
+    throw_feed("a fed tensor has the wrong element type", var.name,
+               std::string(dtype_name(desc.dtype)), std::string(dtype_name(fed.dtype())),
+               "build the tensor with the type of the data variable");
+  }
+  if (!desc.shape.compatible(fed.shape())) {
+    throw_feed("a fed tensor has the wrong shape", var.name, desc.shape.to_string(),
+               fed.shape().to_string(), "feed rows of the shape that layers::data declared");
+  }
+  const int parts = shards.count();
+  if (!cut || parts == 1 || desc.shape.rank() == 0 || desc.shape[0] >= 0) return;
+  if (!fed.lod().empty()) {
+    throw_error(ErrorCode::kNotSupported, {.what = "sequences are not cut into logical shards",
+                                           .where = "feed '" + var.name + "'",
+                                           .expected = "tensors without sequence structure",
+                                           .got = "a tensor with it",
+                                           .fix = "use one logical shard"});
+  }
+  const int64_t rows = fed.shape()[0];
+  if (rows % parts == 0) return;
+  const int64_t below = rows / parts * parts;
+  throw_error(
+      ErrorCode::kUnevenBatch,
+      {.what = "the rows of the batch do not divide into the logical shards of this process",
+       .where = "feed '" + var.name + "'",
+       .expected = str_cat("a multiple of ", parts, " rows, such as ",
+                           below > 0 ? str_cat(below, " or ") : "", below + parts),
+       .got = str_cat(rows, " rows for ", parts, " of ", shards.total, " shards"),
+       .fix = "change the batch size, or logical_shards"});
+}
+
+// The workspaces of one executor for one plan and scope.
+struct Seat {
+  const Program* program = nullptr;
+  int32_t block = 0;
+  bool whole_step = true;
+  std::unique_ptr<Workspace> workspace;
+};
+
+bool same_names(const Feed& feed, const std::vector<std::string>& names) {
+  if (feed.size() != names.size()) return false;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (feed[i].first != names[i]) return false;
+  }
+  return true;
+}
+
+bool same_names(const std::vector<Fetch>& fetch, const std::vector<std::string>& names) {
+  if (fetch.size() != names.size()) return false;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (fetch[i].name != names[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Executor::State {
+  Place place;
+  ExecutorOptions options;
+  std::shared_ptr<Scope> own_scope;
+  Scope* scope = nullptr;
+  std::shared_ptr<CommRuntime> runtime;
+  std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
+  std::vector<Seat> seats;                 // most recent first
+  std::map<uint64_t, uint64_t> steps_run;  // by program id
+  std::vector<Tensor> feeds;
+  // The runtime of the program that ran last, so that it is looked for once.
+  const ProgramRuntime* seen_runtime = nullptr;
+  CommRuntime* found_runtime = nullptr;
+
+  const KernelTable& kernels() const {
+    return options.kernels != nullptr ? *options.kernels : KernelTable::standard();
+  }
+
+  template <class Match>
+  Workspace* find_seat(Match match) {
+    for (size_t i = 0; i < seats.size(); ++i) {
+      if (!match(seats[i])) continue;
+      if (!seats[i].workspace->plan().is_current() || !seats[i].workspace->is_current()) {
+        seats.erase(seats.begin() + static_cast<long>(i));
+        return nullptr;
+      }
+      if (i != 0)
+        std::rotate(seats.begin(), seats.begin() + static_cast<long>(i),
+                    seats.begin() + static_cast<long>(i) + 1);
+      return seats.front().workspace.get();
+    }
+    return nullptr;
+  }
+
+  Workspace& add_seat(const PlanKey& key, bool whole_step, Scope& where) {
+    auto plan = plans->get(key, kernels(), whole_step);
+    Seat seat = {.program = key.program,
+                 .block = key.block,
+                 .whole_step = whole_step,
+                 .workspace = std::make_unique<Workspace>(std::move(plan), where)};
+    seats.insert(seats.begin(), std::move(seat));
+    return *seats.front().workspace;
+  }
+
+  CommRuntime* runtime_of(const Program& program) {
+    const ProgramRuntime* attached = program.runtime().get();
+    if (attached == nullptr) return runtime.get();
+    if (attached != seen_runtime) {
+      seen_runtime = attached;
+      found_runtime = dynamic_cast<CommRuntime*>(program.runtime().get());
+    }
+    return found_runtime != nullptr ? found_runtime : runtime.get();
+  }
+
+  Workspace::Step step_of(const Plan& plan) {
+    Workspace::Step step;
+    step.runtime = plan.communicates() ? runtime_of(plan.program()) : nullptr;
+    step.shards = step.runtime != nullptr
+                      ? step.runtime->shards()
+                      : ShardRange{0, options.logical_shards, options.logical_shards};
+    step.number = steps_run[plan.program().id()]++;
+    step.check_nan_inf = options.check_nan_inf;
+    return step;
+  }
+};
+
+Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_unique<State>()) {
+  check_place(place);
+  if (options.logical_shards < 1) {
+    throw_error(ErrorCode::kInvalidArgument, {.what = "a step has at least one logical shard",
+                                              .where = "ExecutorOptions.logical_shards",
+                                              .expected = "1 or more",
+                                              .got = str_cat(options.logical_shards),
+                                              .fix = "leave it at 1, or set it to the shards"});
+  }
+  state_->place = place;
+  state_->options = options;
+  state_->own_scope = std::make_shared<Scope>();
+  state_->scope = state_->own_scope.get();
+}
+
+Executor::Executor(Place place, Scope& scope, ExecutorOptions options) : Executor(place, options) {
+  state_->own_scope.reset();
+  state_->scope = &scope;
+}
+
+Executor::~Executor() = default;
+Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
+
+std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
+                                  const std::vector<Fetch>& fetch) {
+  State& s = *state_;
+  Workspace* workspace = s.find_seat([&](const Seat& seat) {
+    return seat.program == &program && seat.whole_step &&
+           same_names(feed, seat.workspace->plan().key().feeds) &&
+           same_names(fetch, seat.workspace->plan().key().fetches);
+  });
+  if (workspace == nullptr) {
+    PlanKey key = {.program = &program, .block = 0, .feeds = {}, .fetches = {}, .place = s.place};
+    for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
+    for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
+    workspace = &s.add_seat(key, true, *s.scope);
+  }
+  const Plan& plan = workspace->plan();
+  Workspace::Step step = s.step_of(plan);
+  s.feeds.clear();
+  for (const auto& [name, tensor] : feed) s.feeds.push_back(tensor);
+  for (const PlanVar& var : plan.vars()) {
+    if (var.feed < 0) continue;
+    check_feed(var, s.feeds[static_cast<size_t>(var.feed)], step.shards, plan.sharded());
+  }
+  step.feeds = s.feeds;
+  std::vector<Tensor> results = workspace->run(step);
+  s.feeds.clear();
+  return results;
+}
+
+void Executor::run_block(const Program& program, int32_t block, Scope& scope) {
+  State& s = *state_;
+  Workspace* workspace = s.find_seat([&](const Seat& seat) {
+    return seat.program == &program && seat.block == block && !seat.whole_step &&
+           &seat.workspace->scope() == &scope;
+  });
+  if (workspace == nullptr) {
+    const PlanKey key = {
+        .program = &program, .block = block, .feeds = {}, .fetches = {}, .place = s.place};
+    workspace = &s.add_seat(key, false, scope);
+  }
+  workspace->run(s.step_of(workspace->plan()));
+}
+
+Executor Executor::share() const {
+  Executor other(state_->place, *state_->scope, state_->options);
+  other.state_->own_scope = state_->own_scope;
+  other.state_->runtime = state_->runtime;
+  other.state_->plans = state_->plans;
+  return other;
+}
+
+Scope& Executor::scope() {
+  return *state_->scope;
+}
+
+const Place& Executor::place() const {
+  return state_->place;
+}
+
+void Executor::set_comm_runtime(std::shared_ptr<CommRuntime> runtime) {
+  state_->runtime = std::move(runtime);
+}
+
+}  // namespace fleet::fluid

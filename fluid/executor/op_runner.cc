@@ -1,0 +1,129 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/executor/workspace.h"
+
+namespace fleet::fluid {
+namespace {
+
+bool matches(const Value& value, const ValueSpec& spec) {
+  const auto* tensor = std::get_if<Tensor>(&value);
+  if (tensor == nullptr || spec.kind != ValueKind::kTensor) return spec_of(value) == spec;
+  return tensor->dtype() == spec.dtype && tensor->layout() == spec.layout &&
+         tensor->initialized() && tensor->shape() == spec.shape;
+}
+
+}  // namespace
+
+OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
+                   std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch)
+    : plan_(plan),
+      op_(op),
+      inputs_(std::move(inputs)),
+      outputs_(std::move(outputs)),
+      unwanted_(outputs_.size()),
+      buffers_(buffers),
+      context_(
+          inputs_,
+          [&] {
+            for (size_t i = 0; i < outputs_.size(); ++i) {
+              if (outputs_[i] == nullptr) outputs_[i] = &unwanted_[i];
+            }
+            return std::span<Value* const>(outputs_);
+          }(),
+          scratch) {}
+
+bool OpRunner::inputs_fit(const Entry& entry) const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!matches(*inputs_[i], entry.inputs[i])) return false;
+  }
+  return true;
+}
+
+bool OpRunner::fits(const Entry& entry) const {
+  if (!inputs_fit(entry)) return false;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& wanted = entry.outputs[i];
+    if (!wanted.declared) continue;
+    const auto* tensor = std::get_if<Tensor>(outputs_[i]);
+    if (tensor == nullptr || !tensor->initialized() || tensor->dtype() != wanted.dtype ||
+        !(tensor->shape() == wanted.shape)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::unique_ptr<OpRunner::Entry> OpRunner::prepare() const {
+  auto entry = std::make_unique<Entry>();
+  for (const Value* value : inputs_) entry->inputs.push_back(spec_of(*value));
+  const Operator& op = *op_.op;
+  const DType dtype = kernel_dtype(plan_.block(), op, entry->inputs);
+  PrepareContext context(plan_.block(), op, entry->inputs, outputs_.size());
+  for (const Kernel& kernel : plan_.kernels().find(op.type, plan_.key().place.kind, dtype)) {
+    context.clear_outputs();
+    entry->prepared = kernel.prepare(context);
+    if (entry->prepared != nullptr) {
+      entry->outputs = context.outputs();
+      return entry;
+    }
+  }
+  std::vector<std::string> given;
+  for (const ValueSpec& spec : entry->inputs) {
+    given.push_back(str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  throw_error(ErrorCode::kNotSupported, {.what = "no kernel of this op takes these inputs",
+                                         .where = op.to_string(),
+                                         .expected = str_cat("a kernel for ", dtype_name(dtype),
+                                                             " on ", plan_.key().place.to_string()),
+                                         .got = join(given, ", "),
+                                         .fix = "cast the inputs, or add a kernel for this type"});
+}
+
+void OpRunner::bind() {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [this](const auto& entry) { return inputs_fit(*entry); });
+  if (found != entries_.end()) {
+    std::rotate(entries_.begin(), found, found + 1);
+  } else {
+    current_ = nullptr;
+    entries_.insert(entries_.begin(), prepare());
+    if (entries_.size() > kMaxEntries) entries_.pop_back();
+  }
+  current_ = entries_.front().get();
+  for (size_t i = 0; i < outputs_.size(); ++i) give_memory(current_->outputs[i], i);
+}
+
+void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
+  if (!spec.declared) return;
+  Value& value = *outputs_[i];
+  if (!std::holds_alternative<Tensor>(value)) value = Tensor();
+  Tensor& tensor = *std::get_if<Tensor>(&value);
+  if (tensor.initialized() && tensor.dtype() == spec.dtype && tensor.shape() == spec.shape) return;
+  const int var = op_.outputs[i];
+  const int slot = var < 0 ? -1 : plan_.vars()[static_cast<size_t>(var)].buffer;
+  if (slot < 0) {
+    tensor.reset(spec.dtype, spec.shape, plan_.key().place);
+    return;
+  }
+  const size_t bytes = static_cast<size_t>(spec.shape.numel()) * dtype_size(spec.dtype);
+  Buffer& shared = buffers_[static_cast<size_t>(slot)];
+  if (!shared || shared.size() < bytes) {
+    shared = Buffer(std::max<size_t>(bytes, 64), allocator_of(plan_.key().place));
+  }
+  tensor = Tensor(spec.dtype, spec.shape, shared, 0, plan_.key().place);
+}
+
+void OpRunner::pass_on_lod() {
+  const auto* from = std::get_if<Tensor>(inputs_[static_cast<size_t>(op_.lod_from)]);
+  if (from == nullptr || from->lod().empty()) return;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (op_.outputs[i] < 0) continue;
+    const VarDesc* desc = plan_.vars()[static_cast<size_t>(op_.outputs[i])].desc;
+    auto* to = std::get_if<Tensor>(outputs_[i]);
+    if (desc != nullptr && desc->lod_level > 0 && to != nullptr) to->set_lod(from->lod());
+  }
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,375 @@
+#include "fluid/executor/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::fluid {
+namespace {
+
+constexpr std::array<std::string_view, 14> kCommunication = {"c_allreduce_sum",
+                                                             "c_broadcast",
+                                                             "c_comm_init",
+                                                             "c_comm_init_all",
+                                                             "c_gen_nccl_id",
+                                                             "c_sync_calc_stream",
+                                                             "c_sync_comm_stream",
+                                                             "checkpoint_notify",
+                                                             "fetch_barrier",
+                                                             "gen_nccl_id",
+                                                             "listen_and_serv",
+                                                             "recv",
+                                                             "send",
+                                                             "send_barrier"};
+
+bool is_dense(const PlanVar& var) {
+  return var.desc == nullptr || (var.desc->kind == VarKind::kLodTensor && var.desc->typed);
+}
+
+}  // namespace
+
+bool is_communication(std::string_view op_type) {
+  return std::binary_search(kCommunication.begin(), kCommunication.end(), op_type);
+}
+
+bool Plan::is_current() const {
+  const Program& program = *key_.program;
+  if (program.id() != program_id_ || program.random_seed() != seed_) return false;
+  const auto& ops = block_->ops();
+  if (ops.size() != compiled_ops_.size()) return false;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].get() != compiled_ops_[i]) return false;
+  }
+  return true;
+}
+
+// Builds one plan.
+class PlanCompiler {
+ public:
+  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step)
+      : kernels_(kernels), whole_step_(whole_step), plan_(new Plan) {
+    plan_->key_ = key;
+    plan_->kernels_ = &kernels;
+    plan_->block_ = &key.program->block(key.block);
+    plan_->program_id_ = key.program->id();
+    plan_->seed_ = key.program->random_seed();
+  }
+
+  std::shared_ptr<const Plan> compile() {
+    order_ops();
+    add_feeds();
+    for (const Operator* op : order_) add_op(*op);
+    find_per_shard();
+    add_fetches();
+    find_waits();
+    find_lod();
+    plan_buffers();
+    return plan_;
+  }
+
+ private:
+  const Block& block() const { return *plan_->block_; }
+
+  bool is_lr(const Operator& op) const { return has_role(op.role, OpRole::kLrSched); }
+
+  bool in_shard(const Operator& op) const {
+    if (is_lr(op)) return false;
+    return op.type == "send" || has_role(op.role, OpRole::kForward) ||
+           has_role(op.role, OpRole::kBackward) || has_role(op.role, OpRole::kLoss);
+  }
+
+  // Learning-rate ops, then everything up to the last op of a shard, then the rest.
+  void order_ops() {
+    size_t end = 0;
+    const auto& ops = block().ops();
+    for (size_t i = 0; i < ops.size(); ++i) {
+      plan_->compiled_ops_.push_back(ops[i].get());
+      if (in_shard(*ops[i])) end = i + 1;
+      const bool trains = has_role(ops[i]->role, OpRole::kBackward) && !is_lr(*ops[i]);
+      if (whole_step_ && (trains || ops[i]->type == "send")) plan_->sharded_ = true;
+      if (is_communication(ops[i]->type)) plan_->communicates_ = true;
+    }
+    for (const auto& op : ops) {
+      if (is_lr(*op)) order_.push_back(op.get());
+    }
+    plan_->head_ = static_cast<int>(order_.size());
+    for (size_t i = 0; i < end; ++i) {
+      if (!is_lr(*ops[i])) order_.push_back(ops[i].get());
+    }
+    plan_->tail_ = static_cast<int>(order_.size());
+    for (size_t i = end; i < ops.size(); ++i) {
+      if (!is_lr(*ops[i])) order_.push_back(ops[i].get());
+    }
+  }
+
+  std::vector<std::string> known_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, var] : block().vars()) names.push_back(name);
+    return names;
+  }
+
+  int index_of(const std::string& name) {
+    const auto [found, added] = index_.emplace(name, static_cast<int>(plan_->vars_.size()));
+    if (added) {
+      PlanVar var;
+      var.name = name;
+      var.desc = block().find_var_recursive(name);
+      var.in_scope = var.desc != nullptr && var.desc->persistable;
+      plan_->vars_.push_back(std::move(var));
+    }
+    return found->second;
+  }
+  PlanVar& var(int i) { return plan_->vars_[static_cast<size_t>(i)]; }
+
+  void add_feeds() {
+    const auto& feeds = plan_->key_.feeds;
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const bool twice = std::find(feeds.begin(), feeds.begin() + static_cast<long>(i), feeds[i]) !=
+                         feeds.begin() + static_cast<long>(i);
+      if (twice || block().find_var_recursive(feeds[i]) == nullptr) {
+        throw_error(ErrorCode::kFeed, {.what = twice ? "a variable is fed twice"
+                                                     : "the program has no such variable" +
+                                                           did_you_mean(feeds[i], known_names()),
+                                       .where = "feed '" + feeds[i] + "'",
+                                       .expected = "each data variable of the program once",
+                                       .got = feeds[i],
+                                       .fix = "correct the name in the feed"});
+      }
+      PlanVar& fed = var(index_of(feeds[i]));
+      fed.feed = static_cast<int>(i);
+      fed.in_scope = false;
+    }
+  }
+
+  [[noreturn]] void throw_never_written(const Operator& op, const PlanVar& missing) const {
+    const bool data = missing.desc != nullptr && missing.desc->is_data;
+    throw_error(data ? ErrorCode::kFeed : ErrorCode::kInvalidProgram,
+                {.what = data ? "a data variable is not fed"
+                              : "a variable is read before anything writes it",
+                 .where = str_cat("variable '", missing.name, "', read by op '", op.type, "'"),
+                 .expected = data ? str_cat(dtype_name(missing.desc->dtype), missing.desc->shape)
+                                  : "an earlier op that writes it, or a persistable variable",
+                 .got = "nothing",
+                 .fix = data ? "add it to the feed"
+                             : "check the order of the ops, or that the program was cut rightly"});
+  }
+
+  void add_op(const Operator& op) {
+    PlanOp planned;
+    planned.op = &op;
+    planned.communication = is_communication(op.type);
+    if (!planned.communication && !kernels_.knows(op.type, plan_->key_.place.kind)) {
+      throw_error(ErrorCode::kNotSupported,
+                  {.what = "no kernel computes this op" +
+                           did_you_mean(op.type, kernels_.ops(plan_->key_.place.kind)),
+                   .where = "op '" + op.type + "'",
+                   .expected = "an op that has a kernel on " + plan_->key_.place.to_string(),
+                   .got = op.type,
+                   .fix = "add a kernel to a copy of KernelTable::standard() and pass it in "
+                          "ExecutorOptions"});
+    }
+    for (const auto& [slot, names] : op.inputs) {
+      for (const std::string& name : names) {
+        const int i = index_of(name);
+        planned.inputs.push_back(i);
+        PlanVar& read = var(i);
+        if (read.in_scope || read.feed >= 0 || read.written || planned.communication) continue;
+        if (whole_step_) throw_never_written(op, read);
+        read.in_scope = true;
+      }
+    }
+    for (const auto& [slot, names] : op.outputs) {
+      for (const std::string& name : names) {
+        planned.outputs.push_back(name.empty() ? -1 : index_of(name));
+        if (name.empty()) continue;
+        PlanVar& out = var(planned.outputs.back());
+        out.written = true;
+        out.fed_and_written = out.feed >= 0;
+      }
+    }
+    plan_->ops_.push_back(std::move(planned));
+  }
+
+  bool written_in_shard(int i) const {
+    for (int k = plan_->head_; k < plan_->tail_; ++k) {
+      const auto& outputs = plan_->ops_[static_cast<size_t>(k)].outputs;
+      if (std::find(outputs.begin(), outputs.end(), i) != outputs.end()) return true;
+    }
+    return false;
+  }
+
+  void find_per_shard() {
+    std::set<int> seen;
+    for (size_t k = static_cast<size_t>(plan_->tail_); k < plan_->ops_.size(); ++k) {
+      if (plan_->ops_[k].communication) continue;
+      for (const int i : plan_->ops_[k].inputs) {
+        const PlanVar& read = var(i);
+        const bool floating = read.desc == nullptr || is_floating(read.desc->dtype);
+        if (read.in_scope || read.feed >= 0 || !floating || !is_dense(read)) continue;
+        if (seen.insert(i).second && written_in_shard(i)) plan_->per_shard_.push_back(i);
+      }
+    }
+  }
+
+  bool is_loss(int i) const {
+    for (const PlanOp& op : plan_->ops_) {
+      if (!has_role(op.op->role, OpRole::kLoss) || has_role(op.op->role, OpRole::kBackward))
+        continue;
+      if (std::find(op.outputs.begin(), op.outputs.end(), i) != op.outputs.end()) return true;
+    }
+    return false;
+  }
+
+  void add_fetches() {
+    for (const std::string& name : plan_->key_.fetches) {
+      if (block().find_var_recursive(name) == nullptr) {
+        throw_error(ErrorCode::kInvalidProgram,
+                    {.what = "the program has no such variable" + did_you_mean(name, known_names()),
+                     .where = "fetch '" + name + "'",
+                     .expected = "a variable of the program",
+                     .got = name,
+                     .fix = "correct the name in the fetch list"});
+      }
+      PlanFetch fetch;
+      fetch.var = index_of(name);
+      const PlanVar& wanted = var(fetch.var);
+      if (!wanted.in_scope && wanted.feed < 0 && !wanted.written) {
+        throw_error(ErrorCode::kInvalidProgram,
+                    {.what = "nothing in the program writes this variable",
+                     .where = "fetch '" + name + "'",
+                     .expected = "a variable that an op writes, or a persistable one",
+                     .got = name,
+                     .fix = "fetch it from the program that computes it"});
+      }
+      const auto& sums = plan_->per_shard_;
+      const bool summed = std::find(sums.begin(), sums.end(), fetch.var) != sums.end();
+      if (wanted.feed >= 0 && !wanted.written) {
+        fetch.kind = PlanFetch::Kind::kFeed;
+      } else if (!wanted.in_scope && !summed && written_in_shard(fetch.var)) {
+        fetch.kind = is_loss(fetch.var) ? PlanFetch::Kind::kMean : PlanFetch::Kind::kRows;
+      }
+      plan_->fetches_.push_back(fetch);
+    }
+  }
+
+  void find_waits() {
+    for (PlanOp& op : plan_->ops_) {
+      if (op.communication) continue;
+      for (size_t k = 0; k < plan_->ops_.size(); ++k) {
+        const PlanOp& other = plan_->ops_[k];
+        if (!other.communication) continue;
+        const auto shares = [](const std::vector<int>& a, const std::vector<int>& b) {
+          return std::any_of(a.begin(), a.end(), [&b](int i) {
+            return i >= 0 && std::find(b.begin(), b.end(), i) != b.end();
+          });
+        };
+        if (shares(op.outputs, other.inputs) || shares(op.outputs, other.outputs) ||
+            shares(op.inputs, other.outputs)) {
+          op.waits.push_back(static_cast<int>(k));
+        }
+      }
+    }
+  }
+
+  void find_lod() {
+    const auto has_lod = [this](int i) {
+      return i >= 0 && var(i).desc != nullptr && var(i).desc->lod_level > 0;
+    };
+    for (PlanOp& op : plan_->ops_) {
+      if (std::none_of(op.outputs.begin(), op.outputs.end(), has_lod)) continue;
+      const auto from = std::find_if(op.inputs.begin(), op.inputs.end(), has_lod);
+      if (from != op.inputs.end()) op.lod_from = static_cast<int>(from - op.inputs.begin());
+    }
+  }
+
+  // From the first op that writes a variable to the last that reads it.
+  struct Life {
+    int begin = std::numeric_limits<int>::max();
+    int end = -1;
+    bool pinned = false;
+  };
+
+  std::vector<Life> lives() const {
+    std::vector<Life> lives(plan_->vars_.size());
+    for (int k = 0; k < static_cast<int>(plan_->ops_.size()); ++k) {
+      const PlanOp& op = plan_->ops_[static_cast<size_t>(k)];
+      const auto touch = [&](int i) {
+        if (i < 0) return;
+        Life& life = lives[static_cast<size_t>(i)];
+        life.begin = std::min(life.begin, k);
+        life.end = std::max(life.end, k);
+        life.pinned = life.pinned || op.communication;
+      };
+      for (const int i : op.inputs) touch(i);
+      for (const int i : op.outputs) touch(i);
+    }
+    for (Life& life : lives) {
+      // What is made before the shards begin must outlive all of them.
+      if (life.begin < plan_->head_ && life.end >= plan_->head_) {
+        life.end = std::max(life.end, plan_->tail_ - 1);
+      }
+    }
+    for (const PlanFetch& fetch : plan_->fetches_)
+      lives[static_cast<size_t>(fetch.var)].pinned = true;
+    return lives;
+  }
+
+  // Variables whose lives do not touch share a buffer, those of equal type and shape first.
+  void plan_buffers() {
+    const std::vector<Life> all = lives();
+    std::vector<int> order;
+    for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+      const PlanVar& candidate = var(i);
+      const bool shares = !candidate.in_scope && candidate.feed < 0 && candidate.written &&
+                          is_dense(candidate) && !all[static_cast<size_t>(i)].pinned;
+      if (shares) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&all](int a, int b) {
+      return std::pair(all[static_cast<size_t>(a)].begin, a) <
+             std::pair(all[static_cast<size_t>(b)].begin, b);
+    });
+    struct Shared {
+      int free_after = -1;
+      const VarDesc* last = nullptr;
+    };
+    std::vector<Shared> buffers;
+    for (const int i : order) {
+      const Life& life = all[static_cast<size_t>(i)];
+      const VarDesc* desc = var(i).desc;
+      int chosen = -1;
+      for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
+        const Shared& buffer = buffers[static_cast<size_t>(b)];
+        if (buffer.free_after >= life.begin) continue;
+        const bool same = desc != nullptr && buffer.last != nullptr &&
+                          desc->shape == buffer.last->shape && desc->dtype == buffer.last->dtype;
+        if (chosen < 0 || same) chosen = b;
+        if (same) break;
+      }
+      if (chosen < 0) {
+        chosen = static_cast<int>(buffers.size());
+        buffers.emplace_back();
+      }
+      buffers[static_cast<size_t>(chosen)] = {life.end, desc};
+      var(i).buffer = chosen;
+    }
+    plan_->buffer_count_ = static_cast<int>(buffers.size());
+  }
+
+  const KernelTable& kernels_;
+  bool whole_step_;
+  std::shared_ptr<Plan> plan_;
+  std::vector<const Operator*> order_;
+  std::map<std::string, int, std::less<>> index_;
+};
+
+std::shared_ptr<const Plan> Plan::compile(const PlanKey& key, const KernelTable& kernels,
+                                          bool whole_step) {
+  return PlanCompiler(key, kernels, whole_step).compile();
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,114 @@
+// A block of a program, compiled: which op runs when, on which values, in which buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fluid/core/place.h"
+#include "fluid/kernels/kernel_table.h"
+#include "fluid/program/program.h"
+
+namespace fleet::fluid {
+
+struct PlanVar {
+  std::string name;
+  const VarDesc* desc = nullptr;
+  bool in_scope = false;  // persistable: the value is the scope's, else the workspace's
+  int feed = -1;          // position among the feeds
+  int buffer = -1;        // shared buffer of the workspace; -1: memory of its own
+  bool written = false;
+  bool fed_and_written = false;  // the fed tensor is copied, so that the caller's stays as it is
+};
+
+struct PlanOp {
+  const Operator* op = nullptr;
+  // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
+  std::vector<int> inputs;
+  std::vector<int> outputs;
+  bool communication = false;
+  // Communication ops (positions in the plan) that must be done before this op may run, because
+  // it changes what they read, or touches what they write.
+  std::vector<int> waits;
+  int lod_from = -1;  // flat input whose sequence structure the outputs take over
+};
+
+struct PlanFetch {
+  enum class Kind {
+    kAtEnd,  // the value after the step
+    kFeed,   // what was fed
+    kMean,   // tree mean over the shards
+    kRows,   // rows of the shards, joined
+  };
+  int var = -1;
+  Kind kind = Kind::kAtEnd;  // as it is when the step is cut into shards
+};
+
+// What identifies a plan.
+struct PlanKey {
+  const Program* program = nullptr;
+  int32_t block = 0;
+  std::vector<std::string> feeds;
+  std::vector<std::string> fetches;
+  Place place;
+};
+
+// Immutable, shared by threads. Points into the program, which must outlive it and stay as it is;
+// is_current() tells whether it did.
+class Plan {
+ public:
+  // Throws ProgramError for unknown ops, feeds and fetches, and for variables that are read
+  // before anything writes them. With `whole_step` unset, whatever is not made by the block is
+  // taken from the scope: a server's optimize block.
+  static std::shared_ptr<const Plan> compile(const PlanKey& key, const KernelTable& kernels,
+                                             bool whole_step);
+
+  const Program& program() const { return *key_.program; }
+  const Block& block() const { return *block_; }
+  const PlanKey& key() const { return key_; }
+  const KernelTable& kernels() const { return *kernels_; }
+
+  const std::vector<PlanVar>& vars() const { return vars_; }
+  const std::vector<PlanOp>& ops() const { return ops_; }
+  const std::vector<PlanFetch>& fetches() const { return fetches_; }
+  int buffer_count() const { return buffer_count_; }
+
+  // Ops [0, head) run once first, [head, tail) once per shard, the others once at the end.
+  int head() const { return head_; }
+  int tail() const { return tail_; }
+  // True when the step is cut into shards: it trains, or sends to servers.
+  bool sharded() const { return sharded_; }
+  bool communicates() const { return communicates_; }
+  // Variables that each shard makes and the tail reads: gradients.
+  const std::vector<int>& per_shard() const { return per_shard_; }
+
+  // False once ops were added to, taken from or replaced in the block, or the seed changed.
+  bool is_current() const;
+
+ private:
+  friend class PlanCompiler;
+  Plan() = default;
+
+  PlanKey key_;
+  uint64_t program_id_ = 0;
+  uint64_t seed_ = 0;
+  const Block* block_ = nullptr;
+  const KernelTable* kernels_ = nullptr;
+  std::vector<const Operator*> compiled_ops_;
+  std::vector<PlanVar> vars_;
+  std::vector<PlanOp> ops_;
+  std::vector<PlanFetch> fetches_;
+  std::vector<int> per_shard_;
+  int buffer_count_ = 0;
+  int head_ = 0;
+  int tail_ = 0;
+  bool sharded_ = false;
+  bool communicates_ = false;
+};
+
+// True for the ops that the CommRuntime runs.
+bool is_communication(std::string_view op_type);
+
+}  // namespace fleet::fluid

@@ -1,0 +1,269 @@
+#include "fluid/executor/workspace.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::fluid {
+namespace {
+
+template <class T>
+bool all_finite(const Tensor& tensor) {
+  const auto values = tensor.values<T>();
+  return std::all_of(values.begin(), values.end(), [](T x) { return std::isfinite(x); });
+}
+
+// The tree sum of the shards' tensors, times 1 / their number, in the tensors' own type.
+template <class T>
+void tree_mean_as(const std::vector<Tensor>& shards, Tensor& out) {
+  std::vector<const T*> arrays;
+  for (const Tensor& shard : shards) arrays.push_back(shard.data<T>());
+  T* result = out.data<T>();
+  const auto n = static_cast<size_t>(out.numel());
+  tree_sum<T>(arrays, result, n);
+  const T factor = T{1} / static_cast<T>(shards.size());
+  for (size_t i = 0; i < n; ++i) result[i] *= factor;
+}
+
+void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tensor& out) {
+  for (const Tensor& shard : shards) {
+    if (shard.shape() == shards.front().shape() && shard.dtype() == shards.front().dtype())
+      continue;
+    throw_error(ErrorCode::kShapeMismatch, {.what = "the shards of a step made different shapes",
+                                            .where = "variable '" + name + "'",
+                                            .expected = shards.front().shape().to_string(),
+                                            .got = shard.shape().to_string(),
+                                            .fix = "use one logical shard for this program"});
+  }
+  out.reset(shards.front().dtype(), shards.front().shape());
+  if (out.dtype() == DType::kFloat32) return tree_mean_as<float>(shards, out);
+  if (out.dtype() == DType::kFloat64) return tree_mean_as<double>(shards, out);
+  throw_error(ErrorCode::kDTypeMismatch, {.what = "only float32 and float64 are averaged",
+                                          .where = "variable '" + name + "'",
+                                          .expected = "float32 or float64",
+                                          .got = std::string(dtype_name(out.dtype())),
+                                          .fix = "cast it in the program"});
+}
+
+Tensor join_rows(const std::vector<Tensor>& parts) {
+  if (parts.size() == 1) return parts.front();
+  const Tensor& first = parts.front();
+  Shape shape = first.shape();
+  int64_t rows = 0;
+  for (const Tensor& part : parts) rows += part.shape()[0];
+  shape.set(0, rows);
+  Tensor joined(first.dtype(), shape);
+  int64_t at = 0;
+  for (const Tensor& part : parts) {
+    joined.rows(at, at + part.shape()[0]).copy_from(part);
+    at += part.shape()[0];
+  }
+  return joined;
+}
+
+const Tensor& dense(const Value& value, const std::string& name) {
+  const auto* tensor = std::get_if<Tensor>(&value);
+  if (tensor != nullptr && tensor->initialized()) return *tensor;
+  throw_error(ErrorCode::kInvalidProgram, {.what = "the variable holds no dense tensor",
+                                           .where = "variable '" + name + "'",
+                                           .expected = "a dense tensor",
+                                           .got = "another kind of value, or no value yet",
+                                           .fix = "run the startup program first"});
+}
+
+}  // namespace
+
+Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
+    : plan_(std::move(plan)), scope_(scope) {
+  const auto& vars = plan_->vars();
+  own_.resize(vars.size());
+  for (size_t i = 0; i < vars.size(); ++i) {
+    Value* found = vars[i].in_scope ? scope_.find(vars[i].name) : nullptr;
+    if (vars[i].in_scope && found == nullptr) found = &scope_.var(vars[i].name);
+    values_.push_back(found != nullptr ? found : &own_[i]);
+  }
+  scope_revision_ = scope_.revision();
+  buffers_.resize(static_cast<size_t>(plan_->buffer_count()));
+  tokens_.resize(plan_->ops().size());
+  contributions_.resize(plan_->per_shard().size());
+  fetched_.resize(plan_->fetches().size());
+  for (const PlanOp& op : plan_->ops()) {
+    std::vector<Value*> inputs;
+    std::vector<Value*> outputs;
+    for (const int i : op.inputs) inputs.push_back(values_[static_cast<size_t>(i)]);
+    for (const int i : op.outputs) {
+      outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
+    }
+    comm_inputs_.push_back(op.communication ? inputs : std::vector<Value*>());
+    comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
+    runners_.push_back(op.communication
+                           ? nullptr
+                           : std::make_unique<OpRunner>(*plan_, op, std::move(inputs),
+                                                        std::move(outputs), buffers_, scratch_));
+  }
+}
+
+void Workspace::bind_feeds(const Step& step, int part, int parts) {
+  for (size_t i = 0; i < plan_->vars().size(); ++i) {
+    const PlanVar& var = plan_->vars()[i];
+    if (var.feed < 0) continue;
+    const Tensor& fed = step.feeds[static_cast<size_t>(var.feed)];
+    const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
+    Tensor bound = fed;
+    if (cut) {
+      const int64_t rows = fed.shape()[0] / parts;
+      bound = fed.rows(part * rows, (part + 1) * rows);
+    }
+    own_[i] = var.fed_and_written ? bound.clone() : std::move(bound);
+  }
+}
+
+void Workspace::release_feeds() {
+  for (size_t i = 0; i < plan_->vars().size(); ++i) {
+    if (plan_->vars()[i].feed >= 0) own_[i] = std::monostate();
+  }
+}
+
+void Workspace::wait_for(int k) {
+  auto& token = tokens_[static_cast<size_t>(k)];
+  if (token == nullptr) return;
+  token->wait();
+  token.reset();
+}
+
+void Workspace::run_communication(const Step& step, int k, int shard) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  wait_for(k);
+  if (step.runtime == nullptr) {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "this op needs a communication runtime and none is attached",
+                 .where = op.op->to_string(),
+                 .expected = "a program from fleet's minimize, or strategies::attach(exe, …)",
+                 .got = "a plain Executor",
+                 .fix = "call strategies::attach on the executor, or use fleet"});
+  }
+  const CommCall call = {.program = plan_->program(),
+                         .block = plan_->block(),
+                         .op = *op.op,
+                         .scope = scope_,
+                         .inputs = comm_inputs_[static_cast<size_t>(k)],
+                         .outputs = comm_outputs_[static_cast<size_t>(k)],
+                         .step = step.number,
+                         .shard = shard};
+  tokens_[static_cast<size_t>(k)] = step.runtime->run(call);
+}
+
+void Workspace::check_finite(int k) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  for (const int i : op.outputs) {
+    if (i < 0) continue;
+    const auto* tensor = std::get_if<Tensor>(&value(i));
+    if (tensor == nullptr || !tensor->initialized()) continue;
+    const bool fine = tensor->dtype() == DType::kFloat32   ? all_finite<float>(*tensor)
+                      : tensor->dtype() == DType::kFloat64 ? all_finite<double>(*tensor)
+                                                           : true;
+    if (fine) continue;
+    throw_error(ErrorCode::kNumerics,
+                {.what = "a value became infinite or not a number",
+                 .where = str_cat("variable '", plan_->vars()[static_cast<size_t>(i)].name,
+                                  "', written by ", op.op->to_string()),
+                 .expected = "finite values",
+                 .got = tensor->to_string(8),
+                 .fix = "lower the learning rate, clip the gradients, or check the data"});
+  }
+}
+
+void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
+  for (int k = begin; k < end; ++k) {
+    OpRunner* runner = runners_[static_cast<size_t>(k)].get();
+    if (runner == nullptr) {
+      run_communication(step, k, shard);
+      continue;
+    }
+    if (plan_->communicates()) {
+      for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
+    }
+    runner->run(step.number, shard);
+    if (step.check_nan_inf) check_finite(k);
+  }
+}
+
+void Workspace::keep_shard(int part, int parts) {
+  if (parts == 1) return;
+  const auto& sums = plan_->per_shard();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Tensor& made = dense(value(sums[i]), plan_->vars()[static_cast<size_t>(sums[i])].name);
+    auto& kept = contributions_[i];
+    kept.resize(static_cast<size_t>(parts));
+    Tensor& slot = kept[static_cast<size_t>(part)];
+    slot.reset(made.dtype(), made.shape());
+    slot.copy_from(made);
+  }
+}
+
+void Workspace::join_shards(int parts) {
+  if (parts == 1) return;
+  const auto& sums = plan_->per_shard();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    Tensor mean;
+    Tensor& out = *std::get_if<Tensor>(&value(sums[i]));
+    tree_mean(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name, mean);
+    out.copy_from(mean);
+  }
+}
+
+std::vector<Tensor> Workspace::run(const Step& step) {
+  const bool cut = plan_->sharded();
+  const int parts = cut ? step.shards.count() : 1;
+  const bool sums_here = step.runtime == nullptr;
+  for (auto& tensors : fetched_) tensors.clear();
+  const bool brackets = step.runtime != nullptr && plan_->communicates();
+  if (brackets) step.runtime->begin_step(plan_->program(), step.number);
+  if (plan_->head() > 0) {
+    bind_feeds(step, 0, 1);
+    run_ops(step, 0, plan_->head(), -1);
+  }
+  for (int part = 0; part < parts; ++part) {
+    bind_feeds(step, part, parts);
+    run_ops(step, plan_->head(), plan_->tail(), cut ? step.shards.begin + part : -1);
+    if (sums_here) keep_shard(part, parts);
+    for (size_t i = 0; i < fetched_.size(); ++i) {
+      const PlanFetch& fetch = plan_->fetches()[i];
+      const bool per_shard =
+          fetch.kind == PlanFetch::Kind::kMean || fetch.kind == PlanFetch::Kind::kRows;
+      if (!per_shard || parts == 1) continue;
+      const std::string& name = plan_->vars()[static_cast<size_t>(fetch.var)].name;
+      fetched_[i].push_back(dense(value(fetch.var), name).clone());
+    }
+  }
+  if (sums_here) join_shards(parts);
+  run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
+  for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
+  if (brackets) step.runtime->end_step(plan_->program(), step.number);
+  std::vector<Tensor> results = take_fetches(step);
+  release_feeds();
+  return results;
+}
+
+std::vector<Tensor> Workspace::take_fetches(const Step& step) {
+  std::vector<Tensor> results;
+  for (size_t i = 0; i < fetched_.size(); ++i) {
+    const PlanFetch& fetch = plan_->fetches()[i];
+    const PlanVar& var = plan_->vars()[static_cast<size_t>(fetch.var)];
+    if (fetch.kind == PlanFetch::Kind::kFeed) {
+      results.push_back(step.feeds[static_cast<size_t>(var.feed)].clone());
+    } else if (fetched_[i].empty()) {
+      results.push_back(dense(value(fetch.var), var.name).clone());
+    } else if (fetch.kind == PlanFetch::Kind::kMean) {
+      tree_mean(fetched_[i], var.name, results.emplace_back());
+    } else {
+      results.push_back(join_rows(fetched_[i]));
+    }
+  }
+  return results;
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,112 @@
+// What one thread needs to run one plan: values, buffers, prepared kernels.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/shard_tree.h"
+#include "fluid/core/scope.h"
+#include "fluid/executor/plan.h"
+#include "fluid/kernels/comm_runtime.h"
+#include "fluid/kernels/kernel.h"
+
+namespace fleet::fluid {
+
+// One op of one workspace: its values, and its kernels prepared for the input shapes seen lately.
+class OpRunner {
+ public:
+  OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
+           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch);
+  OpRunner(const OpRunner&) = delete;
+  OpRunner& operator=(const OpRunner&) = delete;
+
+  void run(uint64_t step, int shard) {
+    if (current_ == nullptr || !fits(*current_)) bind();
+    context_.set_step(step, shard);
+    current_->prepared->run(context_);
+    if (op_.lod_from >= 0) pass_on_lod();
+  }
+
+  std::span<Value* const> inputs() const { return inputs_; }
+  std::span<Value* const> outputs() const { return outputs_; }
+
+ private:
+  static constexpr size_t kMaxEntries = 8;
+
+  struct Entry {
+    std::vector<ValueSpec> inputs;
+    std::vector<PrepareContext::OutputSpec> outputs;
+    std::unique_ptr<Prepared> prepared;
+  };
+
+  bool inputs_fit(const Entry& entry) const;
+  bool fits(const Entry& entry) const;
+  void bind();
+  std::unique_ptr<Entry> prepare() const;
+  void give_memory(const PrepareContext::OutputSpec& spec, size_t i);
+  void pass_on_lod();
+
+  const Plan& plan_;
+  const PlanOp& op_;
+  std::vector<Value*> inputs_;
+  std::vector<Value*> outputs_;
+  std::vector<Value> unwanted_;  // stand in for outputs that nobody wants
+  std::span<Buffer> buffers_;
+  KernelContext context_;
+  Entry* current_ = nullptr;
+  std::vector<std::unique_ptr<Entry>> entries_;  // most recent first
+};
+
+// Used by one thread at a time. The plan and the scope must outlive it.
+class Workspace {
+ public:
+  Workspace(std::shared_ptr<const Plan> plan, Scope& scope);
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  const Plan& plan() const { return *plan_; }
+  Scope& scope() const { return scope_; }
+  // True while the scope's values are where they were when the workspace was made.
+  bool is_current() const { return scope_.revision() == scope_revision_; }
+
+  struct Step {
+    std::span<const Tensor> feeds;  // in the plan's order
+    ShardRange shards;              // run by this process
+    CommRuntime* runtime = nullptr;
+    uint64_t number = 0;
+    bool check_nan_inf = false;
+  };
+  // One whole step; returns the fetched tensors, which share no memory with the workspace.
+  std::vector<Tensor> run(const Step& step);
+
+ private:
+  Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
+  void bind_feeds(const Step& step, int part, int parts);
+  void release_feeds();
+  void run_ops(const Step& step, int begin, int end, int shard);
+  void run_communication(const Step& step, int k, int shard);
+  void wait_for(int k);
+  void check_finite(int k);
+  void keep_shard(int part, int parts);
+  void join_shards(int parts);
+  std::vector<Tensor> take_fetches(const Step& step);
+
+  std::shared_ptr<const Plan> plan_;
+  Scope& scope_;
+  uint64_t scope_revision_ = 0;
+  std::vector<Value> own_;
+  std::vector<Value*> values_;
+  std::vector<Buffer> buffers_;
+  Scratch scratch_;
+  std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication ops
+  std::vector<std::vector<Value*>> comm_inputs_;
+  std::vector<std::vector<Value*>> comm_outputs_;
+  std::vector<std::unique_ptr<CommToken>> tokens_;
+  // Per variable that shards contribute to, and per fetch: the tensors of the shards.
+  std::vector<std::vector<Tensor>> contributions_;
+  std::vector<std::vector<Tensor>> fetched_;
+};
+
+}  // namespace fleet::fluid

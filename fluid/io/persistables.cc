@@ -1,0 +1,137 @@
+#include "fluid/io/persistables.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "fluid/io/atomic_file.h"
+
+namespace fleet::fluid {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxManifest = size_t{64} << 20;
+constexpr size_t kMaxParameters = size_t{1} << 40;
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+[[noreturn]] void throw_corrupt(const std::filesystem::path& path, std::string what,
+                                std::string expected, std::string got) {
+  throw_error(ErrorCode::kCorruptFile, {.what = std::move(what),
+                                        .where = "file " + path.string(),
+                                        .expected = std::move(expected),
+                                        .got = std::move(got),
+                                        .fix = "save the model again"});
+}
+
+// Fails unless the parameter file is the one that the manifest was written for.
+void check_manifest(const std::filesystem::path& directory,
+                    const std::vector<std::byte>& parameters) {
+  const std::filesystem::path path = directory / kManifestFile;
+  const Json manifest = Json::parse(text_of(read_whole_file(path, kMaxManifest)), nullptr, false);
+  if (!manifest.is_object() || !manifest.contains("format_version") ||
+      !manifest["format_version"].is_number_integer()) {
+    throw_corrupt(path, "the manifest is not readable", "a JSON object with format_version",
+                  "something else");
+  }
+  const auto version = manifest["format_version"].get<int64_t>();
+  if (version != kManifestVersion) {
+    throw_corrupt(path, "the manifest has another format version", str_cat(kManifestVersion),
+                  str_cat(version));
+  }
+  const auto sum = static_cast<uint64_t>(crc32c(parameters));
+  if (manifest.value("bytes", Json()) != Json(parameters.size()) ||
+      manifest.value("crc32c", Json()) != Json(sum)) {
+    throw_corrupt(directory / kParameterFile, "the parameter file does not belong to the manifest",
+                  str_cat(manifest.value("bytes", Json()).dump(), " bytes, checksum ",
+                          manifest.value("crc32c", Json()).dump()),
+                  str_cat(parameters.size(), " bytes, checksum ", sum));
+  }
+}
+
+}  // namespace
+
+std::vector<const VarDesc*> persistables(const Program& program) {
+  std::vector<const VarDesc*> found;
+  for (const auto& [name, var] : program.global_block().vars()) {
+    if (var->persistable && var->typed && var->kind == VarKind::kLodTensor) {
+      found.push_back(var.get());
+    }
+  }
+  return found;
+}
+
+void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors) {
+  const std::vector<std::byte> bytes = encode_safetensors(tensors);
+  Json manifest = {{"format_version", kManifestVersion},
+                   {"file", kParameterFile},
+                   {"bytes", bytes.size()},
+                   {"crc32c", static_cast<uint64_t>(crc32c(bytes))},
+                   {"tensors", Json::object()}};
+  for (const auto& [name, tensor] : tensors) {
+    manifest["tensors"][name] = {{"dtype", std::string(dtype_name(tensor.dtype()))},
+                                 {"shape", tensor.shape().to_vector()}};
+  }
+  const std::string text = manifest.dump(2) + "\n";
+  write_file_atomically(directory / kParameterFile, bytes);
+  write_file_atomically(directory / kManifestFile, std::as_bytes(std::span(text)));
+}
+
+void save_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program) {
+  NamedTensors tensors;
+  for (const VarDesc* var : persistables(program)) {
+    const Tensor& value = executor.scope().tensor(var->name);
+    if (!value.initialized()) {
+      throw_error(ErrorCode::kPrecondition, {.what = "a persistable variable has no value yet",
+                                             .where = "variable '" + var->name + "'",
+                                             .expected = "a value",
+                                             .got = "nothing",
+                                             .fix = "run the startup program first"});
+    }
+    tensors.emplace(var->name, value);
+  }
+  save_tensors(directory, tensors);
+}
+
+NamedTensors load_tensors(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kParameterFile;
+  check_manifest(directory, read_whole_file(path, kMaxParameters));
+  const SafetensorsReader reader = SafetensorsReader::open(path).value();
+  NamedTensors tensors;
+  for (const auto& [name, entry] : reader.entries()) {
+    tensors.emplace(name, reader.read(name).value());
+  }
+  return tensors;
+}
+
+void load_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program) {
+  NamedTensors tensors = load_tensors(directory);
+  const auto wanted = persistables(program);
+  for (const VarDesc* var : wanted) {
+    const auto found = tensors.find(var->name);
+    const bool missing = found == tensors.end();
+    if (!missing && found->second.dtype() == var->dtype &&
+        var->shape.compatible(found->second.shape())) {
+      continue;
+    }
+    throw_error(missing ? ErrorCode::kInvalidProgram : ErrorCode::kShapeMismatch,
+                {.what = missing ? "the saved model lacks a variable of the program"
+                                 : "a saved variable has another type or shape",
+                 .where = str_cat("variable '", var->name, "' in ", directory.string()),
+                 .expected = str_cat(dtype_name(var->dtype), var->shape),
+                 .got = missing ? "nothing"
+                                : str_cat(dtype_name(found->second.dtype()), found->second.shape()),
+                 .fix = "load a model that this program saved"});
+  }
+  for (const VarDesc* var : wanted) {
+    executor.scope().var(var->name) = std::move(tensors.at(var->name));
+  }
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,38 @@
+// Saving and loading a program's persistable variables.
+//
+// A directory holds params.safetensors and manifest.json (format version, and name, type and shape
+// of every tensor, with the size and checksum of the parameter file). Equal values give equal
+// bytes.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "fluid/executor/executor.h"
+#include "fluid/io/safetensors.h"
+
+namespace fleet::fluid {
+
+inline constexpr int kManifestVersion = 1;
+inline constexpr const char* kParameterFile = "params.safetensors";
+inline constexpr const char* kManifestFile = "manifest.json";
+
+// The persistable dense variables of block 0, sorted by name: parameters, states of optimizers,
+// learning rates and counters.
+std::vector<const VarDesc*> persistables(const Program& program);
+
+// Writes the current values; throws ProgramError when one has none yet, ResourceError when the
+// directory cannot be written.
+void save_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program);
+// The same from values at hand, such as those gathered from servers.
+void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors);
+
+// Reads the values into the executor's scope; throws ResourceError for a missing or damaged file,
+// ProgramError when a variable is missing or of another shape or type. Nothing is changed then.
+void load_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program);
+// All tensors of such a directory.
+NamedTensors load_tensors(const std::filesystem::path& directory);
+
+}  // namespace fleet::fluid

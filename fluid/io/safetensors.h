@@ -1,0 +1,54 @@
+// Tensors in files: the safetensors format (a length, a JSON header, raw little-endian data).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "fluid/core/tensor.h"
+
+namespace fleet::fluid {
+
+using NamedTensors = std::map<std::string, Tensor>;
+
+// The bytes of a file that holds these tensors and texts, always the same for the same contents:
+// names sorted, no times, data in the order of names, 8-byte aligned header.
+std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
+                                          const std::map<std::string, std::string>& metadata = {});
+
+// Writes such a file beside the target, syncs it and renames it: readers see the old file or the
+// new one, never a part. Throws ResourceError.
+void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+// One file, read on demand. Treats the bytes as hostile: every length, offset, shape and type is
+// checked against the file's size before anything is allocated. Safe to read from several threads.
+class SafetensorsReader {
+ public:
+  struct Entry {
+    DType dtype = DType::kFloat32;
+    Shape shape;
+    uint64_t begin = 0;  // in the file
+    uint64_t bytes = 0;
+  };
+
+  // kInput when the file cannot be read, kCorruptFile when it is not what it should be.
+  static Result<SafetensorsReader> open(const std::filesystem::path& path);
+
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  bool contains(std::string_view name) const { return entries_.contains(std::string(name)); }
+  // kUnknownName with the nearest name; kInput when the file went away meanwhile.
+  Result<Tensor> read(std::string_view name) const;
+
+ private:
+  std::filesystem::path path_;
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,44 @@
+// Matrix products, prepared for one set of shapes.
+#pragma once
+
+#include <memory>
+
+#include "fluid/kernels/cpu/isa.h"
+#include "fluid/kernels/kernel.h"
+
+namespace fleet::fluid::cpu {
+
+// C[m, n] = op(A) * op(B), row-major and dense. A is [m, k], or [k, m] when transposed; B is
+// [k, n], or [n, k] when transposed.
+struct GemmShape {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+};
+
+template <class T>
+class Gemm {
+ public:
+  virtual ~Gemm() = default;
+  virtual void run(const T* a, const T* b, T* c, Scratch& scratch) = 0;
+};
+
+// Register tiles over operands where they lie: the fastest for small products, any shape.
+template <class T>
+std::unique_ptr<Gemm<T>> tile_gemm(const GemmShape& shape);
+// oneDNN's matmul, single-threaded; null when the library has no kernel for the shape. float only.
+std::unique_ptr<Gemm<float>> onednn_gemm(const GemmShape& shape);
+// Three loops.
+template <class T>
+std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape);
+
+// True where register tiles beat oneDNN (measured by benchmarks/bench_engine).
+bool prefer_tiles(const GemmShape& shape);
+
+// Rows and columns exchanged: out[columns, rows] from x[rows, columns].
+template <class T>
+void transpose(const T* x, int64_t rows, int64_t columns, T* out);
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,46 @@
+// The inner loops that pay for instruction sets above the baseline: chosen once, at run time. The
+// same source (isa_loops.inc) is compiled for each set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fleet::fluid::cpu {
+
+// C[m, n] = op(A)[m, k] * B[k, n], all row-major with leading dimensions in elements; op transposes
+// when `transpose_a` is set, A then being [k, m]. Each element is one chain of fused
+// multiply-adds over rising k, so its bits depend neither on m nor on n.
+template <class T>
+struct GemmArgs {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const T* a = nullptr;
+  int64_t lda = 0;
+  bool transpose_a = false;
+  const T* b = nullptr;
+  int64_t ldb = 0;
+  T* c = nullptr;
+  int64_t ldc = 0;
+};
+
+// Element i of the output depends on element i of the inputs only, by the same operations at every
+// position: bits do not depend on where an array is cut. In and out may be the same array.
+struct IsaLoops {
+  const char* name;
+  void (*gemm_f32)(const GemmArgs<float>& args);
+  void (*gemm_f64)(const GemmArgs<double>& args);
+  // Largest error 4 units in the last place, checked by isa_test.
+  void (*exp)(const float* x, float* out, size_t n);
+  void (*tanh)(const float* x, float* out, size_t n);
+  void (*sigmoid)(const float* x, float* out, size_t n);
+};
+
+// The best set that this machine runs.
+const IsaLoops& isa_loops();
+
+// Each set alone; null when this machine lacks it. For tests and benchmarks.
+const IsaLoops* avx2_loops();
+const IsaLoops* avx512_loops();
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,19 @@
+#include "fluid/kernels/cpu/register.h"
+
+namespace fleet::fluid::cpu {
+
+void register_kernels(KernelTable& table) {
+  register_activation(table);
+  register_cross_entropy(table);
+  register_elementwise(table);
+  register_fill(table);
+  register_manipulation(table);
+  register_matmul(table);
+  register_metric(table);
+  register_optimizer(table);
+  register_random(table);
+  register_reduce(table);
+  register_softmax(table);
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,28 @@
+// The CPU kernels, family by family; each adds its rows to the table.
+#pragma once
+
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid::cpu {
+
+void register_kernels(KernelTable& table);
+
+void register_activation(KernelTable& table);
+void register_cross_entropy(KernelTable& table);
+void register_elementwise(KernelTable& table);
+void register_fill(KernelTable& table);
+void register_manipulation(KernelTable& table);
+void register_matmul(KernelTable& table);
+void register_metric(KernelTable& table);
+void register_optimizer(KernelTable& table);
+void register_random(KernelTable& table);
+void register_reduce(KernelTable& table);
+void register_softmax(KernelTable& table);
+
+// Adds one kernel, a function template of the element type, for each type.
+template <class... Types, class Add>
+void for_types(Add add) {
+  (add(std::type_identity<Types>{}), ...);
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,20 @@
+// The seam to devices other than the CPU. no_cuda/ implements it for builds without the toolkit,
+// cuda/ for builds with it.
+#pragma once
+
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid {
+
+void register_device_kernels(KernelTable& table);
+
+// Throws UsageError for a place that this build or this machine cannot run on.
+void check_place(const Place& place);
+
+// A stream of the place, or null where there is none (CPU). Destroyed by destroy_stream.
+void* create_stream(const Place& place);
+void destroy_stream(const Place& place, void* stream) noexcept;
+// Waits for what was put on the stream.
+void synchronize_stream(const Place& place, void* stream);
+
+}  // namespace fleet::fluid

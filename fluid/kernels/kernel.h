@@ -1,0 +1,177 @@
+// The kernel contract. A kernel is a row of the kernel table: (op, device, dtype) -> prepare.
+// Preparing happens once per op and set of input shapes, running happens every step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/philox.h"
+#include "fluid/core/value.h"
+#include "fluid/program/program.h"
+
+namespace fleet::fluid {
+
+enum class ValueKind : uint8_t { kNone, kTensor, kSelectedRows, kTensorArray, kRaw };
+
+// What a kernel may specialise on: the outside of a value. `shape` is that of SelectedRows::value
+// for selected rows.
+struct ValueSpec {
+  ValueKind kind = ValueKind::kNone;
+  DType dtype = DType::kFloat32;
+  Layout layout = Layout::kPlain;
+  Shape shape;
+
+  bool operator==(const ValueSpec&) const = default;
+};
+
+ValueSpec spec_of(const Value& value);
+
+// Memory that a kernel needs only while it runs; grows to the largest request and stays. Belongs
+// to one workspace, so to one thread at a time.
+class Scratch {
+ public:
+  // 64-byte aligned, uninitialised, valid until the next call.
+  std::byte* get(size_t bytes);
+
+ private:
+  Buffer buffer_;
+};
+
+// What a prepared kernel runs with. Values are addressed by the flat positions that
+// PrepareContext::input and output gave.
+class KernelContext {
+ public:
+  KernelContext(std::span<Value* const> inputs, std::span<Value* const> outputs, Scratch& scratch)
+      : inputs_(inputs), outputs_(outputs), scratch_(&scratch) {}
+
+  // Dense tensors; the position must hold one (the executor checked it against the spec).
+  const Tensor& input(int i) const { return *std::get_if<Tensor>(inputs_[static_cast<size_t>(i)]); }
+  Tensor& output(int i) const { return *std::get_if<Tensor>(outputs_[static_cast<size_t>(i)]); }
+  template <class T>
+  const T* in(int i) const {
+    return reinterpret_cast<const T*>(input(i).raw());
+  }
+  template <class T>
+  T* out(int i) const {
+    return reinterpret_cast<T*>(output(i).raw());
+  }
+  Value& input_value(int i) const { return *inputs_[static_cast<size_t>(i)]; }
+  Value& output_value(int i) const { return *outputs_[static_cast<size_t>(i)]; }
+
+  Scratch& scratch() const { return *scratch_; }
+  void* stream() const { return stream_; }
+  // Counter-based randomness: steps of this program run before, and the logical shard.
+  uint64_t step() const { return step_; }
+  int shard() const { return shard_; }
+
+  void set_stream(void* stream) { stream_ = stream; }
+  void set_step(uint64_t step, int shard) {
+    step_ = step;
+    shard_ = shard;
+  }
+
+ private:
+  std::span<Value* const> inputs_;
+  std::span<Value* const> outputs_;
+  Scratch* scratch_;
+  void* stream_ = nullptr;  // of the device; null on CPU
+  uint64_t step_ = 0;
+  int shard_ = 0;
+};
+
+// A kernel made ready for one set of shapes: it may hold library primitives, packed weights and
+// scratch of its own. Used by one thread at a time.
+class Prepared {
+ public:
+  virtual ~Prepared() = default;
+  virtual void run(const KernelContext& context) = 0;
+};
+
+template <class F>
+std::unique_ptr<Prepared> make_prepared(F function) {
+  class Function final : public Prepared {
+   public:
+    explicit Function(F f) : function_(std::move(f)) {}
+    void run(const KernelContext& context) override { function_(context); }
+
+   private:
+    F function_;
+  };
+  return std::make_unique<Function>(std::move(function));
+}
+
+// What prepare sees: the op, its variables, the specs of its inputs; and where it says what its
+// outputs will be. The executor gives every declared output memory before run.
+class PrepareContext {
+ public:
+  PrepareContext(const Block& block, const Operator& op, std::span<const ValueSpec> inputs,
+                 size_t output_count);
+
+  const Operator& op() const { return op_; }
+  const Block& block() const { return block_; }
+
+  // Flat position of variable i of a slot; -1 when the slot has no such variable. For outputs also
+  // when nobody wants it.
+  int input(std::string_view slot, size_t i = 0) const;
+  int output(std::string_view slot, size_t i = 0) const;
+  size_t input_count(std::string_view slot) const { return op_.input(slot).size(); }
+  size_t output_count(std::string_view slot) const { return op_.output(slot).size(); }
+
+  // The spec behind an input; throws ProgramError naming op and slot when there is none, or it has
+  // no value yet.
+  const ValueSpec& in(std::string_view slot, size_t i = 0) const;
+  bool has_input(std::string_view slot) const { return input(slot) >= 0; }
+
+  // Declares a dense output; does nothing for one that nobody wants. Returns its flat position.
+  int set_output(std::string_view slot, const Shape& shape, DType dtype, size_t i = 0);
+  // Declares an output whose value the kernel assigns itself while running.
+  int own_output(std::string_view slot, size_t i = 0);
+  // Null when the slot has no such variable.
+  const VarDesc* output_var(std::string_view slot, size_t i = 0) const;
+  const VarDesc* input_var(std::string_view slot, size_t i = 0) const;
+
+  // The op's attributes as the struct that fluid/ops declares for it; throws ProgramError for an
+  // unknown name or a value of the wrong kind.
+  template <class Attrs>
+  Attrs attrs() const {
+    return parse_attributes<Attrs>(op_.type, op_.attrs);
+  }
+
+  // Throws ProgramError (shape mismatch) naming op and slot unless the condition holds.
+  void require(bool condition, std::string_view slot, std::string expected, std::string got) const;
+
+  struct OutputSpec {
+    bool declared = false;
+    bool own = false;
+    DType dtype = DType::kFloat32;
+    Shape shape;
+  };
+  const std::vector<OutputSpec>& outputs() const { return outputs_; }
+  void clear_outputs();
+
+ private:
+  const Block& block_;
+  const Operator& op_;
+  std::span<const ValueSpec> inputs_;
+  std::vector<OutputSpec> outputs_;
+};
+
+// One way to compute an op. `prepare` returns null when it cannot handle these shapes, layouts or
+// attributes; the next kernel of the list is asked then.
+struct Kernel {
+  std::string name;  // "onednn", "reference"
+  std::function<std::unique_ptr<Prepared>(PrepareContext&)> prepare;
+};
+
+// The dtype under which an op's kernels are listed: that of its first dense input among X, Input,
+// Param, Logits, Out@GRAD, Y@GRAD, Loss@GRAD, Grad; else what its first output variable says.
+DType kernel_dtype(const Block& block, const Operator& op, std::span<const ValueSpec> inputs);
+
+}  // namespace fleet::fluid

@@ -1,0 +1,26 @@
+#include "fluid/kernels/device_kernels.h"
+
+#include "base/error.h"
+
+namespace fleet::fluid {
+
+void register_device_kernels(KernelTable&) {}
+
+void check_place(const Place& place) {
+  if (place.is_cpu()) return;
+  throw_error(ErrorCode::kNotSupported, {.what = "this build has no CUDA kernels",
+                                         .where = "place " + place.to_string(),
+                                         .expected = "cpu",
+                                         .got = place.to_string(),
+                                         .fix = "build with the preset cuda, or use CPUPlace()"});
+}
+
+void* create_stream(const Place&) {
+  return nullptr;
+}
+
+void destroy_stream(const Place&, void*) noexcept {}
+
+void synchronize_stream(const Place&, void*) {}
+
+}  // namespace fleet::fluid
