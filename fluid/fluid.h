@@ -1,0 +1,16 @@
+// Everything that a program built and run on one machine needs; also gives the short name `fluid`.
+#pragma once
+
+#include "fluid/backward/backward.h"
+#include "fluid/backward/regularizer.h"
+#include "fluid/core/place.h"
+#include "fluid/core/scope.h"
+#include "fluid/core/tensor.h"
+#include "fluid/executor/executor.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+#include "fluid/program/program.h"
+#include "fluid/program/variable.h"
+
+namespace fluid = fleet::fluid;

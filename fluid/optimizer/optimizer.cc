@@ -1,0 +1,153 @@
+#include "fluid/optimizer/optimizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/layers/layer_helper.h"
+#include "fluid/layers/math_ops.h"
+#include "fluid/layers/tensor.h"
+#include "fluid/ops/append.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet::fluid::optimizer {
+namespace {
+
+void check_loss(const Variable& loss, const std::string& type) {
+  if (loss) return;
+  throw_error(ErrorCode::kInvalidArgument, {.what = "the loss is an empty variable",
+                                            .where = str_cat("optimizer '", type, "'"),
+                                            .expected = "what a layer such as mean returned",
+                                            .got = "Variable()",
+                                            .fix = "pass the loss"});
+}
+
+Program& startup_of(Program* given) {
+  return given != nullptr ? *given : default_startup_program();
+}
+
+}  // namespace
+
+MinimizeResult Optimizer::minimize(const Variable& loss, const MinimizeOptions& options) {
+  check_loss(loss, type_);
+  MinimizeResult result;
+  result.params_grads = backward(loss, options);
+  if (result.params_grads.empty()) {
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "no parameter has a gradient, so there is nothing to train",
+                 .where = str_cat("optimizer '", type_, "', loss '", loss.name(), "'"),
+                 .expected = "a trainable parameter that the loss depends on",
+                 .got = str_cat(loss.block().parameters().size(), " parameters, none reached"),
+                 .fix = "check trainable, stop_gradient, no_grad_set and parameter_list, and "
+                        "whether an op on the way has no gradient"});
+  }
+  result.optimize_ops = apply_gradients(result.params_grads, options.startup_program);
+  return result;
+}
+
+std::vector<ParamGrad> Optimizer::backward(const Variable& loss, const MinimizeOptions& options) {
+  check_loss(loss, type_);
+  BackwardOptions backward{.parameter_list = options.parameter_list,
+                           .no_grad_set = options.no_grad_set};
+  for (const VarDesc* param : loss.program().global_block().parameters()) {
+    if (!param->trainable) backward.no_grad_set.insert(param->name);
+  }
+  return append_backward(loss, backward);
+}
+
+std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
+                                                  Program* startup_program) {
+  if (pairs.empty()) return {};
+  Program& main = pairs.front().param.program();
+  Program& startup = startup_of(startup_program);
+  const ProgramGuard programs(main, startup);
+  const Context context{main, startup};
+  std::sort(pairs.begin(), pairs.end(),
+            [](const ParamGrad& a, const ParamGrad& b) { return a.param.name() < b.param.name(); });
+  if (common_.grad_clip) pairs = append_gradient_clip(pairs, *common_.grad_clip);
+  pairs = append_regularization(pairs, common_.regularization);
+
+  Block& block = main.global_block();
+  const size_t first = block.op_count();
+  for (const ParamGrad& pair : pairs) {
+    if (pair.param.desc().trainable) create_accumulators(context, pair.param);
+  }
+  global_rate(context);
+  for (const ParamGrad& pair : pairs) {
+    if (!pair.param.desc().trainable) continue;
+    const RoleGuard role(main, OpRole::kOptimize, {pair.param.name(), pair.grad.name()});
+    const NameScopeGuard scope(main, "optimizer");
+    append_update(context, pair);
+  }
+  finish_update(context, pairs);
+  std::vector<Operator*> ops;
+  for (size_t i = first; i < block.op_count(); ++i) ops.push_back(&block.op(i));
+  return ops;
+}
+
+Variable Optimizer::add_accumulator(const Context& context, const std::string& name,
+                                    const Variable& param, const AccumulatorOptions& options) {
+  const AccumulatorKey key{context.main.id(), name, param.name()};
+  if (accumulators_.contains(key)) return accumulator(context, name, param);
+  VarDesc desc;
+  desc.name = unique_name::generate(param.name() + "_" + name);
+  desc.dtype = param.dtype();
+  desc.shape = options.shape.value_or(param.shape());
+  desc.persistable = true;
+  accumulators_[key] = desc.name;
+  const LayerHelper helper(type_);
+  const Variable var = helper.global(std::move(desc));
+  const initializer::Constant fill{.value = options.fill_value,
+                                   .op_device = options.on_host ? "cpu" : ""};
+  helper.initialize(var, fill);
+  return var;
+}
+
+Variable Optimizer::accumulator(const Context& context, const std::string& name,
+                                const Variable& param) const {
+  const std::string& found = accumulators_.at({context.main.id(), name, param.name()});
+  return Variable(context.main.global_block(), context.main.global_block().var(found));
+}
+
+Variable Optimizer::global_rate(const Context& context) {
+  if (const auto* rate = std::get_if<Variable>(&common_.learning_rate)) {
+    if (&rate->program() != &context.main) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "the learning rate belongs to another program",
+                   .where = str_cat("optimizer '", type_, "'"),
+                   .expected = "a variable of the loss's program",
+                   .got = "'" + rate->name() + "'",
+                   .fix = "make the schedule under the same ProgramGuard as the loss"});
+    }
+    return *rate;
+  }
+  Block& block = context.main.global_block();
+  const auto found = rates_.find(context.main.id());
+  if (found != rates_.end()) return Variable(block, block.var(found->second));
+  const Variable rate = layers::create_global_var(
+      Shape{1}, std::get<double>(common_.learning_rate), DType::kFloat32,
+      {.persistable = true, .name = unique_name::generate("learning_rate")});
+  rates_[context.main.id()] = rate.name();
+  return rate;
+}
+
+Variable Optimizer::rate_of(const Context& context, const Variable& param) {
+  const Variable rate = global_rate(context);
+  const double factor = param.desc().learning_rate;
+  if (factor == 1.0) return rate;
+  const RoleGuard role(context.main, OpRole::kOptimize | OpRole::kLrSched);
+  const NameScopeGuard scope(context.main, "scale_with_param_lr");
+  return rate * factor;
+}
+
+void Optimizer::append(const Context& context, SlotMap inputs, SlotMap outputs,
+                       AttributeMap attrs) {
+  Operator op;
+  op.type = type_;
+  op.inputs = std::move(inputs);
+  op.outputs = std::move(outputs);
+  op.attrs = std::move(attrs);
+  append_op(context.main.global_block(), std::move(op));
+}
+
+}  // namespace fleet::fluid::optimizer
