@@ -1,0 +1,135 @@
+// Jobs under virtual time: whatever the network does, every worker receives the bits of sequential
+// arithmetic after every step, and every job ends.
+#include "tests/testing/sim_cluster.h"
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <optional>
+#include <string>
+
+#include "base/strings.h"
+
+namespace fleet::testing {
+namespace {
+
+void expect_correct(const SimJob& job) {
+  const SimOutcome outcome = run_job(job);
+  EXPECT_TRUE(outcome.ok()) << job.to_string() << "\n  " << outcome.failure;
+}
+
+TEST(SimCluster, TrainsInEveryShape) {
+  struct Shape {
+    uint32_t workers, servers, shards;
+  };
+  for (const Shape shape :
+       {Shape{2, 2, 2}, {4, 1, 4}, {1, 3, 1}, {1, 2, 4}, {2, 2, 4}, {4, 2, 4}, {3, 2, 7}}) {
+    SimJob job;
+    job.workers = shape.workers;
+    job.servers = shape.servers;
+    job.shards = shape.shards;
+    expect_correct(job);
+  }
+}
+
+TEST(SimCluster, GivesTheSameBitsForEveryNumberOfWorkersAndServers) {
+  std::optional<std::vector<std::vector<float>>> first;
+  for (const uint32_t workers : {1U, 2U, 4U}) {
+    for (const uint32_t servers : {1U, 2U, 3U}) {
+      SimJob job;
+      job.workers = workers;
+      job.servers = servers;
+      job.shards = 4;
+      const SimOutcome outcome = run_job(job);
+      ASSERT_TRUE(outcome.ok()) << job.to_string() << "\n  " << outcome.failure;
+      if (!first) first = outcome.values;
+      EXPECT_EQ(outcome.values, *first) << job.to_string();
+    }
+  }
+}
+
+TEST(SimCluster, LetsAServerWithoutSlicesTakePart) {
+  SimJob job;
+  job.servers = 3;
+  job.last_server_empty = true;
+  expect_correct(job);
+}
+
+TEST(SimCluster, DividesByTheShardsOfTheWorkersThatAreLeft) {
+  SimJob job;
+  job.workers = 3;
+  job.shards = 5;
+  job.uneven_steps = {2, 5, 3};
+  expect_correct(job);
+}
+
+TEST(SimCluster, MovesSlicesOfManyPieces) {
+  SimJob job;
+  job.steps = 2;
+  job.slices = {70'000, 3, 140'000};
+  job.flush_bytes = 1024;
+  job.faults.cut = 0.05;
+  expect_correct(job);
+}
+
+TEST(SimCluster, SurvivesAThousandSeedsOfBadNetworks) {
+  const char* one = std::getenv("FLEET_SIM_SEED");
+  const uint64_t begin = one == nullptr ? 0 : std::strtoull(one, nullptr, 10);
+  const uint64_t end = one == nullptr ? 1000 : begin + 1;
+  int failures = 0;
+  uint64_t lost_lanes = 0;
+  for (uint64_t seed = begin; seed < end && failures < 5; ++seed) {
+    const SimJob job = draw_job(seed);
+    const SimOutcome outcome = run_job(job);
+    lost_lanes += outcome.lost_lanes;
+    if (outcome.ok()) continue;
+    ++failures;
+    ADD_FAILURE() << job.to_string() << "\n  " << outcome.failure
+                  << "\n  again: FLEET_SIM_SEED=" << seed;
+  }
+  if (one == nullptr) {
+    EXPECT_GT(lost_lanes, 1000U) << "the networks are not bad enough";
+  }
+}
+
+// The first seed whose job goes wrong under the mutation.
+std::optional<SimJob> first_failing(const strategies::ProtocolMutations& mutations) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SimJob job = draw_job(seed);
+    job.mutations = mutations;
+    if (!run_job(job).ok()) return job;
+  }
+  return std::nullopt;
+}
+
+void expect_noticed(const strategies::ProtocolMutations& mutations) {
+  const auto job = first_failing(mutations);
+  ASSERT_TRUE(job.has_value()) << "no seed notices that the protocol is broken";
+  const SimOutcome once = run_job(*job);
+  const SimOutcome twice = run_job(*job);
+  EXPECT_FALSE(once.ok());
+  EXPECT_EQ(once.failure, twice.failure) << "a failing seed must replay";
+  EXPECT_EQ(once.trace_hash, twice.trace_hash);
+  EXPECT_EQ(once.events, twice.events);
+  std::printf("  %s\n  %s\n", job->to_string().c_str(), once.failure.c_str());
+}
+
+TEST(SimClusterMutation, DeduplicationOffIsNoticed) {
+  strategies::ProtocolMutations mutations;
+  mutations.no_deduplication = true;
+  expect_noticed(mutations);
+}
+
+TEST(SimClusterMutation, ABarrierCountOffByOneIsNoticed) {
+  strategies::ProtocolMutations mutations;
+  mutations.barrier_count_delta = -1;
+  expect_noticed(mutations);
+}
+
+TEST(SimClusterMutation, APieceSummedOnArrivalIsNoticed) {
+  strategies::ProtocolMutations mutations;
+  mutations.sum_on_arrival = true;
+  expect_noticed(mutations);
+}
+
+}  // namespace
+}  // namespace fleet::testing

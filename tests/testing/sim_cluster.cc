@@ -1,0 +1,480 @@
+#include "tests/testing/sim_cluster.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/shard_tree.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/server_node.h"
+#include "strategies/parameter_server/worker_node.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::Catalogue;
+using strategies::Communicator;
+using strategies::NodeEnvironment;
+using strategies::ParameterServerConfig;
+using strategies::RemoteVariable;
+using strategies::ServerModel;
+using strategies::ServerNode;
+using strategies::WorkerNode;
+using Values = std::vector<std::vector<float>>;  // by slice
+
+constexpr uint16_t kFirstPort = 7000;
+constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
+
+float initial_value(size_t slice, size_t element) {
+  return static_cast<float>(mix64(slice * 1000 + element) % 1000) / 512.0F;
+}
+
+// Magnitudes differ widely, so that the order of additions shows in the bits.
+float gradient_of(uint64_t step, int shard, size_t slice, size_t element, float value) {
+  const uint64_t draw =
+      mix64(step * 7919 + static_cast<uint64_t>(shard) * 104729 + slice * 31 + element * 1299709);
+  const auto scale = static_cast<float>(uint64_t{1} << (draw % 12));
+  return (static_cast<float>((draw >> 16) % 2001) - 1000.0F) * scale * 1e-4F + 0.01F * value;
+}
+
+void update_values(std::vector<float>& values, const std::vector<float>& gradient, int shards) {
+  const float rate = 0.1F;
+  const float scale = 1.0F / static_cast<float>(shards);
+  for (size_t i = 0; i < values.size(); ++i) values[i] -= rate * (gradient[i] * scale);
+}
+
+uint64_t steps_of(const SimJob& job, uint32_t worker) {
+  return worker < job.uneven_steps.size() ? job.uneven_steps[worker] : job.steps;
+}
+
+uint32_t keeping_servers(const SimJob& job) {
+  return job.last_server_empty && job.servers > 1 ? job.servers - 1 : job.servers;
+}
+uint32_t server_of(const SimJob& job, size_t slice) {
+  return static_cast<uint32_t>(slice % keeping_servers(job));
+}
+std::string slice_name(size_t slice) {
+  return str_cat("w", slice);
+}
+std::string gradient_name(size_t slice) {
+  return str_cat("w", slice, "@GRAD");
+}
+
+std::vector<float> gradient_vector(uint64_t step, int shard, size_t slice,
+                                   const std::vector<float>& values) {
+  std::vector<float> gradient(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    gradient[i] = gradient_of(step, shard, slice, i, values[i]);
+  }
+  return gradient;
+}
+
+// The tree's sum over the shards that contribute, by the definition.
+std::optional<std::vector<float>> sum_over(ShardRange node, const std::vector<bool>& contributes,
+                                           uint64_t step, size_t slice,
+                                           const std::vector<float>& values) {
+  if (node.size() == 1) {
+    if (!contributes[static_cast<size_t>(node.begin)]) return std::nullopt;
+    return gradient_vector(step, node.begin, slice, values);
+  }
+  const int middle = node.begin + tree_split(node.size());
+  auto left = sum_over({node.begin, middle}, contributes, step, slice, values);
+  const auto right = sum_over({middle, node.end}, contributes, step, slice, values);
+  if (!left || !right) return left ? left : right;
+  for (size_t i = 0; i < left->size(); ++i) (*left)[i] += (*right)[i];
+  return left;
+}
+
+NodeEnvironment environment_for(transport::SimWorld& world, transport::SimLoop& loop,
+                                uint64_t node) {
+  NodeEnvironment environment;
+  environment.network = &world;
+  environment.data_loop = &loop;
+  environment.control_loop = &loop;
+  environment.on_control = [](const std::function<void()>& work) { work(); };
+  environment.random =
+      [state = mix64(world.seed() * 64 + node)](transport::MutableBytes bytes) mutable {
+        for (std::byte& byte : bytes) {
+          state = mix64(state);
+          byte = static_cast<std::byte>(state & 0xff);
+        }
+      };
+  environment.incarnation = mix64(world.seed() * 128 + node) | 1U;
+  return environment;
+}
+
+ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
+  ParameterServerConfig config;
+  config.index = index;
+  config.worker_num = job.workers;
+  config.logical_shards = job.shard_count();
+  for (uint32_t i = 0; i < job.servers; ++i) {
+    config.servers.push_back({"sim", static_cast<uint16_t>(kFirstPort + i)});
+  }
+  config.job_id = "simulated";
+  config.secret = transport::Secret::of_text("a secret of the simulation", "test");
+  config.data_lanes = job.lanes;
+  config.flush_bytes = job.flush_bytes;
+  // Links are cut often here, and every cut is to be healed.
+  config.reconnect_grace = std::chrono::seconds(30);
+  config.heartbeat_timeout = std::chrono::seconds(60);
+  config.mutations = job.mutations;
+  return config;
+}
+
+Logger quiet() {
+  return Logger(LogLevel::kOff);
+}
+
+Logger counting_lost_lanes(uint64_t& count) {
+  return Logger(LogLevel::kDebug, [&count](LogLevel, std::string_view line) {
+    if (line.find("a data lane closed") != std::string_view::npos) ++count;
+  });
+}
+
+class SimServer {
+ public:
+  SimServer(const SimJob& job, transport::SimWorld& world, uint32_t index, const Logger& logger)
+      : loop_(world.add_loop(str_cat("server ", index))),
+        node_(environment_for(world, loop_, 1000 + index), config_for(job, index),
+              make_model(job, index), logger) {}
+
+  ServerNode& node() { return node_; }
+  fluid::Scope& scope() { return scope_; }
+
+ private:
+  ServerModel make_model(const SimJob& job, uint32_t index) {
+    ServerModel model;
+    for (size_t slice = 0; slice < job.slices.size(); ++slice) {
+      if (server_of(job, slice) == index &&
+          !(job.last_server_empty && index + 1 == job.servers && job.servers > 1)) {
+        add_slice(job, slice, model);
+      }
+    }
+    return model;
+  }
+  void add_slice(const SimJob& job, size_t slice, ServerModel& model) {
+    const auto count = static_cast<int64_t>(job.slices[slice]);
+    auto& value = scope_.var(slice_name(slice))
+                      .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
+    for (size_t i = 0; i < job.slices[slice]; ++i) {
+      value.data<float>()[i] = initial_value(slice, i);
+    }
+    auto& gradient = scope_.var(gradient_name(slice))
+                         .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
+    const auto rule = [&value, &gradient](const strategies::StepUpdate& update) {
+      std::vector<float> values(value.values<float>().begin(), value.values<float>().end());
+      const std::vector<float> sum(gradient.values<float>().begin(),
+                                   gradient.values<float>().end());
+      update_values(values, sum, update.shards);
+      std::copy(values.begin(), values.end(), value.data<float>());
+    };
+    strategies::CatalogueEntry entry;
+    entry.name = slice_name(slice);
+    entry.gradient = gradient_name(slice);
+    entry.shape = {count};
+    entry.origin = entry.name;
+    entry.origin_shape = entry.shape;
+    model.catalogue.entries.push_back(entry);
+    ++model.catalogue.trained;
+    model.shards.push_back(std::make_unique<strategies::DenseShard>(
+        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
+    model.tensors.push_back(&value);
+  }
+
+  fluid::Scope scope_;
+  transport::SimLoop& loop_;
+  ServerNode node_;
+};
+
+// Trains as a chain of events: compute for a while, push slice by slice, end the step, check.
+class SimWorker {
+ public:
+  SimWorker(const SimJob& job, transport::SimWorld& world, uint32_t index,
+            const std::vector<Values>& expected)
+      : job_(job),
+        world_(world),
+        expected_(expected),
+        index_(index),
+        loop_(world.add_loop(str_cat("worker ", index))),
+        node_(environment_for(world, loop_, index), config_for(job, index), quiet()) {
+    for (const size_t count : job.slices) values_.emplace_back(count);
+    owned_ = owned_shards(static_cast<int>(index), static_cast<int>(job.workers),
+                          static_cast<int>(job.shard_count()));
+    gradients_.resize(job.slices.size() * static_cast<size_t>(owned_.size()));
+  }
+
+  void start() {
+    node_.communicator().set_on_idle([this] { loop_.post([this] { advance(); }); });
+    node_.start();
+  }
+  bool over() const { return done_ || !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+  std::string state() const {
+    return str_cat("worker ", index_, " at step ", communicator().step(), " of ",
+                   steps_of(job_, index_), done_ ? ", done" : "");
+  }
+
+ private:
+  enum class Phase { kConnecting, kFetching, kComputing, kStepping, kStopping };
+  Communicator& communicator() { return node_.communicator(); }
+  const Communicator& communicator() const {
+    return const_cast<SimWorker*>(this)->node_.communicator();
+  }
+
+  void fail(const std::string& why) {
+    if (failure_.empty()) failure_ = str_cat(state(), ": ", why);
+  }
+
+  void advance() {
+    if (over()) return;
+    if (!node_.status().ok()) return fail(node_.status().to_string());
+    if (!communicator().idle()) return;
+    switch (phase_) {
+      case Phase::kConnecting:
+        if (!communicator().ready()) return;
+        for (size_t slice = 0; slice < values_.size(); ++slice) {
+          places_.push_back(communicator().find(server_of(job_, slice), slice_name(slice)));
+        }
+        phase_ = Phase::kFetching;
+        receive_all();
+        communicator().fetch();
+        return;
+      case Phase::kFetching:
+        return arrived();
+      case Phase::kStepping:
+        if (communicator().step() < step_) return;
+        return arrived();
+      case Phase::kComputing:
+      case Phase::kStopping:
+        return;
+    }
+  }
+
+  void arrived() {
+    const Values& wanted = expected_[step_];
+    for (size_t slice = 0; slice < values_.size(); ++slice) {
+      if (std::memcmp(wanted[slice].data(), values_[slice].data(),
+                      wanted[slice].size() * sizeof(float)) != 0) {
+        return fail(str_cat("slice ", slice, " differs after step ", step_));
+      }
+    }
+    if (step_ == steps_of(job_, index_)) return stop();
+    ++step_;
+    phase_ = Phase::kComputing;
+    shard_ = owned_.begin;
+    slice_ = 0;
+    push_next();
+  }
+
+  void push_next() {
+    if (over()) return;
+    if (!node_.status().ok()) return fail(node_.status().to_string());
+    if (shard_ == owned_.end) return finish_step();
+    const size_t at =
+        slice_ * static_cast<size_t>(owned_.size()) + static_cast<size_t>(shard_ - owned_.begin);
+    gradients_[at] = gradient_vector(step_, shard_, slice_, values_[slice_]);
+    communicator().push(places_[slice_], shard_,
+                        reinterpret_cast<const std::byte*>(gradients_[at].data()),
+                        gradients_[at].size() * sizeof(float));
+    if (++slice_ == values_.size()) {
+      slice_ = 0;
+      ++shard_;
+    }
+    loop_.call_after(std::chrono::microseconds(world_.random(200)), [this] { push_next(); });
+  }
+
+  void finish_step() {
+    phase_ = Phase::kStepping;
+    receive_all();
+    communicator().finish_step();
+  }
+
+  void receive_all() {
+    for (size_t slice = 0; slice < values_.size(); ++slice) {
+      communicator().receive(places_[slice], reinterpret_cast<std::byte*>(values_[slice].data()),
+                             values_[slice].size() * sizeof(float));
+    }
+  }
+
+  void stop() {
+    phase_ = Phase::kStopping;
+    node_.stop_async([this](const Status& status) {
+      if (!status.ok()) return fail(status.to_string());
+      done_ = true;
+    });
+  }
+
+  const SimJob& job_;
+  transport::SimWorld& world_;
+  const std::vector<Values>& expected_;
+  uint32_t index_;
+  transport::SimLoop& loop_;
+  Values values_;
+  Values gradients_;
+  WorkerNode node_;
+  std::vector<RemoteVariable> places_;
+  ShardRange owned_;
+  Phase phase_ = Phase::kConnecting;
+  uint64_t step_ = 0;
+  int shard_ = 0;
+  size_t slice_ = 0;
+  bool done_ = false;
+  std::string failure_;
+};
+
+class SimRun {
+ public:
+  explicit SimRun(const SimJob& job)
+      : job_(job), expected_(reference_values(job)), world_(mix64(job.seed), job.faults) {
+    for (uint32_t i = 0; i < job.servers; ++i) {
+      servers_.push_back(
+          std::make_unique<SimServer>(job_, world_, i, counting_lost_lanes(lost_lanes_)));
+    }
+    for (uint32_t i = 0; i < job.workers; ++i) {
+      workers_.push_back(std::make_unique<SimWorker>(job_, world_, i, expected_));
+    }
+  }
+
+  SimOutcome run() {
+    for (auto& server : servers_) {
+      const Status status = server->node().start();
+      if (!status.ok()) return outcome(status.to_string());
+    }
+    for (auto& worker : workers_) worker->start();
+    const bool ended = world_.run_until([this] { return over(); }, world_.now() + kPatience);
+    for (const auto& worker : workers_) {
+      if (!worker->failure().empty()) return outcome(worker->failure());
+    }
+    for (auto& server : servers_) {
+      if (!server->node().status().ok()) return outcome(server->node().status().to_string());
+    }
+    if (!ended) return outcome(str_cat("deadlock: ", states()));
+    return outcome("");
+  }
+
+ private:
+  bool over() const {
+    bool all = true;
+    for (const auto& worker : workers_) {
+      if (!worker->failure().empty()) return true;
+      all = all && worker->over();
+    }
+    for (const auto& server : servers_) {
+      if (!server->node().status().ok()) return true;
+      all = all && server->node().finished();
+    }
+    return all;
+  }
+
+  std::string states() const {
+    std::vector<std::string> texts;
+    for (const auto& worker : workers_) texts.push_back(worker->state());
+    for (const auto& server : servers_) {
+      texts.push_back(str_cat("server at step ", server->node().server().step(),
+                              server->node().finished() ? " finished" : ""));
+    }
+    return join(texts, "; ");
+  }
+
+  SimOutcome outcome(std::string failure) {
+    SimOutcome result;
+    result.failure = std::move(failure);
+    result.trace_hash = world_.trace_hash();
+    result.events = world_.events_run();
+    result.lost_lanes = lost_lanes_;
+    if (!result.ok()) return result;
+    for (size_t slice = 0; slice < job_.slices.size(); ++slice) {
+      const auto values =
+          servers_[server_of(job_, slice)]->scope().tensor(slice_name(slice)).values<float>();
+      result.values.emplace_back(values.begin(), values.end());
+    }
+    if (result.values != expected_.back()) result.failure = "a server's last values differ";
+    return result;
+  }
+
+  const SimJob job_;
+  const std::vector<Values> expected_;
+  uint64_t lost_lanes_ = 0;
+  transport::SimWorld world_;
+  std::vector<std::unique_ptr<SimServer>> servers_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+};
+
+}  // namespace
+
+std::string SimJob::to_string() const {
+  return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
+                 " shards, ", lanes, " lanes, ", steps, " steps, cut ", faults.cut, ", duplicate ",
+                 faults.duplicate, ", refuse ", faults.refuse, ", chunk ", faults.max_chunk);
+}
+
+SimJob draw_job(uint64_t seed) {
+  struct Shape {
+    uint32_t workers, servers, shards;
+  };
+  static constexpr Shape kShapes[] = {{2, 2, 2}, {4, 1, 4}, {1, 3, 1}, {1, 1, 4},
+                                      {2, 1, 4}, {2, 2, 4}, {4, 2, 4}, {3, 2, 5}};
+  uint64_t state = mix64(seed + 0x5eed);
+  const auto draw = [&state](uint64_t below) {
+    state = mix64(state);
+    return state % below;
+  };
+  SimJob job;
+  job.seed = seed;
+  const Shape shape = kShapes[draw(std::size(kShapes))];
+  job.workers = shape.workers;
+  job.servers = shape.servers;
+  job.shards = shape.shards;
+  job.lanes = 1 + static_cast<uint32_t>(draw(3));
+  job.steps = 2 + draw(4);
+  job.last_server_empty = job.servers > 1 && draw(4) == 0;
+  job.flush_bytes = draw(2) == 0 ? 64 * 1024 : 8;
+  if (draw(4) == 0) {
+    for (uint32_t i = 0; i < job.workers; ++i) job.uneven_steps.push_back(1 + draw(job.steps));
+    job.uneven_steps[draw(job.workers)] = job.steps;
+  }
+  job.faults.delay_max = std::chrono::microseconds(20 + draw(500));
+  job.faults.max_chunk = draw(2) == 0 ? 0 : 16 + draw(200);
+  job.faults.cut = draw(3) == 0 ? 0.0 : static_cast<double>(draw(40)) / 1000.0;
+  job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
+  job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
+  return job;
+}
+
+std::vector<Values> reference_values(const SimJob& job) {
+  Values values;
+  for (size_t slice = 0; slice < job.slices.size(); ++slice) {
+    std::vector<float>& now = values.emplace_back();
+    for (size_t i = 0; i < job.slices[slice]; ++i) now.push_back(initial_value(slice, i));
+  }
+  std::vector<Values> history{values};
+  const int shards = static_cast<int>(job.shard_count());
+  for (uint64_t step = 1; step <= job.steps; ++step) {
+    std::vector<bool> contributes(static_cast<size_t>(shards), false);
+    for (uint32_t worker = 0; worker < job.workers; ++worker) {
+      const ShardRange owned =
+          owned_shards(static_cast<int>(worker), static_cast<int>(job.workers), shards);
+      for (int s = owned.begin; s < owned.end; ++s) {
+        contributes[static_cast<size_t>(s)] = step <= steps_of(job, worker);
+      }
+    }
+    const auto count = std::count(contributes.begin(), contributes.end(), true);
+    for (size_t slice = 0; slice < values.size(); ++slice) {
+      const auto sum = sum_over({0, shards}, contributes, step, slice, values[slice]);
+      if (sum) update_values(values[slice], *sum, static_cast<int>(count));
+    }
+    history.push_back(values);
+  }
+  return history;
+}
+
+SimOutcome run_job(const SimJob& job) {
+  SimRun run(job);
+  return run.run();
+}
+
+}  // namespace fleet::testing
