@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fleet/origin_guard.h"
-#include "fluid/io/persistables.h"
+#include "fluid/io/checkpoint.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet {
@@ -220,6 +220,14 @@ const fluid::Program& Fleet::main_program() const {
 }
 const fluid::Program& Fleet::startup_program() const {
   return minimized("startup_program").rewritten->startup;
+}
+
+void Fleet::save_persistables(fluid::Executor& exe, const std::string& dirname) {
+  fluid::io::save_persistables(exe, dirname, minimized("save_persistables").rewritten->main);
+}
+
+void Fleet::load_persistables(fluid::Executor& exe, const std::string& dirname) {
+  fluid::io::load_persistables(exe, dirname, minimized("load_persistables").rewritten->main);
 }
 
 std::string Fleet::to_string() const {
