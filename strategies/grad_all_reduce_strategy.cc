@@ -1,12 +1,11 @@
 #include "strategies/grad_all_reduce_strategy.h"
 
 #include <optional>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "strategies/collective/collective_membership.h"
 #include "strategies/collective/collective_runtime.h"
-#include "strategies/collective/job_watch.h"
 #include "strategies/job_identity.h"
 #include "strategies/options_text.h"
 #include "transpiler/distribute_transpiler.h"
@@ -29,17 +28,18 @@ class GradAllReduceRuntime final : public StrategyRuntime {
         logger_(input.logger),
         origin_(input.main),
         ops_(
-            cluster_, [this] { return connect(); }, told_of_waits(std::move(options))) {}
+            cluster_, [this] { return connect(); }, options) {}
+
+  ~GradAllReduceRuntime() override { membership_.reset(); }
 
   void init_worker() override { ops_.connect(); }
 
   void stop_worker() override {
     if (!ops_.connected()) return;
-    barrier_worker();
-    if (watch_) {
-      enter(Phase::kFinishing);
-      watch_->complete().throw_if_error();
-      watch_.reset();
+    if (membership_) {
+      membership_->set_phase(Phase::kFinishing, step_);
+      membership_->leave();
+      membership_.reset();
     }
     ops_.disconnect();
   }
@@ -74,15 +74,8 @@ class GradAllReduceRuntime final : public StrategyRuntime {
   bool gather_persistables(fluid::Scope&) override { return cluster_.index == 0; }
 
  private:
-  // A rank that waits for others is not to blame for standing still.
-  CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options) {
-    options.reducer.on_wait = [this](bool waits) {
-      enter(waits ? Phase::kReducing : Phase::kComputing);
-    };
-    return options;
-  }
   void enter(Phase phase) {
-    if (watch_) watch_->set_phase(phase, step_);
+    if (membership_) membership_->set_phase(phase, step_);
   }
 
   std::unique_ptr<transport::CollectiveCommunicator> connect() {
@@ -94,52 +87,27 @@ class GradAllReduceRuntime final : public StrategyRuntime {
     return communicator;
   }
 
-  // Rank 0 takes a port, and MPI tells the others which.
   void watch(transport::CollectiveCommunicator& communicator) {
-    const bool first = cluster_.index == 0;
-    const auto abort = [&communicator](const Status& verdict) { communicator.abort(verdict); };
-    JobWatchOptions options = watch_options();
-    if (first) {
-      watch_.emplace(options, abort, logger_);
-      watch_->start().throw_if_error();
-    }
-    const std::string mine = first ? watch_->bound().to_string() : std::string();
-    const std::string address = transport::MpiSession::get()
-                                    .broadcast(mine, 0, milliseconds(config_.rpc_deadline_ms))
-                                    .value();
-    if (first) return;
-    options.coordinator = transport::Endpoint::parse(address).value();
-    watch_.emplace(std::move(options), abort, logger_);
-    watch_->start().throw_if_error();
-  }
-
-  JobWatchOptions watch_options() const {
-    JobWatchOptions options;
-    options.rank = static_cast<uint32_t>(cluster_.index);
-    options.worker_num = static_cast<uint32_t>(cluster_.worker_num);
-    options.coordinator = {coordinator_host(), 0};
-    options.job_id = choose_job_id(config_, cluster_);
-    options.secret = choose_job_secret(config_, cluster_);
-    options.facts = facts_;
-    options.require_same_bits = config_.require_same_bits;
-    options.transport = transport::parse_transport_choice(config_.transport).value();
-    options.rpc_deadline = milliseconds(config_.rpc_deadline_ms);
-    options.heartbeat_interval = milliseconds(config_.heartbeat_interval_ms);
-    options.heartbeat_timeout = milliseconds(config_.heartbeat_timeout_ms);
-    options.stall_report = milliseconds(config_.stall_report_ms);
-    options.stall_deadline = milliseconds(config_.stall_deadline_ms);
-    return options;
-  }
-
-  // Where the other ranks reach this one.
-  std::string coordinator_host() const {
-    const std::string own = cluster_.current_endpoint();
-    if (!own.empty()) return role_maker::parse_endpoint(own, "current endpoint").host;
-    const auto& session = transport::MpiSession::get();
-    if (session.local_ranks() == session.size()) return "127.0.0.1";
-    char name[256] = {};
-    gethostname(name, sizeof name - 1);
-    return name;
+    MembershipOptions options{
+        .cluster = cluster_,
+        .secret = choose_job_secret(config_, cluster_),
+        .facts = facts_,
+        .require_same_bits = config_.require_same_bits,
+        .transport = transport::parse_transport_choice(config_.transport).value(),
+        .rpc_deadline = milliseconds(config_.rpc_deadline_ms),
+        .heartbeat_interval = milliseconds(config_.heartbeat_interval_ms),
+        .heartbeat_timeout = milliseconds(config_.heartbeat_timeout_ms),
+        .stall_report = milliseconds(config_.stall_report_ms),
+        .stall_deadline = milliseconds(config_.stall_deadline_ms)};
+    options.cluster.job_id = choose_job_id(config_, cluster_);
+    const auto broadcast = [this](const std::string& from_rank_0) {
+      return transport::MpiSession::get()
+          .broadcast(from_rank_0, 0, milliseconds(config_.rpc_deadline_ms))
+          .value();
+    };
+    membership_.emplace(
+        std::move(options), broadcast,
+        [&communicator](const Status& verdict) { communicator.abort(verdict); }, logger_);
   }
 
   role_maker::ClusterSpec cluster_;
@@ -150,7 +118,7 @@ class GradAllReduceRuntime final : public StrategyRuntime {
   uint64_t step_ = 0;
   CollectiveRuntime ops_;
   // Ends before the communicator that its verdict aborts.
-  std::optional<JobWatch> watch_;
+  std::optional<CollectiveMembership> membership_;
 };
 
 class GradAllReduce final : public Strategy {

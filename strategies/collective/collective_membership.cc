@@ -1,0 +1,144 @@
+#include "strategies/collective/collective_membership.h"
+
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "transport/asio_loop.h"
+#include "transport/asio_network.h"
+#include "transport/coordinator.h"
+#include "transport/coordinator_client.h"
+#include "transport/session.h"
+
+namespace fleet::strategies {
+namespace {
+
+transport::Hello hello_of(const MembershipOptions& options) {
+  transport::Hello hello;
+  hello.job_id = options.cluster.job_id;
+  hello.member = {transport::Role::kWorker, static_cast<uint32_t>(options.cluster.index)};
+  hello.worker_num = static_cast<uint32_t>(options.cluster.worker_num);
+  hello.instruction_set = transport::instruction_set();
+  hello.require_same_bits = options.require_same_bits;
+  hello.facts = options.facts;
+  hello.lane = transport::LaneKind::kControl;
+  std::byte random[sizeof hello.incarnation];
+  transport::fill_random(random);
+  std::memcpy(&hello.incarnation, random, sizeof random);
+  return hello;
+}
+
+// Where rank 0 listens: its own endpoint's host, else the name of its machine when ranks may be on
+// others, else loopback.
+std::string coordinator_host(const role_maker::ClusterSpec& cluster) {
+  const std::string own = cluster.current_endpoint();
+  if (!own.empty()) return role_maker::parse_endpoint(own, "current endpoint").host;
+  return "127.0.0.1";
+}
+
+}  // namespace
+
+struct CollectiveMembership::State {
+  State(MembershipOptions options_, Logger logger_)
+      : options(std::move(options_)), logger(std::move(logger_)), network(options.transport) {}
+
+  MembershipOptions options;
+  Logger logger;
+  transport::AsioNetwork network;
+  std::promise<void> all_left;
+  transport::LoopThread control{"fleet-control"};
+  // On the control loop.
+  std::unique_ptr<transport::Coordinator> coordinator;  // rank 0 only
+  std::unique_ptr<transport::Server> listener;          // rank 0 only
+  std::unique_ptr<transport::CoordinatorClient> member;
+
+  bool coordinates() const { return options.cluster.index == 0; }
+  std::string open_coordinator();
+  void join(const transport::Endpoint& endpoint, std::function<void(const Status&)> on_verdict);
+};
+
+std::string CollectiveMembership::State::open_coordinator() {
+  std::string address;
+  control.run_there([this, &address] {
+    coordinator = std::make_unique<transport::Coordinator>(
+        control.loop(),
+        transport::CoordinatorOptions{
+            .worker_num = static_cast<uint32_t>(options.cluster.worker_num),
+            .server_num = 0,
+            .heartbeat_timeout = options.heartbeat_timeout,
+            .join_deadline = options.rpc_deadline,
+            .stall_report = options.stall_report,
+            .stall_deadline = options.stall_deadline},
+        logger);
+    coordinator->set_on_all_complete([this] { all_left.set_value(); });
+    const transport::ServerLane lane{&control.loop(), coordinator.get()};
+    listener = std::make_unique<transport::Server>(
+        network, lane, lane,
+        transport::ServerOptions{.endpoint = {coordinator_host(options.cluster), 0},
+                                 .hello = hello_of(options),
+                                 .secret = options.secret},
+        logger);
+    listener->listen().throw_if_error();
+    coordinator->start();
+    address = listener->bound().to_string();
+  });
+  return address;
+}
+
+void CollectiveMembership::State::join(const transport::Endpoint& endpoint,
+                                       std::function<void(const Status&)> on_verdict) {
+  control.run_there([&] {
+    member = std::make_unique<transport::CoordinatorClient>(
+        control.loop(), network,
+        transport::CoordinatorClientOptions{.endpoint = endpoint,
+                                            .coordinator = {transport::Role::kWorker, 0},
+                                            .hello = hello_of(options),
+                                            .secret = options.secret,
+                                            .heartbeat_interval = options.heartbeat_interval,
+                                            .heartbeat_timeout = options.heartbeat_timeout,
+                                            .rpc_deadline = options.rpc_deadline},
+        logger);
+    member->set_on_verdict([notify = std::move(on_verdict)](const transport::Verdict& verdict) {
+      notify(verdict.to_status());
+    });
+    member->start();
+  });
+}
+
+CollectiveMembership::CollectiveMembership(MembershipOptions options, const Broadcast& broadcast,
+                                           std::function<void(const Status&)> on_verdict,
+                                           Logger logger)
+    : state_(std::make_unique<State>(std::move(options), std::move(logger))) {
+  const std::string mine = state_->coordinates() ? state_->open_coordinator() : std::string();
+  const std::string address = broadcast(mine);
+  state_->join(transport::Endpoint::parse(address).value(), std::move(on_verdict));
+}
+
+CollectiveMembership::~CollectiveMembership() {
+  state_->control.run_there([this] {
+    state_->member.reset();
+    state_->listener.reset();
+    state_->coordinator.reset();
+  });
+}
+
+void CollectiveMembership::set_phase(transport::Phase phase, uint64_t step) {
+  state_->member->set_phase(phase, step);
+  state_->member->made_progress();
+}
+
+void CollectiveMembership::leave() {
+  state_->member->complete().throw_if_error();
+  if (!state_->coordinates()) return;
+  const auto left = state_->all_left.get_future();
+  if (left.wait_for(state_->options.rpc_deadline) == std::future_status::timeout) {
+    throw_error(ErrorCode::kDeadline, {.what = "not every rank left the job",
+                                       .where = "rank 0",
+                                       .expected = "all ranks call stop_worker()",
+                                       .fix = "look at the log of the ranks that still run"});
+  }
+}
+
+}  // namespace fleet::strategies

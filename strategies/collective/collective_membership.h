@@ -1,0 +1,57 @@
+// Watches the ranks of a collective job. MPI does not tell when a peer stops or hangs, so every
+// rank sends heartbeats to a coordinator on rank 0 over the transport; its verdict ends the job.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "role_maker/cluster_spec.h"
+#include "transport/link.h"
+#include "transport/membership.h"
+#include "transport/secret.h"
+
+namespace fleet::strategies {
+
+struct MembershipOptions {
+  role_maker::ClusterSpec cluster;
+  transport::Secret secret;
+  // What every rank must agree on, by name; compared with rank 0.
+  std::map<std::string, std::string> facts;
+  bool require_same_bits = false;
+  transport::TransportChoice transport = transport::TransportChoice::kAuto;
+  Duration rpc_deadline = std::chrono::seconds(180);
+  Duration heartbeat_interval = std::chrono::seconds(1);
+  Duration heartbeat_timeout = std::chrono::seconds(10);
+  Duration stall_report = std::chrono::seconds(30);
+  Duration stall_deadline = std::chrono::minutes(30);
+};
+
+// Used by one thread; heartbeats run on a thread of its own.
+class CollectiveMembership {
+ public:
+  // Gives every rank what rank 0 gave.
+  using Broadcast = std::function<std::string(const std::string& from_rank_0)>;
+
+  // `on_verdict` is called at most once, on the control thread. All ranks construct it together:
+  // rank 0 opens the coordinator and `broadcast` tells where. Throws ResourceError or PeerError.
+  CollectiveMembership(MembershipOptions options, const Broadcast& broadcast,
+                       std::function<void(const Status&)> on_verdict, Logger logger = {});
+  ~CollectiveMembership();
+  CollectiveMembership(const CollectiveMembership&) = delete;
+  CollectiveMembership& operator=(const CollectiveMembership&) = delete;
+
+  // What the training thread is doing. Never blocks.
+  void set_phase(transport::Phase phase, uint64_t step);
+  // Leaves in good order: after it, losing a rank is no failure. Rank 0 waits until all have left.
+  void leave();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fleet::strategies
