@@ -1,7 +1,7 @@
 #include "examples/quick_start/data.h"
 #include "examples/quick_start/nets.h"
 #include "examples/quick_start/report.h"
-#include "fleet/fleet.h"
+#include "examples/quick_start/role_maker_choice.h"
 #include "fluid/fluid.h"
 
 int train(const quick_start::Options& options) {
@@ -13,7 +13,7 @@ int train(const quick_start::Options& options) {
   auto test_program = fluid::default_main_program().clone(/*for_test=*/true);
   fluid::optimizer::SGD sgd({.learning_rate = options.learning_rate});
 
-  fleet::init(quick_start::role_maker(options));
+  fleet::init(quick_start::make_role_maker(options));
   auto optimizer = fleet::distributed_optimizer(sgd, {.logical_shards = options.shards});
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
