@@ -4,7 +4,8 @@
 # Usage: scripts/bench.sh [FILTER]      FILTER: rows whose name contains this text
 #
 # Every program build/bench/bin/bench_* takes --filter TEXT and --json FILE, and writes the rows it
-# measured as an array of objects: name, value, unit, peer, peer_value, ratio, target, rounds.
+# measured as an array of objects: name, value, unit, peer, peer_value, ratio, target, rounds, valid,
+# note, placement_us.
 # Writes build/bench/summary.json.
 #
 # Example: scripts/bench.sh mlp

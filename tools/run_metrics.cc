@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/error.h"
 #include "base/strings.h"
+#include "tools/json_fields.h"
 #include "tools/text_table.h"
 
 namespace fleet::tools {
@@ -16,45 +14,17 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void bad_file(const std::string& where, std::string expected, std::string got) {
-  throw_error(ErrorCode::kCorruptFile, {.what = "a metrics file is not what a training run writes",
-                                        .where = where,
-                                        .expected = std::move(expected),
-                                        .got = std::move(got),
-                                        .fix = "run the program again with --metrics_file"});
-}
-
-const Json& field(const Json& object, const char* key, const std::string& where) {
-  const auto found = object.find(key);
-  if (found == object.end()) bad_file(where, str_cat("the key \"", key, "\""), "nothing");
-  return *found;
-}
-
-double number(const Json& object, const char* key, const std::string& where) {
-  const Json& value = field(object, key, where);
-  if (!value.is_number()) bad_file(where, str_cat("a number for \"", key, "\""), value.dump());
-  return value.get<double>();
-}
-
-int count(const Json& object, const char* key, const std::string& where) {
-  const double value = number(object, key, where);
-  if (value < 0 || value > 1e9 || value != std::floor(value)) {
-    bad_file(where, str_cat("a count for \"", key, "\""), shortest(value));
-  }
-  return static_cast<int>(value);
-}
-
 std::vector<LossPoint> curve(const Json& object, const std::string& where) {
-  const Json& rows = field(object, "loss", where);
-  if (!rows.is_array()) bad_file(where, "an array for \"loss\"", rows.type_name());
+  const Json& rows = json_field(object, "loss", where);
+  if (!rows.is_array()) bad_json(where, "an array for \"loss\"", rows.type_name());
   std::vector<LossPoint> points;
   for (const Json& row : rows) {
     if (!row.is_array() || row.size() != 2 || !row[0].is_number() || !row[1].is_number()) {
-      bad_file(where, "[step, loss] for each point of \"loss\"", row.dump());
+      bad_json(where, "[step, loss] for each point of \"loss\"", row.dump());
     }
     const LossPoint point{row[0].get<double>(), row[1].get<double>()};
     if (!points.empty() && point.step <= points.back().step) {
-      bad_file(where, "growing steps in \"loss\"", shortest(point.step));
+      bad_json(where, "growing steps in \"loss\"", shortest(point.step));
     }
     points.push_back(point);
   }
@@ -73,31 +43,20 @@ std::string fixed(double value, int digits) {
 
 RunMetrics parse_metrics(const std::string& text, const std::string& where) {
   const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) bad_file(where, "a JSON object", "something else");
-  const Json& mode = field(object, "mode", where);
-  if (!mode.is_string()) bad_file(where, "a text for \"mode\"", mode.dump());
-  return {.mode = mode.get<std::string>(),
-          .processes = count(object, "processes", where),
-          .steps = count(object, "steps", where),
-          .steps_per_s = number(object, "steps_per_s", where),
-          .first_loss = number(object, "first_loss", where),
-          .last_loss = number(object, "last_loss", where),
-          .accuracy = number(object, "accuracy", where),
-          .seconds_to_first_step = number(object, "seconds_to_first_step", where),
+  if (!object.is_object()) bad_json(where, "a JSON object", "something else");
+  return {.mode = json_text(object, "mode", where),
+          .processes = json_count(object, "processes", where),
+          .steps = json_count(object, "steps", where),
+          .steps_per_s = json_number(object, "steps_per_s", where),
+          .first_loss = json_number(object, "first_loss", where),
+          .last_loss = json_number(object, "last_loss", where),
+          .accuracy = json_number(object, "accuracy", where),
+          .seconds_to_first_step = json_number(object, "seconds_to_first_step", where),
           .loss = curve(object, where)};
 }
 
 RunMetrics read_metrics(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) {
-    throw_error(ErrorCode::kInput, {.what = "a metrics file cannot be read",
-                                    .where = file.string(),
-                                    .expected = "a JSON file that a training run wrote",
-                                    .got = in ? "an empty file" : "no such file",
-                                    .fix = "look at the run's log for why it ended early"});
-  }
-  return parse_metrics(text.str(), file.string());
+  return parse_metrics(read_text(file), file.string());
 }
 
 std::string summary_json(std::span<const RunMetrics> runs) {

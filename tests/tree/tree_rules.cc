@@ -118,7 +118,7 @@ std::string LayerMap::library_of(const std::string& path) const {
     return found->second;
   }
   for (std::string folder = folder_of(path); !folder.empty(); folder = folder_of(folder)) {
-    if (const std::string name = underscored(folder); allowed_.contains(name)) return name;
+    if (std::string name = underscored(folder); allowed_.contains(name)) return name;
   }
   return "";
 }
