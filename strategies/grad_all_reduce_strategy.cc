@@ -28,7 +28,7 @@ class GradAllReduceRuntime final : public StrategyRuntime {
         logger_(input.logger),
         origin_(input.main),
         ops_(
-            cluster_, [this] { return connect(); }, options) {}
+            cluster_, [this] { return connect(); }, told_of_waits(std::move(options))) {}
 
   ~GradAllReduceRuntime() override { membership_.reset(); }
 
@@ -36,6 +36,7 @@ class GradAllReduceRuntime final : public StrategyRuntime {
 
   void stop_worker() override {
     if (!ops_.connected()) return;
+    barrier_worker();
     if (membership_) {
       membership_->set_phase(Phase::kFinishing, step_);
       membership_->leave();
@@ -74,6 +75,13 @@ class GradAllReduceRuntime final : public StrategyRuntime {
   bool gather_persistables(fluid::Scope&) override { return cluster_.index == 0; }
 
  private:
+  // A rank that waits for others is not to blame for standing still.
+  CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options) {
+    options.reducer.on_wait = [this](bool waits) {
+      enter(waits ? Phase::kReducing : Phase::kComputing);
+    };
+    return options;
+  }
   void enter(Phase phase) {
     if (membership_) membership_->set_phase(phase, step_);
   }

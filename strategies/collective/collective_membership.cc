@@ -1,7 +1,8 @@
 #include "strategies/collective/collective_membership.h"
 
+#include <condition_variable>
 #include <cstring>
-#include <future>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -30,13 +31,29 @@ transport::Hello hello_of(const MembershipOptions& options) {
   return hello;
 }
 
-// Where rank 0 listens: its own endpoint's host, else the name of its machine when ranks may be on
-// others, else loopback.
-std::string coordinator_host(const role_maker::ClusterSpec& cluster) {
-  const std::string own = cluster.current_endpoint();
+// Where rank 0 listens: its own endpoint's host when the cluster has one.
+std::string coordinator_host(const MembershipOptions& options) {
+  const std::string own = options.cluster.current_endpoint();
   if (!own.empty()) return role_maker::parse_endpoint(own, "current endpoint").host;
-  return "127.0.0.1";
+  return options.host;
 }
+
+// What the control thread tells the training thread once.
+struct Flag {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool set = false;
+
+  void raise() {
+    const std::lock_guard guard(mutex);
+    set = true;
+    changed.notify_all();
+  }
+  bool wait(Duration timeout) {
+    std::unique_lock guard(mutex);
+    return changed.wait_for(guard, timeout, [this] { return set; });
+  }
+};
 
 }  // namespace
 
@@ -47,7 +64,7 @@ struct CollectiveMembership::State {
   MembershipOptions options;
   Logger logger;
   transport::AsioNetwork network;
-  std::promise<void> all_left;
+  Flag over;  // every rank has left, or the job has ended
   transport::LoopThread control{"fleet-control"};
   // On the control loop.
   std::unique_ptr<transport::Coordinator> coordinator;  // rank 0 only
@@ -72,11 +89,11 @@ std::string CollectiveMembership::State::open_coordinator() {
             .stall_report = options.stall_report,
             .stall_deadline = options.stall_deadline},
         logger);
-    coordinator->set_on_all_complete([this] { all_left.set_value(); });
+    coordinator->set_on_all_complete([this] { over.raise(); });
     const transport::ServerLane lane{&control.loop(), coordinator.get()};
     listener = std::make_unique<transport::Server>(
         network, lane, lane,
-        transport::ServerOptions{.endpoint = {coordinator_host(options.cluster), 0},
+        transport::ServerOptions{.endpoint = {coordinator_host(options), 0},
                                  .hello = hello_of(options),
                                  .secret = options.secret},
         logger);
@@ -100,9 +117,11 @@ void CollectiveMembership::State::join(const transport::Endpoint& endpoint,
                                             .heartbeat_timeout = options.heartbeat_timeout,
                                             .rpc_deadline = options.rpc_deadline},
         logger);
-    member->set_on_verdict([notify = std::move(on_verdict)](const transport::Verdict& verdict) {
-      notify(verdict.to_status());
-    });
+    member->set_on_verdict(
+        [this, notify = std::move(on_verdict)](const transport::Verdict& verdict) {
+          over.raise();
+          notify(verdict.to_status());
+        });
     member->start();
   });
 }
@@ -129,16 +148,32 @@ void CollectiveMembership::set_phase(transport::Phase phase, uint64_t step) {
   state_->member->made_progress();
 }
 
+void CollectiveMembership::meet(const std::string& name) {
+  state_->member->barrier(transport::Group::kWorkers, name, state_->options.rpc_deadline)
+      .throw_if_error();
+}
+
+void CollectiveMembership::abort(transport::Verdict verdict) {
+  if (!state_->member->verdict()) state_->member->abort(std::move(verdict));
+}
+
 void CollectiveMembership::leave() {
   state_->member->complete().throw_if_error();
   if (!state_->coordinates()) return;
-  const auto left = state_->all_left.get_future();
-  if (left.wait_for(state_->options.rpc_deadline) == std::future_status::timeout) {
+  if (!state_->over.wait(state_->options.rpc_deadline)) {
     throw_error(ErrorCode::kDeadline, {.what = "not every rank left the job",
                                        .where = "rank 0",
                                        .expected = "all ranks call stop_worker()",
+                                       .got = "no word from at least one of them",
                                        .fix = "look at the log of the ranks that still run"});
   }
+  verdict().throw_if_error();
+  state_->control.run_there([this] { state_->listener->finish(); });
+}
+
+Status CollectiveMembership::verdict() const {
+  const auto verdict = state_->member->verdict();
+  return verdict ? verdict->to_status() : Status();
 }
 
 }  // namespace fleet::strategies

@@ -23,6 +23,8 @@ struct MembershipOptions {
   std::map<std::string, std::string> facts;
   bool require_same_bits = false;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
+  // Where rank 0 listens when the cluster does not say: loopback reaches ranks of one machine.
+  std::string host = "127.0.0.1";
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
@@ -46,8 +48,16 @@ class CollectiveMembership {
 
   // What the training thread is doing. Never blocks.
   void set_phase(transport::Phase phase, uint64_t step);
-  // Leaves in good order: after it, losing a rank is no failure. Rank 0 waits until all have left.
+  // Waits for all ranks. Throws PeerError that names who is missing or why the job ends.
+  void meet(const std::string& name);
+  // The job must end, because of the culprit that is named.
+  void abort(transport::Verdict verdict);
+  // Leaves in good order: after it, losing a rank is no failure. Rank 0 waits until all have left,
+  // at most rpc_deadline. Throws PeerError when the job ended before.
   void leave();
+
+  // Why the job ended; ok while it has not.
+  Status verdict() const;
 
  private:
   struct State;

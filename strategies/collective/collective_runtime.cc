@@ -81,8 +81,8 @@ CollectiveRuntime::CollectiveRuntime(role_maker::ClusterSpec cluster, Connect co
                                      CollectiveRuntimeOptions options)
     : cluster_(std::move(cluster)),
       connect_(std::move(connect)),
-      options_(options),
-      layout_(cluster_.worker_num, resolve(options.logical_shards, cluster_)),
+      options_(std::move(options)),
+      layout_(cluster_.worker_num, resolve(options_.logical_shards, cluster_)),
       one_each_(cluster_.worker_num, cluster_.worker_num) {}
 
 CollectiveRuntime::~CollectiveRuntime() = default;
@@ -109,7 +109,6 @@ transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
 
 void CollectiveRuntime::disconnect() {
   if (!communicator_) return;
-  wait(communicator_->barrier({.phase = "finishing"}));
   reducer_.reset();
   communicator_.reset();
 }
@@ -202,7 +201,7 @@ void CollectiveRuntime::init_communicator(const fluid::CommCall& call) {
 }
 
 void CollectiveRuntime::wait(transport::CollectiveToken token) {
-  token.wait(steady_clock().now() + options_.reducer.timeout).throw_if_error();
+  wait_for(token, options_.reducer);
 }
 
 std::unique_ptr<transport::CollectiveCommunicator> connect_over_mpi(

@@ -35,7 +35,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void connect();
   bool connected() const { return communicator_ != nullptr; }
   transport::CollectiveCommunicator& communicator();
-  // Waits for all workers, then leaves them. May be called again.
+  // Drops the communicator; the workers have met before. May be called again.
   void disconnect();
 
   void barrier_worker();

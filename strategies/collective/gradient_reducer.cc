@@ -10,11 +10,19 @@ namespace fleet::strategies {
 using transport::ElementType;
 using transport::ShardLayout;
 
+void wait_for(transport::CollectiveToken& token, const GradientReducerOptions& options) {
+  const bool waits = options.on_wait != nullptr && !token.test();
+  if (waits) options.on_wait(true);
+  const Status status = token.wait(steady_clock().now() + options.timeout);
+  if (waits) options.on_wait(false);
+  status.throw_if_error();
+}
+
 GradientReducer::GradientReducer(transport::CollectiveCommunicator& communicator,
                                  const ShardLayout& layout, GradientReducerOptions options)
     : communicator_(communicator),
       layout_(layout),
-      options_(options),
+      options_(std::move(options)),
       local_shards_(layout.range(communicator.rank()).size()) {
   for (const ShardRange& node : layout.nodes(communicator.rank())) {
     node_sums_.emplace_back(node.size());
@@ -193,7 +201,7 @@ void GradientReducer::start(Bucket& bucket) {
 
 void GradientReducer::deliver(Bucket& bucket) {
   if (bucket.delivered) return;
-  bucket.token.wait(steady_clock().now() + options_.timeout).throw_if_error();
+  wait_for(bucket.token, options_);
   bucket.delivered = true;
   if (bucket.lone != nullptr) return;
   for (size_t i = 0; i < bucket.slots; ++i) {

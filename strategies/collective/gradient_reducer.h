@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -24,7 +25,12 @@ struct GradientReducerOptions {
   size_t bucket_bytes = size_t{1} << 20;
   // How long one wait may take.
   Duration timeout = std::chrono::seconds(180);
+  // Told before (true) and after (false) the training thread waits for other ranks.
+  std::function<void(bool waits)> on_wait = nullptr;
 };
+
+// Waits for the token as the options say; throws PeerError.
+void wait_for(transport::CollectiveToken& token, const GradientReducerOptions& options);
 
 // Used by one thread. Errors are thrown: PeerError when a rank does not come, ProgramError when
 // the gradients of two shards differ.
