@@ -111,6 +111,13 @@ bool same_names(const std::vector<Fetch>& fetch, const std::vector<std::string>&
   return true;
 }
 
+void check_runnable(const ProgramRuntime& attached) {
+  const char* refusal = attached.refusal();
+  if (refusal == nullptr) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "this program must not be run", .where = "Executor::run", .fix = refusal});
+}
+
 }  // namespace
 
 struct Executor::State {
@@ -161,6 +168,7 @@ struct Executor::State {
     const ProgramRuntime* attached = program.runtime().get();
     if (attached == nullptr) return runtime.get();
     if (attached != seen_runtime) {
+      check_runnable(*attached);
       seen_runtime = attached;
       found_runtime = dynamic_cast<CommRuntime*>(program.runtime().get());
     }
@@ -169,10 +177,10 @@ struct Executor::State {
 
   Workspace::Step step_of(const Plan& plan) {
     Workspace::Step step;
-    step.runtime = plan.communicates() ? runtime_of(plan.program()) : nullptr;
-    step.shards = step.runtime != nullptr
-                      ? step.runtime->shards()
-                      : ShardRange{0, options.logical_shards, options.logical_shards};
+    CommRuntime* known = runtime_of(plan.program());
+    step.runtime = plan.communicates() ? known : nullptr;
+    step.shards = known != nullptr ? known->shards()
+                                   : ShardRange{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = options.check_nan_inf;
     return step;
@@ -181,13 +189,14 @@ struct Executor::State {
 
 Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_unique<State>()) {
   check_place(place);
-  if (options.logical_shards < 1) {
-    throw_error(ErrorCode::kInvalidArgument, {.what = "a step has at least one logical shard",
+  if (options.logical_shards < 0) {
+    throw_error(ErrorCode::kInvalidArgument, {.what = "a step cannot have so few logical shards",
                                               .where = "ExecutorOptions.logical_shards",
-                                              .expected = "1 or more",
+                                              .expected = "0 or more",
                                               .got = str_cat(options.logical_shards),
-                                              .fix = "leave it at 1, or set it to the shards"});
+                                              .fix = "leave it at 0, or set it to the shards"});
   }
+  options.logical_shards = std::max(options.logical_shards, 1);
   state_->place = place;
   state_->options = options;
   state_->own_scope = std::make_shared<Scope>();

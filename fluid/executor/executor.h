@@ -25,9 +25,9 @@ struct Fetch {
 };
 
 struct ExecutorOptions {
-  // Parts that a step's rows are cut into; forward and backward run once per part, gradients are
-  // summed by the tree of base/shard_tree.h and divided by the number of parts. A program whose
-  // runtime is attached follows that runtime instead.
+  // Parts that a step's rows are cut into (0 means 1); forward and backward run once per part,
+  // gradients are summed by the tree of base/shard_tree.h and divided by the number of parts. A
+  // program whose runtime is attached follows that runtime instead.
   int logical_shards = 1;
   // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf).
   bool check_nan_inf = false;
