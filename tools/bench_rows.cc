@@ -106,10 +106,7 @@ void print_bench_table(std::ostream& out, std::span<const BenchRow> rows) {
   for (const BenchRow& row : rows) {
     table.add_row({row.name, significant(row.value), row.unit, row.peer,
                    significant(row.peer_value), significant(row.ratio), significant(row.target),
-                   !met   ? ""
-                   : *met ? "met"
-                          : "missed",
-                   row.remark});
+                   verdict(row), join(row.placement_us, " "), row.note});
   }
   table.print(out);
 }
