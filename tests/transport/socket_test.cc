@@ -2,11 +2,9 @@
 #include <atomic>
 #include <future>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "base/strings.h"
+#include "tests/transport/raw_peer.h"
 #include "tests/transport/support.h"
 #include "transport/asio_network.h"
 #include "transport/coordinator.h"
@@ -250,34 +248,6 @@ TEST(Server, ControlAndDataLanesLiveOnTheirLoops) {
   server.reset();
 }
 
-// Bytes on a raw Unix socket, as somebody who does not know the protocol would send them.
-class RawSocket {
- public:
-  explicit RawSocket(uint16_t port) : fd_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string name = str_cat("fleet-", port);
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    connected_ = ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0;
-  }
-  ~RawSocket() { ::close(fd_); }
-  bool connected() const { return connected_; }
-  // Everything until the other side closes.
-  size_t read_to_end() const {
-    std::array<char, 4096> buffer;
-    size_t total = 0;
-    for (ssize_t n = 0; (n = ::read(fd_, buffer.data(), buffer.size())) > 0;) {
-      total += static_cast<size_t>(n);
-    }
-    return total;
-  }
-
- private:
-  int fd_;
-  bool connected_ = false;
-};
-
 TEST(Server, AHandshakeThatStopsHalfwayIsEnded) {
   AsioNetwork network;
   LoopThread thread("server");
@@ -290,7 +260,7 @@ TEST(Server, AHandshakeThatStopsHalfwayIsEnded) {
                                       ServerLane{&thread.loop(), &store}, options, quiet());
     server->listen().throw_if_error();
   });
-  const RawSocket raw(server->bound().port);
+  const RawPeer raw(server->bound().port);
   ASSERT_TRUE(raw.connected());
   EXPECT_EQ(raw.read_to_end(), kHeaderBytes + 33);  // the challenge, then the end
   thread.run_there([&] { EXPECT_EQ(server->last_refusal().code(), ErrorCode::kDeadline); });
@@ -310,8 +280,8 @@ TEST(Server, TooManyUnknownConnectionsCloseTheOldest) {
                                       ServerLane{&thread.loop(), &store}, options, quiet());
     server->listen().throw_if_error();
   });
-  std::vector<std::unique_ptr<RawSocket>> raw;
-  for (int i = 0; i < 10; ++i) raw.push_back(std::make_unique<RawSocket>(server->bound().port));
+  std::vector<std::unique_ptr<RawPeer>> raw;
+  for (int i = 0; i < 10; ++i) raw.push_back(std::make_unique<RawPeer>(server->bound().port));
   for (int i = 0; i < 6; ++i) EXPECT_EQ(raw[static_cast<size_t>(i)]->read_to_end() % 97, 0U);
   AsioLoop loop;
   Client client(loop, network, to(*server), quiet());
