@@ -66,15 +66,22 @@ fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& i
 
 }  // namespace
 
+// Of a step that was given up, a token is done.
 class CollectiveRuntime::Token : public fluid::CommToken {
  public:
-  Token(GradientReducer& reducer, size_t gradient) : reducer_(reducer), gradient_(gradient) {}
-  bool done() const override { return reducer_.test(gradient_); }
-  void wait() override { reducer_.wait(gradient_); }
+  Token(GradientReducer& reducer, size_t gradient)
+      : reducer_(reducer), gradient_(gradient), generation_(reducer.generation()) {}
+  bool done() const override { return over() || reducer_.test(gradient_); }
+  void wait() override {
+    if (!over()) reducer_.wait(gradient_);
+  }
 
  private:
+  bool over() const { return generation_ != reducer_.generation(); }
+
   GradientReducer& reducer_;
   size_t gradient_;
+  uint64_t generation_;
 };
 
 CollectiveRuntime::CollectiveRuntime(role_maker::ClusterSpec cluster, Connect connect,

@@ -35,6 +35,7 @@ void GradientReducer::begin_step(uint64_t step) {
     deliver(buckets_[next_delivery_]);
   }
   step_ = step;
+  ++generation_;
   current_shard_ = 0;
   next_slot_ = 0;
   started_ = 0;

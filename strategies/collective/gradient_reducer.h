@@ -55,6 +55,8 @@ class GradientReducer {
   // Waits for all gradients of the step.
   void finish();
 
+  // Counts begin_step(); gradient numbers of an earlier count mean nothing any more.
+  uint64_t generation() const { return generation_; }
   // Buckets that have been started in this step.
   size_t started_buckets() const { return started_; }
 
@@ -94,6 +96,7 @@ class GradientReducer {
   int local_shards_;
   std::vector<TreeSum> node_sums_;  // one for each of this rank's nodes
   uint64_t step_ = 0;
+  uint64_t generation_ = 0;
   int current_shard_ = 0;
   size_t next_slot_ = 0;
   size_t started_ = 0;

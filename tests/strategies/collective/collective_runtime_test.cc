@@ -107,6 +107,17 @@ TEST(CollectiveRuntimeTest, TokensAndTheEndOfTheStepDeliverToo) {
   });
 }
 
+TEST(CollectiveRuntimeTest, ATokenOfAStepThatWasGivenUpIsDone) {
+  run_workers(1, 1, [](CollectiveRuntime&, Caller& call, int) {
+    call.begin(0);
+    Value gradient = Tensor::scalar(1.0f);
+    auto token = call("c_allreduce_sum", &gradient, 0);
+    call.begin(1);
+    EXPECT_TRUE(token->done());
+    EXPECT_NO_THROW(token->wait());
+  });
+}
+
 TEST(CollectiveRuntimeTest, BroadcastGivesTheRootsParameter) {
   run_workers(3, 3, [](CollectiveRuntime&, Caller& call, int rank) {
     Value parameter = Tensor::scalar(static_cast<float>(rank));
