@@ -34,6 +34,9 @@ function(fleet_add_executable name)
   target_link_libraries(${name} PRIVATE fleet_compile_options ${ARG_LINK})
 endfunction()
 
+# What scripts/sanitize.sh builds: every test labelled sanitize or threads.
+add_custom_target(sanitized_tests)
+
 # fleet_add_test(name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [SERIAL]): a GoogleTest
 # binary, one CTest entry per case. Each binary is its own target, named like the test.
 function(fleet_add_test name)
@@ -48,7 +51,12 @@ function(fleet_add_test name)
   endif()
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABELS)
-    list(APPEND properties LABELS "${ARG_LABELS}")
+    # gtest_discover_tests takes no lists: several labels become one, "sanitize,threads".
+    list(JOIN ARG_LABELS "," labels)
+    list(APPEND properties LABELS "${labels}")
+    if("sanitize" IN_LIST ARG_LABELS OR "threads" IN_LIST ARG_LABELS)
+      add_dependencies(sanitized_tests ${name})
+    endif()
   endif()
   if(ARG_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")

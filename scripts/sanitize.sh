@@ -35,7 +35,7 @@ for preset in "$@"; do
   say "Building for $preset"
   build_preset "$preset" sanitized_tests
   say "Running the tests labelled $label under $preset"
-  "${runner[@]}" ctest --test-dir "build/$preset" -j2 -L "^$label\$" --output-on-failure \
+  "${runner[@]}" ctest --test-dir "build/$preset" -j2 -L "(^|,)$label(,|\$)" --output-on-failure \
     --no-tests=error || status=1
 done
 exit $status
