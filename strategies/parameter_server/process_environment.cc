@@ -1,0 +1,18 @@
+#include "strategies/parameter_server/process_environment.h"
+
+namespace fleet::strategies {
+
+ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, Duration spin)
+    : network_(transport), data_(spin), control_("control") {}
+
+NodeEnvironment ProcessEnvironment::node() {
+  NodeEnvironment environment;
+  environment.network = &network_;
+  environment.data_loop = &data_;
+  environment.control_loop = &control_.loop();
+  environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  environment.incarnation = transport::make_incarnation();
+  return environment;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,26 @@
+// The loops and sockets of one process (or of one thread of a test) that takes part in a job.
+#pragma once
+
+#include <memory>
+
+#include "strategies/parameter_server/config.h"
+#include "transport/asio_loop.h"
+#include "transport/asio_network.h"
+
+namespace fleet::strategies {
+
+// A data loop for the owning thread to drive, and a control loop with a thread of its own. Nodes
+// that use it must be destroyed before it.
+class ProcessEnvironment {
+ public:
+  explicit ProcessEnvironment(transport::TransportChoice transport, Duration spin = Duration(0));
+
+  NodeEnvironment node();
+
+ private:
+  transport::AsioNetwork network_;
+  transport::AsioLoop data_;
+  transport::LoopThread control_;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,64 @@
+// What a server's program says about its slices, read once, and the blocks that a step runs.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fluid/core/scope.h"
+#include "fluid/executor/executor.h"
+#include "fluid/ops/comm.h"
+#include "strategies/parameter_server/parameter_server.h"
+
+namespace fleet::strategies {
+
+// One optimize block of listen_and_serv.
+struct OptimizeBlock {
+  int32_t block = -1;
+  std::string gradient;  // what the block updates from: "fc_w@GRAD.block1"
+  std::string value;     // the parameter's slice: "fc_w.block1"
+  // Positions of the leading ops that add up and average the contributions; -1: absent.
+  int sum = -1;
+  int scale = -1;
+};
+
+struct ServerProgram {
+  fluid::ListenAndServAttrs listen;
+  std::vector<OptimizeBlock> blocks;  // by name of the value
+};
+
+// Throws ProgramError when the program is not one of a synchronous server with `shards`
+// contributors.
+ServerProgram read_server_program(const fluid::Program& program, const fluid::Operator& listen,
+                                  int shards);
+
+// Runs the blocks of a server's program on its scope: what comes after the sum over contributors,
+// which the server makes itself. One thread at a time; program and scope must outlive it.
+class ServerSteps {
+ public:
+  ServerSteps(const fluid::Program& program, ServerProgram parsed, int shards, fluid::Scope& scope);
+
+  // The variables of the program as a server keeps them. The scope must have their initial
+  // values. Shards and rate of the model call back into this object.
+  ServerModel make_model();
+
+ private:
+  void run_rate();
+  void run_slice(size_t block, int shards);
+  const fluid::Program& program_for(int shards);
+  fluid::Program rewrite(int shards) const;
+  CatalogueEntry entry_of(const std::string& name) const;
+  std::vector<std::string> state_of(const OptimizeBlock& block) const;
+
+  const fluid::Program& program_;
+  ServerProgram parsed_;
+  int shards_;
+  fluid::Scope& scope_;
+  fluid::Executor executor_;
+  // By the number of shards that contributed.
+  std::map<int, std::unique_ptr<fluid::Program>> programs_;
+  const fluid::Program* full_ = nullptr;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,185 @@
+// Jobs of threads with real programs over real sockets end with the very bits of one machine.
+#include "tests/testing/thread_cluster.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <optional>
+#include <string>
+
+#include "base/hash.h"
+#include "base/strings.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet::testing {
+namespace {
+
+namespace layers = fluid::layers;
+using transport::TransportChoice;
+
+constexpr int kFeatures = 32;
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  return mix64(a * 1000003 + b);
+}
+
+class Net {
+ public:
+  enum class Rule { kSgd, kMomentum, kAdam, kSgdDecayed };
+  explicit Net(Rule rule, int batch = 24) : batch_(batch) {
+    const fluid::ProgramGuard programs(main_, startup_);
+    const fluid::unique_name::Guard names;
+    const auto x = layers::data("x", {kFeatures});
+    const auto y = layers::data("y", {1}, fluid::DType::kInt64);
+    auto hidden = layers::fc(x, 128, {.act = "tanh"});
+    hidden = layers::fc(hidden, 128, {.act = "tanh"});
+    const auto prediction = layers::fc(hidden, 10, {.act = "softmax"});
+    const auto loss = layers::mean(layers::cross_entropy(prediction, y));
+    loss_ = loss.name();
+    minimize(rule, loss);
+  }
+
+  TrainingTask task(int steps) const {
+    TrainingTask task;
+    task.main = &main_;
+    task.startup = &startup_;
+    task.loss = loss_;
+    task.steps = steps;
+    task.feed = [this](int step, int begin, int end, int parts) {
+      return feed(step, batch_ / parts * begin, batch_ / parts * end);
+    };
+    return task;
+  }
+
+ private:
+  void minimize(Rule rule, const fluid::Variable& loss) {
+    switch (rule) {
+      case Rule::kSgd:
+        fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+        return;
+      case Rule::kMomentum:
+        fluid::optimizer::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
+        return;
+      case Rule::kAdam:
+        fluid::optimizer::Adam({.learning_rate = 0.01}).minimize(loss);
+        return;
+      case Rule::kSgdDecayed:
+        fluid::optimizer::SGD({.learning_rate = layers::exponential_decay(0.2, 3, 0.5, true)})
+            .minimize(loss);
+        return;
+    }
+  }
+
+  fluid::Feed feed(int step, int begin, int end) const {
+    std::vector<float> x;
+    std::vector<int64_t> y;
+    for (int row = begin; row < end; ++row) {
+      const uint64_t id = mix(static_cast<uint64_t>(step), static_cast<uint64_t>(row));
+      for (uint64_t i = 0; i < kFeatures; ++i) {
+        x.push_back(static_cast<float>(mix(id, i) % 10000) / 10000.0F);
+      }
+      y.push_back(static_cast<int64_t>(id % 10));
+    }
+    const int64_t rows = end - begin;
+    return {{"x", fluid::Tensor::from(x, {rows, kFeatures})},
+            {"y", fluid::Tensor::from(y, {rows, 1})}};
+  }
+
+  int batch_;
+  fluid::Program main_;
+  fluid::Program startup_;
+  std::string loss_;
+};
+
+void expect_local_bits(const TrainingTask& task, const ThreadJob& job) {
+  const int shards = job.shards == 0 ? job.workers : job.shards;
+  SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers, ", shards, " shards"));
+  const LocalOutcome local = train_locally(task, shards);
+  const ThreadOutcome threads = train_in_threads(task, job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  ASSERT_TRUE(threads.errors.empty());
+  ASSERT_FALSE(local.parameters.empty());
+  for (const auto& parameters : threads.parameters) {
+    for (const auto& [name, bytes] : local.parameters) {
+      ASSERT_TRUE(parameters.contains(name)) << name;
+      EXPECT_TRUE(parameters.at(name) == bytes) << name << " differs";
+    }
+  }
+  for (const auto& [name, bytes] : threads.persistables) {
+    ASSERT_TRUE(local.persistables.contains(name)) << name;
+    EXPECT_TRUE(local.persistables.at(name) == bytes) << name << " on the servers differs";
+  }
+  EXPECT_GE(threads.persistables.size(), local.parameters.size());
+}
+
+TEST(ThreadCluster, EndsWithTheBitsOfOneMachine) {
+  const Net net(Net::Rule::kSgd);
+  const TrainingTask task = net.task(20);
+  expect_local_bits(task, {.workers = 2, .servers = 2});
+  expect_local_bits(task, {.workers = 4, .servers = 1});
+  expect_local_bits(task, {.workers = 1, .servers = 3});
+}
+
+TEST(ThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
+  const Net net(Net::Rule::kSgd);
+  const TrainingTask task = net.task(20);
+  for (const int workers : {1, 2, 4}) {
+    expect_local_bits(task, {.workers = workers, .servers = 2, .shards = 4});
+  }
+  expect_local_bits(task, {.workers = 2, .servers = 1, .shards = 3});
+}
+
+TEST(ThreadCluster, UsesTcpOrUnixSocketsAsAsked) {
+  const Net net(Net::Rule::kSgd);
+  const TrainingTask task = net.task(5);
+  expect_local_bits(task, {.transport = TransportChoice::kTcp});
+  expect_local_bits(task, {.transport = TransportChoice::kUnix});
+}
+
+TEST(ThreadCluster, SpreadsSlicesOverSeveralLanes) {
+  const Net net(Net::Rule::kSgd);
+  expect_local_bits(net.task(10), {.lanes = 3});
+}
+
+TEST(ThreadCluster, KeepsTheStateOfOptimizersOnTheServers) {
+  const Net momentum(Net::Rule::kMomentum);
+  expect_local_bits(momentum.task(10), {});
+  const Net adam(Net::Rule::kAdam);
+  expect_local_bits(adam.task(10), {.workers = 2, .servers = 3});
+}
+
+TEST(ThreadCluster, RunsTheLearningRateBlockOncePerStep) {
+  const Net net(Net::Rule::kSgdDecayed);
+  expect_local_bits(net.task(10), {});
+}
+
+TEST(ThreadCluster, RunsTheRuntimeSplitForm) {
+  ThreadJob job;
+  job.config.runtime_split_send_recv = true;
+  job.config.sync_mode = false;
+  job.config.completely_not_async = true;
+  const Net net(Net::Rule::kSgd);
+  expect_local_bits(net.task(5), job);
+}
+
+TEST(ThreadCluster, GivesInitialValuesToTheServers) {
+  const Net net(Net::Rule::kSgd);
+  ThreadJob job;
+  std::vector<float> got(2);
+  const TrainingTask task = net.task(0);
+  job.after_steps = [&](int worker, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+    fluid::Tensor& weight = executor.scope().tensor("fc_1.w_0");
+    for (int64_t i = 0; i < weight.numel(); ++i) weight.data<float>()[i] = 0.25F;
+    runtime.spread_persistables(executor.scope());
+    fluid::Scope scope;
+    EXPECT_TRUE(runtime.pull({"fc_1.w_0"}, scope).empty());
+    got[static_cast<size_t>(worker)] = scope.tensor("fc_1.w_0").values<float>().back();
+  };
+  const ThreadOutcome outcome = train_in_threads(task, job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(got, (std::vector<float>{0.25F, 0.25F}));
+}
+
+}  // namespace
+}  // namespace fleet::testing

@@ -1,0 +1,213 @@
+#include "tests/testing/thread_cluster.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "base/shard_tree.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/server_runtime.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::ParameterServerConfig;
+
+std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
+  return {tensor.raw(), tensor.raw() + tensor.bytes()};
+}
+
+Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
+  Values values;
+  for (const auto& [name, desc] : program.global_block().vars()) {
+    const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
+    const fluid::Value* value = scope.find(name);
+    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (wanted && tensor != nullptr && tensor->initialized()) values[name] = bytes_of(*tensor);
+  }
+  return values;
+}
+
+// Where servers are, known as soon as they listen.
+class Addresses {
+ public:
+  explicit Addresses(int servers) : endpoints_(static_cast<size_t>(servers)) {}
+  void set(int server, transport::Endpoint endpoint) {
+    const std::lock_guard lock(mutex_);
+    endpoints_[static_cast<size_t>(server)] = std::move(endpoint);
+    changed_.notify_all();
+  }
+  // Blocks until servers [0, count) have set theirs. Empty when it was given up.
+  std::vector<transport::Endpoint> wait(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      if (given_up_) return true;
+      for (int i = 0; i < count; ++i) {
+        if (endpoints_[static_cast<size_t>(i)].port == 0) return false;
+      }
+      return true;
+    });
+    return given_up_ ? std::vector<transport::Endpoint>() : endpoints_;
+  }
+  void give_up() {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<transport::Endpoint> endpoints_;
+  bool given_up_ = false;
+};
+
+class ThreadCluster {
+ public:
+  ThreadCluster(const TrainingTask& task, const ThreadJob& job)
+      : task_(task), job_(job), addresses_(job.servers) {
+    shards_ = job.shards == 0 ? job.workers : job.shards;
+    for (int i = 0; i < job.servers; ++i) names_.push_back(str_cat("127.0.0.1:", 6174 + i));
+    outcome_.parameters.resize(static_cast<size_t>(job.workers));
+    outcome_.losses.resize(static_cast<size_t>(job.workers));
+  }
+
+  ThreadOutcome run() {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < job_.servers; ++i) {
+      threads.emplace_back([this, i] { guarded(str_cat("server ", i), [&] { serve(i); }); });
+    }
+    for (int i = 0; i < job_.workers; ++i) {
+      threads.emplace_back([this, i] { guarded(str_cat("worker ", i), [&] { train(i); }); });
+    }
+    for (auto& thread : threads) thread.join();
+    return std::move(outcome_);
+  }
+
+ private:
+  void guarded(const std::string& who, const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      addresses_.give_up();
+      const std::lock_guard lock(mutex_);
+      outcome_.errors.push_back(str_cat(who, ": ", error.what()));
+    }
+  }
+
+  transpiler::DistributeTranspiler transpile(int trainer) const {
+    transpiler::DistributeTranspiler transpiler(job_.config);
+    transpiler::TranspileOptions options;
+    options.trainer_id = trainer;
+    options.program = task_.main;
+    options.startup_program = task_.startup;
+    options.pservers = join(names_, ",");
+    options.trainers = shards_;
+    transpiler.transpile(options);
+    return transpiler;
+  }
+
+  ParameterServerConfig config_for(int index, std::vector<transport::Endpoint> servers) const {
+    ParameterServerConfig config;
+    config.index = static_cast<uint32_t>(index);
+    config.worker_num = static_cast<uint32_t>(job_.workers);
+    config.logical_shards = static_cast<uint32_t>(shards_);
+    config.servers = std::move(servers);
+    config.job_id = "threads";
+    config.secret = transport::Secret::of_text("a secret among threads", "test");
+    config.facts = {{"program", str_cat(task_.main->hash())}};
+    config.data_lanes = job_.lanes;
+    config.rpc_deadline = std::chrono::seconds(30);
+    return config;
+  }
+
+  // The kernel's choice, but Unix sockets alone have no such thing.
+  uint16_t port_for(int index) const {
+    if (job_.transport != transport::TransportChoice::kUnix) return 0;
+    return static_cast<uint16_t>(32768 + (getpid() * 16 + index) % 32768);
+  }
+
+  void serve(int index) {
+    const auto transpiler = transpile(0);
+    auto programs = transpiler.get_pserver_programs(names_[static_cast<size_t>(index)]);
+    std::vector<transport::Endpoint> servers(names_.size());
+    if (index > 0) servers = addresses_.wait(1);
+    if (servers.empty()) return;
+    servers[static_cast<size_t>(index)] = {"127.0.0.1", port_for(index)};
+    const auto runtime = std::make_shared<strategies::ServerRuntime>(
+        config_for(index, std::move(servers)), job_.transport, Logger(),
+        [this, index](const transport::Endpoint& bound) { addresses_.set(index, bound); });
+    programs.main.set_runtime(runtime);
+    fluid::Executor executor;
+    executor.run(programs.startup);
+    executor.run(programs.main);
+  }
+
+  void train(int index) {
+    const ShardRange own = owned_shards(index, job_.workers, shards_);
+    const auto transpiler = transpile(own.begin);
+    fluid::Program main = transpiler.get_trainer_program();
+    fluid::Program startup = transpiler.get_trainer_startup_program();
+    const auto servers = addresses_.wait(job_.servers);
+    if (servers.empty()) return;
+    const auto runtime = std::make_shared<strategies::WorkerRuntime>(
+        config_for(index, servers), job_.transport, *task_.main, names_);
+    main.set_runtime(runtime);
+    startup.set_runtime(runtime);
+    fluid::Executor executor;
+    runtime->init_worker();
+    executor.run(startup);
+    std::vector<float> losses;
+    for (int step = 0; step < task_.steps; ++step) {
+      const auto fetched =
+          executor.run(main, task_.feed(step, own.begin, own.end, shards_), {task_.loss});
+      losses.push_back(fetched.front().item<float>());
+    }
+    if (job_.after_steps) job_.after_steps(index, *runtime, executor);
+    runtime->barrier_worker();
+    fluid::Scope gathered;
+    const bool first = runtime->gather_persistables(gathered);
+    runtime->stop_worker();
+    const std::lock_guard lock(mutex_);
+    outcome_.parameters[static_cast<size_t>(index)] =
+        values_of(*task_.main, executor.scope(), true);
+    outcome_.losses[static_cast<size_t>(index)] = losses;
+    if (first) outcome_.persistables = values_of(*task_.main, gathered, false);
+  }
+
+  const TrainingTask& task_;
+  const ThreadJob& job_;
+  int shards_ = 1;
+  std::vector<std::string> names_;
+  Addresses addresses_;
+  std::mutex mutex_;
+  ThreadOutcome outcome_;
+};
+
+}  // namespace
+
+ThreadOutcome train_in_threads(const TrainingTask& task, const ThreadJob& job) {
+  ThreadCluster cluster(task, job);
+  return cluster.run();
+}
+
+LocalOutcome train_locally(const TrainingTask& task, int shards) {
+  LocalOutcome outcome;
+  fluid::ExecutorOptions options;
+  options.logical_shards = shards;
+  fluid::Executor executor(fluid::CPUPlace(), options);
+  executor.run(*task.startup);
+  for (int step = 0; step < task.steps; ++step) {
+    const auto fetched = executor.run(*task.main, task.feed(step, 0, shards, shards), {task.loss});
+    outcome.losses.push_back(fetched.front().item<float>());
+  }
+  outcome.parameters = values_of(*task.main, executor.scope(), true);
+  outcome.persistables = values_of(*task.main, executor.scope(), false);
+  return outcome;
+}
+
+}  // namespace fleet::testing

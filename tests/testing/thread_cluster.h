@@ -1,0 +1,59 @@
+// A parameter-server job of threads in one process: real programs, real sockets, one thread for
+// every server and every worker. For tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fluid/executor/executor.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/worker_runtime.h"
+#include "transpiler/config.h"
+
+namespace fleet::testing {
+
+// A net after its optimizer's minimize. Steps are numbered from 0.
+struct TrainingTask {
+  const fluid::Program* main = nullptr;
+  const fluid::Program* startup = nullptr;
+  std::string loss;
+  // The rows [begin, end) of `parts` equal parts of a step's batch.
+  std::function<fluid::Feed(int step, int begin, int end, int parts)> feed;
+  int steps = 20;
+};
+
+struct ThreadJob {
+  int workers = 2;
+  int servers = 2;
+  int shards = 0;  // 0: one for each worker
+  uint32_t lanes = 1;
+  transport::TransportChoice transport = transport::TransportChoice::kAuto;
+  transpiler::DistributeTranspilerConfig config;
+  // Called by each worker's thread after its steps, before it stops; may be empty.
+  std::function<void(int worker, strategies::WorkerRuntime&, fluid::Executor&)> after_steps;
+};
+
+// Values by name.
+using Values = std::map<std::string, std::vector<std::byte>>;
+
+struct ThreadOutcome {
+  std::vector<Values> parameters;          // by worker, as last received
+  std::vector<std::vector<float>> losses;  // by worker and step: the mean over its own shards
+  Values persistables;                     // as the servers have them, read by worker 0
+  std::vector<std::string> errors;
+};
+
+ThreadOutcome train_in_threads(const TrainingTask& task, const ThreadJob& job);
+
+// The same steps on one machine with as many logical shards.
+struct LocalOutcome {
+  Values parameters;
+  Values persistables;
+  std::vector<float> losses;
+};
+LocalOutcome train_locally(const TrainingTask& task, int shards);
+
+}  // namespace fleet::testing
