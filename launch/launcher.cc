@@ -1,9 +1,6 @@
-#include <cerrno>
-#include <cstring>
-#include <ctime>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
-#include <limits>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -108,6 +105,7 @@ int launch(const CommandLine& line, const Environment& environment) {
 
 int run_launcher(Launcher launcher, int argc, const char* const* argv) {
   const std::string name = name_of(launcher);
+  ::signal(SIGPIPE, SIG_IGN);  // whoever reads our output may leave; the logs are in files
   try {
     const Environment environment = Environment::of_process();
     const CommandLine line =

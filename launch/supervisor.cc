@@ -17,6 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+// The stopped process's peers miss its heartbeats a little later than the launcher hears of the
+// stop, and can say in which phase and step it was.
+constexpr Duration kTimeForPeers = seconds(1);
 constexpr Duration kKillLimit = seconds(1);
 constexpr Duration kRedraw = milliseconds(250);
 constexpr Duration kReport = seconds(5);
@@ -195,7 +198,7 @@ void Supervisor::on_stopped(size_t index, bool stopped) {
   console_.say(str_cat(records_[index].title, " (pid ", records_[index].pid,
                        ") was stopped; the job ends in ", seconds_text(options_.heartbeat_timeout),
                        " unless it continues"));
-  loop_.call_after(options_.heartbeat_timeout, [this, index] {
+  loop_.call_after(options_.heartbeat_timeout + kTimeForPeers, [this, index] {
     const ProcessRecord& record = records_[index];
     if (record.running && record.stopped) {
       on_stuck(index, "was stopped (SIGSTOP or the like) and not continued");

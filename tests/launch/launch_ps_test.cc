@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <pty.h>
 #include <set>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -346,6 +347,54 @@ echo "fd $FLEET_PROGRESS_FD" > $MAILBOX)");
   EXPECT_THAT(launcher.output(), HasSubstr("1 worker, 1 server"));
   EXPECT_THAT(launcher.output(), Not(HasSubstr("\r")));
   EXPECT_THAT(launcher.output(), Not(HasSubstr("\x1b")));
+}
+
+// What a launcher with a progress line writes to a terminal.
+std::string terminal_output(const Workplace& place, const Environment& extra) {
+  int master = -1;
+  int slave = -1;
+  EXPECT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  const FileDescriptor reading(master);
+  const std::string script = place.script(
+      "[ $TRAINING_ROLE = TRAINER ] || exit 0\n"
+      "echo 'progress step=7 loss=0.25' >&$FLEET_PROGRESS_FD; exit 6");
+  auto options = arguments(1, 1, {script});
+  options.insert(options.begin(), "--progress");
+  {
+    const FileDescriptor writing(slave);
+    LauncherProcess launcher(place, "launch_ps", options, extra, slave);
+    EXPECT_EQ(launcher.wait(), 1);
+  }
+  std::string text;
+  char bytes[4096];
+  for (ssize_t count = 0; (count = ::read(master, bytes, sizeof(bytes))) > 0;) {
+    text.append(bytes, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+TEST(LaunchPs, RewritesOneProgressLineOnATerminal) {
+  Workplace place;
+  const std::string text = terminal_output(place, Environment());
+  EXPECT_THAT(text, AllOf(HasSubstr("\r"), HasSubstr("1 worker, 1 server"), HasSubstr("\x1b[31m")));
+}
+
+TEST(LaunchPs, UsesNoColourWithNoColor) {
+  Workplace place;
+  const std::string text = terminal_output(place, variable("NO_COLOR", "1"));
+  EXPECT_THAT(text, AllOf(HasSubstr("failed with exit code 6"), Not(HasSubstr("\x1b"))));
+}
+
+TEST(LaunchPs, AReaderThatLeavesDoesNotEndTheJob) {
+  Workplace place;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  ::close(ends[0]);
+  const FileDescriptor nobody_reads(ends[1]);
+  auto options = arguments(1, 1, {place.script("echo a line")});
+  options.insert(options.begin(), {"--tee", "--progress"});
+  LauncherProcess launcher(place, "launch_ps", options, Environment(), nobody_reads.get());
+  EXPECT_EQ(launcher.wait(), 0);
 }
 
 TEST(LaunchPs, AMissingProgramIsAnErrorThatNamesThePathAndTheFix) {

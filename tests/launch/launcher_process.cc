@@ -81,17 +81,21 @@ std::map<std::string, std::string> Workplace::messages(size_t count) {
 }
 
 LauncherProcess::LauncherProcess(const Workplace& workplace, const std::string& name,
-                                 std::vector<std::string> arguments, const Environment& extra)
+                                 std::vector<std::string> arguments, const Environment& extra,
+                                 int terminal)
     : workplace_(workplace) {
   const FileDescriptor output = open_log(workplace.path("output"), true);
   arguments.insert(arguments.begin(), {name, "--log_dir", workplace.path("logs")});
   Environment environment({{"PATH", Environment::of_process().get("PATH").value_or("/usr/bin")},
                            {"MAILBOX", workplace.path("mailbox")}});
+  for (const char* option : {"ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"}) {
+    if (const auto value = Environment::of_process().get(option)) environment.set(option, *value);
+  }
   for (const auto& [key, value] : extra.all()) environment.set(key, value);
   pid_ = spawn_child({.program = std::string(FLEET_BINARY_DIR "/bin/") + name,
                       .argv = arguments,
                       .environment = environment,
-                      .output_fd = output.get(),
+                      .output_fd = terminal >= 0 ? terminal : output.get(),
                       .passed_fd = -1,
                       .dies_with_parent = true});
 }

@@ -37,12 +37,14 @@ class Workplace {
   std::string buffer_;
 };
 
-// Runs build/bin/<name>; stdout and stderr together go to <workplace>/output, logs to
+// Runs build/bin/<name>; stdout and stderr together go to <workplace>/output (or to a terminal),
+// logs to
 // <workplace>/logs. Killed with SIGKILL by the destructor when it still runs.
 class LauncherProcess {
  public:
   LauncherProcess(const Workplace& workplace, const std::string& name,
-                  std::vector<std::string> arguments, const Environment& extra = Environment());
+                  std::vector<std::string> arguments, const Environment& extra = Environment(),
+                  int terminal = -1);
   ~LauncherProcess();
   LauncherProcess(const LauncherProcess&) = delete;
   LauncherProcess& operator=(const LauncherProcess&) = delete;
