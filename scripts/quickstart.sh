@@ -26,7 +26,7 @@ done
 
 readonly bin=build/release/bin
 readonly out=build/quickstart
-readonly net=(--steps "$steps" --batch_size 128 --shards 2 --seed 1 --learning_rate 0.3 --progress)
+readonly net=(--steps "$steps" --shards 2 --seed 1 --progress)
 
 scripts/install_dependencies.sh
 say "Building what the quick start runs"
@@ -63,6 +63,6 @@ cat <<END
 
   Try next:
     diff examples/quick_start/local_trainer.cc examples/quick_start/distributed_train.cc
-    cmp $out/local.model/parameters.safetensors $out/parameter_server.model/parameters.safetensors
+    cmp $out/local.model/params.safetensors $out/parameter_server.model/params.safetensors
     $bin/launch_ps --worker_num 4 --server_num 1 $bin/distributed_train --shards 4 --progress
 END
