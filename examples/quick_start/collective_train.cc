@@ -1,7 +1,7 @@
 #include "examples/quick_start/data.h"
+#include "examples/quick_start/fleet_job.h"
 #include "examples/quick_start/nets.h"
 #include "examples/quick_start/report.h"
-#include "fleet/fleet.h"
 #include "fluid/fluid.h"
 
 int train(const quick_start::Options& options) {
@@ -22,8 +22,7 @@ int train(const quick_start::Options& options) {
   fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = options.shards});
   exe.run(fluid::default_startup_program());
   if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
-  quick_start::Report report(options,
-                             {fleet::mode(), fleet::processes(), fleet::is_first_worker()});
+  quick_start::Report report(options, quick_start::fleet_job());
   for (int step = 0; step < options.steps; ++step) {
     auto rows = data.batch(step, fleet::worker_index(), fleet::worker_num());
     auto result = exe.run(fluid::default_main_program(), rows, {cost});

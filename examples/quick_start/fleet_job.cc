@@ -1,4 +1,4 @@
-#include "examples/quick_start/role_maker_choice.h"
+#include "examples/quick_start/fleet_job.h"
 
 namespace quick_start {
 
@@ -7,6 +7,16 @@ std::unique_ptr<role_maker::RoleMakerBase> make_role_maker(const Options& option
     return std::make_unique<role_maker::MPISymetricRoleMaker>();
   }
   return std::make_unique<role_maker::PaddleCloudRoleMaker>();
+}
+
+Job fleet_job() {
+  return {.mode = fleet::mode(),
+          .processes = fleet::processes(),
+          .workers = fleet::worker_num(),
+          .reports = fleet::is_first_worker(),
+          .sum_over_workers = [](const std::vector<double>& values) {
+            return fleet::all_reduce_worker(values);
+          }};
 }
 
 }  // namespace quick_start

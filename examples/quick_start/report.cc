@@ -43,43 +43,47 @@ Report::Report(const Options& options, Job job)
       start_(Clock::now() -
              std::chrono::duration_cast<Clock::duration>(duration<double>(seconds_before_main()))),
       first_step_end_(start_),
+      last_step_end_(start_),
       shown_(start_) {
   losses_.reserve(static_cast<size_t>(options.steps));
 }
 
-double Report::seconds_since_start() const {
-  return duration<double>(Clock::now() - start_).count();
-}
-
 double Report::steps_per_second() const {
-  const double elapsed = duration<double>(Clock::now() - first_step_end_).count();
+  const double elapsed = duration<double>(last_step_end_ - first_step_end_).count();
   return losses_.size() < 2 ? 0 : static_cast<double>(losses_.size() - 1) / elapsed;
 }
 
 void Report::step(int step, float cost) {
-  if (losses_.empty()) first_step_end_ = Clock::now();
-  losses_.emplace_back(step, cost);
+  last_step_end_ = Clock::now();
+  if (losses_.empty()) first_step_end_ = last_step_end_;
+  losses_.push_back(cost);
+  if (!options_.progress || !job_.reports) return;
   const auto interval = terminal_ ? std::chrono::milliseconds(200) : seconds(5);
-  if (options_.progress && job_.reports && Clock::now() - shown_ >= interval) show(false);
+  if (last_step_end_ - shown_ >= interval || step + 1 == options_.steps) show(step + 1);
 }
 
-void Report::show(bool last) {
-  shown_ = Clock::now();
-  if (losses_.empty()) return;
-  const auto text = fleet::str_cat(job_.mode, "  step ", losses_.back().first + 1, "/",
-                                   options_.steps, "  loss ", losses_.back().second, "  ",
-                                   static_cast<int64_t>(steps_per_second()), " steps/s");
+void Report::show(int steps) {
+  shown_ = last_step_end_;
+  const auto text =
+      fleet::str_cat(job_.mode, "  step ", steps, "/", options_.steps, "  loss ", losses_.back(),
+                     "  ", static_cast<int64_t>(steps_per_second()), " steps/s");
   std::fprintf(stderr, "%s%s%s", terminal_ ? "\r\033[K" : "", text.c_str(),
-               terminal_ && !last ? "" : "\n");
+               terminal_ && steps < options_.steps ? "" : "\n");
+}
+
+void Report::average_losses() {
+  if (job_.workers == 1) return;
+  losses_ = job_.sum_over_workers(losses_);
+  for (double& loss : losses_) loss /= job_.workers;
 }
 
 void Report::finish(double accuracy) {
+  average_losses();
   if (!job_.reports) return;
-  if (options_.progress) show(true);
   std::printf(
       "%s: %zu steps, first loss %.6f, last loss %.6f, test accuracy %.2f %%, %.0f steps/s\n",
-      job_.mode.c_str(), losses_.size(), static_cast<double>(losses_.front().second),
-      static_cast<double>(losses_.back().second), 100 * accuracy, steps_per_second());
+      job_.mode.c_str(), losses_.size(), losses_.front(), losses_.back(), 100 * accuracy,
+      steps_per_second());
   if (!options_.metrics_file.empty()) write_metrics(accuracy);
 }
 
@@ -89,12 +93,12 @@ void Report::write_metrics(double accuracy) const {
       {"processes", job_.processes},
       {"steps", losses_.size()},
       {"steps_per_s", steps_per_second()},
-      {"first_loss", losses_.front().second},
-      {"last_loss", losses_.back().second},
+      {"first_loss", losses_.front()},
+      {"last_loss", losses_.back()},
       {"accuracy", accuracy},
       {"seconds_to_first_step", duration<double>(first_step_end_ - start_).count()},
       {"loss", nlohmann::json::array()}};
-  for (const auto& [step, loss] : losses_) report["loss"].push_back({step, loss});
+  for (size_t i = 0; i < losses_.size(); ++i) report["loss"].push_back({i, losses_[i]});
   std::ofstream file(options_.metrics_file);
   file << report.dump(1) << "\n";
   if (!file.flush()) {

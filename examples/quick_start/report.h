@@ -2,8 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "examples/quick_start/options.h"
@@ -14,22 +14,27 @@ namespace quick_start {
 struct Job {
   std::string mode = "local";
   int processes = 1;
+  int workers = 1;
   bool reports = true;
+  // Element by element; every worker calls it. Empty for one worker.
+  std::function<std::vector<double>(const std::vector<double>&)> sum_over_workers = {};
 };
 
 class Report {
  public:
   explicit Report(const Options& options, Job job = {});
 
+  // The loss of this worker's rows.
   void step(int step, float cost);
-  // Prints the end of the run and writes the metrics file, if one was asked for.
+  // Averages the losses over the workers, prints the end of the run and writes the metrics file,
+  // if one was asked for. Every worker calls it.
   void finish(double accuracy);
 
  private:
   using Clock = std::chrono::steady_clock;
-  double seconds_since_start() const;
   double steps_per_second() const;
-  void show(bool last);
+  void average_losses();
+  void show(int steps);
   void write_metrics(double accuracy) const;
 
   Options options_;
@@ -37,8 +42,9 @@ class Report {
   bool terminal_;
   Clock::time_point start_;
   Clock::time_point first_step_end_;
+  Clock::time_point last_step_end_;
   Clock::time_point shown_;
-  std::vector<std::pair<int, float>> losses_;
+  std::vector<double> losses_;  // by step
 };
 
 // Runs a trainer and turns what it throws into one message and an exit code.
