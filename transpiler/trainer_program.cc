@@ -260,15 +260,16 @@ void add_param_slices(Block& block, const PlacedParam& param) {
 }
 
 void append_send_barrier(Program& program, TrainerState& state) {
-  if (!state.plan.form.send_barrier) return;
   Block& block = program.global_block();
+  // Declared in every form, as the programs that ours are compared with do.
+  const std::string control = add_control_var(block, state.controls++);
+  if (!state.plan.form.send_barrier) return;
   fluid::SendBarrierAttrs attrs;
   attrs.endpoints = state.plan.endpoints;
   attrs.trainer_id = state.options.trainer_id;
   attrs.half_async = !state.plan.form.classic_sync;
   Names sent;
   for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
-  const std::string control = add_control_var(block, state.controls++);
   block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
                                std::move(sent), {control}));
   if (!state.plan.form.classic_sync) return;

@@ -1,0 +1,196 @@
+#include "tests/golden/transpiled_half.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "tests/golden/departures.h"
+#include "tests/golden/golden_compare.h"
+#include "tests/golden/golden_config.h"
+#include "tests/golden/golden_program.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::golden {
+namespace {
+
+using fluid::Program;
+using nlohmann::json;
+using transpiler::DistributeTranspiler;
+using transpiler::DistributeTranspilerConfig;
+using transpiler::ProgramPair;
+using transpiler::TranspileOptions;
+using Differences = std::vector<std::string>;
+using Names = std::vector<std::string>;
+
+void append(Differences& to, const Differences& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+// Compares one program with what the file, at `path`, says of it.
+class Expectation {
+ public:
+  explicit Expectation(const json& expected)
+      : expected_(expected), options_(compare_options(expected)) {}
+
+  const json& file() const { return expected_; }
+
+  void program(const std::string& path, const Program& got) {
+    const json::json_pointer at("/" + path);
+    if (!expected_.contains(at)) return;
+    append(out_, compare_program(expected_.at(at), got, path, options_));
+  }
+  void distribution(const std::string& path, const Program& got) {
+    if (!expected_.contains(path)) return;
+    append(out_, compare_json(expected_.at(path), dump_distribution(got.distribution()), path));
+  }
+  Differences take() { return std::move(out_); }
+
+ private:
+  const json& expected_;
+  CompareOptions options_;
+  Differences out_;
+};
+
+// The calls that come first when a case asks for an order of its own.
+void follow_call_order(const json& config, const DistributeTranspiler& transpiler) {
+  if (!config.contains("call_order")) return;
+  const auto endpoint = config.at("pservers").at(0).get<std::string>();
+  for (const json& step : config.at("call_order")) {
+    const auto call = step.get<std::string>();
+    if (call == "get_trainer_program") {
+      transpiler.get_trainer_program();
+    } else if (call == "get_pserver_program") {
+      transpiler.get_pserver_program(endpoint);
+    } else if (call == "get_pserver_programs") {
+      transpiler.get_pserver_programs(endpoint);
+    } else if (call == "get_startup_program") {
+      transpiler.get_startup_program(endpoint);
+    } else {
+      throw_error(ErrorCode::kUnknownName, {.what = "unknown call in call_order",
+                                            .where = "config.call_order",
+                                            .expected = "a method of DistributeTranspiler",
+                                            .got = call,
+                                            .fix = "teach the runner this call"});
+    }
+  }
+}
+
+Differences check_servers(const json& expected, const DistributeTranspilerConfig& config,
+                          const TranspileOptions& options) {
+  Expectation expect(expected);
+  DistributeTranspiler transpiler(config);
+  transpiler.transpile(options);
+  follow_call_order(expected.at("config"), transpiler);
+  const Program trainer = transpiler.get_trainer_program();
+  expect.program("trainer", trainer);
+  expect.program("trainer_startup", transpiler.get_trainer_startup_program());
+  expect.distribution("trainer_dist", trainer);
+  for (const json& server : expected.at("config").at("pservers")) {
+    const auto endpoint = server.get<std::string>();
+    const ProgramPair pair = transpiler.get_pserver_programs(endpoint);
+    expect.program("pservers/" + endpoint + "/main", pair.main);
+    expect.program("pservers/" + endpoint + "/startup", pair.startup);
+  }
+  return expect.take();
+}
+
+Differences check_collective(const json& expected, const DistributeTranspilerConfig& config,
+                             const TranspileOptions& options) {
+  Expectation expect(expected);
+  DistributeTranspiler transpiler(config);
+  transpiler.transpile(options);
+  const Program main = transpiler.get_trainer_program();
+  expect.program("main", main);
+  expect.program("startup", transpiler.get_trainer_startup_program());
+  expect.distribution("main_dist", main);
+  return expect.take();
+}
+
+DistributeTranspilerConfig fleet_config(const json& config) {
+  const json& fleet = config.at("fleet");
+  if (fleet.contains("collective")) return load_config(fleet.at("collective"));
+  throw_error(ErrorCode::kNotSupported, {.what = "a Fleet strategy that the runner does not know",
+                                         .where = "config.fleet",
+                                         .expected = "collective",
+                                         .got = fleet.dump(),
+                                         .fix = "teach the runner this strategy"});
+}
+
+// What each worker of a Fleet job runs.
+Differences check_fleet(const json& expected, const Program& main, const Program& startup) {
+  Expectation expect(expected);
+  const json& config = expected.at("config");
+  role_maker::ClusterSpec cluster;
+  cluster.mode = role_maker::Mode::kCollective;
+  cluster.worker_endpoints = config.at("trainer_endpoints").get<Names>();
+  cluster.worker_num = static_cast<int>(cluster.worker_endpoints.size());
+  for (size_t worker_index = 0; worker_index < cluster.worker_endpoints.size(); ++worker_index) {
+    const std::string worker = std::to_string(worker_index);
+    cluster.index = static_cast<int>(worker_index);
+    const ProgramPair pair =
+        transpiler::transpile_for(main, startup, cluster, fleet_config(config));
+    expect.program("workers/" + worker + "/main", pair.main);
+    expect.program("workers/" + worker + "/startup", pair.startup);
+  }
+  return expect.take();
+}
+
+// Nothing when the case is refused as it should be.
+Differences check_refusal(const Refusal& refusal, const json& golden, const Program& main,
+                          const Program& startup) {
+  try {
+    DistributeTranspiler transpiler(load_config(golden.at("config").at("transpiler_config")));
+    transpiler.transpile(load_options(golden.at("config"), main, startup));
+  } catch (const Error& error) {
+    Differences out;
+    if (error.code() != ErrorCode::kInvalidArgument) {
+      out.push_back(str_cat("refused for another reason: ", error.what()));
+    }
+    for (const std::string_view field : refusal.fields) {
+      if (std::string_view(error.what()).find(field) == std::string_view::npos) {
+        out.push_back(str_cat("the refusal does not name ", field, ": ", error.what()));
+      }
+    }
+    return out;
+  }
+  return {str_cat("should be refused: ", refusal.reason)};
+}
+
+Differences check(const json& golden, const Program& main, const Program& startup) {
+  for (const Refusal& refusal : refusals()) {
+    if (refusal.applies(golden)) return check_refusal(refusal, golden, main, startup);
+  }
+  json expected = golden;
+  const bool fleet = golden.at("kind") == "fleet";
+  TranspileOptions options;
+  if (!fleet) options = load_options(golden.at("config"), main, startup);
+  for (const Departure& departure : departures()) {
+    if (!departure.applies(golden)) continue;
+    if (departure.expect != nullptr) departure.expect(expected);
+    if (departure.configure != nullptr) departure.configure(golden, options);
+  }
+  if (fleet) return check_fleet(expected, main, startup);
+  const auto config = load_config(golden.at("config").at("transpiler_config"));
+  if (golden.at("kind") == "ps") return check_servers(expected, config, options);
+  return check_collective(expected, config, options);
+}
+
+}  // namespace
+
+Differences check_transpiled(const json& golden, const Program& main, const Program& startup) {
+  if (golden.at("kind") == "layers") return {};
+  const std::string main_text = main.to_string();
+  const std::string startup_text = startup.to_string();
+  Differences out = check(golden, main, startup);
+  if (main.to_string() != main_text) out.push_back("the user's main program was changed");
+  if (startup.to_string() != startup_text) out.push_back("the user's startup program was changed");
+  if (!golden.contains("main_before")) return out;
+  const Program loaded = load_program(golden.at("main_before"));
+  const Program loaded_startup = load_program(golden.at("startup_before"), use_order(loaded));
+  for (const std::string& line : check(golden, loaded, loaded_startup)) {
+    out.push_back("from the file's own programs, " + line);
+  }
+  return out;
+}
+
+}  // namespace fleet::golden
