@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "role_maker/port_reservation.h"
 #include "role_maker/variable_reader.h"
+#include "transport/mpi_session.h"
 
 namespace fleet::role_maker {
 namespace {
@@ -114,7 +115,7 @@ std::vector<std::string> agree_on_endpoints(const Environment& environment, Grou
   const bool one_machine =
       std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names[0]; });
   const std::string host =
-      environment.get("POD_IP").value_or(one_machine ? "127.0.0.1" : machine_address());
+      environment.get("POD_IP").value_or(one_machine ? "127.0.0.1" : transport::machine_address());
 
   std::string mine;
   PortReservation port;

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fstream>
 #include <ifaddrs.h>
-#include <memory>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <random>
@@ -78,20 +77,6 @@ PortReservation PortReservation::any() {
                                          .expected = "one port to listen on",
                                          .got = "bind failed for every port that was tried",
                                          .fix = "end processes that hold ports"});
-}
-
-std::string machine_address() {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "127.0.0.1";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char text[INET_ADDRSTRLEN];
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr) return text;
-  }
-  return "127.0.0.1";
 }
 
 }  // namespace fleet::role_maker

@@ -1,8 +1,6 @@
 // A TCP port that nobody else holds. Internal to role_maker.
 #pragma once
 
-#include <string>
-
 namespace fleet::role_maker {
 
 // Holds a port by a bound socket, so that no other process gets it, until it is destroyed.
@@ -25,9 +23,5 @@ class PortReservation {
   int socket_ = -1;
   int port_ = 0;
 };
-
-// An address by which other machines reach this one: its first IPv4 address that is up and not
-// loopback, or 127.0.0.1.
-std::string machine_address();
 
 }  // namespace fleet::role_maker

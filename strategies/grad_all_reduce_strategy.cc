@@ -108,6 +108,7 @@ class GradAllReduceRuntime final : public StrategyRuntime {
         .stall_report = milliseconds(config_.stall_report_ms),
         .stall_deadline = milliseconds(config_.stall_deadline_ms)};
     options.cluster.job_id = choose_job_id(config_, cluster_);
+    options.host = transport::MpiSession::get().address();
     const auto broadcast = [this](const std::string& from_rank_0) {
       return transport::MpiSession::get()
           .broadcast(from_rank_0, 0, milliseconds(config_.rpc_deadline_ms))

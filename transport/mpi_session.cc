@@ -1,9 +1,13 @@
 #include "transport/mpi_session.h"
 
+#include <arpa/inet.h>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <ifaddrs.h>
 #include <mpi.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <time.h>
 
@@ -14,10 +18,13 @@ namespace {
 
 constexpr Duration kExitTimeout = std::chrono::minutes(30);
 
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+// The cores that the ranks of one machine may use together.
+int usable_cores(MPI_Comm local) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_SET(0, &cores);
+  MPI_Allreduce(MPI_IN_PLACE, &cores, static_cast<int>(sizeof cores), MPI_BYTE, MPI_BOR, local);
+  return CPU_COUNT(&cores);
 }
 
 void nap() {
@@ -88,11 +95,15 @@ MpiSession::MpiSession() : state_(std::make_unique<State>()) {
   MPI_Comm local = MPI_COMM_NULL;
   MPI_Comm_split_type(state_->world, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &local);
   MPI_Comm_size(local, &local_ranks_);
+  cores_ = usable_cores(local);
   MPI_Comm_free(&local);
-  cores_ = usable_cores();
 }
 
 MpiSession::~MpiSession() = default;
+
+std::string MpiSession::address() const {
+  return local_ranks_ == size_ ? "127.0.0.1" : machine_address();
+}
 
 void MpiSession::keep(std::shared_ptr<const void> memory) {
   const auto guard = lock();
@@ -206,6 +217,20 @@ Status MpiSession::finalize(Duration timeout) {
   MPI_Comm_free(&state_->world);
   MPI_Finalize();
   return {};
+}
+
+std::string machine_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return "127.0.0.1";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    char text[INET_ADDRSTRLEN];
+    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+    if (inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr) return text;
+  }
+  return "127.0.0.1";
 }
 
 }  // namespace fleet::transport

@@ -30,11 +30,14 @@ class MpiSession {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Ranks on this machine, and cores that this process may use.
+  // Ranks on this machine, and cores that they may use together.
   int local_ranks() const { return local_ranks_; }
   int cores() const { return cores_; }
   // True when ranks outnumber cores, so that a waiting rank must give way instead of spinning.
   bool oversubscribed() const { return local_ranks_ > cores_; }
+
+  // Where ranks reach this process: loopback when all of them are on one machine.
+  std::string address() const;
 
   // One text from each rank, by rank. All ranks call it; for small data. Fails with kDeadline when
   // some rank does not come in time.
@@ -71,5 +74,9 @@ class MpiSession {
   int local_ranks_ = 1;
   int cores_ = 1;
 };
+
+// An address by which other machines reach this one: its first IPv4 address that is up and not
+// loopback, or 127.0.0.1.
+std::string machine_address();
 
 }  // namespace fleet::transport
