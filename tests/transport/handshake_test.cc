@@ -244,17 +244,26 @@ TEST(Handshake, AnAdmissionHasTheLastWord) {
   EXPECT_EQ(pair.worker.status().text().what, "worker 1 is here");
 }
 
-TEST(Proof, IsHmacSha256) {
-  // RFC 4231, test case 2, cannot be used directly, because the message is fixed; what must hold
-  // is that every input changes the proof.
-  Nonce a{};
+TEST(Proof, IsHmacSha256OfLabelAndNonces) {
+  const Nonce a{};
   Nonce b{};
   b[31] = std::byte{1};
-  const Proof base = prove(secret(), Side::kConnecting, a, b);
-  EXPECT_TRUE(proofs_equal(base, prove(secret(), Side::kConnecting, a, b)));
-  EXPECT_FALSE(proofs_equal(base, prove(secret(), Side::kAccepting, a, b)));
-  EXPECT_FALSE(proofs_equal(base, prove(secret(), Side::kConnecting, b, a)));
-  EXPECT_FALSE(proofs_equal(base, prove(Secret::of_text("another", ""), Side::kConnecting, a, b)));
+  const auto hex = [](const Proof& proof) {
+    std::string text;
+    for (const std::byte byte : proof) {
+      constexpr std::string_view kDigits = "0123456789abcdef";
+      text += kDigits[std::to_integer<size_t>(byte >> 4)];
+      text += kDigits[std::to_integer<size_t>(byte & std::byte{15})];
+    }
+    return text;
+  };
+  // From Python's hmac module, for the labels of docs/wire_protocol.md.
+  EXPECT_EQ(hex(prove(secret(), Side::kConnecting, a, b)),
+            "eced166b013da0bc48bd451403e0be113d3c4474ba228c050b6dc2d1b6600836");
+  EXPECT_EQ(hex(prove(secret(), Side::kAccepting, a, b)),
+            "69de638ceb8fafad10dacb5882eecb083c7bdd5f8633c6bd61b6677a70ee1609");
+  EXPECT_FALSE(proofs_equal(prove(secret(), Side::kConnecting, a, b),
+                            prove(secret(), Side::kConnecting, b, a)));
 }
 
 class SecretFile {

@@ -19,7 +19,11 @@ namespace {
 using namespace testing;  // NOLINT: the helpers of this folder
 
 constexpr int kFrames = 10000;
+#ifdef __SANITIZE_ADDRESS__
+constexpr size_t kGrowthBytes = size_t{768} << 20;  // freed memory stays in quarantine
+#else
 constexpr size_t kGrowthBytes = size_t{64} << 20;
+#endif
 
 size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
