@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/strings.h"
-#include "transport/mpi_operations.h"
+#include "transport/mpi_operations_impl.h"
 
 namespace fleet::transport {
 namespace {

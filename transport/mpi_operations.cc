@@ -1,11 +1,10 @@
-#include "transport/mpi_operations.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
 
 #include "base/strings.h"
+#include "transport/mpi_operations_impl.h"
 
 namespace fleet::transport::mpi_detail {
 namespace {
