@@ -114,7 +114,10 @@ void LayerMap::read_sources(const SourceFile& cmake_lists) {
 }
 
 std::string LayerMap::library_of(const std::string& path) const {
-  if (const auto found = library_of_stem_.find(stem_of(path)); found != library_of_stem_.end()) {
+  std::string stem = stem_of(path);
+  // A private header belongs to the library of the source that it is named after.
+  if (stem.ends_with("_impl") && !library_of_stem_.contains(stem)) stem.resize(stem.size() - 5);
+  if (const auto found = library_of_stem_.find(stem); found != library_of_stem_.end()) {
     return found->second;
   }
   for (std::string folder = folder_of(path); !folder.empty(); folder = folder_of(folder)) {
