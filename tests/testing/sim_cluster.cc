@@ -118,9 +118,8 @@ ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
   config.secret = transport::Secret::of_text("a secret of the simulation", "test");
   config.data_lanes = job.lanes;
   config.flush_bytes = job.flush_bytes;
-  // Links are cut often here, and every cut is to be healed.
-  config.reconnect_grace = std::chrono::seconds(30);
-  config.heartbeat_timeout = std::chrono::seconds(60);
+  config.reconnect_grace = job.reconnect_grace;
+  config.heartbeat_timeout = job.heartbeat_timeout;
   config.mutations = job.mutations;
   return config;
 }
@@ -143,6 +142,7 @@ class SimServer {
               make_model(job, index), logger) {}
 
   ServerNode& node() { return node_; }
+  transport::SimLoop& loop() { return loop_; }
   fluid::Scope& scope() { return scope_; }
 
  private:
@@ -212,6 +212,7 @@ class SimWorker {
     node_.start();
   }
   bool over() const { return done_ || !failure_.empty(); }
+  transport::SimLoop& loop() { return loop_; }
   const std::string& failure() const { return failure_; }
   std::string state() const {
     return str_cat("worker ", index_, " at step ", communicator().step(), " of ",
@@ -340,11 +341,7 @@ class SimRun {
   }
 
   SimOutcome run() {
-    for (auto& server : servers_) {
-      const Status status = server->node().start();
-      if (!status.ok()) return outcome(status.to_string());
-    }
-    for (auto& worker : workers_) worker->start();
+    start();
     const bool ended = world_.run_until([this] { return over(); }, world_.now() + kPatience);
     for (const auto& worker : workers_) {
       if (!worker->failure().empty()) return outcome(worker->failure());
@@ -356,7 +353,55 @@ class SimRun {
     return outcome("");
   }
 
+  SimFaultOutcome run_with_fault(const SimFault& fault) {
+    start();
+    SimFaultOutcome result;
+    if (world_.run_until([this] { return over(); }, world_.now() + fault.moment)) {
+      result.came_too_late = true;
+      return result;
+    }
+    transport::SimLoop& victim =
+        fault.server ? servers_[fault.index]->loop() : workers_[fault.index]->loop();
+    if (fault.kind == SimFault::Kind::kKill) {
+      world_.kill(victim);
+    } else {
+      world_.pause(victim);
+    }
+    const TimePoint begin = world_.now();
+    world_.run_until([&] { return all_noticed(fault); }, begin + kPatience);
+    result.detection = world_.now() - begin;
+    each_survivor(fault, [&](const std::string& name, const std::string& text) {
+      result.survivors.emplace_back(name, text);
+    });
+    return result;
+  }
+
  private:
+  void start() {
+    for (auto& server : servers_) server->node().start().throw_if_error();
+    for (auto& worker : workers_) worker->start();
+  }
+
+  template <class Visit>
+  void each_survivor(const SimFault& fault, const Visit& visit) const {
+    for (uint32_t i = 0; i < servers_.size(); ++i) {
+      if (fault.server && fault.index == i) continue;
+      const Status& status = servers_[i]->node().status();
+      visit(str_cat("server ", i), status.ok() ? std::string() : status.to_string());
+    }
+    for (uint32_t i = 0; i < workers_.size(); ++i) {
+      if (!fault.server && fault.index == i) continue;
+      visit(str_cat("worker ", i), workers_[i]->failure());
+    }
+  }
+
+  bool all_noticed(const SimFault& fault) const {
+    bool all = true;
+    each_survivor(fault,
+                  [&](const std::string&, const std::string& text) { all = all && !text.empty(); });
+    return all;
+  }
+
   bool over() const {
     bool all = true;
     for (const auto& worker : workers_) {
@@ -470,6 +515,11 @@ std::vector<Values> reference_values(const SimJob& job) {
     history.push_back(values);
   }
   return history;
+}
+
+SimFaultOutcome run_job_with_fault(const SimJob& job, const SimFault& fault) {
+  SimRun run(job);
+  return run.run_with_fault(fault);
 }
 
 SimOutcome run_job(const SimJob& job) {

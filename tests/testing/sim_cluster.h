@@ -27,6 +27,9 @@ struct SimJob {
   size_t flush_bytes = 64 * 1024;
   transport::SimFaults faults;
   strategies::ProtocolMutations mutations;
+  // Links are cut often in a bad network, and every cut is to be healed.
+  Duration reconnect_grace = std::chrono::seconds(30);
+  Duration heartbeat_timeout = std::chrono::seconds(60);
   uint64_t seed = 0;
 
   uint32_t shard_count() const { return shards == 0 ? workers : shards; }
@@ -51,6 +54,27 @@ struct SimOutcome {
 // Runs the job to its end and compares every value that any worker receives, after every step, bit
 // by bit with those of sequential arithmetic.
 SimOutcome run_job(const SimJob& job);
+
+// A process that dies (kill -9) or stands still (SIGSTOP).
+struct SimFault {
+  enum class Kind { kKill, kPause };
+  Kind kind = Kind::kKill;
+  bool server = false;
+  uint32_t index = 0;
+  Duration moment{0};  // from the start
+
+  std::string victim() const { return (server ? "server " : "worker ") + std::to_string(index); }
+};
+
+struct SimFaultOutcome {
+  bool came_too_late = false;  // the job was over before
+  // What every other process says, by its name; empty for one that never noticed.
+  std::vector<std::pair<std::string, std::string>> survivors;
+  // From the fault until the last survivor knew.
+  Duration detection{0};
+};
+
+SimFaultOutcome run_job_with_fault(const SimJob& job, const SimFault& fault);
 
 // The values that sequential arithmetic gives, by step (0: the initial ones) and slice.
 std::vector<std::vector<std::vector<float>>> reference_values(const SimJob& job);

@@ -91,6 +91,51 @@ TEST(SimCluster, SurvivesAThousandSeedsOfBadNetworks) {
   }
 }
 
+// Long enough that faults at these moments hit it at work.
+SimJob long_job(uint64_t seed) {
+  SimJob job;
+  job.seed = seed;
+  job.workers = 2 + static_cast<uint32_t>(seed % 2);
+  job.servers = 1 + static_cast<uint32_t>(seed % 3);
+  job.steps = 400;
+  job.reconnect_grace = std::chrono::milliseconds(250);
+  job.heartbeat_timeout = std::chrono::seconds(10);
+  return job;
+}
+
+void expect_culprit_named(SimFault::Kind kind, Duration bound) {
+  int hit = 0;
+  Duration worst{0};
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const SimJob job = long_job(seed);
+    SimFault fault;
+    fault.kind = kind;
+    fault.server = seed % 4 < 2;
+    fault.index = static_cast<uint32_t>(seed / 4) % (fault.server ? job.servers : job.workers);
+    fault.moment = std::chrono::milliseconds(5 + seed * 3);
+    const SimFaultOutcome outcome = run_job_with_fault(job, fault);
+    if (outcome.came_too_late) continue;
+    ++hit;
+    worst = std::max(worst, outcome.detection);
+    EXPECT_LE(outcome.detection, bound) << job.to_string() << ", " << fault.victim();
+    for (const auto& [name, text] : outcome.survivors) {
+      EXPECT_NE(text.find(fault.victim()), std::string::npos)
+          << job.to_string() << ", " << fault.victim() << " was hit, " << name << " says: " << text;
+    }
+  }
+  EXPECT_GT(hit, 40);
+  std::printf("  %d faults, the slowest detection took %.3f s of virtual time\n", hit,
+              std::chrono::duration<double>(worst).count());
+}
+
+TEST(SimClusterFault, EveryoneNamesAProcessThatIsKilled) {
+  expect_culprit_named(SimFault::Kind::kKill, std::chrono::seconds(2));
+}
+
+TEST(SimClusterFault, EveryoneNamesAProcessThatStandsStill) {
+  expect_culprit_named(SimFault::Kind::kPause, std::chrono::seconds(15));
+}
+
 // The first seed whose job goes wrong under the mutation.
 std::optional<SimJob> first_failing(const strategies::ProtocolMutations& mutations) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
