@@ -5,7 +5,7 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
-#include "transport/coordinator_state.h"
+#include "transport/coordinator_impl.h"
 
 namespace fleet::transport {
 Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, ServerHandler* next)

@@ -6,7 +6,7 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
-#include "transport/coordinator_state.h"
+#include "transport/coordinator_impl.h"
 
 namespace fleet::transport {
 namespace {
