@@ -72,6 +72,7 @@ Variable append_global_factor(const std::vector<ParamGrad>& pairs, double clip_n
                                .value = static_cast<float>(clip_norm),
                                .str_value = float_text(clip_norm)};
   const Variable limit = append_new(block, "fill_constant", {}, dtype, to_attributes(fill));
+  limit.set_stop_gradient(true);
   const Variable largest =
       append_new(block, "elementwise_max", {{"X", {limit.name()}}, {"Y", {norm.name()}}}, dtype);
   return append_new(block, "elementwise_div", {{"X", {limit.name()}}, {"Y", {largest.name()}}},

@@ -300,6 +300,9 @@ fluid::optimizer::LearningRate make_rate(const Json& json) {
   if (json.is_number()) return json.get<double>();
   const auto schedule = json.at("schedule").get<std::string>();
   Arguments args(schedule, json.at("args"));
+  if (const Json* inner = args.find("learning_rate"); inner != nullptr && inner->is_object()) {
+    throw NotYetKnown(schedule + " around another schedule");
+  }
   const double rate = args.get<double>("learning_rate", 1.0);
   const double steps = args.get<double>("decay_steps", 0.0);
   const double decay = args.get<double>("decay_rate", 0.0);

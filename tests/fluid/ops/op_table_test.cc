@@ -1,0 +1,208 @@
+#include <limits>
+#include <set>
+
+#include "fluid/ops/append.h"
+#include "fluid/ops/elementwise.h"
+#include "fluid/ops/fill.h"
+#include "fluid/ops/scale.h"
+#include "fluid/ops/shape_ops.h"
+#include "tests/fluid/net_fixture.h"
+
+namespace fleet::fluid {
+namespace {
+
+TEST(OpTable, DefaultsAreStableForEveryOp) {
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    EXPECT_EQ(type, schema.type);
+    if (!schema.normalize) continue;
+    const AttributeMap defaults = schema.normalize({});
+    EXPECT_EQ(schema.normalize(defaults), defaults) << type;
+  }
+}
+
+TEST(OpTable, SlotsOfEveryOpAreNamedOnce) {
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    for (const auto* slots : {&schema.inputs, &schema.outputs}) {
+      std::set<std::string> names;
+      for (const SlotSpec& slot : *slots) EXPECT_TRUE(names.insert(slot.name).second) << type;
+    }
+  }
+}
+
+// A gradient rule must give ops of the table, with slots that they have.
+TEST(OpTable, GradientRulesGiveKnownOpsAndSlots) {
+  const OpTable& table = OpTable::standard();
+  const auto has = [](const std::vector<SlotSpec>& slots, const std::string& name) {
+    for (const SlotSpec& slot : slots) {
+      if (slot.name == name) return true;
+    }
+    return false;
+  };
+  Program program;
+  int rules = 0;
+  for (const auto& [type, schema] : table.all()) {
+    if (!schema.gradient) continue;
+    Operator forward;
+    forward.type = type;
+    forward.attrs = schema.normalize({});
+    for (const SlotSpec& slot : schema.inputs) forward.inputs[slot.name] = {"i" + slot.name};
+    for (const SlotSpec& slot : schema.outputs) forward.outputs[slot.name] = {"o" + slot.name};
+    const auto wanted = [](const std::string& name) { return name + "@GRAD"; };
+    for (const Operator& op :
+         schema.gradient(GradContext(forward, program.global_block(), wanted))) {
+      const OpSchema& grad = table.at(op.type);
+      for (const auto& [slot, names] : op.inputs) {
+        EXPECT_TRUE(has(grad.inputs, slot)) << op.type << " input " << slot;
+      }
+      for (const auto& [slot, names] : op.outputs) {
+        EXPECT_TRUE(has(grad.outputs, slot)) << op.type << " output " << slot;
+      }
+      EXPECT_NO_THROW(grad.normalize(op.attrs)) << op.type;
+    }
+    ++rules;
+  }
+  EXPECT_GE(rules, 30);
+}
+
+TEST(OpTable, UnknownOpNamesTheNearest) {
+  expect_error([] { OpTable::standard().at("elementwise_ad"); }, ErrorCode::kUnknownName,
+               {"did you mean 'elementwise_add'"});
+}
+
+TEST(OpTable, CopiesTakeOwnOps) {
+  OpTable own = OpTable::standard();
+  OpSchema schema = own.at("relu");
+  schema.type = "my_relu";
+  own.add(schema);
+  EXPECT_NE(own.find("my_relu"), nullptr);
+  EXPECT_EQ(OpTable::standard().find("my_relu"), nullptr);
+}
+
+class AppendOp : public NetFixture {
+ protected:
+  AppendOp() : x_(layers::data("x", {4})), out_(layers::relu(x_)) { before_ = main_.to_string(); }
+
+  Operator scale() const {
+    Operator op;
+    op.type = "scale";
+    op.inputs["X"] = {x_.name()};
+    op.outputs["Out"] = {out_.name()};
+    return op;
+  }
+  void expect_refused(Operator op, ErrorCode code, const std::vector<std::string>& texts) {
+    expect_error([&] { append_op(block(), std::move(op)); }, code, texts);
+    EXPECT_EQ(main_.to_string(), before_);
+  }
+
+  Variable x_;
+  Variable out_;
+  std::string before_;
+};
+
+TEST_F(AppendOp, FillsInDefaults) {
+  const Operator& op = append_op(block(), scale());
+  EXPECT_EQ(op.attrs.at("scale"), Attribute(1.0));
+  EXPECT_EQ(op.attrs.at("bias_after_scale"), Attribute(true));
+}
+
+TEST_F(AppendOp, RefusesAnUnknownSlot) {
+  Operator op = scale();
+  op.inputs["x"] = {x_.name()};
+  expect_refused(op, ErrorCode::kInvalidProgram, {"op 'scale' has no input 'x'"});
+}
+
+TEST_F(AppendOp, RefusesAMissingInput) {
+  Operator op = scale();
+  op.inputs.clear();
+  expect_refused(op, ErrorCode::kInvalidProgram, {"scale", "input 'X'", "one variable"});
+}
+
+TEST_F(AppendOp, RefusesTwoVariablesForOne) {
+  Operator op = scale();
+  op.inputs["X"].push_back(out_.name());
+  expect_refused(op, ErrorCode::kInvalidProgram, {"scale", "'X'", "x, relu_0.tmp_0"});
+}
+
+TEST_F(AppendOp, RefusesVariablesThatDoNotExist) {
+  Operator op = scale();
+  op.outputs["Out"] = {"nowhere"};
+  expect_refused(op, ErrorCode::kInvalidProgram, {"scale", "output 'Out'", "'nowhere'"});
+}
+
+TEST_F(AppendOp, RefusesAttributesOfAnotherKindOrName) {
+  Operator op = scale();
+  op.attrs["scale"] = std::string("two");
+  expect_refused(op, ErrorCode::kInvalidProgram, {"scale"});
+  op.attrs = {{"skale", 2.0}};
+  expect_refused(op, ErrorCode::kInvalidProgram, {"skale"});
+}
+
+TEST_F(AppendOp, InsertKeepsARoleThatIsSet) {
+  Operator op = scale();
+  op.role = OpRole::kDist;
+  insert_op(block(), 0, op);
+  EXPECT_EQ(block().op(0).role, OpRole::kDist);
+  EXPECT_EQ(block().op(1).type, "relu");
+}
+
+TEST_F(AppendOp, VerifyFindsAShapeThatItsOpDoesNotMake) {
+  EXPECT_NO_THROW(verify(main_));
+  block().var(out_.name()).shape = Shape{7, 5};
+  expect_error([&] { verify(main_); }, ErrorCode::kShapeMismatch,
+               {"op 'relu'", "relu_0.tmp_0", "[-1, 4]", "[7, 5]"});
+}
+
+TEST(BroadcastShape, FollowsTheAxis) {
+  EXPECT_EQ(broadcast_shape({2, 3, 4}, {3, 4}, -1, "t"), (Shape{2, 3, 4}));
+  EXPECT_EQ(broadcast_shape({2, 3, 4}, {3}, 1, "t"), (Shape{2, 3, 4}));
+  EXPECT_EQ(broadcast_shape({2, 3, 4}, {2, 3}, 0, "t"), (Shape{2, 3, 4}));
+  EXPECT_EQ(broadcast_shape({-1, 5}, {-1, 1}, -1, "t"), (Shape{-1, 5}));
+  EXPECT_EQ(broadcast_shape({-1, 1}, {-1, 5}, -1, "t"), (Shape{-1, 5}));
+  EXPECT_EQ(broadcast_shape({3}, {2, 3}, -1, "t"), (Shape{2, 3}));
+  EXPECT_EQ(broadcast_shape({1}, {1}, -1, "t"), (Shape{1}));
+  EXPECT_EQ(broadcast_shape({0, 4}, {4}, -1, "t"), (Shape{0, 4}));
+}
+
+TEST(BroadcastShape, RefusesWhatDoesNotFit) {
+  expect_error(
+      [] {
+        broadcast_shape({2, 3}, {4}, -1, "here");
+      },
+      ErrorCode::kShapeMismatch, {"here", "[2, 3]", "[4]"});
+  expect_error(
+      [] {
+        broadcast_shape({2, 3}, {3}, 2, "here");
+      },
+      ErrorCode::kShapeMismatch, {"axis 2"});
+}
+
+TEST(ReshapedShape, KeepsAndInfersDimensions) {
+  EXPECT_EQ(reshaped_shape({2, 6}, {-1, 3}, "t"), (Shape{4, 3}));
+  EXPECT_EQ(reshaped_shape({2, 6}, {0, 2, 3}, "t"), (Shape{2, 2, 3}));
+  EXPECT_EQ(reshaped_shape({-1, 6}, {-1, 2, 3}, "t"), (Shape{-1, 2, 3}));
+  EXPECT_EQ(reshaped_shape({-1, 6}, {0, 6}, "t"), (Shape{-1, 6}));
+}
+
+TEST(ReshapedShape, RefusesWhatHasNoAnswer) {
+  for (const std::vector<int32_t>& wanted :
+       std::vector<std::vector<int32_t>>{{5, -1}, {-1, -1}, {3, 3}, {2, 6, 0}, {-2, 6}}) {
+    expect_error(
+        [&] {
+          reshaped_shape({2, 6}, wanted, "here");
+        },
+        ErrorCode::kShapeMismatch, {"here", "[2, 6]"});
+  }
+}
+
+TEST(FloatText, IsTheShortestWithAPoint) {
+  EXPECT_EQ(float_text(1.0), "1.0");
+  EXPECT_EQ(float_text(0.0), "0.0");
+  EXPECT_EQ(float_text(-0.5), "-0.5");
+  EXPECT_EQ(float_text(0.0001), "0.0001");
+  EXPECT_EQ(float_text(0.00001), "1e-05");
+  EXPECT_EQ(float_text(20000.0), "20000.0");
+  EXPECT_EQ(float_text(1e16), "1e+16");
+}
+
+}  // namespace
+}  // namespace fleet::fluid

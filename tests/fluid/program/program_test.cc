@@ -1,0 +1,137 @@
+#include "fluid/program/program.h"
+
+#include "tests/fluid/net_fixture.h"
+
+namespace fleet::fluid {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ProgramTest : public NetFixture {
+ protected:
+  ProgramTest() {
+    const Variable x = layers::data("x", {4});
+    hidden_ = layers::fc(x, 3, {.act = "tanh"});
+    probabilities_ = layers::fc(hidden_, 2, {.act = "softmax"});
+    side_ = layers::scale(x, {.scale = 2.0});
+  }
+  Variable hidden_;
+  Variable probabilities_;
+  Variable side_;
+};
+
+TEST_F(ProgramTest, CopyIsDeepAndTellsTheSame) {
+  Program copy = main_;
+  EXPECT_EQ(copy.to_string(), main_.to_string());
+  EXPECT_EQ(copy.hash(), main_.hash());
+  EXPECT_NE(copy.id(), main_.id());
+  copy.global_block().op(0).attrs["x_num_col_dims"] = int64_t{2};
+  copy.global_block().var("x").shape.set(1, 9);
+  EXPECT_NE(copy.to_string(), main_.to_string());
+  EXPECT_EQ(block().var("x").shape[1], 4);
+}
+
+TEST_F(ProgramTest, CloneForTestKeepsForwardAndSetsIsTest) {
+  {
+    const RoleGuard guard(main_, OpRole::kOptimize);
+    layers::scale(hidden_, {});
+  }
+  const Program test = main_.clone(true);
+  EXPECT_EQ(test.global_block().op_count() + 1, block().op_count());
+  for (const auto& op : test.global_block().ops()) {
+    if (op->type == "softmax") {
+      EXPECT_EQ(op->attrs.at("is_test"), Attribute(true));
+    }
+  }
+  EXPECT_EQ(op_of("softmax").attrs.at("is_test"), Attribute(false));
+}
+
+TEST_F(ProgramTest, PruneKeepsWhatTheTargetNeeds) {
+  const std::vector<std::string> targets = {hidden_.name()};
+  const Program pruned = main_.prune(targets);
+  std::vector<std::string> types;
+  for (const auto& op : pruned.global_block().ops()) types.push_back(op->type);
+  EXPECT_THAT(types, ElementsAre("mul", "elementwise_add", "tanh"));
+  EXPECT_EQ(pruned.global_block().find_var(side_.name()), nullptr);
+  EXPECT_NE(pruned.global_block().find_var("fc_0.w_0"), nullptr);
+  EXPECT_EQ(pruned.global_block().find_var("fc_1.w_0"), nullptr);
+}
+
+TEST_F(ProgramTest, PruneCutsAtFeeds) {
+  const std::vector<std::string> targets = {probabilities_.name()};
+  const std::vector<std::string> feeds = {hidden_.name()};
+  const Program pruned = main_.prune(targets, feeds);
+  EXPECT_EQ(pruned.global_block().op_count(), 3u);
+  EXPECT_EQ(pruned.global_block().find_var("x"), nullptr);
+}
+
+TEST_F(ProgramTest, BytesAndJsonBringBackTheSameProgram) {
+  main_.set_random_seed(7);
+  main_.distribution().endpoints = {"127.0.0.1:1"};
+  const auto bytes = main_.to_bytes();
+  const auto from_bytes = Program::from_bytes(bytes);
+  ASSERT_TRUE(from_bytes.ok()) << from_bytes.status().to_string();
+  EXPECT_EQ(from_bytes.value().hash(), main_.hash());
+  const auto from_json = Program::from_json(main_.to_json());
+  ASSERT_TRUE(from_json.ok()) << from_json.status().to_string();
+  EXPECT_EQ(from_json.value().to_string(), main_.to_string());
+  EXPECT_EQ(from_json.value().hash(), main_.hash());
+}
+
+TEST_F(ProgramTest, EveryTruncationIsRefused) {
+  const auto bytes = main_.to_bytes();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(Program::from_bytes({bytes.data(), size}).ok()) << size << " bytes";
+  }
+}
+
+TEST_F(ProgramTest, DamagedJsonIsRefused) {
+  const std::string json = main_.to_json();
+  EXPECT_FALSE(Program::from_json(json.substr(0, json.size() / 2)).ok());
+  EXPECT_FALSE(Program::from_json("[]").ok());
+}
+
+TEST_F(ProgramTest, VerifyNamesOpAndVariable) {
+  EXPECT_TRUE(main_.verify().ok());
+  block().op(0).inputs["X"] = {"nowhere"};
+  const Status status = main_.verify();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.to_string(), AllOf(HasSubstr("mul"), HasSubstr("nowhere")));
+}
+
+TEST_F(ProgramTest, UnknownVariableNamesTheNearest) {
+  expect_error([&] { block().var("fc_0.w_1"); }, ErrorCode::kUnknownName,
+               {"fc_0.w_1", "did you mean 'fc_0."});
+}
+
+TEST_F(ProgramTest, GuardsSetRoleAndGiveItBack) {
+  {
+    const RoleGuard guard(main_, OpRole::kOptimize, {"p", "g"});
+    const NameScopeGuard scope(main_, "clip");
+    layers::scale(hidden_, {});
+  }
+  layers::scale(hidden_, {});
+  const Operator& guarded = block().op(block().op_count() - 2);
+  EXPECT_EQ(guarded.role, OpRole::kOptimize);
+  EXPECT_THAT(guarded.role_var, ElementsAre("p", "g"));
+  EXPECT_EQ(guarded.name_scope, "/clip");
+  const Operator& free = block().op(block().op_count() - 1);
+  EXPECT_EQ(free.role, OpRole::kForward);
+  EXPECT_TRUE(free.role_var.empty());
+}
+
+TEST(UniqueName, CountsPerKeyAndStartsAnewUnderAGuard) {
+  const unique_name::Guard outer;
+  EXPECT_EQ(unique_name::generate("fc"), "fc_0");
+  EXPECT_EQ(unique_name::generate("fc"), "fc_1");
+  EXPECT_EQ(unique_name::generate("mean"), "mean_0");
+  {
+    const unique_name::Guard inner;
+    EXPECT_EQ(unique_name::generate("fc"), "fc_0");
+  }
+  EXPECT_EQ(unique_name::generate("fc"), "fc_2");
+}
+
+}  // namespace
+}  // namespace fleet::fluid
