@@ -1,1 +1,37 @@
+# What `cmake --install` gives: libraries, public headers under include/fleet-1, the launchers, and
+# a package for find_package(Fleet), whose Fleet::fleet is all of the framework. Fleet::base,
+# Fleet::fluid_core and so on are its parts.
+include(CMakePackageConfigHelpers)
 
+get_property(FLEET_INSTALLED_LIBRARIES GLOBAL PROPERTY FLEET_LIBRARIES)
+list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools)
+
+add_library(fleet_everything INTERFACE)
+add_library(Fleet::fleet ALIAS fleet_everything)
+target_link_libraries(fleet_everything INTERFACE ${FLEET_INSTALLED_LIBRARIES})
+set_target_properties(fleet_everything PROPERTIES EXPORT_NAME fleet)
+
+set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Fleet")
+install(TARGETS fleet_everything ${FLEET_INSTALLED_LIBRARIES} EXPORT FleetTargets
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(EXPORT FleetTargets NAMESPACE Fleet:: DESTINATION "${package_folder}")
+
+# Private headers are named *_impl.h.
+install(DIRECTORY base fluid transport role_maker transpiler strategies fleet launch
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1"
+        FILES_MATCHING PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE)
+
+install(TARGETS launch launch_ps fleet_agent fleet_report
+        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/FleetConfig.cmake.in"
+                              "${PROJECT_BINARY_DIR}/FleetConfig.cmake"
+                              INSTALL_DESTINATION "${package_folder}")
+# Until 1.0 a minor version may change what users see.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/FleetConfig.cmake"
+              "${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
+        DESTINATION "${package_folder}")
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
