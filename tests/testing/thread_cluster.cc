@@ -162,15 +162,20 @@ class ThreadCluster {
     runtime->init_worker();
     executor.run(startup);
     std::vector<float> losses;
-    for (int step = 0; step < task_.steps; ++step) {
+    const auto at = static_cast<size_t>(index);
+    const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
+    for (int step = 0; step < steps; ++step) {
       const auto fetched =
           executor.run(main, task_.feed(step, own.begin, own.end, shards_), {task_.loss});
       losses.push_back(fetched.front().item<float>());
     }
     if (job_.after_steps) job_.after_steps(index, *runtime, executor);
-    runtime->barrier_worker();
     fluid::Scope gathered;
-    const bool first = runtime->gather_persistables(gathered);
+    bool first = false;
+    if (job_.uneven_steps.empty()) {
+      runtime->barrier_worker();
+      first = runtime->gather_persistables(gathered);
+    }
     runtime->stop_worker();
     const std::lock_guard lock(mutex_);
     outcome_.parameters[static_cast<size_t>(index)] =

@@ -1,9 +1,9 @@
 // Jobs of threads with real programs over real sockets end with the very bits of one machine.
 #include "tests/testing/thread_cluster.h"
 
-#include <cmath>
+#include <algorithm>
 #include <gtest/gtest.h>
-#include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "base/hash.h"
@@ -179,6 +179,44 @@ TEST(ThreadCluster, GivesInitialValuesToTheServers) {
   const ThreadOutcome outcome = train_in_threads(task, job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
   EXPECT_EQ(got, (std::vector<float>{0.25F, 0.25F}));
+}
+
+TEST(ThreadCluster, DividesByTheShardsOfTheWorkersThatAreLeft) {
+  const Net net(Net::Rule::kSgd);
+  const TrainingTask task = net.task(6);
+  ThreadJob job;
+  job.uneven_steps = {4, 6};
+  const ThreadOutcome threads = train_in_threads(task, job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+
+  // Four steps of both shards, then two of the second one alone.
+  fluid::Executor both(fluid::CPUPlace(), {.logical_shards = 2});
+  both.run(*task.startup);
+  for (int step = 0; step < 4; ++step) both.run(*task.main, task.feed(step, 0, 2, 2));
+  fluid::Executor second(fluid::CPUPlace(), both.scope());
+  for (int step = 4; step < 6; ++step) second.run(*task.main, task.feed(step, 1, 2, 2));
+  for (const auto& [name, bytes] : threads.parameters[1]) {
+    const fluid::Tensor& expected = both.scope().tensor(name);
+    EXPECT_TRUE(
+        std::equal(bytes.begin(), bytes.end(), expected.raw(), expected.raw() + expected.bytes()))
+        << name;
+  }
+}
+
+TEST(ThreadCluster, EveryoneNamesAWorkerThatDies) {
+  const Net net(Net::Rule::kSgd);
+  TrainingTask task = net.task(20);
+  const auto feed = task.feed;
+  task.feed = [&](int step, int begin, int end, int parts) {
+    if (begin == 1 && step == 7) throw std::runtime_error("this worker has had enough");
+    return feed(step, begin, end, parts);
+  };
+  const ThreadOutcome outcome = train_in_threads(task, {});
+  ASSERT_EQ(outcome.errors.size(), 4U);
+  for (const auto& error : outcome.errors) {
+    if (error.starts_with("worker 1")) continue;
+    EXPECT_NE(error.find("because of worker 1"), std::string::npos) << error;
+  }
 }
 
 }  // namespace
