@@ -1,0 +1,201 @@
+// Kills and stops processes of real jobs at seeded moments: everything must be gone in time, with
+// a non-zero exit code and one line that names the process that was hit.
+
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <regex>
+#include <signal.h>
+#include <thread>
+
+#include "base/philox.h"
+#include "base/strings.h"
+#include "tests/faults/job_under_test.h"
+
+namespace fleet {
+namespace {
+
+using fleet::testing::JobUnderTest;
+using fleet::testing::Seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kHeartbeatTimeoutMs = 2000;
+// Beyond detection: everything must be gone by then.
+constexpr Seconds kGrace{5};
+
+enum class Moment { kStart, kMiddle, kEnd };
+
+const char* name_of(Moment moment) {
+  return moment == Moment::kStart ? "start" : moment == Moment::kMiddle ? "middle" : "end";
+}
+
+struct Fault {
+  bool servers = true;
+  int signal = SIGKILL;
+  Moment moment = Moment::kMiddle;
+  std::string victim;  // "worker 1", "server 0", "agent 1", "launcher"
+  int seed = 0;
+};
+
+struct Outcome {
+  bool hit = false;  // false when the job had ended before
+  double detection_s = 0;
+};
+
+class Faults : public ::testing::Test {
+ protected:
+  Faults() {
+    folder_ = ::testing::TempDir() + "faults-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+  }
+  ~Faults() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // A moment of the job's life, drawn by the seed.
+  void wait_for_moment(JobUnderTest& job, const Fault& fault) const {
+    const double draw =
+        uniform_double(RandomKey::of(static_cast<uint64_t>(fault.seed), "moment"), 0);
+    if (fault.moment == Moment::kStart) {
+      std::this_thread::sleep_for(Seconds(0.05 * draw));
+      return;
+    }
+    ASSERT_TRUE(job.wait_until_training(Seconds(30))) << job.output();
+    std::this_thread::sleep_for(
+        Seconds(fault.moment == Moment::kMiddle ? 0.2 + 0.5 * draw : 0.15 * draw));
+  }
+
+  pid_t find_victim(JobUnderTest& job, const Fault& fault) const {
+    return fault.victim == "launcher" ? job.launcher()
+                                      : job.wait_for_member(fault.victim, Seconds(30));
+  }
+
+  // Hits one process of one job and checks what becomes of all of them.
+  Outcome run(const Fault& fault) {
+    const JobUnderTest::Plan plan{.servers = fault.servers,
+                                  .steps = fault.moment == Moment::kEnd ? 150 : 1000000,
+                                  .heartbeat_timeout_ms = kHeartbeatTimeoutMs};
+    JobUnderTest job(plan, folder_);
+    const pid_t early = fault.moment == Moment::kStart ? find_victim(job, fault) : 0;
+    wait_for_moment(job, fault);
+    const pid_t victim = early != 0 ? early : find_victim(job, fault);
+    job.remember_processes();
+    Outcome outcome;
+    outcome.hit = victim != 0 && job.exit_code() == -1 && kill(victim, fault.signal) == 0;
+    const auto start = Clock::now();
+    const Seconds limit =
+        kGrace + Seconds(fault.signal == SIGSTOP ? kHeartbeatTimeoutMs * 1e-3 : 0.0);
+    const bool gone = job.all_gone(outcome.hit ? limit : Seconds(60));
+    outcome.detection_s = Seconds(Clock::now() - start).count();
+    const std::string story = str_cat(
+        fault.servers ? "servers" : "collective", " seed ", fault.seed, " ", name_of(fault.moment),
+        " signal ", fault.signal, " to ", fault.victim, "\n", job.output(), job.logs());
+    EXPECT_TRUE(gone) << "processes are left: " << story;
+    check_verdict(job, fault, outcome.hit, story);
+    return outcome;
+  }
+
+  void check_verdict(JobUnderTest& job, const Fault& fault, bool& hit, const std::string& story) {
+    if (job.exit_code() == 0) {
+      // Only a job that was over when the signal came may end well.
+      EXPECT_TRUE(fault.moment == Moment::kEnd || !hit) << story;
+      hit = false;
+      return;
+    }
+    if (!hit || fault.victim == "launcher") return;
+    EXPECT_EQ(job.exit_code(), 1) << story;
+    // The rank of an agent is the worker's.
+    const std::string culprit = std::regex_replace(fault.victim, std::regex("agent"), "worker");
+    const std::string said = job.output();
+    const size_t first = said.find(": ");
+    EXPECT_EQ(said.substr(0, said.find('\n')).find(culprit), first + 2) << story;
+    std::smatch blamed;
+    if (std::regex_search(said, blamed,
+                          std::regex("culprit=\"([a-z]+ [0-9]+)\" phase=([a-z]+) "
+                                     "step=([0-9]+)"))) {
+      EXPECT_EQ(blamed[1], culprit) << story;
+    }
+  }
+
+  // One of every kind of victim, signal and moment, drawn in turn; prints a table of times.
+  void run_series(bool servers, int signal, Moment moment, int count) {
+    std::vector<std::string> victims = {"worker 0", "worker 1"};
+    if (servers) {
+      victims.insert(victims.end(), {"server 0", "server 1"});
+    } else {
+      victims.insert(victims.end(), {"agent 0", "agent 1"});
+    }
+    if (signal == SIGKILL) victims.push_back("launcher");
+    double worst = 0;
+    double sum = 0;
+    int hits = 0;
+    for (int i = 0; i < count; ++i) {
+      const Fault fault{
+          .servers = servers,
+          .signal = signal,
+          .moment = moment,
+          .victim =
+              victims[(static_cast<size_t>(i) * 3 + static_cast<size_t>(moment)) % victims.size()],
+          .seed = i};
+      const Outcome outcome = run(fault);
+      if (!outcome.hit) continue;
+      ++hits;
+      sum += outcome.detection_s;
+      worst = std::max(worst, outcome.detection_s);
+    }
+    std::printf("%-10s %-7s %-6s  %2d of %2d hit  all gone after: mean %.2f s, worst %.2f s\n",
+                servers ? "servers" : "collective", signal == SIGKILL ? "SIGKILL" : "SIGSTOP",
+                name_of(moment), hits, count, hits ? sum / hits : 0.0, worst);
+  }
+
+  std::string folder_;
+};
+
+// How many jobs each series hits: a few in a usual run, 20 when asked for all of them.
+int per_series() {
+  const char* asked = std::getenv("FLEET_FAULTS_PER_SERIES");
+  return asked == nullptr ? 2 : std::atoi(asked);
+}
+
+TEST_F(Faults, KilledWhileServersStart) {
+  run_series(true, SIGKILL, Moment::kStart, per_series());
+}
+TEST_F(Faults, KilledWhileServersTrain) {
+  run_series(true, SIGKILL, Moment::kMiddle, per_series() + 3);
+}
+TEST_F(Faults, KilledWhileServersEnd) {
+  run_series(true, SIGKILL, Moment::kEnd, per_series());
+}
+TEST_F(Faults, StoppedWhileServersStart) {
+  run_series(true, SIGSTOP, Moment::kStart, per_series());
+}
+TEST_F(Faults, StoppedWhileServersTrain) {
+  run_series(true, SIGSTOP, Moment::kMiddle, per_series());
+}
+TEST_F(Faults, StoppedWhileServersEnd) {
+  run_series(true, SIGSTOP, Moment::kEnd, per_series());
+}
+
+TEST_F(Faults, KilledWhileRanksStart) {
+  run_series(false, SIGKILL, Moment::kStart, per_series());
+}
+TEST_F(Faults, KilledWhileRanksTrain) {
+  run_series(false, SIGKILL, Moment::kMiddle, per_series() + 3);
+}
+TEST_F(Faults, KilledWhileRanksEnd) {
+  run_series(false, SIGKILL, Moment::kEnd, per_series());
+}
+TEST_F(Faults, StoppedWhileRanksStart) {
+  run_series(false, SIGSTOP, Moment::kStart, per_series());
+}
+TEST_F(Faults, StoppedWhileRanksTrain) {
+  run_series(false, SIGSTOP, Moment::kMiddle, per_series());
+}
+TEST_F(Faults, StoppedWhileRanksEnd) {
+  run_series(false, SIGSTOP, Moment::kEnd, per_series());
+}
+
+}  // namespace
+}  // namespace fleet
