@@ -120,6 +120,7 @@ class MpiHost : public Host {
   void read_rank(size_t index);
   void handle(size_t index, const Message& message);
   void report_end(size_t index, Ending ending);
+  void look_for_stopped_starters();
   void ping();
   void end_mpirun_after_agents();
   StartOrder order_for(size_t index) const;
@@ -137,6 +138,8 @@ class MpiHost : public Host {
   std::vector<std::unique_ptr<LineReader>> progress_;
   pid_t mpirun_ = 0;
   bool mpirun_stopped_ = false;
+  pid_t stopped_starter_ = 0;
+  TimePoint stopped_since_;
   bool asked_ = false;
   EventLoop::Timer ping_timer_;
   EventLoop::Timer start_timer_;
@@ -282,7 +285,28 @@ void MpiHost::on_child(const siginfo_t& info) {
                       {.status = exit_status_of(info), .asked = asked_, .reason = ""});
 }
 
+// A rank whose agent has not spoken yet may have been stopped on its way there.
+void MpiHost::look_for_stopped_starters() {
+  const bool all_spoke = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.channel != nullptr || rank.ended;
+  });
+  pid_t stopped = 0;
+  if (!all_spoke && mpirun_ > 0) {
+    for (const pid_t pid : descendants_of(mpirun_)) {
+      if (process_state(pid) == 'T') stopped = pid;
+    }
+  }
+  if (stopped == 0 || stopped != stopped_starter_) {
+    stopped_starter_ = stopped;
+    stopped_since_ = loop_.now();
+  } else if (loop_.now() - stopped_since_ >= options_.heartbeat_timeout) {
+    listener_->on_stuck(ranks_.size(), str_cat("cannot start all ranks: its process ", stopped,
+                                               " is stopped (SIGSTOP)"));
+  }
+}
+
 void MpiHost::ping() {
+  look_for_stopped_starters();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (!rank.channel || rank.ended) continue;

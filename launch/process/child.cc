@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,11 +14,14 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "launch/process/file_descriptor.h"
+#include "launch/process/process_tree.h"
 
 namespace fleet::launch {
 namespace {
 
 constexpr int kFirstHighFd = 10;
+constexpr int kExecLookMs = 1000;
+constexpr int kExecLooks = 30;
 
 // What the child needs between fork and exec, made before the fork: only async-signal-safe calls
 // are allowed there.
@@ -93,6 +97,18 @@ Prepared prepare(const ChildOptions& options) {
   give_up(prepared);
 }
 
+// 0 when the child runs its program, 1 with the error when it cannot, -1 when it does neither:
+// it was stopped on its way.
+int await_exec(pid_t pid, int error_read, int& error) {
+  pollfd entry{error_read, POLLIN, 0};
+  for (int looks = 0; ::poll(&entry, 1, kExecLookMs) <= 0; ++looks) {
+    if (looks < kExecLooks && process_state(pid) != 'T') continue;
+    error = ETIMEDOUT;
+    return -1;
+  }
+  return ::read(error_read, &error, sizeof(error)) > 0 ? 1 : 0;
+}
+
 }  // namespace
 
 std::string ExitStatus::to_string() const {
@@ -125,18 +141,16 @@ pid_t spawn_child(const ChildOptions& options) {
   int error = pid < 0 ? errno : 0;
   prepared.error_write.reset();
   if (pid > 0) {
-    ssize_t count = 0;
-    do {
-      count = ::read(prepared.error_read.get(), &error, sizeof(error));
-    } while (count < 0 && errno == EINTR);
-    if (count <= 0) return pid;
+    const int answer = await_exec(pid, prepared.error_read.get(), error);
+    if (answer == 0) return pid;
+    if (answer < 0) ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
   }
   throw_error(ErrorCode::kInput,
               {.what = "cannot start the program",
                .where = options.program,
                .expected = "a program that this machine can run",
-               .got = std::strerror(error),
+               .got = error == ETIMEDOUT ? "it was stopped before it ran" : std::strerror(error),
                .fix = error == ENOEXEC ? "a script needs a first line such as #!/bin/sh"
                                        : "check the file's format, its interpreter and the limits "
                                          "of this user (ulimit -u)"});

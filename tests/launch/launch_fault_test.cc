@@ -12,6 +12,7 @@ namespace fleet::launch::testing {
 namespace {
 
 constexpr int kSeeds = 20;
+constexpr int kStopSeeds = 10;  // each takes the heartbeat timeout
 
 struct Target {
   const char* launcher;
@@ -68,6 +69,23 @@ TEST_P(Fault, AnyKilledProcessEndsTheJobAtAnyMoment) {
     while (victims.empty()) victims = descendants_of(launcher.pid());
     ::kill(victims[random() % victims.size()], SIGKILL);
     EXPECT_EQ(launcher.wait(seconds(5)), 1) << launcher.output();
+    expect_nothing_left(place);
+  }
+}
+
+TEST_P(Fault, AnyStoppedProcessEndsTheJobAtAnyMoment) {
+  for (int seed = 0; seed < kStopSeeds; ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    Workplace place;
+    auto arguments = job(place);
+    arguments.insert(arguments.begin(), {"--heartbeat_timeout", "1"});
+    LauncherProcess launcher(place, GetParam().launcher, arguments);
+    let_pass(static_cast<int>(random() % static_cast<unsigned>(GetParam().latest_ms)));
+    std::vector<pid_t> victims;
+    while (victims.empty()) victims = descendants_of(launcher.pid());
+    ::kill(victims[random() % victims.size()], SIGSTOP);
+    EXPECT_EQ(launcher.wait(seconds(6)), 1) << launcher.output();
     expect_nothing_left(place);
   }
 }
