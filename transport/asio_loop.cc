@@ -115,9 +115,22 @@ void AsioLoop::poll() {
   impl_->context().poll();
 }
 
-LoopThread::LoopThread(const std::string& name) {
-  thread_ = std::thread([this] { loop_.run(); });
+LoopThread::LoopThread(const std::string& name, Logger logger) : logger_(std::move(logger)) {
+  thread_ = std::thread([this] {
+    for (bool again = true; again;) again = run_guarded();
+  });
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+}
+
+// True when a handler threw and the loop must go on.
+bool LoopThread::run_guarded() {
+  try {
+    loop_.run();
+    return false;
+  } catch (const std::exception& error) {
+    logger_.error("transport", "a handler of a loop threw", {{"what", error.what()}});
+    return true;
+  }
 }
 
 LoopThread::~LoopThread() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "base/log.h"
 #include "transport/link.h"
 
 namespace fleet::transport {
@@ -40,10 +41,11 @@ class AsioLoop final : public DrivenLoop {
 };
 
 // A loop with a thread of its own, stopped and joined by the destructor. What lives on the loop
-// must be destroyed on it, or after the thread has ended.
+// must be destroyed on it, or after the thread has ended. What a handler throws is logged, and the
+// loop goes on.
 class LoopThread {
  public:
-  explicit LoopThread(const std::string& name);
+  explicit LoopThread(const std::string& name, Logger logger = {});
   ~LoopThread();
   AsioLoop& loop() { return loop_; }
   // Runs on the loop's thread and returns when it is done; what it throws is thrown here.
@@ -51,6 +53,9 @@ class LoopThread {
   void stop_and_join();
 
  private:
+  bool run_guarded();
+
+  Logger logger_;
   AsioLoop loop_;
   std::thread thread_;
 };

@@ -25,6 +25,27 @@ bool may_have_payload(Verb verb) {
   return verb == Verb::kReply || verb >= Verb::kPush;
 }
 
+// Inside a catch block.
+Status current_exception_status() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return Status(error.code(), error.text());
+  } catch (const std::exception& error) {
+    return Status(ErrorCode::kInternal, {.what = error.what(),
+                                         .where = "handler of a frame",
+                                         .expected = {},
+                                         .got = {},
+                                         .fix = {}});
+  } catch (...) {
+    return Status(ErrorCode::kInternal, {.what = "something unknown was thrown",
+                                         .where = "handler of a frame",
+                                         .expected = {},
+                                         .got = {},
+                                         .fix = {}});
+  }
+}
+
 }  // namespace
 
 PayloadTarget PayloadTarget::into(MutableBytes memory, std::shared_ptr<const void> owner) {
@@ -259,7 +280,12 @@ bool Session::take_control() {
 }
 
 bool Session::prepare_target() {
-  target_ = handler_->prepare_payload(*this, header_, control_);
+  try {
+    target_ = handler_->prepare_payload(*this, header_, control_);
+  } catch (...) {
+    if (options_.side == Side::kConnecting) throw;
+    target_ = PayloadTarget::refuse(current_exception_status());
+  }
   if (state_ == State::kClosed) return false;
   if (!target_.refusal.ok()) {
     breach(target_.refusal);
@@ -314,14 +340,29 @@ bool Session::finish_frame() {
       end(said);
       return false;
     }
-    default: {
-      const PayloadTarget target = std::move(target_);
-      target_ = {};
-      handler_->on_frame(*this, header_, control_, target.memory);
-    }
+    default:
+      hand_over();
   }
   after_frame();
   return state_ != State::kClosed;
+}
+
+void Session::hand_over() {
+  const PayloadTarget target = std::move(target_);
+  target_ = {};
+  if (options_.side == Side::kConnecting) {
+    return handler_->on_frame(*this, header_, control_, target.memory);
+  }
+  try {
+    handler_->on_frame(*this, header_, control_, target.memory);
+  } catch (...) {
+    answer_exception(current_exception_status());
+  }
+}
+
+void Session::answer_exception(const Status& status) {
+  if (header_.request_id == 0) return end(status);
+  send(make_error_reply(header_, status));
 }
 
 void Session::after_frame() {

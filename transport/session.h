@@ -34,7 +34,9 @@ struct PayloadTarget {
   static PayloadTarget refuse(Status why);
 };
 
-// May call send, flush and close of any session on the same loop. Must not block.
+// May call send, flush and close of any session on the same loop. Must not block. What
+// prepare_payload or on_frame throws on the accepting side becomes an error reply, or the end of
+// the session when no answer is wanted; on the connecting side it reaches whoever drives the loop.
 class SessionHandler {
  public:
   virtual ~SessionHandler() = default;
@@ -135,6 +137,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool prepare_target();
   bool take_payload();
   bool finish_frame();
+  void hand_over();
+  void answer_exception(const Status& status);
   bool on_handshake_frame();
   bool open_now();
   void move_now();
@@ -176,7 +180,6 @@ class Session final : public std::enable_shared_from_this<Session> {
   enum class Part : uint8_t { kHeader, kControl, kPayload } part_ = Part::kHeader;
   FrameHeader header_;
   std::vector<std::byte> control_;
-  size_t control_have_ = 0;
   PayloadTarget target_;
   uint64_t payload_have_ = 0;
   std::vector<std::byte> scrap_;

@@ -156,6 +156,34 @@ TEST(Channel, ErrorRepliesArriveAsTheyWereMade) {
   EXPECT_EQ(pending.status().text().got, "init");
 }
 
+TEST(Channel, WhatAServersHandlerThrowsIsAnswered) {
+  Cluster cluster(17);
+  struct Throwing : Store {
+    void on_frame(Session&, const FrameHeader& header, ConstBytes, MutableBytes) override {
+      if (header.verb == Verb::kInit) throw std::runtime_error("a defect");
+      throw_error(ErrorCode::kShapeMismatch, {.what = "a shape does not fit",
+                                              .where = "fc_0.w_0",
+                                              .expected = {},
+                                              .got = {},
+                                              .fix = {}});
+    }
+  } store;
+  Server server(cluster.world, {&cluster.server_loop, &store}, {&cluster.server_loop, &store},
+                server_options(), quiet());
+  ASSERT_TRUE(server.listen().ok());
+  cluster.client.start();
+  PendingRequests first;
+  cluster.client.submit(0, 0, simple(Verb::kGet, first.track()));
+  ASSERT_TRUE(cluster.run(first));
+  EXPECT_EQ(first.status().code(), ErrorCode::kShapeMismatch);
+  EXPECT_EQ(first.status().text().where, "fc_0.w_0");
+  PendingRequests second;
+  cluster.client.submit(0, 0, simple(Verb::kInit, second.track()));
+  ASSERT_TRUE(cluster.run(second));
+  EXPECT_EQ(second.status().code(), ErrorCode::kInternal);
+  EXPECT_EQ(second.status().text().what, "a defect");
+}
+
 TEST(Channel, APayloadOfTheWrongSizeEndsTheSessionAndNamesWhy) {
   Cluster cluster(9);
   cluster.store.max_payload = 10;
