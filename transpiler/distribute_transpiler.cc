@@ -7,6 +7,7 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/program/default_programs.h"
+#include "transpiler/async_counter.h"
 #include "transpiler/server_program.h"
 #include "transpiler/training_ops.h"
 
@@ -160,9 +161,13 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     fresh->trainer = {.trainer_id = options.trainer_id,
                       .current_endpoint = options.current_endpoint,
                       .wait_port = config.wait_port};
+    const bool synchronous = config.sync_mode || config.completely_not_async;
+    const bool counted = !synchronous && counts_steps(fresh->main);
+    if (counted) count_per_trainer(fresh->main, fresh->startup, shards, fresh->table);
     fresh->ops = find_training_ops(fresh->main);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
+    fresh->plan->form.counts_per_trainer = counted;
     fresh->trainer_programs = make_trainer_programs(fresh->main, fresh->startup, *fresh->plan,
                                                     fresh->trainer, fresh->table);
   } else if (config.mode == "nccl2") {
@@ -241,13 +246,18 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
   const int first =
       cluster.is_worker() ? owned_shards(cluster.index, cluster.worker_num, contributors).begin : 0;
   if (cluster.mode == role_maker::Mode::kParameterServer) {
+    // A worker has no endpoint of its own among the servers: it names the first.
+    const Names& servers = cluster.server_endpoints;
+    const std::string near_server = cluster.is_server() ? cluster.current_endpoint()
+                                    : servers.empty()   ? std::string()
+                                                        : servers.front();
     DistributeTranspiler transpiler(config);
     transpiler.transpile({.trainer_id = first,
                           .program = &main,
                           .pservers = join(cluster.server_endpoints, ","),
                           .trainers = contributors,
                           .startup_program = &startup,
-                          .current_endpoint = cluster.current_endpoint(),
+                          .current_endpoint = near_server,
                           .op_table = &table});
     if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
     return {.main = transpiler.get_trainer_program(),

@@ -19,6 +19,8 @@ struct ServerForm {
   bool fetch_barrier = false;
   // Servers keep one gradient per shard and average them.
   bool averages = false;
+  // Trainers report their steps to the schedule on the servers (transpiler/async_counter.h).
+  bool counts_per_trainer = false;
   int distributed_mode = 0;  // fluid::ServerMode
 };
 

@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
 #include "fluid/ops/shape_ops.h"
+#include "transpiler/async_counter.h"
 #include "transpiler/pass.h"
 
 namespace fleet::transpiler {
@@ -259,6 +260,26 @@ void add_param_slices(Block& block, const PlacedParam& param) {
   }
 }
 
+// Tells every server that this trainer made a step.
+void append_counter_send(Program& program, TrainerState& state) {
+  if (!state.plan.form.counts_per_trainer) return;
+  Block& block = program.global_block();
+  const std::string counter = kStepCounter + shard_suffix(state.options.trainer_id);
+  fluid::SendAttrs attrs;
+  attrs.epmap = state.plan.endpoints;
+  attrs.merge_add = true;
+  attrs.use_send_handler = false;
+  if (state.plan.form.runtime_split) attrs.send_varnames = {counter};
+  Operator op;
+  op.type = "send";
+  op.inputs["X"] = {counter};
+  op.outputs["Out"] = {add_control_var(block, state.controls++)};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = OpRole::kRpc;
+  op.role_var = {counter, counter};
+  block.append_op(std::move(op));
+}
+
 void append_send_barrier(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   // Declared in every form, as the programs that ours are compared with do.
@@ -359,6 +380,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            with_state(insert_sends)},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
+      Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
+           with_state(append_counter_send)},
       Pass{"append_send_barrier", "The step's gradients are all sent.",
            with_state(append_send_barrier)},
       Pass{"append_receives", "The updated parameters come back.", with_state(append_receives)},

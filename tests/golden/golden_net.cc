@@ -396,7 +396,9 @@ std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden) 
   if (decay != nullptr) regularization = make_decay(*decay);
   const auto clip = make_clip(given.find("grad_clip"));
   const Json* rate = given.find("learning_rate");
+  const auto noted = make_clip(given.find("set_gradient_clip"));
   given.finish();
+  if (noted) fluid::clip::set_gradient_clip(*noted, fluid::default_main_program());
   const auto learning_rate = rate == nullptr ? 0.001 : make_rate(*rate);
   std::unique_ptr<fluid::optimizer::Optimizer> made;
   if (type == "SGD") {

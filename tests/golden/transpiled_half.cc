@@ -32,16 +32,15 @@ class Expectation {
   explicit Expectation(const json& expected)
       : expected_(expected), options_(compare_options(expected)) {}
 
-  const json& file() const { return expected_; }
-
   void program(const std::string& path, const Program& got) {
     const json::json_pointer at("/" + path);
     if (!expected_.contains(at)) return;
     append(out_, compare_program(expected_.at(at), got, path, options_));
   }
   void distribution(const std::string& path, const Program& got) {
-    if (!expected_.contains(path)) return;
-    append(out_, compare_json(expected_.at(path), dump_distribution(got.distribution()), path));
+    const json::json_pointer at("/" + path);
+    if (!expected_.contains(at)) return;
+    append(out_, compare_json(expected_.at(at), dump_distribution(got.distribution()), path));
   }
   Differences take() { return std::move(out_); }
 
@@ -106,31 +105,68 @@ Differences check_collective(const json& expected, const DistributeTranspilerCon
   return expect.take();
 }
 
+// The configuration that a Fleet strategy of the release stands for; its synchronous strategy is
+// the runtime-split form.
 DistributeTranspilerConfig fleet_config(const json& config) {
   const json& fleet = config.at("fleet");
   if (fleet.contains("collective")) return load_config(fleet.at("collective"));
-  throw_error(ErrorCode::kNotSupported, {.what = "a Fleet strategy that the runner does not know",
-                                         .where = "config.fleet",
-                                         .expected = "collective",
-                                         .got = fleet.dump(),
-                                         .fix = "teach the runner this strategy"});
+  const json& named = fleet.at("strategy");
+  const std::string strategy = named.is_string() ? named.get<std::string>() : "sync";
+  DistributeTranspilerConfig wanted;
+  wanted.sync_mode = false;
+  wanted.runtime_split_send_recv = true;
+  if (strategy == "sync" || strategy == "DistributeTranspilerConfig") {
+    wanted.half_async = true;
+    wanted.completely_not_async = true;
+  } else if (strategy == "half_async") {
+    wanted.half_async = true;
+  } else if (strategy == "geo") {
+    wanted.geo_sgd_mode = true;
+    wanted.geo_sgd_need_push_nums = fleet.at("strategy_args").at(0).get<int>();
+  } else if (strategy != "async") {
+    throw_error(ErrorCode::kUnknownName, {.what = "a Fleet strategy that the runner does not know",
+                                          .where = "config.fleet.strategy",
+                                          .expected = "sync, async, half_async or geo",
+                                          .got = strategy,
+                                          .fix = "teach the runner this strategy"});
+  }
+  return wanted;
 }
 
-// What each worker of a Fleet job runs.
+role_maker::ClusterSpec fleet_cluster(const json& config) {
+  role_maker::ClusterSpec cluster;
+  if (config.contains("pservers")) {
+    cluster.mode = role_maker::Mode::kParameterServer;
+    cluster.server_endpoints = config.at("pservers").get<Names>();
+    cluster.server_num = static_cast<int>(cluster.server_endpoints.size());
+    cluster.worker_num = config.at("trainers").get<int>();
+  } else {
+    cluster.mode = role_maker::Mode::kCollective;
+    cluster.worker_endpoints = config.at("trainer_endpoints").get<Names>();
+    cluster.worker_num = static_cast<int>(cluster.worker_endpoints.size());
+  }
+  return cluster;
+}
+
+// What each process of a Fleet job runs.
 Differences check_fleet(const json& expected, const Program& main, const Program& startup) {
   Expectation expect(expected);
   const json& config = expected.at("config");
-  role_maker::ClusterSpec cluster;
-  cluster.mode = role_maker::Mode::kCollective;
-  cluster.worker_endpoints = config.at("trainer_endpoints").get<Names>();
-  cluster.worker_num = static_cast<int>(cluster.worker_endpoints.size());
-  for (size_t worker_index = 0; worker_index < cluster.worker_endpoints.size(); ++worker_index) {
-    const std::string worker = std::to_string(worker_index);
-    cluster.index = static_cast<int>(worker_index);
-    const ProgramPair pair =
-        transpiler::transpile_for(main, startup, cluster, fleet_config(config));
-    expect.program("workers/" + worker + "/main", pair.main);
-    expect.program("workers/" + worker + "/startup", pair.startup);
+  const DistributeTranspilerConfig wanted = fleet_config(config);
+  role_maker::ClusterSpec cluster = fleet_cluster(config);
+  for (cluster.index = 0; cluster.index < cluster.worker_num; ++cluster.index) {
+    const ProgramPair pair = transpiler::transpile_for(main, startup, cluster, wanted);
+    const std::string path = str_cat("workers/", cluster.index);
+    expect.program(path + "/main", pair.main);
+    expect.program(path + "/startup", pair.startup);
+    expect.distribution(path + "/dist", pair.main);
+  }
+  cluster.role = role_maker::Role::kServer;
+  for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) {
+    const ProgramPair pair = transpiler::transpile_for(main, startup, cluster, wanted);
+    const std::string path = "servers/" + cluster.current_endpoint();
+    expect.program(path + "/main", pair.main);
+    expect.program(path + "/startup", pair.startup);
   }
   return expect.take();
 }

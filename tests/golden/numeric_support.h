@@ -1,0 +1,39 @@
+// Programs and tensors of the numeric golden files (tests/golden/numeric/README.md).
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fluid/executor/executor.h"
+#include "fluid/io/safetensors.h"
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid::golden {
+
+using Json = nlohmann::json;
+
+// Where the files are: FLEET_NUMERIC_GOLDEN, else the project's own copy.
+std::filesystem::path directory();
+// The .json files of a family, sorted; none when the folder is absent.
+std::vector<std::filesystem::path> cases(const std::string& family);
+Json load(const std::filesystem::path& path);
+
+// The attributes that our schema of the op knows, with element types by name.
+AttributeMap attributes(const OpSchema& schema, const Json& json);
+DType dtype_of_code(int64_t code);
+
+// The types among the file's ops that this project does not know.
+std::set<std::string> unknown_ops(const Json& ops);
+
+// Appends the file's ops as they stand; variables that are not in the block yet are made without
+// a known shape.
+void append_ops(Block& block, const Json& ops);
+
+// Empty when the largest difference is within rtol times the largest expected value and the
+// non-finite elements are equal; else what differs.
+std::string difference(const Tensor& got, const Tensor& expected, double rtol);
+
+}  // namespace fleet::fluid::golden

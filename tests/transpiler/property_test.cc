@@ -1,0 +1,175 @@
+// What must hold for every program and every cluster, over random ones.
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+
+#include "base/strings.h"
+#include "fluid/ops/append.h"
+#include "fluid/ops/comm.h"
+#include "tests/transpiler/sample_nets.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Operator;
+using fluid::Program;
+
+constexpr uint64_t kSeeds = 60;
+
+struct RandomJob {
+  SampleNet net;
+  int servers;
+  int shards;
+  DistributeTranspilerConfig config;
+};
+
+RandomJob random_job(uint64_t seed) {
+  RandomJob job{.net = random_net(seed),
+                .servers = 1 + static_cast<int>(seed % 5),
+                .shards = 1 + static_cast<int>(seed % 4),
+                .config = {}};
+  job.config.slice_var_up = seed % 7 != 0;
+  job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
+  if (seed % 4 == 1) job.config.sync_mode = false;
+  if (seed % 8 == 1) job.config.runtime_split_send_recv = true;
+  return job;
+}
+
+// (variable, endpoint) pairs that travel by one op.
+std::set<std::pair<std::string, std::string>> travels(const Operator& op,
+                                                      const std::vector<std::string>& names) {
+  std::set<std::pair<std::string, std::string>> pairs;
+  const auto& endpoints = std::get<std::vector<std::string>>(*op.attr("epmap"));
+  EXPECT_EQ(endpoints.size(), names.size()) << op.to_string();
+  for (size_t i = 0; i < std::min(names.size(), endpoints.size()); ++i) {
+    pairs.emplace(names[i], endpoints[i]);
+  }
+  return pairs;
+}
+
+std::vector<std::string> names_on_servers(const Operator& op, const char* attribute,
+                                          const std::vector<std::string>& variables) {
+  const fluid::Attribute* given = op.attr(attribute);
+  const auto* names = given ? std::get_if<std::vector<std::string>>(given) : nullptr;
+  return names != nullptr && !names->empty() ? *names : variables;
+}
+
+// A job, transpiled.
+struct EveryJob {
+  explicit EveryJob(uint64_t seed) : job(random_job(seed)), transpiler(job.config) {
+    transpiler.transpile(options_for(job.net, job.servers, job.shards));
+  }
+
+  RandomJob job;
+  DistributeTranspiler transpiler;
+};
+
+// Runs the check on every seed; a failure names its seed.
+void for_every_job(void (*check)(const EveryJob&)) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    check(EveryJob(seed));
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+void check_coverage(const EveryJob& every) {
+  std::map<std::string, std::map<int64_t, int64_t>> parts;  // origin -> offset -> elements
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const Program server = every.transpiler.get_pserver_program(endpoint);
+    for (const fluid::DistributedVar& row : server.distribution().vars) {
+      if (row.vtype != "Param" || row.endpoint != endpoint) continue;
+      const fluid::VarDesc& var = server.global_block().var(row.slice);
+      EXPECT_TRUE(parts[row.origin].emplace(row.offset, var.shape.numel()).second) << row.slice;
+    }
+  }
+  for (const fluid::VarDesc* param : every.job.net.main.global_block().parameters()) {
+    int64_t next = 0;
+    for (const auto& [offset, elements] : parts[param->name]) {
+      EXPECT_EQ(offset, next) << param->name;
+      next = offset + elements;
+    }
+    EXPECT_EQ(next, param->trainable ? param->shape.numel() : 0) << param->name;
+  }
+}
+
+void check_traffic(const EveryJob& every) {
+  const Program trainer = every.transpiler.get_trainer_program();
+  std::set<std::pair<std::string, std::string>> sent;
+  std::set<std::pair<std::string, std::string>> received;
+  for (const auto& op : trainer.global_block().ops()) {
+    if (op->type == "send" && std::get<bool>(*op->attr("use_send_handler"))) {
+      sent.merge(travels(*op, names_on_servers(*op, "send_varnames", op->input("X"))));
+    } else if (op->type == "recv") {
+      received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
+    }
+  }
+  std::set<std::pair<std::string, std::string>> taken;
+  std::set<std::pair<std::string, std::string>> held;
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const Program server = every.transpiler.get_pserver_program(endpoint);
+    for (const std::string& name : server.global_block().op(0).input("X")) {
+      const auto shard = name.find(".trainer_");
+      if (shard == std::string::npos || name.ends_with(".trainer_0")) taken.emplace(name, endpoint);
+    }
+    for (const fluid::DistributedVar& row : server.distribution().vars) {
+      if (row.vtype == "Param") held.emplace(row.slice, row.endpoint);
+    }
+  }
+  EXPECT_EQ(sent, taken);
+  EXPECT_EQ(received, held);
+}
+
+void check_programs(const EveryJob& every) {
+  fluid::verify(every.transpiler.get_trainer_program());
+  fluid::verify(every.transpiler.get_trainer_startup_program());
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const ProgramPair server = every.transpiler.get_pserver_programs(endpoint);
+    fluid::verify(server.main);
+    fluid::verify(server.startup);
+    std::set<std::string> initialised;
+    for (const auto& op : server.startup.global_block().ops()) {
+      for (const std::string& name : op->output_names()) {
+        EXPECT_TRUE(initialised.insert(name).second) << name << " is initialised twice";
+      }
+    }
+    for (const fluid::DistributedVar& row : server.main.distribution().vars) {
+      if (row.endpoint != endpoint) continue;
+      EXPECT_TRUE(initialised.contains(row.slice)) << row.slice;
+      EXPECT_EQ(server.main.global_block().var(row.slice).shape.to_vector(), row.slice_shape);
+    }
+  }
+}
+
+void check_repeatable(const EveryJob& every) {
+  DistributeTranspiler again(every.job.config);
+  again.transpile(options_for(every.job.net, every.job.servers, every.job.shards));
+  EXPECT_EQ(again.get_trainer_program().to_string(),
+            every.transpiler.get_trainer_program().to_string());
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const ProgramPair first = every.transpiler.get_pserver_programs(endpoint);
+    const ProgramPair second = again.get_pserver_programs(endpoint);
+    EXPECT_EQ(first.main.to_string(), second.main.to_string());
+    EXPECT_EQ(first.startup.to_string(), second.startup.to_string());
+  }
+}
+
+TEST(RandomJobs, EveryElementOfEveryTrainableParameterIsOnExactlyOneServer) {
+  for_every_job(check_coverage);
+}
+
+TEST(RandomJobs, WhatTrainersSendServersTakeAndWhatTheyReceiveServersHave) {
+  for_every_job(check_traffic);
+}
+
+TEST(RandomJobs, EveryProgramVerifiesAndEverythingThatLastsIsInitialised) {
+  for_every_job(check_programs);
+}
+
+TEST(RandomJobs, TranspilingTwiceGivesTheSameText) {
+  for_every_job(check_repeatable);
+}
+
+}  // namespace
+}  // namespace fleet::transpiler

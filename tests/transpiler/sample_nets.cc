@@ -1,0 +1,145 @@
+#include "tests/transpiler/sample_nets.h"
+
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "base/strings.h"
+#include "fluid/backward/regularizer.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet::transpiler {
+namespace {
+
+namespace layers = fluid::layers;
+namespace optimizer = fluid::optimizer;
+using fluid::DType;
+using fluid::ParamAttr;
+using fluid::Variable;
+
+SampleNet build(const std::function<void()>& net) {
+  SampleNet built;
+  const fluid::ProgramGuard programs(built.main, built.startup);
+  const fluid::unique_name::Guard names;
+  net();
+  return built;
+}
+
+Variable reference_loss() {
+  const Variable x = layers::data("x", {1000});
+  const Variable y = layers::data("y", {1});
+  const Variable prediction =
+      layers::fc(x, 1000, {.param_attr = {.name = "fc_w"}, .bias_attr = {.name = "fc_b"}});
+  return layers::mean(layers::square_error_cost(prediction, y));
+}
+
+struct Draw {
+  explicit Draw(uint64_t seed) : generator(seed) {}
+  int number(int below) { return static_cast<int>(generator() % static_cast<uint64_t>(below)); }
+  bool chance(int percent) { return number(100) < percent; }
+
+  std::mt19937_64 generator;
+};
+
+ParamAttr random_attr(Draw& draw) {
+  ParamAttr attr;
+  if (draw.chance(20)) attr.learning_rate = 2.0;
+  if (draw.chance(20)) attr.trainable = false;
+  if (draw.chance(20)) attr.regularizer = fluid::regularizer::L2Decay(0.001);
+  return attr;
+}
+
+Variable random_loss(Draw& draw) {
+  constexpr int64_t kWidths[] = {1, 7, 64, 130, 300};
+  Variable hidden = layers::data("x", {kWidths[draw.number(5)]});
+  const int depth = 1 + draw.number(4);
+  for (int i = 0; i < depth; ++i) {
+    const int64_t width = kWidths[draw.number(5)];
+    ParamAttr weight = random_attr(draw);
+    if (hidden.shape()[-1] == width && draw.chance(30)) {
+      weight = {.name = str_cat("shared_", width)};  // square ones may meet again
+    }
+    hidden = layers::fc(hidden, width,
+                        {.param_attr = weight,
+                         .bias_attr = draw.chance(20) ? fluid::no_bias() : ParamAttr{},
+                         .act = draw.chance(50) ? "tanh" : ""});
+  }
+  // The last layer always trains, so that there is something to transpile.
+  const Variable y = layers::data("y", {1});
+  return layers::mean(layers::square_error_cost(layers::fc(hidden, 1), y));
+}
+
+std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
+  optimizer::LearningRate rate = 0.1;
+  if (draw.chance(30)) rate = layers::exponential_decay(1.0, 10, 0.5, draw.chance(50));
+  std::optional<fluid::Penalty> decay;
+  if (draw.chance(30)) decay = fluid::regularizer::L2Decay(0.01);
+  switch (draw.number(3)) {
+    case 0:
+      return std::make_unique<optimizer::SGD>(
+          optimizer::SGDOptions{.learning_rate = rate, .regularization = decay});
+    case 1:
+      return std::make_unique<optimizer::Momentum>(optimizer::MomentumOptions{
+          .learning_rate = rate, .use_nesterov = draw.chance(50), .regularization = decay});
+    default:
+      return std::make_unique<optimizer::Adam>(
+          optimizer::AdamOptions{.learning_rate = rate, .regularization = decay});
+  }
+}
+
+}  // namespace
+
+SampleNet reference_net() {
+  return build([] { optimizer::SGD({.learning_rate = 0.1}).minimize(reference_loss()); });
+}
+
+SampleNet adam_net() {
+  return build([] { optimizer::Adam({.learning_rate = 0.1}).minimize(reference_loss()); });
+}
+
+SampleNet scheduled_net() {
+  return build([] {
+    const Variable loss = reference_loss();
+    optimizer::SGD({.learning_rate = layers::exponential_decay(1.0, 10, 0.5)}).minimize(loss);
+  });
+}
+
+SampleNet deep_net(int depth, int64_t width) {
+  return build([depth, width] {
+    Variable hidden = layers::data("x", {width});
+    for (int i = 0; i < depth; ++i) hidden = layers::fc(hidden, width);
+    optimizer::SGD({.learning_rate = 0.1}).minimize(layers::mean(hidden));
+  });
+}
+
+SampleNet random_net(uint64_t seed) {
+  return build([seed] {
+    Draw draw(seed);
+    const Variable loss = random_loss(draw);
+    random_optimizer(draw)->minimize(loss);
+  });
+}
+
+std::vector<std::string> server_endpoints(int servers) {
+  std::vector<std::string> endpoints;
+  for (int i = 0; i < servers; ++i) endpoints.push_back(str_cat("127.0.0.1:", 6174 + i));
+  return endpoints;
+}
+
+TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id) {
+  return {.trainer_id = trainer_id,
+          .program = &net.main,
+          .pservers = join(server_endpoints(servers), ","),
+          .trainers = trainers,
+          .startup_program = &net.startup};
+}
+
+std::vector<std::string> op_types(const fluid::Block& block) {
+  std::vector<std::string> types;
+  for (const auto& op : block.ops()) types.push_back(op->type);
+  return types;
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,36 @@
+// Training programs for the transpiler's tests, built through the layers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fluid/program/program.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::transpiler {
+
+struct SampleNet {
+  fluid::Program main;
+  fluid::Program startup;
+};
+
+// x[1000] -> fc(1000), parameters fc_w and fc_b -> square error -> mean; SGD 0.1.
+SampleNet reference_net();
+// The same, with Adam.
+SampleNet adam_net();
+// The same, with an exponential schedule.
+SampleNet scheduled_net();
+// `layers` fully connected layers of one width, SGD.
+SampleNet deep_net(int layers, int64_t width);
+// Layers, widths, optimizer, decay, schedule, rates per parameter, frozen and shared parameters
+// drawn from the seed.
+SampleNet random_net(uint64_t seed);
+
+// 127.0.0.1:6174 and the ports after it.
+std::vector<std::string> server_endpoints(int servers);
+TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id = 0);
+
+std::vector<std::string> op_types(const fluid::Block& block);
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,24 @@
+// Learning-rate schedules in asynchronous jobs: no step is common to all trainers, so each trainer
+// tells the servers of its own, and the schedule counts their sum.
+#pragma once
+
+#include <string>
+
+#include "fluid/ops/op_schema.h"
+#include "fluid/program/program.h"
+
+namespace fleet::transpiler {
+
+// The step counter of schedules (fluid/layers/learning_rate_scheduler.h).
+inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
+
+// True when the program's schedule counts steps.
+bool counts_steps(const fluid::Program& main);
+
+// In the main program the counter becomes the sum of one counter per trainer; the startup program
+// sets those to 1 and starts the sum such that the first step of all trainers is the schedule's
+// first. Throws ProgramError when a result does not verify.
+void count_per_trainer(fluid::Program& main, fluid::Program& startup, int trainers,
+                       const fluid::OpTable& table);
+
+}  // namespace fleet::transpiler
