@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 
@@ -34,12 +35,19 @@ double seconds_before_main() {
   return since_boot > started ? since_boot - started : 0;
 }
 
+// docs/operations.md: launchers pass workers a descriptor for progress lines.
+int progress_descriptor() {
+  const auto text = fleet::Environment::of_process().get("FLEET_PROGRESS_FD");
+  return text ? static_cast<int>(fleet::parse_int(*text).value_or(-1)) : -1;
+}
+
 }  // namespace
 
 Report::Report(const Options& options, Job job)
     : options_(options),
       job_(std::move(job)),
       terminal_(isatty(STDERR_FILENO) == 1),
+      launcher_fd_(progress_descriptor()),
       start_(Clock::now() -
              std::chrono::duration_cast<Clock::duration>(duration<double>(seconds_before_main()))),
       first_step_end_(start_),
@@ -57,13 +65,22 @@ void Report::step(int step, float cost) {
   last_step_end_ = Clock::now();
   if (losses_.empty()) first_step_end_ = last_step_end_;
   losses_.push_back(cost);
-  if (!options_.progress || !job_.reports) return;
-  const auto interval = terminal_ ? std::chrono::milliseconds(200) : seconds(5);
+  if (!options_.progress && launcher_fd_ < 0) return;
+  const bool often = terminal_ || launcher_fd_ >= 0;
+  const auto interval = often ? std::chrono::milliseconds(200) : seconds(5);
   if (last_step_end_ - shown_ >= interval || step + 1 == options_.steps) show(step + 1);
 }
 
 void Report::show(int steps) {
   shown_ = last_step_end_;
+  if (launcher_fd_ >= 0) {
+    const auto line =
+        fleet::str_cat("progress step=", steps, " loss=", losses_.back(),
+                       " steps_per_s=", static_cast<int64_t>(steps_per_second()), "\n");
+    // A line that finds no room is dropped.
+    if (write(launcher_fd_, line.data(), line.size()) < 0) return;
+  }
+  if (!options_.progress || !job_.reports) return;
   const auto text =
       fleet::str_cat(job_.mode, "  step ", steps, "/", options_.steps, "  loss ", losses_.back(),
                      "  ", static_cast<int64_t>(steps_per_second()), " steps/s");

@@ -40,6 +40,7 @@ class Report {
   Options options_;
   Job job_;
   bool terminal_;
+  int launcher_fd_;  // where the launcher reads progress lines; -1: none
   Clock::time_point start_;
   Clock::time_point first_step_end_;
   Clock::time_point last_step_end_;
