@@ -30,10 +30,19 @@ WorkerNode::WorkerNode(NodeEnvironment environment, ParameterServerConfig config
 
 WorkerNode::~WorkerNode() {
   *alive_ = false;
-  environment_.on_control([this] { member_.reset(); });
+  transport::Verdict verdict;
+  verdict.culprit = {transport::Role::kWorker, config_.index};
+  verdict.phase = member_->phase();
+  verdict.step = member_->step();
+  verdict.reason = "it left before it had completed";
+  environment_.on_control([&] {
+    if (started_ && !stopped_ && !member_->verdict()) member_->abort_async(verdict);
+    member_.reset();
+  });
 }
 
 void WorkerNode::start() {
+  started_ = true;
   set_phase(Phase::kConnecting);
   environment_.on_control([this] { member_->start(); });
   communicator_->start();

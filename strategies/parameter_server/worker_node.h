@@ -18,6 +18,7 @@ namespace fleet::strategies {
 class WorkerNode {
  public:
   WorkerNode(NodeEnvironment environment, ParameterServerConfig config, Logger logger = {});
+  // Ends the job, with this worker to blame, unless it has completed.
   ~WorkerNode();
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
@@ -62,6 +63,7 @@ class WorkerNode {
   std::unique_ptr<transport::CoordinatorClient> member_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Status verdict_;
+  bool started_ = false;
   bool stopped_ = false;
 };
 
