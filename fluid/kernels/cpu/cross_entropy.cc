@@ -68,7 +68,7 @@ std::unique_ptr<Prepared> prepare_hard(PrepareContext& context, int32_t ignore) 
       const bool ignored = labels[i] == ignore;
       const T p = ignored ? T{1} : xs[i * view.n + checked_label(labels[i], view.n)];
       ys[i] = ignored ? T{} : -safe_log(p);
-      if (matches != nullptr) matches[i] = p;
+      if (matches != nullptr) matches[i] = ignored ? T{} : p;
     }
   });
 }

@@ -1,0 +1,133 @@
+// How the executor drives a communication runtime.
+#include <gtest/gtest.h>
+#include <string>
+
+#include "tests/fluid/executor/mlp.h"
+
+namespace fleet::fluid {
+namespace {
+
+using testing::batch;
+using testing::Mlp;
+
+// Records calls; an all-reduce over this process's shards only, finished when waited for.
+class RecordingRuntime : public CommRuntime {
+ public:
+  explicit RecordingRuntime(ShardRange shards) : shards_(shards) {}
+
+  ShardRange shards() const override { return shards_; }
+  void begin_step(const Program&, uint64_t step) override { log += "begin" + std::to_string(step); }
+  void end_step(const Program&, uint64_t) override { log += " end\n"; }
+  std::unique_ptr<CommToken> run(const CommCall& call) override {
+    log += " " + call.op.type + std::to_string(call.shard);
+    if (call.op.type != "c_allreduce_sum") return nullptr;
+    Tensor& grad = std::get<Tensor>(*call.inputs[0]);
+    sum_.push_back(grad.clone());
+    return std::make_unique<Token>(*this, grad, call.shard + 1 == shards_.end);
+  }
+
+  std::string log;
+
+ private:
+  class Token : public CommToken {
+   public:
+    Token(RecordingRuntime& runtime, Tensor& grad, bool last)
+        : runtime_(runtime), grad_(grad), last_(last) {}
+    bool done() const override { return false; }
+    void wait() override {
+      runtime_.log += " wait";
+      if (!last_) return;
+      std::fill(grad_.data<float>(), grad_.data<float>() + grad_.numel(), 0.0f);
+      for (const Tensor& part : runtime_.sum_) {
+        for (int64_t i = 0; i < grad_.numel(); ++i) grad_.data<float>()[i] += part.data<float>()[i];
+      }
+      runtime_.sum_.clear();
+    }
+
+   private:
+    RecordingRuntime& runtime_;
+    Tensor& grad_;
+    bool last_;
+  };
+
+  ShardRange shards_;
+  std::vector<Tensor> sum_;
+};
+
+Operator op(const char* type, SlotMap inputs, SlotMap outputs, OpRole role) {
+  Operator made;
+  made.type = type;
+  made.inputs = std::move(inputs);
+  made.outputs = std::move(outputs);
+  made.role = role;
+  return made;
+}
+
+// y = 2 x, "gradient" g = mean(y), summed by all-reduce; w -= g.
+struct Fixture {
+  Program program;
+
+  Fixture() {
+    Block& block = program.global_block();
+    for (const char* name : {"x", "y", "g", "w", "rate"}) {
+      VarDesc var;
+      var.name = name;
+      var.shape = name[0] == 'x' || name[0] == 'y' ? Shape{-1} : Shape{1};
+      var.persistable = name[0] == 'w' || name[0] == 'r';
+      var.is_data = name[0] == 'x';
+      block.add_var(var);
+    }
+    Operator scale = op("scale", {{"X", {"x"}}}, {{"Out", {"y"}}}, OpRole::kForward);
+    scale.attrs = {{"scale", 2.0}};
+    block.append_op(scale);
+    block.append_op(op("mean", {{"X", {"y"}}}, {{"Out", {"g"}}}, OpRole::kBackward));
+    block.append_op(op("c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}}, OpRole::kBackward));
+    block.append_op(op("sgd", {{"Param", {"w"}}, {"Grad", {"g"}}, {"LearningRate", {"rate"}}},
+                       {{"ParamOut", {"w"}}}, OpRole::kOptimize));
+    block.append_op(op("send_barrier", {}, {}, OpRole::kRpc));
+  }
+};
+
+TEST(CommunicationOps, RunPerShardAndHoldTheirBuffersUntilDone) {
+  const Fixture fixture;
+  Executor executor;
+  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{2, 4, 4});
+  executor.set_comm_runtime(runtime);
+  executor.scope().var("w") = Tensor::scalar(100.0f);
+  executor.scope().var("rate") = Tensor::scalar(1.0f);
+  const Feed feed = {{"x", Tensor::from<float>({1, 3, 5, 7}, {4})}};
+  executor.run(fixture.program, feed);
+  EXPECT_EQ(runtime->log,
+            "begin0 c_allreduce_sum2 wait c_allreduce_sum3 wait send_barrier-1 end\n");
+  EXPECT_EQ(executor.scope().tensor("w").item<float>(), 100 - 4 - 12);
+  executor.run(fixture.program, feed);
+  EXPECT_EQ(executor.scope().tensor("w").item<float>(), 100 - 2 * (4 + 12));
+}
+
+TEST(CommunicationOps, UseTheRuntimeThatTheProgramCarries) {
+  Fixture fixture;
+  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 1, 1});
+  fixture.program.set_runtime(runtime);
+  Executor executor;
+  executor.scope().var("w") = Tensor::scalar(0.0f);
+  executor.scope().var("rate") = Tensor::scalar(1.0f);
+  executor.run(fixture.program, {{"x", Tensor::from<float>({1, 3}, {2})}});
+  EXPECT_EQ(executor.scope().tensor("w").item<float>(), -4);
+  EXPECT_EQ(runtime->log, "begin0 c_allreduce_sum0 wait send_barrier-1 end\n");
+}
+
+TEST(CommunicationOps, AProgramWithoutThemTakesTheShardsOfTheRuntimeOnly) {
+  const Mlp net;
+  Executor attached;
+  Executor plain(CPUPlace(), {.logical_shards = 4});
+  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 4, 4});
+  attached.set_comm_runtime(runtime);
+  attached.run(net.startup);
+  plain.run(net.startup);
+  const float got = attached.run(net.main, batch(8, 0), {net.cost})[0].item<float>();
+  EXPECT_EQ(got, plain.run(net.main, batch(8, 0), {net.cost})[0].item<float>());
+  EXPECT_EQ(runtime->log, "");
+}
+
+}  // namespace
+}  // namespace fleet::fluid

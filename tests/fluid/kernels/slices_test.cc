@@ -1,0 +1,103 @@
+// Slices of a parameter are initialised and moved by the bits of the whole.
+#include <cstring>
+#include <gtest/gtest.h>
+
+#include "fluid/executor/executor.h"
+
+namespace fleet::fluid {
+namespace {
+
+VarDesc variable(const std::string& name, const Shape& shape) {
+  VarDesc var;
+  var.name = name;
+  var.shape = shape;
+  var.persistable = true;
+  return var;
+}
+
+Tensor initialise(const VarDesc& var, const std::string& type, uint64_t seed) {
+  Program program;
+  program.set_random_seed(seed);
+  program.global_block().add_var(var);
+  Operator op;
+  op.type = type;
+  op.outputs["Out"] = {var.name};
+  op.attrs = {{"shape", var.shape.to_vector()}};
+  program.global_block().append_op(op);
+  Executor executor;
+  executor.run(program);
+  return executor.scope().tensor(var.name);
+}
+
+TEST(Slices, AreInitialisedAsPartsOfTheWhole) {
+  for (const char* type : {"uniform_random", "gaussian_random"}) {
+    const Tensor whole = initialise(variable("w", {10, 7}), type, 5);
+    EXPECT_NE(std::memcmp(whole.raw(), initialise(variable("w", {10, 7}), type, 6).raw(), 280), 0);
+    EXPECT_NE(std::memcmp(whole.raw(), initialise(variable("v", {10, 7}), type, 5).raw(), 280), 0);
+    for (int64_t row = 0; row < 9; ++row) {
+      VarDesc slice = variable("w.block1", {2, 7});
+      slice.slice = SliceInfo{.origin = "w", .origin_shape = {10, 7}, .offset = row * 7};
+      const Tensor part = initialise(slice, type, 5);
+      EXPECT_EQ(std::memcmp(part.raw(), whole.rows(row, row + 2).raw(), part.bytes()), 0);
+    }
+  }
+}
+
+// One update of elements [begin, end) of a parameter of 53 elements.
+std::vector<Tensor> update(const std::string& type, int64_t begin, int64_t end) {
+  const auto values = [&](const char* name, double shift) {
+    Tensor tensor(DType::kFloat32, Shape{end - begin});
+    for (int64_t i = begin; i < end; ++i) {
+      tensor.data<float>()[i - begin] = static_cast<float>(
+          uniform_double(RandomKey::of(1, name), static_cast<uint64_t>(i)) - shift);
+    }
+    return tensor;
+  };
+  Program program;
+  Executor executor;
+  Operator op;
+  op.type = type;
+  const auto add = [&](const std::string& slot, Tensor value, bool out) {
+    program.global_block().add_var(variable(slot, value.shape()));
+    executor.scope().var(slot) = std::move(value);
+    op.inputs[slot] = {slot};
+    if (out) op.outputs[slot + "Out"] = {slot};
+  };
+  add("Param", values("p", 0.5), true);
+  add("Grad", values("g", 0.5), false);
+  add("LearningRate", Tensor::scalar(0.1f), false);
+  std::vector<std::string> states = {"Param"};
+  if (type == "momentum") {
+    add("Velocity", values("v", 0.5), true);
+    states.push_back("Velocity");
+    op.attrs = {{"mu", 0.9}, {"use_nesterov", true}};
+  }
+  if (type == "adam") {
+    add("Moment1", values("m", 0.5), true);
+    add("Moment2", values("n", 0), true);
+    add("Beta1Pow", Tensor::scalar(0.9f), true);
+    add("Beta2Pow", Tensor::scalar(0.999f), true);
+    states.insert(states.end(), {"Moment1", "Moment2"});
+  }
+  program.global_block().append_op(op);
+  executor.run(program);
+  std::vector<Tensor> results;
+  for (const std::string& state : states) results.push_back(executor.scope().tensor(state).clone());
+  return results;
+}
+
+TEST(Slices, AreMovedAsPartsOfTheWhole) {
+  for (const char* type : {"sgd", "momentum", "adam"}) {
+    const auto whole = update(type, 0, 53);
+    for (const auto& [begin, end] : {std::pair{0, 1}, {1, 9}, {3, 50}, {17, 53}, {52, 53}}) {
+      const auto part = update(type, begin, end);
+      for (size_t i = 0; i < whole.size(); ++i) {
+        EXPECT_EQ(std::memcmp(part[i].raw(), whole[i].rows(begin, end).raw(), part[i].bytes()), 0)
+            << type << " state " << i << " from " << begin;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fleet::fluid
