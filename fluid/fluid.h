@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fluid/backward/backward.h"
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
 #include "fluid/core/place.h"
 #include "fluid/core/scope.h"

@@ -1,9 +1,10 @@
+#include "fluid/backward/gradient_clip.h"
+
 #include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/backward/penalty_ops.h"
-#include "fluid/backward/regularizer.h"
 #include "fluid/ops/fill.h"
 #include "fluid/ops/reduce.h"
 #include "fluid/ops/scale.h"
@@ -20,6 +21,16 @@ Penalty GradientClipByNorm(double clip_norm) {
 }
 Penalty GradientClipByGlobalNorm(double clip_norm) {
   return {.kind = "ClipByGlobalNorm", .values = {{"clip_norm", clip_norm}}};
+}
+
+void set_gradient_clip(const Penalty& clip, Program& program,
+                       const std::optional<std::vector<std::string>>& parameter_list) {
+  Block& block = program.global_block();
+  if (!parameter_list) {
+    for (VarDesc* param : block.parameters()) param->gradient_clip = clip;
+    return;
+  }
+  for (const std::string& name : *parameter_list) block.var(name).gradient_clip = clip;
 }
 
 }  // namespace clip
@@ -49,77 +60,177 @@ Variable append_one_clip(const Variable& grad, const Penalty& clip) {
                     to_attributes(attrs));
 }
 
-// clip_norm / max(norm over all, clip_norm).
-Variable append_global_factor(const std::vector<ParamGrad>& pairs, double clip_norm) {
-  Program& program = pairs.front().param.program();
-  std::vector<std::string> squares;
-  for (const auto& [param, grad] : pairs) {
-    const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
-    Block& block = grad.block();
-    const Variable square = append_new(block, "square", {{"X", {grad.name()}}}, grad.dtype());
-    const Variable sum = append_new(block, "reduce_sum", {{"X", {square.name()}}}, grad.dtype(),
-                                    to_attributes(ReduceAttrs{.reduce_all = true}));
-    squares.push_back(sum.name());
-  }
-  const auto& [param, grad] = pairs.back();
-  const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
+// The sum of the squares of one gradient.
+Variable append_square_sum(const Variable& grad) {
   Block& block = grad.block();
-  const DType dtype = grad.dtype();
-  const Variable sum = append_new(block, "sum", {{"X", squares}}, dtype);
-  const Variable norm = append_new(block, "sqrt", {{"X", {sum.name()}}}, dtype);
+  const Variable square = append_new(block, "square", {{"X", {grad.name()}}}, grad.dtype());
+  return append_new(block, "reduce_sum", {{"X", {square.name()}}}, grad.dtype(),
+                    to_attributes(ReduceAttrs{.reduce_all = true}));
+}
+
+Variable append_limit(Block& block, DType dtype, double clip_norm) {
   const FillConstantAttrs fill{.shape = {1},
                                .dtype = dtype,
                                .value = static_cast<float>(clip_norm),
                                .str_value = float_text(clip_norm)};
   const Variable limit = append_new(block, "fill_constant", {}, dtype, to_attributes(fill));
   limit.set_stop_gradient(true);
+  return limit;
+}
+
+Variable append_norm(Block& block, DType dtype, const std::vector<std::string>& square_sums) {
+  const Variable sum = append_new(block, "sum", {{"X", square_sums}}, dtype);
+  return append_new(block, "sqrt", {{"X", {sum.name()}}}, dtype);
+}
+
+// limit / max(limit, norm).
+Variable append_factor(Block& block, const Variable& limit, const Variable& norm) {
+  const DType dtype = limit.dtype();
   const Variable largest =
       append_new(block, "elementwise_max", {{"X", {limit.name()}}, {"Y", {norm.name()}}}, dtype);
   return append_new(block, "elementwise_div", {{"X", {limit.name()}}, {"Y", {largest.name()}}},
                     dtype);
 }
 
-// The clip's ops belong to the clipped gradients.
-void retag(Block& block, size_t first_op, const std::vector<ParamGrad>& clipped) {
+Variable append_scaled(const Variable& grad, const Variable& factor) {
+  return append_new(grad.block(), "elementwise_mul", {{"X", {grad.name()}}, {"Y", {factor.name()}}},
+                    grad.dtype());
+}
+
+// clip_norm / max(norm over all, clip_norm).
+Variable append_global_factor(const std::vector<ParamGrad>& pairs, double clip_norm) {
+  Program& program = pairs.front().param.program();
+  std::vector<std::string> square_sums;
+  for (const auto& [param, grad] : pairs) {
+    const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
+    square_sums.push_back(append_square_sum(grad).name());
+  }
+  const auto& [param, grad] = pairs.back();
+  const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
+  const Variable norm = append_norm(grad.block(), grad.dtype(), square_sums);
+  return append_factor(grad.block(), append_limit(grad.block(), grad.dtype(), clip_norm), norm);
+}
+
+// The ops in [first_op, end_op) belong to the clipped gradients.
+void retag(Block& block, size_t first_op, size_t end_op, const std::vector<ParamGrad>& clipped) {
   std::map<std::string, std::string> grads;
   for (const auto& [param, grad] : clipped) grads[param.name()] = grad.name();
-  for (size_t i = first_op; i < block.op_count(); ++i) {
+  for (size_t i = first_op; i < end_op; ++i) {
     auto& role_var = block.op(i).role_var;
     if (!role_var.empty()) role_var = {role_var[0], grads.at(role_var[0])};
   }
+}
+
+void check_kind(const Penalty& clip) {
+  if (clip.kind == "ClipByValue" || clip.kind == "ClipByNorm") return;
+  if (clip.kind == "ClipByGlobalNorm") return;
+  throw_error(ErrorCode::kUnknownName,
+              {.what = "unknown gradient clip",
+               .where = "append_gradient_clip",
+               .expected = "ClipByValue, ClipByNorm or ClipByGlobalNorm",
+               .got = clip.kind,
+               .fix = "use clip::GradientClipByValue, ByNorm or ByGlobalNorm"});
+}
+
+bool asks_for_global_norm(const ParamGrad& pair) {
+  const auto& clip = pair.param.desc().gradient_clip;
+  return clip && clip->kind == "ClipByGlobalNorm";
+}
+
+// "gradient_clip_@CLIP/", then "gradient_clip_@CLIP_1/", …
+std::string numbered_scope(const std::string& prefix, size_t i) {
+  return i == 0 ? prefix + "/" : str_cat(prefix, "_", i, "/");
+}
+
+// What the parameters that ask for the global norm share.
+struct GlobalNorm {
+  Variable limit;
+  Variable factor;
+  std::vector<std::string> square_sums;
+};
+
+// The squares of the gradients that count, and the limit.
+GlobalNorm append_noted_squares(const std::vector<ParamGrad>& pairs) {
+  GlobalNorm global;
+  double clip_norm = 0.0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [param, grad] = pairs[i];
+    if (!asks_for_global_norm(pairs[i])) continue;
+    const RoleGuard role(param.program(), OpRole::kOptimize, {param.name(), grad.name()});
+    const NameScopeGuard scope(param.program(), numbered_scope("gradient_clip_@CLIP", i));
+    const double norm = param.desc().gradient_clip->values.at("clip_norm");
+    if (!global.limit) {
+      clip_norm = norm;
+      global.limit = append_limit(grad.block(), grad.dtype(), clip_norm);
+    } else if (norm != clip_norm) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "parameters clipped by their global norm must agree on it",
+                   .where = "parameter '" + param.name() + "'",
+                   .expected = str_cat("clip_norm ", clip_norm),
+                   .got = str_cat(norm),
+                   .fix = "give all of them one GradientClipByGlobalNorm"});
+    }
+    global.square_sums.push_back(append_square_sum(grad).name());
+  }
+  return global;
+}
+
+Variable append_noted_clip(const ParamGrad& pair, GlobalNorm& global) {
+  const auto& [param, grad] = pair;
+  if (!asks_for_global_norm(pair)) return append_one_clip(grad, *param.desc().gradient_clip);
+  if (!global.factor) {
+    const Variable norm = append_norm(grad.block(), grad.dtype(), global.square_sums);
+    global.factor = append_factor(grad.block(), global.limit, norm);
+  }
+  return append_scaled(grad, global.factor);
 }
 
 }  // namespace
 
 std::vector<ParamGrad> append_gradient_clip(const std::vector<ParamGrad>& pairs,
                                             const Penalty& clip) {
+  check_kind(clip);
   if (pairs.empty()) return {};
-  const bool global = clip.kind == "ClipByGlobalNorm";
-  if (!global && clip.kind != "ClipByValue" && clip.kind != "ClipByNorm") {
-    throw_error(ErrorCode::kUnknownName,
-                {.what = "unknown gradient clip",
-                 .where = "append_gradient_clip",
-                 .expected = "ClipByValue, ClipByNorm or ClipByGlobalNorm",
-                 .got = clip.kind,
-                 .fix = "use clip::GradientClipByValue, ByNorm or ByGlobalNorm"});
-  }
   Block& block = pairs.front().grad.block();
   Program& program = block.program();
   const NameScopeGuard scope(program, "gradient_clip");
   const size_t first_op = block.op_count();
   Variable factor;
-  if (global) factor = append_global_factor(pairs, clip.values.at("clip_norm"));
+  if (clip.kind == "ClipByGlobalNorm") {
+    factor = append_global_factor(pairs, clip.values.at("clip_norm"));
+  }
   std::vector<ParamGrad> clipped;
   for (const auto& [param, grad] : pairs) {
     const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
-    if (global) {
-      const SlotMap inputs = {{"X", {grad.name()}}, {"Y", {factor.name()}}};
-      clipped.push_back({param, append_new(block, "elementwise_mul", inputs, grad.dtype())});
-    } else {
-      clipped.push_back({param, append_one_clip(grad, clip)});
-    }
+    clipped.push_back({param, factor ? append_scaled(grad, factor) : append_one_clip(grad, clip)});
   }
-  retag(block, first_op, clipped);
+  retag(block, first_op, block.op_count(), clipped);
+  return clipped;
+}
+
+std::vector<ParamGrad> append_noted_clips(const std::vector<ParamGrad>& pairs) {
+  for (const auto& [param, grad] : pairs) {
+    if (param.desc().gradient_clip) check_kind(*param.desc().gradient_clip);
+  }
+  if (pairs.empty()) return {};
+  Block& block = pairs.front().grad.block();
+  Program& program = block.program();
+  const size_t first_op = block.op_count();
+  GlobalNorm global = append_noted_squares(pairs);
+  // As in the original, only these first ops are retagged.
+  const size_t end_op = block.op_count();
+  std::vector<ParamGrad> clipped;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto& [param, grad] = pairs[i];
+    if (!param.desc().gradient_clip) {
+      clipped.push_back(pairs[i]);
+      continue;
+    }
+    const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
+    const NameScopeGuard scope(program, numbered_scope("graident_clip_@CLIP", i));
+    clipped.push_back({param, append_noted_clip(pairs[i], global)});
+  }
+  retag(block, first_op, end_op, clipped);
   return clipped;
 }
 

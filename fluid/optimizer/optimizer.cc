@@ -64,7 +64,8 @@ std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
   const Context context{main, startup};
   std::sort(pairs.begin(), pairs.end(),
             [](const ParamGrad& a, const ParamGrad& b) { return a.param.name() < b.param.name(); });
-  if (common_.grad_clip) pairs = append_gradient_clip(pairs, *common_.grad_clip);
+  pairs = common_.grad_clip ? append_gradient_clip(pairs, *common_.grad_clip)
+                            : append_noted_clips(pairs);
   pairs = append_regularization(pairs, common_.regularization);
 
   Block& block = main.global_block();

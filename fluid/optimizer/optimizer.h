@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fluid/backward/backward.h"
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
 #include "fluid/layers/initializer.h"
 
@@ -47,8 +48,9 @@ class Optimizer {
   // not trainable get none.
   std::vector<ParamGrad> backward(const Variable& loss, const MinimizeOptions& options = {});
 
-  // Appends, in the order of the parameters' names, the clipping, the decay and the update of each
-  // parameter, and returns the update ops (with those that scale a rate or advance a state).
+  // Appends, in the order of the parameters' names, the clipping (the optimizer's grad_clip, or
+  // else what was noted on the parameters), the decay and the update of each parameter, and returns
+  // the update ops (with those that scale a rate or advance a state).
   std::vector<Operator*> apply_gradients(std::vector<ParamGrad> pairs,
                                          Program* startup_program = nullptr);
 

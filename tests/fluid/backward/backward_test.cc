@@ -1,5 +1,6 @@
 #include "fluid/backward/backward.h"
 
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -139,6 +140,25 @@ TEST_F(BackwardTest, TheGlobalNormIsOneFactorForAll) {
   EXPECT_THAT(names_of_pairs(clipped), ElementsAre("fc_0.w_0->elementwise_mul_0.tmp_0",
                                                    "fc_0.b_0->elementwise_mul_1.tmp_0"));
   EXPECT_THAT(block().op(before).role_var, ElementsAre("fc_0.w_0", "elementwise_mul_0.tmp_0"));
+}
+
+TEST_F(BackwardTest, NotedClipsTouchTheirOwnParametersOnly) {
+  const ParamAttr own{.name = "w", .gradient_clip = clip::GradientClipByValue(0.5)};
+  const auto pairs = append_backward(layers::mean(layers::fc(x_, 3, {.param_attr = own})));
+  const size_t before = block().op_count();
+  const auto clipped = append_noted_clips(pairs);
+  EXPECT_THAT(op_types(before), ElementsAre("clip"));
+  EXPECT_THAT(block().op(before).name_scope, testing::HasSubstr("@CLIP"));
+  EXPECT_THAT(names_of_pairs(clipped), ElementsAre("w->clip_0.tmp_0", "fc_0.b_0->fc_0.b_0@GRAD"));
+}
+
+TEST_F(BackwardTest, NotedGlobalNormsMustAgree) {
+  const ParamAttr w{.name = "w", .gradient_clip = clip::GradientClipByGlobalNorm(1.0)};
+  const ParamAttr b{.name = "b", .gradient_clip = clip::GradientClipByGlobalNorm(2.0)};
+  const auto pairs =
+      append_backward(layers::mean(layers::fc(x_, 3, {.param_attr = w, .bias_attr = b})));
+  expect_error([&] { append_noted_clips(pairs); }, ErrorCode::kInvalidArgument,
+               {"'b'", "clip_norm 1", "2"});
 }
 
 TEST_F(BackwardTest, UnknownPenaltiesAreRefused) {

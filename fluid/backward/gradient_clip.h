@@ -1,0 +1,43 @@
+// Gradient clipping: ops between the backward part and the decay.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fluid/backward/backward.h"
+
+namespace fleet::fluid {
+
+namespace clip {
+
+// Each element into [min, max].
+Penalty GradientClipByValue(double max, double min);
+inline Penalty GradientClipByValue(double max) {
+  return GradientClipByValue(max, -max);
+}
+// Each gradient g scaled by clip_norm / max(|g|, clip_norm).
+Penalty GradientClipByNorm(double clip_norm);
+// All gradients scaled by clip_norm / max(n, clip_norm), n the norm over all of them.
+Penalty GradientClipByGlobalNorm(double clip_norm);
+
+// The older way to ask for clipping: notes it on the parameters named (all of the program when
+// absent), as ParamAttr::gradient_clip does. Give the optimizer a grad_clip instead: it clips the
+// averaged gradient in distributed training too, this one what each worker computed. Throws
+// ProgramError for an unknown name.
+void set_gradient_clip(const Penalty& clip, Program& program,
+                       const std::optional<std::vector<std::string>>& parameter_list = {});
+
+}  // namespace clip
+
+// Appends the clipping that an optimizer was asked for and returns the parameters with the clipped
+// gradients. Throws UsageError for an unknown kind.
+std::vector<ParamGrad> append_gradient_clip(const std::vector<ParamGrad>& pairs,
+                                            const Penalty& clip);
+
+// Appends the clipping that was noted on the parameters; those without one keep their gradients.
+// The global norm is that of the parameters which ask for it; they must agree on clip_norm. The
+// ops' scope contains "@CLIP". Throws UsageError for an unknown kind or differing norms.
+std::vector<ParamGrad> append_noted_clips(const std::vector<ParamGrad>& pairs);
+
+}  // namespace fleet::fluid
