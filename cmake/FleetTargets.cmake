@@ -34,8 +34,10 @@ function(fleet_add_executable name)
   target_link_libraries(${name} PRIVATE fleet_compile_options ${ARG_LINK})
 endfunction()
 
-# What scripts/sanitize.sh builds: every test labelled sanitize or threads.
-add_custom_target(sanitized_tests)
+# What scripts/sanitize.sh builds: the tests labelled sanitize (asan), and those labelled threads
+# (tsan).
+add_custom_target(tests_labelled_sanitize)
+add_custom_target(tests_labelled_threads)
 
 # fleet_add_test(name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [SERIAL]): a GoogleTest
 # binary, one CTest entry per case. Each binary is its own target, named like the test.
@@ -54,9 +56,11 @@ function(fleet_add_test name)
     # gtest_discover_tests takes no lists: several labels become one, "sanitize,threads".
     list(JOIN ARG_LABELS "," labels)
     list(APPEND properties LABELS "${labels}")
-    if("sanitize" IN_LIST ARG_LABELS OR "threads" IN_LIST ARG_LABELS)
-      add_dependencies(sanitized_tests ${name})
-    endif()
+    foreach(label IN ITEMS sanitize threads)
+      if(label IN_LIST ARG_LABELS)
+        add_dependencies(tests_labelled_${label} ${name})
+      endif()
+    endforeach()
   endif()
   if(ARG_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")

@@ -33,7 +33,7 @@ for preset in "$@"; do
     *) usage_error "$preset" ;;
   esac
   say "Building for $preset"
-  build_preset "$preset" sanitized_tests
+  build_preset "$preset" "tests_labelled_$label"
   say "Running the tests labelled $label under $preset"
   "${runner[@]}" ctest --test-dir "build/$preset" -j2 -L "(^|,)$label(,|\$)" --output-on-failure \
     --no-tests=error || status=1
