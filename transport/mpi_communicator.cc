@@ -16,26 +16,33 @@ using mpi_detail::Machine;
 using mpi_detail::Reduction;
 
 constexpr uint64_t kTags = uint64_t{1} << 29;
-constexpr Duration kSpin = std::chrono::milliseconds(1);
-constexpr Duration kYield = std::chrono::milliseconds(50);
 
-// How a waiting rank passes the time: first it spins, then it offers its core to others, then it
-// sleeps for a moment at a time.
+// How a waiting rank passes the time: it looks again and again as long as something happens, then
+// offers its core to others, then sleeps for a moment at a time. A rank that slept is let in again
+// at once, one that only offered its core may wait for a whole time slice of somebody else's.
 class Patience {
  public:
   Patience(bool oversubscribed, TimePoint deadline)
-      : oversubscribed_(oversubscribed), start_(steady_clock().now()), deadline_(deadline) {}
+      : oversubscribed_(oversubscribed),
+        start_(steady_clock().now()),
+        moved_(start_),
+        deadline_(deadline) {}
 
-  // False when the deadline has passed.
-  bool rest() {
-    if (!oversubscribed_ && ++rounds_ % 16 != 0) return true;
+  // `progress`: a number that changes whenever something happens. False when the deadline has
+  // passed.
+  bool rest(uint64_t progress) {
+    if (!oversubscribed_ && ++rounds_ % kLooks != 0) return true;
     const TimePoint now = steady_clock().now();
     if (now >= deadline_) return false;
-    const Duration waited = now - start_;
-    if (waited > kYield) {
-      const timespec span{0, 50'000};
+    if (progress != progress_) {
+      progress_ = progress;
+      moved_ = now;
+    }
+    const Duration idle = now - moved_;
+    if (idle > kSpin) {
+      const timespec span{0, idle > kNap ? 100'000 : 10'000};
       nanosleep(&span, nullptr);
-    } else if (oversubscribed_ || waited > kSpin) {
+    } else if (oversubscribed_) {
       sched_yield();
     }
     return true;
@@ -43,9 +50,15 @@ class Patience {
   Duration waited() const { return steady_clock().now() - start_; }
 
  private:
+  static constexpr uint32_t kLooks = 16;  // between two looks at the clock
+  static constexpr Duration kSpin = std::chrono::microseconds(200);
+  static constexpr Duration kNap = std::chrono::milliseconds(50);
+
   bool oversubscribed_;
   uint32_t rounds_ = 0;
+  uint64_t progress_ = 0;
   TimePoint start_;
+  TimePoint moved_;
   TimePoint deadline_;
 };
 
@@ -98,7 +111,7 @@ class Engine {
     if (test(pending)) return outcome(pending);
     Patience patience(session_.oversubscribed(), deadline);
     while (!test(pending)) {
-      if (!patience.rest()) fail_late(pending, patience.waited());
+      if (!patience.rest(group_.progress)) fail_late(pending, patience.waited());
     }
     return outcome(pending);
   }
@@ -256,7 +269,7 @@ Result<std::unique_ptr<CollectiveCommunicator>> make_mpi_communicator(
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     }
     if (done != 0) break;
-    if (patience.rest()) continue;
+    if (patience.rest(0)) continue;
     session.mark_lost();
     return collective_detail::missing_ranks("creation", {.phase = "a communicator"}, session.rank(),
                                             {}, patience.waited());

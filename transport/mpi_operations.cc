@@ -33,7 +33,7 @@ class DirectAllReduce : public Machine {
 
   bool advance(Group& group) override {
     if (!started_) start(group);
-    if (!messages_.test()) return false;
+    if (!messages_.test(group)) return false;
     collective_detail::sum_parts(reduction_.layout, reduction_.type, arrays_, reduction_.out,
                                  reduction_.count);
     group.scratch.give_back(std::move(scratch_));
@@ -99,13 +99,13 @@ class PiecewiseAllReduce : public Machine {
       bool earlier_collected = true;
       for (Round& round : active_) {
         if (!round.collected) {
-          if (!earlier_collected || !round.messages.test()) {
+          if (!earlier_collected || !round.messages.test(group)) {
             earlier_collected = false;
             continue;
           }
           sum_and_spread(group, round);
         }
-        if (!round.done) round.done = round.messages.test();
+        if (!round.done) round.done = round.messages.test(group);
       }
       if (active_.empty() || !active_.front().done) return active_.empty();
       while (!active_.empty() && active_.front().done) active_.pop_front();
@@ -205,7 +205,7 @@ class ScatterReduce : public Machine {
 
   bool advance(Group& group) override {
     if (!started_) start(group);
-    if (!messages_.test()) return false;
+    if (!messages_.test(group)) return false;
     collective_detail::sum_parts(reduction_.layout, reduction_.type, arrays_, reduction_.out,
                                  counts_[static_cast<size_t>(group.rank)]);
     group.scratch.give_back(std::move(scratch_));
@@ -267,7 +267,7 @@ class TreeBroadcast : public Machine {
         messages_.receive(group, bytes_.data(), bytes_.size(), parent % group.size, tag_);
       }
     }
-    if (!messages_.test()) return false;
+    if (!messages_.test(group)) return false;
     if (stage_ == 1) {
       stage_ = 2;
       for (int bit = 1; bit < group.size && (place & bit) == 0; bit <<= 1) {
@@ -276,7 +276,7 @@ class TreeBroadcast : public Machine {
         messages_.send(group, bytes_.data(), bytes_.size(), child, tag_);
       }
     }
-    return messages_.test();
+    return messages_.test(group);
   }
   void waits_for(std::vector<int>& ranks) override { messages_.unfinished(ranks); }
 
@@ -308,7 +308,7 @@ class DirectAllGather : public Machine {
       std::byte* own = all_.data() + static_cast<size_t>(group.rank) * each;
       if (each > 0 && own != mine_.data()) std::memcpy(own, mine_.data(), each);
     }
-    return messages_.test();
+    return messages_.test(group);
   }
   void waits_for(std::vector<int>& ranks) override { messages_.unfinished(ranks); }
 
@@ -366,13 +366,14 @@ void Messages::receive(const Group& group, void* bytes, size_t count, int from, 
   } while (true);
 }
 
-bool Messages::test() {
+bool Messages::test(Group& group) {
   if (requests_.empty()) return true;
   int done = 0;
   check(
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
       -1);
   if (done == 0) return false;
+  ++group.progress;
   requests_.clear();
   peers_.clear();
   return true;

@@ -29,6 +29,7 @@ struct Group {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
+  uint64_t progress = 0;  // changes whenever messages have arrived
   ScratchPool scratch;
 };
 
@@ -38,7 +39,7 @@ class Messages {
   void send(const Group& group, const void* bytes, size_t count, int to, int tag);
   void receive(const Group& group, void* bytes, size_t count, int from, int tag);
   // True when all are done, and then forgets them.
-  bool test();
+  bool test(Group& group);
   // Who has not sent, or, when all have, who has not received.
   void unfinished(std::vector<int>& ranks);
 
