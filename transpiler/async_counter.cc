@@ -92,7 +92,7 @@ bool counts_steps(const Program& main) {
   });
 }
 
-void count_per_trainer(Program& main, Program& startup, int trainers, const fluid::OpTable& table) {
+void count_per_trainer(Program& main, Program& startup, int trainers, const PassRunner& runner) {
   const std::array main_passes = {
       Pass{"sum_trainer_counters", "The schedule counts the steps of all trainers.",
            [trainers](Program& program) { sum_trainer_counters(program, trainers); }},
@@ -101,8 +101,8 @@ void count_per_trainer(Program& main, Program& startup, int trainers, const flui
       Pass{"start_trainer_counters", "Each trainer reports one step at a time.",
            [trainers](Program& program) { start_trainer_counters(program, trainers); }},
   };
-  run_passes(main, main_passes, table);
-  run_passes(startup, startup_passes, table);
+  runner.run(main, main_passes);
+  runner.run(startup, startup_passes);
 }
 
 }  // namespace fleet::transpiler

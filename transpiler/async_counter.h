@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
+#include "transpiler/pass.h"
 
 namespace fleet::transpiler {
 
@@ -19,6 +19,6 @@ bool counts_steps(const fluid::Program& main);
 // sets those to 1 and starts the sum such that the first step of all trainers is the schedule's
 // first. Throws ProgramError when a result does not verify.
 void count_per_trainer(fluid::Program& main, fluid::Program& startup, int trainers,
-                       const fluid::OpTable& table);
+                       const PassRunner& runner);
 
 }  // namespace fleet::transpiler

@@ -202,8 +202,7 @@ void append_gen_nccl_id(Program& startup, const Nccl2Options& options) {
 }  // namespace
 
 ProgramPair make_all_reduce_programs(const Program& main, const Program& startup,
-                                     const CollectiveOptions& options,
-                                     const fluid::OpTable& table) {
+                                     const CollectiveOptions& options, const PassRunner& runner) {
   ProgramPair pair{.main = main, .startup = startup};
   record_distribution(pair.main, options);
   record_distribution(pair.startup, options);
@@ -222,19 +221,19 @@ ProgramPair make_all_reduce_programs(const Program& main, const Program& startup
       Pass{"broadcast_parameters", "All ranks start from rank 0's parameters.",
            with_options(broadcast_parameters)},
   };
-  run_passes(pair.main, main_passes, table);
-  run_passes(pair.startup, startup_passes, table);
+  runner.run(pair.main, main_passes);
+  runner.run(pair.startup, startup_passes);
   return pair;
 }
 
 ProgramPair make_nccl2_programs(const Program& main, const Program& startup,
-                                const Nccl2Options& options, const fluid::OpTable& table) {
+                                const Nccl2Options& options, const PassRunner& runner) {
   ProgramPair pair{.main = main, .startup = startup};
   const std::array startup_passes = {
       Pass{"append_gen_nccl_id", "The ids of all communicators.",
            [&options](Program& program) { append_gen_nccl_id(program, options); }},
   };
-  run_passes(pair.startup, startup_passes, table);
+  runner.run(pair.startup, startup_passes);
   for (Program* program : {&pair.main, &pair.startup}) {
     fluid::DistributionInfo& info = program->distribution();
     info.trainer_id = options.trainer_id;

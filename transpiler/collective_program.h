@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
+#include "transpiler/pass.h"
 #include "transpiler/trainer_program.h"
 
 namespace fleet::transpiler {
@@ -26,7 +26,7 @@ struct CollectiveOptions {
 // after it is made, rings taking turns from the last gradient backwards. Startup: one communicator
 // per ring, then every parameter from rank 0. One rank with one shard: unchanged.
 ProgramPair make_all_reduce_programs(const fluid::Program& main, const fluid::Program& startup,
-                                     const CollectiveOptions& options, const fluid::OpTable& table);
+                                     const CollectiveOptions& options, const PassRunner& runner);
 
 struct Nccl2Options {
   int trainer_id = 0;
@@ -39,6 +39,6 @@ struct Nccl2Options {
 
 // nccl2. Startup makes the ids of all communicators; main is unchanged, its executor reduces.
 ProgramPair make_nccl2_programs(const fluid::Program& main, const fluid::Program& startup,
-                                const Nccl2Options& options, const fluid::OpTable& table);
+                                const Nccl2Options& options, const PassRunner& runner);
 
 }  // namespace fleet::transpiler

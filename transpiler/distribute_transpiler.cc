@@ -131,7 +131,7 @@ Nccl2Options nccl2_options(const TranspileOptions& options,
 struct DistributeTranspiler::State {
   Program main;
   Program startup;
-  const OpTable& table;
+  PassRunner runner;
   TrainerOptions trainer = {};
   TrainingOps ops = {};
   std::optional<ServerPlan> plan = std::nullopt;
@@ -155,7 +155,8 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
       State{.main = options.program ? *options.program : fluid::default_main_program(),
             .startup = options.startup_program ? *options.startup_program
                                                : fluid::default_startup_program(),
-            .table = options.op_table ? *options.op_table : OpTable::standard()});
+            .runner = {options.op_table ? *options.op_table : OpTable::standard(),
+                       options.verify_each_pass}});
   if (config.mode == "pserver") {
     const int shards = shard_count(options);
     fresh->trainer = {.trainer_id = options.trainer_id,
@@ -163,19 +164,19 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                       .wait_port = config.wait_port};
     const bool synchronous = config.sync_mode || config.completely_not_async;
     const bool counted = !synchronous && counts_steps(fresh->main);
-    if (counted) count_per_trainer(fresh->main, fresh->startup, shards, fresh->table);
+    if (counted) count_per_trainer(fresh->main, fresh->startup, shards, fresh->runner);
     fresh->ops = find_training_ops(fresh->main);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
     fresh->plan->form.counts_per_trainer = counted;
     fresh->trainer_programs = make_trainer_programs(fresh->main, fresh->startup, *fresh->plan,
-                                                    fresh->trainer, fresh->table);
+                                                    fresh->trainer, fresh->runner);
   } else if (config.mode == "nccl2") {
     fresh->trainer_programs = make_nccl2_programs(fresh->main, fresh->startup,
-                                                  nccl2_options(options, config), fresh->table);
+                                                  nccl2_options(options, config), fresh->runner);
   } else {
     fresh->trainer_programs = make_all_reduce_programs(
-        fresh->main, fresh->startup, collective_options(options, config), fresh->table);
+        fresh->main, fresh->startup, collective_options(options, config), fresh->runner);
   }
   state_ = std::move(fresh);
 }
@@ -222,7 +223,7 @@ Program DistributeTranspiler::get_pserver_program(const std::string& endpoint) c
                  .fix = "use an endpoint that transpile was given in pservers"});
   }
   const auto index = static_cast<int>(found - servers.endpoints.begin());
-  return make_server_program(state_->main, state_->ops, servers, index, state_->table);
+  return make_server_program(state_->main, state_->ops, servers, index, state_->runner);
 }
 
 ProgramPair DistributeTranspiler::get_pserver_programs(const std::string& endpoint) const {
@@ -234,7 +235,7 @@ ProgramPair DistributeTranspiler::get_pserver_programs(const std::string& endpoi
 Program DistributeTranspiler::get_startup_program(const std::string& endpoint,
                                                   const Program* pserver_program) const {
   if (pserver_program == nullptr) return get_pserver_programs(endpoint).startup;
-  return make_server_startup(state().startup, *pserver_program, state().table);
+  return make_server_startup(state().startup, *pserver_program, state().runner);
 }
 
 ProgramPair transpile_for(const Program& main, const Program& startup,
@@ -272,7 +273,7 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
                                    .rings = config.nccl_comm_num,
                                    .shards = contributors,
                                    .wait_port = config.wait_port},
-                                  table);
+                                  PassRunner{.table = table});
 }
 
 }  // namespace fleet::transpiler

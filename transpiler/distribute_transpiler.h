@@ -40,6 +40,8 @@ struct TranspileOptions {
   // For programs with ops from outside the library; null: the standard table. Must outlive the
   // transpiler.
   const fluid::OpTable* op_table = nullptr;
+  // Every op against its schema after every pass, not only after the last (transpiler/pass.h).
+  bool verify_each_pass = false;
 };
 
 // After transpile, the getters may be called in any order and any number of times; equal calls

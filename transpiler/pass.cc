@@ -6,23 +6,31 @@
 namespace fleet::transpiler {
 namespace {
 
-void verify_after(const Pass& pass, const fluid::Program& program, const fluid::OpTable& table) {
+// Runs the check and puts the pass's name into what it throws.
+template <class Check>
+void named(std::string_view pass, const Check& check) {
   try {
-    fluid::verify(program, table);
+    check();
   } catch (const Error& error) {
     ErrorText text = error.text();
-    text.where = str_cat("after pass '", pass.name, "', ", text.where);
+    text.where = str_cat("after pass '", pass, "', ", text.where);
     throw_error(error.code(), std::move(text));
   }
 }
 
 }  // namespace
 
-void run_passes(fluid::Program& program, std::span<const Pass> passes,
-                const fluid::OpTable& table) {
+void PassRunner::run(fluid::Program& program, std::span<const Pass> passes) const {
   for (const Pass& pass : passes) {
     pass.apply(program);
-    verify_after(pass, program, table);
+    named(pass.name, [&] {
+      const bool last = &pass == &passes.back();
+      if (verify_each || last) {
+        fluid::verify(program, table);  // names, blocks and parents too
+      } else {
+        program.verify().throw_if_error();
+      }
+    });
   }
 }
 

@@ -285,7 +285,7 @@ void append_initialisers(Program& program, const Program& startup, const Program
 }  // namespace
 
 Program make_server_program(const Program& main, const TrainingOps& ops, const ServerPlan& plan,
-                            int server, const fluid::OpTable& table) {
+                            int server, const PassRunner& runner) {
   ServerState state{
       .origin = main, .ops = ops, .plan = plan, .server = server, .listen = {}, .received = {}};
   const auto with_state = [&state](void (*pass)(Program&, ServerState&)) {
@@ -301,7 +301,7 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
   };
   Program program;
   program.set_random_seed(main.random_seed());
-  run_passes(program, passes, table);
+  runner.run(program, passes);
   fluid::DistributionInfo& info = program.distribution();
   info.is_distributed = true;
   info.trainers = plan.shards;
@@ -312,14 +312,14 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
 }
 
 Program make_server_startup(const Program& startup, const Program& server_program,
-                            const fluid::OpTable& table) {
+                            const PassRunner& runner) {
   Program program;
   program.set_random_seed(startup.random_seed());
   const std::array passes = {
       Pass{"append_initialisers", "Initialises what the server holds.",
            [&](Program& target) { append_initialisers(target, startup, server_program); }},
   };
-  run_passes(program, passes, table);
+  runner.run(program, passes);
   program.distribution() = server_program.distribution();
   return program;
 }

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
+#include "transpiler/pass.h"
 #include "transpiler/server_plan.h"
 #include "transpiler/training_ops.h"
 
@@ -16,13 +16,12 @@ namespace fleet::transpiler {
 // not depend on which trainer asks for it. `main` is the user's own program, `server` an index
 // into plan.endpoints. Throws ProgramError when the result does not verify.
 fluid::Program make_server_program(const fluid::Program& main, const TrainingOps& ops,
-                                   const ServerPlan& plan, int server, const fluid::OpTable& table);
+                                   const ServerPlan& plan, int server, const PassRunner& runner);
 
 // Initialises what `server_program` holds, by the initialisers of `startup`, the user's own
 // startup program; slices with their own shapes. Throws ProgramError (kNotSupported) for a sliced
 // variable whose initialiser cannot make a part of it.
 fluid::Program make_server_startup(const fluid::Program& startup,
-                                   const fluid::Program& server_program,
-                                   const fluid::OpTable& table);
+                                   const fluid::Program& server_program, const PassRunner& runner);
 
 }  // namespace fleet::transpiler

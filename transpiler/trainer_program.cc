@@ -363,7 +363,7 @@ void record_distribution(Program& program, const TrainerState& state) {
 
 ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                                   const ServerPlan& plan, const TrainerOptions& options,
-                                  const fluid::OpTable& table) {
+                                  const PassRunner& runner) {
   TrainerState state{.plan = plan,
                      .options = options,
                      .whole_grads = {},
@@ -393,8 +393,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            [&state](Program& program) { append_initial_receives(program, state); }},
   };
   ProgramPair pair{.main = main, .startup = startup};
-  run_passes(pair.main, main_passes, table);
-  run_passes(pair.startup, startup_passes, table);
+  runner.run(pair.main, main_passes);
+  runner.run(pair.startup, startup_passes);
   record_distribution(pair.main, state);
   record_distribution(pair.startup, state);
   return pair;

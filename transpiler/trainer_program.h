@@ -1,8 +1,8 @@
 // The trainer's side of a job with parameter servers.
 #pragma once
 
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
+#include "transpiler/pass.h"
 #include "transpiler/server_plan.h"
 
 namespace fleet::transpiler {
@@ -23,6 +23,6 @@ struct ProgramPair {
 // `startup` are left as they are. Throws ProgramError when a result does not verify.
 ProgramPair make_trainer_programs(const fluid::Program& main, const fluid::Program& startup,
                                   const ServerPlan& plan, const TrainerOptions& options,
-                                  const fluid::OpTable& table);
+                                  const PassRunner& runner);
 
 }  // namespace fleet::transpiler

@@ -70,6 +70,7 @@ TranspileOptions load_options(const json& config, const fluid::Program& main,
   options.trainer_id = config.value("trainer_id", 0);
   options.program = &main;
   options.startup_program = &startup;
+  options.verify_each_pass = true;
   if (config.contains("pservers")) {
     options.pservers = join(config.at("pservers").get<std::vector<std::string>>(), ",");
     options.trainers = config.at("trainers").get<int>();

@@ -128,12 +128,14 @@ std::vector<std::string> server_endpoints(int servers) {
   return endpoints;
 }
 
-TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id) {
+TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id,
+                             bool verify_each_pass) {
   return {.trainer_id = trainer_id,
           .program = &net.main,
           .pservers = join(server_endpoints(servers), ","),
           .trainers = trainers,
-          .startup_program = &net.startup};
+          .startup_program = &net.startup,
+          .verify_each_pass = verify_each_pass};
 }
 
 std::vector<std::string> op_types(const fluid::Block& block) {

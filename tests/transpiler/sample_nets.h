@@ -29,7 +29,9 @@ SampleNet random_net(uint64_t seed);
 
 // 127.0.0.1:6174 and the ports after it.
 std::vector<std::string> server_endpoints(int servers);
-TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id = 0);
+// With every pass verified in full, as tests want it.
+TranspileOptions options_for(const SampleNet& net, int servers, int trainers, int trainer_id = 0,
+                             bool verify_each_pass = true);
 
 std::vector<std::string> op_types(const fluid::Block& block);
 
