@@ -37,7 +37,13 @@ void PartialSums::combine(const std::byte* left, const std::byte* right, std::by
 std::optional<PartialSums::Ready> PartialSums::add(int shard, const std::byte* gradient) {
   for (Node& node : nodes_) {
     if (shard < node.range.begin || shard >= node.range.end) continue;
-    if (node.range.size() == 1) return Ready{node.range, gradient};
+    if (node.range.size() == 1) {
+      if (nodes_.size() == 1) return Ready{node.range, gradient};
+      // The same memory holds the next shard's gradient soon.
+      if (node.levels.empty()) node.levels.emplace_back(bytes_);
+      std::memcpy(node.levels.front().data(), gradient, bytes_);
+      return Ready{node.range, node.levels.front().data()};
+    }
     if (shard == node.range.begin) node.stack.clear();
     const int next = node.stack.empty() ? node.range.begin : node.stack.back().range.end;
     if (shard != next) break;

@@ -20,7 +20,7 @@ class PartialSums {
 
   struct Ready {
     ShardRange node;
-    // The gradient's own memory for a node of one shard; otherwise memory of this object, which
+    // The gradient's own memory for a worker of one shard; otherwise memory of this object, which
     // stays as it is until the first shard of the node comes again.
     const std::byte* sum = nullptr;
   };

@@ -33,9 +33,9 @@ ShardSnapshot DenseShard::snapshot() const {
   ShardSnapshot snapshot;
   snapshot.step = step_;
   for (const auto& slot : slots_) {
-    const std::byte* begin = std::as_const(*slot.tensor).raw();
+    const auto* begin = reinterpret_cast<const uint8_t*>(std::as_const(*slot.tensor).raw());
     snapshot.values.emplace_back(slot.name,
-                                 std::vector<std::byte>(begin, begin + slot.tensor->bytes()));
+                                 std::vector<uint8_t>(begin, begin + slot.tensor->bytes()));
   }
   return snapshot;
 }

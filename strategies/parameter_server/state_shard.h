@@ -29,7 +29,7 @@ struct StepUpdate {
 // State as bytes, by variable name.
 struct ShardSnapshot {
   uint64_t step = 0;
-  std::vector<std::pair<std::string, std::vector<std::byte>>> values;
+  std::vector<std::pair<std::string, std::vector<uint8_t>>> values;
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -442,10 +442,16 @@ Status SyncServer::get(GetCall call) {
     each_wanted(call, [&](uint32_t variable) { sink_.answer(call, variable, --left == 0); });
     return {};
   }
-  const bool again = std::any_of(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
-    return waiter.call.session == call.session && waiter.call.request == call.request;
-  });
-  if (again) return {};
+  size_t waiting = 0;
+  for (const Waiter& waiter : waiters_) {
+    if (waiter.call.session != call.session) continue;
+    if (waiter.call.request == call.request) return {};  // sent again
+    ++waiting;
+  }
+  if (waiting >= kMaxWaiting) {
+    return bad_frame("too many gets wait on one connection", str_cat(kMaxWaiting, " at most"),
+                     "another one");
+  }
   waiters_.push_back({std::move(call), wanted, kNothing});
   Waiter& waiter = waiters_.back();
   each_wanted(waiter.call, [&](uint32_t variable) {

@@ -131,6 +131,8 @@ class SyncServer {
 
  private:
   static constexpr uint32_t kNothing = 0xffffffff;
+  // Gets that one connection may have waiting; a worker has one a lane.
+  static constexpr size_t kMaxWaiting = 64;
 
   struct Slot {
     Buffer memory;

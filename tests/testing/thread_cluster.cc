@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
@@ -69,7 +70,7 @@ class Addresses {
 class ThreadCluster {
  public:
   ThreadCluster(const TrainingTask& task, const ThreadJob& job)
-      : task_(task), job_(job), addresses_(job.servers) {
+      : task_(task), job_(job), addresses_(job.servers), connecting_(job.workers) {
     shards_ = job.shards == 0 ? job.workers : job.shards;
     for (int i = 0; i < job.servers; ++i) names_.push_back(str_cat("127.0.0.1:", 6174 + i));
     outcome_.parameters.resize(static_cast<size_t>(job.workers));
@@ -78,6 +79,9 @@ class ThreadCluster {
 
   ThreadOutcome run() {
     std::vector<std::thread> threads;
+    if (job_.workers_first) {
+      for (int i = 0; i < job_.servers; ++i) addresses_.set(i, {"127.0.0.1", port_for(i)});
+    }
     for (int i = 0; i < job_.servers; ++i) {
       threads.emplace_back([this, i] { guarded(str_cat("server ", i), [&] { serve(i); }); });
     }
@@ -125,15 +129,16 @@ class ThreadCluster {
     return config;
   }
 
+  bool fixed_ports() const { return job_.transport == transport::TransportChoice::kUnix; }
   // The kernel's choice, but Unix sockets alone have no such thing.
   uint16_t port_for(int index) const {
-    if (job_.transport != transport::TransportChoice::kUnix) return 0;
-    return static_cast<uint16_t>(32768 + (getpid() * 16 + index) % 32768);
+    return fixed_ports() ? static_cast<uint16_t>(32768 + (getpid() * 16 + index) % 32768) : 0;
   }
 
   void serve(int index) {
     const auto transpiler = transpile(0);
     auto programs = transpiler.get_pserver_programs(names_[static_cast<size_t>(index)]);
+    if (job_.workers_first) connecting_.wait();
     std::vector<transport::Endpoint> servers(names_.size());
     if (index > 0) servers = addresses_.wait(1);
     if (servers.empty()) return;
@@ -160,6 +165,7 @@ class ThreadCluster {
     startup.set_runtime(runtime);
     fluid::Executor executor;
     runtime->init_worker();
+    connecting_.count_down();
     executor.run(startup);
     std::vector<float> losses;
     const auto at = static_cast<size_t>(index);
@@ -189,6 +195,7 @@ class ThreadCluster {
   int shards_ = 1;
   std::vector<std::string> names_;
   Addresses addresses_;
+  std::latch connecting_;
   std::mutex mutex_;
   ThreadOutcome outcome_;
 };

@@ -32,6 +32,8 @@ struct ThreadJob {
   uint32_t lanes = 1;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   transpiler::DistributeTranspilerConfig config;
+  // Servers come only when every worker has begun to connect (over Unix sockets).
+  bool workers_first = false;
   // Steps of single workers, by index, where they differ from the task's.
   std::vector<int> uneven_steps;
   // Called by each worker's thread after its steps, before it stops; may be empty.

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/sync_server.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/strings.h"
 
 namespace fleet::strategies {
@@ -277,6 +279,77 @@ TEST(SyncServer, RefusesWhatCannotBe) {
   EXPECT_FALSE(f.server.barrier(0, 3, 1).ok());
   EXPECT_FALSE(f.get_all(1, 2).ok());
   EXPECT_FALSE(f.server.complete(0, 5).ok());
+}
+
+TEST(SyncServer, BoundsTheGetsThatWaitOnOneConnection) {
+  Fixture f(1, 1, {1});
+  Status status;
+  int taken = 0;
+  for (uint64_t request = 1; request <= 1000; ++request) {
+    GetCall call;
+    call.session = 10;
+    call.request = request;
+    call.step = 1;
+    call.all = true;
+    status = f.server.get(std::move(call));
+    taken += status.ok() ? 1 : 0;
+  }
+  EXPECT_EQ(taken, 64);
+  EXPECT_EQ(status.code(), ErrorCode::kBadFrame);
+}
+
+// Anything may come from a peer that has shown the job's secret; the good worker goes on.
+TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Fixture f(2, 2, {1, 3, 70'000});
+    uint64_t state = seed;
+    const auto draw = [&state](uint64_t below) {
+      state = mix64(state + 1);
+      return state % below;
+    };
+    for (int i = 0; i < 2000; ++i) {
+      const Sender bad{1, 50 + draw(3)};
+      const PieceKey key{draw(4), static_cast<uint32_t>(draw(5)), static_cast<uint32_t>(draw(4)),
+                         static_cast<uint32_t>(draw(4)), static_cast<uint32_t>(draw(4))};
+      switch (draw(6)) {
+        case 0: {
+          const uint64_t sizes[] = {4, 12, transport::kPieceBytes, 17'856, 0, 1};
+          const auto target = f.server.prepare_push(bad, key, sizes[draw(6)]);
+          if (!target.refusal.ok() || draw(4) == 0) break;  // never finished
+          (void)f.server.push(bad, key,
+                              target.discarded ? transport::MutableBytes() : target.memory);
+          break;
+        }
+        case 1:
+          (void)f.server.barrier(1, draw(4), static_cast<uint32_t>(draw(6)));
+          break;
+        case 2: {
+          GetCall call;
+          call.session = bad.session;
+          call.request = draw(100);
+          call.step = draw(4);
+          call.all = draw(2) == 0;
+          call.lane = static_cast<uint32_t>(draw(3));
+          for (uint64_t k = draw(4); k > 0; --k) {
+            call.variables.push_back(static_cast<uint32_t>(draw(6)));
+          }
+          (void)f.server.get(std::move(call));
+          break;
+        }
+        case 3:
+          f.server.drop_session(bad.session);
+          break;
+        case 4:
+          (void)f.server.push(bad, key, {});
+          break;
+        default:
+          if (draw(500) == 0) (void)f.server.complete(1, draw(4));
+      }
+    }
+    const uint64_t step = f.server.step() + 1;
+    EXPECT_TRUE(f.push(0, step, 0, {0, 1}, {1}));
+    EXPECT_TRUE(f.server.barrier(0, step, 1).ok());
+  }
 }
 
 TEST(SyncServer, RecognisesRetriesAfterARestore) {

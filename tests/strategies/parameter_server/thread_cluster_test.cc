@@ -203,6 +203,31 @@ TEST(ThreadCluster, DividesByTheShardsOfTheWorkersThatAreLeft) {
   }
 }
 
+TEST(ThreadCluster, LetsWorkersComeBeforeServers) {
+  const Net net(Net::Rule::kSgd);
+  expect_local_bits(net.task(3), {.transport = TransportChoice::kUnix, .workers_first = true});
+}
+
+TEST(ThreadCluster, GivesUpOnServersThatNeverCome) {
+  const Net net(Net::Rule::kSgd);
+  const TrainingTask task = net.task(1);
+  strategies::ParameterServerConfig config;
+  config.servers = {{"127.0.0.1", 1}};
+  config.job_id = "nobody";
+  config.secret = transport::Secret::of_text("a secret of one alone", "test");
+  config.rpc_deadline = std::chrono::milliseconds(300);
+  strategies::WorkerRuntime runtime(config, TransportChoice::kUnix, *task.main);
+  try {
+    runtime.begin_step(*task.main, 0);
+    FAIL() << "nobody listens";
+  } catch (const PeerError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("server 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("worker 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("connecting"), std::string::npos) << text;
+  }
+}
+
 TEST(ThreadCluster, EveryoneNamesAWorkerThatDies) {
   const Net net(Net::Rule::kSgd);
   TrainingTask task = net.task(20);
