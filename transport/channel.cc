@@ -19,6 +19,11 @@ long long milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
+std::string verb_of(const Request& request) {
+  return request.frames.empty() ? std::string("request")
+                                : std::string(verb_name(request.frames[0].header.verb));
+}
+
 // Refusals that another attempt cannot change.
 bool is_final(const Status& why) {
   return why.code() == ErrorCode::kHandshakeRefused || why.code() == ErrorCode::kAuthentication ||
@@ -389,10 +394,18 @@ void Channel::send_ping() {
   best_written_ = std::max(best_written_, session_->bytes_written());
 }
 
+std::vector<std::string> Channel::waits() const {
+  std::vector<std::string> lines;
+  for (const auto& [id, pending] : pending_) {
+    lines.push_back(str_cat(verb_of(pending->request), " waits for ", describe(),
+                            open() ? "" : " (not connected)", ", silent for ",
+                            milliseconds(pending->silent), " ms"));
+  }
+  return lines;
+}
+
 Status Channel::deadline_status(const Pending& pending) const {
-  const std::string verb = pending.request.frames.empty()
-                               ? std::string("request")
-                               : std::string(verb_name(pending.request.frames[0].header.verb));
+  const std::string verb = verb_of(pending.request);
   return Status(
       ErrorCode::kDeadline,
       {.what = str_cat("a ", verb, " made no progress for ", milliseconds(pending.deadline), " ms"),

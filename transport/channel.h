@@ -82,6 +82,9 @@ class Channel final : private SessionHandler {
   size_t pending() const { return pending_.size(); }
   const Endpoint& endpoint() const { return options_.endpoint; }
   std::string describe() const;  // "server 1 at 127.0.0.1:6174"
+  // One line for each request that waits: its verb, whom it waits for, and for how long nothing
+  // has come from there.
+  std::vector<std::string> waits() const;
 
  private:
   struct Pending {

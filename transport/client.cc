@@ -58,6 +58,14 @@ size_t Client::pending() const {
   return count;
 }
 
+std::vector<std::string> Client::waits() const {
+  std::vector<std::string> lines;
+  for (const auto& channel : channels_) {
+    for (std::string& line : channel->waits()) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
 void Client::fail_all(const Status& why) {
   for (const auto& channel : channels_) channel->fail_all(why);
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/channel.h"
@@ -34,6 +35,7 @@ class Client {
   uint32_t lanes() const { return options_.lanes; }
   bool all_open() const;
   size_t pending() const;
+  std::vector<std::string> waits() const;  // of every channel
   // Every request, now and later, ends with this status. From another thread: post it to the loop.
   void fail_all(const Status& why);
   void finish();

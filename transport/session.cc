@@ -11,7 +11,7 @@ namespace {
 // Small frames come in whole with one read; of a large payload no more than this is copied.
 constexpr size_t kAheadBytes = 32 * 1024;
 constexpr size_t kScrapBytes = 64 * 1024;
-// What one session may read before the others of its loop get their turn.
+// What one session may read, or write, before the others of its loop get their turn.
 constexpr uint64_t kTurnBytes = 4 * 1024 * 1024;
 constexpr size_t kMaxParts = 64;
 // Inside a read turn, answers wait for the end of the turn or for this much.
@@ -450,9 +450,21 @@ void Session::flush() {
   write_turn();
 }
 
+void Session::arm_write() {
+  writing_waits_ = true;
+  link_->wait_writable([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->writing_waits_ = false;
+    self->write_turn();
+  });
+}
+
 void Session::write_turn() {
   if (state_ == State::kClosed || writing_waits_ || write_broken_) return;
+  const uint64_t limit = bytes_written_ + kTurnBytes;
   while (!queue_.empty()) {
+    if (bytes_written_ >= limit) return arm_write();
     std::array<ConstBytes, kMaxParts> parts;
     size_t count = 0;
     size_t skip = front_written_;
@@ -470,16 +482,7 @@ void Session::write_turn() {
       advance(put.bytes);
       continue;
     }
-    if (put.state == IoState::kWouldBlock) {
-      writing_waits_ = true;
-      link_->wait_writable([weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (!self) return;
-        self->writing_waits_ = false;
-        self->write_turn();
-      });
-      return;
-    }
+    if (put.state == IoState::kWouldBlock) return arm_write();
     // The other side may have said why before it closed: reading finds that, and then the end.
     write_broken_ = true;
     queue_.clear();

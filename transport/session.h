@@ -146,6 +146,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   void after_frame();
 
   void enqueue(Message message);
+  void arm_write();
   void write_turn();
   void advance(size_t written);
   void breach(const Status& why);

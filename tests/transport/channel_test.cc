@@ -313,6 +313,24 @@ TEST(Channel, ACutLinkIsMendedAndRequestsAreSentAgain) {
   EXPECT_EQ(cluster.store.headers.back().verb, Verb::kSnapshot);
 }
 
+TEST(Channel, APartitionThatHealsInTimeCostsTimeOnly) {
+  Cluster cluster(18);
+  ASSERT_TRUE(cluster.server.listen().ok());
+  cluster.client.start();
+  const auto bytes = pattern(3 * kPieceBytes, 1);
+  PendingRequests pending;
+  cluster.client.submit(0, 0, push(1, bytes, pending.track()));
+  cluster.world.run_until([&] { return cluster.store.pushes == 1; }, cluster.world.now() + 1s);
+  cluster.world.partition(cluster.server_loop, cluster.client_loop);
+  EXPECT_FALSE(cluster.run(pending, 100s));
+  ASSERT_EQ(cluster.client.waits().size(), 1U);
+  EXPECT_NE(cluster.client.waits()[0].find("push waits for server 0"), std::string::npos);
+  cluster.world.heal(cluster.server_loop, cluster.client_loop);
+  ASSERT_TRUE(cluster.run(pending, 1s));
+  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  EXPECT_TRUE((cluster.store.data[{1, 2}].size() == kPieceBytes));
+}
+
 TEST(Channel, FinishSaysGoodbyeAfterTheLastAnswer) {
   Cluster cluster(16);
   ASSERT_TRUE(cluster.server.listen().ok());
