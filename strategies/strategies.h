@@ -1,6 +1,7 @@
 // Every strategy of the library.
 #pragma once
 
+#include "strategies/attach.h"
 #include "strategies/grad_all_reduce_strategy.h"
 #include "strategies/local_strategy.h"
 #include "strategies/strategy.h"

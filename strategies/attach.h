@@ -1,0 +1,23 @@
+// Runs transpiled programs without the facade: gives an Executor the runtime that the programs of
+// a DistributeTranspiler talk to.
+#pragma once
+
+#include <memory>
+
+#include "base/log.h"
+#include "fluid/executor/executor.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+// `program` is a trainer's or a server's program as DistributeTranspiler made it; what it records
+// of the job (endpoints, trainers, this trainer's index) configures the runtime. Deadlines and the
+// job's secret come from the environment. The executor keeps the runtime; call stop_worker() on
+// it when a trainer is done. Throws UsageError for a program that was not transpiled for servers,
+// PeerError when the job has no secret.
+std::shared_ptr<StrategyRuntime> attach(
+    fluid::Executor& executor, const fluid::Program& program,
+    const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),
+    Logger logger = {});
+
+}  // namespace fleet::strategies
