@@ -77,7 +77,7 @@ void add_loss_ops(OpTable& table) {
   table.add(make_schema<SoftmaxAttrs>("softmax", {one("X")}, {one("Out")}, infer_softmax,
                                       usual_gradient({.inputs = {}, .outputs = {"Out"}})));
   table.add(make_schema<SoftmaxAttrs>("softmax_grad", {one("Out"), one("Out@GRAD")},
-                                      {one("X@GRAD")}, infer_like({{"Out", "X@GRAD"}})));
+                                      {one("X@GRAD")}, infer_shape_like({{"Out", "X@GRAD"}})));
 
   table.add(make_schema<CrossEntropyAttrs>(
       "cross_entropy", {one("X"), one("Label")}, {one("Y")}, infer_cross_entropy,
@@ -106,7 +106,7 @@ void add_loss_ops(OpTable& table) {
                       .wanted = {"Logits"}})));
   table.add(make_schema<SoftmaxWithCrossEntropyAttrs>(
       "softmax_with_cross_entropy_grad", {one("Label"), one("Softmax"), one("Loss@GRAD")},
-      {one("Logits@GRAD")}, infer_like({{"Softmax", "Logits@GRAD"}})));
+      {one("Logits@GRAD")}, infer_shape_like({{"Softmax", "Logits@GRAD"}})));
 }
 
 }  // namespace fleet::fluid

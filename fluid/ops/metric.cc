@@ -31,7 +31,7 @@ void infer_accuracy(InferContext& context) {
   const int64_t rows = indices.shape[0];
   context.require(rows < 0 || label.shape[0] < 0 || rows == label.shape[0], "Label",
                   str_cat(rows, " rows, as the predictions"), label.shape.to_string());
-  context.set_output("Accuracy", Shape{1}, DType::kFloat32);
+  context.set_output("Accuracy", Shape{1}, DType::kFloat32, 0, context.input("Out").lod_level);
   context.set_output("Correct", Shape{1}, DType::kInt32);
   context.set_output("Total", Shape{1}, DType::kInt32);
 }
@@ -43,7 +43,7 @@ void add_metric_ops(OpTable& table) {
                                    infer_top_k,
                                    usual_gradient({.inputs = {"X"}, .outputs = {"Indices"}})));
   table.add(make_schema<TopKAttrs>("top_k_grad", {one("X"), one("Indices"), one("Out@GRAD")},
-                                   {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+                                   {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
   table.add(make_schema<NoAttrs>("accuracy", {one("Out"), one("Indices"), one("Label")},
                                  {one("Accuracy"), one("Correct"), one("Total")}, infer_accuracy));
 }

@@ -35,7 +35,7 @@ void add_mul_ops(OpTable& table) {
                                   usual_gradient({.inputs = {"X", "Y"}, .wanted = {"X", "Y"}})));
   table.add(make_schema<MulAttrs>("mul_grad", {one("X"), one("Y"), one("Out@GRAD")},
                                   {maybe("X@GRAD"), maybe("Y@GRAD")},
-                                  infer_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
+                                  infer_shape_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
 }
 
 }  // namespace fleet::fluid

@@ -20,6 +20,7 @@ InferFunction infer_update(std::vector<std::string> states, std::vector<std::str
                       str_cat(param.shape, ", the shape of '", param.name, "'"),
                       var.shape.to_string());
     }
+    context.require_dtype("LearningRate", param.dtype);
     const VarDesc& rate = context.input("LearningRate");
     context.require(rate.shape.numel() == 1, "LearningRate", "one element", rate.shape.to_string());
     context.share("Param", "ParamOut");

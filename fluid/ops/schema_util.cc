@@ -34,6 +34,17 @@ InferFunction infer_like(std::vector<std::pair<std::string, std::string>> pairs)
   };
 }
 
+InferFunction infer_shape_like(std::vector<std::pair<std::string, std::string>> pairs) {
+  return [pairs = std::move(pairs)](InferContext& context) {
+    for (const auto& [from, to] : pairs) {
+      for (size_t i = 0; i < context.output_count(to); ++i) {
+        const VarDesc& like = context.input(from, i);
+        context.set_output(to, like.shape, like.dtype, i);
+      }
+    }
+  };
+}
+
 int check_axis(const InferContext& context, int axis, int rank, std::string_view slot) {
   context.require(axis >= -rank && axis < rank, slot,
                   str_cat("an axis in [", -rank, ", ", rank, ")"), str_cat("axis ", axis),

@@ -49,6 +49,8 @@ GradientFunction usual_gradient(GradSpec spec);
 
 // Output slots that are like input slots, variable by variable: {{"X", "Out"}, …}.
 InferFunction infer_like(std::vector<std::pair<std::string, std::string>> pairs);
+// The same without the sequence structure, as some backward ops have it.
+InferFunction infer_shape_like(std::vector<std::pair<std::string, std::string>> pairs);
 
 // A copy of the forward op's names in a slot, left out when there are none.
 void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::string>& names);

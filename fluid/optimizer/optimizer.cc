@@ -61,7 +61,7 @@ std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
   Program& main = pairs.front().param.program();
   Program& startup = startup_of(startup_program);
   const ProgramGuard programs(main, startup);
-  const Context context{main, startup};
+  const Context context{main, startup, pairs.front().param.dtype()};
   std::sort(pairs.begin(), pairs.end(),
             [](const ParamGrad& a, const ParamGrad& b) { return a.param.name() < b.param.name(); });
   pairs = common_.grad_clip ? append_gradient_clip(pairs, *common_.grad_clip)
@@ -111,25 +111,32 @@ Variable Optimizer::accumulator(const Context& context, const std::string& name,
 }
 
 Variable Optimizer::global_rate(const Context& context) {
-  if (const auto* rate = std::get_if<Variable>(&common_.learning_rate)) {
-    if (&rate->program() != &context.main) {
-      throw_error(ErrorCode::kInvalidArgument,
-                  {.what = "the learning rate belongs to another program",
-                   .where = str_cat("optimizer '", type_, "'"),
-                   .expected = "a variable of the loss's program",
-                   .got = "'" + rate->name() + "'",
-                   .fix = "make the schedule under the same ProgramGuard as the loss"});
-    }
-    return *rate;
-  }
   Block& block = context.main.global_block();
   const auto found = rates_.find(context.main.id());
   if (found != rates_.end()) return Variable(block, block.var(found->second));
-  const Variable rate = layers::create_global_var(
-      Shape{1}, std::get<double>(common_.learning_rate), DType::kFloat32,
-      {.persistable = true, .name = unique_name::generate("learning_rate")});
+  const Variable rate = make_rate(context);
   rates_[context.main.id()] = rate.name();
   return rate;
+}
+
+Variable Optimizer::make_rate(const Context& context) const {
+  const auto* rate = std::get_if<Variable>(&common_.learning_rate);
+  if (rate == nullptr) {
+    return layers::create_global_var(
+        Shape{1}, std::get<double>(common_.learning_rate), context.dtype,
+        {.persistable = true, .name = unique_name::generate("learning_rate")});
+  }
+  if (&rate->program() != &context.main) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "the learning rate belongs to another program",
+                 .where = str_cat("optimizer '", type_, "'"),
+                 .expected = "a variable of the loss's program",
+                 .got = "'" + rate->name() + "'",
+                 .fix = "make the schedule under the same ProgramGuard as the loss"});
+  }
+  if (rate->dtype() == context.dtype) return *rate;
+  const RoleGuard role(context.main, OpRole::kLrSched);
+  return layers::cast(*rate, context.dtype);
 }
 
 Variable Optimizer::rate_of(const Context& context, const Variable& param) {

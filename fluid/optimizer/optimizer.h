@@ -15,7 +15,8 @@
 
 namespace fleet::fluid::optimizer {
 
-// A number, or a variable [1] that a schedule computes (fluid/layers/learning_rate_scheduler.h).
+// A number, or a variable [1] that a schedule computes (fluid/layers/learning_rate_scheduler.h). A
+// schedule of another element type than the parameters is cast.
 using LearningRate = std::variant<double, Variable>;
 
 struct MinimizeOptions {
@@ -67,6 +68,7 @@ class Optimizer {
   struct Context {
     Program& main;
     Program& startup;
+    DType dtype;  // of the parameters, and so of the rate
   };
 
   // Makes the state variables of a parameter, by add_accumulator.
@@ -97,6 +99,7 @@ class Optimizer {
 
  private:
   Variable global_rate(const Context& context);
+  Variable make_rate(const Context& context) const;
 
   std::string type_;
   Common common_;

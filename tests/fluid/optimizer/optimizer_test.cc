@@ -74,6 +74,27 @@ TEST_F(OptimizerTest, AScheduleIsUsedAsItIs) {
   EXPECT_EQ(block().find_var("learning_rate_0"), nullptr);
 }
 
+TEST_F(OptimizerTest, TheRateHasTheParametersElementType) {
+  const Variable x = layers::data("x", {4}, DType::kFloat64);
+  SGD().minimize(layers::mean(layers::fc(x, 3)));
+  EXPECT_EQ(block().var("learning_rate_0").dtype, DType::kFloat64);
+  EXPECT_NO_THROW(verify(main_));
+}
+
+TEST_F(OptimizerTest, AScheduleIsCastToTheParametersElementType) {
+  const Variable x = layers::data("x", {4}, DType::kFloat64);
+  const Variable cost = layers::mean(layers::fc(x, 3));
+  SGD({.learning_rate = layers::exponential_decay(0.1, 10, 0.5)}).minimize(cost);
+  const std::string used = op_of("sgd").input("LearningRate").front();
+  EXPECT_EQ(block().var(used).dtype, DType::kFloat64);
+  for (const auto& op : block().ops()) {
+    if (op->type == "cast") {
+      EXPECT_EQ(op->role, OpRole::kLrSched);
+    }
+  }
+  EXPECT_NO_THROW(verify(main_));
+}
+
 TEST_F(OptimizerTest, ClipComesBeforeDecayBeforeUpdate) {
   const Variable cost = loss({.bias_attr = no_bias()});
   const size_t forward = block().op_count();
