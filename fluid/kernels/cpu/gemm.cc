@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <dnnl.hpp>
+#include <immintrin.h>
 #include <omp.h>
 #include <unordered_map>
 
@@ -18,21 +19,33 @@ class TileGemm final : public Gemm<T> {
 
   void run(const T* a, const T* b, T* c, Scratch& scratch) override {
     const GemmShape& s = shape_;
+    if (s.n <= kNarrow && s.m >= 2 * kNarrow) return run_narrow(a, b, c, scratch);
     if (s.transpose_b) {
-      auto* packed = reinterpret_cast<T*>(scratch.get(static_cast<size_t>(s.k * s.n) * sizeof(T)));
+      auto* packed = take(scratch, s.k * s.n);
       transpose(b, s.n, s.k, packed);
       b = packed;
     }
-    const GemmArgs<T> args = {.m = s.m,
-                              .n = s.n,
-                              .k = s.k,
-                              .a = a,
-                              .lda = s.transpose_a ? s.m : s.k,
-                              .transpose_a = s.transpose_a,
-                              .b = b,
-                              .ldb = s.n,
-                              .c = c,
-                              .ldc = s.n};
+    multiply({.m = s.m,
+              .n = s.n,
+              .k = s.k,
+              .a = a,
+              .lda = s.transpose_a ? s.m : s.k,
+              .transpose_a = s.transpose_a,
+              .b = b,
+              .ldb = s.n,
+              .c = c,
+              .ldc = s.n});
+  }
+
+ private:
+  // Results of at most so many columns would leave most of a vector empty.
+  static constexpr int64_t kNarrow = 8;
+
+  static T* take(Scratch& scratch, int64_t elements) {
+    return reinterpret_cast<T*>(scratch.get(static_cast<size_t>(elements) * sizeof(T)));
+  }
+
+  static void multiply(const GemmArgs<T>& args) {
     if constexpr (std::is_same_v<T, float>) {
       isa_loops().gemm_f32(args);
     } else {
@@ -40,7 +53,29 @@ class TileGemm final : public Gemm<T> {
     }
   }
 
- private:
+  // The transposed product, whose rows are long: the same chains of multiply-adds, so the same
+  // bits.
+  void run_narrow(const T* a, const T* b, T* c, Scratch& scratch) const {
+    const GemmShape& s = shape_;
+    T* product = take(scratch, s.m * s.n + (s.transpose_a ? 0 : s.k * s.m));
+    if (!s.transpose_a) {
+      T* packed = product + s.m * s.n;
+      transpose(a, s.m, s.k, packed);
+      a = packed;
+    }
+    multiply({.m = s.n,
+              .n = s.m,
+              .k = s.k,
+              .a = b,
+              .lda = s.transpose_b ? s.k : s.n,
+              .transpose_a = !s.transpose_b,
+              .b = a,
+              .ldb = s.m,
+              .c = product,
+              .ldc = s.m});
+    transpose(product, s.n, s.m, c);
+  }
+
   GemmShape shape_;
 };
 
@@ -75,6 +110,35 @@ void use_one_openmp_thread() {
     return true;
   }();
   static_cast<void>(kDone);
+}
+
+// Eight rows and columns.
+void transpose_block(const float* x, int64_t x_stride, float* out, int64_t out_stride) {
+  __m256 row[8];
+  for (int i = 0; i < 8; ++i) row[i] = _mm256_loadu_ps(x + i * x_stride);
+  __m256 pair[8];
+  for (int i = 0; i < 8; i += 2) {
+    pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+    pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+  }
+  __m256 quad[8];
+  for (int i = 0; i < 8; i += 4) {
+    quad[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+    quad[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xEE);
+    quad[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+    quad[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xEE);
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20));
+    _mm256_storeu_ps(out + (i + 4) * out_stride,
+                     _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31));
+  }
+}
+
+void transpose_block(const double* x, int64_t x_stride, double* out, int64_t out_stride) {
+  for (int64_t j = 0; j < 8; ++j) {
+    for (int64_t i = 0; i < 8; ++i) out[j * out_stride + i] = x[i * x_stride + j];
+  }
 }
 
 class OneDnnGemm final : public Gemm<float> {
@@ -162,18 +226,20 @@ template <class T>
 void transpose(const T* x, int64_t rows, int64_t columns, T* out) {
   constexpr int64_t kBlock = 8;
   const int64_t full_rows = rows - rows % kBlock;
-  for (int64_t j0 = 0; j0 < columns; j0 += kBlock) {
-    const int64_t j1 = std::min(j0 + kBlock, columns);
-    for (int64_t i0 = 0; i0 < full_rows; i0 += kBlock) {
-      for (int64_t j = j0; j < j1; ++j) {
-        for (int64_t i = 0; i < kBlock; ++i) {
-          out[j * rows + i0 + i] = x[(i0 + i) * columns + j];
-        }
+  const int64_t full_columns = columns - columns % kBlock;
+  // Sixteen columns, a whole cache line of floats, all the way down: rows whose stride is a power
+  // of two would push each other out of the cache otherwise.
+  for (int64_t strip = 0; strip < full_columns; strip += 2 * kBlock) {
+    const int64_t end = std::min(strip + 2 * kBlock, full_columns);
+    for (int64_t i = 0; i < full_rows; i += kBlock) {
+      for (int64_t j = strip; j < end; j += kBlock) {
+        transpose_block(x + i * columns + j, columns, out + j * rows + i, rows);
       }
     }
-    for (int64_t i = full_rows; i < rows; ++i) {
-      for (int64_t j = j0; j < j1; ++j) out[j * rows + i] = x[i * columns + j];
-    }
+  }
+  for (int64_t j = 0; j < columns; ++j) {
+    const int64_t first = j < full_columns ? full_rows : 0;
+    for (int64_t i = first; i < rows; ++i) out[j * rows + i] = x[i * columns + j];
   }
 }
 

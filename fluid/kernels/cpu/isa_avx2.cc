@@ -24,6 +24,8 @@ struct Traits<float> {
   static void store(float* p, Vector v) { _mm256_storeu_ps(p, v); }
   static void store_tail(float* p, __m256i mask, Vector v) { _mm256_maskstore_ps(p, mask, v); }
   static Vector broadcast(float x) { return _mm256_set1_ps(x); }
+  static Vector min(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+  static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 };
 

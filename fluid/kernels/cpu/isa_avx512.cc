@@ -23,6 +23,8 @@ struct Traits<float> {
   static void store(float* p, Vector v) { _mm512_storeu_ps(p, v); }
   static void store_tail(float* p, __mmask16 mask, Vector v) { _mm512_mask_storeu_ps(p, mask, v); }
   static Vector broadcast(float x) { return _mm512_set1_ps(x); }
+  static Vector min(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+  static Vector max(Vector a, Vector b) { return _mm512_max_ps(a, b); }
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
 };
 
