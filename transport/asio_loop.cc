@@ -90,6 +90,8 @@ TimePoint AsioLoop::now() const {
 }
 
 void AsioLoop::post(Handler handler) {
+  // Dropped, so that whoever waits for it learns that it will not run.
+  if (impl_->context().stopped()) return;
   boost::asio::post(impl_->context(), std::move(handler));
 }
 

@@ -12,7 +12,8 @@
 namespace fleet::transport {
 
 // post() and stop() may be called from any thread; everything else by the one thread that drives
-// the loop at the time. Driving may pass from thread to thread, when neither runs handlers then.
+// the loop at the time. After stop() handlers are dropped where they are handed over. Driving may
+// pass from thread to thread, when neither runs handlers then.
 class AsioLoop final : public DrivenLoop {
  public:
   // `spin`: how long a wait polls before it blocks. Only worth it when every process of the

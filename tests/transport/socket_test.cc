@@ -327,6 +327,21 @@ TEST(AsioLoop, PostsFromOtherThreadsWakeTheLoop) {
   other.join();
 }
 
+TEST(CoordinatorThreads, ACallAfterTheControlLoopHasStoppedDoesNotHang) {
+  AsioNetwork network;
+  LoopThread control("control");
+  CoordinatorClientOptions options;
+  options.endpoint = Endpoint{"127.0.0.1", 9};
+  options.hello = hello_of(Role::kWorker, 0);
+  options.secret = secret();
+  std::unique_ptr<CoordinatorClient> client;
+  control.run_there([&] {
+    client = std::make_unique<CoordinatorClient>(control.loop(), network, options, quiet());
+  });
+  control.stop_and_join();
+  EXPECT_EQ(client->barrier(Group::kWorkers, "b").code(), ErrorCode::kCancelled);
+}
+
 // A job of one process: control threads, blocking calls from training threads.
 TEST(CoordinatorThreads, BlockingCallsMeetAndTheVerdictReachesAll) {
   constexpr uint32_t kMembers = 4;
