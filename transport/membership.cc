@@ -3,6 +3,22 @@
 #include "base/strings.h"
 
 namespace fleet::transport {
+namespace {
+
+std::string_view what_happened(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kPeerLost:
+      return "was lost";
+    case ErrorCode::kPeerSilent:
+      return "fell silent";
+    case ErrorCode::kPeerStalled:
+      return "stood still";
+    default:
+      return "ended the job";
+  }
+}
+
+}  // namespace
 
 std::string_view phase_name(Phase phase) {
   switch (phase) {
@@ -66,13 +82,12 @@ std::string one_line(const Status& status) {
 }
 
 Status Verdict::to_status() const {
-  return Status(code,
-                {.what = str_cat("the job ends because of ", culprit.to_string(), " in phase ",
-                                 phase_name(phase), " at step ", step, ": ", reason),
-                 .where = culprit.to_string(),
-                 .expected = {},
-                 .got = {},
-                 .fix = std::string(error_info(code).remedy)});
+  return Status(code, {.what = str_cat(culprit.to_string(), ' ', what_happened(code), " in phase ",
+                                       phase_name(phase), " at step ", step, ": ", reason),
+                       .where = culprit.to_string(),
+                       .expected = {},
+                       .got = {},
+                       .fix = std::string(error_info(code).remedy)});
 }
 
 }  // namespace fleet::transport

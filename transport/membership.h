@@ -40,7 +40,8 @@ struct Verdict {
   ErrorCode code = ErrorCode::kJobAborted;
   std::string reason;  // one sentence: "its connection closed"
 
-  // Text such as "server 1 was lost in phase serving at step 12: its connection closed".
+  // Text such as "server 1 was lost in phase serving at step 12: its connection closed"; "fell
+  // silent", "stood still" or "ended the job" by the code.
   Status to_status() const;
   template <class Archive>
   void serialize(Archive& archive) {
