@@ -27,6 +27,11 @@ int usable_cores(MPI_Comm local) {
   return CPU_COUNT(&cores);
 }
 
+// Not steady_clock() of base: this runs in exit handlers too, after objects of static life ended.
+TimePoint now() {
+  return std::chrono::steady_clock::now();
+}
+
 void nap() {
   const timespec span{0, 50'000};
   nanosleep(&span, nullptr);
@@ -122,7 +127,7 @@ namespace {
 // Tests the request until it is done or the time is up.
 Status complete(MPI_Request& request, MpiSession& session, std::string_view what,
                 Duration timeout) {
-  const TimePoint deadline = steady_clock().now() + timeout;
+  const TimePoint deadline = now() + timeout;
   for (int round = 0;; ++round) {
     int done = 0;
     int code = MPI_SUCCESS;
@@ -139,7 +144,7 @@ Status complete(MPI_Request& request, MpiSession& session, std::string_view what
                                            .fix = "read the logs of the other ranks"});
     }
     if (done != 0) return {};
-    if (steady_clock().now() >= deadline) {
+    if (now() >= deadline) {
       session.mark_lost();
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
       return Status(ErrorCode::kDeadline,

@@ -48,7 +48,8 @@ std::vector<float> local_sum(uint64_t step, size_t gradient, int shards, size_t 
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // One step as an executor runs it: every shard's gradients into the same memory, shard by shard.
