@@ -46,7 +46,7 @@ void scale_loss_gradient(Program& program, const CollectiveOptions& options) {
     rewritten.push_back(std::move(op));
     if (!is_loss_gradient(*rewritten.back())) continue;
     fluid::ScaleAttrs attrs;
-    attrs.scale = 1.0f / static_cast<float>(options.shards);
+    attrs.scale = 1.0 / options.shards;
     const std::string gradient = rewritten.back()->output_names().front();
     rewritten.push_back(std::make_unique<Operator>(
         in_place("scale", gradient, fluid::to_attributes(attrs), OpRole::kBackward)));

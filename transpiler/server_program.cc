@@ -142,7 +142,7 @@ void append_average(const ServerState& state, const PlacedSlice& slice, Block& b
   sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
   block.append_op(std::move(sum));
   fluid::ScaleAttrs attrs;
-  attrs.scale = 1.0f / static_cast<float>(state.plan.shards);
+  attrs.scale = 1.0 / state.plan.shards;
   Operator scale;
   scale.type = "scale";
   scale.inputs["X"] = {slice.grad};

@@ -36,8 +36,7 @@ Variable scaled(const Variable& x, double scale, double bias, std::string_view o
   op.type = "scale";
   op.inputs["X"] = {x.name()};
   op.outputs["Out"] = {out.name()};
-  op.attrs = to_attributes(
-      ScaleAttrs{.scale = static_cast<float>(scale), .bias = static_cast<float>(bias)});
+  op.attrs = to_attributes(ScaleAttrs{.scale = scale, .bias = bias});
   append_op(out.block(), std::move(op));
   return out;
 }

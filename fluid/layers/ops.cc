@@ -114,9 +114,8 @@ Variable reduce_mean(const Variable& x, const ReduceOptions& options) {
 Variable scale(const Variable& x, const ScaleOptions& options) {
   const LayerHelper helper("scale", options.name);
   helper.check_input(x, "x");
-  const ScaleAttrs attrs{.scale = static_cast<float>(options.scale),
-                         .bias = static_cast<float>(options.bias),
-                         .bias_after_scale = options.bias_after_scale};
+  const ScaleAttrs attrs{
+      .scale = options.scale, .bias = options.bias, .bias_after_scale = options.bias_after_scale};
   return helper.activate(helper.append_unary("scale", x, to_attributes(attrs)), options.act);
 }
 

@@ -12,8 +12,9 @@
 namespace fleet::fluid {
 
 struct ScaleAttrs {
-  float scale = 1.0f;
-  float bias = 0.0f;
+  // Double, so that the average over a number of shards is right to the bit in float64 as well.
+  double scale = 1.0;
+  double bias = 0.0;
   bool bias_after_scale = true;
   template <class Archive>
   void serialize(Archive& ar) {

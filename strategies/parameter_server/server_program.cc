@@ -112,8 +112,7 @@ fluid::Program ServerSteps::rewrite(int shards) const {
   for (const auto& parsed : parsed_.blocks) {
     fluid::Block& block = program.block(parsed.block);
     if (parsed.scale >= 0 && shards != shards_) {
-      const float factor = 1.0F / static_cast<float>(shards);
-      block.op(static_cast<size_t>(parsed.scale)).attrs["scale"] = static_cast<double>(factor);
+      block.op(static_cast<size_t>(parsed.scale)).attrs["scale"] = 1.0 / shards;
     }
     if (parsed.sum >= 0) block.remove_op(static_cast<size_t>(parsed.sum));
   }
