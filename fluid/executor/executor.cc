@@ -13,6 +13,11 @@
 namespace fleet::fluid {
 namespace {
 
+// Workspaces that an executor keeps, and plans that a cache does: those of programs that are gone
+// leave in the end.
+constexpr size_t kMaxSeats = 1024;
+constexpr size_t kMaxPlans = 4096;
+
 // Plans that several executors share.
 class PlanCache {
  public:
@@ -29,6 +34,7 @@ class PlanCache {
       }
     }
     plans_.push_back({Plan::compile(key, kernels, whole_step), whole_step});
+    if (plans_.size() > kMaxPlans) plans_.erase(plans_.begin());
     return plans_.back().plan;
   }
 
@@ -161,6 +167,7 @@ struct Executor::State {
                  .whole_step = whole_step,
                  .workspace = std::make_unique<Workspace>(std::move(plan), where)};
     seats.insert(seats.begin(), std::move(seat));
+    if (seats.size() > kMaxSeats) seats.pop_back();
     return *seats.front().workspace;
   }
 

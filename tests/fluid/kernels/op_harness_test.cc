@@ -42,8 +42,7 @@ Input labels(Shape shape, int classes) {
   return {"Label", shape, DType::kInt64, 0, static_cast<double>(classes), false};
 }
 
-std::vector<OpCase> cases() {
-  std::vector<OpCase> all;
+void add_elementwise(std::vector<OpCase>& all) {
   for (const char* type : {"relu", "sigmoid", "tanh", "exp", "square", "abs", "sin", "cos", "floor",
                            "ceil", "round", "sign"}) {
     all.push_back({.type = type, .inputs = {floats("X", {3, 37}, -2, 2)}});
@@ -66,6 +65,9 @@ std::vector<OpCase> cases() {
     add({2, 3, 4}, {2}, 0);
     add({3, 1, 4}, {3, 5, 1}, -1);
   }
+}
+
+void add_products_and_losses(std::vector<OpCase>& all) {
   all.push_back({.type = "mul", .inputs = {floats("X", {5, 7}), floats("Y", {7, 3})}});
   all.push_back({.type = "mul",
                  .inputs = {floats("X", {2, 3, 4}), floats("Y", {2, 2, 5})},
@@ -99,6 +101,9 @@ std::vector<OpCase> cases() {
                  .attrs = {{"axis", int64_t{1}}},
                  .outputs = {"Softmax", "Loss"},
                  .output = "Loss"});
+}
+
+void add_reductions_and_moves(std::vector<OpCase>& all) {
   all.push_back({.type = "mean", .inputs = {floats("X", {5, 11})}});
   all.push_back(
       {.type = "sum", .inputs = {floats("X", {3, 5}), floats("X", {3, 5}), floats("X", {3, 5})}});
@@ -140,6 +145,13 @@ std::vector<OpCase> cases() {
                  .inputs = {floats("X", {5, 9})},
                  .attrs = {{"k", int64_t{3}}},
                  .outputs = {"Out", "Indices"}});
+}
+
+std::vector<OpCase> cases() {
+  std::vector<OpCase> all;
+  add_elementwise(all);
+  add_products_and_losses(all);
+  add_reductions_and_moves(all);
   return all;
 }
 
