@@ -300,13 +300,22 @@ TEST(AsioLoop, TimersRunInTheirOrderAndNotAfterTheyAreCancelled) {
   loop.call_after(3ms, [&] { order.push_back(3); });
   loop.call_after(1ms, [&] { order.push_back(1); });
   const auto cancelled = loop.call_after(2ms, [&] { order.push_back(9); });
-  loop.call_after(2ms, [&] {
-    order.push_back(2);
-    loop.post([&] { order.push_back(4); });
-  });
+  loop.call_after(2ms, [&] { order.push_back(2); });
   loop.cancel(cancelled);
-  EXPECT_TRUE(loop.run_until([&] { return order.size() == 4; }, loop.now() + kLimit));
-  EXPECT_EQ(order, (std::vector<int>{1, 2, 4, 3}));
+  EXPECT_TRUE(loop.run_until([&] { return order.size() == 3; }, loop.now() + kLimit));
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(AsioLoop, AHandlerNeverRunsInsideTheCallThatHandsItOver) {
+  AsioLoop loop;
+  std::vector<int> order;
+  loop.post([&] {
+    loop.post([&] { order.push_back(2); });
+    loop.call_after(Duration(0), [&] { order.push_back(2); });
+    order.push_back(1);
+  });
+  EXPECT_TRUE(loop.run_until([&] { return order.size() == 3; }, loop.now() + kLimit));
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 2}));
 }
 
 TEST(AsioLoop, WaitsEndAtTheirDeadlineAndWhenStopped) {
