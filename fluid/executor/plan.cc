@@ -55,6 +55,7 @@ class PlanCompiler {
       : kernels_(kernels), whole_step_(whole_step), plan_(new Plan) {
     plan_->key_ = key;
     plan_->kernels_ = &kernels;
+    plan_->whole_step_ = whole_step;
     plan_->block_ = &key.program->block(key.block);
     plan_->program_id_ = key.program->id();
     plan_->seed_ = key.program->random_seed();
@@ -68,7 +69,7 @@ class PlanCompiler {
     add_fetches();
     find_waits();
     find_lod();
-    plan_buffers();
+    if (whole_step_) plan_buffers();
     return plan_;
   }
 

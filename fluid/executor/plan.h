@@ -69,6 +69,9 @@ class Plan {
   const Block& block() const { return *block_; }
   const PlanKey& key() const { return key_; }
   const KernelTable& kernels() const { return *kernels_; }
+  // False for a block that runs on a server's scope: values that the scope has are used whatever
+  // they are, and no buffer is shared.
+  bool whole_step() const { return whole_step_; }
 
   const std::vector<PlanVar>& vars() const { return vars_; }
   const std::vector<PlanOp>& ops() const { return ops_; }
@@ -96,6 +99,7 @@ class Plan {
   uint64_t seed_ = 0;
   const Block* block_ = nullptr;
   const KernelTable* kernels_ = nullptr;
+  bool whole_step_ = true;
   std::vector<const Operator*> compiled_ops_;
   std::vector<PlanVar> vars_;
   std::vector<PlanOp> ops_;

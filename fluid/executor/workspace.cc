@@ -81,7 +81,8 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
   const auto& vars = plan_->vars();
   own_.resize(vars.size());
   for (size_t i = 0; i < vars.size(); ++i) {
-    Value* found = vars[i].in_scope ? scope_.find(vars[i].name) : nullptr;
+    const bool looks = vars[i].in_scope || !plan_->whole_step();
+    Value* found = looks ? scope_.find(vars[i].name) : nullptr;
     if (vars[i].in_scope && found == nullptr) found = &scope_.var(vars[i].name);
     values_.push_back(found != nullptr ? found : &own_[i]);
   }

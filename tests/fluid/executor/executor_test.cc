@@ -271,5 +271,22 @@ TEST(Executor, RunsABlockOnTheScopeOfAServer) {
   EXPECT_THAT(scope.tensor("w").values<float>(), ::testing::ElementsAre(4.5, 4.5, 4));
 }
 
+TEST(Executor, ABlockWritesTheValuesThatTheScopeHas) {
+  Program program;
+  Block& block = program.add_block(0);
+  block.append_op(
+      {.type = "sum", .inputs = {{"X", {"g.0", "g.1"}}}, .outputs = {{"Out", {"g"}}}, .attrs = {}});
+  block.append_op(
+      {.type = "square", .inputs = {{"X", {"g"}}}, .outputs = {{"Out", {"own"}}}, .attrs = {}});
+  Scope scope;
+  scope.var("g.0") = Tensor::scalar(1.0f);
+  scope.var("g.1") = Tensor::scalar(2.0f);
+  scope.var("g");
+  Executor executor;
+  executor.run_block(program, 1, scope);
+  EXPECT_EQ(scope.tensor("g").item<float>(), 3);
+  EXPECT_EQ(scope.find("own"), nullptr);
+}
+
 }  // namespace
 }  // namespace fleet::fluid
