@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fleet/dump.h"
 #include "fleet/origin_guard.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/program/default_programs.h"
@@ -166,6 +167,20 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss,
     startup.set_runtime(std::make_shared<OriginGuard>());
   }
   fluid::set_default_programs(state.rewritten->main, state.rewritten->startup);
+  fleet_.dump_programs();
+}
+
+// Names such as "worker_0.main"; the origin's are the same in every process.
+void Fleet::dump_programs() const {
+  const State& state = *state_;
+  const std::string& directory = state.config.dump_program;
+  if (directory.empty()) return;
+  const std::string who =
+      str_cat(role_maker::to_string(state.cluster.role), "_", state.cluster.index);
+  dump_program(directory, who + ".origin_main", *state.origin_main);
+  dump_program(directory, who + ".origin_startup", *state.origin_startup);
+  dump_program(directory, who + ".main", state.rewritten->main);
+  dump_program(directory, who + ".startup", state.rewritten->startup);
 }
 
 void Fleet::init_worker() {

@@ -1,0 +1,144 @@
+// Processes that do not belong together are refused, and both sides' values are named.
+
+#include <arpa/inet.h>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/strings.h"
+#include "tests/testing/command.h"
+
+namespace fleet {
+namespace {
+
+using fleet::testing::run_command;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  bind(fd, reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+struct Pair {
+  int server_code = 0;
+  int worker_code = 0;
+  std::string server;
+  std::string worker;
+};
+
+class Refusals : public ::testing::Test {
+ protected:
+  Refusals() {
+    folder_ = ::testing::TempDir() + "refusals-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+  }
+  ~Refusals() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // What one server and one worker of a job say when each has these variables and flags.
+  Pair run(const std::string& server_variables, const std::string& worker_variables,
+           const std::string& worker_flags = "") const {
+    const std::string trainer = FLEET_BINARY_DIR "/bin/distributed_train";
+    const std::string common =
+        str_cat("env PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:", port_, " POD_IP=127.0.0.1 ",
+                "FLAGS_rpc_deadline=3000 FLEET_HEARTBEAT_TIMEOUT_MS=2000 ",
+                "FLEET_HEARTBEAT_INTERVAL_MS=200 ");
+    const std::string server = str_cat(common, "TRAINING_ROLE=PSERVER PADDLE_PORT=", port_, " ",
+                                       server_variables, " ", trainer, " --steps 5 > ", folder_,
+                                       "/server 2>&1; echo $? > ", folder_, "/server_code");
+    const std::string worker =
+        str_cat(common, "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 ", worker_variables, " ",
+                trainer, " --steps 5 ", worker_flags, " > ", folder_, "/worker 2>&1; echo $? > ",
+                folder_, "/worker_code");
+    const auto both = run_command("( " + server + " ) & ( " + worker + " ) & wait", 30);
+    EXPECT_EQ(both.code, 0) << both.output;
+    return {std::atoi(read("server_code").c_str()), std::atoi(read("worker_code").c_str()),
+            read("server"), read("worker")};
+  }
+
+  std::string read(const std::string& name) const {
+    std::ifstream file(folder_ + "/" + name);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+
+  const std::string kSecret = "FLEET_JOB_SECRET=0123456789abcdef0123456789abcdef ";
+  const std::string kOne = "PADDLE_TRAINERS_NUM=1 ";
+  int port_ = free_port();
+  std::string folder_;
+};
+
+TEST_F(Refusals, ProcessesThatAgreeTrain) {
+  const Pair pair = run(kSecret + kOne, kSecret + kOne);
+  EXPECT_EQ(pair.server_code, 0) << pair.server;
+  EXPECT_EQ(pair.worker_code, 0) << pair.worker;
+}
+
+TEST_F(Refusals, AnotherSecret) {
+  const Pair pair = run(kSecret + kOne, "FLEET_JOB_SECRET=another-secret-of-this-job " + kOne);
+  EXPECT_NE(pair.worker_code, 0) << pair.worker;
+  EXPECT_NE(pair.server_code, 0) << pair.server;
+  EXPECT_THAT(pair.worker, HasSubstr("secret"));
+  EXPECT_THAT(pair.worker, Not(HasSubstr("another-secret-of-this-job")));
+}
+
+TEST_F(Refusals, NoSecretAtAll) {
+  const Pair pair = run(kOne, kOne);
+  EXPECT_NE(pair.worker_code, 0) << pair.worker;
+  EXPECT_THAT(pair.worker, HasSubstr("FLEET_JOB_SECRET"));
+  EXPECT_THAT(pair.worker, HasSubstr("fix:"));
+}
+
+TEST_F(Refusals, AnotherWorldSize) {
+  const Pair pair = run(kSecret + kOne, kSecret + "PADDLE_TRAINERS_NUM=2 ");
+  EXPECT_NE(pair.worker_code, 0) << pair.worker;
+  EXPECT_THAT(pair.worker, HasSubstr("1"));
+  EXPECT_THAT(pair.worker, HasSubstr("2"));
+  EXPECT_THAT(pair.worker, HasSubstr("worker"));
+}
+
+TEST_F(Refusals, AnotherProgram) {
+  const Pair pair = run(kSecret + kOne, kSecret + kOne, "--learning_rate 0.3");
+  EXPECT_NE(pair.worker_code, 0) << pair.worker;
+  EXPECT_THAT(pair.worker, HasSubstr("program"));
+}
+
+TEST_F(Refusals, AnotherJobOnTheSamePort) {
+  const Pair pair =
+      run(kSecret + kOne + "FLEET_JOB_ID=first ", kSecret + kOne + "FLEET_JOB_ID=second ");
+  EXPECT_NE(pair.worker_code, 0) << pair.worker;
+  EXPECT_THAT(pair.worker, HasSubstr("first"));
+  EXPECT_THAT(pair.worker, HasSubstr("second"));
+}
+
+TEST_F(Refusals, APortThatIsTaken) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port_));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  const Pair pair = run(kSecret + kOne, kSecret + kOne);
+  close(fd);
+  EXPECT_NE(pair.server_code, 0);
+  EXPECT_THAT(pair.server, HasSubstr(std::to_string(port_)));
+  EXPECT_NE(pair.worker_code, 0);
+}
+
+}  // namespace
+}  // namespace fleet
