@@ -30,8 +30,7 @@ double our_steps_per_s(int workers, int servers) {
   const auto result =
       run_process({program_folder() + "/launch_ps", "--worker_num", std::to_string(workers),
                    "--server_num", std::to_string(servers), "--log_dir", (folder / "logs").string(),
-                   program_folder() + "/bench_sync_worker", "--steps", std::to_string(kSteps),
-                   "--rows", "32", "--metrics_file", metrics});
+                   program_folder() + "/bench_sync_worker", std::to_string(kSteps), "32", metrics});
   if (result.exit_code != 0) {
     throw_error(ErrorCode::kInternal, {.what = "the job failed",
                                        .where = (folder / "logs").string(),
