@@ -71,6 +71,8 @@ struct NodeEnvironment {
   Loop* control_loop = nullptr;
   // Runs a function on the control loop's thread and returns when it is done.
   std::function<void(const std::function<void()>&)> on_control;
+  // Runs what is ready on the data loop without waiting; may be empty.
+  std::function<void()> poll;
   // For nonces; the operating system's when empty.
   std::function<void(transport::MutableBytes)> random;
   uint64_t incarnation = 0;

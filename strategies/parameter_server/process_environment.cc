@@ -11,6 +11,7 @@ NodeEnvironment ProcessEnvironment::node() {
   environment.data_loop = &data_;
   environment.control_loop = &control_.loop();
   environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  environment.poll = [this] { data_.poll(); };
   environment.incarnation = transport::make_incarnation();
   return environment;
 }

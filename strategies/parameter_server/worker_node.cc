@@ -63,7 +63,7 @@ void WorkerNode::set_phase(Phase phase) {
 }
 
 void WorkerNode::poll() {
-  environment_.data_loop->run_until([] { return false; }, environment_.data_loop->now());
+  if (environment_.poll) environment_.poll();
 }
 
 void WorkerNode::wait(Phase phase, std::string_view what) {

@@ -6,6 +6,7 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
+#include "fluid/ops/shape_ops.h"
 
 namespace fleet::strategies {
 namespace {
@@ -176,14 +177,41 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& cal
     const int shard = call.shard < 0 ? shards_.begin : call.shard;
     node_.communicator().push(part.remote, shard, tensor.raw() + part.offset, part.bytes);
   }
+  // What left early goes on leaving while the backward pass computes.
+  if (!node_.communicator().idle()) node_.poll();
   // Sums over several shards have memory of their own.
   if (shards_.count() > 1 || node_.communicator().settled()) return nullptr;
   return std::make_unique<PushToken>(*this);
 }
 
-void WorkerRuntime::receive(const fluid::CommCall& call, const BoundOp& bound) {
+// Slices that a concat joins are received where they belong, as views of the whole.
+bool WorkerRuntime::view_whole(const fluid::CommCall& call, const BoundOp& bound) {
+  fluid::Value* value = bound.whole.empty() ? nullptr : call.scope.find(bound.whole);
+  auto* whole = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+  int64_t rows = 0;
+  for (const auto& shape : bound.shapes) rows += shape[0];
+  if (whole == nullptr || !whole->initialized() || whole->layout() != fluid::Layout::kPlain ||
+      whole->dtype() != bound.dtypes.front() || whole->shape().rank() == 0 ||
+      whole->shape()[0] != rows) {
+    return false;
+  }
+  int64_t row = 0;
   for (size_t i = 0; i < bound.shapes.size(); ++i) {
-    dense(*call.outputs[i]).reset(bound.dtypes[i], bound.shapes[i]);
+    fluid::Tensor& slice = dense(*call.outputs[i]);
+    const int64_t end = row + bound.shapes[i][0];
+    fluid::Tensor view = whole->rows(row, end);
+    if (!(view.shape() == bound.shapes[i])) return false;
+    if (!slice.initialized() || slice.raw() != view.raw()) slice = std::move(view);
+    row = end;
+  }
+  return true;
+}
+
+void WorkerRuntime::receive(const fluid::CommCall& call, const BoundOp& bound) {
+  if (!view_whole(call, bound)) {
+    for (size_t i = 0; i < bound.shapes.size(); ++i) {
+      dense(*call.outputs[i]).reset(bound.dtypes[i], bound.shapes[i]);
+    }
   }
   for (const Part& part : bound.parts) {
     fluid::Tensor& tensor = dense(*call.outputs[part.variable]);
@@ -301,6 +329,9 @@ void WorkerRuntime::bind_receive(const fluid::CommCall& call, BoundOp& bound) co
   bound.needs_token = true;
   for (const auto& op : call.block.ops()) {
     if (op->type == "fetch_barrier") bound.needs_token = false;
+    const bool joins = op->type == "concat" && op->input("X") == variables &&
+                       fluid::parse_attributes<fluid::ConcatAttrs>(op->type, op->attrs).axis == 0;
+    if (joins) bound.whole = op->output("Out").front();
   }
 }
 

@@ -71,6 +71,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
     std::vector<Part> parts;
     std::vector<fluid::Shape> shapes;  // of recv's outputs
     std::vector<fluid::DType> dtypes;
+    std::string whole;         // what a concat makes of recv's outputs
     bool needs_token = false;  // recv without a fetch_barrier behind it
   };
   struct Place {
@@ -85,6 +86,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   void ensure_ready();
   std::unique_ptr<fluid::CommToken> send(const fluid::CommCall& call, const BoundOp& bound);
   void receive(const fluid::CommCall& call, const BoundOp& bound);
+  static bool view_whole(const fluid::CommCall& call, const BoundOp& bound);
   void conclude();
   void wait_values();
   std::vector<Place> places_of(const std::string& origin) const;

@@ -55,7 +55,9 @@ std::unique_ptr<Prepared> prepare_concat(PrepareContext& context) {
     for (size_t i = 0; i < count; ++i) {
       const std::byte* from = c.input(x + static_cast<int>(i)).raw();
       const size_t run = parts.bytes[i];
-      for (size_t row = 0; row < parts.rows && run != 0; ++row) {
+      // Slices that were received into the whole are there already.
+      const bool in_place = parts.rows == 1 && from == to + offset;
+      for (size_t row = 0; row < parts.rows && run != 0 && !in_place; ++row) {
         std::memcpy(to + row * parts.total + offset, from + row * run, run);
       }
       offset += run;
