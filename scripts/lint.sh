@@ -39,6 +39,6 @@ if [ ${#changed[@]} -gt 0 ]; then
 fi
 
 say "Tree and layers"
-build_preset release tree_test
+build_preset release tree_test public_headers
 build/release/bin/tree_test --gtest_brief=1 || status=1
 exit $status
