@@ -5,6 +5,8 @@
 #include <sstream>
 #include <utility>
 
+#include "fluid/core/device_memory.h"
+
 namespace fleet::fluid {
 namespace {
 
@@ -46,15 +48,20 @@ void check_known(const Shape& shape) {
                                             .fix = "put the real number of rows in place of -1"});
 }
 
+void copy_bytes(void* to, const Place& to_place, const void* from, const Place& from_place,
+                size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  if (to_place.is_cpu() && from_place.is_cpu()) {
+    std::memmove(to, from, bytes);
+  } else {
+    copy_device_memory(to, to_place, from, from_place, bytes);
+  }
+}
+
 }  // namespace
 
 Allocator& allocator_of(const Place& place) {
-  if (place.is_cpu()) return host_allocator();
-  throw_error(ErrorCode::kNotSupported, {.what = "this build has no memory for that device",
-                                         .where = place.to_string(),
-                                         .expected = "cpu",
-                                         .got = place.to_string(),
-                                         .fix = "build with the preset cuda, or use CPUPlace()"});
+  return place.is_cpu() ? host_allocator() : device_allocator(place);
 }
 
 Tensor::Tensor(DType dtype, const Shape& shape, Place place) {
@@ -126,10 +133,15 @@ Tensor Tensor::rows(int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::clone() const {
+  return copy_to(place_);
+}
+
+Tensor Tensor::copy_to(const Place& place) const {
   Tensor copy = *this;
-  copy.buffer_ = Buffer(bytes(), allocator_of(place_));
+  copy.buffer_ = Buffer(bytes(), allocator_of(place));
   copy.offset_ = 0;
-  if (bytes() != 0) std::memcpy(copy.raw(), raw(), bytes());
+  copy.place_ = place;
+  copy_bytes(copy.raw(), place, raw(), place_, bytes());
   return copy;
 }
 
@@ -142,7 +154,7 @@ void Tensor::copy_from(const Tensor& source) {
                  .got = str_cat(dtype_name(source.dtype_), source.shape_),
                  .fix = "reshape or cast the source"});
   }
-  if (bytes() != 0) std::memmove(raw(), source.raw(), bytes());
+  copy_bytes(raw(), place_, source.raw(), source.place_, bytes());
 }
 
 const LoD& Tensor::lod() const {
@@ -155,6 +167,7 @@ void Tensor::set_lod(LoD lod) {
 }
 
 std::string Tensor::to_string(int64_t max_elements) const {
+  if (initialized() && !place_.is_cpu()) return copy_to(CPUPlace()).to_string(max_elements);
   std::ostringstream out;
   out << dtype_name(dtype_) << shape_ << " {";
   if (initialized()) {
@@ -186,6 +199,7 @@ double Tensor::item_as_double() const {
                                             .got = shape_.to_string(),
                                             .fix = "read values() instead"});
   }
+  if (!place_.is_cpu()) return copy_to(CPUPlace()).item_as_double();
   return with_type(dtype_, [this](auto zero) {
     decltype(zero) value;
     std::memcpy(&value, raw(), sizeof value);

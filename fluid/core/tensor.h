@@ -49,7 +49,8 @@ class Tensor {
 
   std::byte* raw() { return buffer_.data() + offset_; }
   const std::byte* raw() const { return buffer_.data() + offset_; }
-  // Typed access; throws ProgramError when T is not the element type.
+  // Typed access; throws ProgramError when T is not the element type. What is on a device is read
+  // by its kernels only: copy_to(CPUPlace()) for the values.
   template <class T>
   T* data() {
     check_dtype(dtype_of<T>());
@@ -80,7 +81,10 @@ class Tensor {
   Tensor rows(int64_t begin, int64_t end) const;
   // Own memory, same contents.
   Tensor clone() const;
-  // Copies the elements of a tensor of the same type and element count into this memory.
+  // Own memory of a place, same contents; between host and device too.
+  Tensor copy_to(const Place& place) const;
+  // Copies the elements of a tensor of the same type and element count into this memory, wherever
+  // both are.
   void copy_from(const Tensor& source);
 
   const Buffer& buffer() const { return buffer_; }

@@ -61,9 +61,9 @@ class Executor {
   Executor& operator=(Executor&&) noexcept;
 
   // Runs block 0 once: a whole step. Every data variable that is used must be fed. The fetched
-  // tensors are the caller's own. A fetched loss is the mean over the shards, anything else is
-  // joined by rows. Throws ProgramError for wrong feeds and fetches, PeerError from
-  // communication.
+  // tensors are the caller's own, in host memory. A fetched loss is the mean over the shards,
+  // anything else is joined by rows. Throws ProgramError for wrong feeds and fetches, PeerError
+  // from communication.
   std::vector<Tensor> run(const Program& program, const Feed& feed = {},
                           const std::vector<Fetch>& fetch = {});
 

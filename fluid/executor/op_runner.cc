@@ -17,7 +17,8 @@ bool matches(const Value& value, const ValueSpec& spec) {
 }  // namespace
 
 OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
-                   std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch)
+                   std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch,
+                   void* stream)
     : plan_(plan),
       op_(op),
       inputs_(std::move(inputs)),
@@ -32,7 +33,9 @@ OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> input
             }
             return std::span<Value* const>(outputs_);
           }(),
-          scratch) {}
+          scratch) {
+  context_.set_stream(stream);
+}
 
 bool OpRunner::inputs_fit(const Entry& entry) const {
   for (size_t i = 0; i < inputs_.size(); ++i) {

@@ -6,12 +6,14 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
 namespace {
 
 template <class T>
 bool all_finite(const Tensor& tensor) {
+  if (!tensor.place().is_cpu()) return all_finite<T>(tensor.copy_to(CPUPlace()));
   const auto values = tensor.values<T>();
   return std::all_of(values.begin(), values.end(), [](T x) { return std::isfinite(x); });
 }
@@ -88,6 +90,9 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
   }
   scope_revision_ = scope_.revision();
   buffers_.resize(static_cast<size_t>(plan_->buffer_count()));
+  if (const Place place = plan_->key().place; !place.is_cpu()) {
+    stream_ = {create_stream(place), [place](void* stream) { destroy_stream(place, stream); }};
+  }
   tokens_.resize(plan_->ops().size());
   contributions_.resize(plan_->per_shard().size());
   fetched_.resize(plan_->fetches().size());
@@ -100,10 +105,21 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
     }
     comm_inputs_.push_back(op.communication ? inputs : std::vector<Value*>());
     comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
-    runners_.push_back(op.communication
-                           ? nullptr
-                           : std::make_unique<OpRunner>(*plan_, op, std::move(inputs),
-                                                        std::move(outputs), buffers_, scratch_));
+    runners_.push_back(op.communication ? nullptr
+                                        : std::make_unique<OpRunner>(*plan_, op, std::move(inputs),
+                                                                     std::move(outputs), buffers_,
+                                                                     scratch_, stream_.get()));
+  }
+}
+
+// What was loaded from files, or computed elsewhere, comes to the plan's device.
+void Workspace::fetch_persistables_in() {
+  const Place& place = plan_->key().place;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (!plan_->vars()[i].in_scope) continue;
+    auto* tensor = std::get_if<Tensor>(values_[i]);
+    if (tensor == nullptr || !tensor->initialized() || tensor->place() == place) continue;
+    *tensor = tensor->copy_to(place);
   }
 }
 
@@ -118,7 +134,9 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
       const int64_t rows = fed.shape()[0] / parts;
       bound = fed.rows(part * rows, (part + 1) * rows);
     }
-    own_[i] = var.fed_and_written ? bound.clone() : std::move(bound);
+    const Place& place = plan_->key().place;
+    const bool moves = !(bound.place() == place);
+    own_[i] = moves || var.fed_and_written ? bound.copy_to(place) : std::move(bound);
   }
 }
 
@@ -217,6 +235,11 @@ void Workspace::join_shards(int parts) {
 }
 
 std::vector<Tensor> Workspace::run(const Step& step) {
+  const Place& place = plan_->key().place;
+  if (!place.is_cpu()) {
+    enter_place(place);
+    fetch_persistables_in();
+  }
   const bool cut = plan_->sharded();
   const int parts = cut ? step.shards.count() : 1;
   const bool sums_here = step.runtime == nullptr;
@@ -237,7 +260,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
           fetch.kind == PlanFetch::Kind::kMean || fetch.kind == PlanFetch::Kind::kRows;
       if (!per_shard || parts == 1) continue;
       const std::string& name = plan_->vars()[static_cast<size_t>(fetch.var)].name;
-      fetched_[i].push_back(dense(value(fetch.var), name).clone());
+      fetched_[i].push_back(dense(value(fetch.var), name).copy_to(CPUPlace()));
     }
   }
   if (sums_here) join_shards(parts);
@@ -245,6 +268,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
   for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
   if (brackets) step.runtime->end_step(plan_->program(), step.number);
   std::vector<Tensor> results = take_fetches(step);
+  if (!place.is_cpu()) synchronize_stream(place, stream_.get());
   release_feeds();
   return results;
 }
@@ -255,9 +279,9 @@ std::vector<Tensor> Workspace::take_fetches(const Step& step) {
     const PlanFetch& fetch = plan_->fetches()[i];
     const PlanVar& var = plan_->vars()[static_cast<size_t>(fetch.var)];
     if (fetch.kind == PlanFetch::Kind::kFeed) {
-      results.push_back(step.feeds[static_cast<size_t>(var.feed)].clone());
+      results.push_back(step.feeds[static_cast<size_t>(var.feed)].copy_to(CPUPlace()));
     } else if (fetched_[i].empty()) {
-      results.push_back(dense(value(fetch.var), var.name).clone());
+      results.push_back(dense(value(fetch.var), var.name).copy_to(CPUPlace()));
     } else if (fetch.kind == PlanFetch::Kind::kMean) {
       tree_mean(fetched_[i], var.name, results.emplace_back());
     } else {

@@ -18,7 +18,7 @@ namespace fleet::fluid {
 class OpRunner {
  public:
   OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
-           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch);
+           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch, void* stream);
   OpRunner(const OpRunner&) = delete;
   OpRunner& operator=(const OpRunner&) = delete;
 
@@ -82,6 +82,7 @@ class Workspace {
   std::vector<Tensor> run(const Step& step);
 
  private:
+  void fetch_persistables_in();
   Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
   void bind_feeds(const Step& step, int part, int parts);
   void release_feeds();
@@ -100,6 +101,7 @@ class Workspace {
   std::vector<Value*> values_;
   std::vector<Buffer> buffers_;
   Scratch scratch_;
+  std::shared_ptr<void> stream_;                    // of the plan's place; null on CPU
   std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication ops
   std::vector<std::vector<Value*>> comm_inputs_;
   std::vector<std::vector<Value*>> comm_outputs_;

@@ -133,7 +133,8 @@ std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
   std::memcpy(bytes.data() + sizeof length, text.data(), text.size());
   std::byte* to = bytes.data() + sizeof length + text.size();
   for (const auto& [name, tensor] : tensors) {
-    if (tensor.bytes() != 0) std::memcpy(to, tensor.raw(), tensor.bytes());
+    const Tensor host = tensor.place().is_cpu() ? tensor : tensor.copy_to(CPUPlace());
+    if (host.bytes() != 0) std::memcpy(to, host.raw(), host.bytes());
     to += tensor.bytes();
   }
   return bytes;

@@ -8,8 +8,11 @@ namespace fleet::fluid {
 
 void register_device_kernels(KernelTable& table);
 
-// Throws UsageError for a place that this build or this machine cannot run on.
+// Throws Error (not supported) for a place that this build or this machine cannot run on.
 void check_place(const Place& place);
+
+// Makes the place's device that of the calling thread; kernels and streams want it so.
+void enter_place(const Place& place);
 
 // A stream of the place, or null where there is none (CPU). Destroyed by destroy_stream.
 void* create_stream(const Place& place);

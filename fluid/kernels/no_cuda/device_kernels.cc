@@ -15,6 +15,8 @@ void check_place(const Place& place) {
                                          .fix = "build with the preset cuda, or use CPUPlace()"});
 }
 
+void enter_place(const Place&) {}
+
 void* create_stream(const Place&) {
   return nullptr;
 }
