@@ -1,0 +1,82 @@
+#include "fluid/kernels/device_kernels.h"
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/core/cuda/cuda_call_impl.h"
+#include "fluid/core/device_memory.h"
+#include "fluid/kernels/cuda/register_impl.h"
+
+namespace fleet::fluid {
+namespace cuda {
+namespace {
+
+void check_blas(cublasStatus_t status, std::string_view call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw_error(ErrorCode::kInternal,
+              {.what = str_cat("a cuBLAS call failed: ", cublasGetStatusString(status)),
+               .where = std::string(call),
+               .expected = "CUBLAS_STATUS_SUCCESS",
+               .got = cublasGetStatusName(status),
+               .fix = "check the device's free memory, then report it with the whole message"});
+}
+
+}  // namespace
+
+Stream::Stream(const Place& place) : place_(place) {
+  const CudaDeviceGuard guard(place_);
+  check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
+}
+
+Stream::~Stream() {
+  if (blas_ != nullptr) cublasDestroy(blas_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+cublasHandle_t Stream::blas() {
+  if (blas_ != nullptr) return blas_;
+  cublasHandle_t handle = nullptr;
+  check_blas(cublasCreate(&handle), "cublasCreate");
+  blas_ = handle;
+  check_blas(cublasSetStream(blas_, stream_), "cublasSetStream");
+  // Plain float32 products, and the same bits in every run.
+  check_blas(cublasSetMathMode(blas_, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  check_blas(cublasSetAtomicsMode(blas_, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
+  return blas_;
+}
+
+void Stream::synchronize() const {
+  check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+}  // namespace cuda
+
+void register_device_kernels(KernelTable& table) {
+  cuda::register_elementwise(table);
+  cuda::register_fill(table);
+  cuda::register_loss(table);
+  cuda::register_matmul(table);
+  cuda::register_update(table);
+}
+
+void check_place(const Place& place) {
+  if (!place.is_cpu()) device_allocator(place);
+}
+
+void enter_place(const Place& place) {
+  if (!place.is_cpu()) check_cuda(cudaSetDevice(place.device), "cudaSetDevice");
+}
+
+void* create_stream(const Place& place) {
+  return place.is_cpu() ? nullptr : new cuda::Stream(place);
+}
+
+void destroy_stream(const Place&, void* stream) noexcept {
+  delete static_cast<cuda::Stream*>(stream);
+}
+
+void synchronize_stream(const Place&, void* stream) {
+  if (stream != nullptr) static_cast<const cuda::Stream*>(stream)->synchronize();
+}
+
+}  // namespace fleet::fluid

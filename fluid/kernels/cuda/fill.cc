@@ -1,0 +1,148 @@
+// Constants, scaling, copies, random values.
+#include "fluid/ops/fill.h"
+
+#include <string>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/ops/scale.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+template <class T>
+T constant_of(const PrepareContext& context, const FillConstantAttrs& attrs) {
+  if (attrs.str_value.empty()) return static_cast<T>(attrs.value);
+  if (const auto whole = parse_int(attrs.str_value); whole && std::is_integral_v<T>) {
+    return static_cast<T>(*whole);
+  }
+  const auto value = parse_double(attrs.str_value);
+  context.require(value.has_value(), "Out", "str_value: a number", attrs.str_value);
+  return static_cast<T>(*value);
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
+  const auto attrs = context.attrs<FillConstantAttrs>();
+  for (const char* slot : {"ShapeTensor", "ShapeTensorList", "ValueTensor"}) {
+    if (context.input_count(slot) != 0) return nullptr;
+  }
+  const Shape shape(attrs.shape);
+  const int64_t n = shape.numel();
+  const T value = constant_of<T>(context, attrs);
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared(
+      [=](const KernelContext& c) { fill<T>(stream_of(c).raw(), value, c.out<T>(out), n); });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_zeros_like(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  const int64_t n = shape.numel();
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared(
+      [=](const KernelContext& c) { fill<T>(stream_of(c).raw(), T{}, c.out<T>(out), n); });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
+  const auto attrs = context.attrs<ScaleAttrs>();
+  const Shape shape = context.in("X").shape;
+  const int64_t n = shape.numel();
+  const int x = context.input("X");
+  const int factor = context.input("ScaleTensor");
+  if (factor >= 0) {
+    const ValueSpec& spec = context.in("ScaleTensor");
+    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "ScaleTensor",
+                    "one element of X's type", str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const ScaleArgs<T> args = {.scale = static_cast<T>(attrs.scale),
+                               .bias = static_cast<T>(attrs.bias),
+                               .bias_after_scale = attrs.bias_after_scale,
+                               .factor = factor >= 0 ? c.in<T>(factor) : nullptr};
+    scale<T>(stream_of(c).raw(), args, c.in<T>(x), c.out<T>(out), n);
+  });
+}
+
+// Key and first element as the CPU kernels have them; `every_step` values also depend on step and
+// shard.
+struct Source {
+  RandomStream random;
+  bool every_step = false;
+
+  RandomStream at(const KernelContext& c) const {
+    RandomStream now = random;
+    const uint64_t shard = static_cast<uint64_t>(c.shard() < 0 ? 0 : c.shard());
+    if (every_step) now.word = (c.step() + 1) << 16 | shard;
+    return now;
+  }
+};
+
+Source source_of(const PrepareContext& context, int32_t seed) {
+  const VarDesc* var = context.output_var("Out");
+  Source source;
+  std::string name = context.op().output("Out").front();
+  if (var != nullptr && var->slice) {
+    name = var->slice->origin;
+    source.random.first = static_cast<uint64_t>(var->slice->offset);
+  }
+  source.every_step = var != nullptr && !var->persistable;
+  const uint64_t program_seed = context.block().program().random_seed();
+  source.random.key = RandomKey::of(seed != 0 ? static_cast<uint64_t>(seed) : program_seed, name);
+  return source;
+}
+
+bool has_shape_input(const PrepareContext& context) {
+  return context.input_count("ShapeTensor") + context.input_count("ShapeTensorList") != 0;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
+  const auto attrs = context.attrs<UniformRandomAttrs>();
+  if (has_shape_input(context) || attrs.diag_num != 0) return nullptr;
+  const Shape shape(attrs.shape);
+  const int64_t n = shape.numel();
+  const Source source = source_of(context, attrs.seed);
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const T low = static_cast<T>(attrs.min);
+    const T width = static_cast<T>(attrs.max) - low;
+    uniform<T>(stream_of(c).raw(), source.at(c), low, width, c.out<T>(out), n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_gaussian(PrepareContext& context) {
+  const auto attrs = context.attrs<GaussianRandomAttrs>();
+  if (has_shape_input(context)) return nullptr;
+  const Shape shape(attrs.shape);
+  const int64_t n = shape.numel();
+  const Source source = source_of(context, attrs.seed);
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    gaussian<T>(stream_of(c).raw(), source.at(c), static_cast<double>(attrs.mean),
+                static_cast<double>(attrs.std), c.out<T>(out), n);
+  });
+}
+
+}  // namespace
+
+void register_fill(KernelTable& table) {
+  cpu::for_types<float, double, bool, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
+    const auto list = [&table](const char* op, const char* name, auto prepare) {
+      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = name, .prepare = prepare});
+    };
+    list("fill_constant", "loop", prepare_fill_constant<T>);
+    list("fill_zeros_like", "loop", prepare_zeros_like<T>);
+    if constexpr (std::is_floating_point_v<T>) {
+      list("scale", "loop", prepare_scale<T>);
+      list("uniform_random", "philox", prepare_uniform<T>);
+      list("gaussian_random", "philox", prepare_gaussian<T>);
+    }
+  });
+}
+
+}  // namespace fleet::fluid::cuda

@@ -1,0 +1,77 @@
+// What the .cu files share.
+#pragma once
+
+#include <cstdint>
+#include <cuda_runtime.h>
+
+#include "fluid/core/cuda/cuda_call_impl.h"
+#include "fluid/kernels/cuda/loops.h"
+
+namespace fleet::fluid::cuda {
+
+constexpr int kThreads = 256;
+
+// f(i) for each i below n.
+template <class F>
+__global__ void each_kernel(int64_t n, F f) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+    f(i);
+  }
+}
+
+// f(row) for each row below n, by a whole block of kThreads threads.
+template <class F>
+__global__ void each_row_kernel(int64_t n, F f) {
+  for (int64_t row = blockIdx.x; row < n; row += gridDim.x) f(row);
+}
+
+inline unsigned blocks_for(int64_t blocks) {
+  constexpr int64_t kMaxBlocks = 65535;
+  return static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks);
+}
+
+template <class F>
+void launch_each(RawStream stream, const char* name, int64_t n, F f) {
+  if (n <= 0) return;
+  each_kernel<<<blocks_for((n + kThreads - 1) / kThreads), kThreads, 0,
+                static_cast<cudaStream_t>(stream)>>>(n, f);
+  check_cuda(cudaGetLastError(), name);
+}
+
+template <class F>
+void launch_each_row(RawStream stream, const char* name, int64_t n, F f) {
+  if (n <= 0) return;
+  each_row_kernel<<<blocks_for(n), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(n, f);
+  check_cuda(cudaGetLastError(), name);
+}
+
+// Combines one value of each thread of the block; every thread gets the result. The order is a
+// tree over the threads' numbers. `combine` is called by all threads alike.
+template <class T, class F>
+__device__ T combine_block(T value, F combine) {
+  __shared__ T values[kThreads];
+  __syncthreads();
+  values[threadIdx.x] = value;
+  for (int width = kThreads / 2; width > 0; width /= 2) {
+    __syncthreads();
+    if (threadIdx.x < width) {
+      values[threadIdx.x] = combine(values[threadIdx.x], values[threadIdx.x + width]);
+    }
+  }
+  __syncthreads();
+  return values[0];
+}
+
+template <class T>
+__device__ T sum_block(T value) {
+  return combine_block(value, [](T a, T b) { return a + b; });
+}
+
+// The largest; NaN when any is.
+template <class T>
+__device__ T max_block(T value) {
+  return combine_block(value, [](T a, T b) { return b > a || b != b ? b : a; });
+}
+
+}  // namespace fleet::fluid::cuda

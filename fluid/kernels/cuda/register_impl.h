@@ -1,0 +1,49 @@
+// The CUDA kernels, family by family; each adds its rows to the table.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+#include <memory>
+
+#include "fluid/kernels/cuda/loops.h"
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid::cuda {
+
+// What create_stream makes and KernelContext::stream() carries: a stream that waits for the
+// device's default stream, and is waited for by it, with a cuBLAS handle of its own.
+class Stream {
+ public:
+  explicit Stream(const Place& place);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  RawStream raw() const { return stream_; }
+  // Made at the first call.
+  cublasHandle_t blas();
+  void synchronize() const;
+
+ private:
+  Place place_;
+  cudaStream_t stream_ = nullptr;
+  cublasHandle_t blas_ = nullptr;
+};
+
+inline Stream& stream_of(const KernelContext& context) {
+  return *static_cast<Stream*>(context.stream());
+}
+
+// The pointer of an output, null when nobody wants it.
+template <class T>
+T* out_or_null(const KernelContext& context, int position) {
+  return position >= 0 ? context.out<T>(position) : nullptr;
+}
+
+void register_elementwise(KernelTable& table);
+void register_fill(KernelTable& table);
+void register_loss(KernelTable& table);
+void register_matmul(KernelTable& table);
+void register_update(KernelTable& table);
+
+}  // namespace fleet::fluid::cuda

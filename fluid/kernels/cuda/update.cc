@@ -1,0 +1,120 @@
+// Update ops.
+#include "base/strings.h"
+#include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/ops/optimize.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+// Checks that a state has the parameter's shape and type.
+template <class T>
+int like_param(const PrepareContext& context, const char* slot) {
+  const ValueSpec& param = context.in("Param");
+  const ValueSpec& state = context.in(slot);
+  context.require(state.kind == ValueKind::kTensor && state.dtype == dtype_of<T>() &&
+                      state.shape.numel() == param.shape.numel(),
+                  slot, str_cat(dtype_name(param.dtype), param.shape, ", like Param"),
+                  str_cat(dtype_name(state.dtype), state.shape));
+  return context.input(slot);
+}
+
+template <class T>
+int scalar(const PrepareContext& context, const char* slot) {
+  const ValueSpec& spec = context.in(slot);
+  context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, slot,
+                  str_cat("one element of ", dtype_name(dtype_of<T>())),
+                  str_cat(dtype_name(spec.dtype), spec.shape));
+  return context.input(slot);
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
+  const Shape shape = context.in("Param").shape;
+  const int64_t n = shape.numel();
+  const int param = context.input("Param");
+  const int grad = like_param<T>(context, "Grad");
+  const int rate = scalar<T>(context, "LearningRate");
+  const int out = context.set_output("ParamOut", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    sgd<T>(stream_of(c).raw(), c.in<T>(param), c.in<T>(grad), c.in<T>(rate), c.out<T>(out), n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
+  const auto attrs = context.attrs<MomentumAttrs>();
+  const Shape shape = context.in("Param").shape;
+  const int64_t n = shape.numel();
+  const int param = context.input("Param");
+  const int grad = like_param<T>(context, "Grad");
+  const int velocity = like_param<T>(context, "Velocity");
+  const int rate = scalar<T>(context, "LearningRate");
+  const int out = context.set_output("ParamOut", shape, dtype_of<T>());
+  const int velocity_out = context.set_output("VelocityOut", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const MomentumArgs<T> args = {.param = c.in<T>(param),
+                                  .grad = c.in<T>(grad),
+                                  .velocity = c.in<T>(velocity),
+                                  .rate = c.in<T>(rate),
+                                  .param_out = c.out<T>(out),
+                                  .velocity_out = c.out<T>(velocity_out),
+                                  .mu = static_cast<T>(attrs.mu),
+                                  .nesterov = attrs.use_nesterov};
+    momentum<T>(stream_of(c).raw(), args, n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
+  if (context.has_input("Beta1Tensor") || context.has_input("Beta2Tensor")) return nullptr;
+  const auto attrs = context.attrs<AdamAttrs>();
+  const Shape shape = context.in("Param").shape;
+  const int64_t n = shape.numel();
+  const int param = context.input("Param");
+  const int grad = like_param<T>(context, "Grad");
+  const int moment1 = like_param<T>(context, "Moment1");
+  const int moment2 = like_param<T>(context, "Moment2");
+  const int rate = scalar<T>(context, "LearningRate");
+  const int power1 = scalar<T>(context, "Beta1Pow");
+  const int power2 = scalar<T>(context, "Beta2Pow");
+  const Shape one = context.in("Beta1Pow").shape;
+  const int out = context.set_output("ParamOut", shape, dtype_of<T>());
+  const int moment1_out = context.set_output("Moment1Out", shape, dtype_of<T>());
+  const int moment2_out = context.set_output("Moment2Out", shape, dtype_of<T>());
+  const int power1_out = context.set_output("Beta1PowOut", one, dtype_of<T>());
+  const int power2_out = context.set_output("Beta2PowOut", one, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const AdamArgs<T> args = {.param = c.in<T>(param),
+                              .grad = c.in<T>(grad),
+                              .moment1 = c.in<T>(moment1),
+                              .moment2 = c.in<T>(moment2),
+                              .rate = c.in<T>(rate),
+                              .power1 = c.in<T>(power1),
+                              .power2 = c.in<T>(power2),
+                              .param_out = c.out<T>(out),
+                              .moment1_out = c.out<T>(moment1_out),
+                              .moment2_out = c.out<T>(moment2_out),
+                              .power1_out = out_or_null<T>(c, power1_out),
+                              .power2_out = out_or_null<T>(c, power2_out),
+                              .beta1 = static_cast<T>(attrs.beta1),
+                              .beta2 = static_cast<T>(attrs.beta2),
+                              .epsilon = static_cast<T>(attrs.epsilon)};
+    adam<T>(stream_of(c).raw(), args, n);
+  });
+}
+
+}  // namespace
+
+void register_update(KernelTable& table) {
+  cpu::for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    const auto list = [&table](const char* op, auto prepare) {
+      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+    };
+    list("sgd", prepare_sgd<T>);
+    list("momentum", prepare_momentum<T>);
+    list("adam", prepare_adam<T>);
+  });
+}
+
+}  // namespace fleet::fluid::cuda

@@ -1,0 +1,154 @@
+// Random numbers and the updates of optimizers.
+#include "fluid/kernels/cuda/launch_impl.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+struct PhiloxBlock {
+  uint32_t x[4];
+};
+
+// base/philox.cc, for the device.
+__device__ PhiloxBlock philox_block(RandomKey key, uint64_t index, uint64_t stream) {
+  PhiloxBlock b = {{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
+                    static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)}};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53} * b.x[0];
+    const uint64_t p1 = uint64_t{0xCD9E8D57} * b.x[2];
+    b = {{static_cast<uint32_t>(p1 >> 32) ^ b.x[1] ^ key.low, static_cast<uint32_t>(p1),
+          static_cast<uint32_t>(p0 >> 32) ^ b.x[3] ^ key.high, static_cast<uint32_t>(p0)}};
+    key.low += 0x9E3779B9;
+    key.high += 0xBB67AE85;
+  }
+  return b;
+}
+
+__device__ double to_double(uint32_t high, uint32_t low) {
+  return static_cast<double>((static_cast<uint64_t>(high) << 32 | low) >> 11) * 0x1p-53;
+}
+
+template <class T>
+__device__ T unit(RandomKey key, uint64_t index, uint64_t word);
+template <>
+__device__ float unit<float>(RandomKey key, uint64_t index, uint64_t word) {
+  return static_cast<float>(philox_block(key, index / 4, word).x[index % 4] >> 8) * 0x1p-24f;
+}
+template <>
+__device__ double unit<double>(RandomKey key, uint64_t index, uint64_t word) {
+  const PhiloxBlock b = philox_block(key, index, word);
+  return to_double(b.x[0], b.x[1]);
+}
+
+template <class T>
+struct UniformLoop {
+  RandomStream random;
+  T low;
+  T width;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    const uint64_t index = random.first + static_cast<uint64_t>(i);
+    out[i] = low + width * unit<T>(random.key, index, random.word);
+  }
+};
+
+template <class T>
+struct GaussianLoop {
+  RandomStream random;
+  double mean;
+  double std;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    constexpr double kTwoPi = 6.283185307179586476925286766559;
+    const uint64_t index = random.first + static_cast<uint64_t>(i);
+    const PhiloxBlock b = philox_block(random.key, index, random.word);
+    const double radius = sqrt(-2.0 * log(1.0 - to_double(b.x[0], b.x[1])));
+    const double normal = radius * cos(kTwoPi * to_double(b.x[2], b.x[3]));
+    out[i] = static_cast<T>(mean + std * normal);
+  }
+};
+
+template <class T>
+struct SgdLoop {
+  const T* param;
+  const T* grad;
+  const T* rate;
+  T* param_out;
+  __device__ void operator()(int64_t i) const { param_out[i] = param[i] - *rate * grad[i]; }
+};
+
+template <class T>
+struct MomentumLoop {
+  MomentumArgs<T> args;
+  __device__ void operator()(int64_t i) const {
+    const T g = args.grad[i];
+    const T v = args.mu * args.velocity[i] + g;
+    const T step = args.nesterov ? g + args.mu * v : v;
+    args.velocity_out[i] = v;
+    args.param_out[i] = args.param[i] - *args.rate * step;
+  }
+};
+
+template <class T>
+struct AdamLoop {
+  AdamArgs<T> args;
+  __device__ void operator()(int64_t i) const {
+    const T rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1);
+    const T g = args.grad[i];
+    const T m = args.beta1 * args.moment1[i] + (T{1} - args.beta1) * g;
+    const T v = args.beta2 * args.moment2[i] + (T{1} - args.beta2) * g * g;
+    args.moment1_out[i] = m;
+    args.moment2_out[i] = v;
+    args.param_out[i] = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
+  }
+};
+
+// After AdamLoop, which reads the powers in all its blocks.
+template <class T>
+struct AdamPowersLoop {
+  AdamArgs<T> args;
+  __device__ void operator()(int64_t) const {
+    if (args.power1_out != nullptr) *args.power1_out = *args.power1 * args.beta1;
+    if (args.power2_out != nullptr) *args.power2_out = *args.power2 * args.beta2;
+  }
+};
+
+}  // namespace
+
+template <class T>
+void uniform(RawStream stream, const RandomStream& random, T low, T width, T* out, int64_t n) {
+  launch_each(stream, "uniform_random", n, UniformLoop<T>{random, low, width, out});
+}
+
+template <class T>
+void gaussian(RawStream stream, const RandomStream& random, double mean, double std, T* out,
+              int64_t n) {
+  launch_each(stream, "gaussian_random", n, GaussianLoop<T>{random, mean, std, out});
+}
+
+template <class T>
+void sgd(RawStream stream, const T* param, const T* grad, const T* rate, T* param_out, int64_t n) {
+  launch_each(stream, "sgd", n, SgdLoop<T>{param, grad, rate, param_out});
+}
+
+template <class T>
+void momentum(RawStream stream, const MomentumArgs<T>& args, int64_t n) {
+  launch_each(stream, "momentum", n, MomentumLoop<T>{args});
+}
+
+template <class T>
+void adam(RawStream stream, const AdamArgs<T>& args, int64_t n) {
+  launch_each(stream, "adam", n, AdamLoop<T>{args});
+  launch_each(stream, "adam powers", 1, AdamPowersLoop<T>{args});
+}
+
+#define FLEET_INSTANTIATE(T)                                                           \
+  template void uniform(RawStream, const RandomStream&, T, T, T*, int64_t);            \
+  template void gaussian(RawStream, const RandomStream&, double, double, T*, int64_t); \
+  template void sgd(RawStream, const T*, const T*, const T*, T*, int64_t);             \
+  template void momentum(RawStream, const MomentumArgs<T>&, int64_t);                  \
+  template void adam(RawStream, const AdamArgs<T>&, int64_t);
+FLEET_INSTANTIATE(float)
+FLEET_INSTANTIATE(double)
+#undef FLEET_INSTANTIATE
+
+}  // namespace fleet::fluid::cuda

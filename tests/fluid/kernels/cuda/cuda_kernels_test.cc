@@ -1,0 +1,358 @@
+// Each CUDA kernel against the CPU's, on the same inputs; the quick start's net on both. What needs
+// a device is skipped where there is none.
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "base/strings.h"
+#include "fluid/kernels/device_kernels.h"
+#include "fluid/ops/append.h"
+#include "tests/fluid/executor/mlp.h"
+
+namespace fleet::fluid {
+namespace {
+
+// Empty when there is a device.
+std::string why_no_device() {
+  try {
+    check_place(CUDAPlace(0));
+    return {};
+  } catch (const Error& error) {
+    return error.text().what;
+  }
+}
+
+#define SKIP_WITHOUT_DEVICE() \
+  if (const std::string why = why_no_device(); !why.empty()) GTEST_SKIP() << why
+
+struct Input {
+  std::string slot;
+  Shape shape;
+  double low = -1;
+  double high = 1;
+  bool label = false;
+};
+
+struct OpCase {
+  std::string type;
+  std::vector<Input> inputs;
+  std::vector<std::string> outputs = {"Out"};
+  AttributeMap attrs = {};
+};
+
+void PrintTo(const OpCase& op_case, std::ostream* out) {
+  *out << op_case.type;
+}
+
+Input positive(std::string slot, Shape shape) {
+  return {std::move(slot), shape, 0.1, 1};
+}
+Input classes(Shape shape, int count) {
+  return {"Label", shape, 0, static_cast<double>(count), true};
+}
+
+void add_elementwise(std::vector<OpCase>& all) {
+  for (const char* type : {"relu", "sigmoid", "tanh", "square"}) {
+    const char* slot = std::strcmp(type, "square") == 0 ? "X" : "Out";
+    all.push_back({type, {{"X", {37, 300}, -3, 3}}});
+    all.push_back(
+        {str_cat(type, "_grad"), {{slot, {37, 300}}, {"Out@GRAD", {37, 300}}}, {"X@GRAD"}});
+  }
+  struct Pair {
+    Shape x, y, out;
+    int64_t axis;
+  };
+  const std::vector<Pair> pairs = {{{4, 9}, {4, 9}, {4, 9}, -1},
+                                   {{700, 9}, {9}, {700, 9}, -1},
+                                   {{2, 3, 4, 5}, {3, 4}, {2, 3, 4, 5}, 1},
+                                   {{2, 3, 4}, {1}, {2, 3, 4}, -1},
+                                   {{3, 1, 4}, {3, 5, 1}, {3, 5, 4}, -1}};
+  for (const char* type : {"elementwise_add", "elementwise_sub"}) {
+    for (const Pair& pair : pairs) {
+      const AttributeMap attrs = {{"axis", pair.axis}};
+      all.push_back({type, {{"X", pair.x}, {"Y", pair.y}}, {"Out"}, attrs});
+      all.push_back({str_cat(type, "_grad"),
+                     {{"X", pair.x}, {"Y", pair.y}, {"Out@GRAD", pair.out}},
+                     {"X@GRAD", "Y@GRAD"},
+                     attrs});
+    }
+  }
+}
+
+void add_products_and_sums(std::vector<OpCase>& all) {
+  all.push_back({"mul", {{"X", {5, 70}}, {"Y", {70, 3}}}});
+  all.push_back(
+      {"mul_grad", {{"X", {5, 70}}, {"Y", {70, 3}}, {"Out@GRAD", {5, 3}}}, {"X@GRAD", "Y@GRAD"}});
+  const AttributeMap two = {{"x_num_col_dims", int64_t{2}}, {"y_num_col_dims", int64_t{2}}};
+  all.push_back({"mul", {{"X", {2, 3, 4}}, {"Y", {2, 2, 5}}}, {"Out"}, two});
+  all.push_back({"mean", {{"X", {51, 11}}}});
+  all.push_back({"mean_grad", {{"X", {51, 11}}, {"Out@GRAD", {1}}}, {"X@GRAD"}});
+  for (const int count : {1, 2, 3, 5, 6, 7, 13}) {
+    all.push_back({"sum", std::vector<Input>(static_cast<size_t>(count), {"X", {3, 50}})});
+  }
+  all.push_back({"scale",
+                 {{"X", {3, 5}}},
+                 {"Out"},
+                 {{"scale", -2.5}, {"bias", 0.5}, {"bias_after_scale", false}}});
+  all.push_back({"scale", {{"X", {3, 5}}, {"ScaleTensor", {1}}}, {"Out"}, {{"bias", 0.5}}});
+  all.push_back({"fill_zeros_like", {{"X", {3, 5}}}});
+}
+
+void add_losses(std::vector<OpCase>& all) {
+  for (const int64_t axis : {-1, 1}) {
+    const AttributeMap attrs = {{"axis", axis}};
+    all.push_back({"softmax", {{"X", {6, 500, 3}, -3, 3}}, {"Out"}, attrs});
+    all.push_back({"softmax_grad",
+                   {positive("Out", {6, 50, 3}), {"Out@GRAD", {6, 50, 3}}},
+                   {"X@GRAD"},
+                   attrs});
+  }
+  const Input x = positive("X", {60, 4});
+  const Input hard = classes({60, 1}, 4);
+  const Input soft = {"Label", {60, 4}, 0, 1};
+  const Input y_grad = {"Y@GRAD", {60, 1}};
+  const AttributeMap ignore = {{"ignore_index", int64_t{2}}};
+  all.push_back({"cross_entropy", {x, hard}, {"Y"}, ignore});
+  all.push_back({"cross_entropy", {x, soft}, {"Y"}, {{"soft_label", true}}});
+  all.push_back({"cross_entropy_grad", {x, hard, y_grad}, {"X@GRAD"}, ignore});
+  all.push_back({"cross_entropy_grad", {x, soft, y_grad}, {"X@GRAD"}, {{"soft_label", true}}});
+  all.push_back({"cross_entropy2", {x, hard}, {"Y", "MatchX", "XShape"}, ignore});
+  all.push_back({"cross_entropy_grad2",
+                 {hard, positive("MatchX", {60, 1}), {"XShape", {60, 4, 0}}, y_grad},
+                 {"X@GRAD"},
+                 ignore});
+  const Input logits = {"Logits", {60, 4}, -80, 80};
+  const Input probability = positive("Softmax", {60, 4});
+  const Input loss_grad = {"Loss@GRAD", {60, 1}};
+  for (const bool is_soft : {false, true}) {
+    const AttributeMap attrs = {{"soft_label", is_soft}, {"ignore_index", int64_t{1}}};
+    const Input label = is_soft ? soft : hard;
+    all.push_back({"softmax_with_cross_entropy", {logits, label}, {"Softmax", "Loss"}, attrs});
+    all.push_back({"softmax_with_cross_entropy_grad",
+                   {label, probability, loss_grad},
+                   {"Logits@GRAD"},
+                   attrs});
+  }
+  all.push_back({"softmax_with_cross_entropy",
+                 {{"Logits", {2, 4, 3}, -3, 3}, classes({2, 1, 3}, 4)},
+                 {"Softmax", "Loss"},
+                 {{"axis", int64_t{1}}}});
+}
+
+void add_updates(std::vector<OpCase>& all) {
+  const Input param = {"Param", {9, 33}};
+  const Input grad = {"Grad", {9, 33}};
+  const Input rate = positive("LearningRate", {1});
+  all.push_back({"sgd", {param, grad, rate}, {"ParamOut"}});
+  for (const bool nesterov : {false, true}) {
+    all.push_back({"momentum",
+                   {param, grad, rate, {"Velocity", {9, 33}}},
+                   {"ParamOut", "VelocityOut"},
+                   {{"mu", 0.9}, {"use_nesterov", nesterov}}});
+  }
+  all.push_back({"adam",
+                 {param,
+                  grad,
+                  rate,
+                  {"Moment1", {9, 33}},
+                  positive("Moment2", {9, 33}),
+                  {"Beta1Pow", {1}, 0.5, 0.9},
+                  {"Beta2Pow", {1}, 0.5, 0.9}},
+                 {"ParamOut", "Moment1Out", "Moment2Out", "Beta1PowOut", "Beta2PowOut"}});
+}
+
+std::vector<OpCase> cases() {
+  std::vector<OpCase> all;
+  add_elementwise(all);
+  add_products_and_sums(all);
+  add_losses(all);
+  add_updates(all);
+  return all;
+}
+
+Tensor values(const Input& input, DType dtype, const std::string& name) {
+  Tensor tensor(dtype, input.shape);
+  const RandomKey key = RandomKey::of(11, name);
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    const double x =
+        input.low + (input.high - input.low) * uniform_double(key, static_cast<uint64_t>(i));
+    if (dtype == DType::kFloat32) tensor.data<float>()[i] = static_cast<float>(x);
+    if (dtype == DType::kFloat64) tensor.data<double>()[i] = x;
+    if (dtype == DType::kInt64) tensor.data<int64_t>()[i] = static_cast<int64_t>(std::floor(x));
+  }
+  return tensor;
+}
+
+void add_var(Block& block, const std::string& name, DType dtype, const Shape* shape) {
+  VarDesc var;
+  var.name = name;
+  var.dtype = dtype;
+  var.is_data = shape != nullptr;
+  if (shape != nullptr) var.shape = *shape;
+  block.add_var(var);
+}
+
+// The outputs of one op, all inputs fed.
+std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place) {
+  Program program;
+  Block& block = program.global_block();
+  Operator op;
+  op.type = op_case.type;
+  op.attrs = op_case.attrs;
+  Feed feed;
+  for (size_t i = 0; i < op_case.inputs.size(); ++i) {
+    const Input& input = op_case.inputs[i];
+    const DType type = input.label ? DType::kInt64 : dtype;
+    const std::string name = str_cat("in", i);
+    feed.emplace_back(name, values(input, type, name));
+    add_var(block, name, type, &input.shape);
+    op.inputs[input.slot].push_back(name);
+  }
+  std::vector<Fetch> fetch;
+  for (const std::string& slot : op_case.outputs) {
+    add_var(block, slot, dtype, nullptr);
+    op.outputs[slot].push_back(slot);
+    if (slot != "XShape") fetch.emplace_back(slot);
+  }
+  append_op(block, op);
+  Executor executor(place);
+  return executor.run(program, feed, fetch);
+}
+
+double element(const Tensor& tensor, int64_t i) {
+  if (tensor.dtype() == DType::kFloat32) return static_cast<double>(tensor.data<float>()[i]);
+  return tensor.data<double>()[i];
+}
+
+void expect_near(const Tensor& got, const Tensor& wanted, double rtol) {
+  ASSERT_EQ(got.shape(), wanted.shape());
+  ASSERT_TRUE(got.place().is_cpu());
+  double scale = 1e-30;
+  for (int64_t i = 0; i < wanted.numel(); ++i) {
+    ASSERT_TRUE(std::isfinite(element(wanted, i))) << "element " << i;
+    scale = std::max(scale, std::abs(element(wanted, i)));
+  }
+  for (int64_t i = 0; i < got.numel(); ++i) {
+    ASSERT_NEAR(element(got, i), element(wanted, i), rtol * scale) << "element " << i;
+  }
+}
+
+class CudaKernels : public ::testing::TestWithParam<OpCase> {};
+
+TEST_P(CudaKernels, AgreeWithTheCpu) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    const double rtol = dtype == DType::kFloat32 ? 3e-6 : 1e-13;
+    const auto wanted = run(GetParam(), dtype, CPUPlace());
+    for (const Tensor& tensor : wanted) expect_near(tensor, tensor, 0);
+    SKIP_WITHOUT_DEVICE();
+    const auto got = run(GetParam(), dtype, CUDAPlace(0));
+    const auto again = run(GetParam(), dtype, CUDAPlace(0));
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      expect_near(got[i], wanted[i], rtol);
+      EXPECT_EQ(std::memcmp(got[i].raw(), again[i].raw(), got[i].bytes()), 0);
+    }
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<OpCase>& info) {
+  return str_cat(info.param.type, "_", info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, CudaKernels, ::testing::ValuesIn(cases()), name_of);
+
+TEST(CudaKernelTable, EveryOpHasACaseAndACpuKernel) {
+  std::set<std::string> covered = {"fill_constant", "gaussian_random", "uniform_random"};
+  for (const OpCase& op_case : cases()) covered.insert(op_case.type);
+  const auto ops = KernelTable::standard().ops(DeviceKind::kCuda);
+  EXPECT_EQ(ops.size(), covered.size());
+  for (const std::string& op : ops) {
+    EXPECT_TRUE(covered.contains(op)) << op;
+    EXPECT_TRUE(KernelTable::standard().knows(op, DeviceKind::kCpu)) << op;
+  }
+}
+
+TEST(CudaPlace, WithoutADeviceIsAnErrorThatSaysSo) {
+  if (why_no_device().empty()) GTEST_SKIP() << "this machine has a CUDA device";
+  EXPECT_EQ(why_no_device().rfind("no CUDA device: ", 0), 0u) << why_no_device();
+  EXPECT_THROW(Executor{CUDAPlace(0)}, Error);
+  EXPECT_THROW(Tensor(DType::kFloat32, Shape{2}, CUDAPlace(0)), Error);
+}
+
+TEST(CudaPlace, ADeviceThatIsNotThereIsNamed) {
+  SKIP_WITHOUT_DEVICE();
+  EXPECT_THROW(check_place(CUDAPlace(4096)), Error);
+  EXPECT_THROW(check_place(CUDAPlace(-1)), Error);
+}
+
+TEST(CudaTensor, CopiesThereAndBack) {
+  SKIP_WITHOUT_DEVICE();
+  const Tensor host = Tensor::from<float>({1, 2, 3, 4, 5, 6}, Shape{3, 2});
+  const Tensor there = host.copy_to(CUDAPlace(0));
+  EXPECT_EQ(there.place(), CUDAPlace(0));
+  const Tensor back = there.rows(1, 3).clone().copy_to(CPUPlace());
+  EXPECT_EQ(back.shape(), (Shape{2, 2}));
+  EXPECT_EQ(std::memcmp(back.raw(), host.raw() + 2 * sizeof(float), back.bytes()), 0);
+  EXPECT_EQ(there.to_string(), host.to_string());
+  Tensor target(DType::kFloat32, Shape{3, 2});
+  target.copy_from(there);
+  EXPECT_EQ(std::memcmp(target.raw(), host.raw(), host.bytes()), 0);
+}
+
+// Parameters after the startup program, on the host.
+std::vector<Tensor> initial(const testing::Mlp& net, const Place& place) {
+  Executor executor(place);
+  executor.run(net.startup);
+  std::vector<Tensor> all;
+  for (const VarDesc* var : net.main.global_block().parameters()) {
+    all.push_back(executor.scope().tensor(var->name).copy_to(CPUPlace()));
+  }
+  return all;
+}
+
+TEST(CudaRandom, UniformParametersHaveTheBitsOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  const testing::Mlp net;
+  const auto wanted = initial(net, CPUPlace());
+  const auto got = initial(net, CUDAPlace(0));
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].bytes(), wanted[i].bytes());
+    EXPECT_EQ(std::memcmp(got[i].raw(), wanted[i].raw(), got[i].bytes()), 0) << i;
+  }
+}
+
+TEST(CudaRandom, NormalValuesAreTheCpusButForRounding) {
+  SKIP_WITHOUT_DEVICE();
+  const OpCase op_case = {"gaussian_random",
+                          {},
+                          {"Out"},
+                          {{"shape", std::vector<int64_t>{50, 30}}, {"mean", 1.0}, {"std", 2.0}}};
+  expect_near(run(op_case, DType::kFloat32, CUDAPlace(0)).front(),
+              run(op_case, DType::kFloat32, CPUPlace()).front(), 1e-6);
+}
+
+std::vector<float> losses(const testing::Mlp& net, const Place& place, int shards) {
+  Executor executor(place, {.logical_shards = shards, .check_nan_inf = true});
+  executor.run(net.startup);
+  std::vector<float> all;
+  for (uint64_t step = 0; step < 20; ++step) {
+    all.push_back(executor.run(net.main, testing::batch(32, step), {net.cost})[0].item<float>());
+  }
+  return all;
+}
+
+TEST(CudaTraining, TheNetLearnsAsOnTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  const testing::Mlp net;
+  for (const int shards : {1, 4}) {
+    const auto wanted = losses(net, CPUPlace(), shards);
+    const auto got = losses(net, CUDAPlace(0), shards);
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-5) << i;
+    EXPECT_EQ(got, losses(net, CUDAPlace(0), shards)) << "another run, other bits";
+  }
+}
+
+}  // namespace
+}  // namespace fleet::fluid
