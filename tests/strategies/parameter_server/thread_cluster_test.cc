@@ -27,13 +27,13 @@ uint64_t mix(uint64_t a, uint64_t b) {
 class Net {
  public:
   enum class Rule { kSgd, kMomentum, kAdam, kSgdDecayed };
-  explicit Net(Rule rule, int batch = 24) : batch_(batch) {
+  explicit Net(Rule rule, int width = 128) {
     const fluid::ProgramGuard programs(main_, startup_);
     const fluid::unique_name::Guard names;
     const auto x = layers::data("x", {kFeatures});
     const auto y = layers::data("y", {1}, fluid::DType::kInt64);
-    auto hidden = layers::fc(x, 128, {.act = "tanh"});
-    hidden = layers::fc(hidden, 128, {.act = "tanh"});
+    auto hidden = layers::fc(x, width, {.act = "tanh"});
+    hidden = layers::fc(hidden, width, {.act = "tanh"});
     const auto prediction = layers::fc(hidden, 10, {.act = "softmax"});
     const auto loss = layers::mean(layers::cross_entropy(prediction, y));
     loss_ = loss.name();
@@ -86,7 +86,7 @@ class Net {
             {"y", fluid::Tensor::from(y, {rows, 1})}};
   }
 
-  int batch_;
+  int batch_ = 24;
   fluid::Program main_;
   fluid::Program startup_;
   std::string loss_;
@@ -140,6 +140,12 @@ TEST(ThreadCluster, UsesTcpOrUnixSocketsAsAsked) {
 TEST(ThreadCluster, SpreadsSlicesOverSeveralLanes) {
   const Net net(Net::Rule::kSgd);
   expect_local_bits(net.task(10), {.lanes = 3});
+}
+
+TEST(ThreadCluster, MovesLargeGradientsInPieces) {
+  const Net net(Net::Rule::kSgd, 640);  // slices of 800 KB, which leave before backward is done
+  expect_local_bits(net.task(3), {});
+  expect_local_bits(net.task(3), {.shards = 4, .transport = TransportChoice::kTcp});
 }
 
 TEST(ThreadCluster, KeepsTheStateOfOptimizersOnTheServers) {
