@@ -86,7 +86,7 @@ void add_products_and_sums(std::vector<OpCase>& all) {
       {"mul_grad", {{"X", {5, 70}}, {"Y", {70, 3}}, {"Out@GRAD", {5, 3}}}, {"X@GRAD", "Y@GRAD"}});
   const AttributeMap two = {{"x_num_col_dims", int64_t{2}}, {"y_num_col_dims", int64_t{2}}};
   all.push_back({"mul", {{"X", {2, 3, 4}}, {"Y", {2, 2, 5}}}, {"Out"}, two});
-  all.push_back({"mean", {{"X", {51, 11}}}});
+  all.push_back({"mean", {positive("X", {51, 11})}});
   all.push_back({"mean_grad", {{"X", {51, 11}}, {"Out@GRAD", {1}}}, {"X@GRAD"}});
   for (const int count : {1, 2, 3, 5, 6, 7, 13}) {
     all.push_back({"sum", std::vector<Input>(static_cast<size_t>(count), {"X", {3, 50}})});
@@ -270,6 +270,15 @@ TEST(CudaKernelTable, EveryOpHasACaseAndACpuKernel) {
   for (const std::string& op : ops) {
     EXPECT_TRUE(covered.contains(op)) << op;
     EXPECT_TRUE(KernelTable::standard().knows(op, DeviceKind::kCpu)) << op;
+  }
+}
+
+TEST(CudaKernelTable, KnowsEveryOpOfTheQuickStartsNet) {
+  const testing::Mlp net;
+  for (const Program* program : {&net.main, &net.startup}) {
+    for (const auto& op : program->global_block().ops()) {
+      EXPECT_TRUE(KernelTable::standard().knows(op->type, DeviceKind::kCuda)) << op->type;
+    }
   }
 }
 
