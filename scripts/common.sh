@@ -3,6 +3,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Clones in different folders share the compiler cache.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
+
 say() { printf '\n== %s\n' "$*"; }
 die() {
   printf '%s\n' "$*" >&2
