@@ -19,6 +19,27 @@ TEST(Tensor, CopiesShareMemoryAndClonesDoNot) {
   EXPECT_THAT(clone.values<float>(), ElementsAre(1, 2, 3, 4));
 }
 
+TEST(Tensor, CopyToAPlaceHasItsOwnMemoryAndTheSameContents) {
+  Tensor original = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  original.set_lod({{0, 2}});
+  const Tensor copy = original.rows(1, 2).copy_to(CPUPlace());
+  const Tensor whole = original.copy_to(CPUPlace());
+  original.data<float>()[3] = 9;
+  EXPECT_THAT(copy.values<float>(), ElementsAre(3, 4));
+  EXPECT_EQ(whole.lod(), original.lod());
+}
+
+TEST(Tensor, ADeviceThatCannotBeUsedIsAnErrorThatNamesIt) {
+  const Tensor host = Tensor::from<float>({1, 2}, {2});
+  try {
+    host.copy_to(CUDAPlace(4096));
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNotSupported);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("cuda:4096"));
+  }
+}
+
 TEST(Tensor, RowsAndReshapesAreViews) {
   Tensor whole = Tensor::from<int64_t>({1, 2, 3, 4, 5, 6}, {3, 2});
   Tensor rows = whole.rows(1, 3);
