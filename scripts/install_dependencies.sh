@@ -30,6 +30,7 @@ lint|git|tells which files are the project's, and which changed
 lint|clang-format|layout of the sources
 lint|clang-tidy|static checks
 bench|libtorch-dev|LibTorch, the peer of the single-process benchmarks
+bench|libopenblas0-pthread|the BLAS that gives LibTorch its speed
 LIST
 }
 

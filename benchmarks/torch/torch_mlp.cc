@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-
 #include <torch/torch.h>
 
 namespace {

@@ -1,6 +1,7 @@
-// One process of the job that bench_sync measures: the quick start's net through parameter
-// servers, fed with rows made beforehand.
+// One process of the jobs that bench_jobs measures: the quick start's net, fed with rows made
+// beforehand.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +25,26 @@ fluid::Feed rows_of(int rows) {
   return {{"x", x}, {"y", y}};
 }
 
-int train(int steps, int rows, const std::string& metrics_file) {
+// VmHWM of this process.
+double peak_mb() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word != "VmHWM:") continue;
+    double kib = 0;
+    status >> kib;
+    return kib * 1024e-6;
+  }
+  return 0;
+}
+
+int write_report(const std::string& path, const char* name, double value) {
+  std::ofstream file(path);
+  file << "{\"" << name << "\": " << value << "}\n";
+  return file.flush() ? 0 : 1;
+}
+
+int train(int steps, int rows, const std::string& report) {
   namespace layers = fluid::layers;
   const auto x = layers::data("x", {32}, fluid::DType::kFloat32);
   const auto y = layers::data("y", {1}, fluid::DType::kInt64);
@@ -36,7 +56,10 @@ int train(int steps, int rows, const std::string& metrics_file) {
   fleet::init(role_maker::PaddleCloudRoleMaker());
   auto optimizer = fleet::distributed_optimizer(sgd);
   optimizer.minimize(cost);
-  if (fleet::is_server()) return fleet::run_server();
+  if (fleet::is_server()) {
+    fleet::run_server();
+    return write_report(report + ".server", "peak_mb", peak_mb());
+  }
   fleet::init_worker();
 
   fluid::Executor exe(fluid::CPUPlace());
@@ -50,16 +73,14 @@ int train(int steps, int rows, const std::string& metrics_file) {
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   fleet::stop_worker();
   if (!fleet::is_first_worker()) return 0;
-  std::ofstream file(metrics_file);
-  file << "{\"steps_per_s\": " << (steps - kWarmup) / seconds << "}\n";
-  return file.good() ? 0 : 1;
+  return write_report(report, "steps_per_s", std::max(0, steps - kWarmup) / seconds);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: bench_sync_worker STEPS ROWS METRICS_FILE\n");
+    std::fprintf(stderr, "usage: measured_worker STEPS ROWS REPORT\n");
     return 2;
   }
   try {
