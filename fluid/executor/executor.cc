@@ -117,6 +117,15 @@ bool same_names(const std::vector<Fetch>& fetch, const std::vector<std::string>&
   return true;
 }
 
+[[noreturn]] void refuse_device(const Place& place) {
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "the runtimes of distributed jobs read tensors in host memory only",
+               .where = "Executor::run",
+               .expected = "cpu",
+               .got = place.to_string(),
+               .fix = "train with CPUPlace(), or locally on the GPU"});
+}
+
 void check_runnable(const ProgramRuntime& attached) {
   const char* refusal = attached.refusal();
   if (refusal == nullptr) return;
@@ -186,6 +195,7 @@ struct Executor::State {
     Workspace::Step step;
     CommRuntime* known = runtime_of(plan.program());
     step.runtime = plan.communicates() ? known : nullptr;
+    if (step.runtime != nullptr && !place.is_cpu()) refuse_device(place);
     step.shards = known != nullptr ? known->shards()
                                    : ShardRange{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
