@@ -12,8 +12,6 @@
 namespace fleet {
 namespace {
 
-using role_maker::Mode;
-
 [[noreturn]] void refuse(std::string what, std::string where, std::string fix) {
   throw_error(ErrorCode::kPrecondition, {.what = std::move(what),
                                          .where = std::move(where),

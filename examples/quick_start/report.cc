@@ -91,7 +91,8 @@ void Report::show(int steps) {
 void Report::average_losses() {
   if (job_.workers == 1) return;
   losses_ = job_.sum_over_workers(losses_);
-  for (double& loss : losses_) loss /= job_.workers;
+  // Rounded as the losses themselves are, which makes the mean of two workers that of one run.
+  for (double& loss : losses_) loss = static_cast<float>(loss / job_.workers);
 }
 
 void Report::finish(double accuracy) {
