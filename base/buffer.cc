@@ -25,8 +25,9 @@ class HostAllocator final : public Allocator {
 }  // namespace
 
 Allocator& host_allocator() {
-  static HostAllocator allocator;
-  return allocator;
+  // Never destroyed: buffers of static objects may be freed after everything else.
+  static auto* const allocator = new HostAllocator;
+  return *allocator;
 }
 
 Buffer::Buffer(size_t bytes, Allocator& allocator)

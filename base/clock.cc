@@ -11,8 +11,9 @@ class SteadyClock final : public Clock {
 }  // namespace
 
 Clock& steady_clock() {
-  static SteadyClock clock;
-  return clock;
+  // Never destroyed: static objects may ask for the time while they end.
+  static auto* const clock = new SteadyClock;
+  return *clock;
 }
 
 }  // namespace fleet

@@ -207,6 +207,7 @@ int Fleet::run_server() {
   State& state = minimized("run_server");
   if (!state.server_executor) init_server();
   state.server_executor->run(state.rewritten->main);
+  state.server_executor.reset();
   return 0;
 }
 
