@@ -140,6 +140,7 @@ LoopThread::~LoopThread() {
 }
 
 void LoopThread::run_there(const std::function<void()>& work) {
+  if (!thread_.joinable()) return work();
   std::packaged_task<void()> task(work);
   auto result = task.get_future();
   loop_.post([&task] { task(); });

@@ -49,7 +49,8 @@ class LoopThread {
   explicit LoopThread(const std::string& name, Logger logger = {});
   ~LoopThread();
   AsioLoop& loop() { return loop_; }
-  // Runs on the loop's thread and returns when it is done; what it throws is thrown here.
+  // Runs on the loop's thread and returns when it is done; what it throws is thrown here. After
+  // stop_and_join() it runs on the calling thread.
   void run_there(const std::function<void()>& work);
   void stop_and_join();
 

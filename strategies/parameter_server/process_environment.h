@@ -16,6 +16,8 @@ class ProcessEnvironment {
   explicit ProcessEnvironment(transport::TransportChoice transport, Duration spin = Duration(0));
 
   NodeEnvironment node();
+  // Ends the control loop's thread. Nodes may still be destroyed, and do nothing else.
+  void end() { control_.stop_and_join(); }
 
  private:
   transport::AsioNetwork network_;

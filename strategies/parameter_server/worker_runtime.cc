@@ -110,6 +110,8 @@ void WorkerRuntime::stop_worker() {
   if (node_.stopped()) return;
   ensure_ready();
   node_.stop();
+  // No thread is left for the process's exit to race with.
+  environment_.end();
 }
 
 void WorkerRuntime::barrier_worker() {
