@@ -1,0 +1,209 @@
+// Pushes to a server that sums, against the same socket without any protocol.
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "benchmarks/handwritten/raw_stream.h"
+#include "benchmarks/harness/harness.h"
+#include "transport/asio_loop.h"
+#include "transport/asio_network.h"
+#include "transport/client.h"
+#include "transport/server.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::FrameHeader;
+using transport::kPieceBytes;
+
+constexpr size_t kLarge = size_t{64} << 20;
+constexpr size_t kSmall = 4096;
+constexpr int kRounds = 5;
+
+transport::Hello hello_of(transport::Role role) {
+  transport::Hello hello;
+  hello.job_id = "bench_push";
+  hello.member = {role, 0};
+  hello.worker_num = 1;
+  hello.server_num = 1;
+  hello.instruction_set = transport::instruction_set();
+  return hello;
+}
+
+// Adds every piece to an accumulator as it comes, and answers the last one of a push.
+class Summing final : public transport::ServerHandler {
+ public:
+  Summing() : sum_(kLarge / sizeof(float)), piece_(kPieceBytes / sizeof(float)) {}
+
+  transport::PayloadTarget prepare_payload(transport::Session&, const FrameHeader& header,
+                                           transport::ConstBytes) override {
+    auto* memory = reinterpret_cast<std::byte*>(piece_.data());
+    return transport::PayloadTarget::into({memory, header.payload_bytes});
+  }
+  void on_frame(transport::Session& session, const FrameHeader& header, transport::ConstBytes,
+                transport::MutableBytes payload) override {
+    float* sum = sum_.data() + header.piece * (kPieceBytes / sizeof(float));
+    const size_t count = payload.size() / sizeof(float);
+    for (size_t i = 0; i < count; ++i) sum[i] += piece_[i];
+    if (header.has(transport::kFlagLast)) session.send(transport::make_reply(header));
+  }
+  void on_closed(transport::Session&, const Status&) override {}
+
+ private:
+  std::vector<float> sum_;
+  std::vector<float> piece_;
+};
+
+// A server in a child process.
+class ServerProcess {
+ public:
+  explicit ServerProcess(int core) {
+    int report[2];
+    if (pipe(report) != 0) throw_error(ErrorCode::kInput, {.what = "no pipe"});
+    child_ = fork();
+    if (child_ == 0) {
+      pin_to_core(core);
+      serve(report[1]);
+      _exit(0);
+    }
+    close(report[1]);
+    if (read(report[0], &port_, sizeof port_) != sizeof port_) port_ = 0;
+    close(report[0]);
+  }
+  ~ServerProcess() {
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  ServerProcess(const ServerProcess&) = delete;
+  ServerProcess& operator=(const ServerProcess&) = delete;
+
+  uint16_t port() const { return port_; }
+
+ private:
+  static void serve(int report) {
+    transport::AsioLoop loop;
+    transport::AsioNetwork network;
+    Summing summing;
+    const transport::ServerLane lane{&loop, &summing};
+    transport::Server server(network, lane, lane,
+                             {.endpoint = {"127.0.0.1", 0},
+                              .hello = hello_of(transport::Role::kServer),
+                              .secret = transport::Secret::insecure()});
+    server.listen().throw_if_error();
+    const uint16_t port = server.bound().port;
+    if (write(report, &port, sizeof port) != sizeof port) return;
+    loop.run();
+  }
+
+  pid_t child_ = 0;
+  uint16_t port_ = 0;
+};
+
+// A worker's end: pushes one buffer again and again.
+class Pusher {
+ public:
+  Pusher(transport::TransportChoice choice, uint16_t port, size_t bytes)
+      : network_(choice),
+        buffer_(bytes),
+        client_(loop_, network_,
+                {.servers = {{"127.0.0.1", port}},
+                 .hello = hello_of(transport::Role::kWorker),
+                 .secret = transport::Secret::insecure()}) {
+    std::memset(buffer_.data(), 0, bytes);
+    client_.start();
+  }
+
+  void push() {
+    transport::Request request;
+    for (size_t at = 0; at < buffer_.size(); at += kPieceBytes) {
+      transport::Message message;
+      message.header.verb = transport::Verb::kPush;
+      message.header.piece = static_cast<uint32_t>(at / kPieceBytes);
+      const size_t count = std::min(kPieceBytes, buffer_.size() - at);
+      if (at + count == buffer_.size()) message.header.flags = transport::kFlagLast;
+      message.payload = transport::Payload(buffer_.data() + at, count, nullptr);
+      request.frames.push_back(std::move(message));
+    }
+    request.on_done = pending_.track();
+    client_.submit(0, 0, std::move(request));
+    transport::wait(loop_, pending_).throw_if_error();
+  }
+
+ private:
+  transport::AsioLoop loop_;
+  transport::AsioNetwork network_;
+  Buffer buffer_;
+  transport::PendingRequests pending_;
+  transport::Client client_;
+};
+
+// Median seconds of one call.
+double seconds_of(int calls, const std::function<void()>& call) {
+  std::vector<double> seconds;
+  call();
+  for (int i = 0; i < calls; ++i) {
+    const auto start = Clock::now();
+    call();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return median(seconds);
+}
+
+Row push_large(transport::TransportChoice choice) {
+  const ServerProcess server(-1);
+  Pusher pusher(choice, server.port(), kLarge);
+  RawStream raw(choice == transport::TransportChoice::kUnix, kLarge, transport::kHeaderBytes);
+  const auto rate = [](const std::function<void()>& call) {
+    return static_cast<double>(kLarge) * 1e-9 / seconds_of(8, call);
+  };
+  const auto pair = interleave(
+      kRounds, [&] { return rate([&] { pusher.push(); }); },
+      [&] { return rate([&] { raw.exchange(); }); });
+  return {.value = pair.ours,
+          .unit = "GB/s",
+          .peer = "raw stream",
+          .peer_value = pair.peer,
+          .target = 0.55,
+          .rounds = kRounds};
+}
+
+Row push_small() {
+  constexpr int kCore = 0;
+  constexpr int kCalls = 4000;
+  const ServerProcess server(kCore);
+  RawStream raw(true, kSmall, transport::kHeaderBytes, kCore);
+  pin_to_core(kCore);
+  Pusher pusher(transport::TransportChoice::kUnix, server.port(), kSmall);
+  const auto pair = interleave(
+      kRounds, [&] { return 1e6 * seconds_of(kCalls, [&] { pusher.push(); }); },
+      [&] { return 1e6 * seconds_of(kCalls, [&] { raw.exchange(); }); });
+  pin_to_core(-1);
+  return {.value = pair.ours,
+          .unit = "us",
+          .peer = "raw ping-pong, Unix",
+          .peer_value = pair.peer,
+          .better = Better::kLower,
+          .target = 0.77,
+          .rounds = kRounds};
+}
+
+}  // namespace
+}  // namespace fleet::benchmarks
+
+int main(int argc, char** argv) {
+  using namespace fleet::benchmarks;
+  using fleet::transport::TransportChoice;
+  return bench_main(argc, argv, "Pushes to a server that sums, against raw sockets.",
+                    {{"push_64m_unix", [] { return push_large(TransportChoice::kUnix); }},
+                     {"push_64m_tcp", [] { return push_large(TransportChoice::kTcp); }},
+                     {"push_4k_one_core", push_small}});
+}
