@@ -35,7 +35,6 @@ const std::vector<Field>& fields() {
       {"job_secret", "FLEET_JOB_SECRET", &C::job_secret, true},
       {"job_secret_file", "FLEET_JOB_SECRET_FILE", &C::job_secret_file},
       {"log_level", "FLEET_LOG_LEVEL", &C::log_level},
-      {"check_nan_inf", "FLAGS_check_nan_inf", &C::check_nan_inf},
       {"dump_program", "FLEET_DUMP_PROGRAM", &C::dump_program},
   };
   return kFields;

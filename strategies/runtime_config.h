@@ -32,7 +32,6 @@ struct RuntimeConfig {
   std::string job_secret;       // FLEET_JOB_SECRET; never printed
   std::string job_secret_file;  // FLEET_JOB_SECRET_FILE
   std::string log_level;        // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
-  bool check_nan_inf = false;   // FLAGS_check_nan_inf
   // Programs are written into this folder when it is set (FLEET_DUMP_PROGRAM).
   std::string dump_program;
 
