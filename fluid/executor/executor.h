@@ -29,7 +29,7 @@ struct ExecutorOptions {
   // gradients are summed by the tree of base/shard_tree.h and divided by the number of parts. A
   // program whose runtime is attached follows that runtime instead.
   int logical_shards = 1;
-  // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf).
+  // Report the first op and variable that turns NaN or infinite.
   bool check_nan_inf = false;
   // Kernels to run with; null: KernelTable::standard(). Must outlive the executor.
   const KernelTable* kernels = nullptr;
