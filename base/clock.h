@@ -1,6 +1,6 @@
 // Time, and the loop that runs handlers: the seam between protocol state machines and whatever
-// drives them. transport/asio_loop.h drives real processes, transport/sim_loop.h a whole cluster
-// in one thread under virtual time.
+// drives them. transport/link/asio_loop.h drives real processes, transport/sim/sim_loop.h a whole
+// cluster in one thread under virtual time.
 #pragma once
 
 #include <chrono>

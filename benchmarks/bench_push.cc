@@ -13,10 +13,10 @@
 #include "base/error.h"
 #include "benchmarks/handwritten/raw_stream.h"
 #include "benchmarks/harness/harness.h"
-#include "transport/asio_loop.h"
-#include "transport/asio_network.h"
-#include "transport/client.h"
-#include "transport/server.h"
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
+#include "transport/rpc/client.h"
+#include "transport/rpc/server.h"
 
 namespace fleet::benchmarks {
 namespace {

@@ -9,7 +9,7 @@
 #include "strategies/job_identity.h"
 #include "strategies/options_text.h"
 #include "transpiler/distribute_transpiler.h"
-#include "transport/mpi_session.h"
+#include "transport/collective/mpi_session.h"
 
 namespace fleet::strategies {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "strategies/strategy.h"
-#include "transport/secret.h"
+#include "transport/session/secret.h"
 
 namespace fleet::strategies {
 

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "transport/asio_loop.h"
-#include "transport/asio_network.h"
-#include "transport/coordinator.h"
-#include "transport/coordinator_client.h"
-#include "transport/session.h"
+#include "transport/coordinator/coordinator.h"
+#include "transport/coordinator/coordinator_client.h"
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
+#include "transport/session/session.h"
 
 namespace fleet::strategies {
 namespace {

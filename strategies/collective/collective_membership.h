@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "role_maker/cluster_spec.h"
-#include "transport/link.h"
-#include "transport/membership.h"
-#include "transport/secret.h"
+#include "transport/coordinator/membership.h"
+#include "transport/link/link.h"
+#include "transport/session/secret.h"
 
 namespace fleet::strategies {
 

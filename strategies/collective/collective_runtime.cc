@@ -4,7 +4,7 @@
 
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
-#include "transport/mpi_communicator.h"
+#include "transport/collective/mpi_communicator.h"
 
 namespace fleet::strategies {
 namespace {

@@ -11,7 +11,7 @@
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
 #include "strategies/collective/gradient_reducer.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace fleet::strategies {
 

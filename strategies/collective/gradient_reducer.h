@@ -16,7 +16,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace fleet::strategies {
 

@@ -14,7 +14,7 @@
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/partial_sum.h"
 #include "strategies/parameter_server/wire.h"
-#include "transport/client.h"
+#include "transport/rpc/client.h"
 
 namespace fleet::strategies {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "transport/coordinator_client.h"
-#include "transport/link.h"
-#include "transport/secret.h"
-#include "transport/session.h"
+#include "transport/coordinator/coordinator_client.h"
+#include "transport/link/link.h"
+#include "transport/session/secret.h"
+#include "transport/session/session.h"
 
 namespace fleet::strategies {
 

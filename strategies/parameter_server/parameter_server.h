@@ -11,7 +11,7 @@
 #include "strategies/parameter_server/state_shard.h"
 #include "strategies/parameter_server/sync_server.h"
 #include "strategies/parameter_server/wire.h"
-#include "transport/server.h"
+#include "transport/rpc/server.h"
 
 namespace fleet::strategies {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "strategies/parameter_server/config.h"
-#include "transport/asio_loop.h"
-#include "transport/asio_network.h"
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
 
 namespace fleet::strategies {
 

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "strategies/parameter_server/parameter_server.h"
-#include "transport/coordinator.h"
-#include "transport/coordinator_client.h"
+#include "transport/coordinator/coordinator.h"
+#include "transport/coordinator/coordinator_client.h"
 
 namespace fleet::strategies {
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "fluid/kernels/comm_runtime.h"
 #include "strategies/parameter_server/config.h"
-#include "transport/link.h"
+#include "transport/link/link.h"
 
 namespace fleet::strategies {
 

@@ -19,7 +19,7 @@
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/contributors.h"
 #include "strategies/parameter_server/wire.h"
-#include "transport/session.h"
+#include "transport/session/session.h"
 
 namespace fleet::strategies {
 

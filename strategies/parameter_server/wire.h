@@ -23,7 +23,7 @@
 
 #include "base/archive.h"
 #include "fluid/core/dtype.h"
-#include "transport/frame.h"
+#include "transport/session/frame.h"
 
 namespace fleet::strategies {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "strategies/parameter_server/communicator.h"
-#include "transport/coordinator_client.h"
+#include "transport/coordinator/coordinator_client.h"
 
 namespace fleet::strategies {
 

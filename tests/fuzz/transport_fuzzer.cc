@@ -8,10 +8,10 @@
 
 #include "base/archive.h"
 #include "tests/transport/support.h"
-#include "transport/coordinator.h"
-#include "transport/membership.h"
-#include "transport/session.h"
-#include "transport/sim_loop.h"
+#include "transport/coordinator/coordinator.h"
+#include "transport/coordinator/membership.h"
+#include "transport/session/session.h"
+#include "transport/sim/sim_loop.h"
 
 namespace fleet::transport {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "strategies/parameter_server/config.h"
-#include "transport/sim_loop.h"
+#include "transport/sim/sim_loop.h"
 
 namespace fleet::testing {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "transport/handshake.h"
+#include "transport/session/handshake.h"
 
 namespace fleet::transport::testing {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/client.h"
-#include "transport/server.h"
-#include "transport/sim_loop.h"
+#include "transport/rpc/client.h"
+#include "transport/rpc/server.h"
+#include "transport/sim/sim_loop.h"
 
 namespace fleet::transport::testing {
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "fluid/ops/comm.h"
-#include "transport/in_process_communicator.h"
+#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::strategies {
 namespace {

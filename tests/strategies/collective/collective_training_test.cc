@@ -10,7 +10,7 @@
 #include "fluid/program/default_programs.h"
 #include "strategies/collective/collective_runtime.h"
 #include "transpiler/distribute_transpiler.h"
-#include "transport/in_process_communicator.h"
+#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::strategies {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/shard_tree.h"
-#include "transport/in_process_communicator.h"
+#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::strategies {
 namespace {

@@ -1,10 +1,10 @@
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 #include <gmock/gmock.h>
 #include <thread>
 
 #include "tests/transport/collective/reference.h"
-#include "transport/in_process_communicator.h"
+#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::transport {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "transport/collective.h"
+#include "transport/collective/collective.h"
 
 namespace fleet::transport::testing_reference {
 

@@ -1,0 +1,364 @@
+#include "transport/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/archive.h"
+#include "base/strings.h"
+#include "transport/coordinator/coordinator_impl.h"
+
+namespace fleet::transport {
+Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, ServerHandler* next)
+    : loop_(loop),
+      options_(options),
+      logger_(std::move(logger)),
+      next_(next),
+      tick_interval_(std::clamp<Duration>(options.heartbeat_timeout / 10,
+                                          std::chrono::milliseconds(5), std::chrono::seconds(1))) {
+  const auto add = [this](Role role, uint32_t count) {
+    for (uint32_t index = 0; index < count; ++index) {
+      auto member = std::make_unique<Member>();
+      member->status.id = MemberId{role, index};
+      member->next_report = options_.stall_report;
+      members_.emplace(member->status.id, std::move(member));
+    }
+  };
+  add(Role::kWorker, options_.worker_num);
+  add(Role::kServer, options_.server_num);
+}
+
+Coordinator::~Coordinator() {
+  if (tick_timer_) loop_.cancel(*tick_timer_);
+  for (const auto& [id, member] : members_) {
+    if (member->grace_timer) loop_.cancel(*member->grace_timer);
+  }
+  for (const auto& [key, meeting] : meetings_) {
+    if (meeting->timer) loop_.cancel(*meeting->timer);
+  }
+}
+
+void Coordinator::set_on_verdict(std::function<void(const Verdict&)> on_verdict) {
+  on_verdict_ = std::move(on_verdict);
+}
+void Coordinator::set_on_workers_complete(std::function<void()> on_workers_complete) {
+  on_workers_complete_ = std::move(on_workers_complete);
+}
+void Coordinator::set_on_all_complete(std::function<void()> on_all_complete) {
+  on_all_complete_ = std::move(on_all_complete);
+}
+
+void Coordinator::start() {
+  last_tick_ = loop_.now();
+  tick_timer_ = loop_.call_after(tick_interval_, [this] { tick(); });
+}
+
+Coordinator::Member* Coordinator::find(MemberId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : found->second.get();
+}
+
+std::vector<MemberStatus> Coordinator::members() const {
+  std::vector<MemberStatus> list;
+  for (const auto& [id, member] : members_) list.push_back(member->status);
+  return list;
+}
+
+bool Coordinator::complete(Group group) const {
+  const auto list = group_members(group);
+  return std::all_of(list.begin(), list.end(), [](const Member* member) {
+    return member->status.state == MemberState::kComplete;
+  });
+}
+
+bool Coordinator::all_complete() const {
+  return complete(Group::kAll);
+}
+
+std::vector<Coordinator::Member*> Coordinator::group_members(Group group) const {
+  std::vector<Member*> list;
+  for (const auto& [id, member] : members_) {
+    const bool in =
+        group == Group::kAll || (group == Group::kWorkers) == (id.role == Role::kWorker);
+    if (in) list.push_back(member.get());
+  }
+  return list;
+}
+
+Verdict Coordinator::verdict_on(const Member& member, ErrorCode code, std::string reason) const {
+  return Verdict{member.status.id, member.status.phase, member.status.step, code,
+                 std::move(reason)};
+}
+
+// ---- the clock
+
+void Coordinator::tick() {
+  // After a stop of this very process nobody else is to blame for the time that passed.
+  const Duration elapsed = std::min<Duration>(loop_.now() - last_tick_, tick_interval_ * 2);
+  last_tick_ = loop_.now();
+  running_ += elapsed;
+  tick_timer_ = loop_.call_after(tick_interval_, [this] { tick(); });
+  if (verdict_) return;
+  check_silence(elapsed);
+  if (!verdict_) check_joins();
+  if (!verdict_) check_stalls(elapsed);
+}
+
+void Coordinator::check_silence(Duration elapsed) {
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kPresent) continue;
+    member->silent += elapsed;
+    if (member->silent < options_.heartbeat_timeout) continue;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(member->silent).count();
+    return abort(
+        verdict_on(*member, ErrorCode::kPeerSilent, str_cat("no heartbeat came for ", ms, " ms")));
+  }
+}
+
+void Coordinator::check_joins() {
+  if (running_ < options_.join_deadline) return;
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kAbsent) continue;
+    const auto s = std::chrono::duration_cast<std::chrono::seconds>(running_).count();
+    return abort(verdict_on(*member, ErrorCode::kDeadline,
+                            str_cat("it did not join the job within ", s, " s")));
+  }
+}
+
+Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
+  Member* culprit = nullptr;
+  const auto consider = [&](Member* member) {
+    if (culprit == nullptr || member->status.step < culprit->status.step) culprit = member;
+  };
+  bool all_wait = true;
+  for (const auto& [id, member] : members_) {
+    if (member->status.state != MemberState::kPresent) continue;
+    const bool still = member->status.unchanged >= longer_than;
+    if (!phase_waits(member->status.phase)) {
+      all_wait = false;
+      if (still) consider(member.get());
+    } else if (!still && id.role == Role::kWorker) {
+      all_wait = false;
+    }
+  }
+  if (culprit != nullptr || !all_wait) return culprit;
+  // Everybody waits for somebody: the one that is furthest behind.
+  for (Member* member : group_members(Group::kWorkers)) {
+    if (member->status.state == MemberState::kPresent) consider(member);
+  }
+  return culprit;
+}
+
+void Coordinator::check_stalls(Duration elapsed) {
+  for (const auto& [id, member] : members_) {
+    if (member->status.state == MemberState::kPresent) member->status.unchanged += elapsed;
+  }
+  Member* const culprit = stall_culprit(options_.stall_report);
+  if (culprit == nullptr) return;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(culprit->status.unchanged).count();
+  if (culprit->status.unchanged >= options_.stall_deadline) {
+    return abort(verdict_on(*culprit, ErrorCode::kPeerStalled,
+                            str_cat("it lives but has not advanced for ", seconds, " s")));
+  }
+  if (culprit->status.unchanged < culprit->next_report) return;
+  culprit->next_report += options_.stall_report;
+  logger_.warning("coordinator", "a process does not advance",
+                  {{"who", culprit->status.id.to_string()},
+                   {"phase", phase_name(culprit->status.phase)},
+                   {"step", culprit->status.step},
+                   {"for_s", seconds},
+                   {"waits", join(waits(), "; ")}});
+}
+
+// ---- members
+
+Status Coordinator::admit(const Hello& peer) {
+  if (peer.lane == LaneKind::kControl) {
+    const Member* const member = find(peer.member);
+    const bool known = member != nullptr && member->status.state != MemberState::kAbsent;
+    if (known && member->incarnation != peer.incarnation) {
+      return Status(
+          ErrorCode::kHandshakeRefused,
+          {.what = str_cat("another process is ", peer.member.to_string(), " of this job already"),
+           .where = "coordinator",
+           .expected = str_cat("incarnation ", member->incarnation),
+           .got = str_cat("incarnation ", peer.incarnation),
+           .fix = "end the second process, or give it an index of its own"});
+    }
+  }
+  return next_ != nullptr ? next_->admit(peer) : Status();
+}
+
+Loop* Coordinator::on_open(Session& session) {
+  Member* const member = find(session.peer().member);
+  if (member != nullptr) {
+    member->session = session.weak_from_this();
+    member->session_key = session.id();
+    member->incarnation = session.peer().incarnation;
+    member->silent = Duration(0);
+    if (member->status.state != MemberState::kComplete) {
+      member->status.state = MemberState::kPresent;
+    }
+    if (member->grace_timer) loop_.cancel(*member->grace_timer);
+    member->grace_timer.reset();
+    if (verdict_) {
+      Message news;
+      news.header.verb = Verb::kAbort;
+      news.control = encode(*verdict_);
+      session.send(std::move(news));
+    }
+  }
+  return next_ != nullptr ? next_->on_open(session) : nullptr;
+}
+
+void Coordinator::on_closed(Session& session, const Status& why) {
+  Member* const member = find(session.peer().member);
+  // A member that came back before its old connection was seen to end has another session.
+  const bool current = member != nullptr && member->session_key == session.id();
+  if (current && member->status.state == MemberState::kPresent && !verdict_) {
+    member->status.state = MemberState::kDisconnected;
+    const std::string reason =
+        why.ok() ? std::string("it left without completing") : why.text().what;
+    member->grace_timer =
+        loop_.call_after(options_.reconnect_grace, [this, id = member->status.id, reason] {
+          find(id)->grace_timer.reset();
+          member_lost(id, reason);
+        });
+  }
+  if (next_ != nullptr) next_->on_closed(session, why);
+}
+
+void Coordinator::member_lost(MemberId id, std::string why) {
+  const Member* const member = find(id);
+  if (member->status.state != MemberState::kDisconnected) return;
+  abort(verdict_on(*member, ErrorCode::kPeerLost, std::move(why)));
+}
+
+PayloadTarget Coordinator::prepare_payload(Session& session, const FrameHeader& header,
+                                           ConstBytes control) {
+  return next_ != nullptr ? next_->prepare_payload(session, header, control)
+                          : PayloadTarget::discard();
+}
+
+void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                           MutableBytes payload) {
+  Member* const member = find(session.peer().member);
+  if (member != nullptr) {
+    member->silent = Duration(0);
+    switch (header.verb) {
+      case Verb::kHeartbeat:
+        return on_heartbeat(*member, session, header, control);
+      case Verb::kReduce:
+        return on_reduce(*member, session, header, control);
+      case Verb::kComplete:
+        return on_complete(*member, session, header);
+      case Verb::kAbort:
+        return on_abort(*member, session, header, control);
+      default:
+        break;
+    }
+  }
+  if (next_ != nullptr) return next_->on_frame(session, header, control, payload);
+  if (header.request_id == 0) return;
+  session.send(make_error_reply(
+      header, Status(ErrorCode::kNotSupported,
+                     {.what = str_cat("the coordinator has no verb '", verb_name(header.verb), "'"),
+                      .where = session.describe(),
+                      .expected = {},
+                      .got = {},
+                      .fix = {}})));
+}
+
+void Coordinator::on_heartbeat(Member& member, Session& session, const FrameHeader& header,
+                               ConstBytes control) {
+  const auto decoded = decode<HeartbeatNote>(control, "heartbeat");
+  if (!decoded.ok() || static_cast<uint8_t>(decoded.value().phase) >= kPhaseCount) {
+    return session.send(make_error_reply(
+        header, decoded.ok() ? Status(ErrorCode::kBadFrame, {.what = "unknown phase",
+                                                             .where = "heartbeat",
+                                                             .expected = {},
+                                                             .got = {},
+                                                             .fix = {}})
+                             : decoded.status()));
+  }
+  const HeartbeatNote& note = decoded.value();
+  MemberStatus& status = member.status;
+  if (note.phase != status.phase || note.step != status.step || note.progress != member.progress) {
+    status.phase = note.phase;
+    status.step = note.step;
+    member.progress = note.progress;
+    status.unchanged = Duration(0);
+    member.next_report = options_.stall_report;
+  }
+  session.send(make_reply(header));
+}
+
+void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header) {
+  session.send(make_reply(header));
+  if (member.status.state == MemberState::kComplete || verdict_) return;
+  member.status.state = MemberState::kComplete;
+  std::vector<std::string> deserted;
+  for (const auto& [key, meeting] : meetings_) {
+    const auto list = group_members(meeting->call().group);
+    const bool expected = std::find(list.begin(), list.end(), &member) != list.end();
+    if (expected && !meeting->arrived.contains(member.status.id)) deserted.push_back(key);
+  }
+  for (const std::string& key : deserted) {
+    fail_meeting(key, meeting_status(
+                          ErrorCode::kPrecondition, meetings_.at(key)->call(),
+                          str_cat(member.status.id.to_string(), " has completed and will not come"),
+                          {}, {}));
+  }
+  if (complete(Group::kWorkers) && !std::exchange(workers_told_, true)) {
+    for (const Member* server : group_members(Group::kServers)) {
+      Message news;
+      news.header.verb = Verb::kComplete;
+      if (const auto open = server->session.lock()) open->send(std::move(news));
+    }
+    if (on_workers_complete_) on_workers_complete_();
+  }
+  if (all_complete() && !std::exchange(all_told_, true) && on_all_complete_) on_all_complete_();
+}
+
+// ---- the verdict
+
+void Coordinator::on_abort(const Member& member, Session& session, const FrameHeader& header,
+                           ConstBytes control) {
+  session.send(make_reply(header));
+  auto decoded = decode<Verdict>(control, "abort");
+  if (!decoded.ok()) {
+    return abort(verdict_on(member, ErrorCode::kJobAborted, "it ended the job"));
+  }
+  Verdict verdict = std::move(decoded.value());
+  const bool sensible =
+      find(verdict.culprit) != nullptr && static_cast<uint8_t>(verdict.phase) < kPhaseCount &&
+      static_cast<size_t>(verdict.code) < error_table().size() && verdict.code != ErrorCode::kOk;
+  if (!sensible) verdict = verdict_on(member, ErrorCode::kJobAborted, verdict.reason);
+  constexpr size_t kMaxReason = 4096;
+  if (verdict.reason.size() > kMaxReason) verdict.reason.resize(kMaxReason);
+  abort(std::move(verdict));
+}
+
+void Coordinator::abort(Verdict verdict) {
+  if (verdict_) return;
+  verdict_ = std::move(verdict);
+  logger_.error("coordinator", "the job ends",
+                {{"culprit", verdict_->culprit.to_string()},
+                 {"phase", phase_name(verdict_->phase)},
+                 {"step", verdict_->step},
+                 {"reason", verdict_->reason}});
+  const auto news = encode(*verdict_);
+  for (const auto& [id, member] : members_) {
+    const auto session = member->session.lock();
+    if (!session) continue;
+    Message message;
+    message.header.verb = Verb::kAbort;
+    message.control = news;
+    session->send(std::move(message));
+  }
+  const Status status = verdict_->to_status();
+  while (!meetings_.empty()) fail_meeting(std::string(meetings_.begin()->first), status);
+  if (on_verdict_) on_verdict_(*verdict_);
+}
+
+}  // namespace fleet::transport

@@ -1,0 +1,128 @@
+// Watches the members of a job and is where they meet: heartbeat table, barriers, small
+// reductions, stall reports, and the verdict that ends the job. Lives on server 0, or on rank 0 in
+// collective mode, as the handler of control lanes; every member, its own process included, talks
+// to it through a CoordinatorClient.
+//
+// A state machine on one loop: every call is made on that loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/coordinator/membership.h"
+#include "transport/rpc/server.h"
+
+namespace fleet::transport {
+
+struct CoordinatorOptions {
+  uint32_t worker_num = 1;
+  uint32_t server_num = 0;
+  // A member whose last heartbeat is older is silent, and ends the job.
+  Duration heartbeat_timeout = std::chrono::seconds(10);
+  // How long a member whose connection broke may take to come back.
+  Duration reconnect_grace = std::chrono::milliseconds(250);
+  // A member that has not come at all by then ends the job.
+  Duration join_deadline = std::chrono::seconds(180);
+  // A member that lives but does not advance is named this often, and ends the job in the end.
+  Duration stall_report = std::chrono::seconds(30);
+  Duration stall_deadline = std::chrono::minutes(30);
+};
+
+enum class MemberState : uint8_t { kAbsent, kPresent, kDisconnected, kComplete };
+
+struct MemberStatus {
+  MemberId id;
+  MemberState state = MemberState::kAbsent;
+  Phase phase = Phase::kStarting;
+  uint64_t step = 0;
+  Duration unchanged{0};  // how long phase, step and progress have been what they are
+};
+
+class Coordinator final : public ServerHandler {
+ public:
+  // Frames that are not the coordinator's go to `next` (null: refused), as do opens and closes.
+  Coordinator(Loop& loop, CoordinatorOptions options, Logger logger = {},
+              ServerHandler* next = nullptr);
+  ~Coordinator() override;
+
+  void start();  // the clock of join_deadline begins
+  // Once, after the verdict was sent to every member that is connected.
+  void set_on_verdict(std::function<void(const Verdict&)> on_verdict);
+  // Once, when every worker has completed; the servers are told by then. And once when every
+  // member has.
+  void set_on_workers_complete(std::function<void()> on_workers_complete);
+  void set_on_all_complete(std::function<void()> on_all_complete);
+
+  void abort(Verdict verdict);  // the first one counts
+  const std::optional<Verdict>& verdict() const { return verdict_; }
+  std::vector<MemberStatus> members() const;
+  bool all_complete() const;
+  // One line for each wait: who is in which barrier and who is missing.
+  std::vector<std::string> waits() const;
+
+  // ServerHandler
+  Status admit(const Hello& peer) override;
+  Loop* on_open(Session& session) override;
+  PayloadTarget prepare_payload(Session& session, const FrameHeader& header,
+                                ConstBytes control) override;
+  void on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                MutableBytes payload) override;
+  void on_closed(Session& session, const Status& why) override;
+
+ private:
+  struct Member;
+  struct Meeting;
+  struct Finished;
+
+  void tick();
+  void check_silence(Duration elapsed);
+  void check_joins();
+  void check_stalls(Duration elapsed);
+  Member* stall_culprit(Duration longer_than);
+  void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
+                    ConstBytes control);
+  void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
+  void on_complete(Member& member, Session& session, const FrameHeader& header);
+  void on_abort(const Member& member, Session& session, const FrameHeader& header,
+                ConstBytes control);
+  Status check_call(const Member& member, const ReduceCall& call) const;
+  void arrive(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
+  void finish_meeting(const std::string& key);
+  void fail_meeting(const std::string& key, const Status& why);
+  void answer_meeting(const std::string& key, Result<ReduceValues> result);
+  void expire_meeting(const std::string& key);
+  std::vector<Member*> group_members(Group group) const;
+  std::string missing_text(const Meeting& meeting) const;
+  void member_lost(MemberId id, std::string why);
+  Member* find(MemberId id) const;
+  Verdict verdict_on(const Member& member, ErrorCode code, std::string reason) const;
+  bool complete(Group group) const;
+  void forget_old_meetings();
+
+  Loop& loop_;
+  CoordinatorOptions options_;
+  Logger logger_;
+  ServerHandler* next_;
+  std::function<void(const Verdict&)> on_verdict_;
+  std::function<void()> on_workers_complete_;
+  std::function<void()> on_all_complete_;
+  std::map<MemberId, std::unique_ptr<Member>> members_;
+  std::map<std::string, std::unique_ptr<Meeting>> meetings_;
+  std::map<std::string, std::unique_ptr<Finished>> finished_;
+  std::optional<Verdict> verdict_;
+  std::optional<Loop::TimerId> tick_timer_;
+  TimePoint last_tick_{};
+  Duration tick_interval_;
+  Duration running_{0};
+  uint64_t meetings_finished_ = 0;
+  bool workers_told_ = false;
+  bool all_told_ = false;
+};
+
+}  // namespace fleet::transport

@@ -1,0 +1,273 @@
+#include "transport/coordinator/coordinator_client.h"
+
+#include <future>
+#include <utility>
+
+#include "base/archive.h"
+#include "base/strings.h"
+
+namespace fleet::transport {
+namespace {
+
+constexpr uint64_t kStepMask = (uint64_t{1} << 56) - 1;
+// How long the coordinator's own verdict is awaited after an abort before ours is taken.
+constexpr Duration kVerdictPatience = std::chrono::seconds(1);
+
+Status stopped() {
+  return Status(ErrorCode::kCancelled, {.what = "the control loop was stopped during a wait",
+                                        .where = "coordinator client",
+                                        .expected = {},
+                                        .got = {},
+                                        .fix = {}});
+}
+
+// Hands `work` to the loop and blocks until it calls back.
+template <class T, class Work>
+T ask(Loop& loop, Work work) {
+  auto promise = std::make_shared<std::promise<T>>();
+  auto answer = promise->get_future();
+  loop.post([promise, work = std::move(work)]() mutable {
+    work([promise](T value) { promise->set_value(std::move(value)); });
+  });
+  promise.reset();
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return T(stopped());
+  }
+}
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(Loop& loop, Network& network, CoordinatorClientOptions options,
+                                     Logger logger)
+    : loop_(loop), options_(std::move(options)), logger_(std::move(logger)) {
+  ChannelOptions channel;
+  channel.endpoint = options_.endpoint;
+  channel.hello = options_.hello;
+  channel.hello.lane = LaneKind::kControl;
+  channel.hello.lane_index = 0;
+  channel.hello.callee = options_.coordinator;
+  channel.secret = options_.secret;
+  channel.rpc_deadline = options_.rpc_deadline;
+  channel.random = options_.random;
+  ChannelEvents events;
+  events.on_open = [this](const Hello&) { on_open(); };
+  events.on_lost = [this](const Status&) { on_lost(); };
+  events.on_refused = [this](const Status& why) { blame_coordinator(why.code(), one_line(why)); };
+  events.on_notice = [this](const FrameHeader& header, ConstBytes control) {
+    on_notice(header, control);
+  };
+  channel_ =
+      std::make_unique<Channel>(loop_, network, std::move(channel), std::move(events), logger_);
+}
+
+CoordinatorClient::~CoordinatorClient() {
+  *alive_ = false;
+  stop_timers();
+}
+
+void CoordinatorClient::stop_timers() {
+  for (auto* timer : {&beat_timer_, &grace_timer_, &abort_timer_}) {
+    if (*timer) loop_.cancel(**timer);
+    timer->reset();
+  }
+}
+
+void CoordinatorClient::set_on_verdict(std::function<void(const Verdict&)> on_verdict) {
+  on_verdict_ = std::move(on_verdict);
+}
+
+void CoordinatorClient::set_on_workers_complete(std::function<void()> on_workers_complete) {
+  on_workers_complete_ = std::move(on_workers_complete);
+}
+
+void CoordinatorClient::set_phase(Phase phase, uint64_t step) {
+  phase_and_step_.store((static_cast<uint64_t>(phase) << 56) | (step & kStepMask),
+                        std::memory_order_relaxed);
+}
+
+Phase CoordinatorClient::phase() const {
+  return static_cast<Phase>(phase_and_step_.load(std::memory_order_relaxed) >> 56);
+}
+
+uint64_t CoordinatorClient::step() const {
+  return phase_and_step_.load(std::memory_order_relaxed) & kStepMask;
+}
+
+std::optional<Verdict> CoordinatorClient::verdict() const {
+  const std::scoped_lock lock(mutex_);
+  return verdict_;
+}
+
+// ---- heartbeats
+
+void CoordinatorClient::start() {
+  channel_->start();
+  last_beat_ = loop_.now();
+  send_heartbeat();
+  beat_timer_ = loop_.call_after(options_.heartbeat_interval, [this] { beat(); });
+}
+
+void CoordinatorClient::send_heartbeat() {
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kHeartbeat;
+  request.frames.back().control =
+      encode(HeartbeatNote{phase(), step(), progress_.load(std::memory_order_relaxed)});
+  request.on_done = [this](const Status& status) {
+    beat_under_way_ = false;
+    silent_ = Duration(0);
+    if (!status.ok()) blame_coordinator(status.code(), one_line(status));
+  };
+  beat_under_way_ = true;
+  channel_->submit(std::move(request));
+}
+
+void CoordinatorClient::beat() {
+  beat_timer_.reset();
+  const Duration interval = options_.heartbeat_interval;
+  const Duration elapsed = std::min<Duration>(loop_.now() - last_beat_, interval * 2);
+  last_beat_ = loop_.now();
+  if (!beat_under_way_) {
+    send_heartbeat();
+  } else if (joined_) {
+    silent_ += elapsed;
+    if (silent_ >= options_.heartbeat_timeout) {
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent_).count();
+      return blame_coordinator(ErrorCode::kPeerSilent,
+                               str_cat("it has not answered heartbeats for ", ms, " ms"));
+    }
+  }
+  beat_timer_ = loop_.call_after(interval, [this] { beat(); });
+}
+
+void CoordinatorClient::on_open() {
+  joined_ = true;
+  if (grace_timer_) loop_.cancel(*grace_timer_);
+  grace_timer_.reset();
+}
+
+void CoordinatorClient::on_lost() {
+  if (completed_ || grace_timer_) return;
+  grace_timer_ = loop_.call_after(options_.reconnect_grace, [this] {
+    grace_timer_.reset();
+    if (!channel_->open()) {
+      blame_coordinator(ErrorCode::kPeerLost,
+                        "its connection closed, and it cannot be reached any more");
+    }
+  });
+}
+
+void CoordinatorClient::on_notice(const FrameHeader& header, ConstBytes control) {
+  if (header.verb == Verb::kAbort) {
+    auto verdict = decode<Verdict>(control, "abort");
+    if (verdict.ok()) return conclude(std::move(verdict.value()));
+    return blame_coordinator(ErrorCode::kBadFrame, one_line(verdict.status()));
+  }
+  if (header.verb == Verb::kComplete && !std::exchange(workers_complete_, true)) {
+    if (on_workers_complete_) on_workers_complete_();
+  }
+}
+
+// ---- the verdict
+
+void CoordinatorClient::blame_coordinator(ErrorCode code, std::string reason) {
+  conclude(Verdict{options_.coordinator, Phase::kServing, step(), code, std::move(reason)});
+}
+
+void CoordinatorClient::conclude(Verdict verdict) {
+  if (completed_) return;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (verdict_) return;
+    verdict_ = verdict;
+  }
+  stop_timers();
+  const auto alive = alive_;
+  channel_->fail_all(verdict.to_status());
+  if (*alive && on_verdict_) on_verdict_(verdict);
+}
+
+void CoordinatorClient::abort_async(Verdict verdict) {
+  if (completed_ || this->verdict() || abort_timer_) return;
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kAbort;
+  request.frames.back().control = encode(verdict);
+  channel_->submit(std::move(request));
+  abort_timer_ = loop_.call_after(kVerdictPatience, [this, verdict] {
+    abort_timer_.reset();
+    conclude(verdict);
+  });
+}
+
+// ---- meetings
+
+void CoordinatorClient::reduce_async(Group group, std::string name, ReduceOp op,
+                                     ReduceValues values, Duration deadline,
+                                     ReduceHandler handler) {
+  ReduceCall call;
+  call.group = group;
+  call.name = std::move(name);
+  call.op = op;
+  call.values = std::move(values);
+  call.sequence = ++sequences_[str_cat(static_cast<int>(group), '|', call.name)];
+  call.deadline_ms = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count());
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kReduce;
+  request.frames.back().control = encode(call);
+  auto result = std::make_shared<Result<ReduceValues>>(stopped());
+  request.on_reply = [result](const FrameHeader&, ConstBytes control, MutableBytes) {
+    *result = decode<ReduceValues>(control, "answer of the coordinator");
+  };
+  request.on_done = [result, handler = std::move(handler)](const Status& status) {
+    handler(status.ok() ? std::move(*result) : Result<ReduceValues>(status));
+  };
+  channel_->submit(std::move(request));
+}
+
+void CoordinatorClient::complete_async(DoneHandler handler) {
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kComplete;
+  request.on_done = [this, handler = std::move(handler)](const Status& status) {
+    if (status.ok()) {
+      completed_ = true;
+      stop_timers();
+      channel_->finish();
+    }
+    if (handler) handler(status);
+  };
+  channel_->submit(std::move(request));
+}
+
+// ---- blocking forms
+
+Status CoordinatorClient::barrier(Group group, const std::string& name, Duration deadline) {
+  return reduce(group, name, ReduceOp::kSum, std::vector<int64_t>(), deadline).status();
+}
+
+Result<ReduceValues> CoordinatorClient::reduce(Group group, const std::string& name, ReduceOp op,
+                                               ReduceValues values, Duration deadline) {
+  return ask<Result<ReduceValues>>(
+      loop_, [this, group, name, op, values = std::move(values), deadline](auto answer) mutable {
+        reduce_async(group, name, op, std::move(values), deadline, std::move(answer));
+      });
+}
+
+Status CoordinatorClient::complete() {
+  return ask<Status>(loop_, [this](auto answer) {
+    complete_async([answer = std::move(answer)](const Status& status) mutable { answer(status); });
+  });
+}
+
+void CoordinatorClient::abort(Verdict verdict) {
+  loop_.post([this, alive = alive_, verdict = std::move(verdict)]() mutable {
+    if (*alive) abort_async(std::move(verdict));
+  });
+}
+
+}  // namespace fleet::transport

@@ -1,0 +1,65 @@
+// The Loop of real processes: one Boost.Asio io_context, one epoll set.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "transport/link/link.h"
+
+namespace fleet::transport {
+
+// post() and stop() may be called from any thread; everything else by the one thread that drives
+// the loop at the time. After stop() handlers are dropped where they are handed over. Driving may
+// pass from thread to thread, when neither runs handlers then.
+class AsioLoop final : public DrivenLoop {
+ public:
+  // `spin`: how long a wait polls before it blocks. Only worth it when every process of the
+  // machine has a core of its own.
+  explicit AsioLoop(Duration spin = Duration(0));
+  ~AsioLoop() override;
+  AsioLoop(const AsioLoop&) = delete;
+  AsioLoop& operator=(const AsioLoop&) = delete;
+
+  TimePoint now() const override;
+  void post(Handler handler) override;
+  TimerId call_at(TimePoint when, Handler handler) override;
+  void cancel(TimerId timer) override;
+  bool run_until(const std::function<bool()>& done, TimePoint deadline) override;
+
+  void run();   // until stop()
+  void stop();  // for good
+  // Runs what is ready and does not wait.
+  void poll();
+
+  class Impl;
+  Impl& impl() { return *impl_; }  // for the Asio links of this folder
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// A loop with a thread of its own, stopped and joined by the destructor. What lives on the loop
+// must be destroyed on it, or after the thread has ended. What a handler throws is logged, and the
+// loop goes on.
+class LoopThread {
+ public:
+  explicit LoopThread(const std::string& name, Logger logger = {});
+  ~LoopThread();
+  AsioLoop& loop() { return loop_; }
+  // Runs on the loop's thread and returns when it is done; what it throws is thrown here. After
+  // stop_and_join() it runs on the calling thread.
+  void run_there(const std::function<void()>& work);
+  void stop_and_join();
+
+ private:
+  bool run_guarded();
+
+  Logger logger_;
+  AsioLoop loop_;
+  std::thread thread_;
+};
+
+}  // namespace fleet::transport

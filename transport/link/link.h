@@ -1,0 +1,131 @@
+// The seam between protocol state machines and whatever moves their bytes: a Link is one
+// connected byte stream, a Network makes links. TCP and Unix sockets:
+// transport/link/asio_network.h; links in memory under virtual time: transport/sim/sim_loop.h.
+//
+// Everything here belongs to the thread that drives the loop it was made for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/link/bytes.h"
+
+namespace fleet::transport {
+
+// A loop that the calling thread can drive itself while it waits, so that no hand-over between
+// threads lies on its path.
+class DrivenLoop : public Loop {
+ public:
+  // Runs handlers until `done()` is true, which is asked before the first handler and after each.
+  // False when `deadline` came first, or when the loop was stopped. One thread at a time.
+  virtual bool run_until(const std::function<bool()>& done, TimePoint deadline) = 0;
+};
+
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+
+  // "host:port" or "[ipv6]:port".
+  static Result<Endpoint> parse(std::string_view text);
+  std::string to_string() const;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+enum class LinkKind : uint8_t { kTcp, kUnix, kMemory };
+std::string_view link_kind_name(LinkKind kind);
+
+// A Unix address is abstract and named by the port alone, so it reaches only servers in the same
+// network namespace.
+struct Address {
+  LinkKind kind = LinkKind::kTcp;
+  Endpoint endpoint;
+  std::string to_string() const;  // "tcp 127.0.0.1:6174", "unix fleet-6174"
+};
+
+enum class IoState : uint8_t {
+  kOk,          // at least one byte moved
+  kWouldBlock,  // none now; wait for readiness
+  kClosed,      // the other side has closed
+  kFailed,      // the connection is broken
+};
+
+struct IoResult {
+  IoState state = IoState::kOk;
+  size_t bytes = 0;
+};
+
+// One connected byte stream. Calls never block. Destroying it closes it, and no handler runs
+// after that.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Scatter read and gather write of as many bytes as go now; at most 64 parts.
+  virtual IoResult read_some(std::span<const MutableBytes> parts) = 0;
+  virtual IoResult write_some(std::span<const ConstBytes> parts) = 0;
+
+  // Runs the handler once, when a read (or write) would move bytes or fail. One waiter each.
+  virtual void wait_readable(Loop::Handler handler) = 0;
+  virtual void wait_writable(Loop::Handler handler) = 0;
+
+  // What was written still arrives, then the other side sees the end. Waiting handlers are
+  // dropped.
+  virtual void close() = 0;
+
+  // The same stream on another loop; this object is dead afterwards. No handler may be waiting.
+  // Called on the old loop's thread, the result is used on the new one's.
+  virtual std::unique_ptr<Link> rebind(Loop& loop) = 0;
+
+  virtual LinkKind kind() const = 0;
+  virtual std::string peer_name() const = 0;  // for messages: "unix fleet-6174", "tcp 10.0.0.2:5"
+  // The user that runs the other end, where the kernel tells (Unix sockets).
+  virtual std::optional<uint32_t> peer_uid() const = 0;
+};
+
+// Accepts until destroyed.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual Endpoint bound() const = 0;  // with the port that the kernel chose for port 0
+};
+
+// An attempt to connect; destroying it gives the attempt up, and its handler does not run.
+class Connector {
+ public:
+  virtual ~Connector() = default;
+};
+
+using AcceptHandler = std::function<void(std::unique_ptr<Link>)>;
+using ConnectHandler = std::function<void(Result<std::unique_ptr<Link>>)>;
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  // Exclusive: kAddressInUse when somebody listens there. A TCP host that is not an address of
+  // this machine (behind address translation) listens on all addresses.
+  virtual Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& address,
+                                                   AcceptHandler on_accept) = 0;
+
+  // The handler runs once, never inside this call. kPeerLost when nobody listens there.
+  virtual std::unique_ptr<Connector> connect(Loop& loop, const Address& address,
+                                             ConnectHandler on_done) = 0;
+
+  // The ways to reach an endpoint, the best first. A Unix address is among them only when the
+  // host is this machine.
+  virtual std::vector<Address> routes(const Endpoint& endpoint) const = 0;
+};
+
+// FLEET_TRANSPORT: which kinds of link may be used.
+enum class TransportChoice : uint8_t { kAuto, kTcp, kUnix };
+Result<TransportChoice> parse_transport_choice(std::string_view text);  // "auto", "tcp", "unix"
+
+}  // namespace fleet::transport

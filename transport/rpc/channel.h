@@ -1,0 +1,153 @@
+// One lane to one server that survives its connections: connects, connects again with growing
+// pauses, and sends unfinished requests again. Everything on the loop's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "base/log.h"
+#include "transport/session/session.h"
+
+namespace fleet::transport {
+
+using ReplyTarget = std::function<PayloadTarget(const FrameHeader& header, ConstBytes control)>;
+using ReplyHandler =
+    std::function<void(const FrameHeader& header, ConstBytes control, MutableBytes payload)>;
+using DoneHandler = std::function<void(const Status& status)>;
+
+// One unit of asking: frames that leave together, in this order, and an answer of one or more
+// frames. The channel fills in request_id, and kFlagRetry when it sends them again. Payload
+// memory must stay as it is until `on_done`: after a reconnect all frames are sent again, and the
+// server knows by their ids what it has applied. Answer frames may come again too.
+struct Request {
+  std::vector<Message> frames;
+  ReplyTarget reply_target;  // empty: answers have no payload
+  ReplyHandler on_reply;     // each kReply frame, may be empty
+  // Once: ok after the last answer frame; the server's own status after a kErrorReply; kDeadline
+  // after the rpc deadline without progress; what fail_all was given; a refused handshake.
+  DoneHandler on_done;
+  Duration deadline = Duration(0);  // 0: the channel's
+};
+
+struct ChannelOptions {
+  Endpoint endpoint;
+  Hello hello;  // with lane, lane_index and callee set
+  Secret secret;
+  SessionLimits limits;
+  // Bounds a request without any progress, connecting included (FLAGS_rpc_deadline). Progress is:
+  // bytes that are written for the first time, an answer frame, and the server's transport
+  // answering a ping while a request waits for other processes. Only time in which the loop is
+  // driven counts.
+  Duration rpc_deadline = std::chrono::seconds(180);
+  Duration handshake_timeout = std::chrono::seconds(10);
+  Duration backoff_min = std::chrono::milliseconds(2);
+  Duration backoff_max = std::chrono::milliseconds(500);
+  std::function<void(MutableBytes)> random;  // for nonces
+};
+
+// What happens to the lane itself; all may be empty.
+struct ChannelEvents {
+  std::function<void(const Hello& server)> on_open;
+  std::function<void(const Status& why)> on_lost;  // will connect again
+  std::function<void(const Status& why)> on_attempt_failed;
+  std::function<void(const Status& why)> on_refused;                             // for good
+  std::function<void(const FrameHeader& header, ConstBytes control)> on_notice;  // request_id 0
+};
+
+class Channel final : private SessionHandler {
+ public:
+  Channel(Loop& loop, Network& network, ChannelOptions options, ChannelEvents events = {},
+          Logger logger = {});
+  ~Channel() override;  // closes; no handler runs afterwards
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  void start();
+  // Never calls back inside the call. The number names the request in cancel().
+  uint64_t submit(Request request);
+  // Forgets it: nothing of it is called any more, its memory may go.
+  void cancel(uint64_t request);
+  // A frame without an answer; dropped when the lane is not open.
+  void notify(Message message);
+  void fail_all(const Status& why);
+  // Says goodbye once every request is answered, and connects no more.
+  void finish();
+
+  bool open() const;
+  size_t pending() const { return pending_.size(); }
+  const Endpoint& endpoint() const { return options_.endpoint; }
+  std::string describe() const;  // "server 1 at 127.0.0.1:6174"
+  // One line for each request that waits: its verb, whom it waits for, and for how long nothing
+  // has come from there.
+  std::vector<std::string> waits() const;
+
+ private:
+  struct Pending {
+    Request request;
+    Duration deadline{0};
+    Duration silent{0};
+    uint64_t last_frame = 0;  // in its session's count
+    bool sent_before = false;
+  };
+
+  PayloadTarget prepare_payload(Session& session, const FrameHeader& header,
+                                ConstBytes control) override;
+  void on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                MutableBytes payload) override;
+  void on_closed(Session& session, const Status& why) override;
+  Loop* on_open(Session& session) override;
+
+  std::shared_ptr<Pending> find(uint64_t id) const;
+  void connect();
+  void try_route();
+  void on_connected(Result<std::unique_ptr<Link>> link);
+  void route_failed(const Status& why);
+  void schedule_connect();
+  void refuse(const Status& why);
+  void send_request(uint64_t id, Pending& pending);
+  void complete(uint64_t id, const Status& status);
+  std::shared_ptr<Pending> take(uint64_t id);
+  void forget_session();
+  void reconnect();
+  void drop_session();
+  void arm_tick();
+  void tick();
+  bool made_progress();
+  void send_ping();
+  Status deadline_status(const Pending& pending) const;
+  void maybe_goodbye();
+  void stop_timers();
+
+  Loop& loop_;
+  Network& network_;
+  ChannelOptions options_;
+  ChannelEvents events_;
+  Logger logger_;
+  std::minstd_rand jitter_;
+  std::map<uint64_t, std::shared_ptr<Pending>> pending_;
+  uint64_t next_id_ = 1;
+  std::vector<Address> routes_;
+  size_t route_ = 0;
+  std::unique_ptr<Connector> connector_;
+  std::shared_ptr<Session> session_;
+  Duration backoff_{0};
+  std::optional<Loop::TimerId> connect_timer_;
+  std::optional<Loop::TimerId> tick_timer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Status fatal_;
+  Status last_failure_;
+  bool started_ = false;
+  bool finishing_ = false;
+  bool answered_ = false;
+  uint64_t reading_for_ = 0;  // the request whose answer's payload is being read
+  uint64_t best_written_ = 0;
+  Duration tick_interval_;
+  TimePoint last_tick_{};
+};
+
+}  // namespace fleet::transport

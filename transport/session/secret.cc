@@ -1,0 +1,160 @@
+#include "transport/session/secret.h"
+
+#include <fstream>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+#include <sstream>
+#include <sys/stat.h>
+
+#include "base/strings.h"
+
+namespace fleet::transport {
+namespace {
+
+constexpr size_t kMinSecretCharacters = 16;
+constexpr std::string_view kAdvice =
+    "export FLEET_JOB_SECRET=$(openssl rand -hex 32) for every process of the job, or pass "
+    "--insecure on a network that nobody else can reach";
+
+Status secret_status(std::string what, std::string where, std::string expected, std::string got,
+                     std::string fix) {
+  return Status(ErrorCode::kAuthentication, {.what = std::move(what),
+                                             .where = std::move(where),
+                                             .expected = std::move(expected),
+                                             .got = std::move(got),
+                                             .fix = std::move(fix)});
+}
+
+Result<Secret> checked(std::string_view text, std::string origin) {
+  const std::string_view trimmed = trim(text);
+  if (trimmed.size() < kMinSecretCharacters) {
+    return secret_status("the job's secret is too short", std::move(origin),
+                         str_cat("at least ", kMinSecretCharacters, " characters"),
+                         str_cat(trimmed.size(), " characters"), std::string(kAdvice));
+  }
+  return Secret::of_text(trimmed, std::move(origin));
+}
+
+Result<Secret> from_file(const std::string& path) {
+  const std::string where = str_cat("FLEET_JOB_SECRET_FILE=", path);
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) {
+    return secret_status("the file with the job's secret cannot be read", where, "a readable file",
+                         "no such file", std::string(kAdvice));
+  }
+  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return secret_status("the file with the job's secret is open to other users", where,
+                         "a file that only its owner may read",
+                         str_cat("mode ", std::oct, facts.st_mode & 0777U),
+                         str_cat("chmod 600 ", path));
+  }
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    return secret_status("the file with the job's secret cannot be read", where, "a readable file",
+                         "an input error", std::string(kAdvice));
+  }
+  return checked(text.str(), "FLEET_JOB_SECRET_FILE");
+}
+
+}  // namespace
+
+std::string_view auth_mode_name(AuthMode mode) {
+  switch (mode) {
+    case AuthMode::kSecret:
+      return "a job secret";
+    case AuthMode::kSameUser:
+      return "the same user on a Unix socket";
+    case AuthMode::kInsecure:
+      return "--insecure";
+  }
+  return "an unknown mode";
+}
+
+Secret Secret::of_text(std::string_view text, std::string origin) {
+  Secret secret;
+  secret.mode = AuthMode::kSecret;
+  const auto bytes = std::as_bytes(std::span(text));
+  secret.key.assign(bytes.begin(), bytes.end());
+  secret.origin = std::move(origin);
+  return secret;
+}
+
+Secret Secret::same_user() {
+  Secret secret;
+  secret.mode = AuthMode::kSameUser;
+  secret.origin = "the user of this process";
+  return secret;
+}
+
+Secret Secret::insecure() {
+  Secret secret;
+  secret.origin = "--insecure";
+  return secret;
+}
+
+Result<Secret> choose_secret(const SecretSources& sources) {
+  if (sources.insecure) return Secret::insecure();
+  if (sources.file) return from_file(*sources.file);
+  if (sources.value) return checked(*sources.value, "FLEET_JOB_SECRET");
+  if (sources.broadcast) return checked(*sources.broadcast, "MPI broadcast");
+  if (sources.same_user) return Secret::same_user();
+  return secret_status("the job has no secret, so its processes cannot tell friend from foe",
+                       "FLEET_JOB_SECRET_FILE, FLEET_JOB_SECRET", "one of them set", "none",
+                       std::string(kAdvice));
+}
+
+std::string make_secret_text() {
+  std::array<std::byte, 32> bytes;
+  fill_random(bytes);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte b : bytes) {
+    text += kDigits[std::to_integer<size_t>(b >> 4)];
+    text += kDigits[std::to_integer<size_t>(b & std::byte{15})];
+  }
+  return text;
+}
+
+Proof prove(const Secret& secret, Side prover, const Nonce& accepting, const Nonce& connecting) {
+  Proof proof{};
+  if (secret.mode != AuthMode::kSecret) return proof;
+  std::array<std::byte, 16 + sizeof(Nonce) * 2> message{};
+  const std::string_view label = prover == Side::kConnecting ? "fleet-1-connect" : "fleet-1-accept";
+  const auto label_bytes = std::as_bytes(std::span(label));
+  std::copy(label_bytes.begin(), label_bytes.end(), message.begin());
+  std::copy(accepting.begin(), accepting.end(), message.begin() + 16);
+  std::copy(connecting.begin(), connecting.end(), message.begin() + 16 + sizeof(Nonce));
+  unsigned int size = 0;
+  const auto* made = HMAC(EVP_sha256(), secret.key.data(), static_cast<int>(secret.key.size()),
+                          reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                          reinterpret_cast<unsigned char*>(proof.data()), &size);
+  if (made == nullptr || size != proof.size()) {
+    throw_error(ErrorCode::kInternal, {.what = "HMAC-SHA256 is not available",
+                                       .where = "OpenSSL",
+                                       .expected = {},
+                                       .got = {},
+                                       .fix = {}});
+  }
+  return proof;
+}
+
+bool proofs_equal(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+void fill_random(MutableBytes bytes) {
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) !=
+      1) {
+    throw_error(ErrorCode::kInternal, {.what = "no random numbers",
+                                       .where = "OpenSSL RAND_bytes",
+                                       .expected = {},
+                                       .got = {},
+                                       .fix = {}});
+  }
+}
+
+}  // namespace fleet::transport

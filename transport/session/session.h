@@ -1,0 +1,200 @@
+// One connection after the other side is known: frames in, frames out. Handshake, gather writes,
+// scatter reads, bounds and keep-alive answers happen here; meaning belongs to the handler.
+//
+// A session lives on one loop. Every call is made on that loop's thread, and so are the handler's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/link/link.h"
+#include "transport/session/handshake.h"
+
+namespace fleet::transport {
+
+class Session;
+
+// Where the payload of a frame goes. The memory must hold exactly header.payload_bytes and is
+// written until on_frame or on_closed comes, kept alive by `owner` when that is set. A connection
+// that breaks inside a payload leaves the memory half written: give memory that a retry fills
+// again, never a sum.
+struct PayloadTarget {
+  MutableBytes memory;
+  std::shared_ptr<const void> owner;
+  bool discarded = false;  // read and dropped; on_frame gets an empty payload
+  Status refusal;          // not ok: the frame is a breach, the session ends with this status
+
+  static PayloadTarget into(MutableBytes memory, std::shared_ptr<const void> owner = nullptr);
+  static PayloadTarget discard();
+  static PayloadTarget refuse(Status why);
+};
+
+// May call send, flush and close of any session on the same loop. Must not block. What
+// prepare_payload or on_frame throws on the accepting side becomes an error reply, or the end of
+// the session when no answer is wanted; on the connecting side it reaches whoever drives the loop.
+class SessionHandler {
+ public:
+  virtual ~SessionHandler() = default;
+
+  // The handshake is done; session.peer() is known. The session goes on living on the loop that
+  // is returned (null: where it is), with its handler's further calls made there. A handler that
+  // gave the session to another one (set_handler) is followed by that one's on_open.
+  virtual Loop* on_open(Session& session);
+  // Only for frames with a payload. The spans are valid during the call.
+  virtual PayloadTarget prepare_payload(Session& session, const FrameHeader& header,
+                                        ConstBytes control) = 0;
+  // The whole frame is in. `control` is valid during the call; `payload` is the target's memory.
+  virtual void on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                        MutableBytes payload) = 0;
+  // Once, the last call: the connection ended, or never opened. Ok after the peer's kGoodbye;
+  // kPeerLost when the connection closed or broke; handshake and frame errors as they are. Not
+  // called after the own close() or finish().
+  virtual void on_closed(Session& session, const Status& why) = 0;
+};
+
+struct SessionLimits {
+  uint32_t max_control_bytes = 1 << 20;
+  uint64_t max_payload_bytes = uint64_t{1} << 40;
+  // A peer that does not read its answers: reading from it pauses above the first bound (never on
+  // the connecting side), the session ends above the second.
+  size_t pause_queued_frames = 4096;
+  size_t max_queued_frames = 1 << 20;
+};
+
+struct SessionOptions {
+  uint64_t id = 0;  // the owner's number for it, in session.id()
+  Side side = Side::kConnecting;
+  HandshakeOptions handshake;
+  Duration handshake_timeout = std::chrono::seconds(10);
+  SessionLimits limits;
+};
+
+class Session final : public std::enable_shared_from_this<Session> {
+ public:
+  // `handler` must outlive the session or its close().
+  Session(Loop& loop, std::unique_ptr<Link> link, SessionHandler& handler, SessionOptions options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void start();
+
+  // Queues a frame. What is queued leaves in as few system calls as possible: at once when
+  // `flush` is set, but inside a handler's call at the end of the read turn at the latest. A
+  // session that has ended drops it: on_closed tells. Before on_open it is a breach of contract.
+  void send(Message message, bool flush = true);
+  void flush();
+
+  // Closes now and drops what is queued. finish() sends the rest and a kGoodbye first, and gives
+  // that up after `linger`. No handler is called after either.
+  void close();
+  void finish(Duration linger = std::chrono::seconds(5));
+
+  // Inside on_open only. `owner` keeps the handler alive as long as the session.
+  void set_handler(SessionHandler& handler, std::shared_ptr<const void> owner = nullptr) {
+    handler_ = &handler;
+    handler_owner_ = std::move(owner);
+  }
+  // What is left of the payload that is being read goes nowhere, and on_frame gets an empty one.
+  void discard_payload();
+
+  bool open() const { return state_ == State::kOpen; }
+  bool was_open() const { return opened_; }
+  const Hello& peer() const { return handshake_.peer(); }
+  std::string describe() const;  // "worker 1 (unix fleet-6174)"
+  LinkKind link_kind() const;
+  uint64_t id() const { return options_.id; }
+  Loop& loop() const { return *loop_; }
+
+  uint64_t bytes_written() const { return bytes_written_; }
+  uint64_t bytes_read() const { return bytes_read_; }
+  size_t queued_frames() const { return queue_.size(); }
+  // Frames ever queued, and how many of them have left (their memory is no longer read).
+  uint64_t frames_queued() const { return frames_queued_; }
+  uint64_t frames_written() const { return frames_queued_ - queue_.size(); }
+
+ private:
+  enum class State : uint8_t { kHandshake, kOpen, kFinishing, kClosed };
+  struct Outgoing {
+    EncodedHeader header;
+    std::vector<std::byte> control;
+    Payload payload;
+    size_t size() const { return kHeaderBytes + control.size() + payload.size; }
+  };
+
+  void arm_read();
+  void read_turn();
+  bool fill();
+  bool may_read() const;
+  bool consume();
+  bool take_header();
+  bool take_control();
+  bool prepare_target();
+  bool take_payload();
+  bool finish_frame();
+  void hand_over();
+  void answer_exception(const Status& status);
+  bool on_handshake_frame();
+  bool open_now();
+  void move_now();
+  Status check_frame() const;
+  void after_frame();
+
+  void enqueue(Message message);
+  void arm_write();
+  void write_turn();
+  void advance(size_t written);
+  void breach(const Status& why);
+  void end(const Status& why);
+  void shut();
+  Status lost(std::string what) const;
+
+  Loop* loop_;
+  std::unique_ptr<Link> link_;
+  SessionHandler* handler_;
+  std::shared_ptr<const void> handler_owner_;
+  SessionOptions options_;
+  Handshake handshake_;
+  State state_ = State::kHandshake;
+  std::optional<Loop::TimerId> handshake_timer_;
+  std::string peer_name_;
+
+  std::deque<Outgoing> queue_;
+  size_t queued_bytes_ = 0;
+  size_t front_written_ = 0;
+  bool writing_waits_ = false;
+  bool reading_waits_ = false;
+  bool reading_paused_ = false;
+  bool in_read_turn_ = false;
+  bool write_broken_ = false;
+  bool opened_ = false;
+
+  std::vector<std::byte> ahead_;  // read ahead of the frame in hand
+  size_t ahead_begin_ = 0;
+  size_t ahead_end_ = 0;
+  bool drained_ = false;
+  enum class Part : uint8_t { kHeader, kControl, kPayload } part_ = Part::kHeader;
+  FrameHeader header_;
+  std::vector<std::byte> control_;
+  PayloadTarget target_;
+  uint64_t payload_have_ = 0;
+  std::vector<std::byte> scrap_;
+  Loop* next_loop_ = nullptr;
+
+  uint64_t frames_queued_ = 0;
+  uint64_t bytes_written_ = 0;
+  uint64_t bytes_read_ = 0;
+};
+
+// The random number that tells one process from its predecessor at the same place.
+uint64_t make_incarnation();
+
+// The widest vector instructions that this processor has, as said in a hello: "avx512", "avx2".
+std::string instruction_set();
+
+}  // namespace fleet::transport
