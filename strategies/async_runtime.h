@@ -1,0 +1,28 @@
+// The runtimes of asynchronous parameter-server jobs as strategies hand them out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+struct AsyncJob {
+  ParameterServerConfig config;
+  AsyncOptions options;
+  transport::TransportChoice transport = transport::TransportChoice::kAuto;
+  // The servers' endpoints as programs name them, by index.
+  std::vector<std::string> server_names;
+  Logger logger;
+};
+
+// `origin` is the program before it was transpiled; it says what a checkpoint holds. Throws
+// UsageError when the options are not valid, or staleness_bound is 0 (that is sync_runtime.h's).
+std::shared_ptr<StrategyRuntime> make_async_worker(AsyncJob job, fluid::Program origin);
+std::shared_ptr<StrategyRuntime> make_async_server(AsyncJob job);
+
+}  // namespace fleet::strategies
