@@ -17,8 +17,13 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+  # What ccache has to be told where headers are precompiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      "${CCACHE_PROGRAM}")
 endif()
+
+set(CMAKE_PCH_WARN_INVALID OFF)
 
 add_library(fleet_compile_options INTERFACE)
 # -ffp-contract=off: a value must not depend on whether an element falls into the vector body or
@@ -46,6 +51,8 @@ if(FLEET_SANITIZE)
     target_compile_definitions(fleet_compile_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
 endif()
+# For tests, after the options of the build type: their own code runs once.
+set(FLEET_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(FLEET_FUZZ)
   target_compile_options(fleet_compile_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -187,20 +187,29 @@ Variable append_noted_clip(const ParamGrad& pair, GlobalNorm& global) {
 
 }  // namespace
 
-std::vector<ParamGrad> append_gradient_clip(const std::vector<ParamGrad>& pairs,
-                                            const Penalty& clip) {
+std::vector<ParamGrad> append_gradient_clip(
+    const std::vector<ParamGrad>& pairs, const Penalty& clip,
+    const std::function<bool(const Variable& param)>& need_clip) {
   check_kind(clip);
-  if (pairs.empty()) return {};
+  std::vector<ParamGrad> chosen;
+  for (const ParamGrad& pair : pairs) {
+    if (!need_clip || need_clip(pair.param)) chosen.push_back(pair);
+  }
+  if (chosen.empty()) return pairs;
   Block& block = pairs.front().grad.block();
   Program& program = block.program();
   const NameScopeGuard scope(program, "gradient_clip");
   const size_t first_op = block.op_count();
   Variable factor;
   if (clip.kind == "ClipByGlobalNorm") {
-    factor = append_global_factor(pairs, clip.values.at("clip_norm"));
+    factor = append_global_factor(chosen, clip.values.at("clip_norm"));
   }
   std::vector<ParamGrad> clipped;
   for (const auto& [param, grad] : pairs) {
+    if (need_clip && !need_clip(param)) {
+      clipped.push_back({param, grad});
+      continue;
+    }
     const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
     clipped.push_back({param, factor ? append_scaled(grad, factor) : append_one_clip(grad, clip)});
   }

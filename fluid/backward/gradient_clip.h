@@ -1,6 +1,7 @@
 // Gradient clipping: ops between the backward part and the decay.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,9 +32,11 @@ void set_gradient_clip(const Penalty& clip, Program& program,
 }  // namespace clip
 
 // Appends the clipping that an optimizer was asked for and returns the parameters with the clipped
-// gradients. Throws UsageError for an unknown kind.
-std::vector<ParamGrad> append_gradient_clip(const std::vector<ParamGrad>& pairs,
-                                            const Penalty& clip);
+// gradients; those of parameters that `need_clip` denies stay as they are and do not count in the
+// global norm. Throws UsageError for an unknown kind.
+std::vector<ParamGrad> append_gradient_clip(
+    const std::vector<ParamGrad>& pairs, const Penalty& clip,
+    const std::function<bool(const Variable& param)>& need_clip = {});
 
 // Appends the clipping that was noted on the parameters; those without one keep their gradients.
 // The global norm is that of the parameters which ask for it; they must agree on clip_norm. The

@@ -1,5 +1,3 @@
-#include "fluid/optimizer/optimizer.h"
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,6 +6,7 @@
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/append.h"
+#include "fluid/optimizer/optimizer_base.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid::optimizer {
@@ -29,13 +28,13 @@ Program& startup_of(Program* given) {
 }  // namespace
 
 MinimizeResult Optimizer::minimize(const Variable& loss, const MinimizeOptions& options) {
-  check_loss(loss, type_);
+  check_loss(loss, type());
   MinimizeResult result;
   result.params_grads = backward(loss, options);
   if (result.params_grads.empty()) {
     throw_error(ErrorCode::kInvalidProgram,
                 {.what = "no parameter has a gradient, so there is nothing to train",
-                 .where = str_cat("optimizer '", type_, "', loss '", loss.name(), "'"),
+                 .where = str_cat("optimizer '", type(), "', loss '", loss.name(), "'"),
                  .expected = "a trainable parameter that the loss depends on",
                  .got = str_cat(loss.block().parameters().size(), " parameters, none reached"),
                  .fix = "check trainable, stop_gradient, no_grad_set and parameter_list, and "
@@ -46,7 +45,7 @@ MinimizeResult Optimizer::minimize(const Variable& loss, const MinimizeOptions& 
 }
 
 std::vector<ParamGrad> Optimizer::backward(const Variable& loss, const MinimizeOptions& options) {
-  check_loss(loss, type_);
+  check_loss(loss, type());
   BackwardOptions backward{.parameter_list = options.parameter_list,
                            .no_grad_set = options.no_grad_set};
   for (const VarDesc* param : loss.program().global_block().parameters()) {
@@ -64,7 +63,7 @@ std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
   const Context context{main, startup, pairs.front().param.dtype()};
   std::sort(pairs.begin(), pairs.end(),
             [](const ParamGrad& a, const ParamGrad& b) { return a.param.name() < b.param.name(); });
-  pairs = common_.grad_clip ? append_gradient_clip(pairs, *common_.grad_clip)
+  pairs = common_.grad_clip ? append_gradient_clip(pairs, *common_.grad_clip, common_.need_clip)
                             : append_noted_clips(pairs);
   pairs = append_regularization(pairs, common_.regularization);
 
@@ -96,7 +95,7 @@ Variable Optimizer::add_accumulator(const Context& context, const std::string& n
   desc.shape = options.shape.value_or(param.shape());
   desc.persistable = true;
   accumulators_[key] = desc.name;
-  const LayerHelper helper(type_);
+  const LayerHelper helper(type());
   const Variable var = helper.global(std::move(desc));
   const initializer::Constant fill{.value = options.fill_value,
                                    .op_device = options.on_host ? "cpu" : ""};
@@ -129,7 +128,7 @@ Variable Optimizer::make_rate(const Context& context) const {
   if (&rate->program() != &context.main) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "the learning rate belongs to another program",
-                 .where = str_cat("optimizer '", type_, "'"),
+                 .where = str_cat("optimizer '", type(), "'"),
                  .expected = "a variable of the loss's program",
                  .got = "'" + rate->name() + "'",
                  .fix = "make the schedule under the same ProgramGuard as the loss"});
@@ -148,10 +147,31 @@ Variable Optimizer::rate_of(const Context& context, const Variable& param) {
   return rate * factor;
 }
 
+void Optimizer::create_accumulators(const Context& context, const Variable& param) {
+  for (const State& state : rule_.states) {
+    AccumulatorOptions options{.fill_value = state.fill_value, .on_host = state.on_host};
+    if (state.one_element) options.shape = Shape{1};
+    add_accumulator(context, state.name, param, options);
+  }
+}
+
+void Optimizer::append_update(const Context& context, const ParamGrad& pair) {
+  const std::string param = pair.param.name();
+  SlotMap inputs = {{"Param", {param}}, {"Grad", {pair.grad.name()}}};
+  SlotMap outputs = {{"ParamOut", {param}}};
+  if (rule_.takes_rate) inputs["LearningRate"] = {rate_of(context, pair.param).name()};
+  for (const State& state : rule_.states) {
+    const std::string name = accumulator(context, state.name, pair.param).name();
+    inputs[state.in] = {name};
+    if (!state.out.empty()) outputs[state.out] = {name};
+  }
+  append(context, std::move(inputs), std::move(outputs), attributes_of(pair.param));
+}
+
 void Optimizer::append(const Context& context, SlotMap inputs, SlotMap outputs,
                        AttributeMap attrs) {
   Operator op;
-  op.type = type_;
+  op.type = type();
   op.inputs = std::move(inputs);
   op.outputs = std::move(outputs);
   op.attrs = std::move(attrs);

@@ -14,10 +14,11 @@
 
 #include "base/strings.h"
 #include "tests/testing/command.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::testing {
 
-inline const std::string kBin = FLEET_BINARY_DIR "/bin/";
+inline const std::string kBin = fleet::testing::binary_path("bin/");
 
 class QuickStart : public ::testing::Test {
  protected:

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/strings.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::testing {
 namespace {
@@ -77,7 +78,7 @@ bool wait_until(const Done& done, Seconds limit) {
 }  // namespace
 
 JobUnderTest::JobUnderTest(const Plan& plan, std::string folder) : folder_(std::move(folder)) {
-  const std::string bin = FLEET_BINARY_DIR "/bin/";
+  const std::string bin = fleet::testing::binary_path("bin/");
   std::vector<std::string> argv;
   if (plan.servers) {
     argv = {bin + "launch_ps", "--worker_num", "2", "--server_num", "2"};

@@ -12,6 +12,7 @@
 
 #include "base/strings.h"
 #include "tests/testing/command.h"
+#include "tests/testing/paths.h"
 
 namespace fleet {
 namespace {
@@ -53,7 +54,7 @@ class Refusals : public ::testing::Test {
   // What one server and one worker of a job say when each has these variables and flags.
   Pair run(const std::string& server_variables, const std::string& worker_variables,
            const std::string& worker_flags = "") const {
-    const std::string trainer = FLEET_BINARY_DIR "/bin/distributed_train";
+    const std::string trainer = fleet::testing::binary_path("bin/distributed_train");
     const std::string common =
         str_cat("env PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:", port_, " POD_IP=127.0.0.1 ",
                 "FLAGS_rpc_deadline=3000 FLEET_HEARTBEAT_TIMEOUT_MS=2000 ",

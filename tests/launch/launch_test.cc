@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "launch/process/process_tree.h"
 #include "tests/launch/launcher_process.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::launch::testing {
 namespace {
@@ -14,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kMpiProgram = FLEET_BINARY_DIR "/bin/mpi_rank_program";
+const std::string kMpiProgram = fleet::testing::binary_path("bin/mpi_rank_program");
 // Reports the rank and the pids of the rank and its agent, and stays, with a grandchild.
 constexpr const char* kStay = R"(
 setsid sh -c "echo \"grandchild$PADDLE_TRAINER_ID \$\$\" > $MAILBOX; exec sleep 1000" &

@@ -17,6 +17,7 @@
 #include "launch/log_file.h"
 #include "launch/process/child.h"
 #include "launch/process/process_tree.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::launch::testing {
 namespace {
@@ -92,7 +93,7 @@ LauncherProcess::LauncherProcess(const Workplace& workplace, const std::string& 
     if (const auto value = Environment::of_process().get(option)) environment.set(option, *value);
   }
   for (const auto& [key, value] : extra.all()) environment.set(key, value);
-  pid_ = spawn_child({.program = std::string(FLEET_BINARY_DIR "/bin/") + name,
+  pid_ = spawn_child({.program = fleet::testing::binary_path("bin/") + name,
                       .argv = arguments,
                       .environment = environment,
                       .output_fd = terminal >= 0 ? terminal : output.get(),

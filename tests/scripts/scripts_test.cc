@@ -4,6 +4,8 @@
 #include <string>
 #include <sys/wait.h>
 
+#include "tests/testing/paths.h"
+
 namespace {
 
 using ::testing::AllOf;
@@ -16,7 +18,8 @@ struct Outcome {
 };
 
 Outcome run(const std::string& command) {
-  FILE* pipe = popen((FLEET_SOURCE_DIR "/scripts/" + command + " 2>&1 </dev/null").c_str(), "r");
+  FILE* pipe =
+      popen((fleet::testing::source_path("scripts/") + command + " 2>&1 </dev/null").c_str(), "r");
   Outcome outcome;
   char buffer[512];
   while (std::size_t size = std::fread(buffer, 1, sizeof buffer, pipe)) {

@@ -6,6 +6,8 @@
 #include <memory>
 #include <sys/wait.h>
 
+#include "tests/testing/paths.h"
+
 namespace {
 
 using ::testing::AllOf;
@@ -20,7 +22,7 @@ struct Outcome {
 
 Outcome run(const std::string& arguments) {
   const std::string command =
-      std::string(FLEET_BINARY_DIR) + "/bin/fleet_report " + arguments + " 2>&1";
+      fleet::testing::binary_path("bin/fleet_report ") + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome;
   char buffer[512];

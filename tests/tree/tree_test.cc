@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/strings.h"
+#include "tests/testing/paths.h"
 #include "tests/tree/source_text.h"
 #include "tests/tree/tree_rules.h"
 #include "tools/error_document.h"
@@ -15,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot = FLEET_SOURCE_DIR;
+const fs::path kRoot = fleet::testing::source_path("");
 
 std::string read(const std::string& path) {
   std::ostringstream text;
