@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
+#include "tests/testing/paths.h"
+
 namespace fleet::golden {
 namespace {
 
 TEST(NumpyShuffle, DealsAsTheTableSays) {
-  std::ifstream file(FLEET_SOURCE_DIR "/tests/golden/transpiler/numpy-shuffle.json");
+  std::ifstream file(fleet::testing::source_path("tests/golden/transpiler/numpy-shuffle.json"));
   const auto table = nlohmann::json::parse(file).at("permutations");
   ASSERT_FALSE(table.empty());
   for (const auto& [seed, by_count] : table.items()) {
@@ -22,7 +24,7 @@ TEST(NumpyShuffle, DealsAsTheTableSays) {
 }
 
 TEST(Departures, AreShownInTheDocumentation) {
-  std::ifstream file(FLEET_SOURCE_DIR "/docs/transpiler.md");
+  std::ifstream file(fleet::testing::source_path("docs/transpiler.md"));
   std::stringstream text;
   text << file.rdbuf();
   for (const Departure& departure : departures()) {

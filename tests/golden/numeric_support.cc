@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/strings.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::fluid::golden {
 namespace {
@@ -68,7 +69,7 @@ SlotMap slots(Block& block, const Json& json) {
 
 std::filesystem::path directory() {
   if (const char* given = std::getenv("FLEET_NUMERIC_GOLDEN")) return given;
-  return std::filesystem::path(FLEET_SOURCE_DIR) / "tests/golden/numeric";
+  return fleet::testing::source_path("tests/golden/numeric");
 }
 
 std::vector<std::filesystem::path> cases(const std::string& family) {

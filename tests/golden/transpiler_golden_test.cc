@@ -16,6 +16,7 @@
 #include "tests/golden/golden_compare.h"
 #include "tests/golden/golden_net.h"
 #include "tests/golden/transpiled_half.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::golden {
 namespace {
@@ -23,7 +24,7 @@ namespace {
 std::filesystem::path golden_directory() {
   const char* given = std::getenv("FLEET_TRANSPILER_GOLDEN");
   if (given != nullptr && *given != '\0') return given;
-  return std::filesystem::path(FLEET_SOURCE_DIR) / "tests/golden/transpiler";
+  return fleet::testing::source_path("tests/golden/transpiler");
 }
 
 // Paths of all cases, relative to the directory, sorted; tables are left out.
