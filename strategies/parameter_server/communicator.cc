@@ -16,43 +16,13 @@ using transport::PayloadTarget;
 using transport::Request;
 using transport::Verb;
 
-transport::ClientOptions client_options(const ParameterServerConfig& config,
-                                        const transport::Hello& hello,
-                                        std::function<void(MutableBytes)> random) {
-  transport::ClientOptions options;
-  options.servers = config.servers;
-  options.hello = hello;
-  options.secret = config.secret;
-  options.lane = transport::LaneKind::kData;
-  options.lanes = config.data_lanes;
-  options.rpc_deadline = config.rpc_deadline;
-  options.random = std::move(random);
-  return options;
-}
-
-[[noreturn]] void throw_unknown(const Catalogue& catalogue, uint32_t server, std::string_view name,
-                                bool gradient) {
-  std::vector<std::string> names;
-  for (const auto& entry : catalogue.entries)
-    names.push_back(gradient ? entry.gradient : entry.name);
-  throw_error(ErrorCode::kUnknownName,
-              {.what = str_cat("server ", server, " does not keep what the program names"),
-               .where = std::string(name),
-               .expected = str_cat("one of ", join(names, ", ")),
-               .got = str_cat(name, did_you_mean(name, names)),
-               .fix = "transpile every role of the job from the same program and configuration"});
-}
-
 }  // namespace
 
 Communicator::Communicator(Loop& loop, transport::Network& network,
                            const ParameterServerConfig& config, const transport::Hello& hello,
                            std::function<void(MutableBytes)> random, Logger logger)
-    : config_(config),
-      catalogues_(config.server_num()),
-      servers_(config.server_num()),
-      client_(loop, network, client_options(config, hello, std::move(random)), std::move(logger)),
-      catalogues_missing_(config.server_num()) {
+    : ServerClient(loop, network, config, hello, std::move(random), std::move(logger)),
+      servers_(config.server_num()) {
   const int shards = static_cast<int>(config.shards());
   nodes_ = maximal_nodes(
       owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num), shards),
@@ -60,70 +30,17 @@ Communicator::Communicator(Loop& loop, transport::Network& network,
   for (auto& server : servers_) server.lanes.resize(config.data_lanes);
 }
 
-// ---- the catalogue
-
-void Communicator::start() {
-  client_.start();
-  for (uint32_t server = 0; server < config_.server_num(); ++server) ask_catalogue(server);
-}
-
-void Communicator::ask_catalogue(uint32_t server) {
-  Request request;
-  Message message;
-  message.header.verb = Verb::kInit;
-  message.header.epoch = config_.epoch;
-  request.frames.push_back(std::move(message));
-  request.on_reply = [this, server](const FrameHeader&, ConstBytes control, MutableBytes) {
-    auto catalogue = decode<Catalogue>(control, str_cat("the catalogue of server ", server));
-    if (catalogue.ok()) {
-      on_catalogue(server, std::move(catalogue).value());
-    } else {
-      client_.fail_all(catalogue.status());
-    }
-  };
-  submit(server, 0, std::move(request));
-}
-
-void Communicator::on_catalogue(uint32_t index, Catalogue catalogue) {
+void Communicator::on_catalogue(uint32_t index) {
   Server& server = servers_[index];
-  const auto entries = static_cast<uint32_t>(catalogue.entries.size());
+  const Catalogue& known = catalogue(index);
+  const auto entries = static_cast<uint32_t>(known.entries.size());
   server.targets.resize(entries);
-  server.sums.resize(std::min(catalogue.trained, entries));
+  server.sums.resize(std::min(known.trained, entries));
   for (uint32_t i = 0; i < entries; ++i) {
-    server.targets[i].received.assign(std::max(1U, pieces_of(catalogue.entries[i].bytes())), 0);
+    server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
     if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
   }
-  step_ = std::max(step_, catalogue.step);
-  catalogues_[index] = std::move(catalogue);
-  --catalogues_missing_;
-}
-
-RemoteVariable Communicator::find(uint32_t server, std::string_view name) const {
-  const auto& entries = catalogues_.at(server).entries;
-  for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].name == name) return {server, i};
-  }
-  throw_unknown(catalogues_[server], server, name, false);
-}
-
-RemoteVariable Communicator::find_gradient(uint32_t server, std::string_view gradient) const {
-  const auto& entries = catalogues_.at(server).entries;
-  for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].gradient == gradient) return {server, i};
-  }
-  throw_unknown(catalogues_[server], server, gradient, true);
-}
-
-void Communicator::check_value_bytes(RemoteVariable variable, uint64_t bytes,
-                                     std::string_view op) const {
-  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
-  if (entry.bytes() == bytes) return;
-  throw_error(ErrorCode::kShapeMismatch,
-              {.what = "a tensor and its server's slice differ in size",
-               .where = str_cat(op, " of ", entry.name, " on server ", variable.server),
-               .expected = str_cat(entry.bytes(), " bytes"),
-               .got = str_cat(bytes, " bytes"),
-               .fix = "transpile every role of the job from the same program and configuration"});
+  step_ = std::max(step_, known.step);
 }
 
 // ---- a step
@@ -131,7 +48,7 @@ void Communicator::check_value_bytes(RemoteVariable variable, uint64_t bytes,
 void Communicator::push(RemoteVariable slice, int shard, const std::byte* gradient,
                         uint64_t bytes) {
   check_value_bytes(slice, bytes, "send");
-  const CatalogueEntry& entry = catalogues_[slice.server].entries[slice.variable];
+  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
   auto& sums = servers_[slice.server].sums.at(slice.variable);
   if (!sums) {
     sums = std::make_unique<PartialSums>(nodes_, static_cast<int>(config_.shards()), entry.dtype,
@@ -200,7 +117,7 @@ Message Communicator::get_message(uint32_t server, uint32_t index, uint64_t step
   message.header.verb = Verb::kGet;
   message.header.step = step;
   message.header.epoch = config_.epoch;
-  const uint32_t trained = catalogues_[server].trained;
+  const uint32_t trained = catalogue(server).trained;
   const bool all = lane.wanted.size() == lane.trained &&
                    std::all_of(lane.wanted.begin(), lane.wanted.end(),
                                [trained](uint32_t variable) { return variable < trained; });
@@ -283,13 +200,7 @@ PayloadTarget Communicator::target_of(uint32_t server, const FrameHeader& header
           {target.memory + piece_offset(header.piece), header.payload_bytes});
     }
   }
-  return PayloadTarget::refuse({ErrorCode::kBadFrame,
-                                {.what = "a server answered with a value that was not asked for",
-                                 .where = str_cat("server ", server),
-                                 .expected = "a piece of a variable that is being received",
-                                 .got = str_cat("variable ", header.variable, ", piece ",
-                                                header.piece, ", ", header.payload_bytes, " bytes"),
-                                 .fix = "run the same version in every process"}});
+  return refuse_value(server, header);
 }
 
 void Communicator::on_value(uint32_t server, const FrameHeader& header) {
@@ -299,67 +210,17 @@ void Communicator::on_value(uint32_t server, const FrameHeader& header) {
   --values_missing_;
 }
 
-void Communicator::assign(RemoteVariable variable, const std::byte* value, uint64_t bytes) {
-  check_value_bytes(variable, bytes, "assign");
-  Request request;
-  const uint32_t pieces = pieces_of(bytes);
-  for (uint32_t piece = 0; piece < pieces; ++piece) {
-    Message& message = request.frames.emplace_back();
-    message.header.verb = Verb::kInit;
-    if (piece + 1 < pieces) message.header.flags = transport::kFlagMore;
-    message.header.epoch = config_.epoch;
-    message.header.variable = variable.variable;
-    message.header.piece = piece;
-    message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+void Communicator::before_idle() {
+  if (status().ok() && values_missing_ != 0) {
+    fail({ErrorCode::kInternal,
+          {.what = "an answer ended before all of its values had come",
+           .where = "parameter-server worker",
+           .expected = "every piece of every value",
+           .got = str_cat(values_missing_, " pieces are missing"),
+           .fix = "run the same version in every process"}});
   }
-  if (pieces > 0) submit(variable.server, 0, std::move(request));
-}
-
-void Communicator::complete() {
-  for (uint32_t server = 0; server < servers_.size(); ++server) {
-    Request request;
-    Message& message = request.frames.emplace_back();
-    message.header.verb = Verb::kNotify;
-    message.header.step = step_;
-    message.header.epoch = config_.epoch;
-    submit(server, 0, std::move(request));
-  }
-}
-
-// ---- requests
-
-void Communicator::submit(uint32_t server, uint32_t lane, Request request) {
-  ++servers_[server].under_way;
-  ++under_way_;
-  request.on_done = [this, server](const Status& status) {
-    --servers_[server].under_way;
-    if (!status.ok() && status_.ok()) status_ = status;
-    if (--under_way_ == 0) turn_idle();
-  };
-  client_.submit(server, lane, std::move(request));
-}
-
-void Communicator::turn_idle() {
-  if (status_.ok() && values_missing_ != 0) {
-    status_ = {ErrorCode::kInternal,
-               {.what = "an answer ended before all of its values had come",
-                .where = "parameter-server worker",
-                .expected = "every piece of every value",
-                .got = str_cat(values_missing_, " pieces are missing"),
-                .fix = "run the same version in every process"}};
-  }
-  if (status_.ok() && stepping_) ++step_;
+  if (status().ok() && stepping_) ++step_;
   stepping_ = false;
-  const auto on_idle = on_idle_;  // it may set another one
-  if (on_idle) on_idle();
-}
-
-std::vector<uint32_t> Communicator::waiting_for() const {
-  std::vector<uint32_t> waiting;
-  for (uint32_t i = 0; i < servers_.size(); ++i) {
-    if (servers_[i].under_way > 0) waiting.push_back(i);
-  }
-  return waiting;
 }
 
 }  // namespace fleet::strategies

@@ -8,20 +8,29 @@ namespace fleet::strategies {
 
 using transport::Phase;
 
-ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
-                       Logger logger)
+ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config,
+                       const MakeLanes& make_lanes, Logger logger)
     : environment_(std::move(environment)),
       config_(std::move(config)),
       logger_(std::move(logger)),
       all_complete_(config_.index != 0) {
-  ParameterServer::Events events;
+  ServingEvents events;
   events.on_step = [this](uint64_t step) {
     if (member_) member_->set_phase(Phase::kServing, step);
   };
   events.on_all_complete = [this] { complete(); };
-  server_ =
-      std::make_unique<ParameterServer>(config_, std::move(model), std::move(events), logger_);
+  server_ = make_lanes(std::move(events));
 }
+
+ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
+                       Logger logger)
+    : ServerNode(
+          std::move(environment), config,
+          [&](ServingEvents events) {
+            return std::make_unique<ParameterServer>(config, std::move(model), std::move(events),
+                                                     logger);
+          },
+          logger) {}
 
 ServerNode::~ServerNode() {
   *alive_ = false;

@@ -3,6 +3,7 @@
 // nodes of a simulated world.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -15,6 +16,12 @@ namespace fleet::strategies {
 // Made, used and destroyed by the thread that drives the data loop, outside of its handlers.
 class ServerNode {
  public:
+  // Makes what serves the data lanes.
+  using MakeLanes = std::function<std::unique_ptr<ServerLanes>(ServingEvents events)>;
+
+  ServerNode(NodeEnvironment environment, ParameterServerConfig config, const MakeLanes& make_lanes,
+             Logger logger = {});
+  // A synchronous server.
   ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
              Logger logger = {});
   ~ServerNode();
@@ -33,7 +40,7 @@ class ServerNode {
   // Drives the data loop until finished; throws PeerError naming the culprit when the job failed.
   void serve();
 
-  const ParameterServer& server() const { return *server_; }
+  const ServerLanes& server() const { return *server_; }
 
  private:
   void start_control();
@@ -44,7 +51,7 @@ class ServerNode {
   NodeEnvironment environment_;
   ParameterServerConfig config_;
   Logger logger_;
-  std::unique_ptr<ParameterServer> server_;
+  std::unique_ptr<ServerLanes> server_;
   std::unique_ptr<transport::Coordinator> coordinator_;
   std::unique_ptr<transport::Server> listener_;
   std::unique_ptr<transport::CoordinatorClient> member_;

@@ -7,6 +7,11 @@
 // the step closes when every worker's barrier is in and all the pieces it counted have come. An
 // answer's last part is held until then, so that no worker can be ahead of a server.
 //
+// An update that needs more than its slice goes in stages, with an exchange between servers after
+// each but the last. Exchange k begins when every slice of several stages has done stage k, and is
+// over when the other servers' parts have come; a step closes when all its exchanges are over. So
+// no server can be a step ahead of another.
+//
 // A contribution is named by (epoch and incarnation: the sender's session, step, shards, variable,
 // piece); one that was taken before is dropped, whichever connection brings it.
 #pragma once
@@ -18,43 +23,11 @@
 #include "base/buffer.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/contributors.h"
+#include "strategies/parameter_server/server_calls.h"
 #include "strategies/parameter_server/wire.h"
 #include "transport/session/session.h"
 
 namespace fleet::strategies {
-
-struct SliceGeometry {
-  uint64_t bytes = 0;
-  fluid::DType dtype = fluid::DType::kFloat32;  // float32, float64 or int64
-};
-
-// Who sends: a worker, over a connection. Session numbers are never 0 and never used again.
-struct Sender {
-  uint32_t worker = 0;
-  uint64_t session = 0;
-};
-
-struct PieceKey {
-  uint64_t step = 0;
-  uint32_t variable = 0;
-  uint32_t piece = 0;
-  uint32_t shard_begin = 0;
-  uint32_t shard_end = 0;
-
-  static PieceKey of(const transport::FrameHeader& header) {
-    return {header.step, header.variable, header.piece, header.shard_begin, header.shard_end};
-  }
-};
-
-// A request for values: of listed variables, or of every trained slice on a lane.
-struct GetCall {
-  uint64_t session = 0;
-  uint64_t request = 0;
-  uint64_t step = 0;
-  bool all = false;
-  uint32_t lane = 0;                // with `all`
-  std::vector<uint32_t> variables;  // without
-};
 
 class SyncServerSink {
  public:
@@ -64,9 +37,17 @@ class SyncServerSink {
   virtual transport::MutableBytes gradient(uint32_t slice) = 0;
   // Once per step, before the first update: the learning rate of the step.
   virtual void begin_step(uint64_t step) = 0;
-  // The gradient is there: update the slice and publish it as the version of `step`. With no
-  // shards the value stays as it is.
+  // The gradient is there: the last stage of the update; publish the value as the version of
+  // `step`. With no shards the value stays as it is.
   virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
+  // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
+  virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
+  // What this server has to say in an exchange is there: tell the others.
+  virtual void begin_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
+  // Whether every other server's part has come.
+  virtual bool exchange_complete(uint32_t /*exchange*/) { return true; }
+  // Compute what the next stages need.
+  virtual void end_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
   // Send the published value; `last` ends the answer. A session that is gone is ignored.
   virtual void answer(const GetCall& get, uint32_t variable, bool last) = 0;
   // An answer without values.
@@ -97,6 +78,9 @@ struct SyncServerOptions {
   uint32_t lanes = 1;
   std::vector<SliceGeometry> slices;
   uint32_t variables = 0;  // slices and whatever else may be read
+  uint32_t exchanges = 0;  // of a step
+  // Of each slice's update, at most 1 + exchanges; empty: 1 of all.
+  std::vector<uint32_t> stages;
   ProtocolMutations mutations;
 };
 
@@ -112,6 +96,8 @@ class SyncServer {
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
   Status get(GetCall call);
   Status complete(uint32_t worker, uint64_t last_step);
+  // A part of an exchange has come from another server.
+  void exchange_advanced();
   // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
   void drop_session(uint64_t session);
 
@@ -124,6 +110,8 @@ class SyncServer {
   }
   // Workers whose barrier for the next step is missing, for reports of waits.
   std::vector<uint32_t> missing() const;
+  // The step waits for other servers.
+  bool exchanging() const { return offered_; }
 
   SyncServerMemory memory() const;
   // Before anything was received.
@@ -149,7 +137,10 @@ class SyncServer {
     SliceGeometry geometry;
     uint32_t pieces = 0;
     uint32_t first_piece = 0;
-    uint32_t summed = 0;  // pieces summed in this step
+    uint32_t stages = 1;
+    uint32_t summed = 0;   // pieces summed in this step
+    bool settled = false;  // the gradient of this step is complete
+    int shards = 0;        // that contributed to it
     uint64_t version = 0;
   };
   struct Worker {
@@ -180,12 +171,17 @@ class SyncServer {
   template <class T>
   void sum_as(uint32_t slice, uint32_t piece, std::vector<const T*>& arrays);
   void release(size_t first_slot);
-  void maybe_update(uint32_t slice);
-  void update(uint32_t slice, int shards);
+  void maybe_settle(uint32_t slice);
+  void settle(uint32_t slice, int shards);
+  void update(uint32_t slice);
+  bool run_exchanges();
   int shards_in(uint32_t slice) const;
   bool barriers_in() const;
   void maybe_close();
-  void close();
+  void begin_step();
+  void settle_rest();
+  bool close();
+  void reset_step();
   void recount();
   void publish(uint32_t slice);
   void offer(Waiter& waiter, uint32_t variable);
@@ -212,6 +208,9 @@ class SyncServer {
   uint64_t published_ = 0;
   uint32_t expected_ = 0;  // contributors to the step being collected
   bool rate_ready_ = false;
+  uint32_t unsettled_ = 0;  // slices of several stages whose gradients are not complete
+  uint32_t exchange_ = 0;   // the next of this step
+  bool offered_ = false;    // its own parts have left
   bool contributed_ = false;
   bool complete_ = false;
 };

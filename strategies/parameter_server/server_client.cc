@@ -1,0 +1,171 @@
+#include "strategies/parameter_server/server_client.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::Message;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Request;
+using transport::Verb;
+
+transport::ClientOptions client_options(const ParameterServerConfig& config,
+                                        const transport::Hello& hello,
+                                        std::function<void(MutableBytes)> random) {
+  transport::ClientOptions options;
+  options.servers = config.servers;
+  options.hello = hello;
+  options.secret = config.secret;
+  options.lane = transport::LaneKind::kData;
+  options.lanes = config.data_lanes;
+  options.rpc_deadline = config.rpc_deadline;
+  options.random = std::move(random);
+  return options;
+}
+
+[[noreturn]] void throw_unknown(const Catalogue& catalogue, uint32_t server, std::string_view name,
+                                bool gradient) {
+  std::vector<std::string> names;
+  for (const auto& entry : catalogue.entries)
+    names.push_back(gradient ? entry.gradient : entry.name);
+  throw_error(ErrorCode::kUnknownName,
+              {.what = str_cat("server ", server, " does not keep what the program names"),
+               .where = std::string(name),
+               .expected = str_cat("one of ", join(names, ", ")),
+               .got = str_cat(name, did_you_mean(name, names)),
+               .fix = "transpile every role of the job from the same program and configuration"});
+}
+
+}  // namespace
+
+ServerClient::ServerClient(Loop& loop, transport::Network& network,
+                           const ParameterServerConfig& config, const transport::Hello& hello,
+                           std::function<void(MutableBytes)> random, Logger logger)
+    : config_(config),
+      catalogues_(config.server_num()),
+      under_way_at_(config.server_num()),
+      client_(loop, network, client_options(config, hello, std::move(random)), std::move(logger)),
+      catalogues_missing_(config.server_num()) {}
+
+void ServerClient::start() {
+  client_.start();
+  for (uint32_t server = 0; server < config_.server_num(); ++server) ask_catalogue(server);
+}
+
+void ServerClient::ask_catalogue(uint32_t server) {
+  Request request;
+  Message message;
+  message.header.verb = Verb::kInit;
+  message.header.epoch = config_.epoch;
+  request.frames.push_back(std::move(message));
+  request.on_reply = [this, server](const FrameHeader&, ConstBytes control, MutableBytes) {
+    auto catalogue = decode<Catalogue>(control, str_cat("the catalogue of server ", server));
+    if (catalogue.ok()) {
+      catalogues_[server] = std::move(catalogue).value();
+      --catalogues_missing_;
+      on_catalogue(server);
+    } else {
+      client_.fail_all(catalogue.status());
+    }
+  };
+  submit(server, 0, std::move(request));
+}
+
+RemoteVariable ServerClient::find(uint32_t server, std::string_view name) const {
+  const auto& entries = catalogues_.at(server).entries;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].name == name) return {server, i};
+  }
+  throw_unknown(catalogues_[server], server, name, false);
+}
+
+RemoteVariable ServerClient::find_gradient(uint32_t server, std::string_view gradient) const {
+  const auto& entries = catalogues_.at(server).entries;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].gradient == gradient) return {server, i};
+  }
+  throw_unknown(catalogues_[server], server, gradient, true);
+}
+
+void ServerClient::check_value_bytes(RemoteVariable variable, uint64_t bytes,
+                                     std::string_view op) const {
+  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  if (entry.bytes() == bytes) return;
+  throw_error(ErrorCode::kShapeMismatch,
+              {.what = "a tensor and its server's slice differ in size",
+               .where = str_cat(op, " of ", entry.name, " on server ", variable.server),
+               .expected = str_cat(entry.bytes(), " bytes"),
+               .got = str_cat(bytes, " bytes"),
+               .fix = "transpile every role of the job from the same program and configuration"});
+}
+
+void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint64_t bytes) {
+  check_value_bytes(variable, bytes, "assign");
+  Request request;
+  const uint32_t pieces = pieces_of(bytes);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    Message& message = request.frames.emplace_back();
+    message.header.verb = Verb::kInit;
+    if (piece + 1 < pieces) message.header.flags = transport::kFlagMore;
+    message.header.epoch = config_.epoch;
+    message.header.variable = variable.variable;
+    message.header.piece = piece;
+    message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+  }
+  if (pieces > 0) submit(variable.server, 0, std::move(request));
+}
+
+void ServerClient::complete() {
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    Request request;
+    Message& message = request.frames.emplace_back();
+    message.header.verb = Verb::kNotify;
+    message.header.step = step_;
+    message.header.epoch = config_.epoch;
+    submit(server, 0, std::move(request));
+  }
+}
+
+PayloadTarget ServerClient::refuse_value(uint32_t server, const FrameHeader& header) {
+  return PayloadTarget::refuse({ErrorCode::kBadFrame,
+                                {.what = "a server answered with a value that was not asked for",
+                                 .where = str_cat("server ", server),
+                                 .expected = "a piece of a variable that is being received",
+                                 .got = str_cat("variable ", header.variable, ", piece ",
+                                                header.piece, ", ", header.payload_bytes, " bytes"),
+                                 .fix = "run the same version in every process"}});
+}
+
+void ServerClient::submit(uint32_t server, uint32_t lane, Request request) {
+  ++under_way_at_[server];
+  ++under_way_;
+  request.on_done = [this, server, then = std::move(request.on_done)](const Status& status) {
+    if (then) then(status);
+    if (!status.ok()) fail(status);
+    --under_way_at_[server];
+    if (--under_way_ == 0) turn_idle();
+  };
+  client_.submit(server, lane, std::move(request));
+}
+
+void ServerClient::turn_idle() {
+  before_idle();
+  const auto on_idle = on_idle_;  // it may set another one
+  if (on_idle) on_idle();
+}
+
+std::vector<uint32_t> ServerClient::waiting_for() const {
+  std::vector<uint32_t> waiting;
+  for (uint32_t i = 0; i < under_way_at_.size(); ++i) {
+    if (under_way_at_[i] > 0) waiting.push_back(i);
+  }
+  return waiting;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,95 @@
+// A worker's way to its servers, whatever the mode: what they keep, initial values, and the
+// bookkeeping of requests that are under way.
+//
+// Nothing here blocks. The thread that drives the loop calls everything.
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/wire.h"
+#include "transport/rpc/client.h"
+
+namespace fleet::strategies {
+
+// A variable on a server: an entry of that server's catalogue.
+struct RemoteVariable {
+  uint32_t server = 0;
+  uint32_t variable = 0;
+  bool operator==(const RemoteVariable&) const = default;
+};
+
+class ServerClient {
+ public:
+  virtual ~ServerClient() = default;
+
+  // Begins to connect and asks every server for its catalogue; servers may come later.
+  void start();
+  // Every catalogue is here.
+  bool ready() const { return catalogues_missing_ == 0; }
+  const Catalogue& catalogue(uint32_t server) const { return catalogues_[server]; }
+  // By name in a server's catalogue: the variable itself, or the slice with that gradient. Throws
+  // UsageError that names the server when it is not there.
+  RemoteVariable find(uint32_t server, std::string_view name) const;
+  RemoteVariable find_gradient(uint32_t server, std::string_view gradient) const;
+
+  // Gives a variable its initial value; only before any worker's first step.
+  void assign(RemoteVariable variable, const std::byte* value, uint64_t bytes);
+  // This worker contributes no more.
+  void complete();
+  // Disconnects in good order once idle.
+  void finish() { client_.finish(); }
+
+  // Nothing is under way; status() says how it went.
+  bool idle() const { return under_way_ == 0; }
+  // The first failure; it stays.
+  const Status& status() const { return status_; }
+  // Called whenever the last request under way has ended. May begin new work.
+  void set_on_idle(std::function<void()> on_idle) { on_idle_ = std::move(on_idle); }
+  // Everything under way, and whatever is asked later, ends with this status.
+  void fail_all(const Status& why) { client_.fail_all(why); }
+  // Steps that are over.
+  uint64_t step() const { return step_; }
+  // Servers with requests under way, for messages.
+  std::vector<uint32_t> waiting_for() const;
+  const ParameterServerConfig& config() const { return config_; }
+
+ protected:
+  ServerClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
+               const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
+               Logger logger);
+
+  // A catalogue has come.
+  virtual void on_catalogue(uint32_t server) = 0;
+  // The last request under way has ended.
+  virtual void before_idle() {}
+
+  // The request's own on_done runs before the bookkeeping.
+  void submit(uint32_t server, uint32_t lane, transport::Request request);
+  void fail(Status why) {
+    if (status_.ok()) status_ = std::move(why);
+  }
+  void check_value_bytes(RemoteVariable variable, uint64_t bytes, std::string_view op) const;
+  static transport::PayloadTarget refuse_value(uint32_t server,
+                                               const transport::FrameHeader& header);
+
+  const ParameterServerConfig config_;
+  uint64_t step_ = 0;
+
+ private:
+  void ask_catalogue(uint32_t server);
+  void turn_idle();
+
+  std::vector<Catalogue> catalogues_;
+  std::vector<uint32_t> under_way_at_;  // by server
+  size_t under_way_ = 0;
+  Status status_;
+  transport::Client client_;
+  std::function<void()> on_idle_;
+  uint32_t catalogues_missing_ = 0;
+};
+
+}  // namespace fleet::strategies
