@@ -12,7 +12,7 @@
 namespace fleet::fluid {
 namespace {
 
-constexpr std::array<std::string_view, 14> kCommunication = {"c_allreduce_sum",
+constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
                                                              "c_broadcast",
                                                              "c_comm_init",
                                                              "c_comm_init_all",
@@ -20,9 +20,11 @@ constexpr std::array<std::string_view, 14> kCommunication = {"c_allreduce_sum",
                                                              "c_sync_calc_stream",
                                                              "c_sync_comm_stream",
                                                              "checkpoint_notify",
+                                                             "exchange_rows",
                                                              "fetch_barrier",
                                                              "gen_nccl_id",
                                                              "listen_and_serv",
+                                                             "local_sgd_gate",
                                                              "recv",
                                                              "send",
                                                              "send_barrier"};

@@ -8,6 +8,7 @@
 //   fetch_barrier    X* -> Out*: this worker has received all of its step
 //   listen_and_serv  X* ->: serves until every worker is done; runs its optimize blocks
 //   split_byref      X -> Out+: rows of X in `sections`, without copying
+//   exchange_rows    X* -> Out: between servers: the rows of Out, from all servers that have some
 // Out of send and of the barriers is a control variable that orders the ops; X takes them.
 //
 // Collectives. A ring is a communicator among all ranks:
@@ -17,6 +18,8 @@
 //   c_comm_init_all      ->: makes ring `ring_id` among the devices of this process
 //   c_broadcast          X -> Out: the value of rank `root`
 //   c_allreduce_sum      X -> Out: the sum over ranks, of every logical shard
+//   local_sgd_gate       Loss?, LearningRate? -> Out [1], bool: whether the ranks average after
+//                        this step; the same answer on every rank
 //   c_sync_calc_stream   X -> Out: what follows sees finished computation
 //   c_sync_comm_stream   X -> Out: what follows sees finished communication of `ring_id`
 // X and Out of the last four are the same variable.
@@ -85,6 +88,20 @@ struct SplitByrefAttrs {
   }
 };
 
+// Rows that several servers made, put together on each of them. Part i, `varnames[i]`, has
+// `sections[i]` rows and is made on `epmap[i]`; the parts follow each other in Out. X holds the
+// parts that this server made, none when it made none; a part may be Out itself. Servers run these
+// ops only in exchange blocks (ListenAndServAttrs::exchange_blocks).
+struct ExchangeRowsAttrs {
+  std::vector<std::string> varnames;
+  std::vector<int64_t> sections;
+  std::vector<std::string> epmap;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(varnames), CEREAL_NVP(sections), CEREAL_NVP(epmap));
+  }
+};
+
 // How a server treats what arrives; the values of listen_and_serv's distributed_mode.
 enum class ServerMode : int32_t { kSync = 0, kAsync = 1, kHalfAsync = 2, kGeo = 3 };
 
@@ -98,6 +115,11 @@ struct ListenAndServAttrs {
   std::vector<std::string> grad_to_block_id;               // "<gradient>:<block>"
   std::vector<std::string> sparse_grad_to_param;           // "<gradient>:<parameter>"
   std::vector<std::string> prefetch_var_name_to_block_id;  // "<variable>:<block>"
+  // Updates that need more than one slice (docs/transpiler.md, "Exchanges"). The block of a
+  // gradient (grad_to_block_id) is then the first of a chain: "<block>:<next>" in next_blocks; the
+  // k-th step of every chain waits for exchange block k. Without exchanges both are empty.
+  std::vector<BlockRef> exchange_blocks;
+  std::vector<std::string> next_blocks;
   int32_t lr_decay_block_id = -1;
   int32_t checkpint_block_id = -1;  // the original's spelling
   int32_t rpc_get_thread_num = 12;
@@ -108,9 +130,10 @@ struct ListenAndServAttrs {
     ar(CEREAL_NVP(endpoint), CEREAL_NVP(pserver_id), cereal::make_nvp("Fanin", fanin),
        CEREAL_NVP(distributed_mode), CEREAL_NVP(dc_asgd), CEREAL_NVP(optimize_blocks),
        CEREAL_NVP(grad_to_block_id), CEREAL_NVP(sparse_grad_to_param),
-       CEREAL_NVP(prefetch_var_name_to_block_id), CEREAL_NVP(lr_decay_block_id),
-       CEREAL_NVP(checkpint_block_id), CEREAL_NVP(rpc_get_thread_num),
-       CEREAL_NVP(rpc_send_thread_num), CEREAL_NVP(rpc_prefetch_thread_num));
+       CEREAL_NVP(prefetch_var_name_to_block_id), CEREAL_NVP(exchange_blocks),
+       CEREAL_NVP(next_blocks), CEREAL_NVP(lr_decay_block_id), CEREAL_NVP(checkpint_block_id),
+       CEREAL_NVP(rpc_get_thread_num), CEREAL_NVP(rpc_send_thread_num),
+       CEREAL_NVP(rpc_prefetch_thread_num));
   }
 };
 
@@ -180,6 +203,26 @@ struct CSyncCommStreamAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(ring_id));
+  }
+};
+
+// When LocalSGD averages. Steps count from 1. Until step begin_step every step ends with it; then
+// those after which `interval` steps have passed since the last. With an `adaptive` form the
+// interval follows the loss F and the rate eta, averaged over the ranks at each exchange, and
+// stays within [1, max_interval]:
+//   "adacomm"   ceil(interval * sqrt(eta_0 / eta * F / F_0)) (Wang and Joshi); half the last one
+//               where that is not smaller
+//   "original"  ceil(sqrt(interval * eta_0 / eta * F / F_0)), as release 1.8 computes it
+struct LocalSgdGateAttrs {
+  int64_t interval = 1;
+  int64_t begin_step = 1;
+  std::string adaptive = "";
+  int64_t max_interval = 16;
+  int32_t ring_id = 0;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(interval), CEREAL_NVP(begin_step), CEREAL_NVP(adaptive), CEREAL_NVP(max_interval),
+       CEREAL_NVP(ring_id));
   }
 };
 

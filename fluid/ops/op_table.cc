@@ -9,6 +9,7 @@
 #include "fluid/ops/optimize.h"
 #include "fluid/ops/reduce.h"
 #include "fluid/ops/scale.h"
+#include "fluid/ops/server_ops.h"
 #include "fluid/ops/shape_ops.h"
 
 namespace fleet::fluid {
@@ -26,6 +27,7 @@ const OpTable& OpTable::standard() {
     add_optimize_ops(all);
     add_reduce_ops(all);
     add_scale_ops(all);
+    add_server_ops(all);
     add_shape_ops(all);
     return all;
   }();

@@ -13,6 +13,7 @@ void register_kernels(KernelTable& table) {
   register_optimizer(table);
   register_random(table);
   register_reduce(table);
+  register_server_ops(table);
   register_softmax(table);
 }
 

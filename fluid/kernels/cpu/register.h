@@ -17,6 +17,7 @@ void register_metric(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_random(KernelTable& table);
 void register_reduce(KernelTable& table);
+void register_server_ops(KernelTable& table);
 void register_softmax(KernelTable& table);
 
 // Adds one kernel, a function template of the element type, for each type.

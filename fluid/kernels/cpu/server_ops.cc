@@ -1,0 +1,114 @@
+#include "fluid/ops/server_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/row_sums.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+std::unique_ptr<Prepared> prepare_ref_by_trainer_id(PrepareContext& context) {
+  const ValueSpec& spec = context.in("X");
+  const auto count = static_cast<int64_t>(context.input_count("X"));
+  const int first = context.input("X");
+  const int id = context.input("TrainerId");
+  const int out = context.set_output("Out", spec.shape, spec.dtype);
+  return make_prepared([=](const KernelContext& c) {
+    const int64_t trainer = *c.in<int64_t>(id);
+    if (trainer < 0 || trainer >= count) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "a trainer that the program does not know",
+                   .where = "op 'ref_by_trainer_id', input TrainerId",
+                   .expected = str_cat("0 to ", count - 1),
+                   .got = str_cat(trainer),
+                   .fix = "transpile for as many trainers as the job has"});
+    }
+    c.output(out).copy_from(c.input(first + static_cast<int>(trainer)));
+  });
+}
+
+// Out = correct(gradient, delay) element by element, in one pass.
+template <class T, class Correct>
+void compensate(const KernelContext& c, int param, int grad, int backup, int out, int64_t n,
+                const Correct& correct) {
+  const T* p = c.in<T>(param);
+  const T* g = c.in<T>(grad);
+  const T* b = c.in<T>(backup);
+  T* outs = c.out<T>(out);
+  for (int64_t i = 0; i < n; ++i) outs[i] = correct(i, g[i], p[i] - b[i]);
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_dc_compensate(PrepareContext& context) {
+  const auto attrs = context.attrs<DcCompensateAttrs>();
+  const Shape shape = context.in("Param").shape;
+  const int64_t n = shape.numel();
+  const int param = context.input("Param");
+  const int grad = context.input("Grad");
+  const int backup = context.input("Backup");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  const T lambda = static_cast<T>(attrs.lambda);
+  if (attrs.form == "constant") {
+    return make_prepared([=](const KernelContext& c) {
+      compensate<T>(c, param, grad, backup, out, n,
+                    [lambda](int64_t, T g, T d) { return g + lambda * g * g * d; });
+    });
+  }
+  const int mean = context.input("MeanSquare");
+  const int mean_out = context.set_output("MeanSquareOut", shape, dtype_of<T>());
+  const T m = static_cast<T>(attrs.m);
+  const T epsilon = static_cast<T>(attrs.epsilon);
+  const bool clipped = attrs.form == "clipped";
+  return make_prepared([=](const KernelContext& c) {
+    const T* means = c.in<T>(mean);
+    T* next = c.out<T>(mean_out);
+    const auto ratio = [=](int64_t i, T g, T d) {
+      next[i] = m * means[i] + (T{1} - m) * g * g;
+      return lambda * g * d / std::sqrt(next[i] + epsilon);
+    };
+    if (clipped) {
+      compensate<T>(c, param, grad, backup, out, n, [&](int64_t i, T g, T d) {
+        return g + g * std::clamp(ratio(i, g, d), T{-1}, T{1});
+      });
+    } else {
+      compensate<T>(c, param, grad, backup, out, n,
+                    [&](int64_t i, T g, T d) { return g + g * ratio(i, g, d); });
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  context.require(shape.rank() > 0, "X", "at least one dimension", shape.to_string());
+  const int64_t rows = shape[0];
+  const int64_t length = shape.numel(1, shape.rank());
+  const int x = context.input("X");
+  const int out = context.set_output("Out", Shape{rows}, DType::kFloat64);
+  return make_prepared([=](const KernelContext& c) {
+    const T* xs = c.in<T>(x);
+    double* outs = c.out<double>(out);
+    for (int64_t row = 0; row < rows; ++row) {
+      outs[row] = squared_row_sum(xs + row * length, length);
+    }
+  });
+}
+
+}  // namespace
+
+void register_server_ops(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    const auto add = [&table](const char* op, auto prepare) {
+      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+    };
+    add("ref_by_trainer_id", prepare_ref_by_trainer_id);
+    add("dc_compensate", prepare_dc_compensate<T>);
+    add("squared_row_sums", prepare_squared_row_sums<T>);
+  });
+}
+
+}  // namespace fleet::fluid::cpu
