@@ -106,9 +106,12 @@ Variable LayerHelper::append_unary(const std::string& op, const Variable& x,
   return out;
 }
 
-Variable LayerHelper::add_bias(const Variable& x, const ParamAttr& attr, int dim_start) const {
+Variable LayerHelper::add_bias(const Variable& x, const ParamAttr& attr, int dim_start,
+                               int dim_end) const {
   if (attr.omit) return x;
-  const auto dims = x.shape().dims().subspan(static_cast<size_t>(dim_start));
+  const int end = dim_end == 0 ? x.shape().rank() : dim_end;
+  const auto dims = x.shape().dims().subspan(static_cast<size_t>(dim_start),
+                                             static_cast<size_t>(end - dim_start));
   const Variable bias = parameter(attr, Shape(dims), x.dtype(), true);
   const Variable out = temp(x.dtype());
   append("elementwise_add", {{"X", {x.name()}}, {"Y", {bias.name()}}}, {{"Out", {out.name()}}},
@@ -116,7 +119,8 @@ Variable LayerHelper::add_bias(const Variable& x, const ParamAttr& attr, int dim
   return out;
 }
 
-Variable LayerHelper::activate(const Variable& x, const std::string& act) const {
+Variable LayerHelper::activate(const Variable& x, const std::string& act,
+                               AttributeMap attrs) const {
   if (act.empty()) return x;
   static const std::vector<std::string> known = {
       "abs",    "ceil", "exp", "floor",   "log", "relu",       "round",  "sqrt",
@@ -125,7 +129,7 @@ Variable LayerHelper::activate(const Variable& x, const std::string& act) const 
     fail(str_cat("unknown activation '", act, "'", did_you_mean(act, known)), join(known, ", "),
          act, "use a known one, or leave act empty");
   }
-  return append_unary(act, x);
+  return append_unary(act, x, std::move(attrs));
 }
 
 void LayerHelper::check_input(const Variable& x, std::string_view argument) const {

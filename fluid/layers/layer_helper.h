@@ -41,10 +41,11 @@ class LayerHelper {
   // The same with one new variable as output "Out".
   Variable append_unary(const std::string& op, const Variable& x, AttributeMap attrs = {}) const;
 
-  // x + a parameter of x's shape from dimension `dim_start` on; x itself when the bias is omitted.
-  Variable add_bias(const Variable& x, const ParamAttr& attr, int dim_start) const;
+  // x + a parameter of x's dimensions [dim_start, dim_end) (0: to the last); x itself when the bias
+  // is omitted.
+  Variable add_bias(const Variable& x, const ParamAttr& attr, int dim_start, int dim_end = 0) const;
   // "", "relu", "tanh", …; throws UsageError with the nearest name for an unknown one.
-  Variable activate(const Variable& x, const std::string& act) const;
+  Variable activate(const Variable& x, const std::string& act, AttributeMap attrs = {}) const;
 
   // Throws UsageError unless `x` is a variable of the default main program.
   void check_input(const Variable& x, std::string_view argument) const;

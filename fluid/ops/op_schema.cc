@@ -39,6 +39,10 @@ void InferContext::set_output(std::string_view slot, const Shape& shape, DType d
   var->lod_level = lod_level;
 }
 
+void InferContext::set_kind(std::string_view slot, VarKind kind, size_t i) {
+  if (VarDesc* var = output(slot, i)) var->kind = kind;
+}
+
 void InferContext::share(std::string_view input_slot, std::string_view output_slot, size_t i) {
   if (i >= input_count(input_slot)) return;
   const VarDesc& from = input(input_slot, i);

@@ -38,6 +38,8 @@ class InferContext {
   // Sets an output's shape, dtype and LoD level; does nothing for an output that nobody wants.
   void set_output(std::string_view slot, const Shape& shape, DType dtype, size_t i = 0,
                   int lod_level = 0);
+  // Makes an output selected rows, a tensor array, … instead of a dense tensor.
+  void set_kind(std::string_view slot, VarKind kind, size_t i = 0);
   // Output i of a slot is like an input: same shape, dtype, LoD level.
   void share(std::string_view input_slot, std::string_view output_slot, size_t i = 0);
 

@@ -17,6 +17,7 @@ void infer_sum(InferContext& context) {
   const VarDesc& first = context.input("X");
   Shape out = first.shape;
   int lod_level = first.lod_level;
+  bool sparse = first.kind == VarKind::kSelectedRows;
   for (size_t i = 1; i < context.input_count("X"); ++i) {
     const VarDesc& x = context.input("X", i);
     context.require_dtype("X", first.dtype);
@@ -25,8 +26,10 @@ void infer_sum(InferContext& context) {
     for (int d = 0; d < out.rank(); ++d) {
       if (out[d] < 0) out.set(d, x.shape[d]);
     }
+    sparse = sparse && x.kind == VarKind::kSelectedRows;
   }
   context.set_output("Out", out, first.dtype, 0, lod_level);
+  if (sparse) context.set_kind("Out", VarKind::kSelectedRows);
 }
 
 std::vector<Operator> sum_gradient(const GradContext& context) {

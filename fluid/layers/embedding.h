@@ -1,0 +1,30 @@
+// Rows of a table by index. See nn.h for what all layers have in common.
+#pragma once
+
+#include "fluid/layers/param_attr.h"
+#include "fluid/program/variable.h"
+
+namespace fleet::fluid {
+
+struct EmbeddingOptions {
+  // The gradient holds the rows that were looked up instead of the whole table.
+  bool is_sparse = false;
+  // The table lives on parameter servers only.
+  bool is_distributed = false;
+  // This id gives zeros; negative counts from the end of the table.
+  std::optional<int64_t> padding_idx = {};
+  ParamAttr param_attr = {};
+  DType dtype = DType::kFloat32;
+};
+
+namespace layers {
+
+// input: int64 [..., 1]; size: {height, width}. Gives [..., width].
+Variable embedding(const Variable& input, const Shape& size, const EmbeddingOptions& options = {});
+
+}  // namespace layers
+
+// input: int64 of any shape [...]. Gives [..., width]. (op lookup_table_v2)
+Variable embedding(const Variable& input, const Shape& size, const EmbeddingOptions& options = {});
+
+}  // namespace fleet::fluid

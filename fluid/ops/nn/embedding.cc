@@ -1,0 +1,57 @@
+#include "fluid/ops/nn/embedding.h"
+
+#include "base/strings.h"
+#include "fluid/ops/schema_util.h"
+
+namespace fleet::fluid {
+namespace {
+
+// Out has the ids' shape, without a last dimension of 1 for the first form, and the table's width.
+template <class Attrs, bool LastIsOne>
+void infer_lookup(InferContext& context) {
+  const VarDesc& w = context.input("W");
+  const VarDesc& ids = context.input("Ids");
+  context.require(w.shape.rank() == 2, "W", "[height, width]", w.shape.to_string());
+  context.require_dtype("Ids", DType::kInt64);
+  const int rank = ids.shape.rank();
+  if (LastIsOne) {
+    context.require(rank >= 1 && (ids.shape[-1] == 1 || ids.shape[-1] < 0), "Ids",
+                    "a last dimension of 1", ids.shape.to_string(),
+                    "reshape the ids to [..., 1], or use lookup_table_v2");
+  }
+  const int64_t padding = context.attrs<Attrs>().padding_idx;
+  context.require(padding >= -1 && (w.shape[0] < 0 || padding < w.shape[0]), "W",
+                  str_cat("padding_idx in [-1, ", w.shape[0], ")"), str_cat(padding),
+                  "give a row of the table, or -1 for none");
+  Shape out(ids.shape.dims().first(static_cast<size_t>(LastIsOne ? rank - 1 : rank)));
+  out.push_back(w.shape[1]);
+  context.set_output("Out", out, w.dtype, 0, ids.lod_level);
+}
+
+template <class Attrs>
+void infer_lookup_grad(InferContext& context) {
+  const VarDesc& w = context.input("W");
+  context.set_output("W@GRAD", w.shape, w.dtype);
+  if (context.attrs<Attrs>().is_sparse) context.set_kind("W@GRAD", VarKind::kSelectedRows);
+}
+
+template <class Attrs, bool LastIsOne>
+void add_lookup(OpTable& table, const std::string& type) {
+  const std::vector<SlotSpec> inputs = {one("W"), one("Ids")};
+  const std::vector<SlotSpec> grad_inputs = {one("W"), one("Ids"), one("Out@GRAD")};
+  const GradSpec spec{.inputs = {"W", "Ids"}, .wanted = {"W"}};
+  const std::vector<SlotSpec> outputs = {one("Out")};
+  const std::vector<SlotSpec> grads = {one("W@GRAD")};
+  table.add(make_schema<Attrs>(type, inputs, outputs, infer_lookup<Attrs, LastIsOne>,
+                               usual_gradient(spec)));
+  table.add(make_schema<Attrs>(type + "_grad", grad_inputs, grads, infer_lookup_grad<Attrs>));
+}
+
+}  // namespace
+
+void add_embedding_ops(OpTable& table) {
+  add_lookup<LookupTableAttrs, true>(table, "lookup_table");
+  add_lookup<LookupTableV2Attrs, false>(table, "lookup_table_v2");
+}
+
+}  // namespace fleet::fluid

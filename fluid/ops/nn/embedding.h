@@ -1,0 +1,43 @@
+// Rows of a table by index.
+//
+//   lookup_table          W [height, width], Ids [..., 1] (int64) -> Out [..., width]
+//   lookup_table_v2       W, Ids [...] -> Out [..., width]
+//   lookup_table_grad     W, Ids, Out@GRAD -> W@GRAD; lookup_table_v2_grad the same
+// An id of padding_idx (-1: none) gives zeros, and passes nothing back to a dense W@GRAD. With
+// is_sparse W@GRAD is selected rows: one row per id, duplicates and padding rows as they come.
+#pragma once
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+struct LookupTableV2Attrs {
+  bool is_sparse = false;
+  int64_t padding_idx = -1;
+  // What a transpiler makes of a table that lives on servers; the local kernels do not look at it.
+  bool is_distributed = false;
+  bool remote_prefetch = false;
+  int32_t trainer_id = 0;
+  std::vector<int64_t> height_sections;
+  std::vector<std::string> epmap;
+  std::vector<std::string> table_names;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(is_sparse), CEREAL_NVP(padding_idx), CEREAL_NVP(is_distributed),
+       CEREAL_NVP(remote_prefetch), CEREAL_NVP(trainer_id), CEREAL_NVP(height_sections),
+       CEREAL_NVP(epmap), CEREAL_NVP(table_names));
+  }
+};
+
+struct LookupTableAttrs : LookupTableV2Attrs {
+  bool grad_inplace = false;  // without meaning here
+  template <class Archive>
+  void serialize(Archive& ar) {
+    LookupTableV2Attrs::serialize(ar);
+    ar(CEREAL_NVP(grad_inplace));
+  }
+};
+
+void add_embedding_ops(OpTable& table);
+
+}  // namespace fleet::fluid

@@ -1,0 +1,137 @@
+#include "fluid/ops/nn/norm.h"
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/schema_util.h"
+
+namespace fleet::fluid {
+namespace {
+
+std::string where_of(const InferContext& context) {
+  return str_cat("op '", context.op().type, "', slot 'X', variable '", context.input("X").name,
+                 "'");
+}
+
+// One element per channel, or column, in each of the slots that are filled.
+void check_vectors(const InferContext& context, std::initializer_list<const char*> slots,
+                   int64_t length) {
+  for (const char* slot : slots) {
+    if (!context.has_input(slot)) continue;
+    const Shape& shape = context.input(slot).shape;
+    context.require(length < 0 || shape.numel() == length, slot, str_cat("[", length, "]"),
+                    shape.to_string(), "make it with one element per channel of X");
+    context.require_dtype(slot, context.input("X").dtype);
+  }
+}
+
+void check_x(const InferContext& context, int least_rank) {
+  const VarDesc& x = context.input("X");
+  context.require(x.shape.rank() >= least_rank, "X",
+                  str_cat("at least ", least_rank, " dimensions"), x.shape.to_string());
+  context.require(is_floating(x.dtype), "X", "floating point", std::string(dtype_name(x.dtype)),
+                  "cast it first");
+}
+
+void infer_batch_norm(InferContext& context) {
+  check_x(context, 2);
+  const VarDesc& x = context.input("X");
+  const auto attrs = context.attrs<BatchNormAttrs>();
+  context.require(attrs.epsilon >= 0 && attrs.epsilon <= 1.001e-3f, "X", "epsilon in [0, 0.001]",
+                  str_cat(attrs.epsilon), "choose a smaller epsilon");
+  const int64_t channels =
+      x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
+  check_vectors(context, {"Scale", "Bias", "Mean", "Variance"}, channels);
+  context.share("X", "Y");
+  for (const char* slot : {"MeanOut", "VarianceOut", "SavedMean", "SavedVariance"}) {
+    context.set_output(slot, Shape{channels}, x.dtype);
+  }
+  context.set_output("ReserveSpace", Shape{Shape::kUnknown}, x.dtype);
+}
+
+std::vector<Operator> batch_norm_gradient(const GradContext& context) {
+  GradSpec spec{.inputs = {"X", "Scale", "Bias"},
+                .outputs = {"SavedMean", "SavedVariance"},
+                .incoming = {"Y"},
+                .wanted = {"X", "Scale", "Bias"}};
+  const auto attrs = parse_attributes<BatchNormAttrs>("batch_norm", context.forward().attrs);
+  if (attrs.use_global_stats) {
+    spec.inputs.insert(spec.inputs.end(), {"Mean", "Variance"});
+  }
+  return usual_gradient(spec)(context);
+}
+
+void infer_layer_norm(InferContext& context) {
+  check_x(context, 2);
+  const VarDesc& x = context.input("X");
+  const int axis = context.attrs<LayerNormAttrs>().begin_norm_axis;
+  context.require(axis >= 1 && axis < x.shape.rank(), "X",
+                  str_cat("begin_norm_axis in [1, ", x.shape.rank(), ")"), str_cat(axis),
+                  "leave at least one dimension to normalise over");
+  check_vectors(context, {"Scale", "Bias"}, x.shape.numel(axis, x.shape.rank()));
+  context.share("X", "Y");
+  const int64_t rows = x.shape.numel(0, axis);
+  for (const char* slot : {"Mean", "Variance"}) context.set_output(slot, Shape{rows}, x.dtype);
+}
+
+void infer_group_norm(InferContext& context) {
+  check_x(context, 2);
+  const VarDesc& x = context.input("X");
+  const auto attrs = context.attrs<GroupNormAttrs>();
+  const int64_t channels =
+      x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
+  context.require(attrs.groups >= 1 && (channels < 0 || channels % attrs.groups == 0), "X",
+                  str_cat("channels that ", attrs.groups, " groups divide"), x.shape.to_string(),
+                  "choose groups that divide the channels");
+  check_vectors(context, {"Scale", "Bias"}, channels);
+  context.share("X", "Y");
+  for (const char* slot : {"Mean", "Variance"}) {
+    context.set_output(slot, Shape{x.shape[0], attrs.groups}, x.dtype);
+  }
+}
+
+// The rows of layer_norm and group_norm, alike in everything but shapes.
+template <class Attrs>
+void add_rows_norm(OpTable& table, const std::string& type, InferFunction infer) {
+  table.add(make_schema<Attrs>(type, {one("X"), maybe("Scale"), maybe("Bias")},
+                               {one("Y"), one("Mean"), one("Variance")}, std::move(infer),
+                               usual_gradient({.inputs = {"X", "Scale", "Bias"},
+                                               .outputs = {"Mean", "Variance"},
+                                               .incoming = {"Y"},
+                                               .wanted = {"X", "Scale", "Bias"}})));
+  table.add(make_schema<Attrs>(
+      type + "_grad",
+      {one("X"), maybe("Scale"), maybe("Bias"), one("Mean"), one("Variance"), one("Y@GRAD")},
+      {maybe("X@GRAD"), maybe("Scale@GRAD"), maybe("Bias@GRAD")},
+      infer_like({{"X", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})));
+}
+
+}  // namespace
+
+int channel_axis(std::string_view data_layout, int rank, std::string_view where) {
+  if (data_layout == "NHWC") return rank - 1;
+  if (data_layout == "NCHW" || data_layout == "AnyLayout") return rank > 1 ? 1 : 0;
+  throw_error(ErrorCode::kInvalidArgument, {.what = "an unknown layout of images",
+                                            .where = std::string(where),
+                                            .expected = "data_layout NCHW or NHWC",
+                                            .got = std::string(data_layout),
+                                            .fix = "use one of the two"});
+}
+
+void add_norm_ops(OpTable& table) {
+  table.add(make_schema<BatchNormAttrs>(
+      "batch_norm",
+      {one("X"), one("Scale"), one("Bias"), one("Mean"), one("Variance"), maybe("MomentumTensor")},
+      {one("Y"), one("MeanOut"), one("VarianceOut"), one("SavedMean"), one("SavedVariance"),
+       maybe("ReserveSpace")},
+      infer_batch_norm, batch_norm_gradient));
+  table.add(make_schema<BatchNormAttrs>(
+      "batch_norm_grad",
+      {one("X"), one("Scale"), one("Bias"), one("SavedMean"), one("SavedVariance"), one("Y@GRAD"),
+       maybe("Mean"), maybe("Variance")},
+      {maybe("X@GRAD"), maybe("Scale@GRAD"), maybe("Bias@GRAD")},
+      infer_like({{"X", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})));
+  add_rows_norm<LayerNormAttrs>(table, "layer_norm", infer_layer_norm);
+  add_rows_norm<GroupNormAttrs>(table, "group_norm", infer_group_norm);
+}
+
+}  // namespace fleet::fluid
