@@ -1,10 +1,16 @@
 #include "fluid/ops/activation.h"
 #include "fluid/ops/comm.h"
+#include "fluid/ops/control/control_flow.h"
 #include "fluid/ops/elementwise.h"
 #include "fluid/ops/fill.h"
 #include "fluid/ops/loss.h"
 #include "fluid/ops/metric.h"
 #include "fluid/ops/mul.h"
+#include "fluid/ops/nn/conv.h"
+#include "fluid/ops/nn/dropout.h"
+#include "fluid/ops/nn/embedding.h"
+#include "fluid/ops/nn/norm.h"
+#include "fluid/ops/nn/sampled.h"
 #include "fluid/ops/op_schema.h"
 #include "fluid/ops/optimize.h"
 #include "fluid/ops/reduce.h"
@@ -19,11 +25,17 @@ const OpTable& OpTable::standard() {
     OpTable all;
     add_activation_ops(all);
     add_comm_ops(all);
+    add_control_flow_ops(all);
+    add_conv_ops(all);
+    add_dropout_ops(all);
+    add_embedding_ops(all);
     add_elementwise_ops(all);
     add_fill_ops(all);
     add_loss_ops(all);
     add_metric_ops(all);
     add_mul_ops(all);
+    add_norm_ops(all);
+    add_sampled_ops(all);
     add_optimize_ops(all);
     add_reduce_ops(all);
     add_scale_ops(all);
