@@ -15,7 +15,9 @@ using transport::PayloadTarget;
 using transport::Session;
 using transport::Verb;
 
-SyncServerOptions core_options(const ParameterServerConfig& config, const Catalogue& catalogue) {
+SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
+                               const ServerExchange& exchange) {
+  const Catalogue& catalogue = model.catalogue;
   SyncServerOptions options;
   options.epoch = config.epoch;
   options.workers = config.worker_num;
@@ -23,8 +25,10 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Catalo
   options.lanes = config.data_lanes;
   for (uint32_t i = 0; i < catalogue.trained; ++i) {
     options.slices.push_back({catalogue.entries[i].bytes(), catalogue.entries[i].dtype});
+    options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
   }
   options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.exchanges = exchange.count();
   options.mutations = config.mutations;
   return options;
 }
@@ -34,12 +38,18 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Catalo
 ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerModel model,
                                  ServingEvents events, Logger logger)
     : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
-      core_(core_options(config_, model_.catalogue), *this) {}
+      exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
+                events_.send_to_server),
+      core_(core_options(config_, model_, exchange_), *this) {}
 
 std::vector<std::string> ParameterServer::waits() const {
   std::vector<std::string> lines;
   for (const uint32_t worker : core_.missing()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for worker ", worker));
+  }
+  if (!core_.exchanging()) return lines;
+  for (const uint32_t server : exchange_.missing(exchanging_)) {
+    lines.push_back(str_cat("step ", core_.step() + 1, " waits for server ", server));
   }
   return lines;
 }
@@ -48,6 +58,9 @@ PayloadTarget ParameterServer::prepare_payload(Session& session, const FrameHead
                                                ConstBytes) {
   Status status = check_sender(session, header);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  if (from_server(session)) {
+    return exchange_.prepare(session.peer().member.index, session.id(), header, core_.step() + 1);
+  }
   if (header.verb == Verb::kPush) {
     return core_.prepare_push({session.peer().member.index, session.id()}, PieceKey::of(header),
                               header.payload_bytes);
@@ -59,6 +72,7 @@ PayloadTarget ParameterServer::prepare_payload(Session& session, const FrameHead
 
 Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                MutableBytes payload) {
+  if (from_server(session)) return take_part(session, header, payload);
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
     case Verb::kPush: {
@@ -90,6 +104,26 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
   }
 }
 
+// The frame is answered before the step goes on: what goes wrong then is this server's own.
+Status ParameterServer::take_part(Session& session, const FrameHeader& header,
+                                  MutableBytes payload) {
+  Status status =
+      exchange_.take(session.peer().member.index, session.id(), header, payload, core_.step() + 1);
+  if (!status.ok()) return status;
+  if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
+  try {
+    core_.exchange_advanced();
+  } catch (const Error& error) {
+    if (events_.on_failure) events_.on_failure(Status(error.code(), error.text()));
+  }
+  return {};
+}
+
+void ParameterServer::drop_session(uint64_t session) {
+  core_.drop_session(session);
+  exchange_.drop_session(session);
+}
+
 MutableBytes ParameterServer::gradient(uint32_t slice) {
   fluid::Tensor& tensor = model_.shards[slice]->gradient();
   return {tensor.raw(), tensor.bytes()};
@@ -107,6 +141,15 @@ void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
   }
 }
 
+void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {
+  model_.shards[slice]->prepare({step, shards, static_cast<int>(stage)});
+}
+
+void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
+  exchanging_ = exchange;
+  exchange_.begin(exchange, step);
+}
+
 void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
   send_value(get, variable, value_of(variable), get.step, last);
 }
@@ -116,6 +159,7 @@ void ParameterServer::answer_empty(const GetCall& get) {
 }
 
 void ParameterServer::step_closed(uint64_t step) {
+  exchange_.next_step();
   if (events_.on_step) events_.on_step(step);
 }
 

@@ -31,6 +31,10 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   transport::MutableBytes gradient(uint32_t slice) override;
   void begin_step(uint64_t step) override;
   void update(uint32_t slice, uint64_t step, int shards) override;
+  void prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) override;
+  void begin_exchange(uint64_t step, uint32_t exchange) override;
+  bool exchange_complete(uint32_t exchange) override { return exchange_.complete(exchange); }
+  void end_exchange(uint64_t, uint32_t exchange) override { exchange_.end(exchange); }
   void answer(const GetCall& get, uint32_t variable, bool last) override;
   void answer_empty(const GetCall& get) override;
   void step_closed(uint64_t step) override;
@@ -39,9 +43,14 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   // ServerLanes
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
-  void drop_session(uint64_t session) override { core_.drop_session(session); }
+  void drop_session(uint64_t session) override;
   bool untouched() const override { return core_.untouched(); }
 
+  Status take_part(transport::Session& session, const transport::FrameHeader& header,
+                   transport::MutableBytes payload);
+
+  ServerExchange exchange_;
+  uint32_t exchanging_ = 0;  // the exchange that is under way, or was last
   SyncServer core_;
 };
 

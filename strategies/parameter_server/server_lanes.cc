@@ -52,7 +52,10 @@ void ServerLanes::on_closed(Session& session, const Status& why) {
 
 Status ServerLanes::check_sender(const Session& session, const FrameHeader& header) const {
   const transport::MemberId member = session.peer().member;
-  if (member.role != transport::Role::kWorker || member.index >= config_.worker_num) {
+  const bool exchanges = from_server(session) && header.verb == Verb::kPush &&
+                         !model_.exchanges.empty() && member.index < config_.server_num();
+  const bool worker = member.role == transport::Role::kWorker && member.index < config_.worker_num;
+  if (!worker && !exchanges) {
     return refused("only workers of the job may train",
                    str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
   }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/server_calls.h"
+#include "strategies/parameter_server/server_exchange.h"
 #include "strategies/parameter_server/state_shard.h"
 #include "strategies/parameter_server/wire.h"
 #include "transport/rpc/server.h"
@@ -26,11 +27,17 @@ struct ServerModel {
   std::vector<fluid::Tensor*> tensors;
   // Once per step, before its first update; may be empty.
   std::function<void(uint64_t step)> learning_rate;
+  // Of a synchronous step, between the stages of its updates.
+  std::vector<Exchange> exchanges;
 };
 
 struct ServingEvents {
   std::function<void(uint64_t step)> on_step;
   std::function<void()> on_all_complete;
+  // Carries frames to another server; needed for models with exchanges.
+  ServerExchange::Send send_to_server;
+  // This server cannot go on, with itself to blame.
+  std::function<void(const Status& why)> on_failure;
 };
 
 // The data lanes of one server, whatever the mode. Belongs to the data loop, on which updates run
@@ -55,13 +62,17 @@ class ServerLanes : public transport::ServerHandler {
   ServerLanes(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
               Logger logger);
 
-  // A frame of a worker of this job and run. A status that is not ok becomes an error reply.
+  // A frame of a worker of this job and run, or a push of another server. A status that is not ok
+  // becomes an error reply.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
                         transport::ConstBytes control, transport::MutableBytes payload) = 0;
   virtual void drop_session(uint64_t session) = 0;
   // No gradient has come yet.
   virtual bool untouched() const = 0;
 
+  static bool from_server(const transport::Session& session) {
+    return session.peer().member.role == transport::Role::kServer;
+  }
   static Status refused(std::string what, std::string expected, std::string got);
   Status check_sender(const transport::Session& session,
                       const transport::FrameHeader& header) const;

@@ -19,6 +19,12 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
     if (member_) member_->set_phase(Phase::kServing, step);
   };
   events.on_all_complete = [this] { complete(); };
+  events.send_to_server = [this](uint32_t server, std::vector<transport::Message> frames) {
+    links_->send(server, std::move(frames));
+  };
+  events.on_failure = [this](const Status& why) {
+    fail({transport::Role::kServer, config_.index}, why);
+  };
   server_ = make_lanes(std::move(events));
 }
 
@@ -34,6 +40,7 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
 
 ServerNode::~ServerNode() {
   *alive_ = false;
+  links_.reset();
   const auto drop_control = [this] {
     member_.reset();
     if (coordinates()) listener_.reset();
@@ -77,7 +84,16 @@ Status ServerNode::start() {
   }
   if (!status.ok()) return status;
   environment_.on_control([this] { start_control(); });
+  if (!server_->model().exchanges.empty() && config_.server_num() > 1) start_links();
   return {};
+}
+
+void ServerNode::start_links() {
+  const auto on_failure = [this](uint32_t server, const Status& why) {
+    if (!server_->all_complete()) fail({transport::Role::kServer, server}, why);
+  };
+  links_ = std::make_unique<ServerLinks>(environment_, config_, on_failure, logger_);
+  links_->start();
 }
 
 void ServerNode::start_control() {
@@ -110,7 +126,20 @@ void ServerNode::on_verdict(const transport::Verdict& verdict) {
   if (status_.ok()) status_ = verdict.to_status();
 }
 
+void ServerNode::fail(transport::MemberId culprit, const Status& why) {
+  transport::Verdict verdict;
+  verdict.culprit = culprit;
+  verdict.phase = Phase::kUpdating;
+  verdict.step = server_->step() + 1;
+  verdict.code = why.code();
+  verdict.reason = why.text().what;
+  environment_.control_loop->post([this, alive = alive_, verdict] {
+    if (*alive) member_->abort_async(verdict);
+  });
+}
+
 void ServerNode::complete() {
+  if (links_) links_->finish();
   member_->set_phase(Phase::kFinishing, server_->step());
   environment_.control_loop->post([this, alive = alive_] {
     if (!*alive) return;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "strategies/parameter_server/parameter_server.h"
+#include "strategies/parameter_server/server_links.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
 
@@ -44,7 +45,10 @@ class ServerNode {
 
  private:
   void start_control();
+  void start_links();
   void on_verdict(const transport::Verdict& verdict);
+  // Ends the job.
+  void fail(transport::MemberId culprit, const Status& why);
   void complete();
   bool coordinates() const { return config_.index == 0; }
 
@@ -52,6 +56,7 @@ class ServerNode {
   ParameterServerConfig config_;
   Logger logger_;
   std::unique_ptr<ServerLanes> server_;
+  std::unique_ptr<ServerLinks> links_;  // when the model has exchanges
   std::unique_ptr<transport::Coordinator> coordinator_;
   std::unique_ptr<transport::Server> listener_;
   std::unique_ptr<transport::CoordinatorClient> member_;

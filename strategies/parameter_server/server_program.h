@@ -13,19 +13,35 @@
 
 namespace fleet::strategies {
 
-// One optimize block of listen_and_serv.
+// The optimize block of one gradient, or a chain of them with an exchange between servers after
+// each but the last (docs/transpiler.md, "Exchanges").
 struct OptimizeBlock {
-  int32_t block = -1;
+  std::vector<int32_t> chain;
   std::string gradient;  // what the block updates from: "fc_w@GRAD.block1"
   std::string value;     // the parameter's slice: "fc_w.block1"
-  // Positions of the leading ops that add up and average the contributions; -1: absent.
+  // Positions of the leading ops of the first block that add up and average the contributions; -1:
+  // absent.
   int sum = -1;
   int scale = -1;
+};
+
+// One variable that an exchange puts together.
+struct ExchangedRows {
+  std::string whole;
+  std::vector<std::string> parts;  // in the order of their rows
+  std::vector<int64_t> rows;       // of each part
+  std::vector<uint32_t> servers;   // that make it
+};
+
+struct ExchangeBlock {
+  int32_t block = -1;
+  std::vector<ExchangedRows> rows;
 };
 
 struct ServerProgram {
   fluid::ListenAndServAttrs listen;
   std::vector<OptimizeBlock> blocks;  // by name of the value
+  std::vector<ExchangeBlock> exchanges;
 };
 
 // Throws ProgramError when the program is not one of a synchronous server with `shards`
@@ -45,7 +61,11 @@ class ServerSteps {
 
  private:
   void run_rate();
-  void run_slice(size_t block, int shards);
+  void run_slice(size_t block, const StepUpdate& update);
+  void clear_parts(int32_t block);
+  void share_between_blocks();
+  Exchange make_exchange(size_t index);
+  transport::MutableBytes place_of(const ExchangedRows& rows, size_t part);
   const fluid::Program& program_for(int shards);
   fluid::Program rewrite(int shards) const;
   CatalogueEntry entry_of(const std::string& name) const;

@@ -17,15 +17,20 @@ void detach(fluid::Tensor& tensor, fluid::Tensor& spare) {
   std::swap(tensor, spare);
 }
 
-DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule)
-    : gradient_(&scope.tensor(spec.gradient)), rule_(std::move(rule)) {
+DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
+    : gradient_(&scope.tensor(spec.gradient)), rule_(std::move(rule)), stages_(stages) {
   slots_.push_back({spec.value, &scope.tensor(spec.value), {}});
   for (const auto& name : spec.state) slots_.push_back({name, &scope.tensor(name), {}});
 }
 
-void DenseShard::apply(const StepUpdate& update) {
+void DenseShard::prepare(const StepUpdate& update) {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
   rule_(update);
+}
+
+void DenseShard::apply(const StepUpdate& update) {
+  for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
+  rule_({update.step, update.shards, stages_ - 1});
   step_ = update.step;
 }
 

@@ -24,6 +24,7 @@ struct Version {
 struct StepUpdate {
   uint64_t step = 0;  // the step that the update makes, from 1 on
   int shards = 0;     // logical shards that contributed to the gradient
+  int stage = 0;      // of an update that goes in several
 };
 
 // State as bytes, by variable name.
@@ -43,6 +44,11 @@ class StateShard {
 
   // Where the reduced gradient is put before apply.
   virtual fluid::Tensor& gradient() = 0;
+  // An update of several stages waits for an exchange between servers after each but the last.
+  virtual int stages() const { return 1; }
+  // A stage before the last.
+  virtual void prepare(const StepUpdate&) {}
+  // The last stage.
   virtual void apply(const StepUpdate& update) = 0;
   // Says that the value after `step` is the one that is there: nobody contributed.
   virtual void keep(uint64_t step) = 0;
@@ -64,14 +70,16 @@ struct DenseShardSpec {
 // takes the variable's place in the scope.
 class DenseShard final : public StateShard {
  public:
-  // Runs the optimizer on the scope's variables, in place.
+  // Runs the optimizer (the stage that the update says) on the scope's variables, in place.
   using Rule = std::function<void(const StepUpdate&)>;
 
   // The scope must outlive the shard, hold every variable of the spec as a tensor, and be changed
   // by nobody else.
-  DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule);
+  DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages = 1);
 
   fluid::Tensor& gradient() override { return *gradient_; }
+  int stages() const override { return stages_; }
+  void prepare(const StepUpdate& update) override;
   void apply(const StepUpdate& update) override;
   void keep(uint64_t step) override { step_ = step; }
   Version read() const override { return {step_, *slots_.front().tensor}; }
@@ -88,6 +96,7 @@ class DenseShard final : public StateShard {
   std::vector<Slot> slots_;  // the value first
   fluid::Tensor* gradient_;
   Rule rule_;
+  int stages_;
   uint64_t step_ = 0;
 };
 

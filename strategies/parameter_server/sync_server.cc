@@ -71,6 +71,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
     slice.geometry = geometry;
     slice.pieces = pieces_of(geometry.bytes);
     slice.first_piece = pieces;
+    if (!options_.stages.empty()) slice.stages = options_.stages.at(slices_.size());
     pieces += slice.pieces;
     slices_.push_back(slice);
   }
@@ -78,6 +79,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
   pieces_.resize(pieces);
   slots_.resize(size_t{pieces} * contributors_.size());
   waiters_.reserve(2 * options_.workers);
+  reset_step();
   recount();
 }
 
@@ -188,7 +190,7 @@ void SyncServer::take(const PieceKey& key, uint32_t contributor, uint32_t worker
   if (options_.mutations.sum_on_arrival) piece.arrivals.push_back(contributor);
   if (piece.count >= expected_ && !piece.summed) {
     sum_piece(key.variable, key.piece);
-    maybe_update(key.variable);
+    maybe_settle(key.variable);
   }
   maybe_close();
 }
@@ -258,8 +260,8 @@ void SyncServer::release(size_t first_slot) {
   }
 }
 
-void SyncServer::maybe_update(uint32_t slice) {
-  if (slices_[slice].summed == slices_[slice].pieces) update(slice, shards_in(slice));
+void SyncServer::maybe_settle(uint32_t slice) {
+  if (slices_[slice].summed == slices_[slice].pieces) settle(slice, shards_in(slice));
 }
 
 int SyncServer::shards_in(uint32_t slice) const {
@@ -271,13 +273,53 @@ int SyncServer::shards_in(uint32_t slice) const {
   return shards;
 }
 
-void SyncServer::update(uint32_t slice, int shards) {
-  if (!rate_ready_) {
-    rate_ready_ = true;
-    sink_.begin_step(collecting());
-  }
-  sink_.update(slice, collecting(), shards);
+void SyncServer::begin_step() {
+  if (rate_ready_) return;
+  rate_ready_ = true;
+  sink_.begin_step(collecting());
+}
+
+// The gradient of the slice is complete.
+void SyncServer::settle(uint32_t index, int shards) {
+  Slice& slice = slices_[index];
+  if (slice.settled) return;
+  slice.settled = true;
+  slice.shards = shards;
+  begin_step();
+  if (slice.stages <= 1) return update(index);
+  sink_.prepare(index, collecting(), shards, 0);
+  if (--unsettled_ == 0) run_exchanges();
+}
+
+void SyncServer::update(uint32_t slice) {
+  sink_.update(slice, collecting(), slices_[slice].shards);
   publish(slice);
+}
+
+// As far as the other servers' parts allow; true when the step has no exchange left.
+bool SyncServer::run_exchanges() {
+  while (exchange_ < options_.exchanges) {
+    if (!offered_) {
+      offered_ = true;
+      sink_.begin_exchange(collecting(), exchange_);
+    }
+    if (!sink_.exchange_complete(exchange_)) return false;
+    sink_.end_exchange(collecting(), exchange_);
+    offered_ = false;
+    ++exchange_;
+    for (uint32_t i = 0; i < slices_.size(); ++i) {
+      const uint32_t stages = slices_[i].stages;
+      if (stages == exchange_ + 1) update(i);
+      if (stages > exchange_ + 1) sink_.prepare(i, collecting(), slices_[i].shards, exchange_);
+    }
+  }
+  return true;
+}
+
+void SyncServer::exchange_advanced() {
+  if (!offered_) return;
+  run_exchanges();
+  maybe_close();
 }
 
 void SyncServer::publish(uint32_t slice) {
@@ -322,22 +364,28 @@ bool SyncServer::barriers_in() const {
 }
 
 void SyncServer::maybe_close() {
-  while (barriers_in()) close();
+  while (barriers_in() && close()) {
+  }
 }
 
-void SyncServer::close() {
+// No more comes for this step: what there is has to do.
+void SyncServer::settle_rest() {
   for (uint32_t i = 0; i < slices_.size(); ++i) {
-    Slice& slice = slices_[i];
-    if (slice.version == collecting()) continue;
+    if (slices_[i].settled) continue;
     const int shards = shards_in(i);
-    for (uint32_t piece = 0; shards > 0 && piece < slice.pieces; ++piece) {
+    for (uint32_t piece = 0; shards > 0 && piece < slices_[i].pieces; ++piece) {
       if (!piece_of({collecting(), i, piece, 0, 0}).summed) sum_piece(i, piece);
     }
-    update(i, shards);
+    settle(i, shards);
   }
-  if (!rate_ready_) sink_.begin_step(collecting());
-  rate_ready_ = false;
-  for (auto& slice : slices_) slice.summed = 0;
+}
+
+// False when other servers' parts of an exchange are missing.
+bool SyncServer::close() {
+  settle_rest();
+  begin_step();
+  if (!run_exchanges()) return false;
+  reset_step();
   for (auto& worker : workers_) worker.received = 0;
   ++published_;
   std::vector<Waiter> done;
@@ -347,6 +395,18 @@ void SyncServer::close() {
   if (waiters_.empty()) std::swap(done, waiters_);  // keeps the capacity
   sink_.step_closed(published_);
   recount();
+  return true;
+}
+
+void SyncServer::reset_step() {
+  rate_ready_ = false;
+  exchange_ = 0;
+  unsettled_ = 0;
+  for (auto& slice : slices_) {
+    slice.summed = 0;
+    slice.settled = false;
+    if (slice.stages > 1) ++unsettled_;
+  }
 }
 
 void SyncServer::finish(const Waiter& waiter) {
@@ -382,12 +442,12 @@ void SyncServer::recount() {
   }
   for (uint32_t i = 0; i < slices_.size(); ++i) {
     Slice& slice = slices_[i];
-    if (slice.version == collecting() || slice.pieces == 0) continue;
+    if (slice.settled || slice.pieces == 0) continue;
     for (uint32_t k = 0; k < slice.pieces; ++k) {
       const Piece& piece = piece_of({collecting(), i, k, 0, 0});
       if (piece.count >= expected_ && !piece.summed) sum_piece(i, k);
     }
-    maybe_update(i);
+    maybe_settle(i);
   }
 }
 
