@@ -9,4 +9,5 @@
 #include "fluid/layers/norm.h"
 #include "fluid/layers/ops.h"
 #include "fluid/layers/sampled.h"
+#include "fluid/layers/sequence.h"
 #include "fluid/layers/tensor.h"

@@ -11,10 +11,13 @@
 #include "fluid/ops/nn/embedding.h"
 #include "fluid/ops/nn/norm.h"
 #include "fluid/ops/nn/sampled.h"
+#include "fluid/ops/nn/selected_rows.h"
 #include "fluid/ops/op_schema.h"
 #include "fluid/ops/optimize.h"
 #include "fluid/ops/reduce.h"
 #include "fluid/ops/scale.h"
+#include "fluid/ops/sequence/rnn.h"
+#include "fluid/ops/sequence/sequence.h"
 #include "fluid/ops/server_ops.h"
 #include "fluid/ops/shape_ops.h"
 
@@ -35,7 +38,10 @@ const OpTable& OpTable::standard() {
     add_metric_ops(all);
     add_mul_ops(all);
     add_norm_ops(all);
+    add_rnn_ops(all);
     add_sampled_ops(all);
+    add_selected_rows_ops(all);
+    add_sequence_ops(all);
     add_optimize_ops(all);
     add_reduce_ops(all);
     add_scale_ops(all);
