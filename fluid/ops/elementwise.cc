@@ -73,6 +73,10 @@ void add_elementwise_ops(OpTable& table) {
                                             {maybe("X@GRAD"), maybe("Y@GRAD")},
                                             infer_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
   }
+  for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
+    table.add(
+        make_schema<ElementwiseAttrs>(type, {one("X"), one("Y")}, {one("Out")}, infer_elementwise));
+  }
 }
 
 }  // namespace fleet::fluid

@@ -1,9 +1,12 @@
-// elementwise_{add,sub,mul,div,max,min,pow}: two tensors, the one of lower rank broadcast.
+// elementwise_{add,sub,mul,div,max,min,pow,mod,floordiv}: two tensors, the one of lower rank
+// broadcast.
 //
 //   elementwise_*       X, Y -> Out
 //   elementwise_*_grad  X, Y, Out@GRAD (div: also Out) -> X@GRAD, Y@GRAD (each optional)
 // The tensor of lower rank is laid along the other one from dimension `axis` on; -1 means that the
 // last dimensions match. A dimension of 1 is repeated. max and min give ties to Y's gradient.
+// mod and floordiv have no gradient: floordiv is the largest whole number at most X / Y, mod what
+// is left, with Y's sign. Whole numbers divided by 0 are an error.
 #pragma once
 
 #include "fluid/ops/op_schema.h"

@@ -5,6 +5,12 @@
 //   uniform_random   ShapeTensor?, ShapeTensorList? -> Out: in [min, max)
 //   gaussian_random  ShapeTensor?, ShapeTensorList? -> Out
 //   fake_init        -> Out: its shape only; the values come from elsewhere
+//   fill_constant_batch_size_like  Input -> Out: dimension output_dim_idx is Input's dimension
+//                    input_dim_idx (its number of sequences, when Input has them and the index is
+//                    0)
+//   range            Start [1], End [1], Step [1] -> Out [ceil((End - Start) / Step)]
+// The shape tensors of fill_constant (int32 or int64; one tensor, or one tensor a dimension)
+// replace the attribute, its ValueTensor the value.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -23,6 +29,21 @@ struct FillConstantAttrs {
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(shape), CEREAL_NVP(dtype), CEREAL_NVP(value), CEREAL_NVP(str_value),
        CEREAL_NVP(force_cpu), CEREAL_NVP(op_device));
+  }
+};
+
+struct FillConstantBatchSizeLikeAttrs {
+  std::vector<int64_t> shape;
+  DType dtype = DType::kFloat32;
+  float value = 0.0f;
+  std::string str_value;
+  int32_t input_dim_idx = 0;
+  int32_t output_dim_idx = 0;
+  bool force_cpu = false;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(shape), CEREAL_NVP(dtype), CEREAL_NVP(value), CEREAL_NVP(str_value),
+       CEREAL_NVP(input_dim_idx), CEREAL_NVP(output_dim_idx), CEREAL_NVP(force_cpu));
   }
 };
 

@@ -1,8 +1,10 @@
 #include "fluid/ops/activation.h"
 #include "fluid/ops/comm.h"
+#include "fluid/ops/compare.h"
 #include "fluid/ops/control/control_flow.h"
 #include "fluid/ops/elementwise.h"
 #include "fluid/ops/fill.h"
+#include "fluid/ops/index_ops.h"
 #include "fluid/ops/loss.h"
 #include "fluid/ops/metric.h"
 #include "fluid/ops/mul.h"
@@ -15,11 +17,13 @@
 #include "fluid/ops/op_schema.h"
 #include "fluid/ops/optimize.h"
 #include "fluid/ops/reduce.h"
+#include "fluid/ops/regression_loss.h"
 #include "fluid/ops/scale.h"
 #include "fluid/ops/sequence/rnn.h"
 #include "fluid/ops/sequence/sequence.h"
 #include "fluid/ops/server_ops.h"
 #include "fluid/ops/shape_ops.h"
+#include "fluid/ops/similarity.h"
 
 namespace fleet::fluid {
 
@@ -28,12 +32,14 @@ const OpTable& OpTable::standard() {
     OpTable all;
     add_activation_ops(all);
     add_comm_ops(all);
+    add_compare_ops(all);
     add_control_flow_ops(all);
     add_conv_ops(all);
     add_dropout_ops(all);
     add_embedding_ops(all);
     add_elementwise_ops(all);
     add_fill_ops(all);
+    add_index_ops(all);
     add_loss_ops(all);
     add_metric_ops(all);
     add_mul_ops(all);
@@ -44,9 +50,11 @@ const OpTable& OpTable::standard() {
     add_sequence_ops(all);
     add_optimize_ops(all);
     add_reduce_ops(all);
+    add_regression_loss_ops(all);
     add_scale_ops(all);
     add_server_ops(all);
     add_shape_ops(all);
+    add_similarity_ops(all);
     return all;
   }();
   return table;

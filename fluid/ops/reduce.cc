@@ -70,6 +70,11 @@ void infer_reduce(InferContext& context) {
   context.set_output("Out", out, dtype, 0, rows_stay ? x.lod_level : 0);
 }
 
+void infer_reduce_truth(InferContext& context) {
+  context.require_dtype("X", DType::kBool);
+  infer_reduce(context);
+}
+
 }  // namespace
 
 void add_reduce_ops(OpTable& table) {
@@ -85,6 +90,15 @@ void add_reduce_ops(OpTable& table) {
                                        usual_gradient(from_x)));
     table.add(make_schema<ReduceAttrs>(type + "_grad", grad_inputs, {one("X@GRAD")},
                                        infer_like({{"X", "X@GRAD"}})));
+  }
+  for (const std::string type : {"reduce_max", "reduce_min", "reduce_prod"}) {
+    table.add(make_schema<ReduceAttrs>(type, {one("X")}, {one("Out")}, infer_reduce,
+                                       usual_gradient({.inputs = {"X"}, .outputs = {"Out"}})));
+    table.add(make_schema<ReduceAttrs>(type + "_grad", {one("X"), one("Out"), one("Out@GRAD")},
+                                       {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+  }
+  for (const char* type : {"reduce_all", "reduce_any"}) {
+    table.add(make_schema<ReduceAttrs>(type, {one("X")}, {one("Out")}, infer_reduce_truth));
   }
 }
 

@@ -1,10 +1,14 @@
-// Sums and means.
+// Sums, means and other reductions.
 //
 //   mean             X -> Out [1]: over all elements
 //   mean_grad        X, Out@GRAD -> X@GRAD
 //   sum              X (several, same shape) -> Out; its gradient is a `scale` by 1 per input
-//   reduce_sum, reduce_mean            X -> Out: over the dimensions `dim`, or all of them
-//   reduce_sum_grad, reduce_mean_grad  X, Out@GRAD -> X@GRAD
+//   reduce_{sum,mean,max,min,prod}  X -> Out: over the dimensions `dim`, or all of them
+//   reduce_{sum,mean}_grad          X, Out@GRAD -> X@GRAD
+//   reduce_{max,min,prod}_grad      X, Out, Out@GRAD -> X@GRAD
+//   reduce_{all,any}                X (bool) -> Out (bool); no gradient
+// Every element that ties for the largest or smallest gets the whole gradient. The gradient of a
+// product is the product of the other elements, also where one is 0.
 #pragma once
 
 #include "fluid/ops/op_schema.h"

@@ -122,6 +122,84 @@ void infer_transpose2(InferContext& context) {
   set_xshape(context);
 }
 
+using Relabel = Shape (*)(const InferContext& context, const Shape& from, std::string_view where);
+
+// Same elements, other dimensions.
+template <Relabel relabel>
+void infer_relabelled(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  const std::string where = str_cat("op '", context.op().type, "', X '", x.name, "'");
+  const Shape out = relabel(context, x.shape, where);
+  const bool same_rows = out.rank() > 0 && x.shape.rank() > 0 && out[0] == x.shape[0];
+  context.set_output("Out", out, x.dtype, 0, same_rows ? x.lod_level : 0);
+  set_xshape(context);
+}
+
+Shape squeezed(const InferContext& context, const Shape& from, std::string_view where) {
+  return squeezed_shape(from, context.attrs<AxesAttrs>().axes, where);
+}
+Shape unsqueezed(const InferContext& context, const Shape& from, std::string_view where) {
+  return unsqueezed_shape(from, context.attrs<AxesAttrs>().axes, where);
+}
+Shape flattened(const InferContext& context, const Shape& from, std::string_view where) {
+  return flattened_shape(from, context.attrs<FlattenAttrs>().axis, where);
+}
+
+void infer_stack(InferContext& context) {
+  const VarDesc& first = context.input("X");
+  context.require_dtype("X", first.dtype);
+  const int rank = first.shape.rank() + 1;
+  const int axis = check_axis(context, context.attrs<StackAttrs>().axis, rank, "X");
+  for (size_t i = 1; i < context.input_count("X"); ++i) {
+    const VarDesc& x = context.input("X", i);
+    context.require(x.shape.compatible(first.shape), "X", str_cat("equal shapes, ", first.shape),
+                    str_cat(x.shape, " ('", x.name, "')"));
+  }
+  std::vector<int64_t> dims = first.shape.to_vector();
+  dims.insert(dims.begin() + axis, static_cast<int64_t>(context.input_count("X")));
+  context.set_output("Y", Shape(dims), first.dtype);
+}
+
+// Without dimension `axis`.
+Shape without_axis(const Shape& shape, int axis) {
+  std::vector<int64_t> dims = shape.to_vector();
+  dims.erase(dims.begin() + axis);
+  return Shape(dims);
+}
+
+void infer_stack_grad(InferContext& context) {
+  const VarDesc& grad = context.input("Y@GRAD");
+  const int axis =
+      check_axis(context, context.attrs<StackAttrs>().axis, grad.shape.rank(), "Y@GRAD");
+  for (size_t i = 0; i < context.output_count("X@GRAD"); ++i) {
+    context.set_output("X@GRAD", without_axis(grad.shape, axis), grad.dtype, i);
+  }
+}
+
+void infer_unstack(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  const auto attrs = context.attrs<UnstackAttrs>();
+  const int axis = check_axis(context, attrs.axis, x.shape.rank(), "X");
+  const auto parts = static_cast<int64_t>(context.output_count("Y"));
+  context.require(x.shape[axis] < 0 || x.shape[axis] == parts, "X",
+                  str_cat(parts, " along axis ", axis, ", one for each output"),
+                  x.shape.to_string());
+  context.require(attrs.num == 0 || attrs.num == parts, "X",
+                  str_cat("num = the ", parts, " outputs"), str_cat(attrs.num));
+  for (size_t i = 0; i < context.output_count("Y"); ++i) {
+    context.set_output("Y", without_axis(x.shape, axis), x.dtype, i);
+  }
+}
+
+void infer_unstack_grad(InferContext& context) {
+  const VarDesc& part = context.input("Y@GRAD");
+  const int rank = part.shape.rank() + 1;
+  const int axis = check_axis(context, context.attrs<UnstackAttrs>().axis, rank, "Y@GRAD");
+  std::vector<int64_t> dims = part.shape.to_vector();
+  dims.insert(dims.begin() + axis, static_cast<int64_t>(context.input_count("Y@GRAD")));
+  context.set_output("X@GRAD", Shape(dims), part.dtype);
+}
+
 void infer_cast(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<CastAttrs>();
@@ -148,7 +226,90 @@ std::vector<Operator> assign_gradient(const GradContext& context) {
   return {op};
 }
 
+[[noreturn]] void fail_axes(std::string_view where, const Shape& from, std::string expected,
+                            std::string got) {
+  throw_error(ErrorCode::kShapeMismatch, {.what = "the axes do not fit",
+                                          .where = std::string(where),
+                                          .expected = std::move(expected),
+                                          .got = str_cat(std::move(got), " for ", from),
+                                          .fix = "correct the axes"});
+}
+
+void add_relabelling_ops(OpTable& table) {
+  const GradientFunction gradient = usual_gradient({.inputs = {}, .outputs = {"XShape"}});
+  const std::vector<SlotSpec> outs = {one("Out"), one("XShape")};
+  const std::vector<SlotSpec> grad_ins = {one("XShape"), one("Out@GRAD")};
+  table.add(
+      make_schema<AxesAttrs>("squeeze2", {one("X")}, outs, infer_relabelled<squeezed>, gradient));
+  table.add(make_schema<AxesAttrs>("unsqueeze2",
+                                   {one("X"), maybe("AxesTensor"), maybe_many("AxesTensorList")},
+                                   outs, infer_relabelled<unsqueezed>, gradient));
+  table.add(make_schema<FlattenAttrs>("flatten2", {one("X")}, outs, infer_relabelled<flattened>,
+                                      gradient));
+  for (const char* type : {"squeeze2_grad", "unsqueeze2_grad"}) {
+    table.add(make_schema<AxesAttrs>(type, grad_ins, {one("X@GRAD")}, infer_from_xshape));
+  }
+  table.add(
+      make_schema<FlattenAttrs>("flatten2_grad", grad_ins, {one("X@GRAD")}, infer_from_xshape));
+}
+
+void add_stack_ops(OpTable& table) {
+  table.add(make_schema<StackAttrs>("stack", {many("X")}, {one("Y")}, infer_stack,
+                                    usual_gradient({.inputs = {}, .incoming = {"Y"}})));
+  table.add(
+      make_schema<StackAttrs>("stack_grad", {one("Y@GRAD")}, {many("X@GRAD")}, infer_stack_grad));
+  table.add(make_schema<UnstackAttrs>("unstack", {one("X")}, {many("Y")}, infer_unstack,
+                                      usual_gradient({.inputs = {}, .incoming = {"Y"}})));
+  table.add(make_schema<UnstackAttrs>("unstack_grad", {many("Y@GRAD")}, {one("X@GRAD")},
+                                      infer_unstack_grad));
+}
+
 }  // namespace
+
+Shape squeezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where) {
+  const int rank = from.rank();
+  std::vector<bool> gone(static_cast<size_t>(rank), false);
+  for (const int32_t axis : axes) {
+    const int at = axis < 0 ? axis + rank : axis;
+    if (at < 0 || at >= rank)
+      fail_axes(where, from, str_cat("axes in [", -rank, ", ", rank, ")"), str_cat("axis ", axis));
+    if (from[at] != 1 && from[at] >= 0) {
+      fail_axes(where, from, "dimensions of 1 at the axes", str_cat("axis ", axis));
+    }
+    gone[static_cast<size_t>(at)] = true;
+  }
+  Shape out;
+  for (int i = 0; i < rank; ++i) {
+    const bool goes = axes.empty() ? from[i] == 1 : gone[static_cast<size_t>(i)];
+    if (!goes) out.push_back(from[i]);
+  }
+  return out;
+}
+
+Shape unsqueezed_shape(const Shape& from, const std::vector<int32_t>& axes,
+                       std::string_view where) {
+  std::vector<int64_t> dims = from.to_vector();
+  for (const int32_t axis : axes) {
+    const int rank = static_cast<int>(dims.size()) + 1;
+    const int at = axis < 0 ? axis + rank : axis;
+    if (at < 0 || at >= rank || rank > Shape::kMaxRank) {
+      fail_axes(
+          where, from,
+          str_cat("axes in [", -rank, ", ", rank, ") and at most ", Shape::kMaxRank, " dimensions"),
+          str_cat("axis ", axis));
+    }
+    dims.insert(dims.begin() + at, 1);
+  }
+  return Shape(dims);
+}
+
+Shape flattened_shape(const Shape& from, int32_t axis, std::string_view where) {
+  const int rank = from.rank();
+  if (axis < 0 || axis > rank) {
+    fail_axes(where, from, str_cat("axis in [0, ", rank, "]"), str_cat("axis ", axis));
+  }
+  return Shape{from.numel(0, axis), from.numel(axis, rank)};
+}
 
 Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted,
                      std::string_view where) {
@@ -206,6 +367,8 @@ void add_shape_ops(OpTable& table) {
   table.add(make_schema<CastAttrs>("cast", {one("X")}, {one("Out")}, infer_cast, cast_gradient));
   table.add(make_schema<NoAttrs>("assign", {one("X")}, {one("Out")}, infer_like({{"X", "Out"}}),
                                  assign_gradient));
+  add_relabelling_ops(table);
+  add_stack_ops(table);
 }
 
 }  // namespace fleet::fluid

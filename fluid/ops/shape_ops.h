@@ -7,6 +7,17 @@
 //   reshape2_grad    XShape, Out@GRAD -> X@GRAD
 //   transpose2       X -> Out, XShape
 //   transpose2_grad  XShape, Out@GRAD -> X@GRAD
+//   squeeze2         X -> Out, XShape: without the dimensions `axes` of size 1; without `axes`, all
+//                    of them
+//   unsqueeze2       X, AxesTensor?, AxesTensorList? -> Out, XShape: with dimensions of 1 put in,
+//   one
+//                    axis of `axes` after the other
+//   flatten2         X -> Out, XShape: a matrix, of the dimensions before `axis` and the others
+//   squeeze2_grad, unsqueeze2_grad, flatten2_grad  XShape, Out@GRAD -> X@GRAD
+//   stack            X (several, same shape) -> Y: a new dimension at `axis`
+//   stack_grad       Y@GRAD -> X@GRAD (several)
+//   unstack          X -> Y (several): dimension `axis` taken apart, `num` of them
+//   unstack_grad     Y@GRAD (several) -> X@GRAD
 //   cast             X -> Out; gradient: cast back
 //   assign           X -> Out; gradient: assign
 #pragma once
@@ -55,6 +66,40 @@ struct Transpose2Attrs {
   }
 };
 
+// For squeeze2 and unsqueeze2.
+struct AxesAttrs {
+  std::vector<int32_t> axes;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axes));
+  }
+};
+
+struct FlattenAttrs {
+  int32_t axis = 1;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis));
+  }
+};
+
+struct StackAttrs {
+  int32_t axis = 0;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis));
+  }
+};
+
+struct UnstackAttrs {
+  int32_t axis = 0;
+  int32_t num = 0;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(axis), CEREAL_NVP(num));
+  }
+};
+
 struct CastAttrs {
   DType in_dtype = DType::kFloat32;
   DType out_dtype = DType::kFloat32;
@@ -69,5 +114,10 @@ void add_shape_ops(OpTable& table);
 // What reshape2 makes of `from`; unknown dimensions stay unknown. Throws ProgramError that names
 // `where`.
 Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted, std::string_view where);
+
+// What squeeze2, unsqueeze2 and flatten2 make of `from`. Throw ProgramError that names `where`.
+Shape squeezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);
+Shape unsqueezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);
+Shape flattened_shape(const Shape& from, int32_t axis, std::string_view where);
 
 }  // namespace fleet::fluid
