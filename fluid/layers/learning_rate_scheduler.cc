@@ -1,12 +1,17 @@
 #include "fluid/layers/learning_rate_scheduler.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
+#include "base/error.h"
+#include "base/strings.h"
 #include "fluid/layers/layer_helper.h"
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/ops.h"
 #include "fluid/layers/tensor.h"
+#include "fluid/ops/fill.h"
 #include "fluid/ops/scale.h"
 
 namespace fleet::fluid::layers {
@@ -39,9 +44,134 @@ Variable step_counter(int begin = 0) {
   return cast(counter, DType::kFloat32);
 }
 
-Variable decay_quotient(double decay_steps, bool staircase) {
-  const Variable quotient = step_counter() / decay_steps;
-  return staircase ? floor(quotient) : quotient;
+enum class Rounding : uint8_t { kNone, kDown, kUp };
+
+// step / steps as a product with a float32, so rounded that a multiple of `steps` does not slip
+// over the edge of floor (kDown) or ceil (kUp).
+Variable divide(const Variable& step, double steps, Rounding rounding, DecayForm form) {
+  float factor = static_cast<float>(1.0 / steps);
+  const double error = static_cast<double>(factor) * steps - 1.0;
+  if (form == DecayForm::kExact && rounding == Rounding::kDown && error < 0) {
+    factor = std::nextafter(factor, std::numeric_limits<float>::infinity());
+  }
+  if (form == DecayForm::kExact && rounding == Rounding::kUp && error > 0) {
+    factor = std::nextafter(factor, 0.0f);
+  }
+  if (rounding == Rounding::kNone || form == DecayForm::kOriginal) return step / steps;
+  return step * static_cast<double>(factor);
+}
+
+Variable decay_quotient(double decay_steps, bool staircase, DecayForm form) {
+  if (!staircase) return step_counter() / decay_steps;
+  return floor(divide(step_counter(), decay_steps, Rounding::kDown, form));
+}
+
+// A persistable variable [1] that blocks assign to.
+Variable make_rate(const char* name) {
+  return create_global_var(Shape{1}, 0.0, DType::kFloat32, {.persistable = true, .name = name});
+}
+
+Variable compare(const char* type, const Variable& x, const Variable& y) {
+  Block& block = x.program().current_block();
+  VarDesc desc;
+  desc.name = unique_name::generate("tmp");
+  desc.dtype = DType::kBool;
+  const Variable out(block, block.add_var(std::move(desc)));
+  Operator op;
+  op.type = type;
+  op.inputs = {{"X", {x.name()}}, {"Y", {y.name()}}};
+  op.outputs["Out"] = {out.name()};
+  append_op(block, std::move(op));
+  return out;
+}
+
+Variable logical(const char* type, const Variable& x, const Variable& y = {}) {
+  const LayerHelper helper(type);
+  const Variable out = helper.temp(DType::kBool);
+  SlotMap inputs = {{"X", {x.name()}}};
+  if (y) inputs["Y"] = {y.name()};
+  helper.append(type, std::move(inputs), {{"Out", {out.name()}}});
+  return out;
+}
+
+// A number as an operand, named like the result of an operator.
+Variable number(double value) {
+  Block& block = default_main_program().current_block();
+  VarDesc desc;
+  desc.name = unique_name::generate("tmp");
+  const Variable out(block, block.add_var(std::move(desc)));
+  Operator op;
+  op.type = "fill_constant";
+  op.outputs["Out"] = {out.name()};
+  op.attrs = to_attributes(FillConstantAttrs{.shape = {1}, .value = static_cast<float>(value)});
+  append_op(block, std::move(op));
+  out.set_stop_gradient(true);
+  return out;
+}
+
+// Cases of which the first that holds runs its block; the ops between them are those of the
+// original's Switch, so that its programs compare.
+class Switch {
+ public:
+  template <class Body>
+  void when(const Variable& condition, Body body) {
+    Variable guard = condition;
+    Variable none_before = logical("logical_not", condition);
+    if (none_) {
+      const Variable not_this = none_before;
+      none_before = logical("logical_and", none_, not_this);
+      guard = logical("logical_and", none_, condition);
+    }
+    none_ = none_before;
+    append_block(guard, body);
+  }
+  template <class Body>
+  void otherwise(Body body) {
+    append_block(none_, body);
+  }
+
+ private:
+  template <class Body>
+  static void append_block(const Variable& condition, Body body) {
+    Program& program = default_main_program();
+    Block& outer = program.current_block();
+    Block& inner = program.add_block(outer.index());
+    program.set_current_block(inner.index());
+    const Variable target = body();
+    program.set_current_block(outer.index());
+    VarDesc scope;
+    scope.name = unique_name::generate("_generated_var");
+    scope.kind = VarKind::kStepScopes;
+    scope.typed = false;
+    Operator op;
+    op.type = "conditional_block";
+    op.inputs["Cond"] = {condition.name()};
+    op.inputs["Input"] = read_from(outer, inner);
+    op.outputs["Out"] = {target.name()};
+    op.outputs["Scope"] = {outer.add_var(std::move(scope)).name};
+    op.attrs = {{"is_scalar_condition", true}, {"sub_block", BlockRef{inner.index()}}};
+    append_op(outer, std::move(op));
+  }
+  // What the inner block takes from outside.
+  static std::vector<std::string> read_from(const Block& outer, const Block& inner) {
+    std::vector<std::string> names;
+    for (const auto& op : inner.ops()) {
+      for (const std::string& name : op->input_names()) {
+        if (inner.find_var(name) != nullptr || outer.find_var_recursive(name) == nullptr) continue;
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      }
+    }
+    return names;
+  }
+
+  Variable none_;  // no case so far held
+};
+
+// Copies `value` to `target` in the current block.
+Variable assign_to(const Variable& target, const Variable& value) {
+  const LayerHelper helper("assign");
+  helper.append("assign", {{"X", {value.name()}}}, {{"Out", {target.name()}}});
+  return target;
 }
 
 RoleGuard schedule_role() {
@@ -51,38 +181,71 @@ RoleGuard schedule_role() {
 }  // namespace
 
 Variable exponential_decay(double learning_rate, double decay_steps, double decay_rate,
-                           bool staircase) {
+                           bool staircase, DecayForm form) {
   const RoleGuard guard = schedule_role();
-  const Variable quotient = decay_quotient(decay_steps, staircase);
+  const Variable quotient = decay_quotient(decay_steps, staircase, form);
   return learning_rate * pow(decay_rate, quotient);
 }
 
 Variable natural_exp_decay(double learning_rate, double decay_steps, double decay_rate,
-                           bool staircase) {
+                           bool staircase, DecayForm form) {
   const RoleGuard guard = schedule_role();
-  const Variable quotient = decay_quotient(decay_steps, staircase);
+  const Variable quotient = decay_quotient(decay_steps, staircase, form);
   return learning_rate * exp((-1.0 * decay_rate) * quotient);
 }
 
 Variable inverse_time_decay(double learning_rate, double decay_steps, double decay_rate,
-                            bool staircase) {
+                            bool staircase, DecayForm form) {
   const RoleGuard guard = schedule_role();
-  const Variable quotient = decay_quotient(decay_steps, staircase);
+  const Variable quotient = decay_quotient(decay_steps, staircase, form);
   return learning_rate / (1.0 + decay_rate * quotient);
 }
 
 Variable polynomial_decay(double learning_rate, double decay_steps, double end_learning_rate,
-                          double power) {
+                          double power, bool cycle, DecayForm form) {
   const RoleGuard guard = schedule_role();
   Variable step = step_counter();
-  step = elementwise_min(step, fill_constant(Shape{1}, DType::kFloat32, decay_steps));
-  return (learning_rate - end_learning_rate) * pow(1.0 - step / decay_steps, power) +
-         end_learning_rate;
+  const auto rate = [&](const Variable& done) {
+    return (learning_rate - end_learning_rate) * pow(1.0 - done, power) + end_learning_rate;
+  };
+  if (!cycle) {
+    step = elementwise_min(step, fill_constant(Shape{1}, DType::kFloat32, decay_steps));
+    return rate(step / decay_steps);
+  }
+  const Variable cycles = ceil(divide(step, decay_steps, Rounding::kUp, form));
+  const Variable zero = fill_constant(Shape{1}, DType::kFloat32, 0.0);
+  const Variable one = fill_constant(Shape{1}, DType::kFloat32, 1.0);
+  Switch first_step;
+  first_step.when(compare("equal", step, zero), [&] { return assign_to(cycles, one); });
+  return rate(step / (decay_steps * cycles));
 }
 
-Variable cosine_decay(double learning_rate, double step_each_epoch, double epochs) {
+Variable piecewise_decay(const std::vector<double>& boundaries, const std::vector<double>& values) {
+  if (values.size() != boundaries.size() + 1 || boundaries.empty()) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "a piecewise rate needs one value more than boundaries",
+                 .where = "piecewise_decay",
+                 .expected = str_cat(boundaries.size() + 1, " values"),
+                 .got = str_cat(boundaries.size(), " boundaries, ", values.size(), " values"),
+                 .fix = "give the rate before each boundary, and the last one"});
+  }
   const RoleGuard guard = schedule_role();
-  const Variable epoch = floor(step_counter() / step_each_epoch);
+  const Variable step = step_counter();
+  const Variable rate = make_rate("learning_rate");
+  Switch cases;
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    const Variable boundary = fill_constant(Shape{1}, DType::kFloat32, boundaries[i], true);
+    const Variable value = fill_constant(Shape{1}, DType::kFloat32, values[i]);
+    cases.when(compare("less_than", step, boundary), [&] { return assign_to(rate, value); });
+  }
+  const Variable last = fill_constant(Shape{1}, DType::kFloat32, values.back());
+  cases.otherwise([&] { return assign_to(rate, last); });
+  return rate;
+}
+
+Variable cosine_decay(double learning_rate, double step_each_epoch, double epochs, DecayForm form) {
+  const RoleGuard guard = schedule_role();
+  const Variable epoch = floor(divide(step_counter(), step_each_epoch, Rounding::kDown, form));
   return (learning_rate * 0.5) * (cos(epoch * std::numbers::pi / epochs) + 1.0);
 }
 
@@ -92,6 +255,24 @@ Variable noam_decay(double d_model, double warmup_steps, double learning_rate) {
   const Variable falling = pow(step, -0.5);
   const Variable rising = std::pow(warmup_steps, -1.5) * step;
   return (learning_rate * std::pow(d_model, -0.5)) * elementwise_min(falling, rising);
+}
+
+Variable linear_lr_warmup(const std::variant<double, Variable>& learning_rate, double warmup_steps,
+                          double start_lr, double end_lr) {
+  const RoleGuard guard = schedule_role();
+  const Variable rate = make_rate("learning_rate_warmup");
+  const Variable step = step_counter();
+  Switch cases;
+  cases.when(compare("less_than", step, number(warmup_steps)), [&] {
+    const Variable risen = (end_lr - start_lr) * (step / warmup_steps) + start_lr;
+    return assign_to(rate, risen);
+  });
+  cases.otherwise([&] {
+    const auto* fixed = std::get_if<double>(&learning_rate);
+    if (fixed == nullptr) return assign_to(rate, std::get<Variable>(learning_rate));
+    return assign_to(rate, fill_constant(Shape{1}, DType::kFloat32, *fixed));
+  });
+  return rate;
 }
 
 }  // namespace fleet::fluid::layers

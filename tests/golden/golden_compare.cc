@@ -164,7 +164,9 @@ void complete_attrs(Json& op) {
   }
   if (schema == nullptr || !schema->normalize) return;
   for (const auto& [name, value] : schema->normalize({})) {
-    if (!attrs.contains(name)) attrs[name] = attribute_json(value);
+    // What the original made has the original's form.
+    const Attribute& standard = name == "original_form" ? Attribute(true) : value;
+    if (!attrs.contains(name)) attrs[name] = attribute_json(standard);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
+#include "tests/golden/golden_arguments.h"
 
 namespace fleet::golden {
 namespace {
@@ -16,46 +17,6 @@ using fluid::DType;
 using fluid::ParamAttr;
 using fluid::Shape;
 using fluid::Variable;
-
-// The arguments of one layer; those that nobody asked for are not yet known.
-class Arguments {
- public:
-  Arguments(std::string owner, const Json& args) : owner_(std::move(owner)), args_(args) {}
-
-  const Json* find(const std::string& name) {
-    asked_.insert(name);
-    const auto found = args_.find(name);
-    return found == args_.end() || found->is_null() ? nullptr : &*found;
-  }
-  template <class T>
-  T get(const std::string& name, T otherwise) {
-    const Json* found = find(name);
-    return found == nullptr ? otherwise : found->get<T>();
-  }
-  void finish() const {
-    if (!args_.is_object()) return;
-    for (const auto& [name, value] : args_.items()) {
-      if (!asked_.contains(name) && !value.is_null()) {
-        throw NotYetKnown(str_cat(owner_, ", argument ", name));
-      }
-    }
-  }
-  const std::string& owner() const { return owner_; }
-
- private:
-  std::string owner_;
-  const Json& args_;
-  std::set<std::string> asked_;
-};
-
-fluid::Penalty make_decay(const Json& json) {
-  for (const auto& [kind, coefficient] : json.items()) {
-    if (kind == "L2Decay") return fluid::regularizer::L2Decay(coefficient.get<double>());
-    if (kind == "L1Decay") return fluid::regularizer::L1Decay(coefficient.get<double>());
-    throw NotYetKnown("regularizer " + kind);
-  }
-  throw NotYetKnown("regularizer without a kind");
-}
 
 fluid::Initializer make_initializer(const Json& json) {
   for (const auto& [kind, value] : json.items()) {
@@ -296,63 +257,6 @@ std::set<std::string> name_set(const Json& json) {
   return {names.begin(), names.end()};
 }
 
-fluid::optimizer::LearningRate make_rate(const Json& json) {
-  if (json.is_number()) return json.get<double>();
-  const auto schedule = json.at("schedule").get<std::string>();
-  Arguments args(schedule, json.at("args"));
-  if (const Json* inner = args.find("learning_rate"); inner != nullptr && inner->is_object()) {
-    throw NotYetKnown(schedule + " around another schedule");
-  }
-  const double rate = args.get<double>("learning_rate", 1.0);
-  const double steps = args.get<double>("decay_steps", 0.0);
-  const double decay = args.get<double>("decay_rate", 0.0);
-  const bool staircase = args.get<bool>("staircase", false);
-  if (args.get<bool>("cycle", false)) throw NotYetKnown(schedule + " with cycle");
-  std::function<Variable()> make;
-  if (schedule == "exponential_decay") {
-    make = [&] { return layers::exponential_decay(rate, steps, decay, staircase); };
-  } else if (schedule == "natural_exp_decay") {
-    make = [&] { return layers::natural_exp_decay(rate, steps, decay, staircase); };
-  } else if (schedule == "inverse_time_decay") {
-    make = [&] { return layers::inverse_time_decay(rate, steps, decay, staircase); };
-  } else if (schedule == "polynomial_decay") {
-    const double end = args.get<double>("end_learning_rate", 0.0001);
-    make = [&, end, power = args.get<double>("power", 1.0)] {
-      return layers::polynomial_decay(rate, steps, end, power);
-    };
-  } else if (schedule == "cosine_decay") {
-    const double each = args.get<double>("step_each_epoch", 1.0);
-    make = [&, each, epochs = args.get<double>("epochs", 1.0)] {
-      return layers::cosine_decay(rate, each, epochs);
-    };
-  } else if (schedule == "noam_decay") {
-    const double model = args.get<double>("d_model", 1.0);
-    make = [&, model, warmup = args.get<double>("warmup_steps", 1.0)] {
-      return layers::noam_decay(model, warmup, rate);
-    };
-  } else {
-    throw NotYetKnown("schedule " + schedule);
-  }
-  args.finish();
-  return make();
-}
-
-std::optional<fluid::Penalty> make_clip(const Json* json) {
-  if (json == nullptr) return std::nullopt;
-  Arguments args("grad_clip", *json);
-  const auto type = args.get<std::string>("type", "");
-  const Json& values = *args.find("args");
-  args.finish();
-  if (type == "ByValue") {
-    const double max = values.at("max").get<double>();
-    return fluid::clip::GradientClipByValue(max, values.value("min", -max));
-  }
-  const double norm = values.at("clip_norm").get<double>();
-  if (type == "ByNorm") return fluid::clip::GradientClipByNorm(norm);
-  if (type == "ByGlobalNorm") return fluid::clip::GradientClipByGlobalNorm(norm);
-  throw NotYetKnown("grad_clip " + type);
-}
-
 }  // namespace
 
 Variable build_layers(const Json& golden) {
@@ -378,51 +282,6 @@ Variable build_layers(const Json& golden) {
     for (size_t i = 0; i < names.size(); ++i) known[names[i]] = outputs[i];
   }
   return known.at(golden.at("net").at("loss").get<std::string>());
-}
-
-std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden) {
-  const Json config = golden.value("config", Json::object());
-  const auto found = config.find("optimizer");
-  if (found == config.end() || found->is_null()) return nullptr;
-  Arguments given("optimizer", *found);
-  const auto type = given.get<std::string>("type", "");
-  const std::set<std::string> types = {"SGD", "Momentum", "Adam"};
-  if (!types.contains(type)) throw NotYetKnown("optimizer " + type);
-  const Json none = Json::object();
-  const Json* options = given.find("args");
-  Arguments args("optimizer " + type, options == nullptr ? none : *options);
-  const Json* decay = given.find("regularization");
-  std::optional<fluid::Penalty> regularization;
-  if (decay != nullptr) regularization = make_decay(*decay);
-  const auto clip = make_clip(given.find("grad_clip"));
-  const Json* rate = given.find("learning_rate");
-  const auto noted = make_clip(given.find("set_gradient_clip"));
-  given.finish();
-  if (noted) fluid::clip::set_gradient_clip(*noted, fluid::default_main_program());
-  const auto learning_rate = rate == nullptr ? 0.001 : make_rate(*rate);
-  std::unique_ptr<fluid::optimizer::Optimizer> made;
-  if (type == "SGD") {
-    made = std::make_unique<fluid::optimizer::SGD>(fluid::optimizer::SGDOptions{
-        .learning_rate = learning_rate, .regularization = regularization, .grad_clip = clip});
-  } else if (type == "Momentum") {
-    made = std::make_unique<fluid::optimizer::Momentum>(
-        fluid::optimizer::MomentumOptions{.learning_rate = learning_rate,
-                                          .momentum = args.get<double>("momentum", 0.9),
-                                          .use_nesterov = args.get<bool>("use_nesterov", false),
-                                          .regularization = regularization,
-                                          .grad_clip = clip});
-  } else {
-    made = std::make_unique<fluid::optimizer::Adam>(
-        fluid::optimizer::AdamOptions{.learning_rate = learning_rate,
-                                      .beta1 = args.get<double>("beta1", 0.9),
-                                      .beta2 = args.get<double>("beta2", 0.999),
-                                      .epsilon = args.get<double>("epsilon", 1e-8),
-                                      .lazy_mode = args.get<bool>("lazy_mode", false),
-                                      .regularization = regularization,
-                                      .grad_clip = clip});
-  }
-  args.finish();
-  return made;
 }
 
 BuiltNet build_net(const Json& golden) {

@@ -41,7 +41,7 @@ std::vector<std::string> golden_files() {
   return files;
 }
 
-std::string case_name(const testing::TestParamInfo<std::string>& info) {
+std::string case_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param.substr(0, info.param.size() - std::string(".json").size());
   for (char& c : name) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -70,7 +70,7 @@ std::vector<std::string> check_net(const Json& golden, const BuiltNet& net) {
   return differences;
 }
 
-class TranspilerGolden : public testing::TestWithParam<std::string> {};
+class TranspilerGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TranspilerGolden, MakesTheSamePrograms) {
   std::ifstream file(golden_directory() / GetParam());
@@ -92,7 +92,7 @@ TEST_P(TranspilerGolden, MakesTheSamePrograms) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TranspilerGolden);
-INSTANTIATE_TEST_SUITE_P(Files, TranspilerGolden, testing::ValuesIn(golden_files()), case_name);
+INSTANTIATE_TEST_SUITE_P(Files, TranspilerGolden, ::testing::ValuesIn(golden_files()), case_name);
 
 }  // namespace
 }  // namespace fleet::golden
