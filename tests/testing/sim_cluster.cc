@@ -1,7 +1,9 @@
 #include "tests/testing/sim_cluster.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -40,10 +42,33 @@ float gradient_of(uint64_t step, int shard, size_t slice, size_t element, float 
   return (static_cast<float>((draw >> 16) % 2001) - 1000.0F) * scale * 1e-4F + 0.01F * value;
 }
 
-void update_values(std::vector<float>& values, const std::vector<float>& gradient, int shards) {
-  const float rate = 0.1F;
+constexpr float kRate = 0.1F;
+
+// The toy optimizer. Slices that exchange scale their gradients by what all of them have in common,
+// and with two exchanges shift them as well.
+bool takes_part(const SimJob& job, size_t slice) {
+  return job.exchanges > 0 && slice % 3 != 2;
+}
+// What a slice says in an exchange of its gradients.
+float share_of(uint32_t exchange, const std::vector<float>& gradient) {
+  float sum = 0.0F;
+  for (const float g : gradient) sum += exchange == 0 ? g * g : g;
+  return sum;
+}
+float total_of(const float* shares, size_t count) {
+  float sum = 0.0F;
+  for (size_t i = 0; i < count; ++i) sum += shares[i];
+  return sum;
+}
+void average(std::vector<float>& gradient, int shards) {
   const float scale = 1.0F / static_cast<float>(shards);
-  for (size_t i = 0; i < values.size(); ++i) values[i] -= rate * (gradient[i] * scale);
+  for (float& g : gradient) g *= scale;
+}
+void use_total(uint32_t exchange, float total, std::vector<float>& gradient) {
+  for (float& g : gradient) g = exchange == 0 ? g / (1.0F + total) : g + 0.125F * total;
+}
+void descend(std::vector<float>& values, const std::vector<float>& gradient) {
+  for (size_t i = 0; i < values.size(); ++i) values[i] -= kRate * gradient[i];
 }
 
 uint64_t steps_of(const SimJob& job, uint32_t worker) {
@@ -154,6 +179,7 @@ class SimServer {
         add_slice(job, slice, model);
       }
     }
+    add_exchanges(job, model);
     return model;
   }
   void add_slice(const SimJob& job, size_t slice, ServerModel& model) {
@@ -165,12 +191,10 @@ class SimServer {
     }
     auto& gradient = scope_.var(gradient_name(slice))
                          .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
-    const auto rule = [&value, &gradient](const strategies::StepUpdate& update) {
-      std::vector<float> values(value.values<float>().begin(), value.values<float>().end());
-      const std::vector<float> sum(gradient.values<float>().begin(),
-                                   gradient.values<float>().end());
-      update_values(values, sum, update.shards);
-      std::copy(values.begin(), values.end(), value.data<float>());
+    const bool exchanges = takes_part(job, slice);
+    const auto rule = [this, slice, exchanges, &value,
+                       &gradient](const strategies::StepUpdate& update) {
+      run_stage(slice, exchanges, value, gradient, update);
     };
     strategies::CatalogueEntry entry;
     entry.name = slice_name(slice);
@@ -181,11 +205,55 @@ class SimServer {
     model.catalogue.entries.push_back(entry);
     ++model.catalogue.trained;
     model.shards.push_back(std::make_unique<strategies::DenseShard>(
-        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
+        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
+        exchanges ? static_cast<int>(1 + job.exchanges) : 1));
     model.tensors.push_back(&value);
   }
 
+  void run_stage(size_t slice, bool exchanges, fluid::Tensor& value, fluid::Tensor& gradient,
+                 const strategies::StepUpdate& update) {
+    const auto stage = static_cast<size_t>(update.stage);
+    std::vector<float> g(gradient.values<float>().begin(), gradient.values<float>().end());
+    if (stage == 0) average(g, update.shards);
+    if (stage > 0) use_total(static_cast<uint32_t>(stage - 1), totals_[stage - 1], g);
+    std::copy(g.begin(), g.end(), gradient.data<float>());
+    if (exchanges && stage < wholes_.size()) {
+      fluid::Tensor share(fluid::DType::kFloat32, fluid::Shape{1});
+      *share.data<float>() = share_of(static_cast<uint32_t>(stage), g);
+      shares_[stage][slice] = share;
+      return;
+    }
+    std::vector<float> values(value.values<float>().begin(), value.values<float>().end());
+    descend(values, g);
+    std::copy(values.begin(), values.end(), value.data<float>());
+  }
+
+  void add_exchanges(const SimJob& job, ServerModel& model) {
+    std::vector<size_t> slices;
+    for (size_t slice = 0; slice < job.slices.size(); ++slice) {
+      if (takes_part(job, slice)) slices.push_back(slice);
+    }
+    const auto count = static_cast<int64_t>(slices.size());
+    for (uint32_t i = 0; i < job.exchanges; ++i) {
+      wholes_.emplace_back(fluid::DType::kFloat32, fluid::Shape{count});
+      strategies::Exchange& exchange = model.exchanges.emplace_back();
+      for (const size_t slice : slices) {
+        exchange.parts.push_back({slice_name(slice), server_of(job, slice), sizeof(float)});
+      }
+      exchange.made = [this, i, slices](size_t part) { return shares_[i].at(slices[part]); };
+      exchange.place = [this, i](size_t part) {
+        return transport::MutableBytes{wholes_[i].raw() + part * sizeof(float), sizeof(float)};
+      };
+      exchange.run = [this, i, slices] {
+        totals_[i] = total_of(wholes_[i].data<float>(), slices.size());
+      };
+    }
+  }
+
   fluid::Scope scope_;
+  std::array<std::map<size_t, fluid::Tensor>, 2> shares_;  // by exchange and slice
+  std::vector<fluid::Tensor> wholes_;                      // by exchange
+  std::array<float, 2> totals_{};
   transport::SimLoop& loop_;
   ServerNode node_;
 };
@@ -453,8 +521,9 @@ class SimRun {
 
 std::string SimJob::to_string() const {
   return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
-                 " shards, ", lanes, " lanes, ", steps, " steps, cut ", faults.cut, ", duplicate ",
-                 faults.duplicate, ", refuse ", faults.refuse, ", chunk ", faults.max_chunk);
+                 " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", steps, " steps, cut ",
+                 faults.cut, ", duplicate ", faults.duplicate, ", refuse ", faults.refuse,
+                 ", chunk ", faults.max_chunk);
 }
 
 SimJob draw_job(uint64_t seed) {
@@ -487,8 +556,36 @@ SimJob draw_job(uint64_t seed) {
   job.faults.cut = draw(3) == 0 ? 0.0 : static_cast<double>(draw(40)) / 1000.0;
   job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
   job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
+  if (draw(3) == 0) job.exchanges = 1 + static_cast<uint32_t>(draw(2));
   return job;
 }
+
+namespace {
+
+// One step of all slices; `sum` gives the sum of a slice's gradients.
+template <class Sum>
+void step_all(const SimJob& job, Values& values, int shards, const Sum& sum) {
+  if (shards == 0) return;
+  Values gradients;
+  for (size_t slice = 0; slice < values.size(); ++slice) {
+    average(gradients.emplace_back(*sum(slice)), shards);
+  }
+  for (uint32_t exchange = 0; exchange < job.exchanges; ++exchange) {
+    std::vector<float> shares;
+    for (size_t slice = 0; slice < values.size(); ++slice) {
+      if (takes_part(job, slice)) shares.push_back(share_of(exchange, gradients[slice]));
+    }
+    const float total = total_of(shares.data(), shares.size());
+    for (size_t slice = 0; slice < values.size(); ++slice) {
+      if (takes_part(job, slice)) use_total(exchange, total, gradients[slice]);
+    }
+  }
+  for (size_t slice = 0; slice < values.size(); ++slice) {
+    descend(values[slice], gradients[slice]);
+  }
+}
+
+}  // namespace
 
 std::vector<Values> reference_values(const SimJob& job) {
   Values values;
@@ -508,10 +605,9 @@ std::vector<Values> reference_values(const SimJob& job) {
       }
     }
     const auto count = std::count(contributes.begin(), contributes.end(), true);
-    for (size_t slice = 0; slice < values.size(); ++slice) {
-      const auto sum = sum_over({0, shards}, contributes, step, slice, values[slice]);
-      if (sum) update_values(values[slice], *sum, static_cast<int>(count));
-    }
+    step_all(job, values, static_cast<int>(count), [&](size_t slice) {
+      return sum_over({0, shards}, contributes, step, slice, values[slice]);
+    });
     history.push_back(values);
   }
   return history;

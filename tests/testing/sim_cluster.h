@@ -24,6 +24,8 @@ struct SimJob {
   // Elements of each slice; slice i lives on server i modulo the number of servers that keep any.
   std::vector<size_t> slices{3, 7, 1, 5, 2};
   bool last_server_empty = false;
+  // Of a step, at most 2: numbers of two slices in three that all servers need for their updates.
+  uint32_t exchanges = 0;
   size_t flush_bytes = 64 * 1024;
   transport::SimFaults faults;
   strategies::ProtocolMutations mutations;

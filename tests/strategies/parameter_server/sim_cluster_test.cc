@@ -62,6 +62,37 @@ TEST(SimCluster, DividesByTheShardsOfTheWorkersThatAreLeft) {
   expect_correct(job);
 }
 
+TEST(SimCluster, ExchangesWhatUpdatesNeedOfOtherServers) {
+  for (const uint32_t exchanges : {1U, 2U}) {
+    for (const uint32_t servers : {1U, 2U, 3U}) {
+      SimJob job;
+      job.workers = 3;
+      job.servers = servers;
+      job.shards = 4;
+      job.exchanges = exchanges;
+      job.uneven_steps = {5, 2, 5};
+      expect_correct(job);
+      job.last_server_empty = true;
+      expect_correct(job);
+    }
+  }
+}
+
+// Enough cuts that every link between servers breaks in many jobs.
+TEST(SimCluster, HealsLinksBetweenServers) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SimJob job;
+    job.seed = seed;
+    job.servers = 3;
+    job.exchanges = 2;
+    job.steps = 8;
+    job.faults.cut = 0.05;
+    job.faults.duplicate = 0.1;
+    job.faults.delay_max = std::chrono::microseconds(300);
+    expect_correct(job);
+  }
+}
+
 TEST(SimCluster, MovesSlicesOfManyPieces) {
   SimJob job;
   job.steps = 2;
@@ -97,6 +128,7 @@ SimJob long_job(uint64_t seed) {
   job.seed = seed;
   job.workers = 2 + static_cast<uint32_t>(seed % 2);
   job.servers = 1 + static_cast<uint32_t>(seed % 3);
+  job.exchanges = static_cast<uint32_t>(seed % 5) / 2;
   job.steps = 400;
   job.reconnect_grace = std::chrono::milliseconds(250);
   job.heartbeat_timeout = std::chrono::seconds(10);
