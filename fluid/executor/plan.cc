@@ -12,7 +12,7 @@
 namespace fleet::fluid {
 namespace {
 
-constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
+constexpr std::array<std::string_view, 15> kCommunication = {"c_allreduce_sum",
                                                              "c_broadcast",
                                                              "c_comm_init",
                                                              "c_comm_init_all",
@@ -24,7 +24,6 @@ constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
                                                              "fetch_barrier",
                                                              "gen_nccl_id",
                                                              "listen_and_serv",
-                                                             "local_sgd_gate",
                                                              "recv",
                                                              "send",
                                                              "send_barrier"};

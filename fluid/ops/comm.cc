@@ -75,11 +75,6 @@ void add_collective_ops(OpTable& table) {
   table.add(schema_of<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {{"Out", false, false}}));
   table.add(schema_of<CCommInitAttrs>("c_comm_init", {{"X", false, false}}, {}));
   table.add(schema_of<CCommInitAllAttrs>("c_comm_init_all", {}, {}));
-  OpSchema gate = schema_of<LocalSgdGateAttrs>(
-      "local_sgd_gate", {{"Loss", kOptional, false}, {"LearningRate", kOptional, false}},
-      {{"Out", false, false}});
-  gate.infer = [](InferContext& context) { context.set_output("Out", Shape{1}, DType::kBool); };
-  table.add(std::move(gate));
   table.add(in_place<CBroadcastAttrs>("c_broadcast"));
   table.add(in_place<CAllReduceAttrs>("c_allreduce_sum"));
   table.add(in_place<NoAttrs>("c_sync_calc_stream"));

@@ -18,8 +18,6 @@
 //   c_comm_init_all      ->: makes ring `ring_id` among the devices of this process
 //   c_broadcast          X -> Out: the value of rank `root`
 //   c_allreduce_sum      X -> Out: the sum over ranks, of every logical shard
-//   local_sgd_gate       Loss?, LearningRate? -> Out [1], bool: whether the ranks average after
-//                        this step; the same answer on every rank
 //   c_sync_calc_stream   X -> Out: what follows sees finished computation
 //   c_sync_comm_stream   X -> Out: what follows sees finished communication of `ring_id`
 // X and Out of the last four are the same variable.
@@ -203,26 +201,6 @@ struct CSyncCommStreamAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(ring_id));
-  }
-};
-
-// When LocalSGD averages. Steps count from 1. Until step begin_step every step ends with it; then
-// those after which `interval` steps have passed since the last. With an `adaptive` form the
-// interval follows the loss F and the rate eta, averaged over the ranks at each exchange, and
-// stays within [1, max_interval]:
-//   "adacomm"   ceil(interval * sqrt(eta_0 / eta * F / F_0)) (Wang and Joshi); half the last one
-//               where that is not smaller
-//   "original"  ceil(sqrt(interval * eta_0 / eta * F / F_0)), as release 1.8 computes it
-struct LocalSgdGateAttrs {
-  int64_t interval = 1;
-  int64_t begin_step = 1;
-  std::string adaptive = "";
-  int64_t max_interval = 16;
-  int32_t ring_id = 0;
-  template <class Archive>
-  void serialize(Archive& ar) {
-    ar(CEREAL_NVP(interval), CEREAL_NVP(begin_step), CEREAL_NVP(adaptive), CEREAL_NVP(max_interval),
-       CEREAL_NVP(ring_id));
   }
 };
 
