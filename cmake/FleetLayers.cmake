@@ -12,6 +12,7 @@ set(FLEET_LAYERS
   "fluid_layers: base fluid_core fluid_program fluid_ops"
   "fluid_optimizer: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers"
   "fluid_executor: base fluid_core fluid_program fluid_ops fluid_kernels"
+  "fluid_data: base fluid_core fluid_executor"
   "fluid_io: base fluid_core fluid_program fluid_ops fluid_executor"
   "transport: base"
   "mpi_session: base"
@@ -23,7 +24,7 @@ set(FLEET_LAYERS
   "strategies_parameter_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport cluster_spec"
   "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport collective mpi_session transport_mpi cluster_spec"
   "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport collective mpi_session transport_mpi cluster_spec transpiler strategies_parameter_server strategies_collective"
-  "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies"
+  "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies"
   "launch: base cluster_spec transport"
   "tools: base"
 )

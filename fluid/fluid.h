@@ -7,6 +7,7 @@
 #include "fluid/core/place.h"
 #include "fluid/core/scope.h"
 #include "fluid/core/tensor.h"
+#include "fluid/data/data.h"
 #include "fluid/executor/executor.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/layers/layers.h"

@@ -1,0 +1,118 @@
+#include "fluid/data/data_loader.h"
+
+#include <atomic>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace fleet::fluid::data {
+namespace {
+
+std::shared_ptr<TensorDataset> numbers(int64_t rows) {
+  std::vector<int64_t> values(static_cast<size_t>(rows));
+  std::iota(values.begin(), values.end(), 0);
+  return std::make_shared<TensorDataset>(Feed{{"x", Tensor::from(values, {rows, 1})}});
+}
+
+std::vector<int64_t> values_of(const Feed& feed) {
+  const auto values = feed.at(0).second.values<int64_t>();
+  return {values.begin(), values.end()};
+}
+
+TEST(DataLoader, GivesTheSameFeedsWithAnyNumberOfThreads) {
+  const auto dataset = numbers(100);
+  DataLoaderOptions options{.batch_size = 8, .seed = 4, .threads = 0};
+  DataLoader plain(dataset, options);
+  std::vector<std::vector<int64_t>> expected;
+  for (int i = 0; i < 50; ++i) expected.push_back(values_of(plain.next()));
+  for (const int threads : {1, 3}) {
+    for (const int prefetch : {1, 2, 7}) {
+      options.threads = threads;
+      options.prefetch = prefetch;
+      DataLoader loader(dataset, options);
+      for (int i = 0; i < 50; ++i) {
+        EXPECT_EQ(loader.position(), i);
+        EXPECT_EQ(values_of(loader.next()), expected[static_cast<size_t>(i)]);
+      }
+    }
+  }
+}
+
+TEST(DataLoader, GoesOnAtAPosition) {
+  const auto dataset = numbers(64);
+  DataLoader first(dataset, {.batch_size = 8, .seed = 4});
+  for (int i = 0; i < 13; ++i) first.next();
+  DataLoader second(dataset, {.batch_size = 8, .seed = 4, .threads = 2});
+  second.next();
+  second.seek(first.position());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(values_of(first.next()), values_of(second.next()));
+  first.seek(0);
+  EXPECT_EQ(first.position(), 0);
+  EXPECT_THROW(first.seek(-1), UsageError);
+}
+
+class Watched : public Dataset {
+ public:
+  int64_t rows() const override { return 1000; }
+  Feed read(std::span<const int64_t> rows) const override {
+    ++reads;
+    if (rows[0] == fail_at) {
+      fail_at = -1;
+      throw_error(ErrorCode::kInput, {.what = "bad row"});
+    }
+    return {{"x", Tensor::from(std::vector<int64_t>(rows.begin(), rows.end()), {1})}};
+  }
+  mutable std::atomic<int> reads = 0;
+  mutable std::atomic<int64_t> fail_at = -1;
+};
+
+TEST(DataLoader, ThrowsForTheStepThatFailedAndGoesOnFromThere) {
+  const auto dataset = std::make_shared<Watched>();
+  dataset->fail_at = 5;
+  DataLoader loader(dataset, {.batch_size = 1, .shuffle = false, .threads = 2, .prefetch = 3});
+  for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(values_of(loader.next()), std::vector<int64_t>{i});
+  EXPECT_THROW(loader.next(), ResourceError);
+  EXPECT_EQ(loader.position(), 5);
+  for (int64_t i = 5; i < 9; ++i) EXPECT_EQ(values_of(loader.next()), std::vector<int64_t>{i});
+}
+
+TEST(DataLoader, ReadsNoFurtherAheadThanAsked) {
+  const auto dataset = std::make_shared<Watched>();
+  DataLoader loader(dataset, {.batch_size = 1, .shuffle = false, .threads = 4, .prefetch = 3});
+  for (int i = 0; i < 10; ++i) {
+    loader.next();
+    EXPECT_LE(dataset->reads, i + 1 + 3);
+  }
+}
+
+TEST(DataLoader, NamesTheWrongField) {
+  EXPECT_THROW(DataLoader(numbers(4), {.batch_size = 0}), UsageError);
+  EXPECT_THROW(DataLoader(numbers(4), {.threads = -1}), UsageError);
+  EXPECT_THROW(DataLoader(numbers(4), {.prefetch = 0}), UsageError);
+}
+
+TEST(TensorDataset, GathersRowsAndSequences) {
+  Tensor words = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {6, 1});
+  words.set_lod({{0, 2, 3, 6}});
+  const TensorDataset dataset(
+      {{"words", words}, {"y", Tensor::from(std::vector<int64_t>{7, 8, 9}, {3, 1})}});
+  ASSERT_EQ(dataset.rows(), 3);
+  const Feed feed = dataset.read(std::vector<int64_t>{2, 0, 2});
+  EXPECT_EQ(feed[0].second.lod(), (LoD{{0, 3, 5, 8}}));
+  const auto values = feed[0].second.values<float>();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()),
+            (std::vector<float>{4, 5, 6, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(feed[1].second.values<int64_t>()[1], 7);
+  EXPECT_THROW(dataset.read(std::vector<int64_t>{3}), UsageError);
+}
+
+TEST(TensorDataset, RefusesColumnsOfDifferentLengths) {
+  const Tensor two = Tensor::zeros(DType::kFloat32, {2, 1});
+  const Tensor three = Tensor::zeros(DType::kFloat32, {3, 1});
+  EXPECT_THROW(TensorDataset({{"a", two}, {"b", three}}), UsageError);
+  EXPECT_THROW(TensorDataset(Feed{}), UsageError);
+}
+
+}  // namespace
+}  // namespace fleet::fluid::data
