@@ -123,8 +123,14 @@ Variable LayerHelper::activate(const Variable& x, const std::string& act,
                                AttributeMap attrs) const {
   if (act.empty()) return x;
   static const std::vector<std::string> known = {
-      "abs",    "ceil", "exp", "floor",   "log", "relu",       "round",  "sqrt",
-      "square", "tanh", "sin", "sigmoid", "cos", "reciprocal", "softmax"};
+      "abs",        "acos",       "asin",     "atan",        "brelu",
+      "ceil",       "cos",        "cosh",     "elu",         "erf",
+      "exp",        "floor",      "gelu",     "hard_shrink", "hard_sigmoid",
+      "hard_swish", "leaky_relu", "log",      "log1p",       "logsigmoid",
+      "reciprocal", "relu",       "relu6",    "round",       "rsqrt",
+      "sigmoid",    "sin",        "sinh",     "soft_relu",   "softmax",
+      "softplus",   "softshrink", "softsign", "sqrt",        "square",
+      "stanh",      "swish",      "tanh",     "tanh_shrink", "thresholded_relu"};
   if (std::find(known.begin(), known.end(), act) == known.end()) {
     fail(str_cat("unknown activation '", act, "'", did_you_mean(act, known)), join(known, ", "),
          act, "use a known one, or leave act empty");

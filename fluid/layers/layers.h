@@ -4,6 +4,7 @@
 #include "fluid/layers/conv.h"
 #include "fluid/layers/embedding.h"
 #include "fluid/layers/learning_rate_scheduler.h"
+#include "fluid/layers/loss.h"
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/nn.h"
 #include "fluid/layers/norm.h"

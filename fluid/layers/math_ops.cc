@@ -61,10 +61,11 @@ Variable filled(const Variable& like, const Shape& shape, double value) {
   return out;
 }
 
-Variable combined(const char* type, const Variable& x, const Variable& y) {
+Variable combined(const char* type, const Variable& x, const Variable& y, bool compares = false) {
   check_operand(x, type);
   check_operand(y, type);
   const Variable out = make_tmp(x);
+  if (compares) out.desc().dtype = DType::kBool;
   const bool batch_first = y.shape().rank() > 0 && y.shape()[0] < 0;
   Operator op;
   op.type = type;
@@ -121,6 +122,19 @@ Variable operator/(double x, const Variable& y) {
 
 Variable operator-(const Variable& x) {
   return scaled(x, -1.0, 0.0, "-");
+}
+
+Variable operator<(const Variable& x, const Variable& y) {
+  return combined("less_than", x, y, true);
+}
+Variable operator<=(const Variable& x, const Variable& y) {
+  return combined("less_equal", x, y, true);
+}
+Variable operator>(const Variable& x, const Variable& y) {
+  return combined("greater_than", x, y, true);
+}
+Variable operator>=(const Variable& x, const Variable& y) {
+  return combined("greater_equal", x, y, true);
 }
 
 namespace layers {

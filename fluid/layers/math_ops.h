@@ -24,6 +24,12 @@ Variable operator/(double x, const Variable& y);
 
 Variable operator-(const Variable& x);
 
+// Truth values, element by element (layers::equal and not_equal for the other two).
+Variable operator<(const Variable& x, const Variable& y);
+Variable operator<=(const Variable& x, const Variable& y);
+Variable operator>(const Variable& x, const Variable& y);
+Variable operator>=(const Variable& x, const Variable& y);
+
 namespace layers {
 
 // x to the power y, element by element. In the second form y's shape must be known.

@@ -114,6 +114,57 @@ Variable fill_constant(const Shape& shape, DType dtype, double value, bool force
   return out;
 }
 
+Variable fill_constant_batch_size_like(const Variable& input, const Shape& shape, DType dtype,
+                                       double value, const BatchSizeLikeOptions& options) {
+  const LayerHelper helper("fill_constant_batch_size_like");
+  helper.check_input(input, "input");
+  const bool integer = !is_floating(dtype);
+  const FillConstantBatchSizeLikeAttrs attrs{
+      .shape = shape.to_vector(),
+      .dtype = dtype,
+      .value = static_cast<float>(value),
+      .str_value = integer ? str_cat(static_cast<int64_t>(value)) : float_text(value),
+      .input_dim_idx = options.input_dim_idx,
+      .output_dim_idx = options.output_dim_idx,
+      .force_cpu = options.force_cpu};
+  const Variable out = helper.temp(dtype);
+  helper.append("fill_constant_batch_size_like", {{"Input", {input.name()}}},
+                {{"Out", {out.name()}}}, to_attributes(attrs));
+  out.set_stop_gradient(true);
+  return out;
+}
+
+Variable ones(const Shape& shape, DType dtype, bool force_cpu) {
+  return fill_constant(shape, dtype, 1.0, force_cpu);
+}
+
+Variable zeros(const Shape& shape, DType dtype, bool force_cpu) {
+  return fill_constant(shape, dtype, 0.0, force_cpu);
+}
+
+Variable zeros_like(const Variable& x) {
+  const LayerHelper helper("zeros_like");
+  helper.check_input(x, "x");
+  const Variable out = helper.append_unary("fill_zeros_like", x);
+  out.set_stop_gradient(true);
+  return out;
+}
+
+Variable range(double start, double end, double step, DType dtype) {
+  const auto one = [dtype](double value) { return fill_constant(Shape{1}, dtype, value); };
+  return range(one(start), one(end), one(step));
+}
+
+Variable range(const Variable& start, const Variable& end, const Variable& step) {
+  const LayerHelper helper("range");
+  helper.check_inputs({start, end, step}, "start, end, step");
+  const Variable out = helper.temp(start.dtype(), true);
+  helper.append("range",
+                {{"Start", {start.name()}}, {"End", {end.name()}}, {"Step", {step.name()}}},
+                {{"Out", {out.name()}}});
+  return out;
+}
+
 Variable create_parameter(const Shape& shape, DType dtype, const ParameterOptions& options) {
   const LayerHelper helper("create_parameter");
   ParamAttr attr = options.attr;
