@@ -12,11 +12,12 @@
 namespace fleet::fluid {
 namespace {
 
-constexpr std::array<std::string_view, 15> kCommunication = {"c_allreduce_sum",
+constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
                                                              "c_broadcast",
                                                              "c_comm_init",
                                                              "c_comm_init_all",
                                                              "c_gen_nccl_id",
+                                                             "c_local_sgd",
                                                              "c_sync_calc_stream",
                                                              "c_sync_comm_stream",
                                                              "checkpoint_notify",

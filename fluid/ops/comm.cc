@@ -75,6 +75,10 @@ void add_collective_ops(OpTable& table) {
   table.add(schema_of<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {{"Out", false, false}}));
   table.add(schema_of<CCommInitAttrs>("c_comm_init", {{"X", false, false}}, {}));
   table.add(schema_of<CCommInitAllAttrs>("c_comm_init_all", {}, {}));
+  OpSchema average = in_place<NoAttrs>("c_local_sgd");
+  average.inputs.push_back({"Loss", kOptional, false});
+  average.inputs.push_back({"LearningRate", kOptional, false});
+  table.add(std::move(average));
   table.add(in_place<CBroadcastAttrs>("c_broadcast"));
   table.add(in_place<CAllReduceAttrs>("c_allreduce_sum"));
   table.add(in_place<NoAttrs>("c_sync_calc_stream"));

@@ -18,9 +18,11 @@
 //   c_comm_init_all      ->: makes ring `ring_id` among the devices of this process
 //   c_broadcast          X -> Out: the value of rank `root`
 //   c_allreduce_sum      X -> Out: the sum over ranks, of every logical shard
+//   c_local_sgd          X+, Loss?, LearningRate? -> Out+: now and then, when the job's schedule
+//                        says so, the mean of X over the ranks
 //   c_sync_calc_stream   X -> Out: what follows sees finished computation
 //   c_sync_comm_stream   X -> Out: what follows sees finished communication of `ring_id`
-// X and Out of the last four are the same variable.
+// X and Out of the last five are the same variables.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
