@@ -1,134 +1,13 @@
 #include "strategies/grad_all_reduce_strategy.h"
 
-#include <optional>
-
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/collective/collective_membership.h"
-#include "strategies/collective/collective_runtime.h"
-#include "strategies/job_identity.h"
+#include "strategies/collective_job.h"
 #include "strategies/options_text.h"
 #include "transpiler/distribute_transpiler.h"
-#include "transport/collective/mpi_session.h"
 
 namespace fleet::strategies {
 namespace {
-
-using std::chrono::milliseconds;
-using transport::Phase;
-
-// The ranks meet over MPI; heartbeats over the transport find one that stops.
-class GradAllReduceRuntime final : public StrategyRuntime {
- public:
-  GradAllReduceRuntime(const StrategyInput& input, const Strategy& strategy,
-                       CollectiveRuntimeOptions options)
-      : cluster_(input.cluster),
-        config_(input.config),
-        facts_(job_facts(input, strategy)),
-        logger_(input.logger),
-        origin_(input.main),
-        ops_(
-            cluster_, [this] { return connect(); }, told_of_waits(std::move(options))) {}
-
-  ~GradAllReduceRuntime() override { membership_.reset(); }
-
-  void init_worker() override { ops_.connect(); }
-
-  void stop_worker() override {
-    if (!ops_.connected()) return;
-    barrier_worker();
-    if (membership_) {
-      membership_->set_phase(Phase::kFinishing, step_);
-      membership_->leave();
-      membership_.reset();
-    }
-    ops_.disconnect();
-  }
-
-  void barrier_worker() override {
-    enter(Phase::kBarrier);
-    ops_.barrier_worker();
-    enter(Phase::kComputing);
-  }
-
-  std::vector<double> all_reduce_worker(std::span<const double> values) override {
-    enter(Phase::kReducing);
-    auto sum = ops_.all_reduce_worker(values);
-    enter(Phase::kComputing);
-    return sum;
-  }
-
-  fluid::ShardRange shards() const override { return ops_.shards(); }
-  void begin_step(const fluid::Program& program, uint64_t step) override {
-    step_ = step;
-    ops_.begin_step(program, step);
-    enter(Phase::kComputing);
-  }
-  void end_step(const fluid::Program& program, uint64_t step) override {
-    ops_.end_step(program, step);
-  }
-  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
-    return ops_.run(call);
-  }
-
-  const fluid::Program* checkpoint_program() const override { return &origin_; }
-  bool gather_persistables(fluid::Scope&) override { return cluster_.index == 0; }
-
- private:
-  // A rank that waits for others is not to blame for standing still.
-  CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options) {
-    options.reducer.on_wait = [this](bool waits) {
-      enter(waits ? Phase::kReducing : Phase::kComputing);
-    };
-    return options;
-  }
-  void enter(Phase phase) {
-    if (membership_) membership_->set_phase(phase, step_);
-  }
-
-  std::unique_ptr<transport::CollectiveCommunicator> connect() {
-    const auto deadline = milliseconds(config_.rpc_deadline_ms);
-    std::string identity;
-    for (const auto& [name, value] : facts_) identity += str_cat(name, "=", value, " ");
-    auto communicator = connect_over_mpi(cluster_, identity, deadline);
-    if (cluster_.worker_num > 1) watch(*communicator);
-    return communicator;
-  }
-
-  void watch(transport::CollectiveCommunicator& communicator) {
-    MembershipOptions options{
-        .cluster = cluster_,
-        .secret = choose_job_secret(config_, cluster_),
-        .facts = facts_,
-        .require_same_bits = config_.require_same_bits,
-        .transport = transport::parse_transport_choice(config_.transport).value(),
-        .rpc_deadline = milliseconds(config_.rpc_deadline_ms),
-        .heartbeat_interval = milliseconds(config_.heartbeat_interval_ms),
-        .heartbeat_timeout = milliseconds(config_.heartbeat_timeout_ms),
-        .stall_report = milliseconds(config_.stall_report_ms),
-        .stall_deadline = milliseconds(config_.stall_deadline_ms)};
-    options.cluster.job_id = choose_job_id(config_, cluster_);
-    options.host = transport::MpiSession::get().address();
-    const auto broadcast = [this](const std::string& from_rank_0) {
-      return transport::MpiSession::get()
-          .broadcast(from_rank_0, 0, milliseconds(config_.rpc_deadline_ms))
-          .value();
-    };
-    membership_.emplace(
-        std::move(options), broadcast,
-        [&communicator](const Status& verdict) { communicator.abort(verdict); }, logger_);
-  }
-
-  role_maker::ClusterSpec cluster_;
-  RuntimeConfig config_;
-  std::map<std::string, std::string> facts_;
-  Logger logger_;
-  fluid::Program origin_;
-  uint64_t step_ = 0;
-  CollectiveRuntime ops_;
-  // Ends before the communicator that its verdict aborts.
-  std::optional<CollectiveMembership> membership_;
-};
 
 class GradAllReduce final : public Strategy {
  public:
@@ -140,43 +19,57 @@ class GradAllReduce final : public Strategy {
                                                 .got = str_cat(options_.bucket_bytes),
                                                 .fix = "leave it at its default of 1 MiB"});
     }
+    if (options_.gradient_merge < 1) {
+      throw_error(ErrorCode::kInvalidArgument, {.what = "a step has at least one part",
+                                                .where = "gradient_merge",
+                                                .expected = "1 or more",
+                                                .got = str_cat(options_.gradient_merge),
+                                                .fix = "leave it at its default of 1"});
+    }
+    if (options_.gradient_merge > 1 && options_.logical_shards > 0) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "gradient_merge and logical_shards contradict each other",
+                   .where = "GradAllReduceStrategy",
+                   .expected = "at most one of them",
+                   .got = str_cat("gradient_merge = ", options_.gradient_merge,
+                                  ", logical_shards = ", options_.logical_shards),
+                   .fix = "logical_shards = workers * gradient_merge says the same"});
+    }
   }
 
   std::string_view name() const override { return "grad_all_reduce"; }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
-    if (input.cluster.mode != role_maker::Mode::kCollective) {
-      throw_error(ErrorCode::kInvalidArgument,
-                  {.what = "this strategy needs a collective job",
-                   .where = "GradAllReduceStrategy",
-                   .expected = "mode collective",
-                   .got = "mode " + std::string(role_maker::to_string(input.cluster.mode)),
-                   .fix = "start the processes with launch or mpirun"});
-    }
+    require_collective(input, "GradAllReduceStrategy");
     transpiler::DistributeTranspilerConfig config;
     config.mode = "collective";
     config.collective_mode = "grad_allreduce";
     config.nccl_comm_num = options_.nccl_comm_num;
-    const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
+    const int shards = resolve_logical_shards(wanted_shards(input.cluster), input.cluster);
     auto programs =
         transpiler::transpile_for(input.main, input.startup, input.cluster, config, shards);
     CollectiveRuntimeOptions runtime{.logical_shards = shards};
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
-    runtime.reducer.timeout = milliseconds(input.config.stall_deadline_ms);
-    return {std::move(programs.main), std::move(programs.startup),
-            std::make_shared<GradAllReduceRuntime>(input, *this, runtime)};
+    auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
+    return {std::move(programs.main), std::move(programs.startup), std::move(made)};
   }
 
   std::string to_string() const override {
     const GradAllReduceStrategy defaults;
     return OptionsText()
         .add("logical_shards", options_.logical_shards, defaults.logical_shards)
+        .add("gradient_merge", options_.gradient_merge, defaults.gradient_merge)
         .add("bucket_bytes", options_.bucket_bytes, defaults.bucket_bytes)
         .add("nccl_comm_num", options_.nccl_comm_num, defaults.nccl_comm_num)
         .text();
   }
 
  private:
+  int wanted_shards(const role_maker::ClusterSpec& cluster) const {
+    if (options_.gradient_merge > 1) return options_.gradient_merge * cluster.worker_num;
+    return options_.logical_shards;
+  }
+
   GradAllReduceStrategy options_;
 };
 

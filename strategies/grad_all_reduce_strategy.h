@@ -13,6 +13,10 @@ struct GradAllReduceStrategy {
   // Equal parts that a step's rows are cut into; 0: one for each worker. The result of a step does
   // not depend on how many workers compute them.
   int logical_shards = 0;
+  // Gradient merge: parts of a worker's batch that run one after the other, whose gradients are
+  // averaged before they are exchanged; the rows of a feed must divide by it. The memory of a step
+  // is that of one part. It is logical_shards = workers * gradient_merge.
+  int gradient_merge = 1;
   // Gradients are fused into buckets of about this many bytes and reduced while backward runs.
   int64_t bucket_bytes = 1 << 20;
   // Communicators that take turns.

@@ -3,6 +3,7 @@
 
 #include "strategies/attach.h"
 #include "strategies/grad_all_reduce_strategy.h"
+#include "strategies/local_sgd_strategy.h"
 #include "strategies/local_strategy.h"
 #include "strategies/strategy.h"
 #include "strategies/sync_strategy.h"

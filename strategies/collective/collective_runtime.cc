@@ -1,5 +1,7 @@
 #include "strategies/collective/collective_runtime.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -90,7 +92,10 @@ CollectiveRuntime::CollectiveRuntime(role_maker::ClusterSpec cluster, Connect co
       connect_(std::move(connect)),
       options_(std::move(options)),
       layout_(cluster_.worker_num, resolve(options_.logical_shards, cluster_)),
-      one_each_(cluster_.worker_num, cluster_.worker_num) {}
+      one_each_(cluster_.worker_num, cluster_.worker_num) {
+  options_.reducer.factor = [this] { return contribution_factor(); };
+  if (options_.local_sgd) average_.emplace(*options_.local_sgd, options_.reducer);
+}
 
 CollectiveRuntime::~CollectiveRuntime() = default;
 
@@ -107,6 +112,9 @@ void CollectiveRuntime::connect() {
   }
   communicator_ = std::move(made);
   reducer_ = std::make_unique<GradientReducer>(*communicator_, layout_, options_.reducer);
+  gathering_ = std::make_unique<Gathering>(*communicator_, options_.reducer);
+  empty_ = std::make_unique<EmptyContribution>(*communicator_, average_ ? one_each_ : layout_,
+                                               options_.reducer);
 }
 
 transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
@@ -116,20 +124,10 @@ transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
 
 void CollectiveRuntime::disconnect() {
   if (!communicator_) return;
+  empty_.reset();
+  gathering_.reset();
   reducer_.reset();
   communicator_.reset();
-}
-
-void CollectiveRuntime::barrier_worker() {
-  wait(communicator().barrier({.phase = "barrier_worker"}));
-}
-
-std::vector<double> CollectiveRuntime::all_reduce_worker(std::span<const double> values) {
-  std::vector<double> sum(values.size());
-  const void* part = values.data();
-  wait(communicator().all_reduce(one_each_, ElementType::kFloat64, {&part, 1}, sum.data(),
-                                 sum.size(), {.phase = "all_reduce_worker"}));
-  return sum;
 }
 
 fluid::ShardRange CollectiveRuntime::shards() const {
@@ -137,13 +135,20 @@ fluid::ShardRange CollectiveRuntime::shards() const {
   return {.begin = own.begin, .end = own.end, .total = layout_.shards()};
 }
 
-void CollectiveRuntime::begin_step(const fluid::Program&, uint64_t step) {
+void CollectiveRuntime::begin_step(const fluid::Program& program, uint64_t step) {
   connect();
   reducer_->begin_step(step);
+  stepping_ = !average_ && communicator_->size() > 1 && trains(program);
+  if (!stepping_) return;
+  gathering_->begin({.kind = Intent::Kind::kStep, .shards = shards().count()}, step);
 }
 
 void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
   reducer_->finish();
+  if (!stepping_) return;
+  gathering_->finish();
+  stepping_ = false;
+  ++steps_;
 }
 
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& call) {
@@ -153,6 +158,10 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& 
   if (type == "c_sync_comm_stream") {
     const bool last_shard = call.shard < 0 || call.shard + 1 == shards().end;
     if (last_shard) reducer_->finish();
+    return nullptr;
+  }
+  if (type == "c_local_sgd" && average_) {
+    local_sgd(call);
     return nullptr;
   }
   if (type == "c_broadcast") {

@@ -1,16 +1,25 @@
 // What the communication ops of a collective job talk to on CPU: gradients are summed over all
-// logical shards of the step by a GradientReducer, parameters are broadcast, and stream ops do
-// nothing. All rings are one communicator.
+// logical shards of the step by a GradientReducer, parameters are broadcast or, in a LocalSGD job,
+// averaged now and then, and stream ops do nothing. All rings are one communicator.
+//
+// Workers may do different numbers of steps (gathering.h): one that calls leave() goes on giving
+// nothing to the others' steps until all have left. A sum over fewer shards than the step has is
+// scaled up, so that it stays the mean over those who contributed.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
+#include "strategies/collective/gathering.h"
 #include "strategies/collective/gradient_reducer.h"
+#include "strategies/collective/local_average.h"
 #include "transport/collective/collective.h"
 
 namespace fleet::strategies {
@@ -18,6 +27,8 @@ namespace fleet::strategies {
 struct CollectiveRuntimeOptions {
   int logical_shards = 0;  // of a step; 0: one for each worker
   GradientReducerOptions reducer = {};
+  // LocalSGD: ops c_local_sgd average by this schedule, and a worker computes one shard.
+  std::optional<LocalSgdOptions> local_sgd = std::nullopt;
 };
 
 // Used by one thread.
@@ -38,9 +49,23 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   // Drops the communicator; the workers have met before. May be called again.
   void disconnect();
 
+  // What a step of the job reduces, for a worker that has not taken one when others do.
+  void expect(const fluid::Program& program);
+  // Takes no more steps; waits, giving nothing to those of others, until all workers have left.
+  void leave();
+
+  // The next three wait for workers that still take steps.
   void barrier_worker();
   // Element by element, the sum over all workers; the same bits at each of them.
   std::vector<double> all_reduce_worker(std::span<const double> values);
+  // After it these variables are the same at every worker that calls it: the average in a LocalSGD
+  // job (of `parameters`), else those of a worker that has taken the most steps.
+  void align(const std::vector<std::string>& persistables,
+             const std::vector<std::string>& parameters, fluid::Scope& scope);
+
+  // Averages of parameters so far, and steps between two of them now; 0 outside of LocalSGD.
+  int64_t averages() const { return average_ ? average_->schedule().averages() : 0; }
+  int interval() const { return average_ ? average_->schedule().interval() : 0; }
 
   // fluid::CommRuntime
   fluid::ShardRange shards() const override;
@@ -51,7 +76,14 @@ class CollectiveRuntime final : public fluid::CommRuntime {
  private:
   class Token;
 
+  bool trains(const fluid::Program& program);
+  void give_empty_step();
+  Gathered meet(Meeting kind, uint64_t size);
+  void shadow(const Gathered& meeting);
+  double contribution_factor();
+  void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
   std::unique_ptr<fluid::CommToken> all_reduce(const fluid::CommCall& call);
+  void local_sgd(const fluid::CommCall& call);
   void broadcast(const fluid::CommCall& call);
   void init_communicator(const fluid::CommCall& call);
   void wait(transport::CollectiveToken token);
@@ -63,6 +95,13 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   transport::ShardLayout one_each_;
   std::unique_ptr<transport::CollectiveCommunicator> communicator_;
   std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<Gathering> gathering_;
+  std::unique_ptr<EmptyContribution> empty_;
+  std::optional<LocalAverage> average_;
+  std::unordered_map<uint64_t, bool> trains_;  // by program id
+  std::vector<ReductionShape> expected_;       // reductions of a step, by its program
+  uint64_t steps_ = 0;                         // taken by this worker
+  bool stepping_ = false;
 };
 
 // The communicator of the MPI world, which must have the size and order of the cluster's workers;

@@ -35,6 +35,7 @@ void GradientReducer::begin_step(uint64_t step) {
     deliver(buckets_[next_delivery_]);
   }
   step_ = step;
+  factor_.reset();
   ++generation_;
   current_shard_ = 0;
   next_slot_ = 0;
@@ -204,12 +205,59 @@ void GradientReducer::deliver(Bucket& bucket) {
   if (bucket.delivered) return;
   wait_for(bucket.token, options_);
   bucket.delivered = true;
-  if (bucket.lone != nullptr) return;
+  if (!factor_) factor_ = options_.factor ? options_.factor() : 1.0;
   for (size_t i = 0; i < bucket.slots; ++i) {
     const Slot& slot = slots_[bucket.first_slot + i];
     const size_t bytes = slot.count * size_of(slot.type);
-    if (bytes > 0) std::memcpy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
+    if (bytes == 0) continue;
+    if (bucket.lone == nullptr) {
+      std::memcpy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
+    }
+    adjust(slot.type, slot.out, slot.count);
   }
+}
+
+namespace {
+
+template <class T>
+void multiply(void* values, size_t count, double factor) {
+  auto* typed = static_cast<T*>(values);
+  for (size_t i = 0; i < count; ++i) typed[i] = static_cast<T>(typed[i] * static_cast<T>(factor));
+}
+
+}  // namespace
+
+void GradientReducer::adjust(ElementType type, void* out, size_t count) {
+  if (*factor_ == 1.0) return;
+  if (type == ElementType::kFloat32) multiply<float>(out, count, *factor_);
+  if (type == ElementType::kFloat64) multiply<double>(out, count, *factor_);
+}
+
+std::vector<ReductionShape> GradientReducer::shapes() const {
+  std::vector<ReductionShape> shapes;
+  for (size_t i = 0; i < used_buckets_; ++i) {
+    const Bucket& bucket = buckets_[i];
+    shapes.push_back({bucket.type, bucket.bytes / size_of(bucket.type)});
+  }
+  return shapes;
+}
+
+std::vector<ReductionShape> GradientReducer::shapes_of(std::span<const ReductionShape> gradients,
+                                                       size_t bucket_bytes) {
+  std::vector<ReductionShape> shapes;
+  for (const ReductionShape& gradient : gradients) {
+    const auto bytes = [](const ReductionShape& shape) {
+      return shape.count * size_of(shape.type);
+    };
+    const bool joins = !shapes.empty() && bytes(shapes.back()) < bucket_bytes &&
+                       shapes.back().type == gradient.type && bytes(gradient) < bucket_bytes;
+    if (joins) {
+      shapes.back().count += gradient.count;
+    } else {
+      shapes.push_back(gradient);
+    }
+  }
+  return shapes;
 }
 
 // Any token moves all operations of the communicator on.

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/buffer.h"
@@ -27,6 +29,17 @@ struct GradientReducerOptions {
   Duration timeout = std::chrono::seconds(180);
   // Told before (true) and after (false) the training thread waits for other ranks.
   std::function<void(bool waits)> on_wait = nullptr;
+  // What sums are multiplied with when they come; asked once a step, before the first is handed
+  // out. None: they stay as they are.
+  std::function<double()> factor = nullptr;
+};
+
+// One reduction of a step: consecutive gradients of one type.
+struct ReductionShape {
+  transport::ElementType type{};
+  size_t count = 0;
+
+  bool operator==(const ReductionShape&) const = default;
 };
 
 // Waits for the token as the options say; throws PeerError.
@@ -54,6 +67,12 @@ class GradientReducer {
   void wait(size_t gradient);
   // Waits for all gradients of the step.
   void finish();
+
+  // The reductions of the last step, in order.
+  std::vector<ReductionShape> shapes() const;
+  // Those of a step with these gradients, none of which is waited for before all have come.
+  static std::vector<ReductionShape> shapes_of(std::span<const ReductionShape> gradients,
+                                               size_t bucket_bytes);
 
   // Counts begin_step(); gradient numbers of an earlier count mean nothing any more.
   uint64_t generation() const { return generation_; }
@@ -88,6 +107,7 @@ class GradientReducer {
   void store(Bucket& bucket, const Slot& slot, int local_shard, const void* in);
   void start(Bucket& bucket);
   void deliver(Bucket& bucket);
+  void adjust(transport::ElementType type, void* out, size_t count);
   void poll();
 
   transport::CollectiveCommunicator& communicator_;
@@ -100,6 +120,7 @@ class GradientReducer {
   int current_shard_ = 0;
   size_t next_slot_ = 0;
   size_t started_ = 0;
+  std::optional<double> factor_;  // of this step
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;  // the first used_buckets_ are this step's
   size_t used_buckets_ = 0;

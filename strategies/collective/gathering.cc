@@ -1,0 +1,117 @@
+#include "strategies/collective/gathering.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ElementType;
+
+// Small enough that squares of it, over all ranks, do not overflow.
+constexpr uint64_t kKeys = uint64_t{1} << 24;
+
+int64_t key_of(const Intent& intent) {
+  return static_cast<int64_t>(fnv1a(str_cat(meeting_name(intent.meeting), " ", intent.size)) %
+                              kKeys);
+}
+
+}  // namespace
+
+std::string_view meeting_name(Meeting meeting) {
+  switch (meeting) {
+    case Meeting::kBarrier:
+      return "barrier_worker";
+    case Meeting::kReduce:
+      return "all_reduce_worker";
+    case Meeting::kNewest:
+    case Meeting::kAverage:
+      return "save_persistables";
+  }
+  return "?";
+}
+
+Gathering::Gathering(transport::CollectiveCommunicator& communicator,
+                     GradientReducerOptions options)
+    : communicator_(communicator),
+      options_(std::move(options)),
+      layout_(communicator.size(), communicator.size()) {}
+
+void Gathering::begin(const Intent& intent, uint64_t step) {
+  if (under_way_) (void)finish();
+  said_ = {};
+  caller_ = intent.kind == Intent::Kind::kMeet ? meeting_name(intent.meeting) : "stop_worker";
+  switch (intent.kind) {
+    case Intent::Kind::kStep:
+      said_[0] = 1;
+      said_[1] = intent.shards;
+      break;
+    case Intent::Kind::kMeet: {
+      const int64_t key = key_of(intent);
+      said_[2] = 1;
+      said_[4] = key;
+      said_[5] = key * key;
+      said_[6] = static_cast<int64_t>(intent.meeting);
+      said_[7] = static_cast<int64_t>(intent.size);
+      break;
+    }
+    case Intent::Kind::kLeave:
+      said_[3] = 1;
+      break;
+  }
+  const void* part = said_.data();
+  token_ =
+      communicator_.all_reduce(layout_, ElementType::kInt64, {&part, 1}, sum_.data(), sum_.size(),
+                               {.phase = "gathering", .step = static_cast<int64_t>(step)});
+  under_way_ = true;
+}
+
+const Gathered& Gathering::finish() {
+  if (!under_way_) return gathered_;
+  under_way_ = false;
+  wait_for(token_, options_);
+  gathered_ = {.stepping = sum_[0], .shards = sum_[1], .meeting = sum_[2], .leaving = sum_[3]};
+  if (gathered_.meeting > 0) {
+    gathered_.kind = static_cast<Meeting>(sum_[6] / gathered_.meeting);
+    gathered_.size = static_cast<uint64_t>(sum_[7] / gathered_.meeting);
+  }
+  // By Cauchy and Schwarz: equal only where all keys are.
+  if (gathered_.meeting * sum_[5] != sum_[4] * sum_[4]) {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "the workers do not call the same thing",
+                 .where = std::string(caller_),
+                 .expected = "the same call, with as many values, in all workers",
+                 .got = "different ones",
+                 .fix = "call barrier_worker, all_reduce_worker and save_persistables in the same "
+                        "order everywhere"});
+  }
+  return gathered_;
+}
+
+void EmptyContribution::give(std::span<const ReductionShape> parts, uint64_t step) {
+  size_t most = 0;
+  for (const ReductionShape& part : parts) most = std::max(most, part.count * size_of(part.type));
+  if (zeros_.size() < most) {
+    zeros_ = Buffer(most);
+    std::memset(zeros_.data(), 0, most);
+  }
+  results_.resize(std::max(results_.size(), parts.size()));
+  const std::vector<const void*> nodes(layout_.nodes(communicator_.rank()).size(), zeros_.data());
+  const transport::CollectiveLabel label{.phase = "an empty step",
+                                         .step = static_cast<int64_t>(step)};
+  std::vector<transport::CollectiveToken> tokens;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const size_t bytes = parts[i].count * size_of(parts[i].type);
+    if (results_[i].size() < bytes) results_[i] = Buffer(bytes);
+    tokens.push_back(communicator_.all_reduce(layout_, parts[i].type, nodes, results_[i].data(),
+                                              parts[i].count, label));
+  }
+  for (auto& token : tokens) wait_for(token, options_);
+}
+
+}  // namespace fleet::strategies

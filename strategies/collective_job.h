@@ -1,0 +1,21 @@
+// The runtime of a job without servers, as strategies hand it out: the ranks meet over MPI, and
+// heartbeats over the transport find one that stops.
+#pragma once
+
+#include <memory>
+
+#include "strategies/collective/collective_runtime.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+// Throws UsageError that names the strategy when the job is not collective.
+void require_collective(const StrategyInput& input, const char* strategy);
+
+// `main` is the rewritten program of a step.
+std::shared_ptr<StrategyRuntime> make_collective_runtime(const StrategyInput& input,
+                                                         const Strategy& strategy,
+                                                         const fluid::Program& main,
+                                                         CollectiveRuntimeOptions options);
+
+}  // namespace fleet::strategies

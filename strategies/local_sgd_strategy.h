@@ -1,0 +1,25 @@
+// LocalSGD: workers train alone, and average their parameters now and then.
+#pragma once
+
+#include <memory>
+
+#include "strategies/collective/local_sgd_schedule.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+// Optimizer state stays each worker's own. A worker that has run out of data calls stop_worker like
+// any other; the averages are then those of the workers that still train. What is saved is the
+// average of the workers that save. With interval 1 and SGD it equals SyncStrategy to rounding.
+//
+//   fleet::distributed_optimizer(sgd, strategies::LocalSgdStrategy{{.interval = 8}});
+struct LocalSgdStrategy {
+  LocalSgdOptions options = {};
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+// Ends each step of a program that trains with op c_local_sgd.
+void append_local_sgd(fluid::Program& program);
+
+}  // namespace fleet::strategies

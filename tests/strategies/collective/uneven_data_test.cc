@@ -1,0 +1,287 @@
+// Workers (threads of this process) that take different numbers of steps, and LocalSGD.
+#include <cmath>
+#include <gmock/gmock.h>
+#include <thread>
+
+#include "base/philox.h"
+#include "fluid/executor/executor.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+#include "strategies/collective/collective_runtime.h"
+#include "strategies/strategies.h"
+#include "transpiler/distribute_transpiler.h"
+#include "transport/collective/in_process_communicator.h"
+
+namespace fleet::strategies {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 8;  // of one worker's batch
+
+struct Net {
+  fluid::Program main;
+  fluid::Program startup;
+  std::string cost;
+};
+
+void build(Net& net) {
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  net.startup.set_random_seed(11);
+  auto x = fluid::layers::data("x", {6}, fluid::DType::kFloat32);
+  auto y = fluid::layers::data("y", {1}, fluid::DType::kInt64);
+  auto hidden = fluid::layers::fc(x, 13, {.act = "tanh"});
+  auto prediction = fluid::layers::fc(hidden, 3, {.act = "softmax"});
+  auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, y));
+  fluid::optimizer::SGD sgd({.learning_rate = 0.1});
+  sgd.minimize(cost);
+  net.cost = cost.name();
+}
+
+// The rows of one worker in one step.
+void add_rows(int step, int worker, std::vector<float>& x, std::vector<int64_t>& y) {
+  for (int64_t row = 0; row < kRows; ++row) {
+    const auto at = static_cast<uint64_t>((step * 16 + worker) * kRows + row);
+    for (uint64_t i = 0; i < 6; ++i) x.push_back(uniform_float(RandomKey{1, 2}, at * 6 + i));
+    y.push_back(static_cast<int64_t>(3 * uniform_float(RandomKey{3, 4}, at)));
+  }
+}
+
+fluid::Feed batch(int step, const std::vector<int>& workers) {
+  std::vector<float> x;
+  std::vector<int64_t> y;
+  for (const int worker : workers) add_rows(step, worker, x, y);
+  const auto rows = static_cast<int64_t>(y.size());
+  return {{"x", fluid::Tensor::from(x, {rows, 6})}, {"y", fluid::Tensor::from(y, {rows, 1})}};
+}
+
+using Parameters = std::map<std::string, std::vector<float>>;
+
+Parameters parameters_of(const fluid::Executor& exe, fluid::Scope& scope, const Net& net) {
+  (void)exe;
+  Parameters found;
+  for (const auto* parameter : net.main.global_block().parameters()) {
+    const auto values = scope.tensor(parameter->name).values<float>();
+    found[parameter->name] = {values.begin(), values.end()};
+  }
+  return found;
+}
+
+// One process that trains on the rows of those workers who still have some.
+Parameters train_locally(const std::vector<int>& steps_of_worker) {
+  Net net;
+  build(net);
+  fluid::Executor exe;
+  exe.run(net.startup);
+  const int steps = *std::max_element(steps_of_worker.begin(), steps_of_worker.end());
+  for (int step = 0; step < steps; ++step) {
+    std::vector<int> workers;
+    for (size_t i = 0; i < steps_of_worker.size(); ++i) {
+      if (step < steps_of_worker[i]) workers.push_back(static_cast<int>(i));
+    }
+    exe.run(net.main, batch(step, workers));
+  }
+  return parameters_of(exe, exe.scope(), net);
+}
+
+struct Worker {
+  Parameters at_end;   // when it had taken its steps
+  Parameters aligned;  // after align()
+  std::vector<double> sum;
+  int64_t averages = 0;
+};
+
+struct JobOptions {
+  std::vector<int> steps;
+  bool aligns = true;  // all call align() and all_reduce_worker() before they leave
+  size_t bucket_bytes = 300;
+  std::optional<LocalSgdOptions> local_sgd = std::nullopt;
+};
+
+Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& group) {
+  const auto workers = static_cast<int>(job.steps.size());
+  Net net;
+  build(net);
+  role_maker::ClusterSpec cluster;
+  cluster.mode = role_maker::Mode::kCollective;
+  cluster.index = rank;
+  cluster.worker_num = workers;
+  cluster.job_id = "test";
+  transpiler::DistributeTranspilerConfig config;
+  config.mode = "collective";
+  config.collective_mode = "grad_allreduce";
+  auto programs = transpiler::transpile_for(net.main, net.startup, cluster, config, workers);
+  if (job.local_sgd) {
+    programs.main = net.main;
+    append_local_sgd(programs.main);
+  }
+  const auto runtime = std::make_shared<CollectiveRuntime>(
+      cluster, [&] { return group.member(rank); },
+      CollectiveRuntimeOptions{.logical_shards = workers,
+                               .reducer = {.bucket_bytes = job.bucket_bytes},
+                               .local_sgd = job.local_sgd});
+  runtime->expect(programs.main);
+  programs.main.set_runtime(runtime);
+  programs.startup.set_runtime(runtime);
+  fluid::Executor exe;
+  exe.run(programs.startup);
+  for (int step = 0; step < job.steps[static_cast<size_t>(rank)]; ++step) {
+    exe.run(programs.main, batch(step, {rank}));
+  }
+  Worker result{.at_end = parameters_of(exe, exe.scope(), net)};
+  if (job.aligns) {
+    std::vector<std::string> names;
+    for (const auto* parameter : net.main.global_block().parameters()) {
+      names.push_back(parameter->name);
+    }
+    runtime->align(names, names, exe.scope());
+    const std::vector<double> mine = {1.0, static_cast<double>(rank)};
+    result.sum = runtime->all_reduce_worker(mine);
+  }
+  result.aligned = parameters_of(exe, exe.scope(), net);
+  result.averages = runtime->averages();
+  runtime->leave();
+  runtime->disconnect();
+  return result;
+}
+
+std::vector<Worker> run_job(const JobOptions& job) {
+  transport::InProcessGroup group(static_cast<int>(job.steps.size()));
+  std::vector<Worker> results(job.steps.size());
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < job.steps.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      EXPECT_NO_THROW(results[rank] = run_worker(job, static_cast<int>(rank), group));
+    });
+  }
+  threads.clear();
+  return results;
+}
+
+float largest_difference(const Parameters& a, const Parameters& b) {
+  float largest = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
+  for (const auto& [name, values] : a) {
+    const auto& others = b.at(name);
+    for (size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(values[i] - others[i]));
+    }
+  }
+  return largest;
+}
+
+TEST(UnevenDataTest, TheOthersGoOnWithTheMeanOverThoseWhoStillHaveRows) {
+  const std::vector<std::vector<int>> jobs = {{5, 2}, {2, 5}, {7, 3, 5}, {4, 4, 1, 6}, {0, 3}};
+  for (const auto& steps : jobs) {
+    for (const size_t bucket : {size_t{1}, size_t{300}, size_t{1} << 20}) {
+      const Parameters expected = train_locally(steps);
+      const auto workers = run_job({.steps = steps, .bucket_bytes = bucket});
+      for (size_t rank = 0; rank < steps.size(); ++rank) {
+        EXPECT_LT(largest_difference(workers[rank].aligned, expected), 1e-6f)
+            << "rank " << rank << " of " << steps.size() << ", buckets of " << bucket;
+        EXPECT_EQ(workers[rank].aligned, workers[0].aligned);
+      }
+    }
+  }
+}
+
+TEST(UnevenDataTest, NumbersOfAllWorkersAreAddedUpWhenTheLastHasItsStepsBehindIt) {
+  const auto workers = run_job({.steps = {6, 1, 3}});
+  for (const Worker& worker : workers) EXPECT_EQ(worker.sum, (std::vector<double>{3.0, 3.0}));
+}
+
+TEST(UnevenDataTest, AWorkerMayLeaveWithoutMeetingTheOthers) {
+  const std::vector<int> steps = {4, 1, 2};
+  const Parameters expected = train_locally(steps);
+  const auto workers = run_job({.steps = steps, .aligns = false});
+  EXPECT_LT(largest_difference(workers[0].at_end, expected), 1e-6f);
+}
+
+TEST(UnevenDataTest, WorkersWithAsManyStepsKeepTheirBits) {
+  const auto workers = run_job({.steps = {4, 4}});
+  EXPECT_EQ(workers[0].at_end, workers[0].aligned);
+  EXPECT_EQ(workers[0].at_end, workers[1].at_end);
+}
+
+TEST(UnevenDataTest, WorkersThatMeetForDifferentThingsAreTold) {
+  transport::InProcessGroup group(2);
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&group, rank] {
+      role_maker::ClusterSpec cluster;
+      cluster.mode = role_maker::Mode::kCollective;
+      cluster.index = rank;
+      cluster.worker_num = 2;
+      CollectiveRuntime runtime(cluster, [&] { return group.member(rank); });
+      try {
+        if (rank == 0) {
+          runtime.barrier_worker();
+        } else {
+          (void)runtime.all_reduce_worker(std::vector<double>{1, 2});
+        }
+        ADD_FAILURE() << "no error at rank " << rank;
+      } catch (const UsageError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("do not call the same thing"));
+      }
+    });
+  }
+}
+
+TEST(LocalSgdTest, IntervalOneOnSgdEqualsTrainingOnAllRows) {
+  const std::vector<int> steps = {6, 6, 6};
+  const Parameters expected = train_locally(steps);
+  for (const Worker& worker : run_job({.steps = steps, .local_sgd = LocalSgdOptions{}})) {
+    EXPECT_LT(largest_difference(worker.at_end, expected), 1e-6f);
+    EXPECT_EQ(worker.averages, 6);
+  }
+}
+
+TEST(LocalSgdTest, WorkersDifferBetweenTwoAveragesAndAgreeAfterOne) {
+  const auto workers = run_job({.steps = {7, 7}, .local_sgd = LocalSgdOptions{.interval = 3}});
+  EXPECT_EQ(workers[0].averages, 2);
+  EXPECT_GT(largest_difference(workers[0].at_end, workers[1].at_end), 1e-4f);
+  EXPECT_EQ(workers[0].aligned, workers[1].aligned);
+  const auto even = run_job({.steps = {6, 6}, .local_sgd = LocalSgdOptions{.interval = 3}});
+  EXPECT_EQ(even[0].at_end, even[1].at_end);
+}
+
+TEST(LocalSgdTest, AverageIsTheMeanOfLocalTraining) {
+  // Each worker alone, then the mean.
+  std::vector<Parameters> alone;
+  for (int rank = 0; rank < 2; ++rank) {
+    Net net;
+    build(net);
+    fluid::Executor exe;
+    exe.run(net.startup);
+    for (int step = 0; step < 4; ++step) exe.run(net.main, batch(step, {rank}));
+    alone.push_back(parameters_of(exe, exe.scope(), net));
+  }
+  const auto workers = run_job({.steps = {4, 4}, .local_sgd = LocalSgdOptions{.interval = 4}});
+  for (const auto& [name, values] : workers[0].at_end) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      EXPECT_EQ(values[i], (alone[0].at(name)[i] + alone[1].at(name)[i]) / 2) << name << " " << i;
+    }
+  }
+}
+
+TEST(LocalSgdTest, AWorkerWithoutRowsLeavesTheAverageToTheOthers) {
+  const auto workers =
+      run_job({.steps = {8, 3, 8}, .aligns = false, .local_sgd = LocalSgdOptions{.interval = 2}});
+  EXPECT_EQ(workers[0].averages, 4);
+  EXPECT_EQ(workers[1].averages, 1);
+  EXPECT_EQ(workers[0].at_end, workers[2].at_end);
+}
+
+TEST(LocalSgdTest, AdaptiveIntervalsAgreeOnAllWorkersAlsoWhenOneHasLeft) {
+  const LocalSgdOptions adaptive{
+      .interval = 4, .rule = LocalSgdRule::kAdaComm, .adapt_every = 4, .shrink = 0.5};
+  for (const auto& options : {adaptive, LocalSgdOptions::original(9)}) {
+    const auto workers = run_job({.steps = {24, 24, 5}, .aligns = false, .local_sgd = options});
+    EXPECT_EQ(workers[0].averages, workers[1].averages);
+    EXPECT_GT(workers[0].averages, 24 / options.interval);
+  }
+}
+
+}  // namespace
+}  // namespace fleet::strategies
