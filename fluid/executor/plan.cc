@@ -260,7 +260,27 @@ class PlanCompiler {
     }
   }
 
+  // Outputs of split_byref are views of its input.
+  static bool makes_views(const PlanOp& op) { return op.op->type == "split_byref"; }
+
+  // The inputs of an op, and what they are views of.
+  std::vector<int> memory_read(const PlanOp& op) const {
+    std::vector<int> read = op.inputs;
+    for (const PlanOp& other : plan_->ops_) {
+      const bool viewed =
+          makes_views(other) && std::any_of(op.inputs.begin(), op.inputs.end(), [&](int i) {
+            return std::find(other.outputs.begin(), other.outputs.end(), i) != other.outputs.end();
+          });
+      if (viewed) read.push_back(other.inputs.front());
+    }
+    return read;
+  }
+
   void find_waits() {
+    std::vector<std::vector<int>> read(plan_->ops_.size());
+    for (size_t k = 0; k < read.size(); ++k) {
+      if (plan_->ops_[k].communication) read[k] = memory_read(plan_->ops_[k]);
+    }
     for (PlanOp& op : plan_->ops_) {
       if (op.communication) continue;
       for (size_t k = 0; k < plan_->ops_.size(); ++k) {
@@ -271,7 +291,7 @@ class PlanCompiler {
             return i >= 0 && std::find(b.begin(), b.end(), i) != b.end();
           });
         };
-        if (shares(op.outputs, other.inputs) || shares(op.outputs, other.outputs) ||
+        if (shares(op.outputs, read[k]) || shares(op.outputs, other.outputs) ||
             shares(op.inputs, other.outputs)) {
           op.waits.push_back(static_cast<int>(k));
         }
@@ -306,7 +326,7 @@ class PlanCompiler {
         Life& life = lives[static_cast<size_t>(i)];
         life.begin = std::min(life.begin, k);
         life.end = std::max(life.end, k);
-        life.pinned = life.pinned || op.communication;
+        life.pinned = life.pinned || op.communication || makes_views(op);
       };
       for (const int i : op.inputs) touch(i);
       for (const int i : op.outputs) touch(i);

@@ -144,12 +144,21 @@ std::unique_ptr<Prepared> prepare_split(PrepareContext& context) {
   return split_along(context, axis, sections_of(context, given, attrs.num, shape[axis]));
 }
 
-// Runs of rows.
+// Runs of rows, as views of X; the plan keeps X's memory apart (fluid/executor/plan.cc).
 std::unique_ptr<Prepared> prepare_split_byref(PrepareContext& context) {
   const auto attrs = context.attrs<SplitByrefAttrs>();
   const Shape& shape = context.in("X").shape;
   const auto sizes = sections_of(context, attrs.sections, attrs.num, shape[0]);
-  return split_along(context, 0, sizes);
+  const int x = context.input("X");
+  std::vector<int> outs;
+  for (size_t i = 0; i < sizes.size(); ++i) outs.push_back(context.own_output("Out", i));
+  return make_prepared([=](const KernelContext& c) {
+    int64_t row = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      c.output_value(outs[i]) = c.input(x).rows(row, row + sizes[i]);
+      row += sizes[i];
+    }
+  });
 }
 
 std::unique_ptr<Prepared> copy_as(PrepareContext& context, const char* from, const char* to,

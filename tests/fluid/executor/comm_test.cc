@@ -104,6 +104,70 @@ TEST(CommunicationOps, RunPerShardAndHoldTheirBuffersUntilDone) {
   EXPECT_EQ(executor.scope().tensor("w").item<float>(), 100 - 2 * (4 + 12));
 }
 
+// Sends the slices of y = 2 x, and looks at them when it is waited for.
+class SlowSender : public CommRuntime {
+ public:
+  ShardRange shards() const override { return {0, 1, 1}; }
+  void begin_step(const Program&, uint64_t) override {}
+  void end_step(const Program&, uint64_t) override {}
+  std::unique_ptr<CommToken> run(const CommCall& call) override {
+    for (Value* value : call.inputs) slices.push_back(&std::get<Tensor>(*value));
+    return std::make_unique<Token>(*this);
+  }
+
+  std::vector<const Tensor*> slices;
+  std::vector<float> sent;
+
+ private:
+  class Token : public CommToken {
+   public:
+    explicit Token(SlowSender& runtime) : runtime_(runtime) {}
+    bool done() const override { return false; }
+    void wait() override {
+      for (const Tensor* slice : runtime_.slices) {
+        for (const float value : slice->values<float>()) runtime_.sent.push_back(value);
+      }
+    }
+
+   private:
+    SlowSender& runtime_;
+  };
+};
+
+TEST(CommunicationOps, SendSlicesOfAVariableFromItsOwnMemory) {
+  Program program;
+  Block& block = program.global_block();
+  for (const char* name : {"x", "y", "y0", "y1", "z"}) {
+    VarDesc var;
+    var.name = name;
+    var.shape = Shape{name[1] == '0' ? 1 : name[1] == '1' ? 2 : 3, 2};
+    var.is_data = name[0] == 'x';
+    block.add_var(var);
+  }
+  const auto scale = [&block](const char* in, const char* out, double by) {
+    Operator made = op("scale", {{"X", {in}}}, {{"Out", {out}}}, OpRole::kBackward);
+    made.attrs = {{"scale", by}};
+    block.append_op(made);
+  };
+  scale("x", "y", 2.0);
+  Operator split = op("split_byref", {{"X", {"y"}}}, {{"Out", {"y0", "y1"}}}, OpRole::kDist);
+  split.attrs = {{"sections", std::vector<int64_t>{1, 2}}};
+  block.append_op(split);
+  block.append_op(op("send", {{"X", {"y0", "y1"}}}, {}, OpRole::kRpc));
+  scale("x", "z", 5.0);  // might take y's memory, which is still being sent
+  scale("y", "y", 7.0);  // has to wait
+  Executor executor;
+  const auto runtime = std::make_shared<SlowSender>();
+  executor.set_comm_runtime(runtime);
+  const auto result = executor.run(
+      program, {{"x", Tensor::from<float>({1, 2, 3, 4, 5, 6}, {3, 2})}}, {Fetch("y"), Fetch("z")});
+  EXPECT_EQ(runtime->sent, (std::vector<float>{2, 4, 6, 8, 10, 12}));
+  ASSERT_EQ(runtime->slices.size(), 2U);
+  EXPECT_EQ(runtime->slices[1]->raw() - runtime->slices[0]->raw(), 2 * sizeof(float));
+  EXPECT_EQ(result[0].data<float>()[5], 84);
+  EXPECT_EQ(result[1].data<float>()[5], 30);
+}
+
 TEST(CommunicationOps, UseTheRuntimeThatTheProgramCarries) {
   Fixture fixture;
   const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 1, 1});
