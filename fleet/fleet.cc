@@ -155,7 +155,7 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss,
       strategy_.get() ? strategy_.get() : strategies::default_strategy(state.cluster, 0).get();
   state.rewritten = std::make_unique<strategies::StrategyResult>(
       strategy->rewrite({main, startup, state.cluster, state.config, state.logger}));
-  state.strategy_text = strategy->to_string();
+  state.strategy_text = strategy->describe(state.config);
   state.origin_main = &main;
   state.origin_startup = &startup;
   state.rewritten->main.set_runtime(state.rewritten->runtime);

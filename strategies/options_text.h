@@ -9,11 +9,11 @@ namespace fleet::strategies {
 
 class OptionsText {
  public:
-  // A value that differs from the default was set by the user.
+  // A value that differs from the default was set by the user's code.
   template <class T>
   OptionsText& add(const char* name, const T& value, const T& default_value) {
-    text_ +=
-        str_cat("  ", name, " = ", value, "  (", value == default_value ? "default" : "set", ")\n");
+    text_ += str_cat("  ", name, " = ", value, "  (", value == default_value ? "default" : "code",
+                     ")\n");
     return *this;
   }
   const std::string& text() const { return text_; }

@@ -1,23 +1,16 @@
 #include "strategies/runtime_config.h"
 
-#include <variant>
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "strategies/config_fields.h"
 
 namespace fleet::strategies {
 namespace {
 
-using Member =
-    std::variant<int64_t RuntimeConfig::*, bool RuntimeConfig::*, std::string RuntimeConfig::*>;
-
-struct Field {
-  std::string_view name;
-  std::string_view variable;
-  Member member;
-  bool secret = false;
-};
+using Field = ConfigField<RuntimeConfig>;
 
 const std::vector<Field>& fields() {
   using C = RuntimeConfig;
@@ -36,44 +29,46 @@ const std::vector<Field>& fields() {
       {"job_secret_file", "FLEET_JOB_SECRET_FILE", &C::job_secret_file},
       {"log_level", "FLEET_LOG_LEVEL", &C::log_level},
       {"dump_program", "FLEET_DUMP_PROGRAM", &C::dump_program},
+      {"cpu_num", "CPU_NUM", &C::cpu_num},
+      {"check_nan_inf", "FLAGS_check_nan_inf", &C::check_nan_inf},
   };
   return kFields;
 }
 
-[[noreturn]] void refuse(const Field& field, std::string expected, const std::string& got) {
-  throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
-                                        .where = std::string(field.variable),
-                                        .expected = std::move(expected),
-                                        .got = field.secret ? "(hidden)" : "'" + got + "'",
-                                        .fix = str_cat("correct or unset ", field.variable)});
+// Every variable that a process of Fleet reads into its configuration.
+std::vector<std::string> known_variables() {
+  std::vector<std::string> known = {
+      "FLAGS_communicator_max_merge_var_num",
+      "FLAGS_communicator_send_queue_size",
+      "FLAGS_communicator_independent_recv_thread",
+      "FLAGS_communicator_min_send_grad_num_before_recv",
+      "FLAGS_communicator_thread_pool_size",
+      "FLAGS_communicator_send_wait_times",
+      "FLAGS_communicator_is_sgd_optimizer",
+      "FLAGS_rpc_retry_times",
+      "FLAGS_rpc_send_thread_num",
+      "FLAGS_rpc_get_thread_num",
+      "FLAGS_rpc_prefetch_thread_num",
+  };
+  for (const Field& field : fields()) known.emplace_back(field.variable);
+  return known;
 }
 
-void assign(RuntimeConfig& config, const Field& field, const std::string& text) {
-  if (const auto* number = std::get_if<int64_t RuntimeConfig::*>(&field.member)) {
-    const auto value = parse_int(text);
-    if (!value || *value <= 0) refuse(field, "a whole number above 0", text);
-    config.** number = *value;
-  } else if (const auto* flag = std::get_if<bool RuntimeConfig::*>(&field.member)) {
-    const bool yes = text == "1" || text == "true" || text == "True";
-    if (!yes && text != "0" && text != "false" && text != "False") {
-      refuse(field, "1, 0, true or false", text);
-    }
-    config.** flag = yes;
-  } else {
-    config.*std::get<std::string RuntimeConfig::*>(field.member) = text;
+// A variable that is nearly one of ours is most likely a slip that would go unnoticed.
+void check_names(const Environment& environment) {
+  const std::vector<std::string> known = known_variables();
+  for (const auto& [name, value] : environment.all()) {
+    const bool ours = std::find(known.begin(), known.end(), name) != known.end();
+    const bool family = name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
+                        name.starts_with("FLAGS_check_nan") ||
+                        name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_STALL");
+    if (ours || !family) continue;
+    throw_error(ErrorCode::kEnvironment, {.what = "unknown variable" + did_you_mean(name, known),
+                                          .where = name,
+                                          .expected = join(known, ", "),
+                                          .got = value,
+                                          .fix = "correct or unset it"});
   }
-}
-
-std::string value_text(const RuntimeConfig& config, const Field& field) {
-  if (const auto* number = std::get_if<int64_t RuntimeConfig::*>(&field.member)) {
-    return std::to_string(config.**number);
-  }
-  if (const auto* flag = std::get_if<bool RuntimeConfig::*>(&field.member)) {
-    return config.**flag ? "true" : "false";
-  }
-  const std::string& text = config.*std::get<std::string RuntimeConfig::*>(field.member);
-  if (text.empty()) return "(unset)";
-  return field.secret ? "(hidden)" : text;
 }
 
 void check(const RuntimeConfig& config, const Environment& environment) {
@@ -92,47 +87,22 @@ void check(const RuntimeConfig& config, const Environment& environment) {
                  .got = str_cat(config.heartbeat_interval_ms, " and ", config.heartbeat_timeout_ms),
                  .fix = "raise the timeout or lower the interval"});
   }
-  // A flag that is nearly one of ours is most likely a slip that would go unnoticed.
-  std::vector<std::string> known;
-  for (const Field& field : fields()) known.emplace_back(field.variable);
-  for (const auto& [name, value] : environment.all()) {
-    if (!name.starts_with("FLAGS_rpc_dead") && !name.starts_with("FLEET_HEARTBEAT") &&
-        !name.starts_with("FLEET_STALL")) {
-      continue;
-    }
-    bool ours = false;
-    for (const std::string& variable : known) ours = ours || variable == name;
-    if (ours) continue;
-    throw_error(ErrorCode::kEnvironment, {.what = "unknown variable" + did_you_mean(name, known),
-                                          .where = name,
-                                          .expected = join(known, ", "),
-                                          .got = value,
-                                          .fix = "correct or unset it"});
-  }
+  check_names(environment);
 }
 
 }  // namespace
 
 RuntimeConfig RuntimeConfig::from_environment(const Environment& environment) {
   RuntimeConfig config;
-  for (const Field& field : fields()) {
-    const auto text = environment.get(field.variable);
-    if (!text) continue;
-    assign(config, field, *text);
-    config.origins.emplace(field.name, field.variable);
-  }
+  read_environment(config, fields(), environment, config.origins);
+  config.trainer = TrainerRuntimeConfig::from_environment(environment);
+  config.server = ServerRuntimeConfig::from_environment(environment);
   check(config, environment);
   return config;
 }
 
 std::string RuntimeConfig::to_string() const {
-  std::string text;
-  for (const Field& field : fields()) {
-    const auto origin = origins.find(std::string(field.name));
-    text += str_cat("  ", field.name, " = ", value_text(*this, field), "  (",
-                    origin == origins.end() ? "default" : origin->second, ")\n");
-  }
-  return text;
+  return config_text(*this, fields(), origins);
 }
 
 }  // namespace fleet::strategies

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/environment.h"
+#include "strategies/server_mode_config.h"
 
 namespace fleet::strategies {
 
@@ -34,6 +35,15 @@ struct RuntimeConfig {
   std::string log_level;        // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
   // Programs are written into this folder when it is set (FLEET_DUMP_PROGRAM).
   std::string dump_program;
+  // Trainer threads of a worker (CPU_NUM).
+  int64_t cpu_num = 1;
+  // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf). Executors
+  // read it themselves.
+  bool check_nan_inf = false;
+
+  // What FLAGS_communicator_* and FLAGS_rpc_* say; strategies put what the code says over it.
+  TrainerRuntimeConfig trainer;
+  ServerRuntimeConfig server;
 
   // Name of the variable that set a field, by field name; a field that is not here has its default.
   std::map<std::string, std::string> origins;

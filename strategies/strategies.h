@@ -2,6 +2,7 @@
 #pragma once
 
 #include "strategies/attach.h"
+#include "strategies/collective_strategy.h"
 #include "strategies/grad_all_reduce_strategy.h"
 #include "strategies/local_sgd_strategy.h"
 #include "strategies/local_strategy.h"

@@ -13,6 +13,10 @@
 #include "role_maker/cluster_spec.h"
 #include "strategies/runtime_config.h"
 
+namespace fleet::transpiler {
+struct DistributeTranspilerConfig;
+}
+
 namespace fleet::strategies {
 
 // The user's programs after the optimizer's minimize, and what this process is.
@@ -54,14 +58,18 @@ class Strategy {
   virtual StrategyResult rewrite(const StrategyInput& input) const = 0;
   // A line for each option: name, value, origin.
   virtual std::string to_string() const = 0;
+  // The same, with what the environment set; for people. The other one is what the processes of a
+  // job compare.
+  virtual std::string describe(const RuntimeConfig&) const { return to_string(); }
 };
 
 // The number of parts that a step is cut into: what was asked for, or one for each worker. Throws
 // UsageError when there are fewer than workers.
 int resolve_logical_shards(int asked, const role_maker::ClusterSpec& cluster);
 
-// A handle to a strategy, made from any of the strategy structs (SyncStrategy,
-// GradAllReduceStrategy) or from a Strategy of the user's own. A default-made one picks by mode:
+// A handle to a strategy, made from any of the strategy structs (SyncStrategy, AsyncStrategy, …,
+// GradAllReduceStrategy, LocalSgdStrategy, collective::DistributedStrategy), from a transpiler's
+// configuration, or from a Strategy of the user's own. A default-made one picks by mode:
 // SyncStrategy with parameter servers, GradAllReduceStrategy in a collective job.
 class DistributedStrategy {
  public:
@@ -71,6 +79,11 @@ class DistributedStrategy {
     { options.make() } -> std::convertible_to<std::shared_ptr<const Strategy>>;
   }
   DistributedStrategy(const Options& options) : strategy_(options.make()) {}
+  // What Paddle Fluid's Fleet makes of a configuration: sync_mode SyncStrategy; with
+  // runtime_split_send_recv GeoStrategy, HalfAsyncStrategy, SyncStrategy's runtime-split form or
+  // AsyncStrategy by its other fields, without it HalfAsyncStrategy; mode collective or nccl2
+  // GradAllReduceStrategy or LocalSgdStrategy. Throws UsageError for one that contradicts itself.
+  DistributedStrategy(const transpiler::DistributeTranspilerConfig& config);
   DistributedStrategy(std::shared_ptr<const Strategy> strategy) : strategy_(std::move(strategy)) {}
 
   // Null for a default-made handle.

@@ -1,25 +1,10 @@
 #include "strategies/sync_strategy.h"
 
-#include "base/error.h"
-#include "base/strings.h"
-#include "strategies/job_identity.h"
-#include "strategies/options_text.h"
-#include "strategies/sync_runtime.h"
+#include "strategies/server_job.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {
 namespace {
-
-ParameterServerConfig config_of(const StrategyInput& input, const Strategy& strategy, int shards) {
-  ParameterServerConfig config = server_config(input.config, input.cluster.server_endpoints);
-  config.index = static_cast<uint32_t>(input.cluster.index);
-  config.worker_num = static_cast<uint32_t>(input.cluster.worker_num);
-  config.logical_shards = static_cast<uint32_t>(shards);
-  config.job_id = choose_job_id(input.config, input.cluster);
-  config.secret = choose_job_secret(input.config, input.cluster);
-  config.facts = job_facts(input, strategy);
-  return config;
-}
 
 class Sync final : public Strategy {
  public:
@@ -28,21 +13,11 @@ class Sync final : public Strategy {
   std::string_view name() const override { return "sync"; }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
-    if (input.cluster.mode != role_maker::Mode::kParameterServer) {
-      throw_error(ErrorCode::kInvalidArgument,
-                  {.what = "this strategy needs parameter servers",
-                   .where = "SyncStrategy",
-                   .expected = "mode parameter_server",
-                   .got = "mode " + std::string(role_maker::to_string(input.cluster.mode)),
-                   .fix = "start the processes with launch_ps"});
-    }
+    require_servers(input, "SyncStrategy");
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
     auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
                                               transpiler_config(), shards);
-    SyncJob job{.config = config_of(input, *this, shards),
-                .transport = transport::parse_transport_choice(input.config.transport).value(),
-                .server_names = input.cluster.server_endpoints,
-                .logger = input.logger};
+    SyncJob job = make_server_job(input, *this, shards, resolve(input.config));
     auto runtime = input.cluster.is_server() ? make_sync_server(std::move(job))
                                              : make_sync_worker(std::move(job), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
@@ -59,8 +34,14 @@ class Sync final : public Strategy {
              defaults.runtime_split_send_recv)
         .text();
   }
+  std::string describe(const RuntimeConfig& config) const override {
+    return to_string() + resolve(config).to_string(config);
+  }
 
  private:
+  ServerModeConfig resolve(const RuntimeConfig& config) const {
+    return {options_.trainer_runtime_config, options_.server_runtime_config, config};
+  }
   transpiler::DistributeTranspilerConfig transpiler_config() const {
     transpiler::DistributeTranspilerConfig config;
     config.slice_var_up = options_.slice_var_up;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "strategies/server_mode_config.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {
@@ -21,6 +22,8 @@ struct SyncStrategy {
   std::string split_method = "RoundRobin";
   // send and recv carry whole variables and the runtime cuts them.
   bool runtime_split_send_recv = false;
+  TrainerRuntimeConfig trainer_runtime_config = {};
+  ServerRuntimeConfig server_runtime_config = {};
 
   std::shared_ptr<const Strategy> make() const;
 };

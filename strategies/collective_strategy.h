@@ -1,0 +1,43 @@
+// DistributedStrategy of Paddle Fluid's collective Fleet, with its field names and defaults; what
+// it means here is GradAllReduceStrategy or LocalSgdStrategy, whose own options it has too.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strategies/collective/local_sgd_schedule.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies::collective {
+
+struct DistributedStrategy {
+  // "nccl2" and "collective" both all-reduce gradients here.
+  std::string mode = "nccl2";
+  // "", "grad_allreduce" or "local_sgd"; needs mode "collective".
+  std::string collective_mode = {};
+  // Short for mode "collective" with collective_mode "local_sgd".
+  bool use_local_sgd = false;
+  LocalSgdOptions local_sgd = {};
+  // Communicators that take turns.
+  int nccl_comm_num = 1;
+  int logical_shards = 0;
+  int gradient_merge = 1;
+  // Gradients are fused into buckets of about so many bytes.
+  bool fuse_all_reduce_ops = true;
+  int64_t bucket_bytes = 1 << 20;
+
+  // Refused when they are set: this release does not have them.
+  bool use_hierarchical_allreduce = false;
+  int hierarchical_allreduce_inter_nranks = 0;
+  bool use_dist_fc = false;
+  bool forward_recompute = false;
+  std::vector<std::string> recompute_checkpoints = {};
+  bool use_amp = false;
+  double amp_loss_scaling = 32768;
+  bool sync_batch_norm = false;
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+}  // namespace fleet::strategies::collective

@@ -1,0 +1,171 @@
+// What a user may set, where values come from, and how mistakes are told.
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "strategies/strategies.h"
+
+namespace fleet::strategies {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Environment environment_of(std::map<std::string, std::string, std::less<>> variables) {
+  return Environment(std::move(variables));
+}
+
+TEST(TrainerRuntimeConfigTest, HasEveryKeyOfTheOriginalWithItsDefault) {
+  const std::string text = TrainerRuntimeConfig().over({}, 4).to_string();
+  for (const char* line : {"communicator_max_merge_var_num = 4  (CPU_NUM)",
+                           "communicator_send_queue_size = 4  (CPU_NUM)",
+                           "communicator_independent_recv_thread = true  (default)",
+                           "communicator_min_send_grad_num_before_recv = 4  (CPU_NUM)",
+                           "communicator_thread_pool_size = 5  (default)",
+                           "communicator_send_wait_times = 5  (default)",
+                           "communicator_is_sgd_optimizer = true  (default)",
+                           "rpc_deadline = 180000  (default)", "rpc_retry_times = 3  (default)"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(TrainerRuntimeConfigTest, CodeWinsOverTheEnvironmentAndThatOverTheDefault) {
+  const auto environment = TrainerRuntimeConfig::from_environment(
+      environment_of({{"FLAGS_communicator_send_queue_size", "7"},
+                      {"FLAGS_communicator_thread_pool_size", "2"},
+                      {"FLAGS_communicator_independent_recv_thread", "0"}}));
+  const TrainerRuntimeConfig code{.communicator_thread_pool_size = 9};
+  const TrainerRuntimeConfig merged = code.over(environment, 3);
+  EXPECT_EQ(merged.communicator_send_queue_size, 7);
+  EXPECT_EQ(merged.communicator_thread_pool_size, 9);
+  EXPECT_FALSE(merged.communicator_independent_recv_thread);
+  EXPECT_EQ(merged.communicator_max_merge_var_num, 3);
+  EXPECT_THAT(
+      merged.to_string(),
+      AllOf(HasSubstr("communicator_send_queue_size = 7  (FLAGS_communicator_send_queue_size)"),
+            HasSubstr("communicator_thread_pool_size = 9  (code)"),
+            HasSubstr("communicator_max_merge_var_num = 3  (CPU_NUM)")));
+}
+
+TEST(TrainerRuntimeConfigTest, AKeySetToItsDefaultByNameStillCountsAsSet) {
+  const auto code = TrainerRuntimeConfig::from({{"communicator_thread_pool_size", "5"}});
+  const auto environment = TrainerRuntimeConfig::from_environment(
+      environment_of({{"FLAGS_communicator_thread_pool_size", "2"}}));
+  EXPECT_EQ(code.over(environment, 1).communicator_thread_pool_size, 5);
+}
+
+TEST(TrainerRuntimeConfigTest, AnUnknownKeyNamesTheNearest) {
+  EXPECT_THAT(error_of([] {
+                TrainerRuntimeConfig::from({{"comunicator_send_queue_size", "1"}});
+              }),
+              AllOf(HasSubstr("did you mean 'communicator_send_queue_size'?"),
+                    HasSubstr("TrainerRuntimeConfig")));
+  EXPECT_THAT(error_of([] {
+                ServerRuntimeConfig::from({{"rpc_send_threads_num", "1"}});
+              }),
+              HasSubstr("did you mean 'rpc_send_thread_num'?"));
+}
+
+TEST(TrainerRuntimeConfigTest, AWrongValueIsRefusedWithItsKey) {
+  EXPECT_THAT(error_of([] {
+                TrainerRuntimeConfig::from({{"rpc_deadline", "soon"}});
+              }),
+              AllOf(HasSubstr("TrainerRuntimeConfig.rpc_deadline"), HasSubstr("'soon'")));
+  EXPECT_THAT(error_of([] {
+                TrainerRuntimeConfig::from({{"communicator_is_sgd_optimizer", "maybe"}});
+              }),
+              HasSubstr("true or false"));
+}
+
+TEST(ServerRuntimeConfigTest, ThreadNumbersAreUpperBoundsOnLanes) {
+  const ServerRuntimeConfig config = ServerRuntimeConfig{.rpc_get_thread_num = 3}.over(
+      ServerRuntimeConfig::from_environment(environment_of({{"FLAGS_rpc_send_thread_num", "5"}})));
+  EXPECT_EQ(config.rpc_send_thread_num, 5);
+  EXPECT_EQ(config.data_lanes(1, 8), 1);
+  EXPECT_EQ(config.data_lanes(4, 8), 3);
+  EXPECT_EQ(config.data_lanes(4, 2), 2);
+  EXPECT_THAT(config.to_string(), AllOf(HasSubstr("rpc_get_thread_num = 3  (code)"),
+                                        HasSubstr("rpc_prefetch_thread_num = 12  (default)")));
+}
+
+TEST(RuntimeConfigTest, AMisspeltVariableNamesTheNearest) {
+  for (const auto& [name, nearest] : std::map<std::string, std::string>{
+           {"FLAGS_rpc_dedline", "FLAGS_rpc_deadline"},
+           {"FLAGS_communicator_max_merge_vars_num", "FLAGS_communicator_max_merge_var_num"},
+           {"FLAGS_check_nan", "FLAGS_check_nan_inf"},
+           {"FLEET_STALL_DEADLINE", "FLEET_STALL_DEADLINE_MS"}}) {
+    EXPECT_THAT(error_of([&] {
+                  RuntimeConfig::from_environment(environment_of({{name, "1"}}));
+                }),
+                AllOf(HasSubstr(name), HasSubstr("did you mean '" + nearest + "'?")));
+  }
+}
+
+TEST(RuntimeConfigTest, FlagsOfOthersAreLeftAlone) {
+  EXPECT_EQ(error_of([] {
+              RuntimeConfig::from_environment(environment_of(
+                  {{"FLAGS_selected_gpus", "0"}, {"FLAGS_fraction_of_gpu_memory_to_use", "0.9"}}));
+            }),
+            "no error");
+}
+
+TEST(RuntimeConfigTest, EveryValueIsPrintedWithItsOriginAndSecretsAreHidden) {
+  const auto config = RuntimeConfig::from_environment(environment_of(
+      {{"CPU_NUM", "3"}, {"FLAGS_check_nan_inf", "1"}, {"FLEET_JOB_SECRET", "abc"}}));
+  EXPECT_THAT(config.to_string(), AllOf(HasSubstr("cpu_num = 3  (CPU_NUM)"),
+                                        HasSubstr("check_nan_inf = true  (FLAGS_check_nan_inf)"),
+                                        HasSubstr("transport = auto  (default)"),
+                                        HasSubstr("job_secret = (hidden)  (FLEET_JOB_SECRET)")));
+  EXPECT_THAT(config.to_string(), ::testing::Not(HasSubstr("abc")));
+}
+
+std::string text_of(const DistributedStrategy& strategy) {
+  return std::string(strategy.get()->name()) + "\n" + strategy.get()->to_string();
+}
+
+TEST(CollectiveStrategyTest, ModesAreThoseOfTheOriginal) {
+  using collective::DistributedStrategy;
+  EXPECT_THAT(text_of(DistributedStrategy{}), HasSubstr("grad_all_reduce"));
+  EXPECT_THAT(text_of(DistributedStrategy{.nccl_comm_num = 2}),
+              HasSubstr("nccl_comm_num = 2  (code)"));
+  EXPECT_THAT(text_of(DistributedStrategy{.mode = "collective", .collective_mode = "local_sgd"}),
+              HasSubstr("local_sgd"));
+  EXPECT_THAT(text_of(DistributedStrategy{.use_local_sgd = true, .local_sgd = {.interval = 8}}),
+              AllOf(HasSubstr("local_sgd"), HasSubstr("interval = 8  (code)")));
+  EXPECT_THAT(text_of(DistributedStrategy{.fuse_all_reduce_ops = false}),
+              HasSubstr("bucket_bytes = 1  (code)"));
+}
+
+TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
+  using collective::DistributedStrategy;
+  const auto message = [](const DistributedStrategy& strategy) {
+    return error_of([&] { strategy.make(); });
+  };
+  EXPECT_THAT(message({.mode = "nccl3"}), HasSubstr("did you mean 'nccl2'?"));
+  EXPECT_THAT(message({.collective_mode = "local_sgd"}), HasSubstr("mode = 'nccl2'"));
+  EXPECT_THAT(message({.mode = "collective"}), HasSubstr("collective_mode = ''"));
+  EXPECT_THAT(message({.use_amp = true}), HasSubstr("use_amp is not available"));
+  EXPECT_THAT(message({.use_hierarchical_allreduce = true}),
+              HasSubstr("use_hierarchical_allreduce is not available"));
+  EXPECT_THAT(message({.use_local_sgd = true, .gradient_merge = 2}),
+              HasSubstr("gradient_merge = 2"));
+  EXPECT_THAT(message({.nccl_comm_num = 0}), HasSubstr("nccl_comm_num"));
+}
+
+TEST(GradAllReduceStrategyTest, GradientMergeAndShardsExcludeEachOther) {
+  EXPECT_THAT(
+      error_of([] { GradAllReduceStrategy{.logical_shards = 4, .gradient_merge = 2}.make(); }),
+      AllOf(HasSubstr("gradient_merge = 2"), HasSubstr("logical_shards = 4")));
+}
+
+}  // namespace
+}  // namespace fleet::strategies
