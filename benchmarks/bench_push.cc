@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/strings.h"
 #include "benchmarks/handwritten/raw_stream.h"
 #include "benchmarks/harness/harness.h"
 #include "transport/link/asio_loop.h"
@@ -87,6 +89,13 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   uint16_t port() const { return port_; }
+  double cpu_us() const {
+    clockid_t clock{};
+    timespec used{};
+    clock_getcpuclockid(child_, &clock);
+    clock_gettime(clock, &used);
+    return 1e6 * static_cast<double>(used.tv_sec) + 1e-3 * static_cast<double>(used.tv_nsec);
+  }
 
  private:
   static void serve(int report) {
@@ -136,15 +145,23 @@ class Pusher {
     request.on_done = pending_.track();
     client_.submit(0, 0, std::move(request));
     transport::wait(loop_, pending_).throw_if_error();
+    ++pushes_;
   }
+  uint64_t pushes() const { return pushes_; }
 
  private:
+  uint64_t pushes_ = 0;
   transport::AsioLoop loop_;
   transport::AsioNetwork network_;
   Buffer buffer_;
   transport::PendingRequests pending_;
   transport::Client client_;
 };
+
+std::string cpu_note(const ServerProcess& server, const Pusher& pusher) {
+  return str_cat("server's CPU a push ", server.cpu_us() / static_cast<double>(pusher.pushes()),
+                 " us");
+}
 
 // Median seconds of one call.
 double seconds_of(int calls, const std::function<void()>& call) {
@@ -173,7 +190,8 @@ Row push_large(transport::TransportChoice choice) {
           .peer = "raw stream",
           .peer_value = pair.peer,
           .target = 0.55,
-          .rounds = kRounds};
+          .rounds = kRounds,
+          .note = cpu_note(server, pusher)};
 }
 
 Row push_small() {
@@ -193,7 +211,8 @@ Row push_small() {
           .peer_value = pair.peer,
           .better = Better::kLower,
           .target = 0.77,
-          .rounds = kRounds};
+          .rounds = kRounds,
+          .note = cpu_note(server, pusher)};
 }
 
 }  // namespace

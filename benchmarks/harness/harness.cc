@@ -136,23 +136,26 @@ Pair interleave(int rounds, const std::function<double()>& ours,
 
 double placement_probe_us() {
   constexpr int kRounds = 20000;
+  // With other work on the machine a round lasts as long as a time slice.
+  constexpr double kMaxSeconds = 0.1;
   alignas(64) std::atomic<int> turn{0};
   std::thread other([&turn] {
-    for (int i = 0; i < kRounds; ++i) {
-      while (turn.load(std::memory_order_acquire) != 1) {
-      }
-      turn.store(0, std::memory_order_release);
+    for (int now = 0; now >= 0; now = turn.load(std::memory_order_acquire)) {
+      if (now == 1) turn.store(0, std::memory_order_release);
     }
   });
   const auto start = Clock::now();
-  for (int i = 0; i < kRounds; ++i) {
+  int rounds = 0;
+  while (rounds < kRounds && (rounds % 64 != 0 || seconds_since(start) < kMaxSeconds)) {
     turn.store(1, std::memory_order_release);
     while (turn.load(std::memory_order_acquire) != 0) {
     }
+    ++rounds;
   }
   const double seconds = seconds_since(start);
+  turn.store(-1, std::memory_order_release);
   other.join();
-  return seconds * 1e6 / kRounds;
+  return seconds * 1e6 / rounds;
 }
 
 double rate_of(double seconds, const std::function<void()>& step) {

@@ -24,6 +24,9 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using Generic = asio::generic::stream_protocol;
 using asio::ip::tcp;
+// Sockets that know their loop's type spare a virtual call and a reference count a handler.
+using Executor = asio::io_context::executor_type;
+using Socket = asio::basic_stream_socket<Generic, Executor>;
 
 constexpr size_t kMaxParts = 64;
 
@@ -60,9 +63,14 @@ IoResult io_result(ssize_t moved) {
   return {IoState::kFailed, 0};
 }
 
+IoResult io_result(const error_code& error, size_t bytes) {
+  if (!error) return {IoState::kOk, bytes};
+  return {error == asio::error::eof ? IoState::kClosed : IoState::kFailed, 0};
+}
+
 class AsioLink final : public Link {
  public:
-  AsioLink(Generic::socket socket, LinkKind kind, std::string peer)
+  AsioLink(Socket socket, LinkKind kind, std::string peer)
       : socket_(std::move(socket)), kind_(kind), peer_(std::move(peer)) {
     error_code ignored;
     socket_.non_blocking(true, ignored);
@@ -90,10 +98,18 @@ class AsioLink final : public Link {
   }
 
   void wait_readable(Loop::Handler handler) override {
-    wait(Generic::socket::wait_read, std::move(handler));
+    wait(Socket::wait_read, std::move(handler));
   }
   void wait_writable(Loop::Handler handler) override {
-    wait(Generic::socket::wait_write, std::move(handler));
+    wait(Socket::wait_write, std::move(handler));
+  }
+
+  void read_later(MutableBytes into, ReadHandler handler) override {
+    socket_.async_receive(
+        asio::buffer(into.data(), into.size()),
+        [alive = alive_, handler = std::move(handler)](const error_code& error, size_t bytes) {
+          if (*alive && error != asio::error::operation_aborted) handler(io_result(error, bytes));
+        });
   }
 
   void close() override {
@@ -106,8 +122,7 @@ class AsioLink final : public Link {
     *alive_ = false;
     const auto protocol = socket_.local_endpoint().protocol();
     const auto handle = socket_.release();
-    return std::make_unique<AsioLink>(Generic::socket(context_of(loop), protocol, handle), kind_,
-                                      peer_);
+    return std::make_unique<AsioLink>(Socket(context_of(loop), protocol, handle), kind_, peer_);
   }
 
   LinkKind kind() const override { return kind_; }
@@ -118,7 +133,7 @@ class AsioLink final : public Link {
     ucred credentials{};
     socklen_t size = sizeof credentials;
     // Asio has no const native_handle().
-    auto& socket = const_cast<Generic::socket&>(socket_);
+    auto& socket = const_cast<Socket&>(socket_);
     if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
       return std::nullopt;
     }
@@ -126,14 +141,14 @@ class AsioLink final : public Link {
   }
 
  private:
-  void wait(Generic::socket::wait_type what, Loop::Handler handler) {
+  void wait(Socket::wait_type what, Loop::Handler handler) {
     socket_.async_wait(what,
                        [alive = alive_, handler = std::move(handler)](const error_code& error) {
                          if (*alive && error != asio::error::operation_aborted) handler();
                        });
   }
 
-  Generic::socket socket_;
+  Socket socket_;
   LinkKind kind_;
   std::string peer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
@@ -141,6 +156,8 @@ class AsioLink final : public Link {
 
 template <class Protocol>
 class AsioListener final : public Listener {
+  using Accepted = asio::basic_stream_socket<Protocol, Executor>;
+
  public:
   AsioListener(asio::io_context& context, LinkKind kind, AcceptHandler on_accept)
       : acceptor_(context), retry_(context), kind_(kind), on_accept_(std::move(on_accept)) {}
@@ -171,15 +188,14 @@ class AsioListener final : public Listener {
 
  private:
   void accept() {
-    acceptor_.async_accept(
-        [this, alive = alive_](const error_code& error, typename Protocol::socket socket) {
-          if (!*alive) return;
-          if (!error) deliver(std::move(socket));
-          if (!*alive) return;
-          // Out of descriptors, most likely: sessions that end give some back.
-          if (error) return accept_later();
-          accept();
-        });
+    acceptor_.async_accept([this, alive = alive_](const error_code& error, Accepted socket) {
+      if (!*alive) return;
+      if (!error) deliver(std::move(socket));
+      if (!*alive) return;
+      // Out of descriptors, most likely: sessions that end give some back.
+      if (error) return accept_later();
+      accept();
+    });
   }
 
   void accept_later() {
@@ -189,17 +205,17 @@ class AsioListener final : public Listener {
     });
   }
 
-  void deliver(typename Protocol::socket socket) {
+  void deliver(Accepted socket) {
     std::string peer = Address{kind_, bound_}.to_string();
     if constexpr (std::is_same_v<Protocol, tcp>) {
       error_code ignored;
       const auto remote = socket.remote_endpoint(ignored);
       peer = str_cat("tcp ", Endpoint{remote.address().to_string(), remote.port()}.to_string());
     }
-    on_accept_(std::make_unique<AsioLink>(Generic::socket(std::move(socket)), kind_, peer));
+    on_accept_(std::make_unique<AsioLink>(Socket(std::move(socket)), kind_, peer));
   }
 
-  typename Protocol::acceptor acceptor_;
+  asio::basic_socket_acceptor<Protocol, Executor> acceptor_;
   asio::steady_timer retry_;
   LinkKind kind_;
   AcceptHandler on_accept_;
@@ -273,7 +289,7 @@ class AsioConnector final : public Connector {
   }
 
   tcp::resolver resolver_;
-  Generic::socket socket_;
+  Socket socket_;
   Address address_;
   ConnectHandler on_done_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

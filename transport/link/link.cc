@@ -36,6 +36,11 @@ std::string Endpoint::to_string() const {
                                              : str_cat('[', host, "]:", port);
 }
 
+void Link::read_later(MutableBytes into, ReadHandler handler) {
+  wait_readable(
+      [this, into, handler = std::move(handler)] { handler(read_some(std::span(&into, 1))); });
+}
+
 std::string_view link_kind_name(LinkKind kind) {
   switch (kind) {
     case LinkKind::kTcp:

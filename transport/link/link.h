@@ -62,6 +62,8 @@ struct IoResult {
   size_t bytes = 0;
 };
 
+using ReadHandler = std::function<void(IoResult)>;
+
 // One connected byte stream. Calls never block. Destroying it closes it, and no handler runs
 // after that.
 class Link {
@@ -75,6 +77,11 @@ class Link {
   // Runs the handler once, when a read (or write) would move bytes or fail. One waiter each.
   virtual void wait_readable(Loop::Handler handler) = 0;
   virtual void wait_writable(Loop::Handler handler) = 0;
+  // One read into this memory as soon as it would move bytes or fail, and then the handler with
+  // its outcome (kWouldBlock when there was nothing after all), never inside this call. Cheaper
+  // than waiting and reading. The memory must stay until then, or until the link is closed. In
+  // place of wait_readable, not beside it.
+  virtual void read_later(MutableBytes into, ReadHandler handler);
 
   // What was written still arrives, then the other side sees the end. Waiting handlers are
   // dropped.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/strings.h"
 
@@ -10,6 +11,10 @@ namespace {
 
 // Small frames come in whole with one read; of a large payload no more than this is copied.
 constexpr size_t kAheadBytes = 32 * 1024;
+// Behind the rest of a large payload only the next header is wanted: its payload has a place of
+// its own.
+constexpr size_t kLargeBytes = 64 * 1024;
+constexpr size_t kAheadOfLargeBytes = 512;
 constexpr size_t kScrapBytes = 64 * 1024;
 // What one session may read, or write, before the others of its loop get their turn.
 constexpr uint64_t kTurnBytes = 4 * 1024 * 1024;
@@ -98,7 +103,7 @@ Status Session::lost(std::string what) const {
 }
 
 void Session::start() {
-  ahead_.resize(kAheadBytes);
+  ahead_ = std::make_unique_for_overwrite<std::byte[]>(kAheadBytes);
   handshake_timer_ = loop_->call_after(options_.handshake_timeout, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || self->state_ != State::kHandshake) return;
@@ -116,21 +121,41 @@ void Session::start() {
 
 // ---- reading
 
+// The link lives no longer than the session, and calls nothing once it is closed.
 void Session::arm_read() {
   if (reading_waits_ || reading_paused_ || state_ == State::kClosed) return;
   reading_waits_ = true;
-  link_->wait_readable([weak = weak_from_this()] {
+  if (part_ == Part::kPayload) {
+    return link_->wait_readable([this] {
+      const auto self = shared_from_this();
+      reading_waits_ = false;
+      read_turn();
+    });
+  }
+  compact();
+  const size_t asked = kAheadBytes - ahead_end_;
+  link_->read_later({ahead_.get() + ahead_end_, asked}, [this, asked](IoResult got) {
+    const auto self = shared_from_this();
+    reading_waits_ = false;
+    if (absorb(got, 0, asked)) read_turn();
+  });
+}
+
+void Session::post_read_turn() {
+  reading_waits_ = true;
+  loop_->post([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
     self->reading_waits_ = false;
+    self->drained_ = false;
     self->read_turn();
   });
 }
 
+// What has been read already is worked through first; then it reads until nothing is left.
 void Session::read_turn() {
   if (!may_read()) return;
   in_read_turn_ = true;
-  drained_ = false;
   const uint64_t limit = bytes_read_ + kTurnBytes;
   while (consume() && !drained_ && bytes_read_ < limit && fill()) {
   }
@@ -139,23 +164,20 @@ void Session::read_turn() {
   if (next_loop_ != nullptr) return move_now();
   write_turn();
   if (state_ == State::kClosed || reading_paused_) return;
-  if (drained_) return arm_read();
-  reading_waits_ = true;
-  loop_->post([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->reading_waits_ = false;
-    self->read_turn();
-  });
+  if (!std::exchange(drained_, false)) return post_read_turn();
+  arm_read();
+}
+
+void Session::compact() {
+  if (ahead_begin_ == 0) return;
+  std::memmove(ahead_.get(), ahead_.get() + ahead_begin_, ahead_end_ - ahead_begin_);
+  ahead_end_ -= ahead_begin_;
+  ahead_begin_ = 0;
 }
 
 // Reads once; false when the session ended. What lies ahead is at most a part of a header here.
 bool Session::fill() {
-  if (ahead_begin_ != 0) {
-    std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, ahead_end_ - ahead_begin_);
-    ahead_end_ -= ahead_begin_;
-    ahead_begin_ = 0;
-  }
+  compact();
   std::array<MutableBytes, 2> parts;
   size_t count = 0;
   size_t direct = 0;
@@ -169,9 +191,16 @@ bool Session::fill() {
     }
     direct = parts[0].size();
   }
-  parts[count++] = MutableBytes(ahead_).subspan(ahead_end_);
+  const size_t room = kAheadBytes - ahead_end_;
+  parts[count++] = {ahead_.get() + ahead_end_,
+                    direct < kLargeBytes ? room : std::min(room, kAheadOfLargeBytes)};
   const size_t asked = direct + parts[count - 1].size();
-  const IoResult got = link_->read_some(std::span(parts).first(count));
+  return absorb(link_->read_some(std::span(parts).first(count)), direct, asked);
+}
+
+// Takes in what one read brought: `direct` bytes go to the payload, the rest lies ahead. False
+// when the session ended.
+bool Session::absorb(IoResult got, size_t direct, size_t asked) {
   switch (got.state) {
     case IoState::kOk:
       break;
@@ -186,7 +215,8 @@ bool Session::fill() {
       return false;
   }
   bytes_read_ += got.bytes;
-  drained_ = got.bytes < asked;
+  // Inside a payload the other side is likely to be writing the rest just now.
+  drained_ = got.bytes < asked && got.bytes >= direct;
   payload_have_ += std::min(got.bytes, direct);
   ahead_end_ += got.bytes - std::min(got.bytes, direct);
   return true;
@@ -217,7 +247,7 @@ bool Session::consume() {
 
 bool Session::take_header() {
   const auto decoded = decode_header(
-      std::span<const std::byte, kHeaderBytes>(ahead_.data() + ahead_begin_, kHeaderBytes));
+      std::span<const std::byte, kHeaderBytes>(ahead_.get() + ahead_begin_, kHeaderBytes));
   ahead_begin_ += kHeaderBytes;
   if (!decoded.ok()) {
     breach(decoded.status());
@@ -268,8 +298,8 @@ Status Session::check_frame() const {
 bool Session::take_control() {
   const size_t rest = header_.control_bytes - control_.size();
   const size_t take = std::min(rest, ahead_end_ - ahead_begin_);
-  const auto begin = ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_begin_);
-  control_.insert(control_.end(), begin, begin + static_cast<std::ptrdiff_t>(take));
+  const std::byte* const begin = ahead_.get() + ahead_begin_;
+  control_.insert(control_.end(), begin, begin + take);
   ahead_begin_ += take;
   if (take < rest) return false;
   if (header_.payload_bytes == 0) {
@@ -309,7 +339,7 @@ bool Session::take_payload() {
   const uint64_t rest = header_.payload_bytes - payload_have_;
   const size_t take = std::min<uint64_t>(rest, ahead_end_ - ahead_begin_);
   if (take != 0 && !target_.discarded) {
-    std::memcpy(target_.memory.data() + payload_have_, ahead_.data() + ahead_begin_, take);
+    std::memcpy(target_.memory.data() + payload_have_, ahead_.get() + ahead_begin_, take);
   }
   ahead_begin_ += take;
   payload_have_ += take;
@@ -452,11 +482,10 @@ void Session::flush() {
 
 void Session::arm_write() {
   writing_waits_ = true;
-  link_->wait_writable([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self) return;
-    self->writing_waits_ = false;
-    self->write_turn();
+  link_->wait_writable([this] {
+    const auto self = shared_from_this();
+    writing_waits_ = false;
+    write_turn();
   });
 }
 
@@ -508,13 +537,7 @@ void Session::advance(size_t written) {
     reading_paused_ = false;
     if (in_read_turn_ || reading_waits_) return;
     // Frames may lie ready in memory, so the turn is not tied to the socket.
-    reading_waits_ = true;
-    loop_->post([weak = weak_from_this()] {
-      const auto self = weak.lock();
-      if (!self) return;
-      self->reading_waits_ = false;
-      self->read_turn();
-    });
+    post_read_turn();
   }
 }
 

@@ -129,7 +129,10 @@ class Session final : public std::enable_shared_from_this<Session> {
 
   void arm_read();
   void read_turn();
+  void compact();
   bool fill();
+  bool absorb(IoResult got, size_t direct, size_t asked);
+  void post_read_turn();
   bool may_read() const;
   bool consume();
   bool take_header();
@@ -174,7 +177,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool write_broken_ = false;
   bool opened_ = false;
 
-  std::vector<std::byte> ahead_;  // read ahead of the frame in hand
+  std::unique_ptr<std::byte[]> ahead_;  // read ahead of the frame in hand
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
   bool drained_ = false;

@@ -22,18 +22,19 @@ class SimLink final : public Link {
     return world_.write(out_, connection_, parts);
   }
   void wait_readable(Loop::Handler handler) override {
-    in_->on_readable = std::move(handler);
+    in_->on_readable = while_alive(std::move(handler));
     if (!in_->ready.empty() || in_->ended || in_->broken) {
       world_.wake(*in_, &SimPipe::on_readable, in_->reader);
     }
   }
   void wait_writable(Loop::Handler handler) override {
-    out_->on_writable = std::move(handler);
+    out_->on_writable = while_alive(std::move(handler));
     if (out_->broken || out_->held < world_.faults.pipe_bytes) {
       world_.wake(*out_, &SimPipe::on_writable, out_->writer);
     }
   }
   void close() override {
+    *alive_ = false;
     if (!connection_) return;
     in_->on_readable = nullptr;
     out_->on_writable = nullptr;
@@ -42,6 +43,7 @@ class SimLink final : public Link {
     connection_.reset();
   }
   std::unique_ptr<Link> rebind(Loop& loop) override {
+    *alive_ = false;
     auto& target = dynamic_cast<SimLoop&>(loop);
     out_->writer = target.index();
     in_->reader = target.index();
@@ -56,7 +58,15 @@ class SimLink final : public Link {
   std::optional<uint32_t> peer_uid() const override { return std::nullopt; }
 
  private:
+  // A handler that is on its way when the link closes must not run either.
+  Loop::Handler while_alive(Loop::Handler handler) const {
+    return [alive = alive_, handler = std::move(handler)] {
+      if (*alive) handler();
+    };
+  }
+
   SimWorld::Impl& world_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<SimConnection> connection_;
   std::shared_ptr<SimPipe> out_;
   std::shared_ptr<SimPipe> in_;
