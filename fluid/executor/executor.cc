@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/plan.h"
@@ -199,10 +200,25 @@ struct Executor::State {
     step.shards = known != nullptr ? known->shards()
                                    : ShardRange{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
-    step.check_nan_inf = options.check_nan_inf;
+    step.check_nan_inf = *options.check_nan_inf;
     return step;
   }
 };
+
+namespace {
+
+bool asked_to_check_nan_inf() {
+  const auto text = Environment::of_process().get("FLAGS_check_nan_inf");
+  if (!text || *text == "0" || *text == "false" || *text == "False") return false;
+  if (*text == "1" || *text == "true" || *text == "True") return true;
+  throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
+                                        .where = "FLAGS_check_nan_inf",
+                                        .expected = "1, 0, true or false",
+                                        .got = "'" + *text + "'",
+                                        .fix = "correct or unset FLAGS_check_nan_inf"});
+}
+
+}  // namespace
 
 Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_unique<State>()) {
   check_place(place);
@@ -214,6 +230,7 @@ Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_uniq
                                               .fix = "leave it at 0, or set it to the shards"});
   }
   options.logical_shards = std::max(options.logical_shards, 1);
+  if (!options.check_nan_inf) options.check_nan_inf = asked_to_check_nan_inf();
   state_->place = place;
   state_->options = options;
   state_->own_scope = std::make_shared<Scope>();

@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,8 +30,9 @@ struct ExecutorOptions {
   // gradients are summed by the tree of base/shard_tree.h and divided by the number of parts. A
   // program whose runtime is attached follows that runtime instead.
   int logical_shards = 1;
-  // Report the first op and variable that turns NaN or infinite.
-  bool check_nan_inf = false;
+  // Report the first op, variable and step that turns NaN or infinite. Not given: what
+  // FLAGS_check_nan_inf says when the executor is made.
+  std::optional<bool> check_nan_inf = std::nullopt;
   // Kernels to run with; null: KernelTable::standard(). Must outlive the executor.
   const KernelTable* kernels = nullptr;
 };

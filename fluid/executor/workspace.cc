@@ -175,7 +175,7 @@ void Workspace::run_communication(const Step& step, int k, int shard) {
   tokens_[static_cast<size_t>(k)] = step.runtime->run(call);
 }
 
-void Workspace::check_finite(int k) {
+void Workspace::check_finite(const Step& step, int k) {
   const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
   for (const int i : op.outputs) {
     if (i < 0) continue;
@@ -188,7 +188,8 @@ void Workspace::check_finite(int k) {
     throw_error(ErrorCode::kNumerics,
                 {.what = "a value became infinite or not a number",
                  .where = str_cat("variable '", plan_->vars()[static_cast<size_t>(i)].name,
-                                  "', written by ", op.op->to_string()),
+                                  "', written by ", op.op->to_string(), ", in step ",
+                                  step.number),
                  .expected = "finite values",
                  .got = tensor->to_string(8),
                  .fix = "lower the learning rate, clip the gradients, or check the data"});
@@ -206,7 +207,7 @@ void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
       for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
     }
     runner->run(step.number, shard);
-    if (step.check_nan_inf) check_finite(k);
+    if (step.check_nan_inf) check_finite(step, k);
   }
 }
 

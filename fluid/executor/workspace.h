@@ -89,7 +89,7 @@ class Workspace {
   void run_ops(const Step& step, int begin, int end, int shard);
   void run_communication(const Step& step, int k, int shard);
   void wait_for(int k);
-  void check_finite(int k);
+  void check_finite(const Step& step, int k);
   void keep_shard(int part, int parts);
   void join_shards(int parts);
   std::vector<Tensor> take_fetches(const Step& step);

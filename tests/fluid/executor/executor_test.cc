@@ -240,6 +240,28 @@ TEST(Executor, NamesTheOpThatMakesInfinities) {
   const Error error = error_of([&] { executor.run(program, feed, {z}); });
   EXPECT_EQ(error.code(), ErrorCode::kNumerics);
   EXPECT_THAT(error.what(), HasSubstr("log("));
+  EXPECT_THAT(error.what(), HasSubstr("variable '" + y.name() + "'"));
+  EXPECT_THAT(error.what(), HasSubstr("in step 0"));
+}
+
+TEST(Executor, TheEnvironmentAsksForNanAndInfiniteValuesToBeReported) {
+  Program program;
+  Program startup;
+  const ProgramGuard guard(program, startup);
+  const Variable y = layers::log(layers::data("x", {1}));
+  const Feed fine = {{"x", Tensor::from<float>({1}, {1, 1})}};
+  const Feed feed = {{"x", Tensor::from<float>({0}, {1, 1})}};
+  Executor silent(CPUPlace());
+  EXPECT_NO_THROW(silent.run(program, feed, {y}));
+  setenv("FLAGS_check_nan_inf", "1", 1);
+  Executor executor(CPUPlace());
+  Executor told(CPUPlace(), {.check_nan_inf = false});
+  setenv("FLAGS_check_nan_inf", "perhaps", 1);
+  EXPECT_EQ(error_of([] { Executor wrong; }).code(), ErrorCode::kEnvironment);
+  unsetenv("FLAGS_check_nan_inf");
+  executor.run(program, fine, {y});
+  EXPECT_THAT(error_of([&] { executor.run(program, feed, {y}); }).what(), HasSubstr("in step 1"));
+  EXPECT_NO_THROW(told.run(program, feed, {y}));
 }
 
 TEST(Executor, RunsABlockOnTheScopeOfAServer) {
