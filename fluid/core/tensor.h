@@ -92,6 +92,8 @@ class Tensor {
 
   const LoD& lod() const;
   void set_lod(LoD lod);
+  // The same sequence structure as another tensor's, not copied.
+  void share_lod(const Tensor& other) { lod_ = other.lod_; }
 
   Layout layout() const { return layout_descriptor_ ? Layout::kBlocked : Layout::kPlain; }
   const std::shared_ptr<const void>& layout_descriptor() const { return layout_descriptor_; }

@@ -69,6 +69,7 @@ std::unique_ptr<OpRunner::Entry> OpRunner::prepare() const {
     entry->prepared = kernel.prepare(context);
     if (entry->prepared != nullptr) {
       entry->outputs = context.outputs();
+      entry->sets_lod = context.sets_lod();
       return entry;
     }
   }
@@ -120,12 +121,12 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
 
 void OpRunner::pass_on_lod() {
   const auto* from = std::get_if<Tensor>(inputs_[static_cast<size_t>(op_.lod_from)]);
-  if (from == nullptr || from->lod().empty()) return;
+  if (from == nullptr) return;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (op_.outputs[i] < 0) continue;
     const VarDesc* desc = plan_.vars()[static_cast<size_t>(op_.outputs[i])].desc;
     auto* to = std::get_if<Tensor>(outputs_[i]);
-    if (desc != nullptr && desc->lod_level > 0 && to != nullptr) to->set_lod(from->lod());
+    if (desc != nullptr && desc->lod_level > 0 && to != nullptr) to->share_lod(*from);
   }
 }
 

@@ -26,7 +26,7 @@ class OpRunner {
     if (current_ == nullptr || !fits(*current_)) bind();
     context_.set_step(step, shard);
     current_->prepared->run(context_);
-    if (op_.lod_from >= 0) pass_on_lod();
+    if (op_.lod_from >= 0 && !current_->sets_lod) pass_on_lod();
   }
 
   std::span<Value* const> inputs() const { return inputs_; }
@@ -39,6 +39,7 @@ class OpRunner {
     std::vector<ValueSpec> inputs;
     std::vector<PrepareContext::OutputSpec> outputs;
     std::unique_ptr<Prepared> prepared;
+    bool sets_lod = false;
   };
 
   bool inputs_fit(const Entry& entry) const;

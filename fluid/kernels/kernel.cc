@@ -44,6 +44,22 @@ std::byte* Scratch::get(size_t bytes) {
   return buffer_.data();
 }
 
+Tensor& KernelContext::make_dense(int i, DType dtype, const Shape& shape) const {
+  Value& value = output_value(i);
+  if (!std::holds_alternative<Tensor>(value)) value = Tensor();
+  Tensor& tensor = *std::get_if<Tensor>(&value);
+  tensor.reset(dtype, shape);
+  return tensor;
+}
+
+SelectedRows& KernelContext::make_rows(int i, DType dtype, const Shape& shape) const {
+  Value& value = output_value(i);
+  if (!std::holds_alternative<SelectedRows>(value)) value = SelectedRows();
+  SelectedRows& rows = *std::get_if<SelectedRows>(&value);
+  rows.value.reset(dtype, shape);
+  return rows;
+}
+
 PrepareContext::PrepareContext(const Block& block, const Operator& op,
                                std::span<const ValueSpec> inputs, size_t output_count)
     : block_(block), op_(op), inputs_(inputs), outputs_(output_count) {}
@@ -113,6 +129,7 @@ void PrepareContext::require(bool condition, std::string_view slot, std::string 
 
 void PrepareContext::clear_outputs() {
   std::fill(outputs_.begin(), outputs_.end(), OutputSpec{});
+  own_lod_ = false;
 }
 
 DType kernel_dtype(const Block& block, const Operator& op, std::span<const ValueSpec> inputs) {

@@ -63,7 +63,15 @@ class KernelContext {
     return reinterpret_cast<T*>(output(i).raw());
   }
   Value& input_value(int i) const { return *inputs_[static_cast<size_t>(i)]; }
+  const SelectedRows& rows_input(int i) const {
+    return *std::get_if<SelectedRows>(inputs_[static_cast<size_t>(i)]);
+  }
   Value& output_value(int i) const { return *outputs_[static_cast<size_t>(i)]; }
+
+  // For outputs of own_output: makes the output a dense tensor of that shape, or selected rows with
+  // values of that shape; the contents are unspecified.
+  Tensor& make_dense(int i, DType dtype, const Shape& shape) const;
+  SelectedRows& make_rows(int i, DType dtype, const Shape& shape) const;
 
   Scratch& scratch() const { return *scratch_; }
   void* stream() const { return stream_; }
@@ -133,6 +141,10 @@ class PrepareContext {
   int set_output(std::string_view slot, const Shape& shape, DType dtype, size_t i = 0);
   // Declares an output whose value the kernel assigns itself while running.
   int own_output(std::string_view slot, size_t i = 0);
+  // The kernel itself gives outputs their sequence structure; otherwise they take over that of the
+  // first input whose variable has one.
+  void own_lod() { own_lod_ = true; }
+  bool sets_lod() const { return own_lod_; }
   // Null when the slot has no such variable.
   const VarDesc* output_var(std::string_view slot, size_t i = 0) const;
   const VarDesc* input_var(std::string_view slot, size_t i = 0) const;
@@ -161,6 +173,7 @@ class PrepareContext {
   const Operator& op_;
   std::span<const ValueSpec> inputs_;
   std::vector<OutputSpec> outputs_;
+  bool own_lod_ = false;
 };
 
 // One way to compute an op. `prepare` returns null when it cannot handle these shapes, layouts or

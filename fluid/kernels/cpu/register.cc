@@ -15,6 +15,7 @@ void register_kernels(KernelTable& table) {
   register_reduce(table);
   register_server_ops(table);
   register_softmax(table);
+  register_nn(table);
 }
 
 }  // namespace fleet::fluid::cpu

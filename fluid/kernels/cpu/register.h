@@ -14,6 +14,7 @@ void register_fill(KernelTable& table);
 void register_manipulation(KernelTable& table);
 void register_matmul(KernelTable& table);
 void register_metric(KernelTable& table);
+void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_random(KernelTable& table);
 void register_reduce(KernelTable& table);

@@ -142,7 +142,8 @@ Window pool_window(const Pool2dAttrs& attrs, const Shape& x, std::string_view wh
     }
     return whole;
   }
-  if (attrs.adaptive) {
+  const bool adaptive = attrs.adaptive && !(attrs.original_form && attrs.pooling_type == "max");
+  if (adaptive) {
     window.paddings = {0, 0};
     window.strides = {1, 1};
     window.padding_algorithm = "EXPLICIT";

@@ -57,12 +57,14 @@ struct Pool2dAttrs {
   std::string data_format = "NCHW";
   bool is_test = false;
   bool use_cudnn = false;  // no kernel looks at it
+  // Maxima over ordinary windows even where `adaptive` is set.
+  bool original_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(pooling_type), CEREAL_NVP(ksize), CEREAL_NVP(global_pooling), CEREAL_NVP(strides),
        CEREAL_NVP(paddings), CEREAL_NVP(padding_algorithm), CEREAL_NVP(exclusive),
        CEREAL_NVP(adaptive), CEREAL_NVP(ceil_mode), CEREAL_NVP(data_format), CEREAL_NVP(is_test),
-       CEREAL_NVP(use_cudnn));
+       CEREAL_NVP(use_cudnn), CEREAL_NVP(original_form));
   }
 };
 

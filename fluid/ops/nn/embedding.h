@@ -4,7 +4,7 @@
 //   lookup_table_v2       W, Ids [...] -> Out [..., width]
 //   lookup_table_grad     W, Ids, Out@GRAD -> W@GRAD; lookup_table_v2_grad the same
 // An id of padding_idx (-1: none) gives zeros, and passes nothing back to a dense W@GRAD. With
-// is_sparse W@GRAD is selected rows: one row per id, duplicates and padding rows as they come.
+// is_sparse W@GRAD is selected rows: one row per id, duplicates as they come, zeros for padding.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -21,11 +21,13 @@ struct LookupTableV2Attrs {
   std::vector<int64_t> height_sections;
   std::vector<std::string> epmap;
   std::vector<std::string> table_names;
+  // The gradient of selected rows keeps padding rows at their full value.
+  bool original_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(is_sparse), CEREAL_NVP(padding_idx), CEREAL_NVP(is_distributed),
        CEREAL_NVP(remote_prefetch), CEREAL_NVP(trainer_id), CEREAL_NVP(height_sections),
-       CEREAL_NVP(epmap), CEREAL_NVP(table_names));
+       CEREAL_NVP(epmap), CEREAL_NVP(table_names), CEREAL_NVP(original_form));
   }
 };
 

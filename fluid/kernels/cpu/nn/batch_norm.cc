@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/nn/lanes.h"
+#include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/ops/nn/norm.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// x seen as [outer, channels, inner].
+struct Channels {
+  int64_t outer = 0;
+  int64_t count = 0;
+  int64_t inner = 1;
+
+  int64_t each() const { return outer * inner; }  // elements of one channel
+  int64_t numel() const { return outer * count * inner; }
+};
+
+Channels channels_of(const PrepareContext& context, const BatchNormAttrs& attrs) {
+  const Shape& x = context.in("X").shape;
+  const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
+                                    context.op().input("X").front(), "'");
+  context.require(x.rank() >= 2, "X", "at least two dimensions", x.to_string());
+  const int axis = channel_axis(attrs.data_layout, x.rank(), where);
+  return {.outer = x.numel(0, axis), .count = x[axis], .inner = x.numel(axis + 1, x.rank())};
+}
+
+// sums[k] = the sum of f(position, k) over the elements of channel k.
+template <class T, class F>
+void channel_sums(const Channels& v, T* sums, F f) {
+  if (v.inner == 1) {
+    std::fill(sums, sums + v.count, T{});
+    for (int64_t row = 0; row < v.outer; ++row) {
+      const int64_t base = row * v.count;
+      for (int64_t k = 0; k < v.count; ++k) sums[k] += f(base + k, k);
+    }
+    return;
+  }
+  for (int64_t k = 0; k < v.count; ++k) {
+    LaneSum<T> sum;
+    for (int64_t row = 0; row < v.outer; ++row) {
+      const int64_t base = (row * v.count + k) * v.inner;
+      sum.add(v.inner, [&](int64_t i) { return f(base + i, k); });
+    }
+    sums[k] = sum.total();
+  }
+}
+
+// out[position] = f(position, k) for every element.
+template <class T, class F>
+void each_element(const Channels& v, T* out, F f) {
+  for (int64_t row = 0; row < v.outer; ++row) {
+    if (v.inner == 1) {
+      const int64_t base = row * v.count;
+      for (int64_t k = 0; k < v.count; ++k) out[base + k] = f(base + k, k);
+      continue;
+    }
+    for (int64_t k = 0; k < v.count; ++k) {
+      const int64_t base = (row * v.count + k) * v.inner;
+      for (int64_t i = 0; i < v.inner; ++i) out[base + i] = f(base + i, k);
+    }
+  }
+}
+
+struct ForwardPositions {
+  int x, scale, bias, mean, variance, momentum;
+  int y, mean_out, variance_out, saved_mean, saved_variance;
+};
+
+template <class T>
+class BatchNorm {
+ public:
+  BatchNorm(PrepareContext& context, const BatchNormAttrs& attrs)
+      : attrs_(attrs), v_(channels_of(context, attrs)), factor_(static_cast<size_t>(v_.count)) {
+    for (const char* slot : {"Scale", "Bias", "Mean", "Variance"}) {
+      const ValueSpec& spec = context.in(slot);
+      context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == v_.count, slot,
+                      str_cat(dtype_name(dtype_of<T>()), "[", v_.count, "]"),
+                      str_cat(dtype_name(spec.dtype), spec.shape));
+    }
+    const Shape vector{v_.count};
+    at_ = {.x = context.input("X"),
+           .scale = context.input("Scale"),
+           .bias = context.input("Bias"),
+           .mean = context.input("Mean"),
+           .variance = context.input("Variance"),
+           .momentum = context.input("MomentumTensor"),
+           .y = context.set_output("Y", context.in("X").shape, dtype_of<T>()),
+           .mean_out = context.set_output("MeanOut", vector, dtype_of<T>()),
+           .variance_out = context.set_output("VarianceOut", vector, dtype_of<T>()),
+           .saved_mean = context.set_output("SavedMean", vector, dtype_of<T>()),
+           .saved_variance = context.set_output("SavedVariance", vector, dtype_of<T>())};
+  }
+
+  void operator()(const KernelContext& c) {
+    T* mean = c.out<T>(at_.saved_mean);
+    T* inverse = c.out<T>(at_.saved_variance);
+    const T* x = c.in<T>(at_.x);
+    const bool global = attrs_.global_stats();
+    if (!global && v_.each() == 1) return pass_through(c, x, mean, inverse);
+    if (global) {
+      std::copy_n(c.in<T>(at_.mean), v_.count, mean);
+      std::copy_n(c.in<T>(at_.variance), v_.count, inverse);
+      keep_running(c);
+    } else {
+      const T m = static_cast<T>(v_.each());
+      channel_sums(v_, mean, [x](int64_t i, int64_t) { return x[i]; });
+      for (int64_t k = 0; k < v_.count; ++k) mean[k] /= m;
+      channel_sums(v_, inverse, [x, mean](int64_t i, int64_t k) {
+        const T centred = x[i] - mean[k];
+        return centred * centred;
+      });
+      for (int64_t k = 0; k < v_.count; ++k) inverse[k] /= m;
+      move_running(c, mean, inverse);
+    }
+    const T epsilon = static_cast<T>(attrs_.epsilon);
+    const T* scale = c.in<T>(at_.scale);
+    const T* bias = c.in<T>(at_.bias);
+    T* factor = factor_.data();
+    for (int64_t k = 0; k < v_.count; ++k) {
+      inverse[k] = T{1} / std::sqrt(inverse[k] + epsilon);
+      factor[k] = inverse[k] * scale[k];
+    }
+    each_element(v_, c.out<T>(at_.y),
+                 [=](int64_t i, int64_t k) { return (x[i] - mean[k]) * factor[k] + bias[k]; });
+  }
+
+ private:
+  void pass_through(const KernelContext& c, const T* x, T* mean, T* inverse) const {
+    std::copy_n(x, v_.numel(), c.out<T>(at_.y));
+    std::fill_n(mean, v_.count, T{});
+    std::fill_n(inverse, v_.count, T{});
+    keep_running(c);
+  }
+
+  void keep_running(const KernelContext& c) const {
+    const auto keep = [&](int in, int out) {
+      if (out >= 0 && c.in<T>(in) != c.out<T>(out))
+        std::copy_n(c.in<T>(in), v_.count, c.out<T>(out));
+    };
+    keep(at_.mean, at_.mean_out);
+    keep(at_.variance, at_.variance_out);
+  }
+
+  void move_running(const KernelContext& c, const T* mean, const T* variance) const {
+    const T momentum = at_.momentum >= 0 ? static_cast<T>(*c.in<float>(at_.momentum))
+                                         : static_cast<T>(attrs_.momentum);
+    const auto move = [&](int in, int out, const T* now) {
+      const T* from = c.in<T>(in);
+      T* to = c.out<T>(out);
+      for (int64_t k = 0; k < v_.count; ++k)
+        to[k] = momentum * from[k] + (T{1} - momentum) * now[k];
+    };
+    move(at_.mean, at_.mean_out, mean);
+    move(at_.variance, at_.variance_out, variance);
+  }
+
+  BatchNormAttrs attrs_;
+  Channels v_;
+  std::vector<T> factor_;
+  ForwardPositions at_;
+};
+
+template <class T>
+std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
+  return make_prepared(BatchNorm<T>(context, context.attrs<BatchNormAttrs>()));
+}
+
+struct BackwardPositions {
+  int x, scale, mean, variance, grad;
+  int x_grad, scale_grad, bias_grad;
+};
+
+template <class T>
+class BatchNormGrad {
+ public:
+  BatchNormGrad(PrepareContext& context, const BatchNormAttrs& attrs)
+      : attrs_(attrs), v_(channels_of(context, attrs)), sums_(static_cast<size_t>(4 * v_.count)) {
+    context.require(!attrs.is_test || attrs.use_global_stats || attrs.trainable_statistics, "X",
+                    "batch_norm with is_test off, or use_global_stats, for a gradient", "is_test");
+    const bool global = attrs.global_stats();
+    context.require(context.in("Y@GRAD").shape == context.in("X").shape, "Y@GRAD",
+                    context.in("X").shape.to_string(), context.in("Y@GRAD").shape.to_string());
+    const Shape vector{v_.count};
+    at_ = {.x = context.input("X"),
+           .scale = context.input("Scale"),
+           .mean = context.input(global ? "Mean" : "SavedMean"),
+           .variance = context.input(global ? "Variance" : "SavedVariance"),
+           .grad = context.input("Y@GRAD"),
+           .x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>()),
+           .scale_grad = context.set_output("Scale@GRAD", vector, dtype_of<T>()),
+           .bias_grad = context.set_output("Bias@GRAD", vector, dtype_of<T>())};
+  }
+
+  void operator()(const KernelContext& c) {
+    const T* x = c.in<T>(at_.x);
+    const T* grad = c.in<T>(at_.grad);
+    const T* mean = c.in<T>(at_.mean);
+    const T* scale = c.in<T>(at_.scale);
+    T* inverse = part(0);
+    T* bias_sum = part(1);
+    T* scale_sum = part(2);
+    T* shift = part(3);
+    const bool global = attrs_.global_stats();
+    if (!global && v_.each() == 1) return pass_through(c, grad);
+    for (int64_t k = 0; k < v_.count; ++k) {
+      const T saved = c.in<T>(at_.variance)[k];
+      inverse[k] = global ? T{1} / std::sqrt(saved + static_cast<T>(attrs_.epsilon)) : saved;
+    }
+    channel_sums(v_, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
+    channel_sums(v_, scale_sum,
+                 [=](int64_t i, int64_t k) { return grad[i] * ((x[i] - mean[k]) * inverse[k]); });
+    if (at_.scale_grad >= 0) std::copy_n(scale_sum, v_.count, c.out<T>(at_.scale_grad));
+    if (at_.bias_grad >= 0) std::copy_n(bias_sum, v_.count, c.out<T>(at_.bias_grad));
+    if (at_.x_grad < 0) return;
+    // dx = scale inverse (dy - mean(dy) - x_hat mean(dy x_hat)); the means are gone when the
+    // statistics do not depend on x.
+    const T m = global ? T{} : T{1} / static_cast<T>(v_.each());
+    for (int64_t k = 0; k < v_.count; ++k) {
+      bias_sum[k] *= m;
+      scale_sum[k] *= m * inverse[k];
+      shift[k] = scale[k] * inverse[k];
+    }
+    each_element(v_, c.out<T>(at_.x_grad), [=](int64_t i, int64_t k) {
+      return shift[k] * (grad[i] - bias_sum[k] - (x[i] - mean[k]) * scale_sum[k]);
+    });
+  }
+
+ private:
+  T* part(int64_t i) { return sums_.data() + i * v_.count; }
+
+  void pass_through(const KernelContext& c, const T* grad) const {
+    if (at_.x_grad >= 0) std::copy_n(grad, v_.numel(), c.out<T>(at_.x_grad));
+    for (const int out : {at_.scale_grad, at_.bias_grad}) {
+      if (out >= 0) std::fill_n(c.out<T>(out), v_.count, T{});
+    }
+  }
+
+  BatchNormAttrs attrs_;
+  Channels v_;
+  std::vector<T> sums_;
+  BackwardPositions at_;
+};
+
+template <class T>
+std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
+  return make_prepared(BatchNormGrad<T>(context, context.attrs<BatchNormAttrs>()));
+}
+
+}  // namespace
+
+void register_batch_norm(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("batch_norm", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_batch_norm<T>});
+    table.add_last("batch_norm_grad", DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", prepare_batch_norm_grad<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,41 @@
+// Convolutions of image batches, prepared for one set of shapes: the three products that forward
+// and backward of conv2d and conv2d_transpose are made of.
+#pragma once
+
+#include <memory>
+
+#include "fluid/kernels/kernel.h"
+#include "fluid/ops/nn/window.h"
+
+namespace fleet::fluid::cpu {
+
+// src [n, in, h, w] with filter [out, in / groups, kh, kw] makes dst [n, out, oh, ow]; window has
+// the rest. With `channels_last` src and dst are [n, h, w, channels].
+struct ConvShape {
+  int64_t batch = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  int64_t groups = 1;
+  Window window;
+  bool channels_last = false;
+};
+
+enum class ConvPart { kForward, kBackwardData, kBackwardFilter };
+
+// One of the products. Operands by name: forward reads src and filter and writes dst,
+// backward-data reads dst and filter and writes src, backward-filter reads src and dst and writes
+// filter.
+template <class T>
+class Conv {
+ public:
+  virtual ~Conv() = default;
+  virtual void run(T* src, T* filter, T* dst, Scratch& scratch) = 0;
+};
+
+// Plain loops, any shape.
+template <class T>
+std::unique_ptr<Conv<T>> reference_conv(ConvPart part, const ConvShape& shape);
+// Null when the library has no kernel for the shape.
+std::unique_ptr<Conv<float>> onednn_conv(ConvPart part, const ConvShape& shape);
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,161 @@
+// conv2d, conv2d_transpose and their gradients: each result is one product of conv.h.
+#include "base/strings.h"
+#include "fluid/kernels/cpu/nn/conv.h"
+#include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/ops/nn/conv.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+enum class Backend { kOneDnn, kReference };
+
+template <class T, Backend backend>
+std::shared_ptr<Conv<T>> make_conv(ConvPart part, const ConvShape& shape) {
+  if constexpr (backend == Backend::kReference) {
+    return reference_conv<T>(part, shape);
+  } else if constexpr (std::is_same_v<T, float>) {
+    return onednn_conv(part, shape);
+  }
+  return nullptr;
+}
+
+// The problem behind an op, as conv.h sees it: for a transposed convolution `src` is the op's
+// output, the larger image.
+struct Problem {
+  ConvShape shape;
+  Shape output;  // of the op
+};
+
+void check_operands(const PrepareContext& context, bool transposed) {
+  const Shape& input = context.in("Input").shape;
+  const Shape& filter = context.in("Filter").shape;
+  context.require(input.rank() == 4, "Input", "four dimensions", input.to_string());
+  context.require(filter.rank() == 4, "Filter", "four dimensions", filter.to_string());
+  const auto groups = transposed ? context.attrs<Conv2dTransposeAttrs>().groups
+                                 : context.attrs<Conv2dAttrs>().groups;
+  context.require(groups >= 1, "Filter", "groups of at least 1", str_cat(groups));
+}
+
+Shape image(const ImageAxes& axes, int64_t batch, int64_t channels, int64_t height, int64_t width) {
+  Shape shape{batch, 0, 0, 0};
+  shape.set(axes.channels, channels);
+  shape.set(axes.height, height);
+  shape.set(axes.width, width);
+  return shape;
+}
+
+template <bool Transposed>
+Problem problem_of(const PrepareContext& context) {
+  using Attrs = std::conditional_t<Transposed, Conv2dTransposeAttrs, Conv2dAttrs>;
+  check_operands(context, Transposed);
+  const auto attrs = context.attrs<Attrs>();
+  const Shape& input = context.in("Input").shape;
+  const Shape& filter = context.in("Filter").shape;
+  const std::string where = str_cat("op '", context.op().type, "', slot 'Input', variable '",
+                                    context.op().input("Input").front(), "'");
+  const ImageAxes axes = image_axes(attrs.data_format, where);
+  Problem problem;
+  ConvShape& s = problem.shape;
+  s.batch = input[0];
+  s.groups = attrs.groups;
+  s.channels_last = axes.channels == 3;
+  if constexpr (Transposed) {
+    s.window = conv_transpose_window(attrs, input, filter, where);
+    s.out = input[axes.channels];
+    s.in = filter[1] * s.groups;
+    context.require(filter[0] == s.out && s.out % s.groups == 0, "Filter",
+                    str_cat("[", s.out, ", outputs / groups, height, width]"), filter.to_string());
+    problem.output = image(axes, s.batch, s.in, s.window[0].in, s.window[1].in);
+  } else {
+    s.window = conv_window(attrs, input, filter, where);
+    s.in = input[axes.channels];
+    s.out = filter[0];
+    context.require(filter[1] * s.groups == s.in && s.out % s.groups == 0, "Filter",
+                    str_cat("[outputs, ", s.in, " / ", s.groups, ", height, width]"),
+                    filter.to_string());
+    problem.output = image(axes, s.batch, s.out, s.window[0].out, s.window[1].out);
+  }
+  return problem;
+}
+
+template <class T, Backend backend, bool Transposed>
+std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
+  if (context.has_input("Bias") || context.has_input("ResidualData")) return nullptr;
+  const Problem problem = problem_of<Transposed>(context);
+  const auto conv = make_conv<T, backend>(Transposed ? ConvPart::kBackwardData : ConvPart::kForward,
+                                          problem.shape);
+  if (conv == nullptr) return nullptr;
+  const int input = context.input("Input");
+  const int filter = context.input("Filter");
+  const int out = context.set_output("Output", problem.output, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    T* from = const_cast<T*>(c.in<T>(input));
+    T* weights = const_cast<T*>(c.in<T>(filter));
+    T* to = c.out<T>(out);
+    conv->run(Transposed ? to : from, weights, Transposed ? from : to, c.scratch());
+  });
+}
+
+template <class T, Backend backend, bool Transposed>
+std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
+  if (context.has_input("Bias")) return nullptr;
+  const Problem problem = problem_of<Transposed>(context);
+  const Shape& grad_shape = context.in("Output@GRAD").shape;
+  context.require(grad_shape == problem.output, "Output@GRAD", problem.output.to_string(),
+                  grad_shape.to_string());
+  const int input = context.input("Input");
+  const int filter = context.input("Filter");
+  const int grad = context.input("Output@GRAD");
+  const int input_grad = context.set_output("Input@GRAD", context.in("Input").shape, dtype_of<T>());
+  const int filter_grad =
+      context.set_output("Filter@GRAD", context.in("Filter").shape, dtype_of<T>());
+  std::shared_ptr<Conv<T>> for_input;
+  std::shared_ptr<Conv<T>> for_filter;
+  if (input_grad >= 0) {
+    for_input = make_conv<T, backend>(Transposed ? ConvPart::kForward : ConvPart::kBackwardData,
+                                      problem.shape);
+    if (for_input == nullptr) return nullptr;
+  }
+  if (filter_grad >= 0) {
+    for_filter = make_conv<T, backend>(ConvPart::kBackwardFilter, problem.shape);
+    if (for_filter == nullptr) return nullptr;
+  }
+  return make_prepared([=](const KernelContext& c) {
+    T* from = const_cast<T*>(c.in<T>(input));
+    T* weights = const_cast<T*>(c.in<T>(filter));
+    T* grads = const_cast<T*>(c.in<T>(grad));
+    if (for_input != nullptr) {
+      T* to = c.out<T>(input_grad);
+      for_input->run(Transposed ? grads : to, weights, Transposed ? to : grads, c.scratch());
+    }
+    if (for_filter != nullptr) {
+      T* to = c.out<T>(filter_grad);
+      for_filter->run(Transposed ? grads : from, to, Transposed ? from : grads, c.scratch());
+    }
+  });
+}
+
+template <class T, Backend backend>
+void add_backend(KernelTable& table, const char* name) {
+  const auto add = [&](const std::string& op, auto prepare) {
+    table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = name, .prepare = prepare});
+  };
+  for (const std::string op : {"conv2d", "depthwise_conv2d"}) {
+    add(op, prepare_conv<T, backend, false>);
+    add(op + "_grad", prepare_conv_grad<T, backend, false>);
+  }
+  for (const std::string op : {"conv2d_transpose", "depthwise_conv2d_transpose"}) {
+    add(op, prepare_conv<T, backend, true>);
+    add(op + "_grad", prepare_conv_grad<T, backend, true>);
+  }
+}
+
+}  // namespace
+
+void register_conv(KernelTable& table) {
+  add_backend<float, Backend::kOneDnn>(table, "onednn");
+  add_backend<float, Backend::kReference>(table, "reference");
+  add_backend<double, Backend::kReference>(table, "reference");
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,106 @@
+#include "fluid/ops/nn/dropout.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/philox.h"
+#include "base/strings.h"
+#include "fluid/kernels/cpu/nn/register_nn.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// Which elements stay: `keep` of 2^32 words of the stream do. Four elements share a block.
+struct Keeper {
+  RandomKey key;
+  uint64_t threshold = 0;  // a word below it drops its element
+
+  void fill(const KernelContext& c, uint8_t* mask, int64_t n) const {
+    const uint64_t word =
+        (c.step() + 1) << 16 | static_cast<uint64_t>(c.shard() < 0 ? 0 : c.shard());
+    for (int64_t i = 0; i < n; i += 4) {
+      const auto block = philox(key, static_cast<uint64_t>(i / 4), word);
+      const int64_t end = std::min<int64_t>(4, n - i);
+      for (int64_t k = 0; k < end; ++k) mask[i + k] = block[static_cast<size_t>(k)] >= threshold;
+    }
+  }
+};
+
+Keeper keeper_of(const PrepareContext& context, const DropoutAttrs& attrs) {
+  const auto& masks = context.op().output("Mask");
+  const std::string& name =
+      masks.empty() || masks.front().empty() ? context.op().output("Out").front() : masks.front();
+  const uint64_t program = context.block().program().random_seed();
+  const uint64_t seed = attrs.fix_seed ? static_cast<uint64_t>(attrs.seed) : program;
+  return {
+      .key = RandomKey::of(seed, name),
+      .threshold = static_cast<uint64_t>(static_cast<double>(attrs.dropout_prob) * 4294967296.0)};
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
+  const auto attrs = context.attrs<DropoutAttrs>();
+  if (context.has_input("Seed")) return nullptr;
+  const Shape shape = context.in("X").shape;
+  const int64_t n = shape.numel();
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  const int mask = context.set_output("Mask", shape, DType::kUInt8);
+  const T keep = T{1} - static_cast<T>(attrs.dropout_prob);
+  if (attrs.is_test) {
+    const T factor = attrs.upscales() ? T{1} : keep;
+    return make_prepared([=](const KernelContext& c) {
+      const T* xs = c.in<T>(x);
+      T* outs = c.out<T>(out);
+      for (int64_t i = 0; i < n; ++i) outs[i] = xs[i] * factor;
+      if (mask >= 0) std::memset(c.out<uint8_t>(mask), 1, static_cast<size_t>(n));
+    });
+  }
+  const T factor = !attrs.upscales() ? T{1} : keep > T{} ? T{1} / keep : T{};
+  const Keeper keeper = keeper_of(context, attrs);
+  return make_prepared([=](const KernelContext& c) {
+    auto* kept = mask >= 0 ? c.out<uint8_t>(mask)
+                           : reinterpret_cast<uint8_t*>(c.scratch().get(static_cast<size_t>(n)));
+    keeper.fill(c, kept, n);
+    const T* xs = c.in<T>(x);
+    T* outs = c.out<T>(out);
+    for (int64_t i = 0; i < n; ++i) outs[i] = kept[i] != 0 ? xs[i] * factor : T{};
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_dropout_grad(PrepareContext& context) {
+  const auto attrs = context.attrs<DropoutAttrs>();
+  const Shape shape = context.in("Out@GRAD").shape;
+  const int64_t n = shape.numel();
+  context.require(context.in("Mask").shape.numel() == n, "Mask", shape.to_string(),
+                  context.in("Mask").shape.to_string());
+  const int mask = context.input("Mask");
+  const int grad = context.input("Out@GRAD");
+  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const T keep = T{1} - static_cast<T>(attrs.dropout_prob);
+  T factor = T{1};
+  if (attrs.is_test) {
+    factor = attrs.upscales() ? T{1} : keep;
+  } else if (attrs.upscales()) {
+    factor = keep > T{} ? T{1} / keep : T{};
+  }
+  return make_prepared([=](const KernelContext& c) {
+    const auto* kept = c.in<uint8_t>(mask);
+    const T* grads = c.in<T>(grad);
+    T* outs = c.out<T>(out);
+    for (int64_t i = 0; i < n; ++i) outs[i] = kept[i] != 0 ? grads[i] * factor : T{};
+  });
+}
+
+}  // namespace
+
+void register_dropout(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("dropout", DeviceKind::kCpu, dtype_of<T>(), {"philox", prepare_dropout<T>});
+    table.add_last("dropout_grad", DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", prepare_dropout_grad<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,33 @@
+// Sums whose order is fixed by the count alone: sixteen interleaved partial sums and a tree over
+// them, which vector registers like.
+#pragma once
+
+#include <cstdint>
+
+namespace fleet::fluid::cpu {
+
+template <class T>
+class LaneSum {
+ public:
+  // Adds value(i) for i in [0, n).
+  template <class F>
+  void add(int64_t n, F value) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) lanes_[lane] += value(i + lane);
+    }
+    for (int64_t lane = 0; i < n; ++i, ++lane) lanes_[lane] += value(i);
+  }
+  T total() {
+    for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+      for (int64_t lane = 0; lane < width; ++lane) lanes_[lane] += lanes_[lane + width];
+    }
+    return lanes_[0];
+  }
+
+ private:
+  static constexpr int64_t kLanes = 16;
+  T lanes_[kLanes] = {};
+};
+
+}  // namespace fleet::fluid::cpu

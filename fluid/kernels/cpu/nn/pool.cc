@@ -1,0 +1,242 @@
+// Pooling, plane by plane (channel by channel when channels come last).
+#include <algorithm>
+#include <limits>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/ops/nn/conv.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// The part of the image that one window covers, in one dimension, and the divisor of an average.
+struct Span {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t divisor = 1;
+};
+
+std::vector<Span> spans_of(const WindowAxis& axis, bool adaptive, bool exclusive) {
+  std::vector<Span> spans;
+  for (int64_t o = 0; o < axis.out; ++o) {
+    Span span;
+    if (adaptive) {
+      span.begin = o * axis.in / axis.out;
+      span.end = ((o + 1) * axis.in + axis.out - 1) / axis.out;
+      span.divisor = span.end - span.begin;
+    } else {
+      const int64_t first = o * axis.stride - axis.pad_before;
+      span.begin = std::max<int64_t>(first, 0);
+      span.end = std::min(first + axis.kernel, axis.in);
+      span.divisor = exclusive ? span.end - span.begin : axis.kernel;
+    }
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+struct Pooling {
+  std::vector<Span> rows;
+  std::vector<Span> columns;
+  int64_t in_row = 0;   // elements of a row of x
+  int64_t out_row = 0;  // elements of a row of the result
+  int64_t in_plane = 0;
+  int64_t out_plane = 0;
+  int64_t planes = 0;
+  int64_t lanes = 1;  // channels that lie side by side
+  Shape out;
+};
+
+Pooling pooling_of(const PrepareContext& context) {
+  auto attrs = context.attrs<Pool2dAttrs>();
+  const Shape& x = context.in("X").shape;
+  context.require(x.rank() == 4, "X", "four dimensions", x.to_string());
+  const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
+                                    context.op().input("X").front(), "'");
+  const bool max = attrs.pooling_type == "max";
+  if (attrs.original_form && max) attrs.adaptive = false;
+  const Window window = pool_window(attrs, x, where);
+  const ImageAxes axes = image_axes(attrs.data_format, where);
+  const bool adaptive = attrs.adaptive && !attrs.global_pooling;
+  Pooling p;
+  p.rows = spans_of(window[0], adaptive, attrs.exclusive);
+  p.columns = spans_of(window[1], adaptive, attrs.exclusive);
+  const bool last = axes.channels == 3;
+  p.lanes = last ? x[3] : 1;
+  p.planes = last ? x[0] : x[0] * x[1];
+  p.in_row = window[1].in * p.lanes;
+  p.out_row = window[1].out * p.lanes;
+  p.in_plane = window[0].in * p.in_row;
+  p.out_plane = window[0].out * p.out_row;
+  p.out = x;
+  p.out.set(axes.height, window[0].out);
+  p.out.set(axes.width, window[1].out);
+  for (const Span& span : p.rows) {
+    context.require(span.end > span.begin, "X", "windows that reach into the image",
+                    str_cat("a window over rows [", span.begin, ", ", span.end, ")"));
+  }
+  for (const Span& span : p.columns) {
+    context.require(span.end > span.begin, "X", "windows that reach into the image",
+                    str_cat("a window over columns [", span.begin, ", ", span.end, ")"));
+  }
+  return p;
+}
+
+// f(offset of the window's first element, offset of the result, rows, columns) for every window of
+// one lane of one plane.
+template <class F>
+void each_window(const Pooling& p, F f) {
+  for (size_t y = 0; y < p.rows.size(); ++y) {
+    for (size_t x = 0; x < p.columns.size(); ++x) {
+      f(p.rows[y].begin * p.in_row + p.columns[x].begin * p.lanes,
+        static_cast<int64_t>(y) * p.out_row + static_cast<int64_t>(x) * p.lanes, p.rows[y],
+        p.columns[x]);
+    }
+  }
+}
+
+template <class T, bool Max>
+T pool_one(const Pooling& p, const T* from, const Span& rows, const Span& columns) {
+  T result = Max ? *from : T{};
+  const int64_t height = rows.end - rows.begin;
+  const int64_t width = columns.end - columns.begin;
+  for (int64_t y = 0; y < height; ++y) {
+    const T* row = from + y * p.in_row;
+    for (int64_t x = 0; x < width; ++x) {
+      const T value = row[x * p.lanes];
+      if (Max) {
+        result = value > result || value != value ? value : result;
+      } else {
+        result += value;
+      }
+    }
+  }
+  return Max ? result : result / static_cast<T>(rows.divisor * columns.divisor);
+}
+
+// The commonest window: 2 x 2, side by side, all inside of the image.
+bool is_square_of_two(const Pooling& p) {
+  const auto halves = [](const std::vector<Span>& spans) {
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const auto at = static_cast<int64_t>(2 * i);
+      if (spans[i].begin != at || spans[i].end != at + 2) return false;
+    }
+    return true;
+  };
+  return p.lanes == 1 && halves(p.rows) && halves(p.columns);
+}
+
+template <class T>
+void max_of_fours(const Pooling& p, const T* from, T* to) {
+  const auto height = static_cast<int64_t>(p.rows.size());
+  for (int64_t y = 0; y < height; ++y) {
+    const T* upper = from + 2 * y * p.in_row;
+    const T* lower = upper + p.in_row;
+    T* out = to + y * p.out_row;
+    for (int64_t x = 0; x < p.out_row; ++x) {
+      T result = upper[2 * x];
+      for (const T value : {upper[2 * x + 1], lower[2 * x], lower[2 * x + 1]}) {
+        result = value > result || value != value ? value : result;
+      }
+      out[x] = result;
+    }
+  }
+}
+
+template <class T, bool Max>
+std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
+  const Pooling p = pooling_of(context);
+  const int x = context.input("X");
+  const int out = context.set_output("Out", p.out, dtype_of<T>());
+  const bool fours = Max && is_square_of_two(p);
+  return make_prepared([=](const KernelContext& c) {
+    for (int64_t plane = 0; plane < p.planes; ++plane) {
+      const T* from = c.in<T>(x) + plane * p.in_plane;
+      T* to = c.out<T>(out) + plane * p.out_plane;
+      if (fours) {
+        max_of_fours(p, from, to);
+        continue;
+      }
+      each_window(p, [&](int64_t at, int64_t result, const Span& rows, const Span& columns) {
+        for (int64_t lane = 0; lane < p.lanes; ++lane) {
+          to[result + lane] = pool_one<T, Max>(p, from + at + lane, rows, columns);
+        }
+      });
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_any_pool(PrepareContext& context) {
+  return context.attrs<Pool2dAttrs>().pooling_type == "max" ? prepare_pool<T, true>(context)
+                                                            : prepare_pool<T, false>(context);
+}
+
+// The first element of the window, row by row, that is its maximum gets the whole gradient.
+template <class T>
+void give_to_max(const Pooling& p, const T* from, T max, T grad, T* to, const Span& rows,
+                 const Span& columns) {
+  for (int64_t y = 0; y < rows.end - rows.begin; ++y) {
+    for (int64_t x = 0; x < columns.end - columns.begin; ++x) {
+      const int64_t at = y * p.in_row + x * p.lanes;
+      if (from[at] != max) continue;
+      to[at] += grad;
+      return;
+    }
+  }
+}
+
+template <class T>
+void give_to_all(const Pooling& p, T grad, T* to, const Span& rows, const Span& columns) {
+  const T share = grad / static_cast<T>(rows.divisor * columns.divisor);
+  for (int64_t y = 0; y < rows.end - rows.begin; ++y) {
+    for (int64_t x = 0; x < columns.end - columns.begin; ++x)
+      to[y * p.in_row + x * p.lanes] += share;
+  }
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
+  const Pooling p = pooling_of(context);
+  const bool max = context.attrs<Pool2dAttrs>().pooling_type == "max";
+  context.require(context.in("Out@GRAD").shape == p.out, "Out@GRAD", p.out.to_string(),
+                  context.in("Out@GRAD").shape.to_string());
+  context.require(context.in("Out").shape == p.out, "Out", p.out.to_string(),
+                  context.in("Out").shape.to_string());
+  const int x = context.input("X");
+  const int out = context.input("Out");
+  const int grad = context.input("Out@GRAD");
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    T* grads = c.out<T>(x_grad);
+    std::fill(grads, grads + p.planes * p.in_plane, T{});
+    for (int64_t plane = 0; plane < p.planes; ++plane) {
+      const T* from = c.in<T>(x) + plane * p.in_plane;
+      const T* results = c.in<T>(out) + plane * p.out_plane;
+      const T* incoming = c.in<T>(grad) + plane * p.out_plane;
+      T* to = grads + plane * p.in_plane;
+      each_window(p, [&](int64_t at, int64_t result, const Span& rows, const Span& columns) {
+        for (int64_t lane = 0; lane < p.lanes; ++lane) {
+          const int64_t i = result + lane;
+          if (max) {
+            give_to_max(p, from + at + lane, results[i], incoming[i], to + at + lane, rows,
+                        columns);
+          } else {
+            give_to_all(p, incoming[i], to + at + lane, rows, columns);
+          }
+        }
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void register_pool(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("pool2d", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_any_pool<T>});
+    table.add_last("pool2d_grad", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_pool_grad<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

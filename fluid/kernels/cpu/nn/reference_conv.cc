@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include "fluid/kernels/cpu/nn/conv.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// Strides of an image batch, in elements.
+struct ImageStrides {
+  int64_t batch = 0;
+  int64_t channel = 0;
+  int64_t row = 0;
+  int64_t column = 0;
+};
+
+ImageStrides strides_of(int64_t channels, int64_t height, int64_t width, bool channels_last) {
+  if (channels_last) return {height * width * channels, 1, width * channels, channels};
+  return {channels * height * width, height * width, width, 1};
+}
+
+// Outputs [begin, end) of one dimension whose window position k lies inside the image.
+struct Inside {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+Inside inside(const WindowAxis& axis, int64_t k) {
+  const int64_t shift = k * axis.dilation - axis.pad_before;  // in = out * stride + shift
+  const int64_t begin = shift >= 0 ? 0 : (-shift + axis.stride - 1) / axis.stride;
+  const int64_t room = axis.in - 1 - shift;
+  const int64_t end = room < 0 ? 0 : std::min(axis.out, room / axis.stride + 1);
+  return {std::min(begin, end), end};
+}
+
+template <class T>
+class ReferenceConv final : public Conv<T> {
+ public:
+  ReferenceConv(ConvPart part, const ConvShape& shape)
+      : part_(part),
+        s_(shape),
+        src_(strides_of(shape.in, shape.window[0].in, shape.window[1].in, shape.channels_last)),
+        dst_(strides_of(shape.out, shape.window[0].out, shape.window[1].out, shape.channels_last)) {
+  }
+
+  void run(T* src, T* filter, T* dst, Scratch&) override {
+    const int64_t in = s_.in / s_.groups;
+    const int64_t out = s_.out / s_.groups;
+    const int64_t area = s_.window[0].kernel * s_.window[1].kernel;
+    clear(src, filter, dst, in * s_.out * area);
+    for (int64_t n = 0; n < s_.batch; ++n) {
+      for (int64_t o = 0; o < s_.out; ++o) {
+        const int64_t group = o / out;
+        T* to = dst + n * dst_.batch + o * dst_.channel;
+        for (int64_t i = 0; i < in; ++i) {
+          T* from = src + n * src_.batch + (group * in + i) * src_.channel;
+          plane(from, filter + (o * in + i) * area, to);
+        }
+      }
+    }
+  }
+
+ private:
+  void clear(T* src, T* filter, T* dst, int64_t filter_elements) const {
+    const int64_t images = s_.batch * s_.window[0].in * s_.window[1].in * s_.in;
+    const int64_t results = s_.batch * s_.window[0].out * s_.window[1].out * s_.out;
+    if (part_ == ConvPart::kForward) std::fill(dst, dst + results, T{});
+    if (part_ == ConvPart::kBackwardData) std::fill(src, src + images, T{});
+    if (part_ == ConvPart::kBackwardFilter) std::fill(filter, filter + filter_elements, T{});
+  }
+
+  // One channel of each side.
+  void plane(T* src, T* filter, T* dst) const {
+    const WindowAxis& high = s_.window[0];
+    const WindowAxis& wide = s_.window[1];
+    for (int64_t ky = 0; ky < high.kernel; ++ky) {
+      const Inside rows = inside(high, ky);
+      for (int64_t kx = 0; kx < wide.kernel; ++kx) {
+        const Inside columns = inside(wide, kx);
+        T* weight = filter + ky * wide.kernel + kx;
+        for (int64_t y = rows.begin; y < rows.end; ++y) {
+          T* from =
+              src + (y * high.stride + ky * high.dilation - high.pad_before) * src_.row +
+              (columns.begin * wide.stride + kx * wide.dilation - wide.pad_before) * src_.column;
+          T* to = dst + y * dst_.row + columns.begin * dst_.column;
+          row(from, weight, to, columns.end - columns.begin);
+        }
+      }
+    }
+  }
+
+  void row(T* from, T* weight, T* to, int64_t count) const {
+    const int64_t step = s_.window[1].stride * src_.column;
+    const int64_t next = dst_.column;
+    if (part_ == ConvPart::kForward) {
+      for (int64_t x = 0; x < count; ++x) to[x * next] += from[x * step] * *weight;
+    } else if (part_ == ConvPart::kBackwardData) {
+      for (int64_t x = 0; x < count; ++x) from[x * step] += to[x * next] * *weight;
+    } else {
+      T sum{};
+      for (int64_t x = 0; x < count; ++x) sum += from[x * step] * to[x * next];
+      *weight += sum;
+    }
+  }
+
+  ConvPart part_;
+  ConvShape s_;
+  ImageStrides src_;
+  ImageStrides dst_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<Conv<T>> reference_conv(ConvPart part, const ConvShape& shape) {
+  return std::make_unique<ReferenceConv<T>>(part, shape);
+}
+
+template std::unique_ptr<Conv<float>> reference_conv<float>(ConvPart, const ConvShape&);
+template std::unique_ptr<Conv<double>> reference_conv<double>(ConvPart, const ConvShape&);
+
+}  // namespace fleet::fluid::cpu

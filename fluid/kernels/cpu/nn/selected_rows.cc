@@ -1,0 +1,148 @@
+// Sums and merges of selected rows. Tensors among them are dense rows 0, 1, ….
+#include "fluid/ops/nn/selected_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/cpu/update.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+int64_t row_width(const Tensor& value) {
+  return value.shape().rank() == 0 ? 1 : value.shape().numel(1, value.shape().rank());
+}
+
+// All rows one after the other, as they come.
+template <class T>
+void join_rows(const KernelContext& c, int first, size_t count, int out) {
+  const SelectedRows& head = c.rows_input(first);
+  int64_t total = 0;
+  for (size_t i = 0; i < count; ++i) {
+    total += static_cast<int64_t>(c.rows_input(first + static_cast<int>(i)).rows.size());
+  }
+  // The output may be one of the inputs.
+  std::vector<int64_t> numbers;
+  Shape shape = head.value.shape();
+  shape.set(0, total);
+  Tensor values(dtype_of<T>(), shape);
+  T* to = values.data<T>();
+  for (size_t i = 0; i < count; ++i) {
+    const SelectedRows& part = c.rows_input(first + static_cast<int>(i));
+    numbers.insert(numbers.end(), part.rows.begin(), part.rows.end());
+    if (part.value.numel() == 0) continue;
+    std::memcpy(to, part.value.raw(), part.value.bytes());
+    to += part.value.numel();
+  }
+  const int64_t height = head.height;
+  SelectedRows joined{.rows = std::move(numbers), .height = height, .value = std::move(values)};
+  c.output_value(out) = std::move(joined);
+}
+
+template <class T>
+void add_rows(const SelectedRows& part, const Shape& shape, T* to) {
+  const int64_t width = row_width(part.value);
+  const T* from = part.value.data<T>();
+  for (const int64_t row : part.rows) {
+    if (row < 0 || row >= shape[0]) {
+      throw_error(ErrorCode::kShapeMismatch, {.what = "selected rows name a row that is not there",
+                                              .where = "op 'sum', slot 'X'",
+                                              .expected = str_cat("rows of ", shape),
+                                              .got = str_cat(row),
+                                              .fix = "check the ids that were looked up"});
+    }
+    T* sum = to + row * width;
+    for (int64_t k = 0; k < width; ++k) sum[k] += from[k];
+    from += width;
+  }
+}
+
+// Some dense, some selected rows: a dense sum, input by input.
+template <class T>
+std::unique_ptr<Prepared> prepare_mixed_sum(PrepareContext& context, const Shape& shape) {
+  const size_t count = context.input_count("X");
+  const int first = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    Tensor total = Tensor::zeros(dtype_of<T>(), shape);
+    T* sums = total.data<T>();
+    for (size_t i = 0; i < count; ++i) {
+      const Value& value = c.input_value(first + static_cast<int>(i));
+      if (const auto* rows = std::get_if<SelectedRows>(&value)) {
+        add_rows(*rows, shape, sums);
+        continue;
+      }
+      const T* from = c.in<T>(first + static_cast<int>(i));
+      for (int64_t k = 0; k < total.numel(); ++k) sums[k] += from[k];
+    }
+    c.output_value(out) = std::move(total);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_sum(PrepareContext& context) {
+  const size_t count = context.input_count("X");
+  size_t sparse = 0;
+  const ValueSpec* dense = nullptr;
+  for (size_t i = 0; i < count; ++i) {
+    const ValueSpec& x = context.in("X", i);
+    if (x.kind == ValueKind::kSelectedRows) {
+      ++sparse;
+    } else if (x.kind == ValueKind::kTensor) {
+      dense = &x;
+    }
+  }
+  if (sparse == 0) return nullptr;
+  if (dense != nullptr) return prepare_mixed_sum<T>(context, dense->shape);
+  const int first = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) { join_rows<T>(c, first, count, out); });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_merge(PrepareContext& context) {
+  const ValueSpec& x = context.in("X");
+  context.require(x.kind == ValueKind::kSelectedRows, "X", "selected rows", "a dense tensor");
+  const int from = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
+    const SelectedRows& source = c.rows_input(from);
+    merged.merge(source, source.height, row_width(source.value));
+    SelectedRows result;
+    result.height = source.height;
+    for (size_t i = 0; i < merged.count(); ++i) result.rows.push_back(merged.row(i));
+    Shape shape = source.value.shape();
+    shape.set(0, static_cast<int64_t>(merged.count()));
+    result.value = Tensor(dtype_of<T>(), shape);
+    if (result.value.numel() > 0) {
+      std::memcpy(result.value.raw(), merged.values(), result.value.bytes());
+    }
+    c.output_value(out) = std::move(result);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_values(PrepareContext& context) {
+  const ValueSpec& x = context.in("X");
+  context.require(x.kind == ValueKind::kSelectedRows, "X", "selected rows", "a dense tensor");
+  const int from = context.input("X");
+  const int out = context.set_output("Out", x.shape, dtype_of<T>());
+  return make_prepared(
+      [=](const KernelContext& c) { c.output(out).copy_from(c.rows_input(from).value); });
+}
+
+}  // namespace
+
+void register_selected_rows(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    const DType dtype = dtype_of<T>();
+    table.add_first("sum", DeviceKind::kCpu, dtype, {"rows", prepare_sum<T>});
+    table.add_last("merge_selected_rows", DeviceKind::kCpu, dtype, {"sort", prepare_merge<T>});
+    table.add_last("get_tensor_from_selected_rows", DeviceKind::kCpu, dtype,
+                   {"copy", prepare_values<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu
