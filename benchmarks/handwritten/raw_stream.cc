@@ -1,6 +1,7 @@
 #include "benchmarks/handwritten/raw_stream.h"
 
 #include <algorithm>
+#include <ctime>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -66,6 +67,22 @@ bool move_all(int fd, std::byte* memory, size_t bytes, bool writing) {
   return true;
 }
 
+// Reads a message and adds it to `sum`, a whole chunk at a time.
+bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
+  for (size_t at = 0; at < sum.size();) {
+    const size_t count = std::min(chunk.size(), sum.size() - at);
+    auto* memory = reinterpret_cast<std::byte*>(chunk.data());
+    for (size_t have = 0; have < count * sizeof(float);) {
+      const ssize_t n = recv(fd, memory + have, count * sizeof(float) - have, 0);
+      if (n <= 0) return false;
+      have += static_cast<size_t>(n);
+    }
+    for (size_t i = 0; i < count; ++i) sum[at + i] += chunk[i];
+    at += count;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct RawStream::State {
@@ -75,7 +92,8 @@ struct RawStream::State {
   std::vector<std::byte> answer;
 };
 
-RawStream::RawStream(bool unix_socket, size_t message_bytes, size_t answer_bytes, int core)
+RawStream::RawStream(bool unix_socket, size_t message_bytes, size_t answer_bytes, int core,
+                     bool sums)
     : state_(std::make_unique<State>()) {
   const Ends ends = unix_socket ? connect_unix() : connect_tcp();
   state_->fd = ends.ours;
@@ -86,8 +104,13 @@ RawStream::RawStream(bool unix_socket, size_t message_bytes, size_t answer_bytes
     close(ends.ours);
     pin_to_core(core);
     std::vector<std::byte> buffer(kChunk);
-    while (move_all(ends.theirs, buffer.data(), message_bytes, false) &&
-           move_all(ends.theirs, buffer.data(), answer_bytes, true)) {
+    std::vector<float> chunk(kChunk / sizeof(float));
+    std::vector<float> sum(sums ? message_bytes / sizeof(float) : 0);
+    const auto take = [&] {
+      return sums ? read_and_sum(ends.theirs, chunk, sum)
+                  : move_all(ends.theirs, buffer.data(), message_bytes, false);
+    };
+    while (take() && move_all(ends.theirs, buffer.data(), answer_bytes, true)) {
     }
     _exit(0);
   }
@@ -105,6 +128,18 @@ void RawStream::exchange() {
       !move_all(state_->fd, state_->answer.data(), state_->answer.size(), false)) {
     throw_error(ErrorCode::kInternal, {.what = "the raw stream broke"});
   }
+}
+
+double RawStream::reader_cpu_us() const {
+  return cpu_us_of(state_->child);
+}
+
+double cpu_us_of(int process) {
+  clockid_t clock{};
+  timespec used{};
+  if (clock_getcpuclockid(process, &clock) != 0) return 0;
+  clock_gettime(clock, &used);
+  return 1e6 * static_cast<double>(used.tv_sec) + 1e-3 * static_cast<double>(used.tv_nsec);
 }
 
 void pin_to_core(int core) {

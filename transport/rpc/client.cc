@@ -76,11 +76,16 @@ void Client::finish() {
 
 DoneHandler PendingRequests::track(DoneHandler then) {
   ++count_;
+  if (!then) return [this](const Status& status) { count_down(status); };
   return [this, then = std::move(then)](const Status& status) {
-    if (then) then(status);
-    if (!status.ok() && status_.ok()) status_ = status;
-    --count_;
+    then(status);
+    count_down(status);
   };
+}
+
+void PendingRequests::count_down(const Status& status) {
+  if (!status.ok() && status_.ok()) status_ = status;
+  --count_;
 }
 
 Status wait(DrivenLoop& loop, const PendingRequests& requests) {

@@ -55,6 +55,8 @@ class PendingRequests {
   const Status& status() const { return status_; }
 
  private:
+  void count_down(const Status& status);
+
   size_t count_ = 0;
   Status status_;
 };
