@@ -52,7 +52,9 @@ class Plan;
 // A program that trains (it has ops of role backward, or sends to servers) runs in this order: ops
 // of role lr_sched, then per logical shard everything up to the last op of role forward, backward
 // or loss or of type send, then the rest once. Without a communication runtime, what the shards
-// make and the rest reads (the gradients) is averaged by the tree of base/shard_tree.h.
+// make and the rest reads (the gradients) is averaged by the tree of base/shard_tree.h. Persistable
+// floating-point variables that the forward part writes (moving statistics) start each shard from
+// their value at the step's begin and become the same mean of what the shards made of them.
 class Executor {
  public:
   explicit Executor(Place place = CPUPlace(), ExecutorOptions options = {});

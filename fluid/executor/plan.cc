@@ -68,6 +68,7 @@ class PlanCompiler {
     add_feeds();
     for (const Operator* op : order_) add_op(*op);
     find_per_shard();
+    find_statistics();
     add_fetches();
     find_waits();
     find_lod();
@@ -215,6 +216,20 @@ class PlanCompiler {
         const bool floating = read.desc == nullptr || is_floating(read.desc->dtype);
         if (read.in_scope || read.feed >= 0 || !floating || !is_dense(read)) continue;
         if (seen.insert(i).second && written_in_shard(i)) plan_->per_shard_.push_back(i);
+      }
+    }
+  }
+
+  void find_statistics() {
+    if (!plan_->sharded_) return;
+    std::set<int> seen;
+    for (int k = plan_->head_; k < plan_->tail_; ++k) {
+      const PlanOp& op = plan_->ops_[static_cast<size_t>(k)];
+      if (op.communication || !has_role(op.op->role, OpRole::kForward)) continue;
+      for (const int i : op.outputs) {
+        if (i < 0 || !var(i).in_scope || var(i).desc == nullptr) continue;
+        const bool averaged = is_floating(var(i).desc->dtype) && is_dense(var(i));
+        if (averaged && seen.insert(i).second) plan_->statistics_.push_back(i);
       }
     }
   }

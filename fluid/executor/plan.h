@@ -86,6 +86,9 @@ class Plan {
   bool communicates() const { return communicates_; }
   // Variables that each shard makes and the tail reads: gradients.
   const std::vector<int>& per_shard() const { return per_shard_; }
+  // Persistable variables that the forward part writes: statistics. Every shard starts from their
+  // value at the step's begin, and the step leaves the mean over the shards.
+  const std::vector<int>& statistics() const { return statistics_; }
 
   // False once ops were added to, taken from or replaced in the block, or the seed changed.
   bool is_current() const;
@@ -105,6 +108,7 @@ class Plan {
   std::vector<PlanOp> ops_;
   std::vector<PlanFetch> fetches_;
   std::vector<int> per_shard_;
+  std::vector<int> statistics_;
   int buffer_count_ = 0;
   int head_ = 0;
   int tail_ = 0;

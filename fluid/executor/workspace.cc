@@ -95,6 +95,8 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
   }
   tokens_.resize(plan_->ops().size());
   contributions_.resize(plan_->per_shard().size());
+  statistics_begin_.resize(plan_->statistics().size());
+  statistics_.resize(plan_->statistics().size());
   fetched_.resize(plan_->fetches().size());
   for (const PlanOp& op : plan_->ops()) {
     std::vector<Value*> inputs;
@@ -188,8 +190,7 @@ void Workspace::check_finite(const Step& step, int k) {
     throw_error(ErrorCode::kNumerics,
                 {.what = "a value became infinite or not a number",
                  .where = str_cat("variable '", plan_->vars()[static_cast<size_t>(i)].name,
-                                  "', written by ", op.op->to_string(), ", in step ",
-                                  step.number),
+                                  "', written by ", op.op->to_string(), ", in step ", step.number),
                  .expected = "finite values",
                  .got = tensor->to_string(8),
                  .fix = "lower the learning rate, clip the gradients, or check the data"});
@@ -235,6 +236,37 @@ void Workspace::join_shards(int parts) {
   }
 }
 
+// Keeps what the part before made, and gives every part the same value to start from.
+void Workspace::begin_statistics(int part, int parts) {
+  if (parts == 1) return;
+  for (size_t i = 0; i < statistics_.size(); ++i) {
+    auto* now = std::get_if<Tensor>(&value(plan_->statistics()[i]));
+    if (now == nullptr || !now->initialized()) continue;
+    Tensor& begin = statistics_begin_[i];
+    if (part == 0) {
+      begin.reset(now->dtype(), now->shape());
+      begin.copy_from(*now);
+      statistics_[i].resize(static_cast<size_t>(parts));
+    } else {
+      Tensor& made = statistics_[i][static_cast<size_t>(part - 1)];
+      made.reset(now->dtype(), now->shape());
+      made.copy_from(*now);
+      if (part < parts) now->copy_from(begin);
+    }
+  }
+}
+
+void Workspace::join_statistics(int parts) {
+  begin_statistics(parts, parts);
+  for (size_t i = 0; parts > 1 && i < statistics_.size(); ++i) {
+    if (!statistics_begin_[i].initialized()) continue;
+    const int var = plan_->statistics()[i];
+    Tensor mean;
+    tree_mean(statistics_[i], plan_->vars()[static_cast<size_t>(var)].name, mean);
+    std::get_if<Tensor>(&value(var))->copy_from(mean);
+  }
+}
+
 std::vector<Tensor> Workspace::run(const Step& step) {
   const Place& place = plan_->key().place;
   if (!place.is_cpu()) {
@@ -253,6 +285,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
   }
   for (int part = 0; part < parts; ++part) {
     bind_feeds(step, part, parts);
+    begin_statistics(part, parts);
     run_ops(step, plan_->head(), plan_->tail(), cut ? step.shards.begin + part : -1);
     if (sums_here) keep_shard(part, parts);
     for (size_t i = 0; i < fetched_.size(); ++i) {
@@ -265,6 +298,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
     }
   }
   if (sums_here) join_shards(parts);
+  join_statistics(parts);
   run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
   for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
   if (brackets) step.runtime->end_step(plan_->program(), step.number);

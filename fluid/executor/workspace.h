@@ -93,6 +93,8 @@ class Workspace {
   void check_finite(const Step& step, int k);
   void keep_shard(int part, int parts);
   void join_shards(int parts);
+  void begin_statistics(int part, int parts);
+  void join_statistics(int parts);
   std::vector<Tensor> take_fetches(const Step& step);
 
   std::shared_ptr<const Plan> plan_;
@@ -110,6 +112,9 @@ class Workspace {
   // Per variable that shards contribute to, and per fetch: the tensors of the shards.
   std::vector<std::vector<Tensor>> contributions_;
   std::vector<std::vector<Tensor>> fetched_;
+  // Per statistic: its value at the step's begin, and those of the shards.
+  std::vector<Tensor> statistics_begin_;
+  std::vector<std::vector<Tensor>> statistics_;
 };
 
 }  // namespace fleet::fluid

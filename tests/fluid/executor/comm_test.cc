@@ -180,6 +180,35 @@ TEST(CommunicationOps, UseTheRuntimeThatTheProgramCarries) {
   EXPECT_EQ(runtime->log, "begin0 c_allreduce_sum0 wait send_barrier-1 end\n");
 }
 
+// m += mean(x) in the forward part, as moving statistics do.
+TEST(Shards, AverageWhatTheForwardPartMakesOfPersistableVariables) {
+  Program program;
+  Block& block = program.global_block();
+  for (const char* name : {"x", "t", "m", "g"}) {
+    VarDesc var;
+    var.name = name;
+    var.shape = name[0] == 'x' ? Shape{-1} : Shape{1};
+    var.persistable = name[0] == 'm';
+    var.is_data = name[0] == 'x';
+    block.add_var(var);
+  }
+  block.append_op(op("mean", {{"X", {"x"}}}, {{"Out", {"t"}}}, OpRole::kForward));
+  Operator add =
+      op("elementwise_add", {{"X", {"m"}}, {"Y", {"t"}}}, {{"Out", {"m"}}}, OpRole::kForward);
+  add.attrs = {{"axis", int64_t{-1}}};
+  block.append_op(add);
+  block.append_op(op("mean", {{"X", {"x"}}}, {{"Out", {"g"}}}, OpRole::kBackward));
+  const Feed feed = {{"x", Tensor::from<float>({1, 3, 5, 7, 20, 30, 2, 4}, {8})}};
+  for (const int shards : {1, 2, 4}) {
+    Executor executor(CPUPlace(), {.logical_shards = shards});
+    executor.scope().var("m") = Tensor::scalar(100.0f);
+    executor.run(program, feed);
+    EXPECT_EQ(executor.scope().tensor("m").item<float>(), 109) << shards;
+    executor.run(program, feed);
+    EXPECT_EQ(executor.scope().tensor("m").item<float>(), 118) << shards;
+  }
+}
+
 TEST(CommunicationOps, AProgramWithoutThemTakesTheShardsOfTheRuntimeOnly) {
   const Mlp net;
   Executor attached;
