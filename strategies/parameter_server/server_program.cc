@@ -95,11 +95,14 @@ OptimizeBlock read_block(const fluid::Program& program, const std::string& bindi
     for (const auto& op : program.block(block).ops()) {
       const auto& updated = op->output("ParamOut");
       if (!updated.empty()) found.value = updated.front();
+      // Moving statistics: the average is the new value.
+      const bool replaces = op->type == "assign" && op->input("X").front() == found.gradient;
+      if (replaces && found.value.empty()) found.value = op->output("Out").front();
     }
   }
   if (found.value.empty()) {
     throw_program("an optimize block updates nothing", str_cat("block ", first),
-                  "an op with output ParamOut", "none");
+                  "an op with output ParamOut, or an assignment of the average", "none");
   }
   return found;
 }
