@@ -1,6 +1,8 @@
 #include "launch/command_line.h"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/error.h"
@@ -17,10 +19,15 @@ po::options_description describe_options(Launcher launcher) {
   po::options_description options("Options");
   auto add = options.add_options();
   if (launcher == Launcher::kParameterServer) {
-    add("worker_num", po::value<int>()->value_name("N"), "number of workers (default 2)");
-    add("server_num", po::value<int>()->value_name("M"), "number of servers (default 2)");
+    add("worker_num", po::value<int>()->value_name("N"),
+        "number of workers, on all nodes together (default 2)");
+    add("server_num", po::value<int>()->value_name("M"),
+        "number of servers, on all nodes together (default 2)");
+    add("cluster_node_ips", po::value<std::string>()->value_name("LIST"),
+        "the nodes of the job, comma separated; start launch_ps with the same options on each");
+    add("node_ip", po::value<std::string>()->value_name("IP"), "which of them this one is");
     add("start_port", po::value<int>()->value_name("P"),
-        "servers listen on P, P+1 … (default: ports that are free)");
+        "servers listen on P, P+1 … (default: ports that are free; 6170 on several nodes)");
     add("endpoints", po::value<std::string>()->value_name("LIST"),
         "the servers' host:port, comma separated, in place of --start_port");
   } else {
@@ -31,7 +38,9 @@ po::options_description describe_options(Launcher launcher) {
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");
   add("tee", po::bool_switch(), "show the output of all processes, prefixed by rank");
-  add("progress", po::bool_switch(), "show step, loss and speed as one line");
+  add("progress", po::bool_switch(),
+      "show step, loss, speed, who is slowest and what is left as one line; a table at the end");
+  add("json", po::bool_switch(), "the same on stdout, as a line of JSON a second");
   add("print_config", po::bool_switch(), "print processes and environment before they start");
   add("heartbeat_timeout", po::value<double>()->value_name("SECONDS"),
       "end the job when a process stays stopped for so long (default 10)");
@@ -143,10 +152,44 @@ int agree(const po::variables_map& values, const std::string& count_option,
   return static_cast<int>(items);
 }
 
+void read_nodes(const po::variables_map& values, CommandLine& line) {
+  const auto nodes = read_list(values, "cluster_node_ips");
+  if (!nodes.empty()) line.nodes = nodes;
+  const bool named = values.count("node_ip") > 0;
+  if (named) line.node_ip = values["node_ip"].as<std::string>();
+  if (named && nodes.empty()) line.nodes = {line.node_ip};
+  if (!named && line.nodes.size() == 1) line.node_ip = line.nodes.front();
+  if (std::set<std::string>(line.nodes.begin(), line.nodes.end()).size() != line.nodes.size()) {
+    wrong("a node is named twice", "--cluster_node_ips", "each node once", join(line.nodes, ","),
+          "correct the list");
+  }
+  if (!named && line.nodes.size() > 1) {
+    wrong("which node is this?", "--node_ip", "one of " + join(line.nodes, ", "), "nothing",
+          "give --node_ip, another one on each node");
+  }
+  if (std::find(line.nodes.begin(), line.nodes.end(), line.node_ip) == line.nodes.end()) {
+    wrong("this node is not one of the job's", "--node_ip", "one of " + join(line.nodes, ", "),
+          line.node_ip, "make --node_ip and --cluster_node_ips agree");
+  }
+}
+
+// Every server's host is a node, so that some launcher starts it.
+void check_hosts(const CommandLine& line) {
+  if (line.nodes.size() == 1) return;
+  for (const std::string& endpoint : line.endpoints) {
+    const std::string host = endpoint.substr(0, endpoint.rfind(':'));
+    if (std::find(line.nodes.begin(), line.nodes.end(), host) != line.nodes.end()) continue;
+    wrong("a server is on no node of the job", "--endpoints and --cluster_node_ips",
+          "hosts among " + join(line.nodes, ", "), endpoint, "make the two options agree");
+  }
+}
+
 void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.workers = read_count(values, "worker_num", 2);
   line.servers = read_count(values, "server_num", 2);
   line.endpoints = read_list(values, "endpoints");
+  read_nodes(values, line);
+  check_hosts(line);
   line.servers = agree(values, "server_num", "endpoints", line.endpoints.size(), line.servers);
   line.supervision.server_grace =
       read_seconds(values, "server_grace", line.supervision.server_grace);
@@ -198,6 +241,11 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   line.insecure = values["insecure"].as<bool>();
   line.supervision.tee = values["tee"].as<bool>();
   line.supervision.progress = values["progress"].as<bool>();
+  line.supervision.json = values["json"].as<bool>();
+  if (line.supervision.json && line.supervision.tee) {
+    wrong("two options exclude each other", "--json and --tee", "one of them",
+          "both write on stdout", "leave one out");
+  }
   line.supervision.heartbeat_timeout =
       read_seconds(values, "heartbeat_timeout",
                    standard_heartbeat(environment, line.supervision.heartbeat_timeout));

@@ -18,7 +18,10 @@ struct CommandLine {
   int servers = 2;                     // --server_num
   std::optional<int> start_port;       // --start_port
   std::vector<std::string> endpoints;  // --endpoints
-  std::vector<std::string> gpus;       // --selected_gpus
+  // launch_ps over several hosts, one launcher on each: all of them, and which one this is.
+  std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
+  std::string node_ip = "127.0.0.1";               // --node_ip
+  std::vector<std::string> gpus;                   // --selected_gpus
   std::string log_dir = "logs";
   bool print_config = false;
   bool insecure = false;

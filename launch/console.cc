@@ -66,6 +66,12 @@ void Console::tee(std::string_view title, std::string_view line) {
   if (rewrites_) write(STDERR_FILENO, shown_);
 }
 
+void Console::print(std::string_view text) {
+  wipe();
+  write(STDOUT_FILENO, std::string(text));
+  if (rewrites_) write(STDERR_FILENO, shown_);
+}
+
 void Console::show_progress(const std::string& line) {
   if (!rewrites_) return write(STDERR_FILENO, line + "\n");
   const std::string cut = line.substr(0, terminal_width() - 1);
@@ -77,66 +83,6 @@ void Console::show_progress(const std::string& line) {
 void Console::finish_progress() {
   if (rewrites_ && !shown_.empty()) write(STDERR_FILENO, "\n");
   shown_.clear();
-}
-
-ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start)
-    : workers_(workers), servers_(servers), start_(start) {}
-
-bool ProgressBoard::update(int worker, std::string_view line) {
-  const std::vector<std::string> words = split(trim(line), ' ');
-  if (words.empty() || words.front() != "progress") return false;
-  for (size_t i = 1; i < words.size(); ++i) {
-    const size_t equals = words[i].find('=');
-    if (equals == std::string::npos || equals == 0) continue;
-    std::string value = words[i].substr(equals + 1, 32);
-    for (char& c : value) {
-      if (static_cast<unsigned char>(c) < 0x20) c = '?';
-    }
-    latest_[worker].insert_or_assign(words[i].substr(0, equals), std::move(value));
-  }
-  return true;
-}
-
-std::string ProgressBoard::values_of_first() const {
-  if (latest_.empty()) return "  running";
-  std::string text;
-  const Values& values = latest_.begin()->second;
-  const auto add = [&](const std::string& key) {
-    const auto found = values.find(key);
-    if (found == values.end()) return;
-    text +=
-        key == "steps_per_s" ? "  " + found->second + " steps/s" : "  " + key + " " + found->second;
-  };
-  for (const char* key : {"step", "loss", "steps_per_s"}) add(key);
-  for (const auto& [key, value] : values) {
-    if (key != "step" && key != "loss" && key != "steps_per_s") add(key);
-  }
-  return text;
-}
-
-std::string ProgressBoard::slowest() const {
-  std::optional<long long> first;
-  std::optional<long long> lowest;
-  int who = 0;
-  for (const auto& [worker, values] : latest_) {
-    const auto found = values.find("step");
-    const auto step = found == values.end() ? std::nullopt : parse_int(found->second);
-    if (!step) continue;
-    if (!first) first = step;
-    if (lowest && *lowest <= *step) continue;
-    lowest = step;
-    who = worker;
-  }
-  if (!lowest || *lowest >= *first) return "";
-  return str_cat("  (worker ", who, " at step ", *lowest, ")");
-}
-
-std::string ProgressBoard::line(TimePoint now) const {
-  std::string text = seconds_text(now - start_) + "  " + counted(workers_, "worker");
-  if (servers_ > 0) text += ", " + counted(servers_, "server");
-  text += values_of_first() + slowest();
-  if (ended_ > 0) text += str_cat("  ", ended_, " done");
-  return text;
 }
 
 std::string seconds_text(Duration duration) {

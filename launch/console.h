@@ -1,8 +1,6 @@
 // What a launcher says: messages and a progress line on stderr, the members' output on stdout.
 #pragma once
 
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +21,8 @@ class Console {
   void tee(std::string_view title, std::string_view line);
   // One rewritten line on a terminal, an ordinary line elsewhere.
   void show_progress(const std::string& line);
+  // Lines on stdout.
+  void print(std::string_view text);
   // Ends a rewritten line.
   void finish_progress();
   bool rewrites() const { return rewrites_; }
@@ -35,28 +35,6 @@ class Console {
   bool rewrites_ = false;
   bool colour_ = false;
   std::string shown_;
-};
-
-// What the workers say of themselves, "progress step=12 loss=0.31 steps_per_s=840", as one line.
-class ProgressBoard {
- public:
-  ProgressBoard(int workers, int servers, TimePoint start);
-  // Returns whether the line was a progress line.
-  bool update(int worker, std::string_view line);
-  void worker_ended() { ++ended_; }
-  // "12 s  2 workers, 1 server  step 120  loss 0.31  840 steps/s  (worker 1 at step 96)".
-  std::string line(TimePoint now) const;
-
- private:
-  using Values = std::map<std::string, std::string, std::less<>>;
-  std::string values_of_first() const;
-  std::string slowest() const;
-
-  int workers_;
-  int servers_;
-  int ended_ = 0;
-  TimePoint start_;
-  std::map<int, Values> latest_;
 };
 
 std::string seconds_text(Duration duration);  // "12.3 s"

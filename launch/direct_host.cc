@@ -64,7 +64,7 @@ class DirectHost : public Host {
                        .environment = merged(job_.common, member.variables),
                        .output_fd = log.get()};
     FileDescriptor write_end;
-    if (options_.progress && member.role == Role::kWorker) {
+    if (options_.progress) {
       write_end = progress_pipe(index);
       child.passed_fd = write_end.get();
       child.environment.set("FLEET_PROGRESS_FD", str_cat(kPassedFd));

@@ -76,13 +76,46 @@ Environment merged(const Environment& base, const Environment& on_top) {
   return result;
 }
 
+std::pair<int, int> Nodes::workers_here(int workers) const {
+  if (alone()) return {0, workers};
+  const auto count = static_cast<int>(all.size());
+  const auto at = static_cast<int>(std::find(all.begin(), all.end(), here) - all.begin());
+  const int each = workers / count;
+  const int extra = workers % count;
+  const int begin = at * each + std::min(at, extra);
+  return {begin, begin + each + (at < extra ? 1 : 0)};
+}
+
+std::vector<std::string> Nodes::deal_servers(int servers, int start_port) const {
+  std::vector<std::string> endpoints;
+  for (const std::string& node : all) {
+    const auto [begin, end] = Nodes{all, node}.workers_here(servers);
+    for (int i = 0; i < end - begin; ++i) {
+      endpoints.push_back(str_cat(node, ":", start_port + i));
+    }
+  }
+  return endpoints;
+}
+
+std::vector<std::string> endpoints_here(const std::vector<std::string>& endpoints,
+                                        const Nodes& nodes) {
+  if (nodes.alone()) return endpoints;
+  std::vector<std::string> here;
+  for (const std::string& endpoint : endpoints) {
+    if (parse_endpoint(endpoint).host == nodes.here) here.push_back(endpoint);
+  }
+  return here;
+}
+
 std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
-                                             const std::string& log_folder) {
+                                             const std::string& log_folder, const Nodes& nodes) {
   std::vector<Member> members;
   const Environment shared({{"PADDLE_PSERVERS_IP_PORT_LIST", join(servers, ",")},
                             {"PADDLE_TRAINERS_NUM", str_cat(workers)}});
+  size_t reserved = 0;
   for (size_t i = 0; i < servers.size(); ++i) {
     const HostPort endpoint = parse_endpoint(servers[i]);
+    if (!nodes.alone() && endpoint.host != nodes.here) continue;
     const Environment own({{"TRAINING_ROLE", "PSERVER"},
                            {"POD_IP", endpoint.host},
                            {"PADDLE_PORT", str_cat(endpoint.port)}});
@@ -90,9 +123,10 @@ std::vector<Member> parameter_server_members(int workers, const std::vector<std:
                        .index = static_cast<int>(i),
                        .log_file = str_cat(log_folder, "/serverlog.", i),
                        .variables = merged(shared, own),
-                       .port = i});
+                       .port = reserved++});
   }
-  for (int i = 0; i < workers; ++i) {
+  const auto [first, last] = nodes.workers_here(workers);
+  for (int i = first; i < last; ++i) {
     const Environment own({{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_TRAINER_ID", str_cat(i)}});
     members.push_back({.role = Role::kWorker,
                        .index = i,

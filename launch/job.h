@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
@@ -43,9 +44,28 @@ std::string launch_mark(const std::string& launch_id);  // "FLEET_LAUNCH_ID=…"
 Environment without_role_variables(const Environment& environment);
 Environment merged(const Environment& base, const Environment& on_top);
 
-// The parameter-server contract. Servers come first, because they start first.
+// Where the processes of a job over several hosts are: servers by the host of their endpoint,
+// workers in order, as many on each node as on the others, or one more on the first.
+struct Nodes {
+  std::vector<std::string> all;
+  std::string here;
+
+  bool alone() const { return all.size() <= 1; }
+  // The workers of this node, [first, second) of `workers`.
+  std::pair<int, int> workers_here(int workers) const;
+  // Endpoints for `servers` dealt to the nodes in the same way: ports from `start_port` on each.
+  std::vector<std::string> deal_servers(int servers, int start_port) const;
+};
+
+// The parameter-server contract of the processes that belong on this node. Servers come first,
+// because they start first. `servers` are all of the job; ports are reserved for those here only,
+// in their order.
 std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
-                                             const std::string& log_folder);
+                                             const std::string& log_folder,
+                                             const Nodes& nodes = {});
+// Those endpoints that are on this node.
+std::vector<std::string> endpoints_here(const std::vector<std::string>& endpoints,
+                                        const Nodes& nodes);
 // The collective contract: a worker for each endpoint. `gpus` is empty, or has one for each.
 std::vector<Member> collective_members(const std::vector<std::string>& endpoints,
                                        const std::vector<std::string>& gpus,

@@ -18,20 +18,29 @@ namespace {
 
 constexpr size_t kSecretBytes = 32;
 constexpr const char* kHost = "127.0.0.1";
+constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as the original's
 
 std::string name_of(Launcher launcher) {
   return launcher == Launcher::kCollective ? "launch" : "launch_ps";
 }
 
-PortReservation reserve_ports(const CommandLine& line) {
+Nodes nodes_of(const CommandLine& line) {
+  return {.all = line.nodes, .here = line.node_ip};
+}
+
+// All servers of the job; empty where the kernel chooses their ports.
+std::vector<std::string> chosen_endpoints(const CommandLine& line) {
+  if (line.launcher == Launcher::kCollective || !line.endpoints.empty()) return line.endpoints;
+  const Nodes nodes = nodes_of(line);
+  if (!line.start_port && nodes.alone()) return {};
+  return nodes.deal_servers(line.servers, line.start_port.value_or(kStartPort));
+}
+
+// The ports of the processes that start here.
+PortReservation reserve_ports(const CommandLine& line, const std::vector<std::string>& chosen) {
   if (line.launcher == Launcher::kCollective) return PortReservation::any(kHost, line.workers);
-  if (!line.endpoints.empty()) return PortReservation::of(line.endpoints);
-  if (!line.start_port) return PortReservation::any(kHost, line.servers);
-  std::vector<std::string> endpoints;
-  for (int i = 0; i < line.servers; ++i) {
-    endpoints.push_back(str_cat(kHost, ":", *line.start_port + i));
-  }
-  return PortReservation::of(endpoints);
+  if (chosen.empty()) return PortReservation::any(line.node_ip, line.servers);
+  return PortReservation::of(endpoints_here(chosen, nodes_of(line)));
 }
 
 void make_log_folder(const std::string& folder) {
@@ -53,6 +62,15 @@ void add_secret(const CommandLine& line, const RunFolder& folder, Environment& c
     return;
   }
   if (common.has("FLEET_JOB_SECRET_FILE") || common.has("FLEET_JOB_SECRET")) return;
+  if (line.nodes.size() > 1) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "the nodes of a job need a secret that all of them know",
+                 .where = "FLEET_JOB_SECRET_FILE",
+                 .expected = "a file with the same secret on every node",
+                 .got = "nothing",
+                 .fix = "make one with: (umask 077; openssl rand -hex 32 > job.secret), copy it to "
+                        "every node, and set FLEET_JOB_SECRET_FILE"});
+  }
   common.set("FLEET_JOB_SECRET_FILE",
              folder.write_private("secret", random_hex(kSecretBytes) + "\n"));
 }
@@ -67,21 +85,26 @@ Job make_job(const CommandLine& line, const Environment& environment,
   job.log_folder = line.log_dir;
   job.command = line.command;
   job.common = without_role_variables(environment);
-  job.common.set("FLEET_JOB_ID", job.job_id);
+  // The nodes agree on what follows from the endpoints, or on what the caller says.
+  if (line.nodes.size() == 1 || environment.has("FLEET_JOB_ID")) {
+    job.common.set("FLEET_JOB_ID", job.job_id);
+  }
   job.common.set(kLaunchIdVariable, job.launch_id);
   add_secret(line, folder, job.common);
-  job.members = line.launcher == Launcher::kCollective
-                    ? collective_members(endpoints, line.gpus, job.log_folder)
-                    : parameter_server_members(line.workers, endpoints, job.log_folder);
+  job.members =
+      line.launcher == Launcher::kCollective
+          ? collective_members(endpoints, line.gpus, job.log_folder)
+          : parameter_server_members(line.workers, endpoints, job.log_folder, nodes_of(line));
   return job;
 }
 
 int launch(const CommandLine& line, const Environment& environment) {
   const std::string program = find_program(line.command.front(), environment);
   make_log_folder(line.log_dir);
-  PortReservation ports = reserve_ports(line);
+  const std::vector<std::string> chosen = chosen_endpoints(line);
+  PortReservation ports = reserve_ports(line, chosen);
   const RunFolder folder;
-  Job job = make_job(line, environment, ports.endpoints(), folder);
+  Job job = make_job(line, environment, chosen.empty() ? ports.endpoints() : chosen, folder);
   job.program = program;
   Console console(job.launcher);
   if (line.insecure) {
@@ -92,12 +115,23 @@ int launch(const CommandLine& line, const Environment& environment) {
   if (line.print_config) std::cout << describe(job) << std::flush;
 
   EventLoop loop;
-  const HostOptions options{.progress = line.supervision.progress,
+  const HostOptions options{.progress = line.supervision.progress || line.supervision.json,
                             .heartbeat_timeout = line.supervision.heartbeat_timeout};
   const auto host = line.launcher == Launcher::kCollective
                         ? make_mpi_host(job, loop, ports, options)
                         : make_direct_host(job, loop, ports, options);
-  Supervisor supervisor(job, line.supervision, loop, console);
+  if (job.members.empty()) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "no process of the job belongs on this node",
+                 .where = "--node_ip " + line.node_ip,
+                 .expected = "at least one worker or server on each node",
+                 .got = str_cat(line.workers, " workers and ", line.servers, " servers on ",
+                                line.nodes.size(), " nodes"),
+                 .fix = "start more workers, or name fewer nodes"});
+  }
+  SupervisorOptions supervision = line.supervision;
+  supervision.servers_end_themselves = line.nodes.size() > 1;
+  Supervisor supervisor(job, supervision, loop, console);
   return supervisor.run(*host);
 }
 

@@ -23,6 +23,7 @@ constexpr Duration kTimeForPeers = seconds(1);
 constexpr Duration kKillLimit = seconds(1);
 constexpr Duration kRedraw = milliseconds(250);
 constexpr Duration kReport = seconds(5);
+constexpr Duration kJsonInterval = seconds(1);
 
 std::vector<ProcessRecord> records_of(const Job& job) {
   std::vector<ProcessRecord> records;
@@ -56,6 +57,7 @@ Supervisor::Supervisor(const Job& job, const SupervisorOptions& options, EventLo
 Supervisor::~Supervisor() {
   if (state_timer_) loop_.cancel(*state_timer_);
   if (progress_timer_) loop_.cancel(*progress_timer_);
+  if (json_timer_) loop_.cancel(*json_timer_);
   stop_guard();
 }
 
@@ -90,10 +92,12 @@ int Supervisor::run(Host& host) {
     throw;
   }
   if (options_.progress) draw_progress();
+  if (options_.json) print_json();
   loop_.run();
   sweep();
   if (follower_) follower_->finish();
   console_.finish_progress();
+  show_end();
   if (!failed_.empty() || !trouble_.empty()) return kExitFailed;
   return interrupted_by_ != 0 ? 128 + interrupted_by_ : kExitOk;
 }
@@ -220,7 +224,8 @@ void Supervisor::on_asked(size_t index) {
 }
 
 void Supervisor::on_progress(size_t index, std::string_view line) {
-  board_.update(records_[index].index, line);
+  const ProcessRecord& record = records_[index];
+  if (record.role) board_.update(*record.role, record.index, line, loop_.now());
 }
 
 void Supervisor::settle() {
@@ -247,6 +252,7 @@ void Supervisor::kill_now() {
 
 void Supervisor::finish_workers() {
   state_ = State::kFinishing;
+  if (options_.servers_end_themselves) return;
   set_timer(options_.server_grace, [this] {
     state_ = State::kEnding;
     host_->end();
@@ -292,6 +298,17 @@ void Supervisor::draw_progress() {
   console_.show_progress(board_.line(loop_.now()));
   progress_timer_ =
       loop_.call_after(console_.rewrites() ? kRedraw : kReport, [this] { draw_progress(); });
+}
+
+void Supervisor::print_json() {
+  console_.print(board_.json(loop_.now(), false) + "\n");
+  json_timer_ = loop_.call_after(kJsonInterval, [this] { print_json(); });
+}
+
+void Supervisor::show_end() {
+  if (options_.json) console_.print(board_.json(loop_.now(), true) + "\n");
+  const std::string summary = options_.progress ? board_.summary() : "";
+  if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
 }
 
 void Supervisor::set_timer(Duration delay, EventLoop::Handler handler) {

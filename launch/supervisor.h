@@ -10,19 +10,23 @@
 #include "launch/job.h"
 #include "launch/log_file.h"
 #include "launch/process/event_loop.h"
+#include "launch/progress_board.h"
 #include "launch/verdict.h"
 
 namespace fleet::launch {
 
 struct SupervisorOptions {
   bool tee = false;
-  bool progress = false;
+  bool progress = false;  // a line while the job runs, a table at its end
+  bool json = false;      // the same on stdout, as a line of JSON a second
   // Between the first failure and the end of the others: what they write in it names the cause.
   Duration settle = std::chrono::milliseconds(500);
   // Between SIGTERM and SIGKILL.
   Duration term_grace = std::chrono::seconds(2);
   // For servers to end by themselves after every worker has ended well.
   Duration server_grace = std::chrono::seconds(5);
+  // Workers elsewhere may still need them: server_grace does not count.
+  bool servers_end_themselves = false;
   // For a process that is stopped.
   Duration heartbeat_timeout = std::chrono::seconds(10);
 };
@@ -69,6 +73,8 @@ class Supervisor : private HostListener {
   void announce_failure();
   void sweep();
   void draw_progress();
+  void print_json();
+  void show_end();
   int running() const;
   bool workers_done() const;
   void set_timer(Duration delay, EventLoop::Handler handler);
@@ -85,6 +91,7 @@ class Supervisor : private HostListener {
   int interrupted_by_ = 0;
   std::optional<EventLoop::Timer> state_timer_;
   std::optional<EventLoop::Timer> progress_timer_;
+  std::optional<EventLoop::Timer> json_timer_;
   ProgressBoard board_;
   std::unique_ptr<LogFollower> follower_;
   pid_t guard_ = 0;

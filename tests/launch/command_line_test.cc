@@ -111,5 +111,48 @@ TEST_P(Binary, AnUnknownOptionHasExitCodeTwo) {
   EXPECT_THAT(launcher.output(), HasSubstr("did you mean '--log_dir'"));
 }
 
+TEST(CommandLine, JsonAndTeeBothWantStdout) {
+  EXPECT_TRUE(parse_ps({"--json", "prog"}).supervision.json);
+  EXPECT_THAT(refusal(Launcher::kParameterServer, {"--json", "--tee", "prog"}),
+              HasSubstr("--json and --tee"));
+}
+
+TEST(Nodes, ANodeIsNamedAndBelongsToTheJob) {
+  const CommandLine line =
+      parse_ps({"--cluster_node_ips", "10.0.0.1,10.0.0.2", "--node_ip", "10.0.0.2", "prog"});
+  EXPECT_THAT(line.nodes, ElementsAre("10.0.0.1", "10.0.0.2"));
+  EXPECT_EQ(line.node_ip, "10.0.0.2");
+  EXPECT_THAT(parse_ps({"--node_ip", "10.0.0.7", "prog"}).nodes, ElementsAre("10.0.0.7"));
+  EXPECT_EQ(parse_ps({"--cluster_node_ips", "10.0.0.7", "prog"}).node_ip, "10.0.0.7");
+  const auto refused = [](std::vector<std::string> options) {
+    options.emplace_back("prog");
+    return refusal(Launcher::kParameterServer, options);
+  };
+  EXPECT_THAT(refused({"--cluster_node_ips", "a,b"}), HasSubstr("--node_ip"));
+  EXPECT_THAT(refused({"--cluster_node_ips", "a,b", "--node_ip", "c"}),
+              AllOf(HasSubstr("one of a, b"), HasSubstr("c")));
+  EXPECT_THAT(refused({"--cluster_node_ips", "a,a", "--node_ip", "a"}), HasSubstr("twice"));
+  EXPECT_THAT(refused({"--cluster_node_ips", "a,b", "--node_ip", "a", "--endpoints", "c:1,a:2"}),
+              HasSubstr("c:1"));
+}
+
+TEST(Nodes, ServersAndWorkersAreDealtInOrder) {
+  const Nodes first{.all = {"a", "b"}, .here = "a"};
+  const Nodes second{.all = {"a", "b"}, .here = "b"};
+  EXPECT_EQ(first.workers_here(5), (std::pair{0, 3}));
+  EXPECT_EQ(second.workers_here(5), (std::pair{3, 5}));
+  const auto servers = first.deal_servers(3, 7000);
+  EXPECT_THAT(servers, ElementsAre("a:7000", "a:7001", "b:7000"));
+  EXPECT_THAT(endpoints_here(servers, second), ElementsAre("b:7000"));
+  const auto members = parameter_server_members(5, servers, "logs", second);
+  std::vector<std::string> titles;
+  for (const Member& member : members) titles.push_back(member.title());
+  EXPECT_THAT(titles, ElementsAre("server 2", "worker 3", "worker 4"));
+  EXPECT_EQ(members[0].port, 0u);
+  EXPECT_EQ(members[1].variables.get("PADDLE_TRAINERS_NUM"), "5");
+  EXPECT_EQ(members[1].variables.get("PADDLE_PSERVERS_IP_PORT_LIST"), "a:7000,a:7001,b:7000");
+  EXPECT_EQ(Nodes{}.workers_here(5), (std::pair{0, 5}));
+}
+
 }  // namespace
 }  // namespace fleet::launch

@@ -99,21 +99,6 @@ TEST(Blame, IsReadFromTheVerdictAndFromAField) {
   EXPECT_FALSE(parse_blame("worker 1 is ready"));
 }
 
-TEST(Progress, IsOneLineOfTheFirstWorkerAndTheSlowest) {
-  const TimePoint start = steady_clock().now();
-  ProgressBoard board(2, 1, start);
-  EXPECT_TRUE(board.update(0, "progress step=120 loss=0.5 steps_per_s=840"));
-  EXPECT_TRUE(board.update(1, "progress step=96 loss=0.6"));
-  EXPECT_FALSE(board.update(1, "step=1"));
-  EXPECT_EQ(board.line(start + std::chrono::seconds(12)),
-            "12.0 s  2 workers, 1 server  step 120  loss 0.5  840 steps/s  (worker 1 at step 96)");
-}
-
-TEST(Progress, SaysThatItRunsBeforeAnybodySpoke) {
-  const TimePoint start = steady_clock().now();
-  EXPECT_EQ(ProgressBoard(1, 0, start).line(start), "0.0 s  1 worker  running");
-}
-
 TEST(StartOrder, SurvivesTheMessage) {
   const StartOrder order{.log_file = "l",
                          .program = "/bin/x",

@@ -1,0 +1,334 @@
+#include "launch/progress_board.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "base/strings.h"
+#include "launch/console.h"
+
+namespace fleet::launch {
+namespace {
+
+constexpr double kWindowSeconds = 1.0;
+constexpr size_t kMostKeys = 64;
+constexpr std::array<std::string_view, 5> kPhases = {"compute_s", "send_s", "receive_s", "reduce_s",
+                                                     "barrier_s"};
+
+double seconds_of(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return std::move(out).str();
+}
+
+std::string percent(double share) {
+  return fixed(100 * share, 0) + " %";
+}
+
+std::string rate(double value) {
+  return fixed(value, value < 10 ? 1 : 0);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  while (bytes >= 1000 && unit + 1 < kUnits.size()) {
+    bytes /= 1000;
+    ++unit;
+  }
+  return str_cat(fixed(bytes, unit == 0 ? 0 : 1), " ", kUnits[unit]);
+}
+
+// Columns as wide as their widest cell; the first row is the heading.
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      line += i == 0 ? row[i] + padding : "  " + padding + row[i];
+    }
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string or_dash(const std::optional<double>& value, std::string (*show)(double)) {
+  return value ? show(*value) : "-";
+}
+
+std::string whole(double value) {
+  return fixed(value, 0);
+}
+
+}  // namespace
+
+void ProgressBoard::Growing::update(double now_value, TimePoint now) {
+  value = now_value;
+  if (!begun || now_value < window_value) {
+    begun = true;
+    window_value = now_value;
+    window_start = now;
+    return;
+  }
+  const double elapsed = seconds_of(now - window_start);
+  if (elapsed < kWindowSeconds && (per_second || elapsed < kWindowSeconds / 5)) return;
+  per_second = (now_value - window_value) / elapsed;
+  if (elapsed < kWindowSeconds) return;
+  window_value = now_value;
+  window_start = now;
+}
+
+std::optional<double> ProgressBoard::Process::number(std::string_view key) const {
+  const auto found = numbers.find(key);
+  return found == numbers.end() ? std::nullopt : std::optional<double>(found->second);
+}
+
+std::optional<double> ProgressBoard::Process::steps_per_second() const {
+  const auto said = number("steps_per_s");
+  return said ? said : steps.per_second;
+}
+
+std::optional<double> ProgressBoard::Process::share(std::string_view key) const {
+  double total = 0;
+  for (const std::string_view phase : kPhases) total += number(phase).value_or(0);
+  const auto wanted = number(key);
+  return wanted && total > 0 ? std::optional<double>(*wanted / total) : std::nullopt;
+}
+
+std::optional<double> ProgressBoard::Process::wait_share() const {
+  const auto computing = share("compute_s");
+  return computing ? std::optional<double>(1 - *computing) : std::nullopt;
+}
+
+ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start)
+    : worker_num_(workers), server_num_(servers), start_(start) {}
+
+bool ProgressBoard::update(Role role, int index, std::string_view line, TimePoint now) {
+  const std::vector<std::string> words = split(trim(line), ' ');
+  if (words.empty() || words.front() != "progress") return false;
+  Process& process = role == Role::kWorker ? workers_[index] : servers_[index];
+  if (!process.spoke) process.first = now;
+  process.spoke = true;
+  process.last = now;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    const std::string key = words[i].substr(0, equals);
+    const auto value = parse_double(std::string_view(words[i]).substr(equals + 1));
+    if (!value || (process.numbers.size() >= kMostKeys && process.numbers.count(key) == 0))
+      continue;
+    process.numbers[key] = *value;
+    if (key == "step") process.steps.update(*value, now);
+    if (key == "samples") process.samples.update(*value, now);
+    if (key == "cpu_s") process.cpu_seconds.update(*value, now);
+  }
+  return true;
+}
+
+std::optional<double> ProgressBoard::seconds_left() const {
+  std::optional<double> left;
+  for (const auto& [index, worker] : workers_) {
+    const auto steps = worker.number("steps");
+    const auto rate_now = worker.steps_per_second();
+    if (!steps || !worker.steps.value || !rate_now || *rate_now <= 0) continue;
+    const double mine = std::max(0.0, *steps - *worker.steps.value) / *rate_now;
+    left = std::max(left.value_or(0), mine);
+  }
+  return left;
+}
+
+std::optional<double> ProgressBoard::mean_staleness() const {
+  double sum = 0;
+  int count = 0;
+  for (const auto* group : {&servers_, &workers_}) {
+    for (const auto& [index, process] : *group) {
+      const auto value = process.number("staleness");
+      if (!value) continue;
+      sum += *value;
+      ++count;
+    }
+    if (count > 0) return sum / count;  // servers measure it; workers only where there are none
+  }
+  return std::nullopt;
+}
+
+// Who is behind; where all are at the same step, who waits least for the others.
+std::optional<int> ProgressBoard::slowest() const {
+  if (workers_.size() < 2) return std::nullopt;
+  std::optional<int> behind;
+  std::optional<int> busy;
+  double lowest = 0;
+  double highest = 0;
+  double least = 0;
+  for (const auto& [index, worker] : workers_) {
+    if (worker.steps.value) {
+      const double step = *worker.steps.value;
+      if (!behind || step < lowest) {
+        behind = index;
+        lowest = step;
+      }
+      highest = std::max(highest, step);
+    }
+    if (const auto waits = worker.wait_share(); waits && (!busy || *waits < least)) {
+      busy = index;
+      least = *waits;
+    }
+  }
+  // Lines come at different moments, so that one step apart means nothing.
+  return behind && highest - lowest > 1 ? behind : busy;
+}
+
+std::string ProgressBoard::slowest_text(int worker) const {
+  const Process& process = workers_.at(worker);
+  double highest = 0;
+  for (const auto& [index, other] : workers_) {
+    highest = std::max(highest, other.steps.value.value_or(0));
+  }
+  const double step = process.steps.value.value_or(highest);
+  if (highest - step > 1) return str_cat("step ", whole(step));
+  return str_cat("waits ", percent(process.wait_share().value_or(0)));
+}
+
+std::optional<int> ProgressBoard::busiest() const {
+  std::optional<int> found;
+  double most = 0;
+  for (const auto& [index, server] : servers_) {
+    const auto busy = server.cpu_seconds.per_second;
+    if (!busy || (found && *busy <= most)) continue;
+    found = index;
+    most = *busy;
+  }
+  return found;
+}
+
+ProgressBoard::Totals ProgressBoard::totals() const {
+  Totals totals;
+  const auto add = [](std::optional<double>& sum, const std::optional<double>& value) {
+    if (value) sum = sum.value_or(0) + *value;
+  };
+  for (const auto& [index, worker] : workers_) {
+    add(totals.steps_per_second, worker.steps_per_second());
+    add(totals.samples_per_second, worker.samples.per_second);
+  }
+  totals.staleness = mean_staleness();
+  totals.seconds_left = seconds_left();
+  totals.slowest = slowest();
+  totals.busiest = busiest();
+  return totals;
+}
+
+std::string ProgressBoard::line(TimePoint now) const {
+  std::string text = seconds_text(now - start_) + "  " + counted(worker_num_, "worker");
+  if (server_num_ > 0) text += ", " + counted(server_num_, "server");
+  if (workers_.empty()) text += "  running";
+  const Totals all = totals();
+  if (!workers_.empty()) {
+    const Process& first = workers_.begin()->second;
+    const auto steps = first.number("steps");
+    if (first.steps.value) {
+      text += str_cat("  step ", whole(*first.steps.value), steps ? "/" + whole(*steps) : "");
+    }
+    if (const auto loss = first.number("loss")) text += str_cat("  loss ", *loss);
+  }
+  if (all.steps_per_second) text += "  " + rate(*all.steps_per_second) + " steps/s";
+  if (all.samples_per_second) text += "  " + rate(*all.samples_per_second) + " samples/s";
+  if (all.staleness) text += "  staleness " + fixed(*all.staleness, 1);
+  if (all.slowest) {
+    text += str_cat("  slowest worker ", *all.slowest, " (", slowest_text(*all.slowest), ")");
+  }
+  if (all.busiest) {
+    text += str_cat("  busiest server ", *all.busiest, " (",
+                    percent(*servers_.at(*all.busiest).cpu_seconds.per_second), ")");
+  }
+  if (all.seconds_left && ended_ == 0) text += str_cat("  ETA ", rate(*all.seconds_left), " s");
+  if (ended_ > 0) text += str_cat("  ", ended_, " done");
+  return text;
+}
+
+std::string ProgressBoard::summary() const {
+  std::string text;
+  if (!workers_.empty()) {
+    std::vector<std::vector<std::string>> rows = {{"worker", "steps", "samples", "loss",
+                                                   "computing", "sending", "receiving", "reducing",
+                                                   "barriers"}};
+    for (const auto& [index, worker] : workers_) {
+      const auto loss = worker.number("loss");
+      std::vector<std::string> row = {str_cat(index), or_dash(worker.steps.value, whole),
+                                      or_dash(worker.samples.value, whole),
+                                      loss ? str_cat(*loss) : "-"};
+      for (const std::string_view phase : kPhases)
+        row.push_back(or_dash(worker.share(phase), percent));
+      rows.push_back(std::move(row));
+    }
+    text += table_text(rows);
+  }
+  if (!servers_.empty()) {
+    std::vector<std::vector<std::string>> rows = {
+        {"server", "received", "sent", "updates", "busy", "staleness"}};
+    for (const auto& [index, server] : servers_) {
+      const auto cpu = server.number("cpu_s");
+      const auto up = server.number("up_s");
+      const auto busy = cpu && up && *up > 0 ? std::optional<double>(*cpu / *up) : std::nullopt;
+      const auto staleness = server.number("staleness");
+      rows.push_back({str_cat(index), or_dash(server.number("bytes_in"), bytes_text),
+                      or_dash(server.number("bytes_out"), bytes_text),
+                      or_dash(server.number("updates"), whole), or_dash(busy, percent),
+                      staleness ? fixed(*staleness, 2) : "-"});
+    }
+    text += table_text(rows);
+  }
+  return text;
+}
+
+std::string ProgressBoard::json(TimePoint now, bool final) const {
+  nlohmann::ordered_json root;
+  const auto put = [](nlohmann::ordered_json& object, const char* key,
+                      const std::optional<double>& value) {
+    if (value && std::isfinite(*value)) object[key] = *value;
+  };
+  const Totals all = totals();
+  root["t"] = seconds_of(now - start_);
+  if (final) root["final"] = true;
+  root["worker_num"] = worker_num_;
+  root["server_num"] = server_num_;
+  root["workers_done"] = ended_;
+  put(root, "steps_per_s", all.steps_per_second);
+  put(root, "samples_per_s", all.samples_per_second);
+  put(root, "staleness", all.staleness);
+  if (!final) put(root, "eta_s", all.seconds_left);
+  if (all.slowest) root["slowest_worker"] = *all.slowest;
+  if (all.busiest) root["busiest_server"] = *all.busiest;
+  const auto list = [&put](const std::map<int, Process>& processes) {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const auto& [index, process] : processes) {
+      nlohmann::ordered_json entry;
+      entry["index"] = index;
+      for (const auto& [key, value] : process.numbers) put(entry, key.c_str(), value);
+      put(entry, "steps_per_s", process.steps_per_second());
+      put(entry, "samples_per_s", process.samples.per_second);
+      put(entry, "busy", process.cpu_seconds.per_second);
+      put(entry, "wait_share", process.wait_share());
+      array.push_back(std::move(entry));
+    }
+    return array;
+  };
+  root["workers"] = list(workers_);
+  root["servers"] = list(servers_);
+  return root.dump();
+}
+
+}  // namespace fleet::launch

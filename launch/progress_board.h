@@ -1,0 +1,85 @@
+// What a launcher knows of a running job, from the lines that its processes write, and how it
+// shows it: one line while the job runs, a table at its end, or JSON. docs/operations.md lists the
+// keys of the lines.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "launch/job.h"
+
+namespace fleet::launch {
+
+class ProgressBoard {
+ public:
+  ProgressBoard(int workers, int servers, TimePoint start);
+
+  // "progress key=value …" of one process. Returns whether the line was one; keys and values that
+  // make no sense are ignored.
+  bool update(Role role, int index, std::string_view line, TimePoint now);
+  void worker_ended() { ++ended_; }
+
+  // "12.0 s  2 workers, 1 server  step 120/1001  loss 0.5  840 steps/s  26880 samples/s
+  // staleness 1.0  slowest worker 1 (step 96)  busiest server 0 (34 %)  ETA 1.1 s". What nobody
+  // said is left out. Steps and samples are those of all workers together.
+  std::string line(TimePoint now) const;
+  // For each worker its steps and where its time went, for each server its bytes, updates and how
+  // busy it was. Empty when nobody said anything.
+  std::string summary() const;
+  // The same as one line of JSON; `final` marks the last.
+  std::string json(TimePoint now, bool final) const;
+
+ private:
+  // A value that grows, and how fast it has grown of late.
+  struct Growing {
+    std::optional<double> value;
+    std::optional<double> per_second;
+    double window_value = 0;
+    TimePoint window_start{};
+    bool begun = false;
+
+    void update(double now_value, TimePoint now);
+  };
+  struct Process {
+    std::map<std::string, double, std::less<>> numbers;  // as last said
+    Growing steps;
+    Growing samples;
+    Growing cpu_seconds;
+    TimePoint first{};
+    TimePoint last{};
+    bool spoke = false;
+
+    std::optional<double> number(std::string_view key) const;
+    std::optional<double> steps_per_second() const;
+    // Seconds that it waited for others, of all that it told about; none when it told nothing.
+    std::optional<double> wait_share() const;
+    std::optional<double> share(std::string_view key) const;
+  };
+  struct Totals {
+    std::optional<double> steps_per_second;
+    std::optional<double> samples_per_second;
+    std::optional<double> staleness;
+    std::optional<double> seconds_left;
+    std::optional<int> slowest;
+    std::optional<int> busiest;
+  };
+
+  Totals totals() const;
+  std::optional<double> seconds_left() const;
+  std::optional<double> mean_staleness() const;
+  std::optional<int> slowest() const;
+  std::optional<int> busiest() const;
+  std::string slowest_text(int worker) const;
+
+  int worker_num_;
+  int server_num_;
+  int ended_ = 0;
+  TimePoint start_;
+  std::map<int, Process> workers_;
+  std::map<int, Process> servers_;
+};
+
+}  // namespace fleet::launch

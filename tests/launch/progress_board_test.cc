@@ -1,0 +1,107 @@
+#include "launch/progress_board.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace fleet::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ProgressBoardTest : public ::testing::Test {
+ protected:
+  bool worker(int index, const std::string& line) {
+    return board_.update(Role::kWorker, index, line, now_);
+  }
+  bool server(int index, const std::string& line) {
+    return board_.update(Role::kServer, index, line, now_);
+  }
+  void pass(Duration time) { now_ += time; }
+  std::string line() const { return board_.line(now_); }
+
+  TimePoint start_ = steady_clock().now();
+  TimePoint now_ = start_;
+  ProgressBoard board_{2, 2, start_};
+};
+
+TEST_F(ProgressBoardTest, SaysThatItRunsBeforeAnybodySpoke) {
+  EXPECT_EQ(line(), "0.0 s  2 workers, 2 servers  running");
+  EXPECT_EQ(ProgressBoard(1, 0, start_).line(start_), "0.0 s  1 worker  running");
+  EXPECT_EQ(board_.summary(), "");
+}
+
+TEST_F(ProgressBoardTest, AddsUpTheSpeedOfAllWorkers) {
+  EXPECT_TRUE(worker(0, "progress step=100 steps=1000 samples=3200 loss=0.5"));
+  EXPECT_TRUE(worker(1, "progress step=80 samples=2560"));
+  pass(seconds(2));
+  worker(0, "progress step=140 samples=4480 loss=0.25");
+  worker(1, "progress step=100 samples=3200");
+  EXPECT_EQ(line(),
+            "2.0 s  2 workers, 2 servers  step 140/1000  loss 0.25  30 steps/s  960 samples/s  "
+            "slowest worker 1 (step 100)  ETA 43 s");
+}
+
+TEST_F(ProgressBoardTest, TakesTheSpeedThatAWorkerSays) {
+  worker(0, "progress step=120 loss=0.5 steps_per_s=840");
+  EXPECT_THAT(line(), HasSubstr("step 120  loss 0.5  840 steps/s"));
+}
+
+TEST_F(ProgressBoardTest, NamesWhoWaitsLeastWhereAllAreAtTheSameStep) {
+  worker(0, "progress step=10 compute_s=1 receive_s=3");
+  worker(1, "progress step=11 compute_s=9 receive_s=1");
+  EXPECT_THAT(line(), HasSubstr("slowest worker 1 (waits 10 %)"));
+}
+
+TEST_F(ProgressBoardTest, NamesTheBusiestServerAndTheStaleness) {
+  server(0, "progress cpu_s=1 staleness=1 bytes_in=1000");
+  server(1, "progress cpu_s=1 staleness=2");
+  pass(seconds(1));
+  server(0, "progress cpu_s=1.2 staleness=1");
+  server(1, "progress cpu_s=1.75 staleness=2");
+  EXPECT_THAT(line(), AllOf(HasSubstr("staleness 1.5"), HasSubstr("busiest server 1 (75 %)")));
+}
+
+TEST_F(ProgressBoardTest, WhatIsNoProgressLineOrNoNumberIsIgnored) {
+  EXPECT_FALSE(worker(1, "step=1"));
+  EXPECT_FALSE(worker(1, ""));
+  EXPECT_TRUE(worker(0, "progress step=x loss= =3 words \x1b[31m=4"));
+  EXPECT_THAT(line(), AllOf(Not(HasSubstr("step ")), Not(HasSubstr("\x1b"))));
+}
+
+TEST_F(ProgressBoardTest, SumsUpWhereTheTimeWentAndWhatServersDid) {
+  worker(0, "progress step=1001 samples=32032 loss=0.02 compute_s=7 send_s=1 receive_s=2");
+  worker(1, "progress step=1001 compute_s=5 reduce_s=5");
+  server(0, "progress bytes_in=12500000 bytes_out=900 updates=1001 cpu_s=2 up_s=10 staleness=0.5");
+  const std::string text = board_.summary();
+  EXPECT_THAT(text, HasSubstr("worker  steps  samples  loss  computing  sending  receiving"));
+  EXPECT_THAT(text, HasSubstr("0        1001    32032  0.02       70 %     10 %       20 %"));
+  EXPECT_THAT(text,
+              HasSubstr("1        1001        -     -       50 %        -          -      50 %"));
+  EXPECT_THAT(text, HasSubstr("0        12.5 MB  900 B     1001  20 %       0.50"));
+}
+
+TEST_F(ProgressBoardTest, SaysTheSameAsJson) {
+  worker(0, "progress step=10 steps=20 samples=320 loss=0.5");
+  pass(seconds(1));
+  worker(0, "progress step=12 samples=384 loss=nan");
+  server(1, "progress bytes_in=77");
+  const auto json = nlohmann::json::parse(board_.json(now_, false));
+  EXPECT_EQ(json.at("t"), 1.0);
+  EXPECT_EQ(json.at("steps_per_s"), 2.0);
+  EXPECT_EQ(json.at("samples_per_s"), 64.0);
+  EXPECT_EQ(json.at("eta_s"), 4.0);
+  EXPECT_EQ(json.at("workers").at(0).at("step"), 12);
+  EXPECT_FALSE(json.at("workers").at(0).contains("loss")) << "not a number is no JSON";
+  EXPECT_EQ(json.at("servers").at(0).at("bytes_in"), 77);
+  EXPECT_FALSE(json.contains("final"));
+  const auto last = nlohmann::json::parse(board_.json(now_, true));
+  EXPECT_TRUE(last.at("final"));
+  EXPECT_FALSE(last.contains("eta_s"));
+}
+
+}  // namespace
+}  // namespace fleet::launch
