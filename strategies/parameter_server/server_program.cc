@@ -96,7 +96,7 @@ OptimizeBlock read_block(const fluid::Program& program, const std::string& bindi
       const auto& updated = op->output("ParamOut");
       if (!updated.empty()) found.value = updated.front();
       // Moving statistics: the average is the new value.
-      const bool replaces = op->type == "assign" && op->input("X").front() == found.gradient;
+      const bool replaces = op->type == "assign" && op->input("X") == std::vector{found.gradient};
       if (replaces && found.value.empty()) found.value = op->output("Out").front();
     }
   }
