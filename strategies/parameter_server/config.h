@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "strategies/parameter_server/observer.h"
 #include "transport/coordinator/coordinator_client.h"
 #include "transport/link/link.h"
 #include "transport/session/secret.h"
@@ -44,6 +46,9 @@ struct ParameterServerConfig {
   // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
   size_t flush_bytes = 64 * 1024;
 
+  // Slices of that many bytes are updated in other threads, where there are any.
+  size_t update_aside_bytes = 1024 * 1024;
+
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
@@ -51,6 +56,9 @@ struct ParameterServerConfig {
   Duration stall_deadline = std::chrono::minutes(30);
   // How long a process whose connection broke may take to come back.
   Duration reconnect_grace = std::chrono::milliseconds(250);
+
+  // Of this process; may be null.
+  std::shared_ptr<JobObserver> observer;
 
   ProtocolMutations mutations;
 
@@ -76,6 +84,8 @@ struct NodeEnvironment {
   // For nonces; the operating system's when empty.
   std::function<void(transport::MutableBytes)> random;
   uint64_t incarnation = 0;
+  // Threads that a server may have for large updates.
+  unsigned update_threads = 0;
 };
 
 // For the coordinator's client of this process.

@@ -51,7 +51,10 @@ ServerClient::ServerClient(Loop& loop, transport::Network& network,
       catalogues_(config.server_num()),
       under_way_at_(config.server_num()),
       client_(loop, network, client_options(config, hello, std::move(random)), std::move(logger)),
-      catalogues_missing_(config.server_num()) {}
+      catalogues_missing_(config.server_num()) {
+  if (config_.observer == nullptr) return;
+  watch_ = config_.observer->waits.watch("requests", loop, [this] { return client_.waits(); });
+}
 
 void ServerClient::start() {
   client_.start();

@@ -90,6 +90,7 @@ class ServerClient {
   transport::Client client_;
   std::function<void()> on_idle_;
   uint32_t catalogues_missing_ = 0;
+  WaitList::Watch watch_;
 };
 
 }  // namespace fleet::strategies

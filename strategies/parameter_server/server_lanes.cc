@@ -88,6 +88,7 @@ PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
 
 void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
                            MutableBytes payload) {
+  if (config_.observer) config_.observer->bytes_in += header.payload_bytes;
   Status status = check_sender(session, header);
   if (status.ok()) status = handle(session, header, control, payload);
   if (status.ok()) return;
@@ -143,6 +144,7 @@ void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid:
   const auto found = peers_.find(get.session);
   if (found == peers_.end()) return;
   Peer& peer = found->second;
+  if (config_.observer) config_.observer->bytes_out += value.bytes();
   const uint32_t pieces = std::max<uint32_t>(1, pieces_of(value.bytes()));
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     transport::Message message;

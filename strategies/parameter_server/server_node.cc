@@ -17,15 +17,24 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
   ServingEvents events;
   events.on_step = [this](uint64_t step) {
     if (member_) member_->set_phase(Phase::kServing, step);
+    if (config_.observer) config_.observer->updates = step;
   };
   events.on_all_complete = [this] { complete(); };
   events.send_to_server = [this](uint32_t server, std::vector<transport::Message> frames) {
     links_->send(server, std::move(frames));
   };
+  if (environment_.update_threads > 0) {
+    events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
+      run_aside(std::move(work), std::move(done));
+    };
+  }
   events.on_failure = [this](const Status& why) {
     fail({transport::Role::kServer, config_.index}, why);
   };
   server_ = make_lanes(std::move(events));
+  if (config_.observer == nullptr) return;
+  server_watch_ = config_.observer->waits.watch("server", *environment_.data_loop,
+                                                [this] { return server_->waits(); });
 }
 
 ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
@@ -40,10 +49,13 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
 
 ServerNode::~ServerNode() {
   *alive_ = false;
+  server_watch_.drop();
+  pool_.reset();
   links_.reset();
   const auto drop_control = [this] {
     member_.reset();
     if (coordinates()) listener_.reset();
+    coordinator_watch_.drop();
     coordinator_.reset();
   };
   environment_.on_control(drop_control);
@@ -72,6 +84,11 @@ Status ServerNode::start() {
       coordinator_ = std::make_unique<transport::Coordinator>(*environment_.control_loop,
                                                               coordinator, logger_);
       control = {environment_.control_loop, coordinator_.get()};
+      if (config_.observer) {
+        coordinator_watch_ =
+            config_.observer->waits.watch("coordinator", *environment_.control_loop,
+                                          [this] { return coordinator_->waits(); });
+      }
     }
     listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,
                                                     std::move(options), logger_);
@@ -124,6 +141,16 @@ transport::Endpoint ServerNode::bound() const {
 
 void ServerNode::on_verdict(const transport::Verdict& verdict) {
   if (status_.ok()) status_ = verdict.to_status();
+}
+
+void ServerNode::run_aside(std::function<void()> work, std::function<void()> done) {
+  if (!pool_) pool_ = std::make_unique<UpdatePool>(environment_.update_threads);
+  pool_->run([this, work = std::move(work), done = std::move(done), alive = alive_] {
+    work();
+    environment_.data_loop->post([done, alive] {
+      if (*alive) done();
+    });
+  });
 }
 
 void ServerNode::fail(transport::MemberId culprit, const Status& why) {
