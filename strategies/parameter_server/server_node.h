@@ -9,7 +9,6 @@
 
 #include "strategies/parameter_server/parameter_server.h"
 #include "strategies/parameter_server/server_links.h"
-#include "strategies/parameter_server/update_pool.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
 
@@ -47,7 +46,6 @@ class ServerNode {
  private:
   void start_control();
   void start_links();
-  void run_aside(std::function<void()> work, std::function<void()> done);
   void on_verdict(const transport::Verdict& verdict);
   // Ends the job.
   void fail(transport::MemberId culprit, const Status& why);
@@ -59,7 +57,6 @@ class ServerNode {
   Logger logger_;
   std::unique_ptr<ServerLanes> server_;
   std::unique_ptr<ServerLinks> links_;  // when the model has exchanges
-  std::unique_ptr<UpdatePool> pool_;    // from the first large update on
   std::unique_ptr<transport::Coordinator> coordinator_;
   WaitList::Watch server_watch_;
   WaitList::Watch coordinator_watch_;
