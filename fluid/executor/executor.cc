@@ -289,7 +289,11 @@ void Executor::run_block(const Program& program, int32_t block, Scope& scope) {
 }
 
 Executor Executor::share() const {
-  Executor other(state_->place, *state_->scope, state_->options);
+  return share(*state_->scope);
+}
+
+Executor Executor::share(Scope& scope) const {
+  Executor other(state_->place, scope, state_->options);
   other.state_->own_scope = state_->own_scope;
   other.state_->runtime = state_->runtime;
   other.state_->plans = state_->plans;

@@ -77,6 +77,8 @@ class Executor {
 
   // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
   Executor share() const;
+  // The same on another scope, which must outlive it.
+  Executor share(Scope& scope) const;
 
   Scope& scope();
   const Place& place() const;
