@@ -1,0 +1,94 @@
+// Real sockets with the faults of a bad network: a process between clients and a server that holds
+// back what passes, so that frames of different connections overtake each other, and that cuts
+// connections. Delays are drawn from a seed; what the operating system makes of them is not.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
+
+namespace fleet::testing {
+
+struct ProxyFaults {
+  uint64_t seed = 1;
+  // Every chunk that is read waits for a time drawn between these, in order with its own
+  // connection and direction, in no order with any other.
+  Duration min_delay = Duration(0);
+  Duration max_delay = Duration(0);
+  size_t chunk_bytes = 16 * 1024;
+  // Of a chunk: both directions end at once, with whatever is held back, and perhaps a part of
+  // this chunk goes through first.
+  double cut = 0;
+};
+
+// Listens on a TCP port of its own on 127.0.0.1 and passes every connection on to `target`, on a
+// thread of its own. Members may be called from any thread.
+class DelayProxy {
+ public:
+  DelayProxy(transport::Endpoint target, ProxyFaults faults);
+  ~DelayProxy();
+  DelayProxy(const DelayProxy&) = delete;
+  DelayProxy& operator=(const DelayProxy&) = delete;
+
+  const transport::Endpoint& endpoint() const { return bound_; }
+  void set_faults(const ProxyFaults& faults);
+  // Ends every connection now, as a cable that is pulled out would, but noticed at once.
+  void cut_all();
+  // From now on nothing passes, and nobody is told; until release().
+  void hold();
+  void release();
+
+  uint64_t connections() const { return connections_; }
+  uint64_t cuts() const { return cuts_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  class Connection;
+  friend class Connection;
+
+  void accept(std::unique_ptr<transport::Link> client);
+  void drop(Connection* connection);
+
+  transport::Endpoint target_;
+  transport::AsioNetwork network_{transport::TransportChoice::kTcp};
+  transport::Endpoint bound_;
+  std::atomic<uint64_t> connections_{0};
+  std::atomic<uint64_t> cuts_{0};
+  std::atomic<uint64_t> bytes_{0};
+  transport::LoopThread thread_{"delay proxy"};
+  // On the thread:
+  ProxyFaults faults_;
+  std::mt19937_64 random_;
+  bool held_ = false;
+  std::map<Connection*, std::shared_ptr<Connection>> open_;
+  std::unique_ptr<transport::Listener> listener_;
+};
+
+// A network on which every port of `proxies` is reached through its proxy, so that the processes'
+// configuration need not know of them. Listening is not changed.
+class ProxiedNetwork final : public transport::Network {
+ public:
+  // All of them outlive this.
+  explicit ProxiedNetwork(std::map<uint16_t, const DelayProxy*> proxies)
+      : proxies_(std::move(proxies)) {}
+
+  Result<std::unique_ptr<transport::Listener>> listen(Loop& loop, const transport::Address& address,
+                                                      transport::AcceptHandler on_accept) override;
+  std::unique_ptr<transport::Connector> connect(Loop& loop, const transport::Address& address,
+                                                transport::ConnectHandler on_done) override;
+  std::vector<transport::Address> routes(const transport::Endpoint& endpoint) const override;
+
+ private:
+  transport::AsioNetwork network_{transport::TransportChoice::kTcp};
+  std::map<uint16_t, const DelayProxy*> proxies_;
+};
+
+}  // namespace fleet::testing
