@@ -1,17 +1,12 @@
 // Whole jobs of real processes against hand-written ones: same bytes, same arithmetic, same number
 // of processes, same run.
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
-#include <unistd.h>
-
 #include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/handwritten/mlp.h"
 #include "benchmarks/handwritten/sync_step.h"
 #include "benchmarks/harness/harness.h"
+#include "benchmarks/job.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -24,58 +19,6 @@ constexpr double kKnownSteps = 4200;
 constexpr double kKnownComputeUs = 55;
 constexpr double kValidShare = 0.85;
 
-// A folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(std::filesystem::temp_directory_path() / str_cat("fleet_bench_", getpid())) {
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-struct JobResult {
-  double seconds = 0;
-  double steps_per_s = 0;
-  double server_peak_mb = 0;
-};
-
-// Runs measured_worker under a launcher, "launch" or "launch_ps", and reads what worker 0 wrote.
-JobResult run_job(const std::string& launcher, const std::vector<std::string>& shape, int steps,
-                  int rows) {
-  const TemporaryFolder folder;
-  std::vector<std::string> argv = {program_folder() + "/" + launcher};
-  argv.insert(argv.end(), shape.begin(), shape.end());
-  for (const std::string& arg :
-       {std::string("--log_dir"), folder.file("logs"), program_folder() + "/measured_worker",
-        std::to_string(steps), std::to_string(rows), folder.file("report")}) {
-    argv.push_back(arg);
-  }
-  const auto result = run_process(argv);
-  if (result.exit_code != 0) {
-    throw_error(ErrorCode::kInternal, {.what = "the job failed",
-                                       .where = launcher,
-                                       .got = str_cat("exit code ", result.exit_code)});
-  }
-  const auto field = [&](const std::string& report, const char* name) {
-    std::ifstream file(folder.file(report));
-    return nlohmann::json::parse(file).at(name).get<double>();
-  };
-  JobResult found{.seconds = result.seconds, .steps_per_s = field("report", "steps_per_s")};
-  if (launcher == "launch_ps") found.server_peak_mb = field("report.server", "peak_mb");
-  return found;
-}
-
-const std::vector<std::string> kTwoByTwo = {"--worker_num", "2", "--server_num", "2"};
-const std::vector<std::string> kTwoRanks = {"--nproc_per_node", "2"};
-
 double compute_us() {
   HandwrittenMlp net(32);
   const std::vector<float> x(32 * HandwrittenMlp::kInputs, 0.5f);
@@ -86,7 +29,7 @@ double compute_us() {
 Row sync_2x2() {
   const double compute = compute_us();
   const auto pair = interleave(
-      kRounds, [] { return run_job("launch_ps", kTwoByTwo, kSteps, 32).steps_per_s; },
+      kRounds, [] { return run_job(JobShape::parameter_servers(2, 2, kSteps)).steps_per_s; },
       [] { return handwritten_sync_steps_per_s({.steps = kSteps}); });
   // Two workers and two servers share two cores: a step costs both ends' CPU once.
   const double known = 1e6 / (1e6 / kKnownSteps + (compute - kKnownComputeUs));
@@ -109,8 +52,10 @@ double handwritten_mpi_steps_per_s(int steps, int rows) {
 }
 
 Row collective_2(int rows, double target) {
+  JobShape shape = JobShape::ranks(2, kSteps);
+  shape.rows = rows;
   const auto pair = interleave(
-      kRounds, [rows] { return run_job("launch", kTwoRanks, kSteps, rows).steps_per_s; },
+      kRounds, [&] { return run_job(shape).steps_per_s; },
       [rows] { return handwritten_mpi_steps_per_s(kSteps, rows); });
   return {.value = pair.ours,
           .unit = "steps/s",
@@ -124,7 +69,7 @@ Row collective_2(int rows, double target) {
 Row start_2x2() {
   std::vector<double> seconds;
   for (int i = 0; i < kRounds; ++i)
-    seconds.push_back(run_job("launch_ps", kTwoByTwo, 1, 32).seconds);
+    seconds.push_back(run_job(JobShape::parameter_servers(2, 2, 1)).seconds);
   return {.value = 1e3 * median(seconds),
           .unit = "ms",
           .peer = "500 ms for the whole job",
@@ -136,14 +81,12 @@ Row start_2x2() {
 
 Row memory_server() {
   const double parameters_mb = HandwrittenMlp::kParameters * sizeof(float) * 1e-6;
-  return {
-      .value =
-          run_job("launch_ps", {"--worker_num", "2", "--server_num", "1"}, 100, 32).server_peak_mb,
-      .unit = "MB",
-      .peer = "30 MB + 3x parameters",
-      .peer_value = 30 + 3 * parameters_mb,
-      .better = Better::kLower,
-      .target = 1.0};
+  return {.value = run_job(JobShape::parameter_servers(2, 1, 100)).server_peak_mb,
+          .unit = "MB",
+          .peer = "30 MB + 3x parameters",
+          .peer_value = 30 + 3 * parameters_mb,
+          .better = Better::kLower,
+          .target = 1.0};
 }
 
 }  // namespace

@@ -1,25 +1,48 @@
-// One process of the jobs that bench_jobs measures: the quick start's net, fed with rows made
-// beforehand.
+// One process of the jobs that bench_jobs and bench_modes measure: a small net, fed with rows made
+// beforehand. Without a role in its environment it trains alone.
 
 #include <algorithm>
+#include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
+#include <ctime>
 #include <fstream>
+#include <iostream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "fleet/fleet.h"
 #include "fluid/fluid.h"
 
 namespace {
 
+namespace po = boost::program_options;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmup = 20;
+struct Options {
+  int steps = 0;
+  int rows = 0;
+  int inputs = 0;
+  int hidden = 0;
+  int sleep_ms = 0;  // before each step
+  bool spans = false;
+  std::string report;
+};
 
-fluid::Feed rows_of(int rows) {
-  fluid::Tensor x(fluid::DType::kFloat32, {rows, 32});
-  fluid::Tensor y(fluid::DType::kInt64, {rows, 1});
+double seconds_since_boot() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+double cpu_us() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return 1e6 * static_cast<double>(used.tv_sec) + 1e-3 * static_cast<double>(used.tv_nsec);
+}
+
+fluid::Feed rows_of(const Options& options) {
+  fluid::Tensor x(fluid::DType::kFloat32, {options.rows, options.inputs});
+  fluid::Tensor y(fluid::DType::kInt64, {options.rows, 1});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 0.5f;
   for (int64_t i = 0; i < y.numel(); ++i) y.data<int64_t>()[i] = 1;
   return {{"x", x}, {"y", y}};
@@ -38,17 +61,39 @@ double peak_mb() {
   return 0;
 }
 
-int write_report(const std::string& path, const char* name, double value) {
-  std::ofstream file(path);
-  file << "{\"" << name << "\": " << value << "}\n";
+int serve(const Options& options) {
+  fleet::run_server();
+  std::ofstream file(options.report + ".server" + std::to_string(fleet::server_index()));
+  file << "{\"peak_mb\": " << peak_mb() << ", \"cpu_us\": " << cpu_us() << "}\n";
   return file.flush() ? 0 : 1;
 }
 
-int train(int steps, int rows, const std::string& report) {
+struct Measured {
+  int steps = 0;
+  double seconds = 0;
+  double cpu = 0;
+  std::vector<double> spans;  // begin and end of each step
+};
+
+int write_report(const Options& options, const Measured& measured) {
+  const double steps = std::max(1, measured.steps);
+  std::ofstream file(options.report + ".worker" + std::to_string(fleet::worker_index()));
+  file.precision(12);
+  file << "{\"steps_per_s\": " << measured.steps / measured.seconds
+       << ", \"cpu_us_per_step\": " << measured.cpu / steps << ", \"spans\": [";
+  for (size_t i = 0; i < measured.spans.size(); ++i) {
+    file << (i == 0 ? "" : ", ") << measured.spans[i];
+  }
+  file << "]}\n";
+  return file.flush() ? 0 : 1;
+}
+
+int train(const Options& options) {
   namespace layers = fluid::layers;
-  const auto x = layers::data("x", {32}, fluid::DType::kFloat32);
+  const auto x = layers::data("x", {options.inputs}, fluid::DType::kFloat32);
   const auto y = layers::data("y", {1}, fluid::DType::kInt64);
-  const auto hidden = layers::fc(layers::fc(x, 128, {.act = "tanh"}), 128, {.act = "tanh"});
+  const auto first = layers::fc(x, options.hidden, {.act = "tanh"});
+  const auto hidden = layers::fc(first, options.hidden, {.act = "tanh"});
   const auto prediction = layers::fc(hidden, 2, {.act = "softmax"});
   const auto cost = layers::mean(layers::cross_entropy(prediction, y));
   fluid::optimizer::SGD sgd({.learning_rate = 0.01});
@@ -56,35 +101,61 @@ int train(int steps, int rows, const std::string& report) {
   fleet::init(role_maker::PaddleCloudRoleMaker());
   auto optimizer = fleet::distributed_optimizer(sgd);
   optimizer.minimize(cost);
-  if (fleet::is_server()) {
-    fleet::run_server();
-    return write_report(report + ".server", "peak_mb", peak_mb());
-  }
+  if (fleet::is_server()) return serve(options);
   fleet::init_worker();
 
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
-  const auto feed = rows_of(rows);
+  const auto feed = rows_of(options);
+  const int warmup = std::min(20, options.steps / 2);
+  Measured measured;
   Clock::time_point start;
-  for (int step = 0; step < steps; ++step) {
-    if (step == kWarmup) start = Clock::now();
+  for (int step = 0; step < options.steps; ++step) {
+    if (step == warmup) {
+      start = Clock::now();
+      measured.cpu = cpu_us();
+    }
+    if (options.sleep_ms > 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(options.sleep_ms));
+    }
+    if (options.spans) measured.spans.push_back(seconds_since_boot());
     exe.run(fluid::default_main_program(), feed, {cost});
+    if (options.spans) measured.spans.push_back(seconds_since_boot());
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  measured.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  measured.cpu = cpu_us() - measured.cpu;
+  measured.steps = options.steps - warmup;
   fleet::stop_worker();
-  if (!fleet::is_first_worker()) return 0;
-  return write_report(report, "steps_per_s", std::max(0, steps - kWarmup) / seconds);
+  return write_report(options, measured);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: measured_worker STEPS ROWS REPORT\n");
-    return 2;
-  }
+  Options options;
+  po::options_description flags("Options");
+  auto add = flags.add_options();
+  add("steps", po::value(&options.steps)->default_value(100),
+      "steps, the first of them unmeasured");
+  add("rows", po::value(&options.rows)->default_value(32), "rows of each worker and step");
+  add("inputs", po::value(&options.inputs)->default_value(32), "width of the input");
+  add("hidden", po::value(&options.hidden)->default_value(128), "width of the two hidden layers");
+  add("sleep_ms", po::value(&options.sleep_ms)->default_value(0), "sleep before each step");
+  add("spans", po::bool_switch(&options.spans), "report when each step began and ended");
+  add("report", po::value(&options.report)->default_value("report"), "files that it writes");
+  add("help", "print this text");
   try {
-    return train(std::atoi(argv[1]), std::atoi(argv[2]), argv[3]);
+    po::variables_map given;
+    po::store(po::parse_command_line(argc, argv, flags), given);
+    po::notify(given);
+    if (given.count("help") != 0) {
+      std::cout << "Trains a small net and reports how fast.\n\n" << flags << "\n";
+      return 0;
+    }
+    return train(options);
+  } catch (const po::error& error) {
+    std::fprintf(stderr, "error: %s\n  fix: see --help\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <optional>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -54,10 +55,10 @@ struct Part {
   int count;
 };
 
-Part part_of(int server, int servers) {
-  const int each = (HandwrittenMlp::kParameters + servers - 1) / servers;
+Part part_of(int server, const HandwrittenJob& job) {
+  const int each = (job.parameters + job.servers - 1) / job.servers;
   const int begin = server * each;
-  return {begin, std::min(each, HandwrittenMlp::kParameters - begin)};
+  return {begin, std::min(each, job.parameters - begin)};
 }
 
 // One listening socket and how to reach it.
@@ -108,11 +109,13 @@ bool read_some(WorkerState& worker) {
 }
 
 void serve(const HandwrittenJob& job, int server, int door) {
-  const Part part = part_of(server, job.servers);
+  const Part part = part_of(server, job);
   const auto count = static_cast<size_t>(part.count);
-  const std::vector<float> initial = HandwrittenMlp(1).parameters();
-  std::vector<float> values(initial.begin() + part.begin,
-                            initial.begin() + part.begin + part.count);
+  std::vector<float> values(count);
+  if (job.compute == HandwrittenCompute::kNet) {
+    const std::vector<float> initial = HandwrittenMlp(1).parameters();
+    std::copy_n(initial.begin() + part.begin, part.count, values.begin());
+  }
   std::vector<float> sum(count);
   std::vector<WorkerState> workers(static_cast<size_t>(job.workers));
   std::vector<pollfd> polled;
@@ -132,11 +135,13 @@ void serve(const HandwrittenJob& job, int server, int door) {
         if (polled[i].revents != 0 && read_some(workers[i])) ++whole;
       }
     }
-    std::copy(workers[0].gradient.begin(), workers[0].gradient.end(), sum.begin());
-    for (size_t w = 1; w < workers.size(); ++w) {
-      for (size_t i = 0; i < count; ++i) sum[i] += workers[w].gradient[i];
+    if (job.compute != HandwrittenCompute::kNothingAtAll) {
+      std::copy(workers[0].gradient.begin(), workers[0].gradient.end(), sum.begin());
+      for (size_t w = 1; w < workers.size(); ++w) {
+        for (size_t i = 0; i < count; ++i) sum[i] += workers[w].gradient[i];
+      }
+      sgd_step(values.data(), sum.data(), kRate / static_cast<float>(job.workers), part.count);
     }
-    sgd_step(values.data(), sum.data(), kRate / static_cast<float>(job.workers), part.count);
     for (const WorkerState& worker : workers) {
       write_all(worker.fd, values.data(), count * sizeof(float));
     }
@@ -153,26 +158,32 @@ double work(const HandwrittenJob& job, const std::vector<Door>& doors) {
     no_delay(fd);
     servers.push_back(fd);
   }
-  HandwrittenMlp net(job.rows);
+  std::optional<HandwrittenMlp> net;
+  if (job.compute == HandwrittenCompute::kNet) net.emplace(job.rows);
   const std::vector<float> x(static_cast<size_t>(job.rows * HandwrittenMlp::kInputs), 0.5f);
   const std::vector<int64_t> y(static_cast<size_t>(job.rows), 1);
+  std::vector<float> own_gradients(net ? 0 : static_cast<size_t>(job.parameters));
+  std::vector<float> own_parameters(own_gradients.size());
+  const float* gradients = net ? net->gradients().data() : own_gradients.data();
+  float* parameters = net ? net->parameters().data() : own_parameters.data();
+  const int warmup = std::min(20, job.steps / 2);
   Clock::time_point start;
   for (int step = 0; step < job.steps; ++step) {
-    if (step == 20) start = Clock::now();
-    net.forward_backward(x.data(), y.data());
+    if (step == warmup) start = Clock::now();
+    if (net) net->forward_backward(x.data(), y.data());
     for (size_t s = 0; s < servers.size(); ++s) {
-      const Part part = part_of(static_cast<int>(s), job.servers);
-      write_all(servers[s], net.gradients().data() + part.begin,
+      const Part part = part_of(static_cast<int>(s), job);
+      write_all(servers[s], gradients + part.begin,
                 static_cast<size_t>(part.count) * sizeof(float));
     }
     for (size_t s = 0; s < servers.size(); ++s) {
-      const Part part = part_of(static_cast<int>(s), job.servers);
-      read_all(servers[s], net.parameters().data() + part.begin,
+      const Part part = part_of(static_cast<int>(s), job);
+      read_all(servers[s], parameters + part.begin,
                static_cast<size_t>(part.count) * sizeof(float));
     }
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  return (job.steps - 20) / seconds;
+  return (job.steps - warmup) / seconds;
 }
 
 // Runs `body` in a child and returns its pid; what it returns is written to `out`.

@@ -5,7 +5,15 @@
 
 #include <string>
 
+#include "benchmarks/handwritten/mlp.h"
+
 namespace fleet::benchmarks {
+
+enum class HandwrittenCompute {
+  kNet,           // HandwrittenMlp, summed and updated by the servers
+  kNothing,       // workers compute nothing; servers sum and update
+  kNothingAtAll,  // bytes only: what the sockets give
+};
 
 struct HandwrittenJob {
   int workers = 2;
@@ -13,6 +21,8 @@ struct HandwrittenJob {
   int rows = 32;  // of each worker
   int steps = 4000;
   bool unix_sockets = true;  // or TCP on loopback
+  HandwrittenCompute compute = HandwrittenCompute::kNet;
+  int parameters = HandwrittenMlp::kParameters;  // that of the net with kNet
 };
 
 // Starts the processes, runs the job and returns the steps per second of the slowest worker.

@@ -1,0 +1,117 @@
+#include "benchmarks/job.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "benchmarks/harness/harness.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+nlohmann::json read_json(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw_error(ErrorCode::kInput, {.what = "a process left no report", .where = path});
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "fleet_bench_XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) {
+    throw_error(ErrorCode::kInput, {.what = "no temporary folder", .where = pattern});
+  }
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+JobShape JobShape::parameter_servers(int workers, int servers, int steps) {
+  JobShape shape;
+  shape.launcher_args = {"--worker_num", std::to_string(workers), "--server_num",
+                         std::to_string(servers)};
+  shape.workers = workers;
+  shape.servers = servers;
+  shape.steps = steps;
+  return shape;
+}
+
+JobShape JobShape::ranks(int ranks, int steps) {
+  JobShape shape;
+  shape.launcher = "launch";
+  shape.launcher_args = {"--nproc_per_node", std::to_string(ranks)};
+  shape.workers = ranks;
+  shape.steps = steps;
+  return shape;
+}
+
+JobShape JobShape::alone(int steps) {
+  JobShape shape;
+  shape.launcher = {};
+  shape.workers = 1;
+  shape.steps = steps;
+  return shape;
+}
+
+std::vector<std::string> worker_command(const JobShape& shape, const std::string& report) {
+  std::vector<std::string> argv = {program_folder() + "/measured_worker"};
+  const auto add = [&argv](const char* flag, int value) {
+    argv.emplace_back(flag);
+    argv.push_back(std::to_string(value));
+  };
+  add("--steps", shape.steps);
+  add("--rows", shape.rows);
+  add("--inputs", shape.inputs);
+  add("--hidden", shape.hidden);
+  add("--sleep_ms", shape.sleep_ms);
+  argv.emplace_back("--report");
+  argv.push_back(report);
+  return argv;
+}
+
+JobResult read_reports(const JobShape& shape, const std::string& report) {
+  JobResult found;
+  for (int w = 0; w < shape.workers; ++w) {
+    const auto json = read_json(str_cat(report, ".worker", w));
+    const double rate = json.at("steps_per_s").get<double>();
+    found.steps_per_s = w == 0 ? rate : std::min(found.steps_per_s, rate);
+    found.worker_cpu_us += json.at("cpu_us_per_step").get<double>() / shape.workers;
+  }
+  for (int s = 0; s < shape.servers; ++s) {
+    const auto json = read_json(str_cat(report, ".server", s));
+    found.server_peak_mb = std::max(found.server_peak_mb, json.at("peak_mb").get<double>());
+    found.server_cpu_us += json.at("cpu_us").get<double>() / (shape.steps * shape.workers);
+  }
+  return found;
+}
+
+JobResult run_job(const JobShape& shape) {
+  const TemporaryFolder folder;
+  std::vector<std::string> argv;
+  if (!shape.launcher.empty()) {
+    argv.push_back(program_folder() + "/" + shape.launcher);
+    argv.insert(argv.end(), shape.launcher_args.begin(), shape.launcher_args.end());
+    argv.insert(argv.end(), {"--log_dir", folder.file("logs")});
+  }
+  const auto command = worker_command(shape, folder.file("report"));
+  argv.insert(argv.end(), command.begin(), command.end());
+  const auto result = run_process(argv, shape.environment);
+  if (result.exit_code != 0) {
+    throw_error(ErrorCode::kInternal, {.what = "the job failed",
+                                       .where = join(argv, " "),
+                                       .got = str_cat("exit code ", result.exit_code)});
+  }
+  JobResult found = read_reports(shape, folder.file("report"));
+  found.seconds = result.seconds;
+  return found;
+}
+
+}  // namespace fleet::benchmarks

@@ -1,0 +1,56 @@
+// Runs measured_worker as a job of several processes and reads what they reported.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fleet::benchmarks {
+
+// A folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+struct JobShape {
+  std::string launcher = "launch_ps";      // or "launch"; empty: one process alone
+  std::vector<std::string> launcher_args;  // {"--worker_num", "2", …}
+  int workers = 2;
+  int servers = 0;
+  int steps = 100;
+  int rows = 32;  // of each worker
+  int inputs = 32;
+  int hidden = 128;
+  int sleep_ms = 0;
+  std::vector<std::string> environment;  // "NAME=value"
+
+  static JobShape parameter_servers(int workers, int servers, int steps);
+  static JobShape ranks(int ranks, int steps);
+  static JobShape alone(int steps);
+};
+
+struct JobResult {
+  double seconds = 0;         // from start to end of the whole job
+  double steps_per_s = 0;     // of the slowest worker
+  double worker_cpu_us = 0;   // mean, a step
+  double server_cpu_us = 0;   // mean over servers, a step of one worker
+  double server_peak_mb = 0;  // of the largest
+};
+
+// Throws when the job fails.
+JobResult run_job(const JobShape& shape);
+
+// The flags of measured_worker.
+std::vector<std::string> worker_command(const JobShape& shape, const std::string& report);
+// Reads what worker_command's processes wrote.
+JobResult read_reports(const JobShape& shape, const std::string& report);
+
+}  // namespace fleet::benchmarks
