@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -170,6 +171,7 @@ double work(const HandwrittenJob& job, const std::vector<Door>& doors) {
   Clock::time_point start;
   for (int step = 0; step < job.steps; ++step) {
     if (step == warmup) start = Clock::now();
+    if (job.sleep_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(job.sleep_ms));
     if (net) net->forward_backward(x.data(), y.data());
     for (size_t s = 0; s < servers.size(); ++s) {
       const Part part = part_of(static_cast<int>(s), job);

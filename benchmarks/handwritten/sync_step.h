@@ -23,6 +23,7 @@ struct HandwrittenJob {
   bool unix_sockets = true;  // or TCP on loopback
   HandwrittenCompute compute = HandwrittenCompute::kNet;
   int parameters = HandwrittenMlp::kParameters;  // that of the net with kNet
+  int sleep_ms = 0;                              // of a worker, before each step
 };
 
 // Starts the processes, runs the job and returns the steps per second of the slowest worker.
