@@ -1,0 +1,158 @@
+#include "strategies/parameter_server/async_communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::Message;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Request;
+using transport::Verb;
+
+}  // namespace
+
+AsyncCommunicator::AsyncCommunicator(Loop& loop, transport::Network& network,
+                                     const ParameterServerConfig& config,
+                                     const transport::Hello& hello,
+                                     std::function<void(MutableBytes)> random, Logger logger)
+    : ServerClient(loop, network, config, hello, std::move(random), std::move(logger)),
+      lanes_(size_t{config.server_num()} * config.data_lanes),
+      trained_(lanes_.size()) {}
+
+void AsyncCommunicator::on_catalogue(uint32_t server) {
+  for (uint32_t i = 0; i < catalogue(server).trained; ++i) {
+    ++trained_[server * config_.data_lanes + i % config_.data_lanes];
+  }
+}
+
+void AsyncCommunicator::push(RemoteVariable slice, uint64_t clock, uint32_t merged,
+                             transport::Payload gradient) {
+  check_value_bytes(slice, gradient.size, "send");
+  Lane& lane = lane_of(slice);
+  const uint32_t pieces = std::max(1U, pieces_of(gradient.size));
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    Message& message = lane.pushes.emplace_back();
+    message.header.verb = Verb::kPush;
+    message.header.flags = transport::kFlagMore;
+    message.header.step = clock;
+    message.header.epoch = config_.epoch;
+    message.header.shard_end = merged;
+    message.header.variable = slice.variable;
+    message.header.piece = piece;
+    if (gradient.size > 0) {
+      message.payload = {gradient.data + piece_offset(piece), piece_bytes(gradient.size, piece),
+                         gradient.owner};
+    }
+  }
+  step_ = std::max(step_, clock);
+}
+
+void AsyncCommunicator::receive(RemoteVariable variable, std::byte* memory, uint64_t bytes,
+                                uint64_t* version) {
+  check_value_bytes(variable, bytes, "recv");
+  Lane& lane = lane_of(variable);
+  Target& target = lane.targets[variable.variable];
+  if (target.received.empty()) lane.wanted.push_back(variable.variable);
+  target.memory = memory;
+  target.bytes = bytes;
+  target.version = version;
+  target.received.assign(std::max(1U, pieces_of(bytes)), bytes == 0);
+}
+
+void AsyncCommunicator::exchange(uint64_t clock, transport::DoneHandler on_done) {
+  auto round = std::make_shared<Round>();
+  round->on_done = std::move(on_done);
+  for (const Lane& lane : lanes_) round->requests += lane.idle() ? 0 : 1;
+  if (round->requests == 0) {
+    if (round->on_done) round->on_done(status());
+    return;
+  }
+  ++rounds_;
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    for (uint32_t k = 0; k < config_.data_lanes; ++k) send(server, k, clock, round);
+  }
+}
+
+Message AsyncCommunicator::get_message(uint32_t server, uint32_t index, uint64_t clock) {
+  Lane& lane = lanes_[server * config_.data_lanes + index];
+  Message message;
+  message.header.verb = Verb::kGet;
+  message.header.step = clock;
+  message.header.epoch = config_.epoch;
+  const uint32_t trained = catalogue(server).trained;
+  const bool all = lane.wanted.size() == trained_[server * config_.data_lanes + index] &&
+                   std::all_of(lane.wanted.begin(), lane.wanted.end(),
+                               [trained](uint32_t variable) { return variable < trained; });
+  if (all) {
+    message.header.variable = kAllVariables;
+  } else if (lane.wanted.size() == 1) {
+    message.header.variable = lane.wanted.front();
+  } else {
+    message.header.variable = kListedVariables;
+    message.control = encode(lane.wanted);
+  }
+  return message;
+}
+
+void AsyncCommunicator::send(uint32_t server, uint32_t index, uint64_t clock,
+                             const std::shared_ptr<Round>& round) {
+  Lane& lane = lanes_[server * config_.data_lanes + index];
+  if (lane.idle()) return;
+  Request request;
+  if (!lane.wanted.empty()) lane.pushes.push_back(get_message(server, index, clock));
+  lane.pushes.back().header.flags &= ~transport::kFlagMore;
+  request.frames = std::exchange(lane.pushes, {});
+  lane.wanted.clear();
+  const auto targets =
+      std::make_shared<std::unordered_map<uint32_t, Target>>(std::exchange(lane.targets, {}));
+  request.reply_target = [server, targets](const FrameHeader& header, ConstBytes) {
+    const auto found = targets->find(header.variable);
+    if (found != targets->end()) {
+      const Target& target = found->second;
+      if (header.piece < pieces_of(target.bytes) &&
+          header.payload_bytes == piece_bytes(target.bytes, header.piece)) {
+        return PayloadTarget::into(
+            {target.memory + piece_offset(header.piece), header.payload_bytes});
+      }
+    }
+    return refuse_value(server, header);
+  };
+  request.on_reply = [targets](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (payload.empty()) return;
+    Target& target = targets->find(header.variable)->second;
+    target.received[header.piece] = true;
+    if (target.version != nullptr) *target.version = header.step;
+  };
+  request.on_done = [this, server, targets, round](const Status& status) {
+    Status outcome = status;
+    for (const auto& [variable, target] : *targets) {
+      const auto missing = std::count(target.received.begin(), target.received.end(), false);
+      if (!outcome.ok() || missing == 0) continue;
+      outcome = {ErrorCode::kInternal,
+                 {.what = "an answer ended before all of its values had come",
+                  .where = str_cat("server ", server, ", variable ", variable),
+                  .expected = "every piece of every value",
+                  .got = str_cat(missing, " pieces are missing"),
+                  .fix = "run the same version in every process"}};
+      fail(outcome);
+    }
+    finish_request(round, outcome);
+  };
+  submit(server, index, std::move(request));
+}
+
+void AsyncCommunicator::finish_request(const std::shared_ptr<Round>& round, const Status& status) {
+  if (round->status.ok()) round->status = status;
+  if (--round->requests > 0) return;
+  --rounds_;
+  if (round->on_done) round->on_done(round->status);
+}
+
+}  // namespace fleet::strategies

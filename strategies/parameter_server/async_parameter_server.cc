@@ -1,0 +1,129 @@
+#include "strategies/parameter_server/async_parameter_server.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Session;
+using transport::Verb;
+
+AsyncServerOptions core_options(const ParameterServerConfig& config, const Catalogue& catalogue,
+                                std::function<void(const AsyncEvent&)> on_event) {
+  AsyncServerOptions options;
+  options.epoch = config.epoch;
+  options.workers = config.worker_num;
+  options.lanes = config.data_lanes;
+  for (uint32_t i = 0; i < catalogue.trained; ++i) {
+    options.slices.push_back({catalogue.entries[i].bytes(), catalogue.entries[i].dtype});
+  }
+  options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.on_event = std::move(on_event);
+  options.mutations = config.mutations;
+  return options;
+}
+
+}  // namespace
+
+AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
+                                           AsyncServerModel model, ServingEvents events,
+                                           Logger logger,
+                                           std::function<void(const AsyncEvent&)> on_event)
+    : ServerLanes(config, std::move(model.server), std::move(events), std::move(logger)),
+      on_value_(std::move(model.on_value)),
+      on_sender_(std::move(model.on_sender)),
+      core_(core_options(config_, model_.catalogue, std::move(on_event)), *this) {}
+
+std::vector<std::string> AsyncParameterServer::waits() const {
+  std::vector<std::string> lines;
+  for (const uint32_t worker : core_.missing()) {
+    lines.push_back(str_cat("workers wait for worker ", worker, ", which has made ",
+                            core_.clock(worker), " steps"));
+  }
+  return lines;
+}
+
+PayloadTarget AsyncParameterServer::prepare_payload(Session& session, const FrameHeader& header,
+                                                    ConstBytes) {
+  Status status = check_sender(session, header);
+  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  if (header.verb == Verb::kPush) {
+    return core_.prepare_push({session.peer().member.index, session.id()}, PieceKey::of(header),
+                              header.payload_bytes);
+  }
+  if (header.verb == Verb::kInit) return prepare_initial(header);
+  return PayloadTarget::refuse(refused("a frame must not have a payload", "push or init",
+                                       std::string(transport::verb_name(header.verb))));
+}
+
+Status AsyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
+                                    MutableBytes payload) {
+  const uint32_t worker = session.peer().member.index;
+  switch (header.verb) {
+    case Verb::kPush: {
+      Status status = core_.push({worker, session.id()}, PieceKey::of(header), payload);
+      if (status.ok() && !header.has(transport::kFlagMore)) {
+        session.send(transport::make_reply(header));
+      }
+      return status;
+    }
+    case Verb::kGet: {
+      Result<GetCall> call = read_get(session, header, control);
+      return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
+    }
+    case Verb::kInit: {
+      Status status = handle_init(session, header);
+      if (status.ok() && on_value_ && header.payload_bytes > 0 &&
+          header.variable < model_.shards.size()) {
+        for (uint32_t i = 0; i < config_.worker_num; ++i) {
+          on_value_(i, header.variable, value_of(header.variable));
+        }
+      }
+      return status;
+    }
+    case Verb::kNotify: {
+      Status status = core_.complete(worker, header.step);
+      if (status.ok()) session.send(transport::make_reply(header));
+      return status;
+    }
+    default:
+      return refused("a frame has no meaning on a data lane of an asynchronous server",
+                     "push, get, init or notify", std::string(transport::verb_name(header.verb)));
+  }
+}
+
+void AsyncParameterServer::begin_clock(uint64_t gradients) {
+  if (model_.learning_rate) model_.learning_rate(gradients);
+  if (events_.on_step) events_.on_step(gradients);
+}
+
+void AsyncParameterServer::update(const AsyncUpdate& update, const Buffer& gradient) {
+  StateShard& shard = *model_.shards[update.slice];
+  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  shard.gradient() = fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0);
+  if (on_sender_) on_sender_(update.worker);
+  shard.apply({.step = update.version, .shards = static_cast<int>(update.merged), .stage = 0});
+}
+
+void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
+                                  uint64_t version, bool last) {
+  const fluid::Tensor value = value_of(variable);
+  if (on_value_ && variable < model_.shards.size()) on_value_(worker, variable, value);
+  send_value(get, variable, value, version, last);
+}
+
+void AsyncParameterServer::answer_empty(const GetCall& get) {
+  send_empty(get);
+}
+
+void AsyncParameterServer::all_complete() {
+  if (events_.on_all_complete) events_.on_all_complete();
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,204 @@
+#include "strategies/parameter_server/async_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+template <class T>
+void merge_as(const std::vector<Buffer>& gradients, bool by_sum) {
+  T* out = reinterpret_cast<T*>(gradients.front().data());
+  const size_t n = gradients.front().size() / sizeof(T);
+  for (size_t k = 1; k < gradients.size(); ++k) {
+    const T* in = reinterpret_cast<const T*>(gradients[k].data());
+    for (size_t i = 0; i < n; ++i) out[i] += in[i];
+  }
+  if (by_sum) return;
+  const T factor = T{1} / static_cast<T>(gradients.size());
+  for (size_t i = 0; i < n; ++i) out[i] *= factor;
+}
+
+}  // namespace
+
+Buffer merge_gradients(std::vector<Buffer> gradients, fluid::DType dtype, bool by_sum) {
+  if (gradients.size() > 1) {
+    if (dtype == fluid::DType::kFloat32) {
+      merge_as<float>(gradients, by_sum);
+    } else if (dtype == fluid::DType::kFloat64) {
+      merge_as<double>(gradients, by_sum);
+    } else {
+      throw_error(ErrorCode::kDTypeMismatch,
+                  {.what = "only float32 and float64 gradients are merged",
+                   .where = "asynchronous worker",
+                   .expected = "float32 or float64",
+                   .got = std::string(fluid::dtype_name(dtype)),
+                   .fix = "set communicator_max_merge_var_num to 1, and use one trainer thread"});
+    }
+  }
+  return std::move(gradients.front());
+}
+
+AsyncWorker::AsyncWorker(AsyncCommunicator& communicator, const AsyncOptions& options,
+                         Events events)
+    : communicator_(communicator), options_(options), events_(std::move(events)) {}
+
+uint32_t AsyncWorker::add_gradient(RemoteTensor gradient) {
+  gradients_.push_back(std::move(gradient));
+  queues_.emplace_back();
+  sent_.push_back(0);
+  return static_cast<uint32_t>(gradients_.size() - 1);
+}
+
+uint32_t AsyncWorker::add_value(RemoteTensor value) {
+  values_.push_back(std::move(value));
+  spares_.emplace_back();
+  return static_cast<uint32_t>(values_.size() - 1);
+}
+
+// ---- gradients
+
+void AsyncWorker::enqueue(uint32_t gradient, Buffer memory) {
+  queues_[gradient].waiting.push_back(std::move(memory));
+  ++queued_;
+}
+
+// Takes up to max_merge_var_num gradients from the queue and adds them to the next round.
+void AsyncWorker::merge_and_push(uint32_t index) {
+  Queue& queue = queues_[index];
+  const RemoteTensor& gradient = gradients_[index];
+  const size_t count = std::min<size_t>(queue.waiting.size(), options_.max_merge_var_num);
+  std::vector<Buffer> taken(
+      std::make_move_iterator(queue.waiting.begin()),
+      std::make_move_iterator(queue.waiting.begin() + static_cast<std::ptrdiff_t>(count)));
+  queue.waiting.erase(queue.waiting.begin(),
+                      queue.waiting.begin() + static_cast<std::ptrdiff_t>(count));
+  queued_ -= count;
+  queue.clock += count;
+  sent_[index] += count;
+  const Buffer merged = merge_gradients(std::move(taken), gradient.dtype, options_.merge_by_sum);
+  for (const RemotePart& part : gradient.parts) {
+    communicator_.push(part.remote, queue.clock, static_cast<uint32_t>(count),
+                       {merged.data() + part.offset, part.bytes, merged.owner()});
+  }
+  ++pushes_;
+  if (events_.on_room) {
+    for (size_t i = 0; i < count; ++i) events_.on_room(index);
+  }
+}
+
+void AsyncWorker::pump() {
+  if (!communicator_.status().ok()) return;
+  std::vector<uint32_t> sent;
+  for (uint32_t i = 0; i < queues_.size(); ++i) {
+    if (queues_[i].waiting.empty() || queues_[i].under_way >= kWindow) continue;
+    merge_and_push(i);
+    ++queues_[i].under_way;
+    sent.push_back(i);
+  }
+  if (!sent.empty()) {
+    communicator_.exchange(0, [this, sent](const Status& status) {
+      for (const uint32_t i : sent) --queues_[i].under_way;
+      if (status.ok()) pump();
+      round_over(status);
+    });
+  }
+  fetch_if_due();
+}
+
+// ---- values
+
+// Memory for a whole value that nobody reads.
+fluid::Tensor AsyncWorker::spare_for(size_t value) {
+  for (const fluid::Tensor& spare : spares_[value]) {
+    if (spare.buffer().unique()) return spare;
+  }
+  spares_[value].emplace_back(values_[value].dtype, values_[value].shape);
+  return spares_[value].back();
+}
+
+void AsyncWorker::want_values(const std::shared_ptr<ReceivedValues>& received) {
+  received->number = next_number_++;
+  received->versions.resize(values_.size());
+  for (size_t i = 0; i < values_.size(); ++i) {
+    received->tensors.push_back(spare_for(i));
+    auto& versions = received->versions[i];
+    versions.resize(values_[i].parts.size());
+    for (size_t k = 0; k < versions.size(); ++k) {
+      const RemotePart& part = values_[i].parts[k];
+      communicator_.receive(part.remote, received->tensors[i].raw() + part.offset, part.bytes,
+                            &versions[k]);
+    }
+  }
+}
+
+void AsyncWorker::take_values(const std::shared_ptr<ReceivedValues>& received) {
+  if (received->number < newest_) return;
+  newest_ = received->number;
+  if (events_.on_values) events_.on_values(*received);
+}
+
+void AsyncWorker::fetch(transport::DoneHandler on_done) {
+  const auto received = std::make_shared<ReceivedValues>();
+  want_values(received);
+  std::fill(sent_.begin(), sent_.end(), 0);
+  communicator_.exchange(0, [this, received, on_done = std::move(on_done)](const Status& status) {
+    if (status.ok()) take_values(received);
+    if (on_done) on_done(status);
+    round_over(status);
+  });
+}
+
+void AsyncWorker::fetch_if_due() {
+  if (!options_.independent_recv || fetching_ || values_.empty() || sent_.empty()) return;
+  if (*std::max_element(sent_.begin(), sent_.end()) < options_.min_send_grad_num_before_recv) {
+    return;
+  }
+  fetching_ = true;
+  fetch([this](const Status& status) {
+    fetching_ = false;
+    if (status.ok()) fetch_if_due();
+  });
+}
+
+uint64_t AsyncWorker::gate() const {
+  if (!options_.staleness_bound) return 0;
+  uint64_t clock = 0;
+  for (const Queue& queue : queues_) clock = std::max(clock, queue.clock);
+  return clock > *options_.staleness_bound ? clock - *options_.staleness_bound : 0;
+}
+
+void AsyncWorker::synchronize(transport::DoneHandler on_done) {
+  for (uint32_t i = 0; i < queues_.size(); ++i) {
+    while (!queues_[i].waiting.empty()) merge_and_push(i);
+  }
+  std::fill(sent_.begin(), sent_.end(), 0);
+  const auto received = std::make_shared<ReceivedValues>();
+  want_values(received);
+  communicator_.exchange(gate(),
+                         [this, received, on_done = std::move(on_done)](const Status& status) {
+                           if (status.ok()) take_values(received);
+                           if (on_done) on_done(status);
+                           round_over(status);
+                         });
+}
+
+// ---- ends
+
+void AsyncWorker::when_settled(std::function<void()> then) {
+  when_settled_ = std::move(then);
+  pump();
+  round_over(communicator_.status());
+}
+
+void AsyncWorker::round_over(const Status& status) {
+  if (!status.ok() && events_.on_failure) events_.on_failure();
+  if (!settled() || !when_settled_) return;
+  const auto then = std::exchange(when_settled_, nullptr);
+  then();
+}
+
+}  // namespace fleet::strategies

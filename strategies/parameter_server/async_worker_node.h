@@ -1,0 +1,63 @@
+// One asynchronous worker of a job as a node of the cluster: its communicator, and its place with
+// the coordinator. The same class serves real processes, threads of a test, and nodes of a
+// simulated world.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "strategies/parameter_server/async_communicator.h"
+#include "transport/coordinator/coordinator_client.h"
+
+namespace fleet::strategies {
+
+// Lives on the data loop: made, called and destroyed on the thread that drives it, or while nobody
+// does; but for what is said to be for any thread.
+class AsyncWorkerNode {
+ public:
+  AsyncWorkerNode(NodeEnvironment environment, ParameterServerConfig config, Logger logger = {});
+  // Ends the job, with this worker to blame, unless it has completed.
+  ~AsyncWorkerNode();
+  AsyncWorkerNode(const AsyncWorkerNode&) = delete;
+  AsyncWorkerNode& operator=(const AsyncWorkerNode&) = delete;
+
+  // Begins to connect; servers may come later.
+  void start();
+  AsyncCommunicator& communicator() { return *communicator_; }
+  const AsyncCommunicator& communicator() const { return *communicator_; }
+  // Why the job failed, as the coordinator or the own requests tell it; ok while it has not.
+  Status status() const;
+  // Called once, when the job has failed.
+  void set_on_failure(std::function<void(const Status&)> on_failure);
+  // The failure of a request is the job's.
+  void check();
+
+  // The worker contributes no more: `done` runs when the servers and the coordinator know. Nothing
+  // may be under way, or be begun later.
+  void stop(std::function<void(const Status&)> done);
+
+  // Any thread.
+  void set_phase(transport::Phase phase, uint64_t step) { member_->set_phase(phase, step); }
+  // Any thread but the control loop's; blocks. Tells the others that this worker ends the job.
+  void abort(const Status& why, transport::Phase phase, uint64_t step);
+  transport::CoordinatorClient& member() { return *member_; }
+
+ private:
+  void on_verdict(const transport::Verdict& verdict);
+  void tell_failure();
+
+  NodeEnvironment environment_;
+  ParameterServerConfig config_;
+  Logger logger_;
+  std::unique_ptr<AsyncCommunicator> communicator_;
+  std::unique_ptr<transport::CoordinatorClient> member_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::function<void(const Status&)> on_failure_;
+  Status verdict_;
+  bool started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,663 @@
+#include "tests/testing/async_sim_cluster.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/async_parameter_server.h"
+#include "strategies/parameter_server/async_worker.h"
+#include "strategies/parameter_server/async_worker_node.h"
+#include "strategies/parameter_server/local_exchange.h"
+#include "strategies/parameter_server/server_node.h"
+#include "tests/testing/sim_nodes.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::AsyncEvent;
+using strategies::AsyncMode;
+using strategies::AsyncWorker;
+using strategies::DelayCompensation;
+using strategies::ReceivedValues;
+using strategies::RemotePart;
+using strategies::RemoteTensor;
+using Vector = std::vector<float>;
+
+constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
+constexpr float kRate = 0.05F;
+
+float initial_value(size_t variable, size_t element) {
+  return static_cast<float>(mix64(variable * 1000 + element) % 1000) / 512.0F;
+}
+
+Vector gradient_of(uint32_t worker, uint64_t step, size_t variable, const Vector& at) {
+  Vector gradient(at.size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    const uint64_t draw = mix64(step * 7919 + worker * 104729ULL + variable * 31 + i * 1299709);
+    gradient[i] = (static_cast<float>(draw % 2001) - 1000.0F) * 1e-3F + 0.1F * at[i];
+  }
+  return gradient;
+}
+
+struct SliceInfo {
+  size_t variable = 0;
+  size_t begin = 0;
+  size_t size = 0;
+  uint32_t server = 0;
+  uint32_t id = 0;  // in its server's catalogue
+
+  std::string name() const { return str_cat("v", variable, ".", begin); }
+};
+
+std::vector<SliceInfo> slices_of(const AsyncSimJob& job) {
+  std::vector<SliceInfo> slices;
+  std::vector<uint32_t> count(job.servers, 0);
+  const auto add = [&](size_t variable, size_t begin, size_t size) {
+    const auto server = static_cast<uint32_t>(slices.size() % job.servers);
+    slices.push_back({variable, begin, size, server, count[server]++});
+  };
+  for (size_t v = 0; v < job.variables.size(); ++v) {
+    const size_t n = job.variables[v];
+    if (v % 2 == 0 || n < 2) {
+      add(v, 0, n);
+    } else {
+      add(v, 0, n / 2);
+      add(v, n / 2, n - n / 2);
+    }
+  }
+  return slices;
+}
+
+bool adds_differences(const AsyncSimJob& job) {
+  return job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
+}
+
+// One update of a slice, in a server and in the play-back alike.
+void update_slice(const AsyncSimJob& job, float* value, const float* gradient, const float* backup,
+                  size_t n) {
+  const bool compensates = job.options.delay_compensation.form != DelayCompensation::kNone;
+  for (size_t i = 0; i < n; ++i) {
+    float g = gradient[i];
+    if (compensates) g += g * g * (value[i] - backup[i]);
+    value[i] = adds_differences(job) ? value[i] + g : value[i] - kRate * g;
+  }
+}
+
+uint64_t steps_of(const AsyncSimJob& job, uint32_t worker) {
+  return worker < job.uneven_steps.size() ? job.uneven_steps[worker] : job.steps;
+}
+
+strategies::ParameterServerConfig config_for(const AsyncSimJob& job, uint32_t index) {
+  strategies::ParameterServerConfig config = sim_config(index, job.workers, job.servers);
+  config.data_lanes = job.lanes;
+  config.reconnect_grace = job.reconnect_grace;
+  config.heartbeat_timeout = job.heartbeat_timeout;
+  config.mutations = job.mutations;
+  config.facts = strategies::async_facts(job.options);
+  return config;
+}
+
+class SimAsyncServer {
+ public:
+  SimAsyncServer(const AsyncSimJob& job, transport::SimWorld& world, uint32_t index, Logger logger)
+      : job_(job),
+        backups_(job.workers),
+        loop_(world.add_loop(str_cat("server ", index))),
+        node_(
+            sim_environment(world, loop_, 1000 + index), config_for(job, index),
+            [&](strategies::ServingEvents events) {
+              return std::make_unique<strategies::AsyncParameterServer>(
+                  config_for(job, index), make_model(index), std::move(events), logger,
+                  [this](const AsyncEvent& event) { log_.push_back(event); });
+            },
+            logger) {}
+
+  strategies::ServerNode& node() { return node_; }
+  const strategies::AsyncServer& core() {
+    return dynamic_cast<const strategies::AsyncParameterServer&>(node_.server()).core();
+  }
+  fluid::Scope& scope() { return scope_; }
+  const std::vector<AsyncEvent>& log() const { return log_; }
+
+ private:
+  strategies::AsyncServerModel make_model(uint32_t index) {
+    strategies::AsyncServerModel model;
+    for (const SliceInfo& slice : slices_of(job_)) {
+      if (slice.server == index) add_slice(slice, model.server);
+    }
+    for (auto& row : backups_) row.resize(model.server.shards.size());
+    model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
+      backups_[worker][slice] = value;
+    };
+    model.on_sender = [this](uint32_t worker) { sender_ = worker; };
+    return model;
+  }
+
+  void add_slice(const SliceInfo& slice, strategies::ServerModel& model) {
+    const auto count = static_cast<int64_t>(slice.size);
+    auto& value = scope_.var(slice.name())
+                      .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
+    for (size_t i = 0; i < slice.size; ++i) {
+      value.data<float>()[i] = initial_value(slice.variable, slice.begin + i);
+    }
+    auto& gradient = scope_.var(slice.name() + "@GRAD")
+                         .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
+    const auto rule = [this, id = slice.id, &value, &gradient](const strategies::StepUpdate&) {
+      const fluid::Tensor& backup = backups_[sender_][id];
+      const Vector g(gradient.values<float>().begin(), gradient.values<float>().end());
+      const Vector old = backup.initialized()
+                             ? Vector(backup.values<float>().begin(), backup.values<float>().end())
+                             : Vector(value.values<float>().begin(), value.values<float>().end());
+      update_slice(job_, value.data<float>(), g.data(), old.data(), g.size());
+    };
+    strategies::CatalogueEntry entry;
+    entry.name = slice.name();
+    entry.gradient = slice.name() + "@GRAD";
+    entry.shape = {count};
+    entry.origin = str_cat("v", slice.variable);
+    entry.origin_shape = {static_cast<int64_t>(job_.variables[slice.variable])};
+    entry.offset = static_cast<int64_t>(slice.begin);
+    model.catalogue.entries.push_back(entry);
+    ++model.catalogue.trained;
+    model.shards.push_back(std::make_unique<strategies::DenseShard>(
+        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
+    model.tensors.push_back(&value);
+  }
+
+  const AsyncSimJob& job_;
+  fluid::Scope scope_;
+  std::vector<std::vector<fluid::Tensor>> backups_;  // by worker and slice
+  uint32_t sender_ = 0;
+  std::vector<AsyncEvent> log_;
+  transport::SimLoop& loop_;
+  strategies::ServerNode node_;
+};
+
+// What a worker was given: a version of a slice, and its value.
+struct Seen {
+  size_t slice;
+  uint64_t version;
+  Vector value;
+};
+
+// Trains as a chain of events: compute for a while, queue what came of it, go on as the mode says.
+class SimAsyncWorker {
+ public:
+  SimAsyncWorker(const AsyncSimJob& job, transport::SimWorld& world, uint32_t index)
+      : job_(job),
+        world_(world),
+        index_(index),
+        slices_(slices_of(job)),
+        loop_(world.add_loop(str_cat("worker ", index))),
+        node_(sim_environment(world, loop_, index), config_for(job, index), Logger(LogLevel::kOff)),
+        worker_(node_.communicator(), job.options, events()) {
+    for (size_t v = 0; v < job.variables.size(); ++v) {
+      RemoteTensor tensor;
+      tensor.name = str_cat("v", v);
+      tensor.shape = fluid::Shape{static_cast<int64_t>(job.variables[v])};
+      for (const SliceInfo& slice : slices_) {
+        if (slice.variable != v) continue;
+        tensor.parts.push_back({{slice.server, slice.id}, slice.begin * 4, slice.size * 4});
+      }
+      worker_.add_value(tensor);
+      worker_.add_gradient(tensor);
+    }
+    made_.resize(job.variables.size());
+  }
+
+  void start() {
+    node_.communicator().set_on_idle([this] {
+      if (!node_.communicator().ready() || begun_) return;
+      begun_ = true;
+      loop_.post([this] {
+        worker_.fetch([this](const Status& status) {
+          if (!status.ok()) return fail(status.to_string());
+          old_ = local_;
+          next_step();
+        });
+      });
+    });
+    node_.start();
+  }
+  bool over() const { return done_ || !failure_.empty(); }
+  const std::string& failure() const { return failure_; }
+  uint64_t step() const { return step_; }
+  bool done_training() const { return stopping_; }
+  const std::vector<Seen>& seen() const { return seen_; }
+  // The gradients that were queued, in order, by variable.
+  const std::vector<std::vector<Vector>>& made() const { return made_; }
+  const std::vector<Vector>& local() const { return local_; }
+  uint64_t pushes() const { return worker_.pushes(); }
+  void set_peers(std::vector<const SimAsyncWorker*> peers) { peers_ = std::move(peers); }
+  std::string state() const {
+    return str_cat("worker ", index_, " at step ", step_, " of ", steps_of(job_, index_),
+                   done_       ? ", done"
+                   : stopping_ ? ", stopping"
+                               : "");
+  }
+
+ private:
+  AsyncWorker::Events events() {
+    AsyncWorker::Events events;
+    events.on_room = [this](uint32_t) {
+      if (std::exchange(waits_for_room_, false)) loop_.post([this] { queue_next(); });
+    };
+    events.on_values = [this](const ReceivedValues& received) { take(received); };
+    events.on_failure = [this] { fail(node_.status().to_string()); };
+    return events;
+  }
+
+  void fail(const std::string& why) {
+    if (failure_.empty()) failure_ = str_cat(state(), ": ", why);
+  }
+
+  void take(const ReceivedValues& received) {
+    local_ = std::vector<Vector>();
+    for (size_t v = 0; v < received.tensors.size(); ++v) {
+      const auto values = received.tensors[v].values<float>();
+      local_.emplace_back(values.begin(), values.end());
+      size_t part = 0;
+      for (size_t s = 0; s < slices_.size(); ++s) {
+        const SliceInfo& slice = slices_[s];
+        if (slice.variable != v) continue;
+        const float* begin = local_[v].data() + slice.begin;
+        seen_.push_back({s, received.versions[v][part++], {begin, begin + slice.size}});
+      }
+    }
+  }
+
+  void next_step() {
+    if (over()) return;
+    if (step_ == steps_of(job_, index_)) return stop();
+    check_bound();
+    ++step_;
+    const bool stalls = job_.stalls > 0 && world_.random(1000) < job_.stalls;
+    const auto full = static_cast<uint64_t>(job_.compute.count()) *
+                      static_cast<uint64_t>(index_ == 0 ? job_.straggle : 1) * (stalls ? 10 : 1);
+    loop_.call_after(Duration(full / 2 + world_.random(full)), [this] { compute(); });
+  }
+
+  // Nobody who still trains is further behind than the bound.
+  void check_bound() {
+    if (!job_.options.staleness_bound) return;
+    for (const SimAsyncWorker* peer : peers_) {
+      if (peer->done_training() || peer->step_ + *job_.options.staleness_bound >= step_) continue;
+      fail(str_cat("goes on with ", peer->state()));
+    }
+  }
+
+  void compute() {
+    if (over()) return;
+    if (!node_.status().ok()) return fail(node_.status().to_string());
+    switch (job_.options.mode) {
+      case AsyncMode::kAsync:
+        queued_ = 0;
+        return queue_next();
+      case AsyncMode::kHalfAsync:
+        // Threads of one worker, met at their barrier, in their order.
+        for (uint32_t thread = 0; thread < job_.options.trainer_threads; ++thread) {
+          for (size_t v = 0; v < job_.variables.size(); ++v) {
+            enqueue(v, gradient_of(index_ + thread * 100, step_, v, local_[v]));
+          }
+        }
+        return synchronize();
+      case AsyncMode::kGeo:
+      case AsyncMode::kEasgd:
+        for (size_t v = 0; v < local_.size(); ++v) {
+          const Vector gradient = gradient_of(index_, step_, v, local_[v]);
+          for (size_t i = 0; i < gradient.size(); ++i) local_[v][i] -= kRate * gradient[i];
+        }
+        return job_.options.mode == AsyncMode::kGeo ? exchange_differences() : pull_together();
+    }
+  }
+
+  void enqueue(size_t variable, const Vector& gradient) {
+    made_[variable].push_back(gradient);
+    Buffer memory(gradient.size() * sizeof(float));
+    std::memcpy(memory.data(), gradient.data(), memory.size());
+    worker_.enqueue(static_cast<uint32_t>(variable), std::move(memory));
+  }
+
+  void queue_next() {
+    if (over()) return;
+    for (; queued_ < job_.variables.size(); ++queued_) {
+      if (!worker_.has_room(static_cast<uint32_t>(queued_))) {
+        waits_for_room_ = true;
+        worker_.pump();
+        return;
+      }
+      enqueue(queued_, gradient_of(index_, step_, queued_, local_[queued_]));
+    }
+    if (!job_.options.independent_recv) return synchronize();
+    worker_.pump();
+    next_step();
+  }
+
+  void synchronize() {
+    worker_.synchronize([this](const Status& status) {
+      if (status.ok()) loop_.post([this] { next_step(); });
+    });
+  }
+
+  void exchange_differences() {
+    if (step_ % job_.options.geo_update_frequency != 0) return next_step();
+    std::vector<Vector> before = local_;
+    for (size_t v = 0; v < local_.size(); ++v) {
+      Vector difference(local_[v].size());
+      strategies::geo_difference<float>(local_[v], old_[v], job_.workers, difference);
+      enqueue(v, difference);
+    }
+    worker_.synchronize([this, before = std::move(before)](const Status& status) {
+      if (!status.ok()) return;
+      std::vector<Vector> pulled = std::exchange(local_, before);
+      for (size_t v = 0; v < local_.size(); ++v) {
+        strategies::geo_receive<float>(pulled[v], local_[v], old_[v]);
+      }
+      loop_.post([this] { next_step(); });
+    });
+  }
+
+  void pull_together() {
+    if (step_ % job_.options.easgd_tau != 0) return next_step();
+    std::vector<Vector> before = local_;
+    worker_.fetch([this, before = std::move(before)](const Status& status) {
+      if (!status.ok()) return;
+      const std::vector<Vector> centre = std::exchange(local_, before);
+      const double alpha = strategies::easgd_alpha(job_.options.easgd_alpha, job_.workers);
+      for (size_t v = 0; v < local_.size(); ++v) {
+        Vector difference(local_[v].size());
+        strategies::easgd_difference<float>(local_[v], centre[v], alpha, difference);
+        enqueue(v, difference);
+      }
+      worker_.pump();
+      loop_.post([this] { next_step(); });
+    });
+  }
+
+  void stop() {
+    stopping_ = true;
+    worker_.when_settled([this] {
+      loop_.post([this] {
+        node_.stop([this](const Status& status) {
+          if (!status.ok()) return fail(status.to_string());
+          done_ = true;
+        });
+      });
+    });
+  }
+
+  const AsyncSimJob& job_;
+  transport::SimWorld& world_;
+  uint32_t index_;
+  const std::vector<SliceInfo> slices_;
+  transport::SimLoop& loop_;
+  strategies::AsyncWorkerNode node_;
+  AsyncWorker worker_;
+  std::vector<const SimAsyncWorker*> peers_;
+  std::vector<Vector> local_;
+  std::vector<Vector> old_;
+  std::vector<std::vector<Vector>> made_;
+  std::vector<Seen> seen_;
+  uint64_t step_ = 0;
+  size_t queued_ = 0;
+  bool begun_ = false;
+  bool waits_for_room_ = false;
+  bool stopping_ = false;
+  bool done_ = false;
+  std::string failure_;
+};
+
+// Plays the servers' logs again.
+class PlayBack {
+ public:
+  PlayBack(const AsyncSimJob& job, const std::vector<std::unique_ptr<SimAsyncWorker>>& workers)
+      : job_(job), workers_(workers), slices_(slices_of(job)), history_(slices_.size()) {
+    for (size_t s = 0; s < slices_.size(); ++s) {
+      Vector& value = history_[s].emplace_back();
+      for (size_t i = 0; i < slices_[s].size; ++i) {
+        value.push_back(initial_value(slices_[s].variable, slices_[s].begin + i));
+      }
+    }
+  }
+
+  // The first thing that does not fit, or nothing.
+  std::string run(const std::vector<std::vector<AsyncEvent>>& logs) {
+    for (uint32_t server = 0; server < logs.size(); ++server) {
+      const std::string failure = run_server(server, logs[server]);
+      if (!failure.empty()) return failure;
+    }
+    for (size_t w = 0; w < workers_.size(); ++w) {
+      for (const Seen& seen : workers_[w]->seen()) {
+        if (seen.version >= history_[seen.slice].size() ||
+            history_[seen.slice][seen.version] != seen.value) {
+          return str_cat("worker ", w, " received another value of slice ", seen.slice,
+                         " than version ", seen.version);
+        }
+      }
+    }
+    return "";
+  }
+
+  const Vector& last(size_t slice) const { return history_[slice].back(); }
+
+ private:
+  size_t find(uint32_t server, uint32_t id) const {
+    for (size_t s = 0; s < slices_.size(); ++s) {
+      if (slices_[s].server == server && slices_[s].id == id) return s;
+    }
+    return 0;
+  }
+
+  std::string run_server(uint32_t server, const std::vector<AsyncEvent>& log) {
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> applied;
+    std::map<std::pair<uint32_t, uint32_t>, Vector> backups;
+    for (const AsyncEvent& event : log) {
+      const size_t s = find(server, event.variable);
+      const auto key = std::make_pair(event.worker, event.variable);
+      if (event.kind == AsyncEvent::Kind::kGet) {
+        backups[key] = history_[s].back();
+        continue;
+      }
+      uint64_t& clock = applied[key];
+      if (event.clock != clock + event.merged) {
+        return str_cat("server ", server, ": clock ", event.clock, " of worker ", event.worker,
+                       " was applied to slice ", s, " after ", clock, ", ", event.merged,
+                       " merged");
+      }
+      history_[s].push_back(updated(s, event, clock, backups[key]));
+      clock = event.clock;
+    }
+    return lost_in(server, applied);
+  }
+
+  Vector updated(size_t s, const AsyncEvent& event, uint64_t clock, const Vector& backup) const {
+    const SliceInfo& slice = slices_[s];
+    const auto& made = workers_[event.worker]->made()[slice.variable];
+    Vector gradient(slice.size, 0.0F);
+    for (uint64_t k = clock; k < event.clock; ++k) {
+      for (size_t i = 0; i < slice.size; ++i) {
+        const float g = made.at(k)[slice.begin + i];
+        gradient[i] = k == clock ? g : gradient[i] + g;
+      }
+    }
+    Vector value = history_[s].back();
+    const Vector& old = backup.empty() ? value : backup;
+    update_slice(job_, value.data(), gradient.data(), Vector(old).data(), slice.size);
+    return value;
+  }
+
+  std::string lost_in(uint32_t server,
+                      std::map<std::pair<uint32_t, uint32_t>, uint64_t>& applied) const {
+    for (const SliceInfo& slice : slices_) {
+      if (slice.server != server) continue;
+      for (uint32_t w = 0; w < workers_.size(); ++w) {
+        const uint64_t made = workers_[w]->made()[slice.variable].size();
+        if (applied[{w, slice.id}] == made) continue;
+        return str_cat("server ", server, " has ", applied[{w, slice.id}], " of the ", made,
+                       " gradients that worker ", w, " made of ", slice.name());
+      }
+    }
+    return "";
+  }
+
+  const AsyncSimJob& job_;
+  const std::vector<std::unique_ptr<SimAsyncWorker>>& workers_;
+  const std::vector<SliceInfo> slices_;
+  std::vector<std::vector<Vector>> history_;  // by slice and version
+};
+
+class AsyncSimRun {
+ public:
+  explicit AsyncSimRun(const AsyncSimJob& job) : job_(job), world_(mix64(job.seed), job.faults) {
+    for (uint32_t i = 0; i < job.servers; ++i) {
+      servers_.push_back(
+          std::make_unique<SimAsyncServer>(job_, world_, i, counting_lost_lanes(lost_lanes_)));
+    }
+    for (uint32_t i = 0; i < job.workers; ++i) {
+      workers_.push_back(std::make_unique<SimAsyncWorker>(job_, world_, i));
+    }
+    std::vector<const SimAsyncWorker*> peers;
+    for (const auto& worker : workers_) peers.push_back(worker.get());
+    for (auto& worker : workers_) worker->set_peers(peers);
+  }
+
+  AsyncSimOutcome run() {
+    for (auto& server : servers_) server->node().start().throw_if_error();
+    for (auto& worker : workers_) worker->start();
+    const TimePoint begin = world_.now();
+    const bool ended = world_.run_until([this] { return over(); }, begin + kPatience);
+    AsyncSimOutcome outcome;
+    outcome.time = world_.now() - begin;
+    outcome.trace_hash = world_.trace_hash();
+    outcome.lost_lanes = lost_lanes_;
+    outcome.staleness = servers_.front()->core().staleness();
+    outcome.failure = failure(ended);
+    for (auto& server : servers_) outcome.logs.push_back(server->log());
+    for (const auto& worker : workers_) {
+      outcome.pushes += worker->pushes();
+      outcome.local.push_back(worker->local());
+    }
+    if (outcome.ok()) play_back(outcome);
+    return outcome;
+  }
+
+ private:
+  bool over() const {
+    bool all = true;
+    for (const auto& worker : workers_) {
+      if (!worker->failure().empty()) return true;
+      all = all && worker->over();
+    }
+    for (const auto& server : servers_) {
+      if (!server->node().status().ok()) return true;
+      all = all && server->node().finished();
+    }
+    return all;
+  }
+
+  std::string failure(bool ended) const {
+    for (const auto& worker : workers_) {
+      if (!worker->failure().empty()) return worker->failure();
+    }
+    for (const auto& server : servers_) {
+      if (!server->node().status().ok()) return server->node().status().to_string();
+    }
+    if (ended) return "";
+    std::vector<std::string> states;
+    for (const auto& worker : workers_) states.push_back(worker->state());
+    return str_cat("deadlock: ", join(states, "; "));
+  }
+
+  void play_back(AsyncSimOutcome& outcome) {
+    PlayBack play(job_, workers_);
+    outcome.failure = play.run(outcome.logs);
+    if (!outcome.ok()) return;
+    const auto slices = slices_of(job_);
+    for (const size_t n : job_.variables) outcome.values.emplace_back(n);
+    for (size_t s = 0; s < slices.size(); ++s) {
+      const SliceInfo& slice = slices[s];
+      const auto value = servers_[slice.server]->scope().tensor(slice.name()).values<float>();
+      std::copy(value.begin(), value.end(),
+                outcome.values[slice.variable].begin() + static_cast<std::ptrdiff_t>(slice.begin));
+      if (!std::equal(value.begin(), value.end(), play.last(s).begin())) {
+        outcome.failure = str_cat("the last value of slice ", s, " differs");
+      }
+    }
+  }
+
+  const AsyncSimJob job_;
+  uint64_t lost_lanes_ = 0;
+  transport::SimWorld world_;
+  std::vector<std::unique_ptr<SimAsyncServer>> servers_;
+  std::vector<std::unique_ptr<SimAsyncWorker>> workers_;
+};
+
+}  // namespace
+
+std::string AsyncSimJob::to_string() const {
+  return str_cat(strategies::to_string(options.mode), " seed ", seed, ": ", workers, " workers, ",
+                 servers, " servers, ", lanes, " lanes, ", steps, " steps, ",
+                 options.trainer_threads, " threads, queue ", options.send_queue_size, ", merge ",
+                 options.max_merge_var_num, options.independent_recv ? "" : ", in step",
+                 options.staleness_bound ? str_cat(", bound ", *options.staleness_bound) : "",
+                 ", cut ", faults.cut, ", duplicate ", faults.duplicate, ", refuse ", faults.refuse,
+                 ", chunk ", faults.max_chunk);
+}
+
+AsyncSimJob draw_async_job(AsyncMode mode, uint64_t seed) {
+  uint64_t state = mix64(seed * 8 + static_cast<uint64_t>(mode) + 0xa57c);
+  const auto draw = [&state](uint64_t below) {
+    state = mix64(state);
+    return state % below;
+  };
+  AsyncSimJob job;
+  job.seed = seed;
+  job.workers = 1 + static_cast<uint32_t>(draw(4));
+  job.servers = 1 + static_cast<uint32_t>(draw(3));
+  job.lanes = 1 + static_cast<uint32_t>(draw(3));
+  job.steps = 3 + draw(6);
+  if (draw(3) == 0) {
+    for (uint32_t i = 0; i < job.workers; ++i) job.uneven_steps.push_back(draw(job.steps + 1));
+  }
+  strategies::AsyncOptions& options = job.options;
+  options.mode = mode;
+  options.send_queue_size = 1 + static_cast<uint32_t>(draw(4));
+  options.max_merge_var_num = 1 + static_cast<uint32_t>(draw(4));
+  options.min_send_grad_num_before_recv = 1 + static_cast<uint32_t>(draw(3));
+  options.independent_recv = draw(2) == 0;
+  if (mode == AsyncMode::kAsync && draw(3) == 0) {
+    options.staleness_bound = 1 + static_cast<uint32_t>(draw(3));
+    options.independent_recv = false;
+    options.max_merge_var_num = 1;
+  }
+  if (mode != AsyncMode::kAsync) options.independent_recv = false;
+  if (mode == AsyncMode::kHalfAsync) {
+    options.trainer_threads = 1 + static_cast<uint32_t>(draw(3));
+    options.send_queue_size = options.max_merge_var_num = options.trainer_threads;
+  }
+  if (mode == AsyncMode::kGeo || mode == AsyncMode::kEasgd) {
+    options.geo_update_frequency = options.easgd_tau = 1 + static_cast<uint32_t>(draw(3));
+    options.max_merge_var_num = 1;
+    options.send_queue_size = 8;
+  } else if (draw(3) == 0) {
+    options.delay_compensation.form = DelayCompensation::kOriginal;
+  }
+  job.straggle = draw(3) == 0 ? 5 : 1;
+  job.faults.delay_max = std::chrono::microseconds(20 + draw(500));
+  job.faults.max_chunk = draw(2) == 0 ? 0 : 16 + draw(200);
+  job.faults.cut = draw(3) == 0 ? 0.0 : static_cast<double>(draw(40)) / 1000.0;
+  job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
+  job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
+  return job;
+}
+
+AsyncSimOutcome run_async_job(const AsyncSimJob& job) {
+  AsyncSimRun run(job);
+  return run.run();
+}
+
+}  // namespace fleet::testing
