@@ -40,6 +40,10 @@ namespace {
 using internal::append_simple;
 using internal::make_result;
 
+bool is_sparse(const Variable& grad) {
+  return grad.desc().kind == VarKind::kSelectedRows;
+}
+
 // out = type(inputs), a new variable named as the layer would name it.
 Variable append_new(Block& block, const std::string& type, SlotMap inputs, DType dtype,
                     AttributeMap attrs = {}) {
@@ -48,22 +52,37 @@ Variable append_new(Block& block, const std::string& type, SlotMap inputs, DType
   return out;
 }
 
+// Clipping selected rows gives selected rows.
+Variable like(const Variable& grad, const Variable& clipped) {
+  clipped.desc().kind = grad.desc().kind;
+  return clipped;
+}
+
 Variable append_one_clip(const Variable& grad, const Penalty& clip) {
   Block& block = grad.block();
   if (clip.kind == "ClipByValue") {
     const ClipAttrs attrs{.min = static_cast<float>(clip.values.at("min")),
                           .max = static_cast<float>(clip.values.at("max"))};
-    return append_new(block, "clip", {{"X", {grad.name()}}}, grad.dtype(), to_attributes(attrs));
+    return like(grad, append_new(block, "clip", {{"X", {grad.name()}}}, grad.dtype(),
+                                 to_attributes(attrs)));
   }
   const ClipByNormAttrs attrs{.max_norm = static_cast<float>(clip.values.at("clip_norm"))};
-  return append_new(block, "clip_by_norm", {{"X", {grad.name()}}}, grad.dtype(),
-                    to_attributes(attrs));
+  return like(grad, append_new(block, "clip_by_norm", {{"X", {grad.name()}}}, grad.dtype(),
+                               to_attributes(attrs)));
 }
 
 // The sum of the squares of one gradient.
 Variable append_square_sum(const Variable& grad) {
   Block& block = grad.block();
-  const Variable square = append_new(block, "square", {{"X", {grad.name()}}}, grad.dtype());
+  const auto of = [&](const char* type, const Variable& x) {
+    return append_new(block, type, {{"X", {x.name()}}}, grad.dtype());
+  };
+  Variable values = grad;
+  if (is_sparse(grad)) {
+    values = of("merge_selected_rows", grad);
+    values = of("get_tensor_from_selected_rows", values);
+  }
+  const Variable square = of("square", values);
   return append_new(block, "reduce_sum", {{"X", {square.name()}}}, grad.dtype(),
                     to_attributes(ReduceAttrs{.reduce_all = true}));
 }
@@ -93,19 +112,20 @@ Variable append_factor(Block& block, const Variable& limit, const Variable& norm
 }
 
 Variable append_scaled(const Variable& grad, const Variable& factor) {
-  return append_new(grad.block(), "elementwise_mul", {{"X", {grad.name()}}, {"Y", {factor.name()}}},
-                    grad.dtype());
+  return like(grad, append_new(grad.block(), "elementwise_mul",
+                               {{"X", {grad.name()}}, {"Y", {factor.name()}}}, grad.dtype()));
 }
 
-// clip_norm / max(norm over all, clip_norm).
-Variable append_global_factor(const std::vector<ParamGrad>& pairs, double clip_norm) {
+// clip_norm / max(norm over the chosen, clip_norm); the ops that combine them belong to `last`.
+Variable append_global_factor(const std::vector<ParamGrad>& pairs, const ParamGrad& last,
+                              double clip_norm) {
   Program& program = pairs.front().param.program();
   std::vector<std::string> square_sums;
   for (const auto& [param, grad] : pairs) {
     const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
     square_sums.push_back(append_square_sum(grad).name());
   }
-  const auto& [param, grad] = pairs.back();
+  const auto& [param, grad] = last;
   const RoleGuard role(program, OpRole::kOptimize, {param.name(), grad.name()});
   const Variable norm = append_norm(grad.block(), grad.dtype(), square_sums);
   return append_factor(grad.block(), append_limit(grad.block(), grad.dtype(), clip_norm), norm);
@@ -202,7 +222,7 @@ std::vector<ParamGrad> append_gradient_clip(
   const size_t first_op = block.op_count();
   Variable factor;
   if (clip.kind == "ClipByGlobalNorm") {
-    factor = append_global_factor(chosen, clip.values.at("clip_norm"));
+    factor = append_global_factor(chosen, pairs.back(), clip.values.at("clip_norm"));
   }
   std::vector<ParamGrad> clipped;
   for (const auto& [param, grad] : pairs) {

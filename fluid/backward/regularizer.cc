@@ -42,20 +42,34 @@ Variable append_decay(Block& block, const Variable& param, const Penalty& penalt
                                         .fix = "use regularizer::L2Decay or L1Decay"});
 }
 
+// What the sum of gradient and decay is written to: the gradient itself, or, since the decay of
+// selected rows reaches every row, a dense variable beside it.
+Variable sum_target(const Variable& param, const Variable& grad) {
+  if (grad.desc().kind != VarKind::kSelectedRows) return grad;
+  return internal::make_var(grad.block(), grad.name() + "@NEWGRAD@", param.dtype());
+}
+
 }  // namespace
 
 std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs,
                                              const std::optional<Penalty>& common) {
+  std::vector<ParamGrad> decayed;
   for (const auto& [param, grad] : pairs) {
     const auto& penalty = param.desc().regularizer ? param.desc().regularizer : common;
-    if (!penalty) continue;
+    if (!penalty) {
+      decayed.push_back({param, grad});
+      continue;
+    }
     const RoleGuard role(param.program(), OpRole::kOptimize, {param.name(), grad.name()});
     const NameScopeGuard scope(param.program(), "regularization");
     const Variable decay = append_decay(grad.block(), param, *penalty);
+    const Variable target = sum_target(param, grad);
     append_simple(grad.block(), "sum", {{"X", {grad.name(), decay.name()}}},
-                  {{"Out", {grad.name()}}});
+                  {{"Out", {target.name()}}});
+    target.desc().shape = param.shape();
+    decayed.push_back({param, target});
   }
-  return pairs;
+  return decayed;
 }
 
 }  // namespace fleet::fluid

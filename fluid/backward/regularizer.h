@@ -16,8 +16,10 @@ Penalty L1Decay(double coefficient);
 
 }  // namespace regularizer
 
-// Appends the decay of each parameter: its own regularizer, or else `common`. Returns the pairs
-// unchanged: the sum is written back to the gradient. Throws UsageError for an unknown kind.
+// Appends the decay of each parameter: its own regularizer, or else `common`. The sum is written
+// back to the gradient, or, where that is of selected rows, to a dense variable
+// "<gradient>@NEWGRAD@" that takes its place in what is returned. Throws UsageError for an unknown
+// kind.
 std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs,
                                              const std::optional<Penalty>& common);
 

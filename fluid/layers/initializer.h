@@ -4,6 +4,7 @@
 #include <optional>
 #include <variant>
 
+#include "fluid/core/tensor.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid {
@@ -39,12 +40,38 @@ struct Xavier {
   int32_t seed = 0;
 };
 
+// Normal, drawn within two deviations of the mean.
+struct TruncatedNormal {
+  double loc = 0.0;
+  double scale = 1.0;
+  int32_t seed = 0;
+};
+
+// He, Zhang, Ren and Sun 2015: uniform in +-sqrt(6 / fan_in), or normal with the deviation
+// sqrt(2 / fan_in).
+struct MSRA {
+  bool uniform = true;
+  std::optional<double> fan_in = {};
+  int32_t seed = 0;
+};
+
+// For a transposed convolution that enlarges images: each filter [out, in, k, k] interpolates
+// linearly in both directions.
+struct Bilinear {};
+
+// The values of a tensor of bool, int32, int64 or float32, which must have the parameter's shape.
+struct Assign {
+  Tensor values;
+};
+
 }  // namespace initializer
 
 using Initializer = std::variant<initializer::Constant, initializer::Uniform, initializer::Normal,
-                                 initializer::Xavier>;
+                                 initializer::Xavier, initializer::TruncatedNormal,
+                                 initializer::MSRA, initializer::Bilinear, initializer::Assign>;
 
-// Puts the op that fills `var` in front of all ops of `startup`.
+// Puts the op that fills `var` in front of all ops of `startup`. Throws UsageError for a shape or
+// element type that the initialiser cannot fill.
 void prepend_initializer(Program& startup, const VarDesc& var, const Initializer& how);
 
 }  // namespace fleet::fluid

@@ -80,8 +80,10 @@ Variable LayerHelper::parameter(const ParamAttr& attr, const Shape& shape, DType
   }
   const VarDesc desc = describe(attr, name, shape, dtype);
   Block& startup_block = startup_.global_block();
+  // Only a variable that was there already may have an op that fills it.
+  const bool known = startup_block.find_var(name) != nullptr;
   const VarDesc& startup_var = startup_block.add_var(desc);
-  if (!has_initializer(startup_block, name)) {
+  if (!known || !has_initializer(startup_block, name)) {
     const Initializer standard =
         is_bias ? Initializer(initializer::Constant{}) : Initializer(initializer::Xavier{});
     prepend_initializer(startup_, startup_var, attr.initializer.value_or(standard));

@@ -5,6 +5,7 @@
 #include "fluid/ops/elementwise.h"
 #include "fluid/ops/fill.h"
 #include "fluid/ops/index_ops.h"
+#include "fluid/ops/initialize.h"
 #include "fluid/ops/loss.h"
 #include "fluid/ops/metric.h"
 #include "fluid/ops/mul.h"
@@ -40,6 +41,7 @@ const OpTable& OpTable::standard() {
     add_elementwise_ops(all);
     add_fill_ops(all);
     add_index_ops(all);
+    add_initialize_ops(all);
     add_loss_ops(all);
     add_metric_ops(all);
     add_mul_ops(all);

@@ -106,7 +106,8 @@ const UpdateSlots* find_update_slots(std::string_view op_type) {
 void add_optimize_ops(OpTable& table) {
   add_update<NoAttrs>(table, "sgd");
   add_update<MomentumAttrs>(table, "momentum");
-  add_update<LarsMomentumAttrs>(table, "lars_momentum");
+  add_update<LarsMomentumAttrs>(table, "lars_momentum", infer_update,
+                                {maybe("ParamSquaredRowSums"), maybe("GradSquaredRowSums")});
   add_update<AdagradAttrs>(table, "adagrad");
   add_update<DecayedAdagradAttrs>(table, "decayed_adagrad");
   add_update<AdadeltaAttrs>(table, "adadelta");

@@ -4,7 +4,8 @@
 //
 //   sgd              Param, Grad, LearningRate
 //   momentum         Param, Grad, Velocity, LearningRate
-//   lars_momentum    Param, Grad, Velocity, LearningRate
+//   lars_momentum    Param, Grad, Velocity, LearningRate; ParamSquaredRowSums?, GradSquaredRowSums?
+//                    [rows], float64: of the whole that a slice is a part of
 //   adagrad          Param, Grad, Moment, LearningRate
 //   decayed_adagrad  Param, Grad, Moment, LearningRate
 //   adadelta         Param, Grad, AvgSquaredGrad, AvgSquaredUpdate

@@ -16,29 +16,31 @@ namespace optimizer = fluid::optimizer;
 using fluid::Variable;
 using layers::DecayForm;
 
-optimizer::LearningRate make_rate(const Json& json);
+using Schedule = std::function<Variable(Arguments&, Form)>;
 
-using Schedule = std::function<Variable(Arguments&)>;
+DecayForm decay_form(Form form) {
+  return form == Form::kOriginal ? DecayForm::kOriginal : DecayForm::kExact;
+}
 
 template <class Decay>
 Schedule decay_by_rate(Decay decay) {
-  return [decay](Arguments& args) {
+  return [decay](Arguments& args, Form form) {
     return decay(args.get<double>("learning_rate", 1.0), args.get<double>("decay_steps", 0.0),
                  args.get<double>("decay_rate", 0.0), args.get<bool>("staircase", false),
-                 DecayForm::kOriginal);
+                 decay_form(form));
   };
 }
 
-Variable make_polynomial(Arguments& args) {
+Variable make_polynomial(Arguments& args, Form form) {
   return layers::polynomial_decay(
       args.get<double>("learning_rate", 1.0), args.get<double>("decay_steps", 0.0),
       args.get<double>("end_learning_rate", 0.0001), args.get<double>("power", 1.0),
-      args.get<bool>("cycle", false), DecayForm::kOriginal);
+      args.get<bool>("cycle", false), decay_form(form));
 }
 
-Variable make_warmup(Arguments& args) {
+Variable make_warmup(Arguments& args, Form form) {
   const Json* inner = args.find("learning_rate");
-  const auto rate = inner == nullptr ? optimizer::LearningRate(1.0) : make_rate(*inner);
+  const auto rate = inner == nullptr ? optimizer::LearningRate(1.0) : make_rate(*inner, form);
   return layers::linear_lr_warmup(rate, args.get<double>("warmup_steps", 1.0),
                                   args.get<double>("start_lr", 0.0),
                                   args.get<double>("end_lr", 0.0));
@@ -52,35 +54,24 @@ const std::map<std::string, Schedule>& schedules() {
       {"polynomial_decay", make_polynomial},
       {"linear_lr_warmup", make_warmup},
       {"piecewise_decay",
-       [](Arguments& args) {
+       [](Arguments& args, Form) {
          return layers::piecewise_decay(args.get<std::vector<double>>("boundaries", {}),
                                         args.get<std::vector<double>>("values", {}));
        }},
       {"cosine_decay",
-       [](Arguments& args) {
+       [](Arguments& args, Form form) {
          return layers::cosine_decay(args.get<double>("learning_rate", 1.0),
                                      args.get<double>("step_each_epoch", 1.0),
-                                     args.get<double>("epochs", 1.0), DecayForm::kOriginal);
+                                     args.get<double>("epochs", 1.0), decay_form(form));
        }},
       {"noam_decay",
-       [](Arguments& args) {
+       [](Arguments& args, Form) {
          return layers::noam_decay(args.get<double>("d_model", 1.0),
                                    args.get<double>("warmup_steps", 1.0),
                                    args.get<double>("learning_rate", 1.0));
        }},
   };
   return kSchedules;
-}
-
-optimizer::LearningRate make_rate(const Json& json) {
-  if (json.is_number()) return json.get<double>();
-  const auto name = json.at("schedule").get<std::string>();
-  const auto found = schedules().find(name);
-  if (found == schedules().end()) throw NotYetKnown("schedule " + name);
-  Arguments args(name, json.at("args"));
-  const Variable rate = found->second(args);
-  args.finish();
-  return rate;
 }
 
 optimizer::ClipFilter make_filter(const Json* clip) {
@@ -95,6 +86,7 @@ struct Common {
   std::optional<fluid::Penalty> regularization;
   std::optional<fluid::Penalty> grad_clip;
   optimizer::ClipFilter need_clip;
+  bool original_form;
 };
 
 using Made = std::unique_ptr<optimizer::Optimizer>;
@@ -109,6 +101,9 @@ Maker maker(Fill fill) {
     options.regularization = common.regularization;
     options.grad_clip = common.grad_clip;
     options.need_clip = common.need_clip;
+    if constexpr (requires { options.original_form; }) {
+      options.original_form = common.original_form;
+    }
     fill(args, options);
     return std::make_unique<Kind>(options);
   };
@@ -148,7 +143,6 @@ void add_first_makers(std::map<std::string, Maker>& makers) {
       maker<Adadelta, AdadeltaOptions>([](Arguments& args, AdadeltaOptions& options) {
         take(args, "epsilon", options.epsilon);
         take(args, "rho", options.rho);
-        options.original_form = true;
       });
 }
 
@@ -162,14 +156,12 @@ void add_more_makers(std::map<std::string, Maker>& makers) {
   makers["Adam"] = maker<Adam, AdamOptions>([=](Arguments& args, AdamOptions& options) {
     take_betas(args, options);
     take(args, "lazy_mode", options.lazy_mode);
-    options.original_form = true;
   });
   makers["Adamax"] = maker<Adamax, AdamaxOptions>(
       [=](Arguments& args, AdamaxOptions& options) { take_betas(args, options); });
   makers["Lamb"] = maker<Lamb, LambOptions>([=](Arguments& args, LambOptions& options) {
     take_betas(args, options);
     take(args, "lamb_weight_decay", options.lamb_weight_decay);
-    options.original_form = true;
   });
   makers["RMSProp"] = maker<RMSProp, RMSPropOptions>([](Arguments& args, RMSPropOptions& options) {
     take(args, "rho", options.rho);
@@ -181,7 +173,6 @@ void add_more_makers(std::map<std::string, Maker>& makers) {
     take(args, "l1", options.l1);
     take(args, "l2", options.l2);
     take(args, "lr_power", options.lr_power);
-    options.original_form = true;
   });
   makers["Dpsgd"] = maker<Dpsgd, DpsgdOptions>([](Arguments& args, DpsgdOptions& options) {
     take(args, "clip", options.clip);
@@ -218,7 +209,18 @@ std::optional<fluid::Penalty> make_clip(const Json* json) {
   throw NotYetKnown("grad_clip " + type);
 }
 
-std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden) {
+fluid::optimizer::LearningRate make_rate(const Json& json, Form form) {
+  if (json.is_number()) return json.get<double>();
+  const auto name = json.at("schedule").get<std::string>();
+  const auto found = schedules().find(name);
+  if (found == schedules().end()) throw NotYetKnown("schedule " + name);
+  Arguments args(name, json.at("args"));
+  const Variable rate = found->second(args, form);
+  args.finish();
+  return rate;
+}
+
+std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden, Form form) {
   const Json config = golden.value("config", Json::object());
   const auto found = config.find("optimizer");
   if (found == config.end() || found->is_null()) return nullptr;
@@ -232,7 +234,8 @@ std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden) 
   const Json none = Json::object();
   const Json* options = given.find("args");
   Arguments args("optimizer " + type, options == nullptr ? none : *options);
-  Common common;
+  Common common{};
+  common.original_form = form == Form::kOriginal;
   if (const Json* decay = given.find("regularization")) common.regularization = make_decay(*decay);
   common.grad_clip = make_clip(given.find("grad_clip"));
   common.need_clip = make_filter(given.find("grad_clip"));
@@ -240,7 +243,7 @@ std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden) 
   const auto noted = make_clip(given.find("set_gradient_clip"));
   given.finish();
   if (noted) fluid::clip::set_gradient_clip(*noted, fluid::default_main_program());
-  common.learning_rate = rate == nullptr ? 0.001 : make_rate(*rate);
+  common.learning_rate = rate == nullptr ? 0.001 : make_rate(*rate, form);
   auto made = maker->second(args, common);
   args.finish();
   return made;

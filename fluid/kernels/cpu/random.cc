@@ -1,9 +1,14 @@
 // Random values by counter: element i of a variable depends on the program's seed, the variable's
 // origin name and i alone, so that a slice holds the bits of the whole. Variables that are drawn
 // anew every step also depend on step and shard.
+#include <cmath>
+#include <vector>
+
 #include "base/philox.h"
+#include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/fill.h"
+#include "fluid/ops/initialize.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -96,6 +101,90 @@ std::unique_ptr<Prepared> prepare_gaussian(PrepareContext& context) {
   });
 }
 
+// The standard normal quantile: Wichura's algorithm AS 241 (PPND16), Applied Statistics 37, 1988;
+// relative error about 1e-16.
+double normal_quantile(double p) {
+  const auto ratio = [](double x, const double(&a)[8], const double(&b)[8]) {
+    double over = a[7];
+    double under = b[7];
+    for (int i = 6; i >= 0; --i) {
+      over = over * x + a[i];
+      under = under * x + b[i];
+    }
+    return over / under;
+  };
+  static constexpr double kA[8] = {3.3871328727963666080e0, 1.3314166789178437745e2,
+                                   1.9715909503065514427e3, 1.3731693765509461125e4,
+                                   4.5921953931549871457e4, 6.7265770927008700853e4,
+                                   3.3430575583588128105e4, 2.5090809287301226727e3};
+  static constexpr double kB[8] = {1.0,
+                                   4.2313330701600911252e1,
+                                   6.8718700749205790830e2,
+                                   5.3941960214247511077e3,
+                                   2.1213794301586595867e4,
+                                   3.9307895800092710610e4,
+                                   2.8729085735721942674e4,
+                                   5.2264952788528545610e3};
+  static constexpr double kC[8] = {1.42343711074968357734e0,  4.63033784615654529590e0,
+                                   5.76949722146069140550e0,  3.64784832476320460504e0,
+                                   1.27045825245236838258e0,  2.41780725177450611770e-1,
+                                   2.27238449892691845833e-2, 7.74545014278341407640e-4};
+  static constexpr double kD[8] = {1.0,
+                                   2.05319162663775882187e0,
+                                   1.67638483018380384940e0,
+                                   6.89767334985100004550e-1,
+                                   1.48103976427480074590e-1,
+                                   1.51986665636164571966e-2,
+                                   5.47593808499534494600e-4,
+                                   1.05075007164441684324e-9};
+  const double q = p - 0.5;
+  if (std::abs(q) <= 0.425) return q * ratio(0.180625 - q * q, kA, kB);
+  // Within two deviations the tail is at least 0.0227, so that sqrt(-log) stays below 5.
+  const double r = std::sqrt(-std::log(q < 0 ? p : 1.0 - p));
+  const double x = ratio(r - 1.6, kC, kD);
+  return q < 0 ? -x : x;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_truncated(PrepareContext& context) {
+  const auto attrs = context.attrs<TruncatedGaussianRandomAttrs>();
+  const Shape shape(attrs.shape);
+  const int64_t n = shape.numel();
+  const Stream stream = stream_of(context, attrs.seed);
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    constexpr double kTail = 0.022750131948179209;  // of the normal distribution below -2
+    T* outs = c.out<T>(out);
+    const uint64_t word = stream.at(c);
+    for (int64_t i = 0; i < n; ++i) {
+      const uint64_t index = stream.first + static_cast<uint64_t>(i);
+      const double p = kTail + (1.0 - 2.0 * kTail) * uniform_double(stream.key, index, word);
+      outs[i] = static_cast<T>(attrs.mean + static_cast<double>(attrs.std) * normal_quantile(p));
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_assign_value(PrepareContext& context) {
+  const auto attrs = context.attrs<AssignValueAttrs>();
+  std::vector<T> values;
+  const auto take = [&values](const auto& list) {
+    for (const auto value : list) values.push_back(static_cast<T>(value));
+  };
+  if constexpr (std::is_same_v<T, bool>) take(attrs.bool_values);
+  if constexpr (std::is_same_v<T, float>) take(attrs.fp32_values);
+  if constexpr (std::is_same_v<T, int32_t>) take(attrs.int32_values);
+  if constexpr (std::is_same_v<T, int64_t>) take(attrs.int64_values);
+  const Shape shape(attrs.shape);
+  context.require(static_cast<size_t>(shape.numel()) == values.size(), "Out",
+                  str_cat("one value for each element of ", shape), str_cat(values.size()));
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([out, values = std::move(values)](const KernelContext& c) {
+    T* outs = c.out<T>(out);
+    for (size_t i = 0; i < values.size(); ++i) outs[i] = values[i];
+  });
+}
+
 }  // namespace
 
 void register_random(KernelTable& table) {
@@ -104,6 +193,12 @@ void register_random(KernelTable& table) {
                    {"philox", prepare_uniform<T>});
     table.add_last("gaussian_random", DeviceKind::kCpu, dtype_of<T>(),
                    {"philox", prepare_gaussian<T>});
+    table.add_last("truncated_gaussian_random", DeviceKind::kCpu, dtype_of<T>(),
+                   {"philox", prepare_truncated<T>});
+  });
+  for_types<bool, int32_t, int64_t, float>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("assign_value", DeviceKind::kCpu, dtype_of<T>(),
+                   {"copy", prepare_assign_value<T>});
   });
 }
 

@@ -16,6 +16,8 @@ void register_matmul(KernelTable& table);
 void register_metric(KernelTable& table);
 void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
+void register_norm_optimizer(KernelTable& table);
+void register_sparse_clip(KernelTable& table);
 void register_random(KernelTable& table);
 void register_reduce(KernelTable& table);
 void register_server_ops(KernelTable& table);

@@ -1,0 +1,50 @@
+// Programs saved for inference, in this library's form or the original's, and the original's
+// parameter files.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "fluid/executor/executor.h"
+#include "fluid/io/original_program.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet::fluid::io {
+
+inline constexpr const char* kModelFile = "model.json";
+
+// Writes what `targets` need of the program, in its test form and with `feeds` given, and the
+// parameters that this reads: model.json beside the files of fluid/io/persistables.h. Throws
+// ProgramError for a name that the program lacks, or when the targets need data that is not fed.
+void save_inference_model(const std::filesystem::path& directory,
+                          const std::vector<std::string>& feeds,
+                          const std::vector<Variable>& targets, Executor& executor,
+                          const Program& program = default_main_program());
+
+// Names of the original's files within a directory; an empty name is what it writes by default:
+// `__model__`, and one file per variable.
+struct OriginalFiles {
+  std::string model = {};
+  std::string params = {};
+};
+
+// Reads such a directory, or one of the original system (model.json missing, or names given), puts
+// the parameters into the executor's scope and returns the program, what it is fed and what is
+// fetched from it:
+//   auto model = io::load_inference_model("dir", exe);
+//   auto results = exe.run(model.program, {{model.feeds[0], x}}, {model.fetches[0]});
+// Throws ResourceError for missing or damaged files, ProgramError for a program that this library
+// cannot run; the scope is then as before.
+InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
+                                    const OriginalFiles& files = {});
+
+// The program's persistable variables (dense and selected rows) from what the original's
+// save_persistables wrote: one file per variable, or all in the file `params`, sorted by name.
+void load_original_persistables(const std::filesystem::path& directory, Executor& executor,
+                                const Program& program, const std::string& params = {});
+// Writes such files.
+void save_original_persistables(const std::filesystem::path& directory, Executor& executor,
+                                const Program& program, const std::string& params = {});
+
+}  // namespace fleet::fluid::io
