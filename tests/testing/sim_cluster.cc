@@ -282,6 +282,9 @@ class SimWorker {
   bool over() const { return done_ || !failure_.empty(); }
   transport::SimLoop& loop() { return loop_; }
   const std::string& failure() const { return failure_; }
+  Duration step_time() const {
+    return (ended_ - began_) / static_cast<int64_t>(std::max<uint64_t>(1, step_));
+  }
   std::string state() const {
     return str_cat("worker ", index_, " at step ", communicator().step(), " of ",
                    steps_of(job_, index_), done_ ? ", done" : "");
@@ -331,12 +334,15 @@ class SimWorker {
         return fail(str_cat("slice ", slice, " differs after step ", step_));
       }
     }
+    if (step_ == 0) began_ = world_.now();
+    ended_ = world_.now();
     if (step_ == steps_of(job_, index_)) return stop();
     ++step_;
     phase_ = Phase::kComputing;
     shard_ = owned_.begin;
     slice_ = 0;
-    push_next();
+    if (job_.compute == Duration(0)) return push_next();
+    loop_.call_after(job_.compute, [this] { push_next(); });
   }
 
   void push_next() {
@@ -389,6 +395,8 @@ class SimWorker {
   ShardRange owned_;
   Phase phase_ = Phase::kConnecting;
   uint64_t step_ = 0;
+  TimePoint began_{};
+  TimePoint ended_{};
   int shard_ = 0;
   size_t slice_ = 0;
   bool done_ = false;
@@ -499,6 +507,9 @@ class SimRun {
     result.trace_hash = world_.trace_hash();
     result.events = world_.events_run();
     result.lost_lanes = lost_lanes_;
+    for (const auto& worker : workers_) {
+      result.step_time = std::max(result.step_time, worker->step_time());
+    }
     if (!result.ok()) return result;
     for (size_t slice = 0; slice < job_.slices.size(); ++slice) {
       const auto values =

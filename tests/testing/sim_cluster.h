@@ -27,6 +27,8 @@ struct SimJob {
   // Of a step, at most 2: numbers of two slices in three that all servers need for their updates.
   uint32_t exchanges = 0;
   size_t flush_bytes = 64 * 1024;
+  // What a worker's step takes before the first gradient is there.
+  Duration compute{0};
   transport::SimFaults faults;
   strategies::ProtocolMutations mutations;
   // Links are cut often in a bad network, and every cut is to be healed.
@@ -47,6 +49,8 @@ struct SimOutcome {
   uint64_t trace_hash = 0;
   uint64_t events = 0;
   uint64_t lost_lanes = 0;  // connections that broke under a server
+  // Virtual time of a step, from the first one's begin to the last one's end: the slowest worker's.
+  Duration step_time{0};
   // The values of all slices after the last step, in slice order.
   std::vector<std::vector<float>> values;
 

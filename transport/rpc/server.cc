@@ -7,6 +7,17 @@
 
 namespace fleet::transport {
 
+namespace {
+
+size_t handshakes_of(const ServerOptions& options) {
+  constexpr size_t kLanes = 8;
+  constexpr size_t kFewest = 64;
+  const size_t processes = size_t{options.hello.worker_num} + options.hello.server_num;
+  return options.max_handshakes != 0 ? options.max_handshakes : kFewest + kLanes * processes;
+}
+
+}  // namespace
+
 Status ServerHandler::admit(const Hello&) {
   return {};
 }
@@ -125,7 +136,9 @@ Server::Server(Network& network, ServerLane control, ServerLane data, ServerOpti
       data_(std::make_shared<Lane>(data)),
       loop_(*control.loop),
       admission_(*control.handler),
-      gate_(std::make_unique<Gate>(*this)) {}
+      gate_(std::make_unique<Gate>(*this)) {
+  options_.max_handshakes = handshakes_of(options_);
+}
 
 Server::~Server() {
   stop_listening();

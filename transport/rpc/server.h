@@ -27,7 +27,8 @@ struct ServerOptions {
   SessionLimits limits;
   Duration handshake_timeout = std::chrono::seconds(10);
   // Connections that have not yet said a valid hello; more are closed at once, the oldest first.
-  size_t max_handshakes = 64;
+  // 0: enough for every process of the job to connect all its lanes at once.
+  size_t max_handshakes = 0;
   std::function<void(MutableBytes)> random;  // for nonces; the operating system's when empty
 };
 

@@ -208,5 +208,25 @@ TEST(SimClusterMutation, APieceSummedOnArrivalIsNoticed) {
   expect_noticed(mutations);
 }
 
+// A step's time beyond its compute is the way there and back, however many workers there are: no
+// part of the protocol takes turns.
+TEST(SimClusterLaw, StepsOfManyWorkersTakeTheirComputeAndOneRoundTrip) {
+  constexpr Duration kCompute = std::chrono::milliseconds(20);
+  for (const uint32_t workers : {16U, 64U, 512U}) {
+    SimJob job;
+    job.workers = workers;
+    job.servers = 4;
+    job.steps = workers > 100 ? 6 : 20;
+    job.slices = {3, 5, 2, 4};
+    job.compute = kCompute;
+    const SimOutcome outcome = run_job(job);
+    ASSERT_TRUE(outcome.ok()) << outcome.failure;
+    const double share = std::chrono::duration<double>(kCompute) / outcome.step_time;
+    std::printf("  %u workers: %.3f of a step is compute\n", workers, share);
+    EXPECT_GT(share, 0.9);
+    EXPECT_LT(share, 1.0);
+  }
+}
+
 }  // namespace
 }  // namespace fleet::testing

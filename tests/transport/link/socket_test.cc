@@ -1,4 +1,5 @@
 // The same classes over real sockets, in one process: TCP, Unix, loops on threads of their own.
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <gtest/gtest.h>
@@ -290,6 +291,37 @@ TEST(Server, TooManyUnknownConnectionsCloseTheOldest) {
   const auto bytes = pattern(10, 1);
   client.submit(0, 0, push(1, bytes, pending.track()));
   EXPECT_TRUE(wait(loop, pending).ok());
+  thread.stop_and_join();
+  server.reset();
+}
+
+TEST(Server, AllLanesOfALargeJobMayConnectAtOnce) {
+  constexpr uint32_t kWorkers = 100;
+  AsioNetwork network;
+  LoopThread thread("server");
+  Store store;
+  std::unique_ptr<Server> server;
+  thread.run_there([&] {
+    ServerOptions options = free_port();
+    options.hello.worker_num = kWorkers;
+    server = std::make_unique<Server>(network, ServerLane{&thread.loop(), &store},
+                                      ServerLane{&thread.loop(), &store}, options, quiet());
+    server->listen().throw_if_error();
+  });
+  AsioLoop loop;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+    ClientOptions options = to(*server, worker);
+    options.hello.worker_num = kWorkers;
+    clients.push_back(std::make_unique<Client>(loop, network, options, quiet()));
+    clients.back()->start();
+  }
+  const auto all_open = [&] {
+    return std::all_of(clients.begin(), clients.end(),
+                       [](const auto& client) { return client->all_open(); });
+  };
+  EXPECT_TRUE(loop.run_until(all_open, loop.now() + kLimit));
+  thread.run_there([&] { EXPECT_EQ(server->refused(), 0U); });
   thread.stop_and_join();
   server.reset();
 }
