@@ -8,8 +8,8 @@
 //          gelu, swish, hard_swish, softplus, softsign, stanh, logsigmoid, pow, brelu, tanh_shrink,
 //          softshrink, hard_shrink, thresholded_relu
 //   none   floor, ceil, round (zero)
-// At a kink the gradient is that of the flat side: 0 for relu, abs, relu6 and hard_sigmoid. The
-// gradient of sign is a `scale` by 0.
+// At a kink the gradient is that of the flat side: 0 for relu, abs, relu6 and hard_sigmoid, alpha
+// for leaky_relu. The gradient of sign is a `scale` by 0.
 //
 //   pow    X, FactorTensor? [1] -> Out: X to the power `factor`, which a FactorTensor replaces
 //   prelu       X, Alpha -> Out: X where positive, else Alpha * X
@@ -81,9 +81,10 @@ struct LeakyReluAttrs {
 // x, or alpha * (e^x - 1) below 0.
 struct EluAttrs {
   float alpha = 1.0f;
+  bool original_form = false;  // the gradient at large x, where e^x overflows, is not a number
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(alpha));
+    ar(CEREAL_NVP(alpha), CEREAL_NVP(original_form));
   }
 };
 

@@ -31,6 +31,12 @@ class Broadcast {
     return walk(f, Zero{}, Zero{});
   }
 
+  // The same with steps that are plain numbers.
+  template <class F>
+  void rows(F f) const {
+    walk(f, x_step_, y_step_);
+  }
+
  private:
   struct Dim {
     int64_t size;

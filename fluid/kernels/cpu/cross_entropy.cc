@@ -211,8 +211,7 @@ std::unique_ptr<Prepared> prepare_with_softmax(PrepareContext& context) {
   });
 }
 
-// Rows with an ignored label pass nothing back. The system that the programs come from passes an
-// ordinary gradient there while their loss is 0, which no loss function has.
+// Rows with an ignored label pass nothing back, unless the original's form is asked for.
 template <class T>
 std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
   const auto attrs = context.attrs<SoftmaxWithCrossEntropyAttrs>();
@@ -225,6 +224,7 @@ std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
   const int loss_grad = context.input("Loss@GRAD");
   const int out = context.set_output("Logits@GRAD", shape, dtype_of<T>());
   const bool soft = attrs.soft_label;
+  const bool ordinary = attrs.original_form;
   const int64_t ignore = attrs.ignore_index;
   return make_prepared([=](const KernelContext& c) {
     const T* ps = c.in<T>(probability);
@@ -233,8 +233,8 @@ std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
     for (int64_t i = 0; i < view.outer * view.inner; ++i) {
       const int64_t base = i / view.inner * view.n * view.inner + i % view.inner;
       const int64_t index = soft ? -1 : c.in<int64_t>(label)[i];
-      const bool ignored = !soft && index == ignore;
-      if (!soft && !ignored) checked_label(index, view.n);
+      const bool ignored = !soft && !ordinary && index == ignore;
+      if (!soft && index != ignore) checked_label(index, view.n);
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t at = base + j * view.inner;
         const T target = soft ? c.in<T>(label)[at] : T(j == index ? 1 : 0);

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/row_sums.h"
 #include "fluid/ops/scale.h"
 #include "fluid/ops/shape_ops.h"
 
@@ -14,29 +15,162 @@ namespace fleet::fluid::cpu {
 namespace {
 
 template <class T>
-T constant_of(const PrepareContext& context, const FillConstantAttrs& attrs) {
-  if (attrs.str_value.empty()) return static_cast<T>(attrs.value);
-  if (const auto whole = parse_int(attrs.str_value); whole && std::is_integral_v<T>) {
+T constant_of(const PrepareContext& context, float value, const std::string& text) {
+  if (text.empty()) return static_cast<T>(value);
+  if (const auto whole = parse_int(text); whole && std::is_integral_v<T>) {
     return static_cast<T>(*whole);
   }
-  const auto value = parse_double(attrs.str_value);
-  context.require(value.has_value(), "Out", "str_value: a number", attrs.str_value);
-  return static_cast<T>(*value);
+  const auto number = parse_double(text);
+  context.require(number.has_value(), "Out", "str_value: a number", text);
+  return static_cast<T>(*number);
+}
+
+// A whole number of an int32 or int64 tensor.
+int64_t whole_at(const Tensor& tensor, int64_t i) {
+  return tensor.dtype() == DType::kInt64 ? tensor.data<int64_t>()[i] : tensor.data<int32_t>()[i];
+}
+
+// The shape that tensors give while running.
+Shape shape_of_tensors(const KernelContext& c, int whole, int first, size_t count) {
+  Shape shape;
+  for (size_t i = 0; i < count; ++i) {
+    shape.push_back(whole_at(c.input(first + static_cast<int>(i)), 0));
+  }
+  for (int64_t i = 0; count == 0 && i < c.input(whole).numel(); ++i) {
+    shape.push_back(whole_at(c.input(whole), i));
+  }
+  for (const int64_t dim : shape) {
+    if (dim >= 0) continue;
+    throw_error(ErrorCode::kShapeMismatch,
+                {.what = "a shape tensor holds a negative number",
+                 .where = "op fill_constant, slot 'ShapeTensor' or 'ShapeTensorList'",
+                 .expected = "dimensions >= 0",
+                 .got = shape.to_string(),
+                 .fix = "correct the shape"});
+  }
+  return shape;
+}
+
+void require_whole(const PrepareContext& context, const char* slot) {
+  for (size_t i = 0; i < context.input_count(slot); ++i) {
+    const DType dtype = context.in(slot, i).dtype;
+    context.require(dtype == DType::kInt32 || dtype == DType::kInt64, slot, "int32 or int64",
+                    std::string(dtype_name(dtype)));
+  }
+}
+
+// With a shape or a value that tensors give.
+template <class T>
+std::unique_ptr<Prepared> prepare_fill_by_tensors(PrepareContext& context,
+                                                  const FillConstantAttrs& attrs) {
+  const size_t dims = context.input_count("ShapeTensorList");
+  const int first = context.input("ShapeTensorList");
+  const int whole = context.input("ShapeTensor");
+  const int given = context.input("ValueTensor");
+  require_whole(context, "ShapeTensorList");
+  require_whole(context, "ShapeTensor");
+  if (given >= 0) {
+    const ValueSpec& spec = context.in("ValueTensor");
+    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "ValueTensor",
+                    str_cat("one element of ", dtype_name(dtype_of<T>())),
+                    str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  const Shape fixed(attrs.shape);
+  const T constant = constant_of<T>(context, attrs.value, attrs.str_value);
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    const bool shaped = dims != 0 || whole >= 0;
+    const Shape shape = shaped ? shape_of_tensors(c, whole, first, dims) : fixed;
+    const T value = given >= 0 ? *c.in<T>(given) : constant;
+    Tensor& tensor = c.make_dense(out, dtype_of<T>(), shape);
+    std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
+  });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   const auto attrs = context.attrs<FillConstantAttrs>();
   for (const char* slot : {"ShapeTensor", "ShapeTensorList", "ValueTensor"}) {
-    if (context.input_count(slot) != 0) return nullptr;
+    if (context.input_count(slot) != 0) return prepare_fill_by_tensors<T>(context, attrs);
   }
   const Shape shape(attrs.shape);
   const int64_t n = shape.numel();
-  const T value = constant_of<T>(context, attrs);
+  const T value = constant_of<T>(context, attrs.value, attrs.str_value);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* outs = c.out<T>(out);
     std::fill(outs, outs + n, value);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> fill_like_batch(PrepareContext& context,
+                                          const FillConstantBatchSizeLikeAttrs& attrs) {
+  const Shape& input = context.in("Input").shape;
+  const VarDesc* desc = context.input_var("Input");
+  const bool sequences = desc != nullptr && desc->lod_level > 0 && attrs.input_dim_idx == 0;
+  const T value = constant_of<T>(context, attrs.value, attrs.str_value);
+  Shape shape(attrs.shape);
+  shape.set(attrs.output_dim_idx, input[attrs.input_dim_idx]);
+  const int in = context.input("Input");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    Shape wanted = shape;
+    const LoD& lod = c.input(in).lod();
+    if (sequences && !lod.empty()) {
+      wanted.set(attrs.output_dim_idx, static_cast<int64_t>(lod.back().size()) - 1);
+    }
+    Tensor& tensor = c.make_dense(out, dtype_of<T>(), wanted);
+    std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
+  });
+}
+
+std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
+  const auto attrs = context.attrs<FillConstantBatchSizeLikeAttrs>();
+  const Shape& input = context.in("Input").shape;
+  context.require(attrs.input_dim_idx >= 0 && attrs.input_dim_idx < input.rank(), "Input",
+                  str_cat("more than ", attrs.input_dim_idx, " dimensions (input_dim_idx)"),
+                  input.to_string());
+  std::unique_ptr<Prepared> prepared;
+  for_types<bool, int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T>) {
+    if (attrs.dtype == dtype_of<T>()) prepared = fill_like_batch<T>(context, attrs);
+  });
+  return prepared;
+}
+
+// Rounded up, so that the last number is still before End.
+template <class T>
+int64_t range_length(T start, T end, T step) {
+  if (step == T{}) {
+    throw_error(ErrorCode::kInvalidArgument, {.what = "a range needs a step",
+                                              .where = "op range, slot 'Step'",
+                                              .expected = "a number other than 0",
+                                              .got = "0",
+                                              .fix = "give the distance between numbers"});
+  }
+  const double count = std::ceil((static_cast<double>(end) - static_cast<double>(start)) /
+                                 static_cast<double>(step));
+  return count > 0 ? static_cast<int64_t>(count) : 0;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_range(PrepareContext& context) {
+  for (const char* slot : {"Start", "End", "Step"}) {
+    const ValueSpec& spec = context.in(slot);
+    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, slot,
+                    str_cat("one element of ", dtype_name(dtype_of<T>())),
+                    str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  const int start = context.input("Start");
+  const int end = context.input("End");
+  const int step = context.input("Step");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    const T first = *c.in<T>(start);
+    const T distance = *c.in<T>(step);
+    const int64_t n = range_length(first, *c.in<T>(end), distance);
+    T* outs = c.make_dense(out, dtype_of<T>(), Shape{n}).template data<T>();
+    for (int64_t i = 0; i < n; ++i) outs[i] = first + static_cast<T>(i) * distance;
   });
 }
 
@@ -135,13 +269,16 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   const T max_norm = static_cast<T>(context.attrs<ClipByNormAttrs>().max_norm);
   const Shape shape = context.in("X").shape;
   const auto n = static_cast<size_t>(shape.numel());
+  const int64_t rows = shape.rank() == 0 ? 1 : shape[0];
+  const int64_t length = rows == 0 ? 0 : shape.numel() / rows;
+  const int sums = context.input("SquaredRowSums");
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
-    double square = 0;
-    for (size_t i = 0; i < n; ++i) square += static_cast<double>(xs[i]) * xs[i];
+    const double square = sums >= 0 ? sum_rows(c.in<double>(sums), c.input(sums).numel())
+                                    : squared_sum(xs, rows, length);
     const T norm = static_cast<T>(std::sqrt(square));
     const T factor = norm > max_norm ? max_norm / norm : T{1};
     for (size_t i = 0; i < n; ++i) outs[i] = xs[i] * factor;
@@ -188,6 +325,7 @@ void register_fill(KernelTable& table) {
           table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
         };
         add("fill_constant", prepare_fill_constant<T>);
+        add("fill_constant_batch_size_like", prepare_fill_like_batch);
         add("fill_zeros_like", prepare_zeros_like);
         add("assign", prepare_assign);
         add("cast", prepare_cast<T>);
@@ -195,6 +333,7 @@ void register_fill(KernelTable& table) {
         if constexpr (sizeof(T) >= 4) {
           add("scale", prepare_scale<T>);
           add("increment", prepare_increment<T>);
+          add("range", prepare_range<T>);
         }
         if constexpr (std::is_floating_point_v<T>) {
           add("clip", prepare_clip<T>);

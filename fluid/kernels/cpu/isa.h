@@ -34,6 +34,9 @@ struct IsaLoops {
   void (*exp)(const float* x, float* out, size_t n);
   void (*tanh)(const float* x, float* out, size_t n);
   void (*sigmoid)(const float* x, float* out, size_t n);
+  void (*log)(const float* x, float* out, size_t n);
+  void (*log1p)(const float* x, float* out, size_t n);
+  void (*erf)(const float* x, float* out, size_t n);
 };
 
 // The best set that this machine runs.

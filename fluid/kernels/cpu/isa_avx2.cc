@@ -50,8 +50,8 @@ struct Traits<double> {
 }  // namespace
 
 const IsaLoops* avx2_loops() {
-  static constexpr IsaLoops kLoops = {"avx2",   gemm<float>, gemm<double>,
-                                      exp_loop, tanh_loop,   sigmoid_loop};
+  static constexpr IsaLoops kLoops = {"avx2",       gemm<float>, gemm<double>, exp_loop, tanh_loop,
+                                      sigmoid_loop, log_loop,    log1p_loop,   erf_loop};
   return &kLoops;
 }
 

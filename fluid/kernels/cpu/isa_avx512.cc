@@ -47,8 +47,8 @@ struct Traits<double> {
 }  // namespace
 
 const IsaLoops* avx512_loops() {
-  static constexpr IsaLoops kLoops = {"avx512", gemm<float>, gemm<double>,
-                                      exp_loop, tanh_loop,   sigmoid_loop};
+  static constexpr IsaLoops kLoops = {"avx512",     gemm<float>, gemm<double>, exp_loop, tanh_loop,
+                                      sigmoid_loop, log_loop,    log1p_loop,   erf_loop};
   const bool available = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   return available ? &kLoops : nullptr;

@@ -1,10 +1,10 @@
 // Ops that move or relabel elements, of any type.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/strided.h"
 #include "fluid/ops/comm.h"
 #include "fluid/ops/shape_ops.h"
 
@@ -193,52 +193,24 @@ std::unique_ptr<Prepared> prepare_reshape2_grad(PrepareContext& context) {
   return copy_as(context, "Out@GRAD", "X@GRAD", shape_from_xshape(context));
 }
 
-// Copies elements of `Size` bytes so that dimension i of the result is dimension axis[i] of x.
-template <class Word>
-std::unique_ptr<Prepared> permute(int from, int to, const Shape& out,
-                                  const std::array<int64_t, Shape::kMaxRank>& strides) {
-  return make_prepared([=](const KernelContext& c) {
-    const auto* xs = reinterpret_cast<const Word*>(c.input(from).raw());
-    auto* outs = reinterpret_cast<Word*>(c.output(to).raw());
-    const int64_t n = out.numel();
-    std::array<int64_t, Shape::kMaxRank> index{};
-    int64_t at = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      outs[i] = xs[at];
-      for (int d = out.rank() - 1; d >= 0; --d) {
-        const auto k = static_cast<size_t>(d);
-        at += strides[k];
-        if (++index[k] < out[d]) break;
-        at -= strides[k] * out[d];
-        index[k] = 0;
-      }
-    }
-  });
-}
-
 std::unique_ptr<Prepared> prepare_permute(PrepareContext& context, const char* from, const char* to,
                                           const std::vector<int32_t>& axis) {
   const ValueSpec& x = context.in(from);
   context.require(static_cast<int>(axis.size()) == x.shape.rank(), from,
                   str_cat(axis.size(), " dimensions"), x.shape.to_string());
-  std::array<int64_t, Shape::kMaxRank> strides{};
   Shape out;
+  for (const int32_t d : axis) out.push_back(x.shape[d]);
+  const auto from_strides = strides_of(x.shape);
+  const auto to_strides = strides_of(out);
+  StridedWalk walk;
   for (size_t i = 0; i < axis.size(); ++i) {
-    out.push_back(x.shape[axis[i]]);
-    strides[i] = x.shape.numel(axis[i] + 1, x.shape.rank());
+    walk.add(out[static_cast<int>(i)], from_strides[static_cast<size_t>(axis[i])], to_strides[i]);
   }
   const int in = context.input(from);
   const int result = context.set_output(to, out, x.dtype);
-  switch (dtype_size(x.dtype)) {
-    case 1:
-      return permute<uint8_t>(in, result, out, strides);
-    case 2:
-      return permute<uint16_t>(in, result, out, strides);
-    case 4:
-      return permute<uint32_t>(in, result, out, strides);
-    default:
-      return permute<uint64_t>(in, result, out, strides);
-  }
+  return make_prepared([=, word = dtype_size(x.dtype)](const KernelContext& c) {
+    strided_copy(walk, word, c.input(in).raw(), c.output(result).raw());
+  });
 }
 
 std::unique_ptr<Prepared> prepare_transpose2(PrepareContext& context) {
@@ -253,6 +225,105 @@ std::unique_ptr<Prepared> prepare_transpose2_grad(PrepareContext& context) {
     inverse[static_cast<size_t>(axis[i])] = static_cast<int32_t>(i);
   }
   return prepare_permute(context, "Out@GRAD", "X@GRAD", inverse);
+}
+
+// Same elements, other dimensions.
+std::unique_ptr<Prepared> relabel(PrepareContext& context, const Shape& shape) {
+  set_xshape(context);
+  return copy_as(context, "X", "Out", shape);
+}
+
+std::string where_of(const PrepareContext& context) {
+  return str_cat("op '", context.op().type, "', X '", join(context.op().input("X"), ", "), "'");
+}
+
+std::unique_ptr<Prepared> prepare_squeeze2(PrepareContext& context) {
+  const auto axes = context.attrs<AxesAttrs>().axes;
+  return relabel(context, squeezed_shape(context.in("X").shape, axes, where_of(context)));
+}
+
+std::unique_ptr<Prepared> prepare_unsqueeze2(PrepareContext& context) {
+  if (context.input_count("AxesTensor") + context.input_count("AxesTensorList") != 0) {
+    return nullptr;
+  }
+  const auto axes = context.attrs<AxesAttrs>().axes;
+  return relabel(context, unsqueezed_shape(context.in("X").shape, axes, where_of(context)));
+}
+
+std::unique_ptr<Prepared> prepare_flatten2(PrepareContext& context) {
+  const int axis = context.attrs<FlattenAttrs>().axis;
+  return relabel(context, flattened_shape(context.in("X").shape, axis, where_of(context)));
+}
+
+Shape without_axis(const Shape& shape, int axis) {
+  std::vector<int64_t> dims = shape.to_vector();
+  dims.erase(dims.begin() + axis);
+  return Shape(dims);
+}
+
+Shape with_axis(const Shape& shape, int axis, int64_t size) {
+  std::vector<int64_t> dims = shape.to_vector();
+  dims.insert(dims.begin() + axis, size);
+  return Shape(dims);
+}
+
+// Puts parts together along a new dimension `axis` of the whole.
+std::unique_ptr<Prepared> put_together(PrepareContext& context, const char* from, const char* to,
+                                       int axis) {
+  const ValueSpec& first = context.in(from);
+  const size_t count = context.input_count(from);
+  axis = axis < 0 ? axis + first.shape.rank() + 1 : axis;
+  Parts parts;
+  for (size_t i = 0; i < count; ++i) {
+    const ValueSpec& x = context.in(from, i);
+    context.require(x.dtype == first.dtype && x.shape == first.shape, from,
+                    str_cat(dtype_name(first.dtype), first.shape),
+                    str_cat(dtype_name(x.dtype), x.shape));
+    parts.add(with_axis(x.shape, axis, 1), axis, x.dtype);
+  }
+  const int x = context.input(from);
+  const int out = context.set_output(to, with_axis(first.shape, axis, static_cast<int64_t>(count)),
+                                     first.dtype);
+  return make_prepared([=](const KernelContext& c) {
+    std::byte* whole = c.output(out).raw();
+    for (size_t i = 0; i < count; ++i) {
+      const std::byte* part = c.input(x + static_cast<int>(i)).raw();
+      const size_t run = parts.bytes[i];
+      for (size_t row = 0; row < parts.rows && run != 0; ++row) {
+        std::memcpy(whole + row * parts.total + i * run, part + row * run, run);
+      }
+    }
+  });
+}
+
+std::unique_ptr<Prepared> take_along(PrepareContext& context, const char* from, const char* to,
+                                     int axis) {
+  const ValueSpec& whole = context.in(from);
+  axis = positive_axis(axis, whole.shape);
+  const size_t count = context.output_count(to);
+  context.require(whole.shape[axis] == static_cast<int64_t>(count), from,
+                  str_cat(count, " along axis ", axis), whole.shape.to_string());
+  Parts parts;
+  std::vector<int> outs;
+  const Shape shape = without_axis(whole.shape, axis);
+  for (size_t i = 0; i < count; ++i) {
+    parts.add(with_axis(shape, axis, 1), axis, whole.dtype);
+    outs.push_back(context.set_output(to, shape, whole.dtype, i));
+  }
+  return take_apart(context.input(from), std::move(outs), std::move(parts));
+}
+
+std::unique_ptr<Prepared> prepare_stack(PrepareContext& context) {
+  return put_together(context, "X", "Y", context.attrs<StackAttrs>().axis);
+}
+std::unique_ptr<Prepared> prepare_stack_grad(PrepareContext& context) {
+  return take_along(context, "Y@GRAD", "X@GRAD", context.attrs<StackAttrs>().axis);
+}
+std::unique_ptr<Prepared> prepare_unstack(PrepareContext& context) {
+  return take_along(context, "X", "Y", context.attrs<UnstackAttrs>().axis);
+}
+std::unique_ptr<Prepared> prepare_unstack_grad(PrepareContext& context) {
+  return put_together(context, "Y@GRAD", "X@GRAD", context.attrs<UnstackAttrs>().axis);
 }
 
 }  // namespace
@@ -271,6 +342,16 @@ void register_manipulation(KernelTable& table) {
         add("reshape2_grad", prepare_reshape2_grad);
         add("transpose2", prepare_transpose2);
         add("transpose2_grad", prepare_transpose2_grad);
+        add("squeeze2", prepare_squeeze2);
+        add("squeeze2_grad", prepare_reshape2_grad);
+        add("unsqueeze2", prepare_unsqueeze2);
+        add("unsqueeze2_grad", prepare_reshape2_grad);
+        add("flatten2", prepare_flatten2);
+        add("flatten2_grad", prepare_reshape2_grad);
+        add("stack", prepare_stack);
+        add("stack_grad", prepare_stack_grad);
+        add("unstack", prepare_unstack);
+        add("unstack_grad", prepare_unstack_grad);
       });
 }
 
