@@ -1,11 +1,20 @@
 // Larger and wider jobs, against what their bytes, their compute or their sleep alone would take.
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/handwritten/sync_step.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
+#include "benchmarks/shaped_network.h"
+#include "benchmarks/timeline.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -13,6 +22,7 @@ namespace {
 // x[1024] -> 1024 tanh -> 1024 tanh -> 2.
 constexpr int kWide = 1024;
 constexpr int kWideParameters = 2 * (kWide * kWide + kWide) + kWide * 2 + 2;
+constexpr int kLinkMegabits = 1000;
 constexpr double kWideMegabytes = kWideParameters * 4e-6;
 
 JobShape wide(JobShape shape) {
@@ -85,6 +95,87 @@ Row sync_16_sleep20() {
                       " us, start and end included; whole job ", median(seconds), " s")};
 }
 
+// Two workers on one host and two servers on another.
+std::string shaped_script(const ShapedNetwork& network, const JobShape& shape,
+                          const TemporaryFolder& folder) {
+  const std::string servers =
+      str_cat(ShapedNetwork::kSecondAddress, ":7101,", ShapedNetwork::kSecondAddress, ":7102");
+  const std::string job = str_cat(
+      "env FLEET_JOB_ID=shaped FLEET_JOB_SECRET=only-for-this-benchmark PADDLE_TRAINERS_NUM=2 "
+      "PADDLE_PSERVERS_IP_PORT_LIST=",
+      servers, " ");
+  const std::string command = join(worker_command(shape, folder.file("report")), " ") +
+                              " --spans >>" + folder.file("log") + " 2>&1 & ";
+  std::string script = "trap 'kill $(jobs -p) 2>/dev/null' EXIT; ";
+  for (int s = 0; s < 2; ++s) {
+    script += str_cat(network.on_second(), job,
+                      "TRAINING_ROLE=PSERVER POD_IP=", ShapedNetwork::kSecondAddress,
+                      " PADDLE_PORT=", 7101 + s, " ", command);
+  }
+  for (int w = 0; w < 2; ++w) {
+    script += str_cat(network.on_first(), job, "TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=", w, " ",
+                      command);
+    if (w == 0) script += str_cat("echo $! >", folder.file("pid"), "; ");
+  }
+  return script + "wait";
+}
+
+// Runs it and watches worker 0 meanwhile.
+JobResult run_shaped(const JobShape& shape, Timeline& timeline) {
+  const ShapedNetwork network(kLinkMegabits);
+  const TemporaryFolder folder;
+  std::atomic<bool> over{false};
+  std::thread watcher([&] {
+    int worker = 0;
+    while (!over) {
+      if (worker == 0) std::ifstream(folder.file("pid")) >> worker;
+      if (worker != 0) timeline.samples.push_back(sample_traffic(worker));
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  const auto result = run_process({"/bin/sh", "-c", shaped_script(network, shape, folder)});
+  over = true;
+  watcher.join();
+  std::ifstream file(folder.file("report") + ".worker0");
+  if (result.exit_code != 0 || !file) {
+    std::stringstream log;
+    log << std::ifstream(folder.file("log")).rdbuf();
+    throw_error(ErrorCode::kInternal, {.what = "the shaped job failed", .got = log.str()});
+  }
+  timeline.steps = nlohmann::json::parse(file).at("spans").get<std::vector<double>>();
+  return read_reports(shape, folder.file("report"));
+}
+
+// Both workers share the link: a step moves two sets of gradients one way, and two sets of
+// parameters the other way.
+Row sync_shaped_1g() {
+  constexpr int kRounds = 3;
+  JobShape shape = wide(JobShape::parameter_servers(2, 2, 30));
+  const double bytes_s = 2 * kWideMegabytes * 1e6 * 8 / (kLinkMegabits * 1e6);
+  const std::string picture = program_folder() + "/../sync_shaped_1g.svg";
+  Timeline timeline;
+  const auto pair = interleave(
+      kRounds,
+      [&] {
+        timeline = {.title = "A worker's synchronous steps over 1 Gbit/s, 8.4 MB of parameters",
+                    .link_mbit = kLinkMegabits};
+        return run_shaped(shape, timeline).steps_per_s;
+      },
+      [&] {
+        const double local_s = 1 / run_job(wide(JobShape::alone(60))).steps_per_s;
+        return 1 / std::max(bytes_s, local_s);
+      });
+  write_timeline(timeline, 4, picture);
+  return {.value = pair.ours,
+          .unit = "steps/s",
+          .peer = "the larger of link and compute",
+          .peer_value = pair.peer,
+          .target = 0.9,
+          .rounds = kRounds,
+          .note = str_cat("2 workers share the link, ", 1e3 * bytes_s,
+                          " ms a step each way; timeline ", picture)};
+}
+
 Row memory_server_8mb() {
   return {.value = run_job(wide(JobShape::parameter_servers(2, 1, 100))).server_peak_mb,
           .unit = "MB",
@@ -102,5 +193,6 @@ int main(int argc, char** argv) {
   return bench_main(argc, argv, "Larger and wider jobs, against their bytes and their compute.",
                     {{"sync_2x2_8mb", sync_2x2_8mb},
                      {"sync_16_sleep20", sync_16_sleep20},
+                     {"sync_shaped_1g", sync_shaped_1g},
                      {"memory_server_8mb", memory_server_8mb}});
 }

@@ -1,0 +1,139 @@
+// How long it takes to make a job's programs.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "base/strings.h"
+#include "benchmarks/harness/harness.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRounds = 5;
+constexpr int kOpsOfLayer = 6;  // mul, add, their gradients, two updates
+
+double ms_of(const std::function<void()>& work) {
+  const auto start = Clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median_ms(int rounds, const std::function<void()>& work) {
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) times.push_back(ms_of(work));
+  return median(std::move(times));
+}
+
+struct Net {
+  fluid::Program main;
+  fluid::Program startup;
+};
+
+// `depth` fully connected layers of one width, their gradients, SGD.
+Net make_net(int depth, int64_t width) {
+  Net net;
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  fluid::Variable hidden = fluid::layers::data("x", {width});
+  for (int i = 0; i < depth; ++i) hidden = fluid::layers::fc(hidden, width);
+  fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(fluid::layers::mean(hidden));
+  return net;
+}
+
+std::string endpoints(int servers) {
+  std::vector<std::string> all;
+  for (int i = 0; i < servers; ++i) all.push_back(str_cat("10.0.0.", i / 50, ":", 6000 + i));
+  return join(all, ",");
+}
+
+// Transpiles; one server's pair; the trainer's program.
+void transpile(const Net& net, int servers, int trainers) {
+  transpiler::DistributeTranspiler transpiler;
+  const std::string pservers = endpoints(servers);
+  transpiler.transpile({.program = &net.main,
+                        .pservers = pservers,
+                        .trainers = trainers,
+                        .startup_program = &net.startup});
+  transpiler.get_pserver_programs(pservers.substr(0, pservers.find(',')));
+  transpiler.get_trainer_program();
+}
+
+Row limited(std::string name, double value, std::string unit, double limit, int rounds) {
+  return {.name = std::move(name),
+          .value = value,
+          .unit = unit,
+          .peer = str_cat("limit of ", limit, " ", unit),
+          .peer_value = limit,
+          .better = Better::kLower,
+          .target = 1.0,
+          .rounds = rounds,
+          .note = {}};
+}
+
+Benchmark layers_of_width_128(int depth, double limit_ms) {
+  const std::string name = str_cat("transpile_", depth);
+  return {name, [=] {
+            const Net net = make_net(depth, 128);
+            return limited(name, median_ms(kRounds, [&net] { transpile(net, 4, 4); }), "ms",
+                           limit_ms, kRounds);
+          }};
+}
+
+Row run_100k() {
+  const Net net = make_net(100000 / kOpsOfLayer, 64);
+  return limited("transpile_100k", median_ms(3, [&net] { transpile(net, 100, 500); }), "ms", 2000,
+                 3);
+}
+
+// Of the line through (log ops, log time) by least squares.
+Row run_slope() {
+  std::vector<double> x;
+  std::vector<double> y;
+  for (const int ops : {1000, 3000, 10000, 30000, 100000}) {
+    const Net net = make_net(ops / kOpsOfLayer, 64);
+    x.push_back(std::log(static_cast<double>(net.main.global_block().op_count())));
+    y.push_back(std::log(median_ms(ops > 20000 ? 3 : 9, [&net] { transpile(net, 100, 500); })));
+  }
+  double mean_x = 0;
+  double mean_y = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    mean_x += x[i] / static_cast<double>(x.size());
+    mean_y += y[i] / static_cast<double>(y.size());
+  }
+  double above = 0;
+  double below = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    above += (x[i] - mean_x) * (y[i] - mean_y);
+    below += (x[i] - mean_x) * (x[i] - mean_x);
+  }
+  return limited("transpile_slope", above / below, "slope", 1.15, 1);
+}
+
+Row run_build() {
+  return limited("build_program_1000", median_ms(kRounds, [] { make_net(1000, 128); }), "ms", 300,
+                 kRounds);
+}
+
+std::vector<Benchmark> all() {
+  return {layers_of_width_128(200, 50),
+          layers_of_width_128(1000, 300),
+          {"transpile_100k", run_100k},
+          {"transpile_slope", run_slope},
+          {"build_program_1000", run_build}};
+}
+
+}  // namespace
+}  // namespace fleet::benchmarks
+
+int main(int argc, char** argv) {
+  return fleet::benchmarks::bench_main(argc, argv, "How long it takes to make a job's programs.",
+                                       fleet::benchmarks::all());
+}
