@@ -170,7 +170,8 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   const auto path = internal::find_op_path(block, loss.name(), no_grad);
   no_grad.merge(internal::find_unused_outputs(block, path, loss.name(), no_grad));
 
-  std::vector<Operator> ops = internal::make_grad_ops(block, path, no_grad, table);
+  std::vector<Operator> ops = internal::make_grad_ops(
+      block, path, no_grad, table, {internal::grad_name(loss.name())});
   internal::sum_repeated_outputs(ops, block.index());
   NameSet no_grad_names;
   for (const std::string& name : no_grad) no_grad_names.insert(internal::grad_name(name));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/strings.h"
+#include "fluid/backward/block_grads.h"
 
 namespace fleet::fluid::internal {
 namespace {
@@ -171,7 +172,8 @@ NameSet find_unused_outputs(const Block& block, const std::vector<size_t>& path,
 }
 
 std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t>& path,
-                                    const NameSet& no_grad, const OpTable& table) {
+                                    const NameSet& no_grad, const OpTable& table,
+                                    NameSet produced) {
   const auto wanted = [&](const std::string& name) {
     return no_grad.contains(name) ? std::string() : grad_name(name);
   };
@@ -179,8 +181,15 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
   for (auto i = path.rbegin(); i != path.rend(); ++i) {
     const Operator& forward = block.op(*i);
     const OpSchema& schema = table.at(forward.type);
-    if (!schema.gradient) continue;
-    for (Operator& op : schema.gradient(GradContext(forward, block, wanted))) {
+    std::vector<Operator> made;
+    if (has_block_gradient(forward.type)) {
+      Block& owner = block.program().block(block.index());
+      made = make_block_gradient(owner, forward, no_grad, produced, table);
+    } else if (schema.gradient) {
+      made = schema.gradient(GradContext(forward, block, wanted));
+    }
+    for (Operator& op : made) {
+      for (const std::string& name : op.output_names()) produced.insert(name);
       ops.push_back(std::move(op));
     }
   }

@@ -35,9 +35,11 @@ std::vector<size_t> find_op_path(const Block& block, const std::string& target,
 NameSet find_unused_outputs(const Block& block, const std::vector<size_t>& path,
                             const std::string& target, const NameSet& no_grad);
 
-// The backward ops of the path, last op first. `no_grad` holds variables.
+// The backward ops of the path, last op first. `no_grad` holds variables, `produced` gradients that
+// are there from the beginning. Ops that run blocks get blocks of gradient ops in the program.
 std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t>& path,
-                                    const NameSet& no_grad, const OpTable& table);
+                                    const NameSet& no_grad, const OpTable& table,
+                                    NameSet produced = {});
 
 // Where several ops make the same gradient: renames the parts and inserts their sums.
 void sum_repeated_outputs(std::vector<Operator>& ops, int32_t block_index);

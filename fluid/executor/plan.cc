@@ -39,6 +39,18 @@ bool is_communication(std::string_view op_type) {
   return std::binary_search(kCommunication.begin(), kCommunication.end(), op_type);
 }
 
+bool runs_block(std::string_view op_type) {
+  constexpr std::array<std::string_view, 6> kTypes = {
+      "conditional_block", "conditional_block_grad", "recurrent", "recurrent_grad", "while",
+      "while_grad"};
+  return std::binary_search(kTypes.begin(), kTypes.end(), op_type);
+}
+
+int Plan::find_var(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? -1 : found->second;
+}
+
 bool Plan::is_current() const {
   const Program& program = *key_.program;
   if (program.id() != program_id_ || program.random_seed() != seed_) return false;
@@ -47,14 +59,17 @@ bool Plan::is_current() const {
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].get() != compiled_ops_[i]) return false;
   }
-  return true;
+  return std::all_of(ops_.begin(), ops_.end(), [](const PlanOp& op) {
+    return op.block == nullptr || op.block->is_current();
+  });
 }
 
 // Builds one plan.
 class PlanCompiler {
  public:
-  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step)
-      : kernels_(kernels), whole_step_(whole_step), plan_(new Plan) {
+  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step, bool inner = false)
+      : kernels_(kernels), whole_step_(whole_step), inner_(inner), plan_(new Plan) {
+    plan_->inner_ = inner;
     plan_->key_ = key;
     plan_->kernels_ = &kernels;
     plan_->whole_step_ = whole_step;
@@ -73,6 +88,7 @@ class PlanCompiler {
     find_waits();
     find_lod();
     if (whole_step_) plan_buffers();
+    plan_->index_ = std::move(index_);
     return plan_;
   }
 
@@ -124,6 +140,7 @@ class PlanCompiler {
       var.name = name;
       var.desc = block().find_var_recursive(name);
       var.in_scope = var.desc != nullptr && var.desc->persistable;
+      var.outer = inner_ && !var.in_scope && block().find_var(name) == nullptr;
       plan_->vars_.push_back(std::move(var));
     }
     return found->second;
@@ -167,7 +184,9 @@ class PlanCompiler {
     PlanOp planned;
     planned.op = &op;
     planned.communication = is_communication(op.type);
-    if (!planned.communication && !kernels_.knows(op.type, plan_->key_.place.kind)) {
+    if (runs_block(op.type)) add_block(op, planned);
+    const bool computed = !planned.communication && planned.block == nullptr;
+    if (computed && !kernels_.knows(op.type, plan_->key_.place.kind)) {
       throw_error(ErrorCode::kNotSupported,
                   {.what = "no kernel computes this op" +
                            did_you_mean(op.type, kernels_.ops(plan_->key_.place.kind)),
@@ -182,7 +201,9 @@ class PlanCompiler {
         const int i = index_of(name);
         planned.inputs.push_back(i);
         PlanVar& read = var(i);
-        if (read.in_scope || read.feed >= 0 || read.written || planned.communication) continue;
+        if (read.in_scope || read.feed >= 0 || read.written || planned.communication || inner_) {
+          continue;
+        }
         if (whole_step_) throw_never_written(op, read);
         read.in_scope = true;
       }
@@ -197,6 +218,33 @@ class PlanCompiler {
       }
     }
     plan_->ops_.push_back(std::move(planned));
+  }
+
+  // The plan of the op's block, and what it touches of this one.
+  void add_block(const Operator& op, PlanOp& planned) {
+    const Attribute* attr = op.attr("sub_block");
+    const auto* block = attr == nullptr ? nullptr : std::get_if<BlockRef>(attr);
+    if (block == nullptr || block->index <= 0 ||
+        block->index >= plan_->key_.program->block_count()) {
+      throw_error(ErrorCode::kInvalidProgram,
+                  {.what = "an op names no block of the program",
+                   .where = op.to_string(),
+                   .expected = "attribute sub_block: an inner block",
+                   .got = attr == nullptr ? "nothing" : to_string(*attr),
+                   .fix = "build the op with its layer"});
+    }
+    const PlanKey key = {.program = plan_->key_.program,
+                         .block = block->index,
+                         .feeds = {},
+                         .fetches = {},
+                         .place = plan_->key_.place};
+    planned.block = PlanCompiler(key, kernels_, false, true).compile();
+    for (const PlanVar& inside : planned.block->vars()) {
+      if (!inside.outer || this->block().find_var_recursive(inside.name) == nullptr) continue;
+      const int i = index_of(inside.name);
+      planned.block_vars.push_back(i);
+      if (inside.written) var(i).written = true;
+    }
   }
 
   bool written_in_shard(int i) const {
@@ -341,10 +389,11 @@ class PlanCompiler {
         Life& life = lives[static_cast<size_t>(i)];
         life.begin = std::min(life.begin, k);
         life.end = std::max(life.end, k);
-        life.pinned = life.pinned || op.communication || makes_views(op);
+        life.pinned = life.pinned || op.communication || op.block != nullptr || makes_views(op);
       };
       for (const int i : op.inputs) touch(i);
       for (const int i : op.outputs) touch(i);
+      for (const int i : op.block_vars) touch(i);
     }
     for (Life& life : lives) {
       // What is made before the shards begin must outlive all of them.
@@ -400,6 +449,7 @@ class PlanCompiler {
 
   const KernelTable& kernels_;
   bool whole_step_;
+  bool inner_;
   std::shared_ptr<Plan> plan_;
   std::vector<const Operator*> order_;
   std::map<std::string, int, std::less<>> index_;

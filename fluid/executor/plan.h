@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fluid/core/place.h"
@@ -17,6 +19,7 @@ struct PlanVar {
   std::string name;
   const VarDesc* desc = nullptr;
   bool in_scope = false;  // persistable: the value is the scope's, else the workspace's
+  bool outer = false;     // of an enclosing block: the value is the enclosing workspace's
   int feed = -1;          // position among the feeds
   int buffer = -1;        // shared buffer of the workspace; -1: memory of its own
   bool written = false;
@@ -33,6 +36,9 @@ struct PlanOp {
   // it changes what they read, or touches what they write.
   std::vector<int> waits;
   int lod_from = -1;  // flat input whose sequence structure the outputs take over
+  // For an op that runs a block: its plan, and the variables of this plan that it touches.
+  std::shared_ptr<const class Plan> block = nullptr;
+  std::vector<int> block_vars = {};
 };
 
 struct PlanFetch {
@@ -73,7 +79,12 @@ class Plan {
   // they are, and no buffer is shared.
   bool whole_step() const { return whole_step_; }
 
+  // True for the block of an op of another plan: it runs in a workspace inside that one's.
+  bool inner() const { return inner_; }
+
   const std::vector<PlanVar>& vars() const { return vars_; }
+  // Position of a variable; -1 when the plan does not touch it.
+  int find_var(std::string_view name) const;
   const std::vector<PlanOp>& ops() const { return ops_; }
   const std::vector<PlanFetch>& fetches() const { return fetches_; }
   int buffer_count() const { return buffer_count_; }
@@ -103,6 +114,8 @@ class Plan {
   const Block* block_ = nullptr;
   const KernelTable* kernels_ = nullptr;
   bool whole_step_ = true;
+  bool inner_ = false;
+  std::map<std::string, int, std::less<>> index_;
   std::vector<const Operator*> compiled_ops_;
   std::vector<PlanVar> vars_;
   std::vector<PlanOp> ops_;
@@ -118,5 +131,7 @@ class Plan {
 
 // True for the ops that the CommRuntime runs.
 bool is_communication(std::string_view op_type);
+// True for the ops that run a block of the program (fluid/executor/block_runner.h).
+bool runs_block(std::string_view op_type);
 
 }  // namespace fleet::fluid

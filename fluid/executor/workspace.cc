@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/executor/block_runner.h"
 #include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
@@ -78,13 +79,16 @@ const Tensor& dense(const Value& value, const std::string& name) {
 
 }  // namespace
 
-Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
-    : plan_(std::move(plan)), scope_(scope) {
+Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer)
+    : plan_(std::move(plan)), scope_(scope), outer_(outer) {
   const auto& vars = plan_->vars();
   own_.resize(vars.size());
   for (size_t i = 0; i < vars.size(); ++i) {
-    const bool looks = vars[i].in_scope || !plan_->whole_step();
-    Value* found = looks ? scope_.find(vars[i].name) : nullptr;
+    Value* found = nullptr;
+    if (vars[i].outer && outer_ != nullptr) found = outer_->find(vars[i].name);
+    const bool whole = plan_->whole_step() || (plan_->inner() && !vars[i].outer);
+    const bool looks = found == nullptr && (vars[i].in_scope || !whole);
+    if (looks) found = scope_.find(vars[i].name);
     if (vars[i].in_scope && found == nullptr) found = &scope_.var(vars[i].name);
     values_.push_back(found != nullptr ? found : &own_[i]);
   }
@@ -98,20 +102,46 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope)
   statistics_begin_.resize(plan_->statistics().size());
   statistics_.resize(plan_->statistics().size());
   fetched_.resize(plan_->fetches().size());
-  for (const PlanOp& op : plan_->ops()) {
-    std::vector<Value*> inputs;
-    std::vector<Value*> outputs;
-    for (const int i : op.inputs) inputs.push_back(values_[static_cast<size_t>(i)]);
-    for (const int i : op.outputs) {
-      outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
-    }
-    comm_inputs_.push_back(op.communication ? inputs : std::vector<Value*>());
-    comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
-    runners_.push_back(op.communication ? nullptr
-                                        : std::make_unique<OpRunner>(*plan_, op, std::move(inputs),
-                                                                     std::move(outputs), buffers_,
-                                                                     scratch_, stream_.get()));
+  for (size_t k = 0; k < plan_->ops().size(); ++k) add_runner(k);
+}
+
+Workspace::~Workspace() = default;
+
+void Workspace::add_runner(size_t k) {
+  const PlanOp& op = plan_->ops()[k];
+  std::vector<Value*> inputs;
+  std::vector<Value*> outputs;
+  for (const int i : op.inputs) inputs.push_back(values_[static_cast<size_t>(i)]);
+  for (const int i : op.outputs) {
+    outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
   }
+  comm_inputs_.push_back(op.communication ? inputs : std::vector<Value*>());
+  comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
+  runners_.emplace_back();
+  block_runners_.emplace_back();
+  if (op.block != nullptr) {
+    block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
+  } else if (!op.communication) {
+    runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
+                                                 buffers_, scratch_, stream_.get());
+  }
+}
+
+Value* Workspace::find(std::string_view name) {
+  if (const int i = plan_->find_var(name); i >= 0) return values_[static_cast<size_t>(i)];
+  return outer_ == nullptr ? nullptr : outer_->find(name);
+}
+
+// Arrays begin each run without elements.
+void Workspace::clear_arrays() {
+  for (Value& own : own_) {
+    if (auto* array = std::get_if<TensorArray>(&own)) array->clear();
+  }
+}
+
+void Workspace::run_inner(const Step& step, int shard) {
+  clear_arrays();
+  run_ops(step, 0, static_cast<int>(plan_->ops().size()), shard);
 }
 
 // What was loaded from files, or computed elsewhere, comes to the plan's device.
@@ -200,6 +230,10 @@ void Workspace::check_finite(const Step& step, int k) {
 void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
   for (int k = begin; k < end; ++k) {
     OpRunner* runner = runners_[static_cast<size_t>(k)].get();
+    if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
+      block->run(step, shard);
+      continue;
+    }
     if (runner == nullptr) {
       run_communication(step, k, shard);
       continue;
@@ -286,6 +320,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
   for (int part = 0; part < parts; ++part) {
     bind_feeds(step, part, parts);
     begin_statistics(part, parts);
+    clear_arrays();
     run_ops(step, plan_->head(), plan_->tail(), cut ? step.shards.begin + part : -1);
     if (sums_here) keep_shard(part, parts);
     for (size_t i = 0; i < fetched_.size(); ++i) {

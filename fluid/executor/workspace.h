@@ -60,10 +60,13 @@ class OpRunner {
   std::vector<std::unique_ptr<Entry>> entries_;  // most recent first
 };
 
-// Used by one thread at a time. The plan and the scope must outlive it.
+class BlockRunner;
+
+// Used by one thread at a time. The plan, the scope and the enclosing workspace must outlive it.
 class Workspace {
  public:
-  Workspace(std::shared_ptr<const Plan> plan, Scope& scope);
+  Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer = nullptr);
+  ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
@@ -79,12 +82,20 @@ class Workspace {
     uint64_t number = 0;
     bool check_nan_inf = false;
   };
+  // The ops of an inner block, once.
+  void run_inner(const Step& step, int shard);
+  // The value of a variable here or in an enclosing workspace; null when none touches it.
+  Value* find(std::string_view name);
+  // The value behind position i of the plan's variables.
+  Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
+
   // One whole step; returns the fetched tensors, which share no memory with the workspace.
   std::vector<Tensor> run(const Step& step);
 
  private:
   void fetch_persistables_in();
-  Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
+  void add_runner(size_t k);
+  void clear_arrays();
   void bind_feeds(const Step& step, int part, int parts);
   void release_feeds();
   void run_ops(const Step& step, int begin, int end, int shard);
@@ -104,8 +115,10 @@ class Workspace {
   std::vector<Value*> values_;
   std::vector<Buffer> buffers_;
   Scratch scratch_;
-  std::shared_ptr<void> stream_;                    // of the plan's place; null on CPU
-  std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication ops
+  std::shared_ptr<void> stream_;  // of the plan's place; null on CPU
+  Workspace* outer_ = nullptr;
+  std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication and block ops
+  std::vector<std::unique_ptr<BlockRunner>> block_runners_;
   std::vector<std::vector<Value*>> comm_inputs_;
   std::vector<std::vector<Value*>> comm_outputs_;
   std::vector<std::unique_ptr<CommToken>> tokens_;

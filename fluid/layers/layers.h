@@ -1,6 +1,7 @@
 // All layers.
 #pragma once
 
+#include "fluid/layers/control_flow.h"
 #include "fluid/layers/conv.h"
 #include "fluid/layers/embedding.h"
 #include "fluid/layers/learning_rate_scheduler.h"

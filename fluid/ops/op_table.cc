@@ -2,6 +2,7 @@
 #include "fluid/ops/comm.h"
 #include "fluid/ops/compare.h"
 #include "fluid/ops/control/control_flow.h"
+#include "fluid/ops/control/tensor_array.h"
 #include "fluid/ops/elementwise.h"
 #include "fluid/ops/fill.h"
 #include "fluid/ops/index_ops.h"
@@ -56,6 +57,7 @@ const OpTable& OpTable::standard() {
     add_scale_ops(all);
     add_server_ops(all);
     add_shape_ops(all);
+    add_tensor_array_ops(all);
     add_similarity_ops(all);
     return all;
   }();

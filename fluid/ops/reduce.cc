@@ -30,6 +30,7 @@ void infer_sum(InferContext& context) {
   }
   context.set_output("Out", out, first.dtype, 0, lod_level);
   if (sparse) context.set_kind("Out", VarKind::kSelectedRows);
+  if (first.kind == VarKind::kLodTensorArray) context.set_kind("Out", first.kind);
 }
 
 std::vector<Operator> sum_gradient(const GradContext& context) {

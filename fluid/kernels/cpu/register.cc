@@ -20,7 +20,9 @@ void register_kernels(KernelTable& table) {
   register_similarity(table);
   register_softmax(table);
   register_sort(table);
+  register_control(table);
   register_nn(table);
+  register_sequence(table);
 }
 
 }  // namespace fleet::fluid::cpu

@@ -81,9 +81,38 @@ std::unique_ptr<Prepared> prepare_mixed_sum(PrepareContext& context, const Shape
   });
 }
 
+// Arrays: element by element; an element that is missing counts as zero.
+template <class T>
+std::unique_ptr<Prepared> prepare_array_sum(PrepareContext& context) {
+  const size_t count = context.input_count("X");
+  const int first = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    TensorArray sums;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* array = std::get_if<TensorArray>(&c.input_value(first + static_cast<int>(i)));
+      if (array == nullptr) continue;
+      if (sums.size() < array->size()) sums.resize(array->size());
+      for (size_t k = 0; k < array->size(); ++k) {
+        const Tensor& part = (*array)[k];
+        if (!part.initialized()) continue;
+        if (!sums[k].initialized()) {
+          sums[k] = part.clone();
+          continue;
+        }
+        T* to = sums[k].template data<T>();
+        const T* from = part.data<T>();
+        for (int64_t j = 0; j < part.numel(); ++j) to[j] += from[j];
+      }
+    }
+    c.output_value(out) = std::move(sums);
+  });
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_sum(PrepareContext& context) {
   const size_t count = context.input_count("X");
+  if (context.in("X").kind == ValueKind::kTensorArray) return prepare_array_sum<T>(context);
   size_t sparse = 0;
   const ValueSpec* dense = nullptr;
   for (size_t i = 0; i < count; ++i) {

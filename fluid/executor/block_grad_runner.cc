@@ -1,0 +1,338 @@
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/executor/block_history.h"
+#include "fluid/executor/block_runner.h"
+#include "fluid/ops/control/control_flow.h"
+
+namespace fleet::fluid {
+namespace {
+
+template <class T>
+void add_elements(const Tensor& from, Tensor& to) {
+  const T* more = from.data<T>();
+  T* sum = to.data<T>();
+  for (int64_t i = 0; i < to.numel(); ++i) sum[i] += more[i];
+}
+
+void add_tensor(const Tensor& from, Tensor& to) {
+  if (!from.initialized()) return;
+  if (!to.initialized()) {
+    to = from.clone();
+  } else if (from.dtype() != to.dtype() || from.numel() != to.numel()) {
+    throw_error(ErrorCode::kShapeMismatch, {.what = "gradients of iterations differ in shape",
+                                            .where = "the gradient of a block",
+                                            .expected = to.shape().to_string(),
+                                            .got = from.shape().to_string(),
+                                            .fix = "keep shapes the same in every iteration"});
+  } else if (to.dtype() == DType::kFloat64) {
+    add_elements<double>(from, to);
+  } else {
+    add_elements<float>(from, to);
+  }
+}
+
+void add_rows(const SelectedRows& from, SelectedRows& to) {
+  if (!to.value.initialized()) {
+    to = {.rows = from.rows, .height = from.height, .value = from.value.clone()};
+    return;
+  }
+  Shape shape = to.value.shape();
+  shape.set(0, static_cast<int64_t>(to.rows.size() + from.rows.size()));
+  Tensor joined(to.value.dtype(), shape);
+  joined.rows(0, static_cast<int64_t>(to.rows.size())).copy_from(to.value);
+  joined.rows(static_cast<int64_t>(to.rows.size()), shape[0]).copy_from(from.value);
+  to.rows.insert(to.rows.end(), from.rows.begin(), from.rows.end());
+  to.value = std::move(joined);
+}
+
+// to += from, whatever both are; nothing is zero.
+void add_value(const Value& from, Value& to) {
+  if (const auto* tensor = std::get_if<Tensor>(&from)) {
+    if (!std::holds_alternative<Tensor>(to)) to = Tensor();
+    add_tensor(*tensor, *std::get_if<Tensor>(&to));
+  } else if (const auto* rows = std::get_if<SelectedRows>(&from)) {
+    if (!std::holds_alternative<SelectedRows>(to)) to = SelectedRows();
+    add_rows(*rows, *std::get_if<SelectedRows>(&to));
+  } else if (const auto* array = std::get_if<TensorArray>(&from)) {
+    if (!std::holds_alternative<TensorArray>(to)) to = TensorArray();
+    auto& sums = *std::get_if<TensorArray>(&to);
+    if (sums.size() < array->size()) sums.resize(array->size());
+    for (size_t i = 0; i < array->size(); ++i) add_tensor((*array)[i], sums[i]);
+  }
+}
+
+Value zeros_like(const Value* value) {
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+  if (tensor != nullptr && tensor->initialized()) {
+    return Tensor::zeros(tensor->dtype(), tensor->shape());
+  }
+  if (value != nullptr && std::holds_alternative<TensorArray>(*value)) return TensorArray();
+  return {};
+}
+
+// The gradient's runs over the iterations of the forward op, last first.
+class GradRunner : public BlockRunner {
+ public:
+  GradRunner(Workspace& outer, const PlanOp& op, std::string_view scopes_slot)
+      : outer_(outer), op_(op), scopes_(op.op->input(scopes_slot).front()) {}
+
+ protected:
+  BlockHistory& history() const {
+    Value* value = outer_.find(scopes_);
+    auto* raw = value == nullptr ? nullptr : std::get_if<Raw>(value);
+    auto* found =
+        raw == nullptr ? nullptr : std::any_cast<std::shared_ptr<BlockHistory>>(&raw->content);
+    if (found != nullptr) return **found;
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "the forward op of a block's gradient has not run",
+                 .where = op_.op->to_string(),
+                 .expected = "its step scopes",
+                 .got = "nothing",
+                 .fix = "keep the forward op in the program"});
+  }
+
+  // The workspace of the gradient of an iteration, inside that of the iteration itself.
+  Workspace& workspace_of(BlockHistory& history, size_t i) {
+    if (workspaces_.size() <= i) workspaces_.resize(i + 1);
+    Entry& entry = workspaces_[i];
+    Workspace* forward = history.iterations[i].get();
+    if (entry.forward != forward) {
+      entry.workspace = std::make_unique<Workspace>(op_.block, outer_.scope(), forward);
+      entry.forward = forward;
+    }
+    return *entry.workspace;
+  }
+
+  // A variable of the gradient's block; null when the block does not touch it.
+  Value* inner(Workspace& workspace, const std::string& name) const {
+    const int at = name.empty() ? -1 : op_.block->find_var(name);
+    return at < 0 ? nullptr : &workspace.value(at);
+  }
+
+  // What was left by the step before must not be taken for this step's.
+  void forget(Workspace& workspace, const std::string& name) const {
+    if (Value* value = inner(workspace, name)) *value = std::monostate();
+  }
+
+  void put(const std::string& name, Value value) const {
+    if (Value* out = name.empty() ? nullptr : outer_.find(name)) *out = std::move(value);
+  }
+
+  Workspace& outer_;
+  const PlanOp& op_;
+  std::string scopes_;
+
+ private:
+  struct Entry {
+    Workspace* forward = nullptr;
+    std::unique_ptr<Workspace> workspace;
+  };
+  std::vector<Entry> workspaces_;
+};
+
+// Of while and conditional_block. A variable that the block rewrites has one gradient for its
+// value after the iteration, which the block takes in, and one for its value before, which goes on
+// to the iteration before.
+class LoopGradRunner final : public GradRunner {
+ public:
+  LoopGradRunner(Workspace& outer, const PlanOp& op, std::string_view scopes_slot,
+                 const std::string& x_slot)
+      : GradRunner(outer, op, scopes_slot),
+        attrs_(parse_attributes<BlockGradAttrs>(op.op->type, op.op->attrs)),
+        xs_(op.op->input(x_slot)),
+        grads_(op.op->output(x_slot + "@GRAD")) {}
+
+  void run(const Workspace::Step& step, int shard) override {
+    BlockHistory& past = history();
+    std::map<std::string, Value> states;  // gradients of rewritten variables
+    const auto& incoming = op_.op->input("Out@GRAD");
+    for (size_t k = 0; k < incoming.size(); ++k) {
+      if (const Value* value = outer_.find(incoming[k])) states[attrs_.outs[k]] = *value;
+    }
+    std::map<std::string, Value> sums;  // of variables that are only read
+    for (size_t i = past.count; i-- > 0;) {
+      Workspace& now = workspace_of(past, i);
+      bind(past, i, now, states);
+      now.run_inner(step_of_iteration(step, i), shard);
+      collect(now, states, sums);
+    }
+    for (size_t k = 0; k < grads_.size(); ++k) {
+      if (grads_[k].empty()) continue;
+      const bool state = is_rewritten(xs_[k]);
+      Value result = state ? states[xs_[k]] : sums[xs_[k]];
+      if (std::holds_alternative<std::monostate>(result)) result = zeros_like(outer_.find(xs_[k]));
+      put(grads_[k], std::move(result));
+    }
+  }
+
+ private:
+  bool is_rewritten(const std::string& name) const {
+    return std::find(attrs_.rewritten.begin(), attrs_.rewritten.end(), name) !=
+           attrs_.rewritten.end();
+  }
+
+  void bind(BlockHistory& past, size_t i, Workspace& now, std::map<std::string, Value>& states) {
+    for (size_t k = 0; k < attrs_.outs.size(); ++k) {
+      Value* target = inner(now, attrs_.out_grads[k]);
+      if (target == nullptr) continue;
+      const Value& given = states[attrs_.outs[k]];
+      *target = std::holds_alternative<std::monostate>(given)
+                    ? zeros_like(outer_.find(attrs_.outs[k]))
+                    : given;
+      if (auto* tensor = std::get_if<Tensor>(target); tensor != nullptr && tensor->initialized()) {
+        *tensor = tensor->clone();
+      }
+    }
+    for (const std::string& name : attrs_.rewritten) {
+      const auto at =
+          std::find(past.rewritten.begin(), past.rewritten.end(), name) - past.rewritten.begin();
+      const auto position = static_cast<size_t>(at);
+      const Value* last = outer_.find(name);
+      const bool dense = last != nullptr && std::holds_alternative<Tensor>(*last);
+      if (Value* before = inner(now, name + std::string(kLoopIn))) {
+        if (dense) {
+          *before = past.before[i][position];
+        } else if (last != nullptr) {
+          *before = *last;
+        }
+      }
+      if (Value* after = inner(now, name); after != nullptr && last != nullptr) {
+        const bool end = i + 1 == past.count;
+        if (dense && !end) {
+          *after = past.before[i + 1][position];
+        } else {
+          *after = *last;
+        }
+      }
+    }
+    for (const std::string& name : attrs_.x_grads) forget(now, name);
+  }
+
+  void collect(Workspace& now, std::map<std::string, Value>& states,
+               std::map<std::string, Value>& sums) {
+    std::map<std::string, Value> next;
+    // Elements of arrays that were not rewritten keep their gradients.
+    for (auto& [name, value] : states) {
+      if (std::holds_alternative<TensorArray>(value)) next[name] = std::move(value);
+    }
+    for (size_t k = 0; k < xs_.size(); ++k) {
+      const Value* made = inner(now, attrs_.x_grads[k]);
+      if (made != nullptr) add_value(*made, is_rewritten(xs_[k]) ? next[xs_[k]] : sums[xs_[k]]);
+    }
+    states = std::move(next);
+  }
+
+  BlockGradAttrs attrs_;
+  std::vector<std::string> xs_;
+  std::vector<std::string> grads_;
+};
+
+class RecurrentGradRunner final : public GradRunner {
+ public:
+  RecurrentGradRunner(Workspace& outer, const PlanOp& op)
+      : GradRunner(outer, op, "step_scopes"),
+        attrs_(parse_attributes<RecurrentGradAttrs>(op.op->type, op.op->attrs)) {}
+
+  void run(const Workspace::Step& step, int shard) override {
+    BlockHistory& past = history();
+    const Operator& op = *op_.op;
+    states_.assign(attrs_.states.size(), Value());
+    inputs_.assign(op.input("inputs").size(), Value());
+    parameters_.assign(op.input("parameters").size(), Value());
+    for (size_t i = past.count; i-- > 0;) {
+      const size_t t = attrs_.reverse ? past.count - 1 - i : i;
+      Workspace& now = workspace_of(past, i);
+      bind(now, i, t, past);
+      now.run_inner(step_of_iteration(step, i), shard);
+      collect(now, t, past.count);
+    }
+    finish("inputs", inputs_);
+    finish("initial_states", states_);
+    finish("parameters", parameters_);
+  }
+
+ private:
+  void bind(Workspace& now, size_t i, size_t t, BlockHistory& past) {
+    const auto& grads = op_.op->input("outputs@GRAD");
+    for (size_t k = 0; k < grads.size(); ++k) {
+      Value* target = inner(now, attrs_.out_grads[k]);
+      if (target == nullptr) continue;
+      const Tensor& whole = need_tensor(outer_.find(grads[k]), *op_.op, grads[k]);
+      const Shape rest(whole.shape().dims().subspan(1));
+      const auto row = static_cast<int64_t>(t);
+      *target = whole.rows(row, row + 1).reshaped(rest).clone();
+    }
+    for (size_t k = 0; k < attrs_.states.size(); ++k) {
+      Value* target = inner(now, attrs_.state_grads[k]);
+      if (target == nullptr) continue;
+      // An output may be a state as well.
+      const auto& outs = attrs_.out_grads;
+      if (std::find(outs.begin(), outs.end(), attrs_.state_grads[k]) != outs.end()) {
+        add_value(states_[k], *target);
+        continue;
+      }
+      *target = std::holds_alternative<std::monostate>(states_[k])
+                    ? zeros_like(past.iterations[i]->find(attrs_.states[k]))
+                    : states_[k];
+    }
+    for (const auto* names :
+         {&attrs_.ex_state_grads, &attrs_.input_grads, &attrs_.parameter_grads}) {
+      for (const std::string& name : *names) forget(now, name);
+    }
+  }
+
+  void collect(Workspace& now, size_t t, size_t length) {
+    for (size_t k = 0; k < attrs_.ex_state_grads.size(); ++k) {
+      const Value* made = inner(now, attrs_.ex_state_grads[k]);
+      states_[k] = std::monostate();
+      if (made != nullptr) add_value(*made, states_[k]);
+    }
+    for (size_t k = 0; k < parameters_.size(); ++k) {
+      const Value* made = inner(now, attrs_.parameter_grads[k]);
+      if (made != nullptr) add_value(*made, parameters_[k]);
+    }
+    for (size_t k = 0; k < inputs_.size(); ++k) {
+      const Tensor* made = tensor_in(inner(now, attrs_.input_grads[k]));
+      if (made == nullptr) continue;
+      if (std::holds_alternative<std::monostate>(inputs_[k])) {
+        Shape shape{static_cast<int64_t>(length)};
+        for (const int64_t dim : made->shape()) shape.push_back(dim);
+        inputs_[k] = Tensor::zeros(made->dtype(), shape);
+      }
+      const auto row = static_cast<int64_t>(t);
+      std::get_if<Tensor>(&inputs_[k])->rows(row, row + 1).copy_from(*made);
+    }
+  }
+
+  void finish(const std::string& slot, std::vector<Value>& values) {
+    const auto& names = op_.op->input(slot);
+    const auto& grads = op_.op->output(slot + "@GRAD");
+    for (size_t k = 0; k < grads.size(); ++k) {
+      if (grads[k].empty()) continue;
+      Value value = std::move(values[k]);
+      if (std::holds_alternative<std::monostate>(value)) value = zeros_like(outer_.find(names[k]));
+      put(grads[k], std::move(value));
+    }
+  }
+
+  RecurrentGradAttrs attrs_;
+  std::vector<Value> states_, inputs_, parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockRunner> make_block_grad_runner(Workspace& outer, const PlanOp& op) {
+  const std::string& type = op.op->type;
+  if (type == "while_grad") {
+    return std::make_unique<LoopGradRunner>(outer, op, "StepScopes", "X");
+  }
+  if (type == "conditional_block_grad") {
+    return std::make_unique<LoopGradRunner>(outer, op, "Scope", "Input");
+  }
+  return std::make_unique<RecurrentGradRunner>(outer, op);
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,297 @@
+#include <algorithm>
+#include <vector>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/sequence/rnn_steps.h"
+#include "fluid/ops/sequence/rnn.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// What forward and backward have in common. A row of gates is candidate, input, forget, output.
+template <class T>
+struct LstmCommon {
+  SequenceInput input;
+  int64_t rows = 0;
+  int64_t d = 0;
+  int h0, c0, weight, bias;
+  RnnActivation gate, cell, candidate;
+  bool peepholes = false;
+  bool reverse = false;
+  std::string where;
+
+  explicit LstmCommon(const PrepareContext& context) : input(context, "Input") {
+    const auto attrs = context.attrs<LstmAttrs>();
+    const Shape& x = context.in("Input").shape;
+    const Shape& w = context.in("Weight").shape;
+    rows = x[0];
+    d = w[0];
+    context.require(w == Shape({d, 4 * d}) && x == Shape({rows, 4 * d}), "Weight",
+                    "[d, 4 d] with Input [rows, 4 d]", str_cat(w, " and ", x));
+    const int64_t columns = (attrs.use_peepholes ? 7 : 4) * d;
+    context.require(context.in("Bias").shape.numel() == columns, "Bias",
+                    str_cat("[1, ", columns, "]"), context.in("Bias").shape.to_string());
+    h0 = context.input("H0");
+    c0 = context.input("C0");
+    weight = context.input("Weight");
+    bias = context.input("Bias");
+    gate = rnn_activation(context, attrs.gate_activation);
+    cell = rnn_activation(context, attrs.cell_activation);
+    candidate = rnn_activation(context, attrs.candidate_activation);
+    peepholes = attrs.use_peepholes;
+    reverse = attrs.is_reverse;
+  }
+
+  // A peephole of one gate (0 input, 1 forget, 2 output); null without them.
+  const T* peephole(const KernelContext& c, int64_t which) const {
+    return peepholes ? c.in<T>(bias) + (4 + which) * d : nullptr;
+  }
+
+  // H0 or C0 in the order of steps; zeros without.
+  void first_state(const KernelContext& c, const RnnSteps& steps, int from, T* to) const {
+    for (int64_t j = 0; j < steps.sequences(); ++j) {
+      if (from < 0) {
+        std::fill_n(to + j * d, d, T{});
+      } else {
+        std::copy_n(c.in<T>(from) + steps.sequence(j) * d, d, to + j * d);
+      }
+    }
+  }
+
+  void check_states(const KernelContext& c, const RnnSteps& steps) const {
+    for (const int state : {h0, c0}) {
+      if (state < 0 || c.input(state).numel() == steps.sequences() * d) continue;
+      throw_error(ErrorCode::kShapeMismatch,
+                  {.what = "a first state does not fit the sequences",
+                   .where = input.where,
+                   .expected = str_cat("H0 and C0 [", steps.sequences(), ", ", d, "]"),
+                   .got = c.input(state).shape().to_string(),
+                   .fix = "give one row per sequence"});
+    }
+  }
+};
+
+template <class T>
+class Lstm {
+ public:
+  explicit Lstm(PrepareContext& context) : s_(context), product_(4 * s_.d, s_.d, false) {
+    hidden_ = context.set_output("Hidden", Shape{s_.rows, s_.d}, dtype_of<T>());
+    cell_ = context.set_output("Cell", Shape{s_.rows, s_.d}, dtype_of<T>());
+    gates_ = context.set_output("BatchGate", Shape{s_.rows, 4 * s_.d}, dtype_of<T>());
+    active_ = context.set_output("BatchCellPreAct", Shape{s_.rows, s_.d}, dtype_of<T>());
+  }
+
+  void operator()(const KernelContext& c) {
+    steps_.reset(s_.input.offsets(c), s_.reverse);
+    s_.check_states(c, steps_);
+    const auto states = static_cast<size_t>(steps_.sequences() * s_.d);
+    h_.resize(states);
+    c_.resize(states);
+    from_h_.resize(4 * states);
+    s_.first_state(c, steps_, s_.h0, h_.data());
+    s_.first_state(c, steps_, s_.c0, c_.data());
+    for (int64_t t = 0; t < steps_.count(); ++t) {
+      const int64_t n = steps_.active(t);
+      const bool empty = t == 0 && s_.h0 < 0;
+      if (!empty) {
+        product_.run(n, h_.data(), c.in<T>(s_.weight), from_h_.data(), c.scratch());
+      }
+      for (int64_t j = 0; j < n; ++j) row(c, steps_.start(t) + j, j, empty);
+    }
+    for (const int out : {hidden_, cell_}) {
+      if (out >= 0) c.output(out).share_lod(s_.input.tensor(c));
+    }
+  }
+
+ private:
+  void row(const KernelContext& c, int64_t batch_row, int64_t j, bool empty) {
+    const int64_t d = s_.d;
+    const int64_t source = steps_.source(batch_row);
+    const T* x = c.in<T>(s_.input.position) + source * 4 * d;
+    const T* bias = c.in<T>(s_.bias);
+    T* g = c.out<T>(gates_) + batch_row * 4 * d;
+    for (int64_t k = 0; k < 4 * d; ++k) g[k] = x[k] + bias[k];
+    if (!empty) {
+      const T* product = from_h_.data() + j * 4 * d;
+      for (int64_t k = 0; k < 4 * d; ++k) g[k] += product[k];
+    }
+    T* state = c_.data() + j * d;
+    if (s_.peepholes) {
+      add_product(state, s_.peephole(c, 0), g + d);
+      add_product(state, s_.peephole(c, 1), g + 2 * d);
+    }
+    activate(s_.candidate, g, d);
+    activate(s_.gate, g + d, 2 * d);
+    for (int64_t k = 0; k < d; ++k) state[k] = g[2 * d + k] * state[k] + g[d + k] * g[k];
+    if (s_.peepholes) add_product(state, s_.peephole(c, 2), g + 3 * d);
+    activate(s_.gate, g + 3 * d, d);
+    T* active = c.out<T>(active_) + batch_row * d;
+    std::copy_n(state, d, active);
+    activate(s_.cell, active, d);
+    T* h = h_.data() + j * d;
+    for (int64_t k = 0; k < d; ++k) h[k] = g[3 * d + k] * active[k];
+    std::copy_n(h, d, c.out<T>(hidden_) + source * d);
+    std::copy_n(state, d, c.out<T>(cell_) + source * d);
+  }
+
+  void add_product(const T* state, const T* weights, T* to) const {
+    for (int64_t k = 0; k < s_.d; ++k) to[k] += state[k] * weights[k];
+  }
+
+  LstmCommon<T> s_;
+  StepGemm<T> product_;
+  RnnSteps steps_;
+  std::vector<T> h_, c_, from_h_;
+  int hidden_, cell_, gates_, active_;
+};
+
+template <class T>
+class LstmGrad {
+ public:
+  explicit LstmGrad(PrepareContext& context)
+      : s_(context),
+        to_h_(s_.d, 4 * s_.d, true),
+        hidden_(context.input("Hidden")),
+        cell_(context.input("Cell")),
+        gates_(context.input("BatchGate")),
+        active_(context.input("BatchCellPreAct")),
+        hidden_grad_(context.input("Hidden@GRAD")),
+        cell_grad_(context.attrs<LstmAttrs>().original_form ? -1 : context.input("Cell@GRAD")) {
+    const Shape states{s_.rows, s_.d};
+    for (const char* slot : {"Hidden@GRAD", "Cell@GRAD"}) {
+      if (!context.has_input(slot)) continue;
+      context.require(context.in(slot).shape == states, slot, states.to_string(),
+                      context.in(slot).shape.to_string());
+    }
+    input_grad_ = context.set_output("Input@GRAD", Shape{s_.rows, 4 * s_.d}, dtype_of<T>());
+    weight_grad_ = context.set_output("Weight@GRAD", Shape{s_.d, 4 * s_.d}, dtype_of<T>());
+    bias_grad_ = context.set_output("Bias@GRAD", context.in("Bias").shape, dtype_of<T>());
+    if (s_.h0 >= 0) {
+      h0_grad_ = context.set_output("H0@GRAD", context.in("H0").shape, dtype_of<T>());
+    }
+    if (s_.c0 >= 0) {
+      c0_grad_ = context.set_output("C0@GRAD", context.in("C0").shape, dtype_of<T>());
+    }
+    weight_product_ = tile_gemm<T>({.m = s_.d, .n = 4 * s_.d, .k = s_.rows, .transpose_a = true});
+  }
+
+  void operator()(const KernelContext& c) {
+    steps_.reset(s_.input.offsets(c), s_.reverse);
+    const int64_t d = s_.d;
+    const auto states = static_cast<size_t>(steps_.sequences() * d);
+    dh_.assign(states, T{});
+    dc_.assign(states, T{});
+    step_dh_.resize(states);
+    first_c_.resize(states);
+    gate_grads_.resize(static_cast<size_t>(s_.rows * 4 * d));
+    previous_h_.resize(static_cast<size_t>(s_.rows * d));
+    s_.first_state(c, steps_, s_.c0, first_c_.data());
+    gather_previous(c);
+    T* bias = bias_grad_ >= 0 ? c.out<T>(bias_grad_) : nullptr;
+    if (bias != nullptr) std::fill_n(bias, c.output(bias_grad_).numel(), T{});
+    for (int64_t t = steps_.count() - 1; t >= 0; --t) {
+      const int64_t n = steps_.active(t);
+      for (int64_t j = 0; j < n; ++j) row(c, t, j, bias);
+      const T* grads = gate_grads_.data() + steps_.start(t) * 4 * d;
+      to_h_.run(n, grads, c.in<T>(s_.weight), step_dh_.data(), c.scratch());
+      std::copy_n(step_dh_.data(), n * d, dh_.data());
+    }
+    finish(c, bias);
+  }
+
+ private:
+  // The state before each step, in the order of steps.
+  void gather_previous(const KernelContext& c) {
+    const int64_t d = s_.d;
+    if (steps_.count() == 0) return;
+    s_.first_state(c, steps_, s_.h0, step_dh_.data());
+    std::copy_n(step_dh_.data(), steps_.active(0) * d, previous_h_.data());
+    for (int64_t t = 1; t < steps_.count(); ++t) {
+      for (int64_t j = 0; j < steps_.active(t); ++j) {
+        const int64_t before = steps_.source(steps_.start(t - 1) + j);
+        std::copy_n(c.in<T>(hidden_) + before * d, d,
+                    previous_h_.data() + (steps_.start(t) + j) * d);
+      }
+    }
+  }
+
+  void row(const KernelContext& c, int64_t t, int64_t j, T* bias) {
+    const int64_t d = s_.d;
+    const int64_t batch_row = steps_.start(t) + j;
+    const int64_t source = steps_.source(batch_row);
+    const T* g = c.in<T>(gates_) + batch_row * 4 * d;
+    const T* active = c.in<T>(active_) + batch_row * d;
+    const T* state = c.in<T>(cell_) + source * d;
+    const T* before = t == 0 ? first_c_.data() + j * d
+                             : c.in<T>(cell_) + steps_.source(steps_.start(t - 1) + j) * d;
+    const T* from_above = hidden_grad_ >= 0 ? c.in<T>(hidden_grad_) + source * d : nullptr;
+    const T* from_cell = cell_grad_ >= 0 ? c.in<T>(cell_grad_) + source * d : nullptr;
+    const T* pi = s_.peephole(c, 0);
+    const T* pf = s_.peephole(c, 1);
+    const T* po = s_.peephole(c, 2);
+    T* dg = gate_grads_.data() + batch_row * 4 * d;
+    T* dh = dh_.data() + j * d;
+    T* dc = dc_.data() + j * d;
+    for (int64_t k = 0; k < d; ++k) {
+      const T a = g[k], i = g[d + k], f = g[2 * d + k], o = g[3 * d + k];
+      const T h_grad = dh[k] + (from_above != nullptr ? from_above[k] : T{});
+      const T o_grad = h_grad * active[k] * activation_slope(s_.gate, o);
+      T c_grad = dc[k] + h_grad * o * activation_slope(s_.cell, active[k]);
+      if (from_cell != nullptr) c_grad += from_cell[k];
+      if (po != nullptr) c_grad += o_grad * po[k];
+      const T i_grad = c_grad * a * activation_slope(s_.gate, i);
+      const T f_grad = c_grad * before[k] * activation_slope(s_.gate, f);
+      dg[k] = c_grad * i * activation_slope(s_.candidate, a);
+      dg[d + k] = i_grad;
+      dg[2 * d + k] = f_grad;
+      dg[3 * d + k] = o_grad;
+      dc[k] = c_grad * f;
+      if (pi != nullptr) dc[k] += i_grad * pi[k] + f_grad * pf[k];
+      if (pi == nullptr || bias == nullptr) continue;
+      bias[4 * d + k] += i_grad * before[k];
+      bias[5 * d + k] += f_grad * before[k];
+      bias[6 * d + k] += o_grad * state[k];
+    }
+  }
+
+  void finish(const KernelContext& c, T* bias) {
+    const int64_t d = s_.d;
+    if (bias != nullptr) add_column_sums(gate_grads_.data(), s_.rows, 4 * d, bias);
+    if (weight_grad_ >= 0) {
+      weight_product_->run(previous_h_.data(), gate_grads_.data(), c.out<T>(weight_grad_),
+                           c.scratch());
+    }
+    for (int64_t row = 0; input_grad_ >= 0 && row < s_.rows; ++row) {
+      std::copy_n(gate_grads_.data() + row * 4 * d, 4 * d,
+                  c.out<T>(input_grad_) + steps_.source(row) * 4 * d);
+    }
+    for (int64_t j = 0; j < steps_.sequences(); ++j) {
+      if (h0_grad_ >= 0) {
+        std::copy_n(dh_.data() + j * d, d, c.out<T>(h0_grad_) + steps_.sequence(j) * d);
+      }
+      if (c0_grad_ >= 0) {
+        std::copy_n(dc_.data() + j * d, d, c.out<T>(c0_grad_) + steps_.sequence(j) * d);
+      }
+    }
+  }
+
+  LstmCommon<T> s_;
+  StepGemm<T> to_h_;
+  std::unique_ptr<Gemm<T>> weight_product_;
+  RnnSteps steps_;
+  std::vector<T> dh_, dc_, step_dh_, first_c_, gate_grads_, previous_h_;
+  int hidden_, cell_, gates_, active_, hidden_grad_, cell_grad_;
+  int input_grad_ = -1, weight_grad_ = -1, bias_grad_ = -1, h0_grad_ = -1, c0_grad_ = -1;
+};
+
+}  // namespace
+
+void register_lstm(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("lstm", DeviceKind::kCpu, dtype_of<T>(), {"steps", prepare_body<Lstm<T>>});
+    table.add_last("lstm_grad", DeviceKind::kCpu, dtype_of<T>(),
+                   {"steps", prepare_body<LstmGrad<T>>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

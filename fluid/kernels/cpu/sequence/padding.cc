@@ -1,0 +1,219 @@
+// sequence_pad, sequence_unpad and sequence_mask.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/kernels/cpu/sequence/sequences.h"
+#include "fluid/ops/sequence/sequence.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+int64_t longest(const Offsets& offsets) {
+  int64_t length = 0;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    length = std::max(length, offsets[i + 1] - offsets[i]);
+  }
+  return length;
+}
+
+[[noreturn]] void throw_length(const std::string& where, int64_t limit, int64_t got) {
+  throw_error(ErrorCode::kShapeMismatch, {.what = "a sequence is longer than there is room",
+                                          .where = where,
+                                          .expected = str_cat("at most ", limit),
+                                          .got = str_cat(got),
+                                          .fix = "raise the padded length, or use -1"});
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_pad(PrepareContext& context) {
+  const SequenceInput x(context, "X");
+  const int64_t limit = context.attrs<SequencePadAttrs>().padded_length;
+  const Shape row = context.in("X").shape;
+  const ValueSpec& pad_spec = context.in("PadValue");
+  context.require(pad_spec.dtype == dtype_of<T>() &&
+                      (pad_spec.shape.numel() == 1 || pad_spec.shape.numel() == x.width),
+                  "PadValue", str_cat("1 or ", x.width, " elements of X's type"),
+                  str_cat(dtype_name(pad_spec.dtype), pad_spec.shape));
+  const bool whole_row = pad_spec.shape.numel() == x.width;
+  const int pad = context.input("PadValue");
+  const int out = context.own_output("Out");
+  const int lengths = context.own_output("Length");
+  context.own_lod();
+  return make_prepared([=](const KernelContext& c) {
+    const Offsets& offsets = x.offsets(c);
+    const int64_t count = sequence_count(offsets);
+    const int64_t most = longest(offsets);
+    const int64_t length = limit < 0 ? most : limit;
+    if (most > length) throw_length(x.where, length, most);
+    Shape shape{count, length};
+    for (int d = 1; d < row.rank(); ++d) shape.push_back(row[d]);
+    T* to = c.make_dense(out, dtype_of<T>(), shape).template data<T>();
+    int64_t* sizes = nullptr;
+    if (lengths >= 0) {
+      sizes = c.make_dense(lengths, DType::kInt64, Shape{count}).template data<int64_t>();
+    }
+    const T* pads = c.in<T>(pad);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      const int64_t rows = offsets[i + 1] - offsets[i];
+      if (sizes != nullptr) sizes[i] = rows;
+      to = std::copy_n(c.in<T>(x.position) + offsets[i] * x.width, rows * x.width, to);
+      for (int64_t k = rows; k < length; ++k) {
+        for (int64_t j = 0; j < x.width; ++j) *to++ = pads[whole_row ? j : 0];
+      }
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_pad_grad(PrepareContext& context) {
+  const SequenceInput x(context, "X");
+  const Shape& padded = context.in("Out@GRAD").shape;
+  context.require(padded.rank() >= 2 && padded.numel(2, padded.rank()) == x.width, "Out@GRAD",
+                  str_cat("[sequences, length, ...], rows of ", x.width), padded.to_string());
+  const int64_t length = padded[1];
+  const int64_t rows_of_all = padded[0];
+  const int grad = context.input("Out@GRAD");
+  const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const Offsets& offsets = x.offsets(c);
+    if (longest(offsets) > length || sequence_count(offsets) != rows_of_all) {
+      throw_length(x.where, length, longest(offsets));
+    }
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      std::copy_n(c.in<T>(grad) + static_cast<int64_t>(i) * length * x.width,
+                  (offsets[i + 1] - offsets[i]) * x.width, c.out<T>(out) + offsets[i] * x.width);
+    }
+  });
+}
+
+// X [sequences, length, …] and how much of each is real.
+struct Unpadding {
+  int x = -1;
+  int lengths = -1;
+  int64_t count = 0;
+  int64_t room = 0;
+  int64_t width = 1;
+  Shape row;  // without the number of rows
+  std::string where;
+
+  Unpadding(const PrepareContext& context)
+      : x(context.input("X")), lengths(context.input("Length")) {
+    const Shape& shape = context.in("X").shape;
+    context.require(shape.rank() >= 2, "X", "[sequences, length, ...]", shape.to_string());
+    const ValueSpec& given = context.in("Length");
+    context.require(given.dtype == DType::kInt64 && given.shape.numel() == shape[0], "Length",
+                    str_cat("int64[", shape[0], "]"),
+                    str_cat(dtype_name(given.dtype), given.shape));
+    count = shape[0];
+    room = shape[1];
+    width = shape.numel(2, shape.rank());
+    for (int d = 2; d < shape.rank(); ++d) row.push_back(shape[d]);
+    if (row.rank() == 0) row.push_back(1);
+    where = str_cat("op '", context.op().type, "', slot 'Length', variable '",
+                    context.op().input("Length").front(), "'");
+  }
+
+  Offsets offsets(const KernelContext& c) const {
+    Offsets found = {0};
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t length = c.in<int64_t>(lengths)[i];
+      if (length < 0 || length > room) throw_length(where, room, length);
+      found.push_back(found.back() + length);
+    }
+    return found;
+  }
+};
+
+template <class T>
+std::unique_ptr<Prepared> prepare_unpad(PrepareContext& context) {
+  const Unpadding u(context);
+  const int out = context.own_output("Out");
+  context.own_lod();
+  return make_prepared([=](const KernelContext& c) {
+    Offsets offsets = u.offsets(c);
+    Shape shape{offsets.back()};
+    for (const int64_t dim : u.row) shape.push_back(dim);
+    Tensor& rows = c.make_dense(out, dtype_of<T>(), shape);
+    T* to = rows.data<T>();
+    for (size_t i = 0; i < static_cast<size_t>(u.count); ++i) {
+      to = std::copy_n(c.in<T>(u.x) + static_cast<int64_t>(i) * u.room * u.width,
+                       (offsets[i + 1] - offsets[i]) * u.width, to);
+    }
+    rows.set_lod({std::move(offsets)});
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_unpad_grad(PrepareContext& context) {
+  const Unpadding u(context);
+  const int grad = context.input("Out@GRAD");
+  const int64_t given = context.in("Out@GRAD").shape.numel();
+  const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const Offsets offsets = u.offsets(c);
+    if (offsets.back() * u.width != given)
+      throw_length(u.where, given / std::max<int64_t>(u.width, 1), offsets.back());
+    std::fill_n(c.out<T>(out), u.count * u.room * u.width, T{});
+    for (size_t i = 0; i < static_cast<size_t>(u.count); ++i) {
+      std::copy_n(c.in<T>(grad) + offsets[i] * u.width, (offsets[i + 1] - offsets[i]) * u.width,
+                  c.out<T>(out) + static_cast<int64_t>(i) * u.room * u.width);
+    }
+  });
+}
+
+template <class From, class To>
+std::unique_ptr<Prepared> prepare_mask_to(PrepareContext& context) {
+  const Shape lengths = context.in("X").shape;
+  const int64_t n = lengths.numel();
+  const int64_t fixed = context.attrs<SequenceMaskAttrs>().maxlen;
+  const int x = context.input("X");
+  const int given = context.input("MaxLenTensor");
+  const bool wide = given >= 0 && context.in("MaxLenTensor").dtype == DType::kInt64;
+  const int out = context.own_output("Y");
+  context.own_lod();
+  return make_prepared([=](const KernelContext& c) {
+    const From* xs = c.in<From>(x);
+    int64_t length = fixed;
+    if (given >= 0) length = wide ? *c.in<int64_t>(given) : *c.in<int32_t>(given);
+    if (length <= 0) {
+      length = 0;
+      for (int64_t i = 0; i < n; ++i) length = std::max(length, static_cast<int64_t>(xs[i]));
+    }
+    Shape shape = lengths;
+    shape.push_back(length);
+    To* to = c.make_dense(out, dtype_of<To>(), shape).template data<To>();
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t k = 0; k < length; ++k) *to++ = static_cast<To>(static_cast<From>(k) < xs[i]);
+    }
+  });
+}
+
+template <class From>
+std::unique_ptr<Prepared> prepare_mask(PrepareContext& context) {
+  const DType wanted = context.attrs<SequenceMaskAttrs>().out_dtype;
+  std::unique_ptr<Prepared> prepared;
+  for_types<bool, uint8_t, int32_t, int64_t, float, double>([&]<class To>(std::type_identity<To>) {
+    if (wanted == dtype_of<To>()) prepared = prepare_mask_to<From, To>(context);
+  });
+  return prepared;
+}
+
+}  // namespace
+
+void register_sequence_padding(KernelTable& table) {
+  for_types<float, double, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
+    const auto add = [&table](const char* op, auto prepare) {
+      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "rows", .prepare = prepare});
+    };
+    add("sequence_pad", prepare_pad<T>);
+    add("sequence_unpad", prepare_unpad<T>);
+    add("sequence_mask", prepare_mask<T>);
+    if constexpr (std::is_floating_point_v<T>) {
+      add("sequence_pad_grad", prepare_pad_grad<T>);
+      add("sequence_unpad_grad", prepare_unpad_grad<T>);
+    }
+  });
+}
+
+}  // namespace fleet::fluid::cpu
