@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,11 @@ struct ParameterServerConfig {
   // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
   size_t flush_bytes = 64 * 1024;
 
+  // Slices of that many bytes are updated in other threads, where there are any: so many, or what
+  // the environment thinks.
+  size_t update_aside_bytes = 1024 * 1024;
+  std::optional<unsigned> update_threads;
+
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
@@ -81,6 +87,8 @@ struct NodeEnvironment {
   // For nonces; the operating system's when empty.
   std::function<void(transport::MutableBytes)> random;
   uint64_t incarnation = 0;
+  // Threads that a server may have for large updates.
+  unsigned update_threads = 0;
 };
 
 // For the coordinator's client of this process.

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/parameter_server.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/strings.h"
@@ -139,6 +140,28 @@ void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
   } else {
     model_.shards[slice]->keep(step);
   }
+}
+
+bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
+  const bool large = model_.catalogue.entries[slice].bytes() >= config_.update_aside_bytes;
+  if (!events_.run_aside || shards == 0 || !large) return false;
+  model_.shards[slice]->own();
+  const auto failure = std::make_shared<Status>();
+  const auto apply = [this, slice, step, shards, failure] {
+    try {
+      model_.shards[slice]->apply({step, shards});
+    } catch (const Error& error) {
+      *failure = Status(error.code(), error.text());
+    }
+  };
+  events_.run_aside(apply, [this, slice, failure] {
+    if (failure->ok()) {
+      core_.updated(slice);
+    } else if (events_.on_failure) {
+      events_.on_failure(*failure);
+    }
+  });
+  return true;
 }
 
 void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {

@@ -1,5 +1,8 @@
 #include "strategies/parameter_server/process_environment.h"
 
+#include <algorithm>
+#include <thread>
+
 namespace fleet::strategies {
 
 ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, Duration spin)
@@ -12,6 +15,9 @@ NodeEnvironment ProcessEnvironment::node() {
   environment.control_loop = &control_.loop();
   environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
   environment.poll = [this] { data_.poll(); };
+  // On two cores, which the workers need as well, other threads measured no better than none.
+  const unsigned cores = std::thread::hardware_concurrency();
+  environment.update_threads = cores < 4 ? 0 : std::min(4U, cores / 4);
   environment.incarnation = transport::make_incarnation();
   return environment;
 }

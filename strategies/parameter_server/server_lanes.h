@@ -36,6 +36,8 @@ struct ServingEvents {
   std::function<void()> on_all_complete;
   // Carries frames to another server; needed for models with exchanges.
   ServerExchange::Send send_to_server;
+  // Runs `work` in another thread, then `done` on the data loop. Empty: there is none.
+  std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
   // This server cannot go on, with itself to blame.
   std::function<void(const Status& why)> on_failure;
 };

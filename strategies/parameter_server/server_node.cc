@@ -23,6 +23,11 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
   events.send_to_server = [this](uint32_t server, std::vector<transport::Message> frames) {
     links_->send(server, std::move(frames));
   };
+  if (update_threads() > 0) {
+    events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
+      run_aside(std::move(work), std::move(done));
+    };
+  }
   events.on_failure = [this](const Status& why) {
     fail({transport::Role::kServer, config_.index}, why);
   };
@@ -45,6 +50,7 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
 ServerNode::~ServerNode() {
   *alive_ = false;
   server_watch_.drop();
+  pool_.reset();
   links_.reset();
   const auto drop_control = [this] {
     member_.reset();
@@ -135,6 +141,16 @@ transport::Endpoint ServerNode::bound() const {
 
 void ServerNode::on_verdict(const transport::Verdict& verdict) {
   if (status_.ok()) status_ = verdict.to_status();
+}
+
+void ServerNode::run_aside(std::function<void()> work, std::function<void()> done) {
+  if (!pool_) pool_ = std::make_unique<UpdatePool>(update_threads());
+  pool_->run([this, work = std::move(work), done = std::move(done), alive = alive_] {
+    work();
+    environment_.data_loop->post([done, alive] {
+      if (*alive) done();
+    });
+  });
 }
 
 void ServerNode::fail(transport::MemberId culprit, const Status& why) {

@@ -9,6 +9,7 @@
 
 #include "strategies/parameter_server/parameter_server.h"
 #include "strategies/parameter_server/server_links.h"
+#include "strategies/parameter_server/update_pool.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
 
@@ -46,17 +47,22 @@ class ServerNode {
  private:
   void start_control();
   void start_links();
+  void run_aside(std::function<void()> work, std::function<void()> done);
   void on_verdict(const transport::Verdict& verdict);
   // Ends the job.
   void fail(transport::MemberId culprit, const Status& why);
   void complete();
   bool coordinates() const { return config_.index == 0; }
+  unsigned update_threads() const {
+    return config_.update_threads.value_or(environment_.update_threads);
+  }
 
   NodeEnvironment environment_;
   ParameterServerConfig config_;
   Logger logger_;
   std::unique_ptr<ServerLanes> server_;
   std::unique_ptr<ServerLinks> links_;  // when the model has exchanges
+  std::unique_ptr<UpdatePool> pool_;    // from the first large update on
   std::unique_ptr<transport::Coordinator> coordinator_;
   WaitList::Watch server_watch_;
   WaitList::Watch coordinator_watch_;

@@ -200,6 +200,7 @@ ServerSteps::ServerSteps(const fluid::Program& program, ServerProgram parsed, in
       scope_(scope),
       executor_(fluid::CPUPlace(), scope) {
   share_between_blocks();
+  for (size_t i = 0; i < parsed_.blocks.size(); ++i) slice_executors_.push_back(executor_.share());
   full_ = &program_for(shards);
 }
 
@@ -256,6 +257,7 @@ fluid::Program ServerSteps::rewrite(int shards) const {
 }
 
 const fluid::Program& ServerSteps::program_for(int shards) {
+  const std::lock_guard lock(programs_mutex_);
   auto& program = programs_[shards];
   if (!program) program = std::make_unique<fluid::Program>(rewrite(shards));
   return *program;
@@ -269,7 +271,7 @@ void ServerSteps::run_slice(size_t block, const StepUpdate& update) {
   const int32_t index = parsed_.blocks[block].chain[static_cast<size_t>(update.stage)];
   if (update.shards == 0) return clear_parts(index);
   const fluid::Program& program = update.shards == shards_ ? *full_ : program_for(update.shards);
-  executor_.run_block(program, index, scope_);
+  slice_executors_[block].run_block(program, index, scope_);
 }
 
 // Nobody contributed: what the block would make for an exchange is zero.

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,8 @@ ServerProgram read_server_program(const fluid::Program& program, const fluid::Op
                                   int shards);
 
 // Runs the blocks of a server's program on its scope: what comes after the sum over contributors,
-// which the server makes itself. One thread at a time; program and scope must outlive it.
+// which the server makes itself. One thread at a time, but that shards of the model may be updated
+// by several; program and scope must outlive it.
 class ServerSteps {
  public:
   ServerSteps(const fluid::Program& program, ServerProgram parsed, int shards, fluid::Scope& scope);
@@ -66,6 +68,7 @@ class ServerSteps {
   void share_between_blocks();
   Exchange make_exchange(size_t index);
   transport::MutableBytes place_of(const ExchangedRows& rows, size_t part);
+  // Any thread.
   const fluid::Program& program_for(int shards);
   fluid::Program rewrite(int shards) const;
   CatalogueEntry entry_of(const std::string& name) const;
@@ -76,8 +79,11 @@ class ServerSteps {
   int shards_;
   fluid::Scope& scope_;
   fluid::Executor executor_;
+  // One for each block: different slices may be updated by different threads at the same time.
+  std::vector<fluid::Executor> slice_executors_;
   // By the number of shards that contributed.
   std::map<int, std::unique_ptr<fluid::Program>> programs_;
+  std::mutex programs_mutex_;
   const fluid::Program* full_ = nullptr;
 };
 

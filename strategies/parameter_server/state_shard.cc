@@ -23,13 +23,17 @@ DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int 
   for (const auto& name : spec.state) slots_.push_back({name, &scope.tensor(name), {}});
 }
 
-void DenseShard::prepare(const StepUpdate& update) {
+void DenseShard::own() {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
+}
+
+void DenseShard::prepare(const StepUpdate& update) {
+  own();
   rule_(update);
 }
 
 void DenseShard::apply(const StepUpdate& update) {
-  for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
+  own();
   rule_({update.step, update.shards, stages_ - 1});
   step_ = update.step;
 }

@@ -48,6 +48,9 @@ class StateShard {
   virtual int stages() const { return 1; }
   // A stage before the last.
   virtual void prepare(const StepUpdate&) {}
+  // Gives what an update changes memory that nobody else uses, so that the next apply() may run in
+  // another thread.
+  virtual void own() {}
   // The last stage.
   virtual void apply(const StepUpdate& update) = 0;
   // Says that the value after `step` is the one that is there: nobody contributed.
@@ -80,6 +83,7 @@ class DenseShard final : public StateShard {
   fluid::Tensor& gradient() override { return *gradient_; }
   int stages() const override { return stages_; }
   void prepare(const StepUpdate& update) override;
+  void own() override;
   void apply(const StepUpdate& update) override;
   void keep(uint64_t step) override { step_ = step; }
   Version read() const override { return {step_, *slots_.front().tensor}; }

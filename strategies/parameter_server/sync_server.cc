@@ -292,8 +292,19 @@ void SyncServer::settle(uint32_t index, int shards) {
 }
 
 void SyncServer::update(uint32_t slice) {
+  if (sink_.update_aside(slice, collecting(), slices_[slice].shards)) {
+    ++updating_;
+    return;
+  }
   sink_.update(slice, collecting(), slices_[slice].shards);
   publish(slice);
+}
+
+void SyncServer::updated(uint32_t slice) {
+  publish(slice);
+  if (--updating_ > 0) return;
+  for (const GetCall& call : std::exchange(deferred_, {})) answer_now(call);
+  maybe_close();
 }
 
 // As far as the other servers' parts allow; true when the step has no exchange left.
@@ -380,11 +391,11 @@ void SyncServer::settle_rest() {
   }
 }
 
-// False when other servers' parts of an exchange are missing.
+// False when other servers' parts of an exchange are missing, or updates go on.
 bool SyncServer::close() {
   settle_rest();
   begin_step();
-  if (!run_exchanges()) return false;
+  if (!run_exchanges() || updating_ > 0) return false;
   reset_step();
   for (auto& worker : workers_) worker.received = 0;
   ++published_;
@@ -497,9 +508,14 @@ Status SyncServer::get(GetCall call) {
                      str_cat("ids below ", options_.variables), "another id");
   }
   if (call.step <= published_) {
-    if (wanted == 0) sink_.answer_empty(call);
-    uint32_t left = wanted;
-    each_wanted(call, [&](uint32_t variable) { sink_.answer(call, variable, --left == 0); });
+    if (updating_ == 0) {
+      answer_now(call);
+      return {};
+    }
+    if (deferred_.size() >= kMaxWaiting * options_.workers) {
+      return bad_frame("too many gets wait", str_cat(kMaxWaiting, " a worker"), "another one");
+    }
+    deferred_.push_back(std::move(call));
     return {};
   }
   size_t waiting = 0;
@@ -522,7 +538,15 @@ Status SyncServer::get(GetCall call) {
   return {};
 }
 
+void SyncServer::answer_now(const GetCall& call) {
+  uint32_t left = 0;
+  each_wanted(call, [&](uint32_t) { ++left; });
+  if (left == 0) sink_.answer_empty(call);
+  each_wanted(call, [&](uint32_t variable) { sink_.answer(call, variable, --left == 0); });
+}
+
 void SyncServer::drop_session(uint64_t session) {
+  std::erase_if(deferred_, [&](const GetCall& call) { return call.session == session; });
   std::erase_if(waiters_, [&](const Waiter& w) { return w.call.session == session; });
   std::erase_if(extras_, [&](const Extra& extra) { return extra.session == session; });
   for (auto& slot : slots_) {

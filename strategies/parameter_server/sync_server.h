@@ -40,6 +40,9 @@ class SyncServerSink {
   // The gradient is there: the last stage of the update; publish the value as the version of
   // `step`. With no shards the value stays as it is.
   virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
+  // True when the last stage goes on in another thread: updated() is called when it is done, and
+  // until then nothing reads or changes the slice.
+  virtual bool update_aside(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) { return false; }
   // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
   virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
   // What this server has to say in an exchange is there: tell the others.
@@ -96,6 +99,8 @@ class SyncServer {
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
   Status get(GetCall call);
   Status complete(uint32_t worker, uint64_t last_step);
+  // What update_aside() began is done.
+  void updated(uint32_t slice);
   // A part of an exchange has come from another server.
   void exchange_advanced();
   // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
@@ -186,6 +191,7 @@ class SyncServer {
   void publish(uint32_t slice);
   void offer(Waiter& waiter, uint32_t variable);
   void finish(const Waiter& waiter);
+  void answer_now(const GetCall& call);
   bool wants(const GetCall& call, uint32_t variable) const;
   template <class Visit>
   void each_wanted(const GetCall& call, const Visit& visit) const;
@@ -199,6 +205,7 @@ class SyncServer {
   std::vector<Slot> slots_;  // piece by piece, contributor by contributor
   std::vector<Worker> workers_;
   std::vector<Waiter> waiters_;
+  std::vector<GetCall> deferred_;  // until no update goes on in another thread
   std::vector<Extra> extras_;
   std::vector<Buffer> pool_;  // of kPieceBytes each
   std::vector<const float*> arrays_f32_;
@@ -211,6 +218,7 @@ class SyncServer {
   uint32_t unsettled_ = 0;  // slices of several stages whose gradients are not complete
   uint32_t exchange_ = 0;   // the next of this step
   bool offered_ = false;    // its own parts have left
+  uint32_t updating_ = 0;   // slices whose updates go on in other threads
   bool contributed_ = false;
   bool complete_ = false;
 };

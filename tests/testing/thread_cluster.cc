@@ -125,6 +125,7 @@ class ThreadCluster {
     config.secret = transport::Secret::of_text("a secret among threads", "test");
     config.facts = {{"program", str_cat(task_.main->hash())}};
     config.data_lanes = job_.lanes;
+    config.update_threads = 2;
     config.rpc_deadline = std::chrono::seconds(30);
     return config;
   }
@@ -142,6 +143,9 @@ class ThreadCluster {
     std::vector<transport::Endpoint> servers(names_.size());
     if (index > 0) servers = addresses_.wait(1);
     if (servers.empty()) return;
+    for (int i = 0; fixed_ports() && i < job_.servers; ++i) {
+      servers[static_cast<size_t>(i)] = {"127.0.0.1", port_for(i)};
+    }
     servers[static_cast<size_t>(index)] = {"127.0.0.1", port_for(index)};
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
         config_for(index, std::move(servers)), job_.transport, Logger(),

@@ -195,16 +195,23 @@ class StagedSink final : public SyncServerSink {
     log.push_back(str_cat("tell ", exchange));
   }
   bool exchange_complete(uint32_t exchange) override { return exchange < told; }
+  bool update_aside(uint32_t slice, uint64_t, int) override {
+    if (aside) log.push_back(str_cat("begin ", slice));
+    return aside;
+  }
   void end_exchange(uint64_t, uint32_t exchange) override {
     log.push_back(str_cat("use ", exchange));
   }
-  void answer(const GetCall&, uint32_t, bool) override {}
+  void answer(const GetCall& get, uint32_t variable, bool) override {
+    log.push_back(str_cat("answer ", get.request, " with ", variable));
+  }
   void answer_empty(const GetCall&) override { log.push_back("answer"); }
   void step_closed(uint64_t step) override { log.push_back(str_cat("closed ", step)); }
   void all_complete() override {}
   std::vector<std::string> take() { return std::exchange(log, {}); }
 
   uint32_t told = 0;
+  bool aside = false;
   std::vector<std::string> log;
 
  private:
@@ -272,6 +279,31 @@ TEST(SyncServerExchange, CountsASliceThatNobodyContributedTo) {
   ASSERT_TRUE(server.barrier(0, 1, 1).ok());
   EXPECT_THAT(sink.take(), ElementsAre("stage 0 of 1 from 0", "tell 0", "use 0", "update 0 from 1",
                                        "update 1 from 0", "closed 1"));
+}
+
+TEST(SyncServerUpdate, WaitsForUpdatesInOtherThreads) {
+  StagedSink sink;
+  sink.aside = true;
+  SyncServer server(staged({1, 1}, 0), sink);
+  const auto get = [](uint64_t request, uint64_t step, uint32_t variable) {
+    GetCall call;
+    call.session = 1;
+    call.request = request;
+    call.step = step;
+    call.variables = {variable};
+    return call;
+  };
+  push(server, 1, 1);
+  push(server, 0, 1);
+  EXPECT_THAT(sink.take(), ElementsAre("rate 1", "begin 1", "begin 0"));
+  ASSERT_TRUE(server.get(get(5, 1, 0)).ok());
+  ASSERT_TRUE(server.get(get(6, 0, 1)).ok());
+  ASSERT_TRUE(server.barrier(0, 1, 2).ok());
+  EXPECT_THAT(sink.take(), IsEmpty()) << "neither answers nor the end of the step";
+  server.updated(0);
+  EXPECT_THAT(sink.take(), IsEmpty()) << "slice 1 may be changing";
+  server.updated(1);
+  EXPECT_THAT(sink.take(), ElementsAre("answer 6 with 1", "answer 5 with 0", "closed 1"));
 }
 
 }  // namespace

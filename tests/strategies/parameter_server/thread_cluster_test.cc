@@ -148,6 +148,12 @@ TEST(ThreadCluster, MovesLargeGradientsInPieces) {
   expect_local_bits(net.task(3), {.shards = 4, .transport = TransportChoice::kTcp});
 }
 
+TEST(ThreadCluster, UpdatesLargeSlicesInOtherThreads) {
+  const Net net(Net::Rule::kAdam, 800);  // slices of 1.3 MB
+  expect_local_bits(net.task(3), {});
+  expect_local_bits(net.task(3), {.workers = 1, .servers = 1, .shards = 2});
+}
+
 TEST(ThreadCluster, KeepsTheStateOfOptimizersOnTheServers) {
   const Net momentum(Net::Rule::kMomentum);
   expect_local_bits(momentum.task(10), {});
