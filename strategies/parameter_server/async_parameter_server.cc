@@ -104,6 +104,7 @@ void AsyncParameterServer::begin_clock(uint64_t gradients) {
 }
 
 void AsyncParameterServer::update(const AsyncUpdate& update, const Buffer& gradient) {
+  if (config_.observer) config_.observer->staleness = core_.staleness().mean();
   StateShard& shard = *model_.shards[update.slice];
   const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
   shard.gradient() = fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0);

@@ -89,8 +89,8 @@ void AsyncWorkerNode::stop(std::function<void(const Status&)> done) {
     communicator_->set_on_idle(nullptr);
     if (!status().ok()) return done(status());
     communicator_->finish();
+    // The destructor waits for the control loop, so this object is there.
     environment_.control_loop->post([this, alive = alive_, done] {
-      if (!*alive) return;
       member_->complete_async([this, alive, done](const Status& status) {
         environment_.data_loop->post([alive, done, status] {
           if (*alive) done(status);

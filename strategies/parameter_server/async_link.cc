@@ -1,0 +1,327 @@
+#include "strategies/parameter_server/async_link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+using transport::DoneHandler;
+using transport::Phase;
+
+AsyncLink::AsyncLink(ParameterServerConfig config, AsyncOptions options,
+                     transport::TransportChoice transport, Logger logger)
+    : config_(std::move(config)), options_(std::move(options)), environment_(transport) {
+  environment_.on_data([&] {
+    node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
+    worker_ = std::make_unique<AsyncWorker>(node_->communicator(), options_, events());
+    node_->set_on_failure([this](const Status&) { note_failure(); });
+    node_->communicator().set_on_idle([this] {
+      node_->check();
+      if (!node_->communicator().ready()) return;
+      const std::lock_guard lock(mutex_);
+      ready_ = true;
+      changed_.notify_all();
+    });
+  });
+}
+
+AsyncLink::~AsyncLink() {
+  environment_.on_data([this] {
+    worker_.reset();
+    node_.reset();
+  });
+}
+
+AsyncWorker::Events AsyncLink::events() {
+  AsyncWorker::Events events;
+  events.on_room = [this](uint32_t gradient) {
+    const std::lock_guard lock(mutex_);
+    --queued_[gradient];
+    changed_.notify_all();
+  };
+  events.on_values = [this](const ReceivedValues& received) {
+    auto values = std::make_shared<const std::vector<fluid::Tensor>>(received.tensors);
+    const std::lock_guard lock(mutex_);
+    latest_ = std::move(values);
+  };
+  events.on_failure = [this] { note_failure(); };
+  return events;
+}
+
+// ---- on the loop's thread
+
+void AsyncLink::note_failure() {
+  complete(std::make_shared<bool>(), node_->status());
+}
+
+// A mistake that only the loop's thread finds is the job's failure.
+void AsyncLink::guarded(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    complete(std::make_shared<bool>(), Status(error.code(), error.text()));
+  }
+}
+
+// From the trainers to the worker's queues.
+void AsyncLink::take_queued() {
+  std::vector<Queued> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    taken.swap(inbox_);
+    inbox_bytes_ = 0;
+    pump_posted_ = false;
+  }
+  std::stable_sort(taken.begin(), taken.end(),
+                   [](const Queued& a, const Queued& b) { return a.order < b.order; });
+  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.memory));
+}
+
+void AsyncLink::complete(const std::shared_ptr<bool>& done, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok() && failure_.ok()) failure_ = status;
+    *done = true;
+    changed_.notify_all();
+  }
+  if (!status.ok() && on_failure_) on_failure_();
+}
+
+// ---- waiting
+
+template <class Done>
+void AsyncLink::wait(Lock& lock, Phase phase, std::string_view what, const Done& done) {
+  if (failure_.ok() && done()) return;
+  set_phase(phase);
+  const TimePoint begin = steady_clock().now();
+  changed_.wait(lock, [&] { return done() || !failure_.ok(); });
+  if (!failure_.ok()) {
+    lock.unlock();
+    fail(phase, what, steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+}
+
+void AsyncLink::check() {
+  Lock lock(mutex_);
+  wait(lock, Phase::kComputing, "training", [] { return true; });
+}
+
+void AsyncLink::fail(Phase phase, std::string_view what, Duration elapsed) {
+  Status why;
+  {
+    const Lock lock(mutex_);
+    why = failure_;
+  }
+  node_->abort(why, phase, steps());
+  // The verdict counts for more than the broken connections that come with it.
+  if (const auto verdict = node_->member().verdict()) why = verdict->to_status();
+  std::vector<std::string> peers;
+  environment_.on_data([&] {
+    for (const uint32_t server : node_->communicator().waiting_for()) {
+      peers.push_back(str_cat("server ", server));
+    }
+    node_->communicator().fail_all(why);
+  });
+  ErrorText text = why.text();
+  text.where = str_cat(text.where, text.where.empty() ? "" : "; ", "worker ", config_.index,
+                       " in phase ", transport::phase_name(phase), " (", what, ") of step ",
+                       steps(), ", after ", std::chrono::duration<double>(elapsed).count(), " s",
+                       peers.empty() ? "" : ", waiting for ", join(peers, ", "));
+  throw_error(why.code(), std::move(text));
+}
+
+// Runs `begin` on the loop and waits for what it began.
+void AsyncLink::run(Phase phase, std::string_view what,
+                    const std::function<void(DoneHandler)>& begin) {
+  const auto done = std::make_shared<bool>(false);
+  environment_.post([this, begin, done] {
+    guarded([&] {
+      take_queued();
+      begin([this, done](const Status& status) { complete(done, status); });
+    });
+  });
+  Lock lock(mutex_);
+  wait(lock, phase, what, [&] { return *done; });
+}
+
+void AsyncLink::set_phase(Phase phase) {
+  node_->set_phase(phase, steps());
+}
+
+// ---- life
+
+void AsyncLink::start() {
+  if (started_) return;
+  started_ = true;
+  environment_.on_data([this] { node_->start(); });
+}
+
+const ServerClient& AsyncLink::ready() {
+  start();
+  Lock lock(mutex_);
+  if (!ready_) wait(lock, Phase::kConnecting, "connecting to servers", [this] { return ready_; });
+  return node_->communicator();
+}
+
+uint32_t AsyncLink::add_gradients(const std::vector<RemoteTensor>& gradients) {
+  uint32_t first = 0;
+  environment_.on_data([&] {
+    first = static_cast<uint32_t>(worker_->gradients().size());
+    for (const auto& gradient : gradients) worker_->add_gradient(gradient);
+  });
+  const Lock lock(mutex_);
+  queued_.resize(first + gradients.size());
+  buffers_.resize(first + gradients.size());
+  return first;
+}
+
+uint32_t AsyncLink::add_values(const std::vector<RemoteTensor>& values) {
+  uint32_t first = 0;
+  environment_.on_data([&] {
+    first = static_cast<uint32_t>(worker_->values().size());
+    for (const auto& value : values) worker_->add_value(value);
+  });
+  return first;
+}
+
+void AsyncLink::barrier(const std::string& name) {
+  start();
+  set_phase(Phase::kBarrier);
+  const TimePoint begin = steady_clock().now();
+  const Status status = node_->member().barrier(transport::Group::kWorkers, name);
+  if (!status.ok()) {
+    environment_.on_data([&] { complete(std::make_shared<bool>(), status); });
+    fail(Phase::kBarrier, name, steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+}
+
+std::vector<double> AsyncLink::all_reduce(std::span<const double> values) {
+  start();
+  set_phase(Phase::kReducing);
+  const TimePoint begin = steady_clock().now();
+  auto result = node_->member().reduce(transport::Group::kWorkers, "all_reduce_worker",
+                                       transport::ReduceOp::kSum,
+                                       std::vector<double>(values.begin(), values.end()));
+  if (!result.ok()) {
+    environment_.on_data([&] { complete(std::make_shared<bool>(), result.status()); });
+    fail(Phase::kReducing, "all_reduce_worker", steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+  return std::get<std::vector<double>>(std::move(result).value());
+}
+
+void AsyncLink::stop() {
+  if (stopped_) return;
+  ready();
+  run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
+    worker_->when_settled([this, done = std::move(done)]() mutable {
+      // Not from inside the round that has just ended.
+      environment_.post([this, done = std::move(done)] {
+        node_->communicator().set_on_idle(nullptr);
+        node_->stop(done);
+      });
+    });
+  });
+  stopped_ = true;
+  environment_.end();
+}
+
+// ---- gradients and values
+
+Buffer AsyncLink::take_buffer(uint32_t gradient, uint64_t bytes) {
+  for (const Buffer& buffer : buffers_[gradient]) {
+    if (buffer.unique() && buffer.size() == bytes) return buffer;
+  }
+  return buffers_[gradient].emplace_back(bytes);
+}
+
+void AsyncLink::send(uint32_t gradient, const std::byte* memory, uint64_t bytes, uint32_t order) {
+  Buffer copy;
+  {
+    Lock lock(mutex_);
+    if (queued_[gradient] >= options_.send_queue_size) {
+      post_pump(lock);
+      wait(lock, Phase::kSending, "send",
+           [&] { return queued_[gradient] < options_.send_queue_size; });
+    }
+    ++queued_[gradient];
+    copy = take_buffer(gradient, bytes);
+  }
+  std::memcpy(copy.data(), memory, bytes);
+  Lock lock(mutex_);
+  inbox_.push_back({gradient, order, std::move(copy)});
+  inbox_bytes_ += bytes;
+  // Large gradients travel while the rest is computed; half-asynchronous ones wait for each other.
+  if (inbox_bytes_ >= config_.flush_bytes && options_.independent_recv) post_pump(lock);
+}
+
+void AsyncLink::post_pump(Lock&) {
+  if (pump_posted_ || inbox_.empty()) return;
+  pump_posted_ = true;
+  environment_.post([this] {
+    guarded([this] {
+      take_queued();
+      worker_->pump();
+    });
+  });
+}
+
+void AsyncLink::flush() {
+  Lock lock(mutex_);
+  post_pump(lock);
+}
+
+SharedValues AsyncLink::synchronize() {
+  run(Phase::kReceiving, "exchange",
+      [this](DoneHandler done) { worker_->synchronize(std::move(done)); });
+  return latest();
+}
+
+SharedValues AsyncLink::fetch() {
+  run(Phase::kReceiving, "recv", [this](DoneHandler done) { worker_->fetch(std::move(done)); });
+  return latest();
+}
+
+SharedValues AsyncLink::latest() const {
+  const Lock lock(mutex_);
+  return latest_;
+}
+
+void AsyncLink::receive(const std::vector<Target>& targets) {
+  ready();
+  run(Phase::kReceiving, "recv", [&](DoneHandler done) {
+    for (const Target& target : targets) {
+      for (const RemotePart& part : target.tensor.parts) {
+        node_->communicator().receive(part.remote, target.memory + part.offset, part.bytes);
+      }
+    }
+    node_->communicator().exchange(0, std::move(done));
+  });
+}
+
+void AsyncLink::assign(const RemoteTensor& tensor, const std::byte* memory) {
+  ready();
+  const auto idle = std::make_shared<bool>(false);
+  environment_.post([this, &tensor, memory, idle] {
+    guarded([&] {
+      AsyncCommunicator& communicator = node_->communicator();
+      for (const RemotePart& part : tensor.parts) {
+        communicator.assign(part.remote, memory + part.offset, part.bytes);
+      }
+      communicator.set_on_idle([this, idle] {
+        node_->communicator().set_on_idle([this] { node_->check(); });
+        complete(idle, node_->status());
+      });
+      if (communicator.idle()) complete(idle, node_->status());
+    });
+  });
+  Lock lock(mutex_);
+  wait(lock, Phase::kLoading, "assign", [&] { return *idle; });
+}
+
+}  // namespace fleet::strategies

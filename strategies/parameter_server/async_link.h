@@ -1,0 +1,130 @@
+// Trainer threads on one side, the loop of an asynchronous worker's requests on the other. The loop
+// has a thread of its own, which merges, sends and receives while trainers compute; trainers wait
+// for it by a condition, never by polling.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/async_worker.h"
+#include "strategies/parameter_server/async_worker_node.h"
+#include "strategies/parameter_server/background_environment.h"
+
+namespace fleet::strategies {
+
+// Values of one answer, shared by all threads that use them; nobody writes to them.
+using SharedValues = std::shared_ptr<const std::vector<fluid::Tensor>>;
+
+// Any thread may call everything, but construct, define, stop and destroy from one. Blocking calls
+// throw PeerError with peer, rank, phase, step and elapsed time when the job failed.
+class AsyncLink {
+ public:
+  AsyncLink(ParameterServerConfig config, AsyncOptions options,
+            transport::TransportChoice transport, Logger logger);
+  // Ends the job, with this worker to blame, unless it has stopped.
+  ~AsyncLink();
+  AsyncLink(const AsyncLink&) = delete;
+  AsyncLink& operator=(const AsyncLink&) = delete;
+
+  // Begins to connect.
+  void start();
+  // Waits for every server's catalogue. The client's catalogues may be read afterwards.
+  const ServerClient& ready();
+
+  // What is sent and received; returns the number of the first one.
+  uint32_t add_gradients(const std::vector<RemoteTensor>& gradients);
+  uint32_t add_values(const std::vector<RemoteTensor>& values);
+
+  // Queues a copy of a gradient; waits while the queue is full. `order` says which comes first of
+  // those that are merged, when they are queued for the same exchange.
+  void send(uint32_t gradient, const std::byte* memory, uint64_t bytes, uint32_t order = 0);
+  // Lets what is queued leave.
+  void flush();
+  // Everything queued leaves, and values that hold it come back.
+  SharedValues synchronize();
+  // Values as they are now.
+  SharedValues fetch();
+  // The newest that have come; null while none have.
+  SharedValues latest() const;
+
+  struct Target {
+    RemoteTensor tensor;
+    std::byte* memory = nullptr;
+  };
+  // Values as they are now, straight into memory.
+  void receive(const std::vector<Target>& targets);
+  // Initial values.
+  void assign(const RemoteTensor& tensor, const std::byte* memory);
+
+  void barrier(const std::string& name);
+  std::vector<double> all_reduce(std::span<const double> values);
+  // What is queued arrives; then the worker leaves. May be called again.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+  // Called when the job has failed, on the loop's thread; may not call this object. Set before
+  // anything else.
+  void set_on_failure(std::function<void()> on_failure) { on_failure_ = std::move(on_failure); }
+  // Throws when the job has failed.
+  void check();
+
+  void set_phase(transport::Phase phase);
+  // A step was made; the number is for heartbeats and messages.
+  void count_step() { steps_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Queued {
+    uint32_t gradient = 0;
+    uint32_t order = 0;
+    Buffer memory;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  AsyncWorker::Events events();
+  // On the loop's thread.
+  void guarded(const std::function<void()>& work);
+  void take_queued();
+  void note_failure();
+  void complete(const std::shared_ptr<bool>& done, const Status& status);
+
+  void post_pump(Lock& lock);
+  void run(transport::Phase phase, std::string_view what,
+           const std::function<void(transport::DoneHandler)>& begin);
+  template <class Done>
+  void wait(Lock& lock, transport::Phase phase, std::string_view what, const Done& done);
+  [[noreturn]] void fail(transport::Phase phase, std::string_view what, Duration elapsed);
+  Buffer take_buffer(uint32_t gradient, uint64_t bytes);
+
+  const ParameterServerConfig config_;
+  const AsyncOptions options_;
+  BackgroundEnvironment environment_;
+  std::unique_ptr<AsyncWorkerNode> node_;  // on the data loop
+  std::unique_ptr<AsyncWorker> worker_;    // on the data loop
+  std::atomic<uint64_t> steps_{0};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  Status failure_;
+  bool ready_ = false;
+  bool pump_posted_ = false;
+  std::vector<Queued> inbox_;
+  size_t inbox_bytes_ = 0;
+  std::vector<uint32_t> queued_;              // by gradient: here and in the worker's queue
+  std::vector<std::vector<Buffer>> buffers_;  // by gradient; those that nobody else holds are free
+  SharedValues latest_;
+
+  std::function<void()> on_failure_;
+  bool started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace fleet::strategies

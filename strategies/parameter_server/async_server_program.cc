@@ -1,0 +1,207 @@
+#include "strategies/parameter_server/async_server_program.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/strings.h"
+#include "strategies/parameter_server/server_variables.h"
+
+namespace fleet::strategies {
+namespace {
+
+constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
+
+bool makes(const fluid::Operator& op, const std::string& name) {
+  const auto outputs = op.output_names();
+  return std::find(outputs.begin(), outputs.end(), name) != outputs.end();
+}
+
+// The slice that the block changes: an update's ParamOut, or what a sum adds the gradient to.
+std::string value_of_block(const fluid::Block& block, const std::string& gradient) {
+  std::string value;
+  for (const auto& op : block.ops()) {
+    const auto& updated = op->output("ParamOut");
+    if (!updated.empty()) value = updated.front();
+    const auto& inputs = op->input("X");
+    const bool adds = op->type == "sum" &&
+                      std::find(inputs.begin(), inputs.end(), gradient) != inputs.end() &&
+                      op->output("Out").front() != gradient;
+    // Statistics that are not trained: what arrives is the new value.
+    const bool replaces = op->type == "assign" && inputs == std::vector{gradient};
+    if (value.empty() && (adds || replaces)) value = op->output("Out").front();
+  }
+  return value;
+}
+
+AsyncOptimizeBlock read_block(const fluid::Program& program, const std::string& binding,
+                              int trainers) {
+  AsyncOptimizeBlock found;
+  std::tie(found.gradient, found.block) = read_binding(program, binding, "grad_to_block_id");
+  const fluid::Block& block = program.block(found.block);
+  found.value = value_of_block(block, found.gradient);
+  if (found.value.empty()) {
+    throw_server_program("an optimize block updates nothing", str_cat("block ", found.block),
+                         "an op with output ParamOut, or a sum", "none");
+  }
+  for (const auto& op : block.ops()) {
+    if (op->type != "ref_by_trainer_id") continue;
+    found.backups = op->input("X");
+    found.trainer_id = op->input("TrainerId").front();
+  }
+  if (!found.backups.empty() && found.backups.size() != static_cast<size_t>(trainers)) {
+    throw_server_program("the server program compensates delays of another number of trainers",
+                         found.value, str_cat(trainers), str_cat(found.backups.size()));
+  }
+  return found;
+}
+
+double number_in(const fluid::Tensor& tensor) {
+  return tensor.item<double>();
+}
+
+void set_number(fluid::Tensor& tensor, double value) {
+  switch (tensor.dtype()) {
+    case fluid::DType::kInt64:
+      *tensor.data<int64_t>() = static_cast<int64_t>(value);
+      return;
+    case fluid::DType::kInt32:
+      *tensor.data<int32_t>() = static_cast<int32_t>(value);
+      return;
+    case fluid::DType::kFloat64:
+      *tensor.data<double>() = value;
+      return;
+    default:
+      *tensor.data<float>() = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+AsyncServerProgram read_async_server_program(const fluid::Program& program,
+                                             const fluid::Operator& listen, int trainers) {
+  AsyncServerProgram parsed;
+  parsed.listen = fluid::parse_attributes<fluid::ListenAndServAttrs>(listen.type, listen.attrs);
+  const int32_t mode = parsed.listen.distributed_mode;
+  if (mode == static_cast<int32_t>(fluid::ServerMode::kSync) ||
+      !parsed.listen.sparse_grad_to_param.empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "this server trains asynchronously, with dense parameters",
+                 .where = "listen_and_serv",
+                 .expected = "distributed_mode 1, 2 or 3, no sparse gradients",
+                 .got = str_cat("distributed_mode ", mode, ", ",
+                                parsed.listen.sparse_grad_to_param.size(), " sparse gradients"),
+                 .fix = "transpile with sync_mode false"});
+  }
+  for (const auto& binding : parsed.listen.grad_to_block_id) {
+    parsed.blocks.push_back(read_block(program, binding, trainers));
+  }
+  std::sort(parsed.blocks.begin(), parsed.blocks.end(),
+            [](const auto& a, const auto& b) { return a.value < b.value; });
+  return parsed;
+}
+
+AsyncServerSteps::AsyncServerSteps(const fluid::Program& program, AsyncServerProgram parsed,
+                                   fluid::Scope& scope)
+    : program_(program),
+      parsed_(std::move(parsed)),
+      scope_(scope),
+      executor_(fluid::CPUPlace(), scope) {
+  program_.set_runtime(nullptr);
+  read_schedule();
+}
+
+// The server counts itself, so that every gradient counts once, with the gradient.
+void AsyncServerSteps::read_schedule() {
+  if (parsed_.listen.lr_decay_block_id < 0) return;
+  fluid::Block& block = program_.block(parsed_.listen.lr_decay_block_id);
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const fluid::Operator& op = block.op(i);
+    const bool counts = (op.type == "sum" || op.type == "increment") && makes(op, kStepCounter);
+    if (!counts || initialised(scope_, kStepCounter) == nullptr) continue;
+    counter_ = kStepCounter;
+    counter_start_ = number_in(scope_.tensor(kStepCounter));
+    const auto trainers = op.type == "sum" ? op.input("X").size() : 1;
+    counter_first_ = counter_start_ + static_cast<double>(trainers);
+    block.remove_op(i);
+    return;
+  }
+}
+
+void AsyncServerSteps::run_rate(uint64_t gradients) {
+  if (!counter_.empty()) {
+    const double count = counter_start_ + static_cast<double>(gradients);
+    set_number(scope_.tensor(counter_), std::max(count, counter_first_));
+  }
+  executor_.run_block(program_, parsed_.listen.lr_decay_block_id, scope_);
+}
+
+void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
+  const AsyncOptimizeBlock& block = parsed_.blocks[index];
+  require_initial_value(scope_, block.value);
+  CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
+  entry.gradient = block.gradient;
+  scope_.var(block.gradient).emplace<fluid::Tensor>(entry.dtype, fluid::Shape(entry.shape));
+  for (const auto& name : block.backups) {
+    scope_.var(name).emplace<fluid::Tensor>(scope_.tensor(block.value));
+  }
+  if (!block.trainer_id.empty()) {
+    scope_.var(block.trainer_id).emplace<fluid::Tensor>(fluid::Tensor::scalar<int64_t>(0));
+  }
+  auto state = updated_state(program_, scope_, {block.block}, block.value, block.gradient);
+  model.shards.push_back(std::make_unique<DenseShard>(
+      DenseShardSpec{block.value, block.gradient, std::move(state)}, scope_,
+      [this, id = block.block](const StepUpdate&) { executor_.run_block(program_, id, scope_); }));
+  model.catalogue.entries.push_back(std::move(entry));
+}
+
+// Whatever else outlives a step may be read, for checkpoints.
+void AsyncServerSteps::add_readable(ServerModel& model) {
+  std::set<std::string> taken;
+  for (const auto& block : parsed_.blocks) {
+    taken.insert({block.value, block.gradient, block.trainer_id});
+    taken.insert(block.backups.begin(), block.backups.end());
+  }
+  for (const auto& [name, desc] : program_.global_block().vars()) {
+    if (!desc->persistable || taken.contains(name) || initialised(scope_, name) == nullptr) {
+      continue;
+    }
+    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, name));
+  }
+}
+
+AsyncServerModel AsyncServerSteps::make_model() {
+  AsyncServerModel model;
+  for (size_t i = 0; i < parsed_.blocks.size(); ++i) add_slice(i, model.server);
+  model.server.catalogue.trained = static_cast<uint32_t>(model.server.shards.size());
+  add_readable(model.server);
+  for (const auto& entry : model.server.catalogue.entries) {
+    model.server.tensors.push_back(&scope_.tensor(entry.name));
+  }
+  if (parsed_.listen.lr_decay_block_id >= 0) {
+    model.server.learning_rate = [this](uint64_t gradients) { run_rate(gradients); };
+  }
+  bool compensates = false;
+  for (const auto& block : parsed_.blocks) {
+    Backup& backup = backups_.emplace_back();
+    for (const auto& name : block.backups) backup.trainers.push_back(&scope_.tensor(name));
+    if (block.backups.empty()) continue;
+    compensates = true;
+    backup.trainer_id = &scope_.tensor(block.trainer_id);
+  }
+  if (compensates) {
+    model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
+      if (!backups_[slice].trainers.empty()) *backups_[slice].trainers[worker] = value;
+    };
+    model.on_sender = [this](uint32_t worker) {
+      for (Backup& backup : backups_) {
+        if (backup.trainer_id != nullptr) {
+          *backup.trainer_id->data<int64_t>() = static_cast<int64_t>(worker);
+        }
+      }
+    };
+  }
+  return model;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,368 @@
+#include "strategies/parameter_server/async_worker_runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+#include "fluid/ops/comm.h"
+#include "strategies/parameter_server/remote_places.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::Phase;
+
+fluid::Tensor& dense(fluid::Value& value) {
+  auto* tensor = std::get_if<fluid::Tensor>(&value);
+  return tensor != nullptr ? *tensor : value.emplace<fluid::Tensor>();
+}
+
+// Threads of a half-asynchronous worker merge one gradient each, whatever is asked for; whoever
+// waits for values in step asks for them there.
+AsyncOptions resolved(AsyncOptions options) {
+  validate(options);
+  if (options.staleness_bound == 0U) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "a staleness bound of 0 is synchronous training",
+                 .where = "staleness_bound",
+                 .expected = "1 or more, or none",
+                 .got = "0",
+                 .fix = "use the programs and the runtime of SyncStrategy"});
+  }
+  const bool exchanges = options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
+  if (options.mode == AsyncMode::kHalfAsync) {
+    options.max_merge_var_num = options.send_queue_size = options.trainer_threads;
+  }
+  if (exchanges) {
+    // Differences add up, whichever thread makes them.
+    options.max_merge_var_num = options.send_queue_size = options.trainer_threads;
+    options.merge_by_sum = true;
+  }
+  if (options.mode != AsyncMode::kAsync || options.staleness_bound) {
+    options.independent_recv = false;
+  }
+  return options;
+}
+
+bool is_start_notice(const fluid::SendAttrs& attrs) {
+  return attrs.send_varnames == std::vector<std::string>{"param_init"};
+}
+
+}  // namespace
+
+AsyncWorkerRuntime::AsyncWorkerRuntime(ParameterServerConfig config, AsyncOptions options,
+                                       transport::TransportChoice transport, fluid::Program origin,
+                                       std::vector<std::string> server_names, Logger logger)
+    : config_(std::move(config)),
+      options_(resolved(std::move(options))),
+      origin_(std::move(origin)),
+      server_names_(std::move(server_names)),
+      link_(config_, options_, transport, std::move(logger)),
+      local_(link_, options_, config_.worker_num) {
+  if (server_names_.empty()) {
+    for (const auto& endpoint : config_.servers) server_names_.push_back(endpoint.to_string());
+  }
+  link_.set_on_failure([this] {
+    const std::lock_guard lock(meeting_mutex_);
+    failed_ = true;
+    met_.notify_all();
+  });
+}
+
+AsyncWorkerRuntime::~AsyncWorkerRuntime() = default;
+
+bool AsyncWorkerRuntime::trains_locally() const {
+  return options_.mode == AsyncMode::kGeo || options_.mode == AsyncMode::kEasgd;
+}
+
+void AsyncWorkerRuntime::stop_worker() {
+  if (link_.stopped()) return;
+  local_.leave_all();
+  link_.stop();
+}
+
+// ---- threads
+
+void AsyncWorkerRuntime::enter_thread(uint32_t thread, fluid::Scope& scope,
+                                      const fluid::Scope& parent) {
+  if (thread >= options_.trainer_threads) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "there are more trainer threads than the job was told of",
+                 .where = "trainer_threads",
+                 .expected = str_cat(options_.trainer_threads),
+                 .got = str_cat("thread ", thread),
+                 .fix = "set CPU_NUM to the number of threads"});
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    threads_[&scope].number = thread;
+  }
+  if (trains_locally()) local_.begin_from(scope, parent);
+  const std::lock_guard lock(meeting_mutex_);
+  ++training_;
+}
+
+void AsyncWorkerRuntime::leave_thread(fluid::Scope& scope) {
+  if (trains_locally()) local_.leave(scope);
+  {
+    const std::lock_guard lock(mutex_);
+    threads_.erase(&scope);
+  }
+  std::unique_lock lock(meeting_mutex_);
+  --training_;
+  if (arrived_ > 0 && arrived_ >= training_ && !failed_) exchange_of_all(lock);
+}
+
+AsyncWorkerRuntime::Thread& AsyncWorkerRuntime::thread_of(const fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  return threads_[&scope];
+}
+
+// The last thread that comes sends for all.
+void AsyncWorkerRuntime::meet() {
+  std::unique_lock lock(meeting_mutex_);
+  if (++arrived_ >= std::max(1U, training_)) {
+    exchange_of_all(lock);
+  } else {
+    const uint64_t meeting = meetings_;
+    met_.wait(lock, [&] { return meetings_ != meeting || failed_; });
+  }
+  const std::exception_ptr failure = meeting_failure_;
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
+  link_.check();
+}
+
+void AsyncWorkerRuntime::exchange_of_all(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    link_.synchronize();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  meeting_failure_ = failure;
+  arrived_ = 0;
+  ++meetings_;
+  met_.notify_all();
+}
+
+// ---- ops
+
+void AsyncWorkerRuntime::begin_step(const fluid::Program&, uint64_t) {
+  link_.ready();
+  link_.set_phase(Phase::kComputing);
+}
+
+void AsyncWorkerRuntime::end_step(const fluid::Program&, uint64_t) {
+  // Threads that meet send together.
+  if (options_.independent_recv) link_.flush();
+}
+
+std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall& call) {
+  const BoundOp& bound = bind(call);
+  switch (bound.kind) {
+    case Kind::kNothing:
+      break;
+    case Kind::kGradient:
+      send(call, bound);
+      break;
+    case Kind::kMeet:
+      meet();
+      break;
+    case Kind::kInitial:
+      receive_initial(call, bound);
+      break;
+    case Kind::kValues:
+      take_values(call, bound);
+      break;
+    case Kind::kStart:
+      local_.begin(call.scope);
+      break;
+    case Kind::kLocalStep:
+      link_.count_step();
+      local_.step(call.scope);
+      break;
+  }
+  return nullptr;
+}
+
+void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound) {
+  const uint32_t order = thread_of(call.scope).number;
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[i]));
+    if (tensor.bytes() != bound.tensors[i].bytes()) {
+      throw_error(ErrorCode::kShapeMismatch,
+                  {.what = "a gradient and its slices on the servers differ in size",
+                   .where = call.op.to_string(),
+                   .expected = str_cat(bound.tensors[i].bytes(), " bytes"),
+                   .got = str_cat(tensor.bytes(), " bytes"),
+                   .fix = "transpile every role of the job from the same program"});
+    }
+    link_.send(bound.first + static_cast<uint32_t>(i), tensor.raw(), tensor.bytes(), order);
+  }
+}
+
+void AsyncWorkerRuntime::take_values(const fluid::CommCall& call, const BoundOp& bound) {
+  Thread& thread = thread_of(call.scope);
+  if (bound.meets) meet();
+  if (bound.first_of_step) {
+    link_.count_step();
+    if (options_.mode == AsyncMode::kHalfAsync) {
+      thread.values = link_.latest();
+    } else if (options_.independent_recv) {
+      link_.flush();
+      link_.check();
+      thread.values = link_.latest();
+    } else {
+      thread.values = link_.synchronize();
+    }
+  }
+  if (thread.values == nullptr) return;  // none have come since the startup program's
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    dense(*call.outputs[i]) = (*thread.values)[bound.first + i];
+  }
+}
+
+void AsyncWorkerRuntime::receive_initial(const fluid::CommCall& call, const BoundOp& bound) {
+  std::vector<AsyncLink::Target> targets;
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    const RemoteTensor& wanted = bound.tensors[i];
+    fluid::Tensor& tensor = dense(*call.outputs[i]);
+    tensor.reset(wanted.dtype, wanted.shape);
+    targets.push_back({wanted, tensor.raw()});
+  }
+  link_.receive(targets);
+}
+
+// ---- binding: names of the program to places on servers, once for each program
+
+const AsyncWorkerRuntime::BoundOp& AsyncWorkerRuntime::bind(const fluid::CommCall& call) {
+  const std::lock_guard lock(mutex_);
+  BoundProgram& program = bound_[call.program.id()];
+  auto found = program.find(&call.op);
+  if (found == program.end()) {
+    program = bind_program(call.block);
+    found = program.find(&call.op);
+  }
+  return found->second;
+}
+
+AsyncWorkerRuntime::BoundOp AsyncWorkerRuntime::bind_send(const fluid::Operator& op) {
+  BoundOp bound;
+  const auto attrs = fluid::parse_attributes<fluid::SendAttrs>(op.type, op.attrs);
+  if (trains_locally()) {
+    bound.kind = is_start_notice(attrs) ? Kind::kStart : Kind::kLocalStep;
+    return bound;
+  }
+  // The step counter of a schedule: servers count gradients themselves.
+  if (!attrs.use_send_handler || op.input("X").empty()) return bound;
+  bound.kind = Kind::kGradient;
+  bound.tensors = places_of_send(op, link_.ready(), server_names_);
+  bound.first = link_.add_gradients(bound.tensors);
+  return bound;
+}
+
+AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::Block& block) {
+  BoundProgram program;
+  bool trains = false;
+  bool meets = false;
+  for (const auto& op : block.ops()) {
+    if (op->type == "send") {
+      BoundOp& bound = program[op.get()] = bind_send(*op);
+      trains = trains || bound.kind == Kind::kGradient;
+    } else if (op->type == "send_barrier") {
+      BoundOp& bound = program[op.get()];
+      if (options_.mode == AsyncMode::kHalfAsync) bound.kind = Kind::kMeet;
+      meets = true;
+    } else if (op->type == "fetch_barrier") {
+      program[op.get()];
+    }
+  }
+  bool first = true;
+  for (const auto& op : block.ops()) {
+    if (op->type != "recv") continue;
+    BoundOp& bound = program[op.get()];
+    if (fluid::parse_attributes<fluid::RecvAttrs>(op->type, op->attrs).do_not_run != 0) continue;
+    bound.kind = trains ? Kind::kValues : Kind::kInitial;
+    bound.tensors = places_of_recv(*op, link_.ready(), server_names_);
+    if (!trains) continue;
+    bound.first = link_.add_values(bound.tensors);
+    bound.first_of_step = std::exchange(first, false);
+    bound.meets = bound.first_of_step && !meets && options_.mode == AsyncMode::kHalfAsync;
+  }
+  for (const auto& op : block.ops()) {
+    if (op->type != "listen_and_serv") continue;
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "a worker of a parameter-server job cannot run this op",
+                 .where = op->to_string(),
+                 .expected = "send, send_barrier, recv or fetch_barrier",
+                 .got = op->type,
+                 .fix = "run the server program in a server, the trainer program in a worker"});
+  }
+  return program;
+}
+
+// ---- whole variables
+
+std::vector<std::string> AsyncWorkerRuntime::pull(const std::vector<std::string>& names,
+                                                  fluid::Scope& scope) {
+  const ServerClient& client = link_.ready();
+  if (!trains_locally()) link_.synchronize();
+  std::vector<std::string> unknown;
+  std::vector<AsyncLink::Target> targets;
+  for (const auto& name : names) {
+    RemoteTensor wanted = places_of_origin(name, client);
+    if (wanted.parts.empty()) {
+      unknown.push_back(name);
+      continue;
+    }
+    fluid::Tensor& tensor = dense(scope.var(name));
+    tensor.reset(wanted.dtype, wanted.shape);
+    std::byte* const memory = tensor.raw();
+    targets.push_back({std::move(wanted), memory});
+  }
+  link_.receive(targets);
+  return unknown;
+}
+
+bool AsyncWorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) {
+  const RemoteTensor place = places_of_origin(name, link_.ready());
+  if (place.parts.empty()) return false;
+  if (value.dtype() != place.dtype || value.numel() != place.shape.numel()) {
+    throw_error(ErrorCode::kShapeMismatch,
+                {.what = "a value does not fit the variable that it is given to",
+                 .where = name,
+                 .expected = str_cat(fluid::dtype_name(place.dtype), place.shape),
+                 .got = str_cat(fluid::dtype_name(value.dtype()), value.shape()),
+                 .fix = "load a model of the same network"});
+  }
+  link_.assign(place, value.raw());
+  return true;
+}
+
+bool AsyncWorkerRuntime::gather_persistables(fluid::Scope& scope) {
+  if (config_.index != 0) return false;
+  std::vector<std::string> names;
+  for (const auto& [name, desc] : origin_.global_block().vars()) {
+    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(name);
+  }
+  pull(names, scope);
+  return true;
+}
+
+void AsyncWorkerRuntime::spread_persistables(fluid::Scope& scope) {
+  if (config_.index == 0) {
+    for (const auto& [name, desc] : origin_.global_block().vars()) {
+      if (!desc->persistable || desc->kind != fluid::VarKind::kLodTensor) continue;
+      fluid::Value* value = scope.find(name);
+      const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+      if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
+    }
+  }
+  barrier_worker();
+  if (trains_locally()) local_.begin(scope);
+}
+
+}  // namespace fleet::strategies

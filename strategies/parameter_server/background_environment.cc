@@ -1,0 +1,23 @@
+#include "strategies/parameter_server/background_environment.h"
+
+namespace fleet::strategies {
+
+BackgroundEnvironment::BackgroundEnvironment(transport::TransportChoice transport)
+    : network_(transport), control_("control"), data_("data") {}
+
+NodeEnvironment BackgroundEnvironment::node() {
+  NodeEnvironment environment;
+  environment.network = &network_;
+  environment.data_loop = &data_.loop();
+  environment.control_loop = &control_.loop();
+  environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  environment.incarnation = transport::make_incarnation();
+  return environment;
+}
+
+void BackgroundEnvironment::end() {
+  data_.stop_and_join();
+  control_.stop_and_join();
+}
+
+}  // namespace fleet::strategies

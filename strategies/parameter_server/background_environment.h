@@ -1,0 +1,31 @@
+// The loops and sockets of one worker whose requests go on while trainer threads compute.
+#pragma once
+
+#include <functional>
+
+#include "strategies/parameter_server/config.h"
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
+
+namespace fleet::strategies {
+
+// A data loop and a control loop, each with a thread of its own. Nodes that use it must be
+// destroyed before it, on the data loop.
+class BackgroundEnvironment {
+ public:
+  explicit BackgroundEnvironment(transport::TransportChoice transport);
+
+  NodeEnvironment node();
+  // Runs on the data loop's thread and returns when it is done; after end(), on the calling one.
+  void on_data(const std::function<void()>& work) { data_.run_there(work); }
+  void post(std::function<void()> work) { data_.loop().post(std::move(work)); }
+  // Ends both threads. Nodes may still be destroyed, and do nothing else.
+  void end();
+
+ private:
+  transport::AsioNetwork network_;
+  transport::LoopThread control_;
+  transport::LoopThread data_;
+};
+
+}  // namespace fleet::strategies

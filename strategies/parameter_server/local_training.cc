@@ -1,0 +1,154 @@
+#include "strategies/parameter_server/local_training.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/local_exchange.h"
+#include "strategies/parameter_server/remote_places.h"
+
+namespace fleet::strategies {
+namespace {
+
+std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
+  return {tensor.raw(), tensor.raw() + tensor.bytes()};
+}
+
+template <class T>
+std::span<T> elements(std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <class T>
+std::span<T> elements(fluid::Tensor& tensor) {
+  return {tensor.data<T>(), static_cast<size_t>(tensor.numel())};
+}
+
+// Runs `work` with a value of the parameter's element type.
+template <class Work>
+void with_type(const RemoteTensor& parameter, const Work& work) {
+  if (parameter.dtype == fluid::DType::kFloat32) return work(float{});
+  if (parameter.dtype == fluid::DType::kFloat64) return work(double{});
+  throw_error(ErrorCode::kDTypeMismatch, {.what = "only float32 and float64 are exchanged",
+                                          .where = parameter.name,
+                                          .expected = "float32 or float64",
+                                          .got = std::string(fluid::dtype_name(parameter.dtype)),
+                                          .fix = "train this parameter with another strategy"});
+}
+
+}  // namespace
+
+LocalTraining::LocalTraining(AsyncLink& link, const AsyncOptions& options, uint32_t workers)
+    : link_(link), options_(options), trainers_(workers * options.trainer_threads) {}
+
+void LocalTraining::define() {
+  if (defined_) return;
+  defined_ = true;
+  parameters_ = trained_variables(link_.ready());
+  first_gradient_ = link_.add_gradients(parameters_);
+  link_.add_values(parameters_);
+}
+
+fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const {
+  return scope.tensor(parameters_[index].name);
+}
+
+void LocalTraining::begin(fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  define();
+  Trainer& trainer = scopes_[&scope];
+  trainer = {};
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    trainer.old.push_back(bytes_of(parameter(scope, i)));
+  }
+}
+
+void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(&other);
+  if (found != scopes_.end()) scopes_[&scope] = {0, 0, found->second.old};
+}
+
+LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(&scope);
+  if (found != scopes_.end()) return found->second;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "local training has not begun in this scope",
+               .where = "GEO or EASGD",
+               .expected = "the trainer's startup program was run on the executor that trains",
+               .got = "a step in another scope",
+               .fix = "run the startup program first; use run_trainer_threads for threads"});
+}
+
+void LocalTraining::step(fluid::Scope& scope) {
+  Trainer& trainer = trainer_of(scope);
+  ++trainer.steps;
+  const uint64_t every =
+      options_.mode == AsyncMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
+  if (trainer.steps % every == 0) exchange(scope, trainer);
+}
+
+void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
+  if (trainer.exchanged == trainer.steps) return;
+  trainer.exchanged = trainer.steps;
+  if (options_.mode == AsyncMode::kGeo) {
+    exchange_geo(scope, trainer);
+  } else {
+    exchange_easgd(scope);
+  }
+}
+
+void LocalTraining::exchange_geo(fluid::Scope& scope, Trainer& trainer) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      std::vector<std::byte> difference(parameters_[i].bytes());
+      geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
+                        elements<T>(difference));
+      link_.send(first_gradient_ + static_cast<uint32_t>(i), difference.data(), difference.size());
+    });
+  }
+  const SharedValues pulled = link_.synchronize();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      geo_receive<T>((*pulled)[i].values<T>(), elements<T>(parameter(scope, i)),
+                     elements<T>(trainer.old[i]));
+    });
+  }
+}
+
+void LocalTraining::exchange_easgd(fluid::Scope& scope) {
+  const SharedValues centre = link_.fetch();
+  const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      std::vector<std::byte> difference(parameters_[i].bytes());
+      easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[i].values<T>(), alpha,
+                          elements<T>(difference));
+      link_.send(first_gradient_ + static_cast<uint32_t>(i), difference.data(), difference.size());
+    });
+  }
+  link_.flush();
+}
+
+void LocalTraining::leave(fluid::Scope& scope) {
+  Trainer& trainer = trainer_of(scope);
+  exchange(scope, trainer);
+  const std::lock_guard lock(mutex_);
+  scopes_.erase(&scope);
+}
+
+void LocalTraining::leave_all() {
+  while (true) {
+    fluid::Scope* scope = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (scopes_.empty()) return;
+      scope = const_cast<fluid::Scope*>(scopes_.begin()->first);
+    }
+    leave(*scope);
+  }
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,56 @@
+// Workers that train alone, and exchange differences with the servers now and then: GEO and EASGD.
+// Each trainer thread of a process is a worker of its own.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fluid/core/scope.h"
+#include "strategies/parameter_server/async_link.h"
+
+namespace fleet::strategies {
+
+// Any thread, each with a scope of its own. A scope must live until it was left, or the worker has
+// stopped.
+class LocalTraining {
+ public:
+  LocalTraining(AsyncLink& link, const AsyncOptions& options, uint32_t workers);
+
+  // The scope's parameters are the servers' now: what the first exchange measures from.
+  void begin(fluid::Scope& scope);
+  // A thread's scope goes on from where another one is.
+  void begin_from(fluid::Scope& scope, const fluid::Scope& other);
+  // A local step is over; exchanges when it is time.
+  void step(fluid::Scope& scope);
+  // Exchanges what the last steps changed; the scope is not used any more.
+  void leave(fluid::Scope& scope);
+  void leave_all();
+
+ private:
+  struct Trainer {
+    uint64_t steps = 0;
+    uint64_t exchanged = 0;                   // the step of the last exchange
+    std::vector<std::vector<std::byte>> old;  // by parameter: GEO's last snapshot of the server
+  };
+
+  void define();
+  Trainer& trainer_of(fluid::Scope& scope);
+  void exchange(fluid::Scope& scope, Trainer& trainer);
+  void exchange_geo(fluid::Scope& scope, Trainer& trainer);
+  void exchange_easgd(fluid::Scope& scope);
+  fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;
+
+  AsyncLink& link_;
+  const AsyncOptions options_;
+  const uint32_t trainers_;  // workers times threads
+
+  std::mutex mutex_;  // guards what follows; a trainer belongs to its thread
+  bool defined_ = false;
+  std::vector<RemoteTensor> parameters_;
+  uint32_t first_gradient_ = 0;
+  std::map<const fluid::Scope*, Trainer> scopes_;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,28 @@
+// Names of a trainer program to places on servers: what its send and recv ops mean.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fluid/program/program.h"
+#include "strategies/parameter_server/async_worker.h"
+#include "strategies/parameter_server/server_client.h"
+
+namespace fleet::strategies {
+
+// The variables of a send op, in the order of its inputs. Throws ProgramError when the op does not
+// fit the job, UsageError when a server does not keep what it names.
+std::vector<RemoteTensor> places_of_send(const fluid::Operator& op, const ServerClient& client,
+                                         const std::vector<std::string>& server_names);
+
+// The variables of a recv op, in the order of its outputs.
+std::vector<RemoteTensor> places_of_recv(const fluid::Operator& op, const ServerClient& client,
+                                         const std::vector<std::string>& server_names);
+
+// A whole variable as the servers keep it; no parts when none does. Throws when they keep only
+// some of it.
+RemoteTensor places_of_origin(const std::string& origin, const ServerClient& client);
+// Every trained variable of the job, by name, from the slices' origins.
+std::vector<RemoteTensor> trained_variables(const ServerClient& client);
+
+}  // namespace fleet::strategies
