@@ -15,6 +15,9 @@
 //                  kListedVariables with the ids in the control part (vector of u32).
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //
+// Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
+// slice (docs/wire_protocol.md, "Asynchronous servers").
+//
 // Variable ids index the server's catalogue; trained slices come first. Slice i travels on data
 // lane i modulo the number of lanes. Offsets of pieces count from the start of the slice.
 #pragma once
