@@ -1,16 +1,23 @@
 #include "fleet/fleet.h"
 
+#include <chrono>
+#include <sys/resource.h>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fleet/attendant.h"
 #include "fleet/dump.h"
+#include "fleet/meter.h"
 #include "fleet/origin_guard.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet {
 namespace {
+
+// How long a loop may take to say what it waits for.
+constexpr Duration kAskFor = std::chrono::milliseconds(500);
 
 [[noreturn]] void refuse(std::string what, std::string where, std::string fix) {
   throw_error(ErrorCode::kPrecondition, {.what = std::move(what),
@@ -28,6 +35,7 @@ LogLevel level_of(const strategies::RuntimeConfig& config, const role_maker::Clu
 }  // namespace
 
 struct Fleet::State {
+  const TimePoint started = steady_clock().now();
   Environment environment;
   bool initialized = false;
   role_maker::ClusterSpec cluster;
@@ -41,7 +49,48 @@ struct Fleet::State {
 
   // Servers only.
   std::unique_ptr<fluid::Executor> server_executor;
+
+  std::shared_ptr<strategies::JobObserver> observer = std::make_shared<strategies::JobObserver>();
+  std::shared_ptr<Meter> meter = std::make_shared<Meter>();
+  WaitList::Watch meter_watch;
+  std::unique_ptr<Attendant> attendant;
+
+  void attend();
+  std::string progress() const;
 };
+
+// Answers people from here on.
+void Fleet::State::attend() {
+  if (!cluster.is_distributed()) return;
+  const auto text = environment.get("FLEET_PROGRESS_FD");
+  const bool worker = cluster.is_worker();
+  if (worker) {
+    meter_watch = observer->waits.watch(
+        "training thread", [meter = meter] { return std::vector<std::string>{meter->now()}; });
+  }
+  attendant = std::make_unique<Attendant>(AttendantOptions{
+      .progress_fd = text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1,
+      .progress = [this, worker] { return worker ? meter->progress() : progress(); },
+      .waits = [observer = observer] { return observer->waits.ask(kAskFor); },
+      .logger = logger});
+}
+
+// Of a server.
+std::string Fleet::State::progress() const {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  const double up = std::chrono::duration<double>(steady_clock().now() - started).count();
+  std::string text =
+      str_cat("bytes_in=", observer->bytes_in.load(), " bytes_out=", observer->bytes_out.load(),
+              " updates=", observer->updates.load(),
+              " cpu_s=", seconds(usage.ru_utime) + seconds(usage.ru_stime), " up_s=", up);
+  const double staleness = observer->staleness;
+  if (staleness >= 0) text += str_cat(" staleness=", staleness);
+  return text;
+}
 
 Fleet::Fleet(Environment environment) : state_(std::make_unique<State>()) {
   state_->environment = std::move(environment);
@@ -153,8 +202,12 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss,
   optimizer_.minimize(loss, options);
   const auto strategy =
       strategy_.get() ? strategy_.get() : strategies::default_strategy(state.cluster, 0).get();
-  state.rewritten = std::make_unique<strategies::StrategyResult>(
-      strategy->rewrite({main, startup, state.cluster, state.config, state.logger}));
+  state.rewritten = std::make_unique<strategies::StrategyResult>(strategy->rewrite(
+      {main, startup, state.cluster, state.config, state.logger, state.observer}));
+  if (state.cluster.is_distributed() && state.cluster.is_worker()) {
+    state.rewritten->runtime = metered(std::move(state.rewritten->runtime), state.meter,
+                                       state.cluster.mode == role_maker::Mode::kCollective);
+  }
   state.strategy_text = strategy->describe(state.config);
   state.origin_main = &main;
   state.origin_startup = &startup;
@@ -188,6 +241,7 @@ void Fleet::init_worker() {
            "call run_server() when fleet::is_server() says so");
   }
   state.logger.info("fleet", "starting", {{"mode", mode()}, {"processes", processes()}});
+  state.attend();
   state.rewritten->runtime->init_worker();
 }
 
@@ -206,13 +260,17 @@ void Fleet::init_server(const std::string& model_dir) {
 int Fleet::run_server() {
   State& state = minimized("run_server");
   if (!state.server_executor) init_server();
+  state.attend();
   state.server_executor->run(state.rewritten->main);
   state.server_executor.reset();
+  state.attendant.reset();
   return 0;
 }
 
 void Fleet::stop_worker() {
-  minimized("stop_worker").rewritten->runtime->stop_worker();
+  State& state = minimized("stop_worker");
+  state.rewritten->runtime->stop_worker();
+  state.attendant.reset();
 }
 
 void Fleet::barrier_worker() {

@@ -50,6 +50,10 @@ class DirectHost : public Host {
     }
   }
 
+  void finish_progress() override {
+    for (const auto& reader : readers_) reader->finish();
+  }
+
   void kill() override {
     asked_ = true;
     for (const auto& [pid, index] : running_) ::kill(-pid, SIGKILL);

@@ -56,6 +56,8 @@ class Host {
   virtual void end() = 0;
   // SIGKILL to every process group.
   virtual void kill() = 0;
+  // Hands over the progress lines that are there, when all processes have ended.
+  virtual void finish_progress() {}
   // Name and log of the process with the index after the last member; empty when there is none.
   virtual std::string carrier() const { return ""; }
   virtual std::string carrier_log() const { return ""; }
@@ -75,6 +77,10 @@ class LineReader {
   ~LineReader();
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
+  // Reads what is there now.
+  void finish() {
+    if (source_) read_some();
+  }
 
  private:
   void read_some();

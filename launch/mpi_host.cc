@@ -103,6 +103,9 @@ class MpiHost : public Host {
   void on_child(const siginfo_t& info) override;
   void end() override;
   void kill() override;
+  void finish_progress() override {
+    for (const auto& reader : progress_) reader->finish();
+  }
 
  private:
   struct Rank {

@@ -96,6 +96,7 @@ int Supervisor::run(Host& host) {
   loop_.run();
   sweep();
   if (follower_) follower_->finish();
+  host.finish_progress();
   console_.finish_progress();
   show_end();
   if (!failed_.empty() || !trouble_.empty()) return kExitFailed;

@@ -23,6 +23,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
         config_(input.config),
         facts_(job_facts(input, strategy)),
         logger_(input.logger),
+        observer_(input.observer),
         origin_(input.main),
         ops_(
             cluster_, [this] { return connect(); }, told_of_waits(std::move(options))) {
@@ -121,6 +122,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
         .stall_report = milliseconds(config_.stall_report_ms),
         .stall_deadline = milliseconds(config_.stall_deadline_ms)};
     options.cluster.job_id = choose_job_id(config_, cluster_);
+    if (observer_) options.waits = &observer_->waits;
     options.host = transport::MpiSession::get().address();
     const auto broadcast = [this](const std::string& from_rank_0) {
       return transport::MpiSession::get()
@@ -136,6 +138,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   RuntimeConfig config_;
   std::map<std::string, std::string> facts_;
   Logger logger_;
+  std::shared_ptr<JobObserver> observer_;
   fluid::Program origin_;
   uint64_t step_ = 0;
   CollectiveRuntime ops_;

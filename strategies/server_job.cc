@@ -44,6 +44,7 @@ SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, in
   job.config.logical_shards = static_cast<uint32_t>(shards);
   job.config.job_id = choose_job_id(input.config, input.cluster);
   job.config.secret = choose_job_secret(input.config, input.cluster);
+  job.config.observer = input.observer;
   job.config.facts = job_facts(input, strategy);
   job.config.data_lanes = static_cast<uint32_t>(lanes(config, input.config));
   job.config.rpc_deadline = std::chrono::milliseconds(config.trainer.rpc_deadline);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
+#include "strategies/parameter_server/observer.h"
 #include "strategies/runtime_config.h"
 
 namespace fleet::transpiler {
@@ -26,6 +27,8 @@ struct StrategyInput {
   const role_maker::ClusterSpec& cluster;
   const RuntimeConfig& config;
   Logger logger;
+  // What people may ask this process; never null in programs that the facade makes.
+  std::shared_ptr<JobObserver> observer = {};
 };
 
 // The runtime of one process. Members are called by the thread that trains or serves, in the order

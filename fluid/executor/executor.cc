@@ -94,6 +94,15 @@ void check_feed(const PlanVar& var, const Tensor& fed, const ShardRange& shards,
        .fix = "change the batch size, or logical_shards"});
 }
 
+// Of the first fed variable that has a row for each sample.
+int64_t rows_of(const Plan& plan, const std::vector<Tensor>& feeds) {
+  for (const PlanVar& var : plan.vars()) {
+    if (var.feed < 0 || var.desc->shape.rank() == 0 || var.desc->shape[0] >= 0) continue;
+    return feeds[static_cast<size_t>(var.feed)].shape()[0];
+  }
+  return 0;
+}
+
 // The workspaces of one executor for one plan and scope.
 struct Seat {
   const Program* program = nullptr;
@@ -269,6 +278,7 @@ std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
     check_feed(var, s.feeds[static_cast<size_t>(var.feed)], step.shards, plan.sharded());
   }
   step.feeds = s.feeds;
+  if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, s.feeds));
   std::vector<Tensor> results = workspace->run(step);
   s.feeds.clear();
   return results;

@@ -55,6 +55,9 @@ class CommRuntime : public ProgramRuntime {
   virtual void begin_step(const Program& program, uint64_t step) = 0;
   virtual void end_step(const Program& program, uint64_t step) = 0;
 
+  // Rows of the batch that the next step computes.
+  virtual void fed(int64_t) {}
+
   // Starts one op. Null when it is finished on return.
   virtual std::unique_ptr<CommToken> run(const CommCall& call) = 0;
 

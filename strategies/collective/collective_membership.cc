@@ -69,6 +69,7 @@ struct CollectiveMembership::State {
   // On the control loop.
   std::unique_ptr<transport::Coordinator> coordinator;  // rank 0 only
   std::unique_ptr<transport::Server> listener;          // rank 0 only
+  WaitList::Watch watch;                                // rank 0 only
   std::unique_ptr<transport::CoordinatorClient> member;
 
   bool coordinates() const { return options.cluster.index == 0; }
@@ -99,6 +100,10 @@ std::string CollectiveMembership::State::open_coordinator() {
         logger);
     listener->listen().throw_if_error();
     coordinator->start();
+    if (options.waits) {
+      watch = options.waits->watch("coordinator", control.loop(),
+                                   [this] { return coordinator->waits(); });
+    }
     address = listener->bound().to_string();
   });
   return address;
@@ -137,6 +142,7 @@ CollectiveMembership::CollectiveMembership(MembershipOptions options, const Broa
 
 CollectiveMembership::~CollectiveMembership() {
   state_->control.run_there([this] {
+    state_->watch.drop();
     state_->member.reset();
     state_->listener.reset();
     state_->coordinator.reset();

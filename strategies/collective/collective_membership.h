@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/wait_list.h"
 #include "role_maker/cluster_spec.h"
 #include "transport/coordinator/membership.h"
 #include "transport/link/link.h"
@@ -21,6 +22,8 @@ struct MembershipOptions {
   transport::Secret secret;
   // What every rank must agree on, by name; compared with rank 0.
   std::map<std::string, std::string> facts;
+  // Told what the coordinator waits for; may be null. Outlives the membership.
+  WaitList* waits = nullptr;
   bool require_same_bits = false;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   // Where rank 0 listens when the cluster does not say: loopback reaches ranks of one machine.
