@@ -22,6 +22,10 @@ struct BackwardOptions {
   std::optional<std::vector<std::string>> parameter_list = {};
   // Variables that get no gradient, besides those with stop_gradient.
   std::set<std::string> no_grad_set = {};
+  // Recomputation (Chen et al. 2016): of what lies before the last of these variables, only they
+  // are kept for the backward part; the rest is computed again from the checkpoint before it, as
+  // "<name>.subprog_<segment>". Results of ops that draw random numbers are kept too.
+  std::vector<std::string> checkpoints = {};
 };
 
 // Appends to the loss's program the ops that compute the gradient of `loss`, a variable of shape
@@ -34,9 +38,26 @@ struct BackwardOptions {
 // backward, the first one backward|loss, and the op that makes a parameter's gradient carries
 // (parameter, gradient) as role_var. A second call gives its variables the suffix "_0", "_1", ….
 //
+// A variable with an error clip (VarDesc::error_clip) has its gradient clipped in place as soon as
+// it is whole.
+//
 // Throws ProgramError when the loss has another shape, or nothing in the program makes it; and for
 // names in the options that the program does not have.
 std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options = {},
                                        const OpTable& table = OpTable::standard());
+
+// Appends the ops that compute the gradient of the sum of all elements of `targets` with respect to
+// `inputs`, variables of block 0, and returns one variable for each input; an empty one where no
+// target depends on it, or it has stop_gradient. target_gradients[i] replaces the ones that target
+// i starts from; it has its shape. Throws ProgramError for variables of other blocks and for other
+// counts.
+struct GradientsOptions {
+  std::vector<Variable> target_gradients = {};
+  std::set<std::string> no_grad_set = {};
+};
+std::vector<Variable> gradients(const std::vector<Variable>& targets,
+                                const std::vector<Variable>& inputs,
+                                const GradientsOptions& options = {},
+                                const OpTable& table = OpTable::standard());
 
 }  // namespace fleet::fluid

@@ -33,6 +33,18 @@ void set_gradient_clip(const Penalty& clip, Program& program,
   for (const std::string& name : *parameter_list) block.var(name).gradient_clip = clip;
 }
 
+void set_error_clip(const Variable& variable, double max, double min) {
+  if (!variable || variable.desc().is_parameter) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "an error clip is for what layers compute",
+                 .where = "set_error_clip",
+                 .expected = "a variable that a layer returned",
+                 .got = variable ? "parameter '" + variable.name() + "'" : "Variable()",
+                 .fix = "give the optimizer a grad_clip to clip gradients of parameters"});
+  }
+  variable.desc().gradient_clip = GradientClipByValue(max, min);
+}
+
 }  // namespace clip
 
 namespace {

@@ -29,6 +29,14 @@ Penalty GradientClipByGlobalNorm(double clip_norm);
 void set_gradient_clip(const Penalty& clip, Program& program,
                        const std::optional<std::vector<std::string>>& parameter_list = {});
 
+// Error clip: has the gradient of `variable`, which is no parameter, clipped into [min, max] before
+// it flows on to what made the variable. To be called before minimize. Throws UsageError for a
+// parameter.
+void set_error_clip(const Variable& variable, double max, double min);
+inline void set_error_clip(const Variable& variable, double max) {
+  set_error_clip(variable, max, -max);
+}
+
 }  // namespace clip
 
 // Appends the clipping that an optimizer was asked for and returns the parameters with the clipped

@@ -1,4 +1,5 @@
 #include "fluid/ops/activation.h"
+#include "fluid/ops/average.h"
 #include "fluid/ops/comm.h"
 #include "fluid/ops/compare.h"
 #include "fluid/ops/control/control_flow.h"
@@ -33,6 +34,7 @@ const OpTable& OpTable::standard() {
   static const OpTable table = [] {
     OpTable all;
     add_activation_ops(all);
+    add_average_ops(all);
     add_comm_ops(all);
     add_compare_ops(all);
     add_control_flow_ops(all);

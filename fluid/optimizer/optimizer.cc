@@ -47,7 +47,8 @@ MinimizeResult Optimizer::minimize(const Variable& loss, const MinimizeOptions& 
 std::vector<ParamGrad> Optimizer::backward(const Variable& loss, const MinimizeOptions& options) {
   check_loss(loss, type());
   BackwardOptions backward{.parameter_list = options.parameter_list,
-                           .no_grad_set = options.no_grad_set};
+                           .no_grad_set = options.no_grad_set,
+                           .checkpoints = options.checkpoints};
   for (const VarDesc* param : loss.program().global_block().parameters()) {
     if (!param->trainable) backward.no_grad_set.insert(param->name);
   }

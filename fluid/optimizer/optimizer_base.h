@@ -27,6 +27,8 @@ struct MinimizeOptions {
   Program* startup_program = nullptr;  // the default startup program when null
   std::optional<std::vector<std::string>> parameter_list = {};
   std::set<std::string> no_grad_set = {};
+  // Variables that are kept for the backward part; see BackwardOptions.
+  std::vector<std::string> checkpoints = {};
 };
 
 struct MinimizeResult {

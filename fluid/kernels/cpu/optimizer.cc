@@ -320,6 +320,7 @@ void register_optimizer(KernelTable& table) {
     add("rmsprop", prepare_rmsprop<T>);
     add("ftrl", prepare_ftrl<T>);
   });
+  register_average(table);
   register_norm_optimizer(table);
   register_sparse_clip(table);
 }

@@ -22,6 +22,7 @@ void register_control(KernelTable& table);
 void register_nn(KernelTable& table);
 void register_sequence(KernelTable& table);
 void register_optimizer(KernelTable& table);
+void register_average(KernelTable& table);
 void register_norm_optimizer(KernelTable& table);
 void register_sparse_clip(KernelTable& table);
 void register_random(KernelTable& table);

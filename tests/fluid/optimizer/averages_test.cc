@@ -1,0 +1,114 @@
+#include "fluid/optimizer/averages.h"
+
+#include "fluid/executor/executor.h"
+#include "tests/fluid/net_fixture.h"
+
+namespace fleet::fluid::optimizer {
+namespace {
+
+// A parameter w that SGD moves by -rate * x each step: the loss is mean(w x), x fed.
+class AveragesTest : public NetFixture {
+ protected:
+  AveragesTest() {
+    const Variable x = layers::data("x", {1}, DType::kFloat32, {.append_batch_size = false});
+    w_ = layers::create_parameter(
+        Shape{1}, DType::kFloat32,
+        {.attr = {.name = "w", .initializer = initializer::Constant{.value = 2.0}}});
+    loss_ = layers::mean(layers::elementwise_mul(w_, x));
+  }
+  float w() { return executor_.scope().tensor("w").item<float>(); }
+  float step(float x) {
+    executor_.run(main_, {{"x", Tensor::scalar(x)}});
+    return w();
+  }
+
+  Variable w_;
+  Variable loss_;
+  Executor executor_;
+};
+
+TEST_F(AveragesTest, TheExponentialAverageIsTheWeightedMeanOfWhatWas) {
+  SGD({.learning_rate = 1.0}).minimize(loss_);
+  ExponentialMovingAverage ema({.decay = 0.75});
+  ema.update();
+  executor_.run(startup_);
+  double sum = 0;
+  double weights = 0;
+  for (const float x : {1.0f, -3.0f, 0.5f, 2.0f}) {
+    const double now = step(x);
+    sum = 0.75 * sum + 0.25 * now;
+    weights = 0.75 * weights + 0.25;
+  }
+  const float last = w();
+  {
+    const auto applied = ema.apply(executor_);
+    EXPECT_NEAR(w(), sum / weights, 1e-6);
+  }
+  EXPECT_EQ(w(), last);
+}
+
+TEST_F(AveragesTest, AWarmUpOfTheDecayEntersTheWeights) {
+  const Variable t =
+      layers::create_global_var(Shape{1}, 0.0, DType::kFloat32, {.persistable = true, .name = "t"});
+  SGD({.learning_rate = 1.0}).minimize(loss_);
+  layers::increment(t, 1.0);
+  ExponentialMovingAverage ema({.decay = 0.5, .thres_steps = t});
+  ema.update();
+  executor_.run(startup_);
+  double sum = 0;
+  double weights = 0;
+  for (int i = 1; i <= 20; ++i) {
+    const double now = step(static_cast<float>(i % 3));
+    const double decay = std::min(0.5, (1.0 + i) / (10.0 + i));
+    sum = decay * sum + (1 - decay) * now;
+    weights = decay * weights + (1 - decay);
+  }
+  const auto applied = ema.apply(executor_);
+  EXPECT_NEAR(w(), sum / weights, 1e-5);
+}
+
+TEST_F(AveragesTest, TheModelAverageIsTheMeanOfItsWindow) {
+  SGD({.learning_rate = 1.0}).minimize(loss_);
+  ModelAverage average(
+      {.average_window_rate = 1.0, .min_average_window = 3, .max_average_window = 3});
+  executor_.run(startup_);
+  std::vector<double> values;
+  for (int i = 0; i < 8; ++i) values.push_back(step(static_cast<float>(i)));
+  const float last = w();
+  // Windows [0,3), [3,6) are full; the last full one and what came since count.
+  double sum = 0;
+  for (size_t i = 3; i < 8; ++i) sum += values[i];
+  {
+    const auto applied = average.apply(executor_);
+    EXPECT_NEAR(w(), sum / 5, 1e-5);
+  }
+  EXPECT_EQ(w(), last);
+}
+
+TEST_F(AveragesTest, ALookaheadGoesPartOfTheWayEveryKSteps) {
+  SGD inner({.learning_rate = 1.0});
+  Lookahead lookahead(inner, {.alpha = 0.25, .k = 3});
+  lookahead.minimize(loss_);
+  executor_.run(startup_);
+  double fast = 2.0;
+  double slow = 2.0;
+  for (int i = 1; i <= 10; ++i) {
+    fast -= i;
+    if (i % 3 == 0) {
+      slow += 0.25 * (fast - slow);
+      fast = slow;
+    }
+    EXPECT_NEAR(step(static_cast<float>(i)), fast, 1e-5) << "step " << i;
+  }
+}
+
+TEST_F(AveragesTest, OptionsOutOfRangeAreRefused) {
+  expect_error([] { ExponentialMovingAverage ema({.decay = 1.0}); }, ErrorCode::kInvalidArgument,
+               {"decay", "0 <= decay < 1"});
+  SGD inner({.learning_rate = 1.0});
+  expect_error([&] { Lookahead lookahead(inner, {.k = 0}); }, ErrorCode::kInvalidArgument,
+               {"k >= 1"});
+}
+
+}  // namespace
+}  // namespace fleet::fluid::optimizer
