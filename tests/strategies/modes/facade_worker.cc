@@ -1,0 +1,131 @@
+// A small program of a user, for tests that start real processes: trains a net on rows drawn from
+// (step, worker), by the strategy, steps and pauses that its flags say.
+//
+//   --strategy NAME     sync, async, half_async, geo, easgd, all_reduce, local_sgd (default: the
+//                       job's)
+//   --steps A,B,…       of each worker; the last counts for the rest
+//   --pause_at STEP --pause_worker W   that worker says "pausing" and waits for SIGUSR2 before it
+//   --save DIR          at the end
+//   --print             the configuration
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "base/strings.h"
+#include "fleet/fleet.h"
+#include "fluid/fluid.h"
+
+namespace {
+
+constexpr int kRows = 8;
+constexpr int kWidth = 6;
+
+using Flags = std::map<std::string, std::string>;
+
+Flags parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const bool has_value = i + 1 < argc && std::strncmp(argv[i + 1], "--", 2) != 0;
+    flags[name] = has_value ? argv[++i] : "";
+  }
+  return flags;
+}
+
+int number(const Flags& flags, const std::string& name, int otherwise) {
+  const auto found = flags.find(name);
+  return found == flags.end() ? otherwise : std::stoi(found->second);
+}
+
+int steps_of(const Flags& flags, int worker) {
+  const auto found = flags.find("--steps");
+  if (found == flags.end()) return 10;
+  const auto counts = fleet::split(found->second, ',');
+  return std::stoi(counts[std::min(static_cast<size_t>(worker), counts.size() - 1)]);
+}
+
+strategies::DistributedStrategy strategy_of(const Flags& flags) {
+  const auto found = flags.find("--strategy");
+  const std::string name = found == flags.end() ? "" : found->second;
+  if (name == "sync") return strategies::SyncStrategy{};
+  if (name == "all_reduce") return strategies::GradAllReduceStrategy{};
+  if (name == "local_sgd") {
+    return strategies::LocalSgdStrategy{{.interval = number(flags, "--interval", 4)}};
+  }
+  return {};
+}
+
+fluid::Feed batch(int step, int worker) {
+  std::vector<float> x;
+  std::vector<float> y;
+  const auto key = fleet::RandomKey::of(static_cast<uint64_t>(worker), "rows");
+  for (int row = 0; row < kRows; ++row) {
+    float sum = 0;
+    for (int i = 0; i < kWidth; ++i) {
+      const auto at = static_cast<uint64_t>(row * kWidth + i);
+      x.push_back(fleet::uniform_float(key, at, static_cast<uint64_t>(step)));
+      sum += x.back();
+    }
+    y.push_back(sum);
+  }
+  return {{"x", fluid::Tensor::from(x, {kRows, kWidth})},
+          {"y", fluid::Tensor::from(y, {kRows, 1})}};
+}
+
+void pause_until_told() {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  sigaddset(&wanted, SIGUSR2);
+  std::fprintf(stderr, "pausing\n");
+  int signal = 0;
+  sigwait(&wanted, &signal);
+}
+
+int train(const Flags& flags) {
+  fluid::default_startup_program().set_random_seed(7);
+  auto x = fluid::layers::data("x", {kWidth}, fluid::DType::kFloat32);
+  auto y = fluid::layers::data("y", {1}, fluid::DType::kFloat32);
+  auto cost = fluid::layers::mean(fluid::layers::square_error_cost(fluid::layers::fc(x, 1), y));
+  fluid::optimizer::SGD sgd({.learning_rate = 0.05});
+  fleet::init(role_maker::PaddleCloudRoleMaker());
+  auto optimizer = fleet::distributed_optimizer(sgd, strategy_of(flags));
+  optimizer.minimize(cost);
+  if (flags.count("--print") > 0) std::printf("%s", fleet::default_fleet().to_string().c_str());
+  if (fleet::is_server()) return fleet::run_server();
+  fleet::init_worker();
+  fluid::Executor exe(fluid::CPUPlace());
+  exe.run(fluid::default_startup_program());
+  const int worker = fleet::worker_index();
+  float loss = 0;
+  for (int step = 0; step < steps_of(flags, worker); ++step) {
+    if (number(flags, "--pause_at", -1) == step && number(flags, "--pause_worker", 0) == worker) {
+      pause_until_told();
+    }
+    loss = exe.run(fluid::default_main_program(), batch(step, worker), {cost})[0].item<float>();
+  }
+  const auto found = flags.find("--save");
+  if (found != flags.end()) fluid::io::save_persistables(exe, found->second);
+  fleet::stop_worker();
+  std::printf("worker %d ended after %d steps with loss %g\n", worker, steps_of(flags, worker),
+              static_cast<double>(loss));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sigset_t told;
+  sigemptyset(&told);
+  sigaddset(&told, SIGUSR2);
+  sigprocmask(SIG_BLOCK, &told, nullptr);
+  try {
+    return train(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

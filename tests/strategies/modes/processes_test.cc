@@ -1,0 +1,236 @@
+// Whole jobs of real processes: uneven data, people who ask, progress.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/strings.h"
+#include "tests/testing/command.h"
+#include "tests/testing/paths.h"
+
+namespace fleet::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+class Processes : public ::testing::Test {
+ protected:
+  Processes() {
+    folder_ = ::testing::TempDir() + "modes-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
+  ~Processes() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string read(const std::string& name) const {
+    std::ifstream file(path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  static std::string worker() { return binary_path("bin/facade_worker"); }
+  std::string servers(int workers, int server_num, const std::string& options = "") const {
+    return str_cat(binary_path("bin/launch_ps"), " ", options, " --worker_num ", workers,
+                   " --server_num ", server_num, " --log_dir ", path("logs"), " ", worker());
+  }
+  std::string ranks(int workers, const std::string& options = "") const {
+    return str_cat(binary_path("bin/launch"), " ", options, " --nproc_per_node ", workers,
+                   " --log_dir ", path("logs"), " ", worker());
+  }
+  std::string logs() const {
+    std::string all;
+    if (!std::filesystem::exists(path("logs"))) return all;
+    for (const auto& file : std::filesystem::directory_iterator(path("logs"))) {
+      all += "\n" + file.path().filename().string() + ":\n" +
+             read("logs/" + file.path().filename().string());
+    }
+    return all;
+  }
+
+  std::string folder_;
+};
+
+// A command that runs beside the test; killed with the test.
+class Beside {
+ public:
+  Beside(const std::string& command, const std::string& output) {
+    const std::string text = "exec " + command + " > " + output + " 2>&1 < /dev/null";
+    const char* arguments[] = {"sh", "-c", text.c_str(), nullptr};
+    if (posix_spawn(&pid_, "/bin/sh", nullptr, nullptr, const_cast<char**>(arguments), environ) !=
+        0) {
+      ADD_FAILURE() << "posix_spawn";
+    }
+  }
+  ~Beside() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // The exit code, or 128 + signal.
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+// Looks until the condition holds; a test failure after half a minute.
+template <class Condition>
+bool eventually(const Condition& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    usleep(2000);
+  }
+  return true;
+}
+
+// The processes of this user whose command line and environment have these texts.
+std::vector<pid_t> find_processes(const std::string& command, const std::string& variable) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const auto pid = parse_int(entry.path().filename().string());
+    if (!pid) continue;
+    const auto text_of = [&](const char* file) {
+      std::ifstream stream(entry.path() / file, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+    };
+    const std::string name = text_of("cmdline");
+    if (name.starts_with(command) &&
+        ('\0' + text_of("environ")).find('\0' + variable + '\0') != std::string::npos) {
+      found.push_back(static_cast<pid_t>(*pid));
+    }
+  }
+  return found;
+}
+
+TEST_F(Processes, AWorkerThatFinishesEarlyDoesNotHoldUpACollectiveJob) {
+  for (const std::string strategy : {"all_reduce", "local_sgd"}) {
+    const auto result = run_command(
+        ranks(3) + " --strategy " + strategy + " --steps 40,5,0 --save " + path("model"), 60);
+    EXPECT_EQ(result.code, 0) << strategy << result.output << logs();
+    EXPECT_THAT(read("logs/workerlog.0"), HasSubstr("worker 0 ended after 40 steps"));
+    EXPECT_THAT(read("logs/workerlog.1"), HasSubstr("worker 1 ended after 5 steps"));
+    EXPECT_THAT(read("logs/workerlog.2"), HasSubstr("worker 2 ended after 0 steps"));
+    EXPECT_TRUE(std::filesystem::exists(path("model/params.safetensors")));
+  }
+}
+
+TEST_F(Processes, AWorkerThatFinishesEarlyDoesNotHoldUpASynchronousJob) {
+  const auto result = run_command(servers(2, 2) + " --strategy sync --steps 40,5", 60);
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+  EXPECT_THAT(read("logs/workerlog.0"), HasSubstr("worker 0 ended after 40 steps"));
+  EXPECT_THAT(read("logs/workerlog.1"), HasSubstr("worker 1 ended after 5 steps"));
+}
+
+// Starts a job whose worker 1 pauses, and asks the waiting worker 0 (and a server) by SIGUSR1.
+class WaitsOf : public Processes {
+ protected:
+  void start(const std::string& command) {
+    setenv("FLEET_JOB_ID", folder_.c_str(), 1);
+    job_ = std::make_unique<Beside>(command + " --pause_at 3 --pause_worker 1", path("output"));
+    unsetenv("FLEET_JOB_ID");
+    ASSERT_TRUE(eventually([this] {
+      return read("logs/workerlog.1").find("pausing") != std::string::npos;
+    })) << logs();
+  }
+  pid_t process(const std::string& variable) {
+    for (const pid_t pid : find_processes(worker(), "FLEET_JOB_ID=" + folder_)) {
+      std::ifstream stream(str_cat("/proc/", pid, "/environ"), std::ios::binary);
+      const std::string all((std::istreambuf_iterator<char>(stream)),
+                            std::istreambuf_iterator<char>());
+      if (('\0' + all).find('\0' + variable + '\0') != std::string::npos) return pid;
+    }
+    ADD_FAILURE() << "no process with " << variable;
+    return 0;
+  }
+  // Asks until the log says the text: at first the process may not have come to wait yet.
+  bool asked(const std::string& variable, const std::string& log, const std::string& text) {
+    const pid_t pid = process(variable);
+    if (pid == 0) return false;
+    return eventually([&] {
+      kill(pid, SIGUSR1);
+      usleep(20000);
+      return read("logs/" + log).find(text) != std::string::npos;
+    });
+  }
+  void go_on() {
+    kill(process("PADDLE_TRAINER_ID=1"), SIGUSR2);
+    EXPECT_EQ(job_->wait(), 0) << read("output") << logs();
+  }
+
+  std::unique_ptr<Beside> job_;
+};
+
+TEST_F(WaitsOf, AWorkerAndAServerAreToldBySigusr1) {
+  start(servers(2, 1) + " --strategy sync");
+  EXPECT_TRUE(asked("PADDLE_TRAINER_ID=0", "workerlog.0", "receiving at step 3")) << logs();
+  EXPECT_THAT(read("logs/workerlog.0"), ContainsRegex("requests: [a-z]+ waits for server 0"));
+  EXPECT_TRUE(asked("TRAINING_ROLE=PSERVER", "serverlog.0", "step 4 waits for worker 1")) << logs();
+  go_on();
+}
+
+TEST_F(WaitsOf, ARankOfACollectiveJobIsToldBySigusr1) {
+  start(ranks(2));
+  EXPECT_TRUE(asked("PADDLE_TRAINER_ID=0", "workerlog.0", "reducing at step 3")) << logs();
+  go_on();
+}
+
+TEST_F(Processes, ProgressEndsWithATableOfWorkersAndServers) {
+  const auto result = run_command(servers(2, 2, "--progress") + " --strategy sync --steps 50", 60);
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("worker  steps  samples"), ContainsRegex("\n  0 +50 +400 "),
+                    ContainsRegex("\n  1 +50 +400 "), HasSubstr("server  received"),
+                    ContainsRegex("\n  1 +[0-9.]+ k?B +[0-9.]+ k?B +50 ")));
+}
+
+TEST_F(Processes, JsonIsALineASecondAndOneAtTheEnd) {
+  const auto result = run_command(servers(1, 1, "--json") + " --steps 20", 60);
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+  nlohmann::json last;
+  int lines = 0;
+  for (const std::string& line : split(result.output, '\n')) {
+    if (!line.starts_with("{")) continue;
+    last = nlohmann::json::parse(line);
+    ++lines;
+  }
+  ASSERT_GE(lines, 2);
+  EXPECT_TRUE(last.at("final"));
+  EXPECT_EQ(last.at("workers").at(0).at("step"), 20);
+  EXPECT_EQ(last.at("workers").at(0).at("samples"), 160);
+  EXPECT_GT(last.at("servers").at(0).at("bytes_in"), 0);
+}
+
+TEST_F(Processes, TheConfigurationIsPrintedWithTheOriginOfEachValue) {
+  setenv("FLAGS_rpc_send_thread_num", "1", 1);
+  const auto result =
+      run_command(servers(1, 1, "--tee") + " --strategy sync --steps 1 --print", 60);
+  unsetenv("FLAGS_rpc_send_thread_num");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("rpc_send_thread_num = 1  (FLAGS_rpc_send_thread_num)"),
+                    HasSubstr("communicator_thread_pool_size = 5  (default)"),
+                    HasSubstr("data lanes to each server: 1")));
+}
+
+}  // namespace
+}  // namespace fleet::testing
