@@ -1,0 +1,201 @@
+#include "tests/testing/async_thread_cluster.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/strings.h"
+#include "strategies/parameter_server/async_server_runtime.h"
+#include "strategies/parameter_server/async_worker_runtime.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::AsyncMode;
+using strategies::DelayCompensation;
+
+Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
+  Values values;
+  for (const auto& [name, desc] : program.global_block().vars()) {
+    const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
+    const fluid::Value* value = scope.find(name);
+    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (!wanted || tensor == nullptr || !tensor->initialized()) continue;
+    const fluid::Tensor& read = *tensor;
+    values[name] = {read.raw(), read.raw() + read.bytes()};
+  }
+  return values;
+}
+
+class AsyncThreadCluster {
+ public:
+  AsyncThreadCluster(const TrainingTask& task, const AsyncThreadJob& job)
+      : task_(task), job_(job), endpoints_(static_cast<size_t>(job.servers)) {
+    for (int i = 0; i < job.servers; ++i) names_.push_back(str_cat("127.0.0.1:", 6174 + i));
+    outcome_.losses.resize(static_cast<size_t>(job.workers));
+    outcome_.parameters.resize(static_cast<size_t>(job.workers));
+    outcome_.events.resize(static_cast<size_t>(job.servers));
+  }
+
+  AsyncThreadOutcome run() {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < job_.servers; ++i) {
+      threads.emplace_back([this, i] { guarded(str_cat("server ", i), [&] { serve(i); }); });
+    }
+    for (int i = 0; i < job_.workers; ++i) {
+      threads.emplace_back([this, i] { guarded(str_cat("worker ", i), [&] { train(i); }); });
+    }
+    for (auto& thread : threads) thread.join();
+    return std::move(outcome_);
+  }
+
+ private:
+  void guarded(const std::string& who, const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      given_up_ = true;
+      outcome_.errors.push_back(str_cat(who, ": ", error.what()));
+      changed_.notify_all();
+    }
+  }
+
+  // Blocks until servers [0, count) listen; empty when somebody failed.
+  std::vector<transport::Endpoint> wait_for(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] {
+      for (int i = 0; i < count; ++i) {
+        if (endpoints_[static_cast<size_t>(i)].port == 0) return given_up_;
+      }
+      return true;
+    });
+    return given_up_ ? std::vector<transport::Endpoint>() : endpoints_;
+  }
+
+  transpiler::DistributeTranspiler transpile(int trainer) const {
+    transpiler::DistributeTranspilerConfig config = job_.config;
+    const auto& options = job_.options;
+    config.sync_mode = false;
+    config.runtime_split_send_recv = true;
+    config.half_async = options.mode == AsyncMode::kHalfAsync;
+    config.geo_sgd_mode = options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
+    if (options.delay_compensation.form != DelayCompensation::kNone) {
+      config.enable_dc_asgd = true;
+      config.dc_asgd_form = strategies::to_string(options.delay_compensation.form);
+    }
+    transpiler::DistributeTranspiler transpiler(config);
+    transpiler::TranspileOptions transpile;
+    transpile.trainer_id = trainer;
+    transpile.program = task_.main;
+    transpile.startup_program = task_.startup;
+    transpile.pservers = join(names_, ",");
+    transpile.trainers = job_.workers;
+    transpile.sync_mode = false;
+    transpiler.transpile(transpile);
+    return transpiler;
+  }
+
+  strategies::ParameterServerConfig config_for(int index,
+                                               std::vector<transport::Endpoint> servers) const {
+    strategies::ParameterServerConfig config;
+    config.index = static_cast<uint32_t>(index);
+    config.worker_num = static_cast<uint32_t>(job_.workers);
+    config.servers = std::move(servers);
+    config.job_id = "asynchronous threads";
+    config.secret = transport::Secret::of_text("a secret among threads", "test");
+    config.facts = strategies::async_facts(job_.options);
+    config.data_lanes = job_.lanes;
+    config.rpc_deadline = std::chrono::seconds(60);
+    return config;
+  }
+
+  void serve(int index) {
+    const auto at = static_cast<size_t>(index);
+    auto programs = transpile(0).get_pserver_programs(names_[at]);
+    std::vector<transport::Endpoint> servers(names_.size());
+    if (index > 0) servers = wait_for(1);
+    if (servers.empty()) return;
+    servers[at] = {"127.0.0.1", 0};
+    const auto runtime = std::make_shared<strategies::AsyncServerRuntime>(
+        config_for(index, std::move(servers)), job_.options, transport::TransportChoice::kAuto,
+        Logger(),
+        [this, at](const transport::Endpoint& bound) {
+          const std::lock_guard lock(mutex_);
+          endpoints_[at] = bound;
+          changed_.notify_all();
+        },
+        [this, at](const strategies::AsyncEvent& event) { outcome_.events[at].push_back(event); });
+    programs.main.set_runtime(runtime);
+    fluid::Executor executor;
+    executor.run(programs.startup);
+    executor.run(programs.main);
+    if (index == 0) outcome_.staleness = runtime->staleness();
+  }
+
+  void train(int index) {
+    const auto at = static_cast<size_t>(index);
+    const auto transpiler = transpile(index);
+    fluid::Program main = transpiler.get_trainer_program();
+    fluid::Program startup = transpiler.get_trainer_startup_program();
+    const auto servers = wait_for(job_.servers);
+    if (servers.empty()) return;
+    const auto runtime = std::make_shared<strategies::AsyncWorkerRuntime>(
+        config_for(index, servers), job_.options, transport::TransportChoice::kAuto, *task_.main,
+        names_);
+    main.set_runtime(runtime);
+    startup.set_runtime(runtime);
+    fluid::Executor executor;
+    runtime->init_worker();
+    executor.run(startup);
+    runtime->barrier_worker();
+    const auto threads = static_cast<int>(job_.options.trainer_threads);
+    const auto body = [&](int thread, fluid::Executor& own) {
+      const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
+      for (int step = 0; step < steps; ++step) {
+        const int part = index * threads + thread;
+        const auto fetched =
+            own.run(main, task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
+        if (thread == 0) outcome_.losses[at].push_back(fetched.front().item<float>());
+      }
+    };
+    if (threads == 1) {
+      body(0, executor);
+    } else {
+      strategies::run_trainer_threads(
+          executor, main, job_.options.trainer_threads,
+          [&](uint32_t thread, fluid::Executor& own) { body(static_cast<int>(thread), own); });
+    }
+    fluid::Scope gathered;
+    bool first = false;
+    if (job_.uneven_steps.empty()) {
+      runtime->barrier_worker();
+      first = runtime->gather_persistables(gathered);
+    }
+    runtime->stop_worker();
+    const std::lock_guard lock(mutex_);
+    outcome_.parameters[at] = values_of(*task_.main, executor.scope(), true);
+    if (first) outcome_.persistables = values_of(*task_.main, gathered, false);
+  }
+
+  const TrainingTask& task_;
+  const AsyncThreadJob& job_;
+  std::vector<std::string> names_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<transport::Endpoint> endpoints_;
+  bool given_up_ = false;
+  AsyncThreadOutcome outcome_;
+};
+
+}  // namespace
+
+AsyncThreadOutcome train_async_in_threads(const TrainingTask& task, const AsyncThreadJob& job) {
+  AsyncThreadCluster cluster(task, job);
+  return cluster.run();
+}
+
+}  // namespace fleet::testing

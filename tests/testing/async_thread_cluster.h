@@ -1,0 +1,35 @@
+// An asynchronous parameter-server job of threads in one process: real programs, real sockets, one
+// thread for every server and every worker, and more for trainer threads. For tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/async_server.h"
+#include "tests/testing/thread_cluster.h"
+
+namespace fleet::testing {
+
+struct AsyncThreadJob {
+  int workers = 2;
+  int servers = 2;
+  uint32_t lanes = 1;
+  strategies::AsyncOptions options;
+  // Fields of the mode are set to fit the options.
+  transpiler::DistributeTranspilerConfig config;
+  std::vector<int> uneven_steps;  // by worker, where they differ from the task's
+};
+
+struct AsyncThreadOutcome {
+  Values persistables;                        // as the servers have them at the end
+  std::vector<Values> parameters;             // by worker, as they end in the worker's scope
+  std::vector<std::vector<float>> losses;     // by worker: of each step of its first thread
+  strategies::StalenessStatistics staleness;  // of server 0
+  std::vector<std::vector<strategies::AsyncEvent>> events;  // by server
+  std::vector<std::string> errors;
+};
+
+AsyncThreadOutcome train_async_in_threads(const TrainingTask& task, const AsyncThreadJob& job);
+
+}  // namespace fleet::testing
