@@ -235,6 +235,16 @@ Names targets_of(const Block& block, const Names& outs, const NameSet& no_grad,
   return targets;
 }
 
+// The variable that holds what `var` was before the op.
+std::string declare_before(Block& block, const VarDesc& var) {
+  VarDesc desc;
+  desc.name = var.name + std::string(kLoopIn);
+  desc.dtype = var.dtype;
+  desc.shape = var.shape;
+  desc.stop_gradient = true;
+  return block.add_var(std::move(desc)).name;
+}
+
 std::vector<Operator> loop_gradient(Block& block, const Operator& op, const NameSet& no_grad,
                                     const NameSet& produced, const OpTable& table,
                                     const std::string& x_slot, const std::string& scopes_slot) {
@@ -263,6 +273,11 @@ std::vector<Operator> loop_gradient(Block& block, const Operator& op, const Name
     grad.inputs["Out@GRAD"].push_back(grad_name(name));
   }
   grad.outputs[x_slot + "@GRAD"] = grads;
+  for (const std::string& name : wanted.rewritten) {
+    if (const VarDesc* var = block.find_var_recursive(name); var->kind == VarKind::kLodTensor) {
+      grad.outputs["Before"].push_back(declare_before(block, *var));
+    }
+  }
   grad.attrs = to_attributes(BlockGradAttrs{.sub_block = {made.block},
                                             .outs = wanted.targets,
                                             .out_grads = made.incoming,

@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "fluid/backward/block_grads.h"
+#include "fluid/ops/control/control_flow.h"
 
 namespace fleet::fluid::internal {
 namespace {
@@ -177,6 +178,7 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
   const auto wanted = [&](const std::string& name) {
     return no_grad.contains(name) ? std::string() : grad_name(name);
   };
+  NameSet before;
   std::vector<Operator> ops;
   for (auto i = path.rbegin(); i != path.rend(); ++i) {
     const Operator& forward = block.op(*i);
@@ -190,6 +192,14 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
     }
     for (Operator& op : made) {
       for (const std::string& name : op.output_names()) produced.insert(name);
+      if (op.attr("sub_block") == nullptr) {
+        for (const std::string& name : before) {
+          op.rename_input(name.substr(0, name.size() - kLoopIn.size()), name);
+        }
+      }
+      // What a loop rewrites had another value before it.
+      const auto& earlier = op.output("Before");
+      before.insert(earlier.begin(), earlier.end());
       ops.push_back(std::move(op));
     }
   }

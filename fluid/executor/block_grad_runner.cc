@@ -166,9 +166,20 @@ class LoopGradRunner final : public GradRunner {
       if (std::holds_alternative<std::monostate>(result)) result = zeros_like(outer_.find(xs_[k]));
       put(grads_[k], std::move(result));
     }
+    // For the gradients of what came before the op.
+    for (const std::string& name : op_.op->output("Before")) {
+      const std::string origin = name.substr(0, name.size() - kLoopIn.size());
+      const auto at = position(past, origin);
+      if (at < past.rewritten.size()) put(name, past.before.front()[at]);
+    }
   }
 
  private:
+  static size_t position(const BlockHistory& past, const std::string& name) {
+    const auto found = std::find(past.rewritten.begin(), past.rewritten.end(), name);
+    return static_cast<size_t>(found - past.rewritten.begin());
+  }
+
   bool is_rewritten(const std::string& name) const {
     return std::find(attrs_.rewritten.begin(), attrs_.rewritten.end(), name) !=
            attrs_.rewritten.end();
@@ -187,24 +198,22 @@ class LoopGradRunner final : public GradRunner {
       }
     }
     for (const std::string& name : attrs_.rewritten) {
-      const auto at =
-          std::find(past.rewritten.begin(), past.rewritten.end(), name) - past.rewritten.begin();
-      const auto position = static_cast<size_t>(at);
-      const Value* last = outer_.find(name);
-      const bool dense = last != nullptr && std::holds_alternative<Tensor>(*last);
+      const size_t at = position(past, name);
+      const Value* array = outer_.find(name);
+      const bool dense = at < past.rewritten.size() && past.before[i][at].initialized();
+      const bool made = at < past.rewritten.size() && past.before[i + 1][at].initialized();
       if (Value* before = inner(now, name + std::string(kLoopIn))) {
         if (dense) {
-          *before = past.before[i][position];
-        } else if (last != nullptr) {
-          *before = *last;
+          *before = past.before[i][at];
+        } else if (array != nullptr && std::holds_alternative<TensorArray>(*array)) {
+          *before = *array;
         }
       }
-      if (Value* after = inner(now, name); after != nullptr && last != nullptr) {
-        const bool end = i + 1 == past.count;
-        if (dense && !end) {
-          *after = past.before[i + 1][position];
-        } else {
-          *after = *last;
+      if (Value* after = inner(now, name)) {
+        if (made) {
+          *after = past.before[i + 1][at];
+        } else if (array != nullptr && std::holds_alternative<TensorArray>(*array)) {
+          *after = *array;
         }
       }
     }

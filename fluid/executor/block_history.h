@@ -13,8 +13,8 @@ namespace fleet::fluid {
 struct BlockHistory {
   std::vector<std::unique_ptr<Workspace>> iterations;
   size_t count = 0;  // of the last run
-  // Dense variables of enclosing blocks that the block writes, and their values before each
-  // iteration.
+  // Variables of enclosing blocks that the block writes, and the values of those that are dense
+  // before each iteration and after the last.
   std::vector<std::string> rewritten;
   std::vector<std::vector<Tensor>> before;
 };

@@ -48,15 +48,13 @@ class ForwardRunner : public BlockRunner {
 
   void run_next(const Workspace::Step& step, int shard) {
     Workspace& workspace = next();
-    if (keeps_) {
-      auto& before = history_->before.emplace_back();
-      for (const std::string& name : history_->rewritten) {
-        const Tensor* now = tensor_in(outer_.find(name));
-        before.push_back(now == nullptr ? Tensor() : now->clone());
-      }
-    }
+    if (keeps_) keep_values();
     workspace.run_inner(step_of_iteration(step, history_->count), shard);
     ++history_->count;
+  }
+
+  void end() {
+    if (keeps_) keep_values();
   }
 
   Tensor& outer_tensor(const std::string& name) const {
@@ -68,6 +66,15 @@ class ForwardRunner : public BlockRunner {
   std::shared_ptr<BlockHistory> history_;
   std::string scopes_;
   bool keeps_ = false;
+
+ private:
+  void keep_values() {
+    auto& values = history_->before.emplace_back();
+    for (const std::string& name : history_->rewritten) {
+      const Tensor* now = tensor_in(outer_.find(name));
+      values.push_back(now == nullptr ? Tensor() : now->clone());
+    }
+  }
 };
 
 bool is_true(const Tensor& condition, const Operator& op, const std::string& name) {
@@ -92,6 +99,7 @@ class ConditionalRunner final : public ForwardRunner {
   void run(const Workspace::Step& step, int shard) override {
     begin();
     if (holds()) run_next(step, shard);
+    end();
   }
 
  private:
@@ -113,6 +121,7 @@ class WhileRunner final : public ForwardRunner {
   void run(const Workspace::Step& step, int shard) override {
     begin();
     while (is_true(outer_tensor(condition_), *op_.op, condition_)) run_next(step, shard);
+    end();
   }
 
  private:

@@ -122,11 +122,19 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
 void OpRunner::pass_on_lod() {
   const auto* from = std::get_if<Tensor>(inputs_[static_cast<size_t>(op_.lod_from)]);
   if (from == nullptr) return;
+  const int64_t rows = from->lod().empty() ? -1 : from->lod().back().back();
   for (size_t i = 0; i < outputs_.size(); ++i) {
     if (op_.outputs[i] < 0) continue;
     const VarDesc* desc = plan_.vars()[static_cast<size_t>(op_.outputs[i])].desc;
     auto* to = std::get_if<Tensor>(outputs_[i]);
-    if (desc != nullptr && desc->lod_level > 0 && to != nullptr) to->share_lod(*from);
+    if (desc == nullptr || desc->lod_level == 0 || to == nullptr) continue;
+    // Structure belongs to rows: outputs of other rows have none.
+    const bool fits = rows < 0 || (to->shape().rank() > 0 && to->shape()[0] == rows);
+    if (fits) {
+      to->share_lod(*from);
+    } else {
+      to->set_lod({});
+    }
   }
 }
 

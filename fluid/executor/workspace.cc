@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/block_runner.h"
+#include "fluid/executor/shard_rows.h"
 #include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
@@ -99,6 +100,7 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* 
   }
   tokens_.resize(plan_->ops().size());
   contributions_.resize(plan_->per_shard().size());
+  row_contributions_.resize(plan_->per_shard().size());
   statistics_begin_.resize(plan_->statistics().size());
   statistics_.resize(plan_->statistics().size());
   fetched_.resize(plan_->fetches().size());
@@ -250,6 +252,12 @@ void Workspace::keep_shard(int part, int parts) {
   if (parts == 1) return;
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
+    if (const auto* rows = std::get_if<SelectedRows>(&value(sums[i]))) {
+      row_contributions_[i].resize(static_cast<size_t>(parts));
+      row_contributions_[i][static_cast<size_t>(part)] = {
+          .rows = rows->rows, .height = rows->height, .value = rows->value.clone()};
+      continue;
+    }
     const Tensor& made = dense(value(sums[i]), plan_->vars()[static_cast<size_t>(sums[i])].name);
     auto& kept = contributions_[i];
     kept.resize(static_cast<size_t>(parts));
@@ -263,6 +271,10 @@ void Workspace::join_shards(int parts) {
   if (parts == 1) return;
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
+    if (std::holds_alternative<SelectedRows>(value(sums[i]))) {
+      value(sums[i]) = mean_of_rows(row_contributions_[i]);
+      continue;
+    }
     Tensor mean;
     Tensor& out = *std::get_if<Tensor>(&value(sums[i]));
     tree_mean(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name, mean);

@@ -124,6 +124,7 @@ class Workspace {
   std::vector<std::unique_ptr<CommToken>> tokens_;
   // Per variable that shards contribute to, and per fetch: the tensors of the shards.
   std::vector<std::vector<Tensor>> contributions_;
+  std::vector<std::vector<SelectedRows>> row_contributions_;
   std::vector<std::vector<Tensor>> fetched_;
   // Per statistic: its value at the step's begin, and those of the shards.
   std::vector<Tensor> statistics_begin_;

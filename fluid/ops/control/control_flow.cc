@@ -52,10 +52,11 @@ void add_gradients(OpTable& table) {
   const std::vector<SlotSpec> conditional = {maybe_many("Input"), maybe_many("Out@GRAD"),
                                              one("Scope")};
   table.add(make_schema<BlockGradAttrs>("conditional_block_grad", conditional,
-                                        {maybe_many("Input@GRAD")},
+                                        {maybe_many("Input@GRAD"), maybe_many("Before")},
                                         infer_like({{"Input", "Input@GRAD"}})));
   const std::vector<SlotSpec> loop = {maybe_many("X"), maybe_many("Out@GRAD"), one("StepScopes")};
-  table.add(make_schema<BlockGradAttrs>("while_grad", loop, {maybe_many("X@GRAD")},
+  table.add(make_schema<BlockGradAttrs>("while_grad", loop,
+                                        {maybe_many("X@GRAD"), maybe_many("Before")},
                                         infer_like({{"X", "X@GRAD"}})));
   const std::vector<SlotSpec> recurrent = {many("inputs"), maybe_many("initial_states"),
                                            maybe_many("parameters"), maybe_many("outputs@GRAD"),

@@ -14,7 +14,8 @@
 //                      state that the block leaves; an output gathers its rows.
 // Their gradients, "<type>_grad", run a block of gradient ops for each run of the forward block,
 // last first. A variable that the forward block rewrites has the suffix kLoopIn in the gradient's
-// block where its value before the run is meant.
+// block where its value before the run is meant. Their output Before has, under the same suffix,
+// the values before the whole op, for the gradients of what came earlier.
 //
 //   select_input       X+, Mask [1] (int32) -> Out: X[Mask]; gradient: select_output
 //   select_output      X, Mask -> Out+: X to Out[Mask], nothing to the others

@@ -76,7 +76,9 @@ std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
   const Expansion expansion(context);
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  context.own_lod();
   return make_prepared([=](const KernelContext& c) {
+    c.output(x_grad).share_lod(expansion.x.tensor(c));
     const int64_t width = expansion.x.width;
     T* outs = c.out<T>(x_grad);
     std::fill_n(outs, c.output(x_grad).numel(), T{});
@@ -155,7 +157,11 @@ std::unique_ptr<Prepared> prepare_concat_grad(PrepareContext& context) {
   }
   context.require(context.in("Out@GRAD").shape.numel() == total, "Out@GRAD",
                   str_cat(total, " elements"), context.in("Out@GRAD").shape.to_string());
+  context.own_lod();
   return make_prepared([=](const KernelContext& c) {
+    for (size_t k = 0; k < outs.size(); ++k) {
+      if (outs[k] >= 0) c.output(outs[k]).share_lod(inputs[k].tensor(c));
+    }
     const int64_t width = inputs[0].width;
     const T* from = c.in<T>(grad);
     each_part(c, inputs, [&](size_t k, int64_t first, int64_t rows) {

@@ -75,7 +75,9 @@ std::unique_ptr<Prepared> prepare_pad_grad(PrepareContext& context) {
   const int64_t rows_of_all = padded[0];
   const int grad = context.input("Out@GRAD");
   const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  context.own_lod();
   return make_prepared([=](const KernelContext& c) {
+    c.output(out).share_lod(x.tensor(c));
     const Offsets& offsets = x.offsets(c);
     if (longest(offsets) > length || sequence_count(offsets) != rows_of_all) {
       throw_length(x.where, length, longest(offsets));

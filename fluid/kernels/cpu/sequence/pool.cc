@@ -119,7 +119,9 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int index = context.input("MaxIndex");
   const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  context.own_lod();
   return make_prepared([=](const KernelContext& c) {
+    c.output(out).share_lod(x.tensor(c));
     const Offsets& offsets = x.offsets(c);
     const int64_t count = sequence_count(offsets);
     const int64_t width = x.width;

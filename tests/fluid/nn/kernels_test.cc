@@ -1,0 +1,219 @@
+// Kernels against each other and against what they promise: backends, dropout, selected rows.
+#include "fluid/ops/append.h"
+#include "tests/fluid/nn/gradient_check.h"
+
+namespace fleet::fluid {
+namespace {
+
+using testing::ElementsAre;
+
+// The standard kernels without the first `skip` of each list that is longer.
+KernelTable without_first(size_t skip) {
+  KernelTable table;
+  for (const auto& row : KernelTable::standard().rows()) {
+    const size_t from = std::min(skip, row.kernels.size() - 1);
+    for (size_t i = from; i < row.kernels.size(); ++i) {
+      table.add_last(row.op, row.device, row.dtype, row.kernels[i]);
+    }
+  }
+  return table;
+}
+
+struct ConvCase {
+  Shape image;
+  int64_t filters;
+  layers::Pair size;
+  layers::Conv2dOptions options;
+};
+
+class ConvBackends : public NetFixture, public testing::WithParamInterface<int> {};
+
+ConvCase conv_case(int i) {
+  switch (i) {
+    case 0:
+      return {{3, 9, 8}, 5, 3, {}};
+    case 1:
+      return {{4, 9, 8}, 6, {3, 2}, {.stride = {2, 1}, .padding = {1, 0, 2, 1}, .groups = 2}};
+    case 2:
+      return {{6, 7, 7}, 6, 3, {.padding = "SAME", .groups = 6}};
+    case 3:
+      return {{16, 10, 10}, 32, 3, {.padding = 1, .dilation = 2}};
+    case 4:
+      return {{7, 8, 16}, 8, 3, {.stride = 2, .padding = 1, .data_format = "NHWC"}};
+    default:
+      return {{1, 28, 28}, 20, 5, {}};
+  }
+}
+
+TEST_P(ConvBackends, Agree) {
+  const ConvCase c = conv_case(GetParam());
+  const Variable x = layers::data("x", c.image);
+  const Variable out = layers::conv2d(x, c.filters, c.size, c.options);
+  const Variable loss = layers::mean(layers::square(out));
+  x.set_stop_gradient(false);
+  const auto pairs = append_backward(loss);
+  std::vector<Fetch> fetch = {out, "x@GRAD"};
+  for (const ParamGrad& pair : pairs) fetch.emplace_back(pair.grad);
+  Shape batch{3};
+  for (const int64_t dim : c.image) batch.push_back(dim);
+  Tensor fed(DType::kFloat32, batch);
+  const Tensor source = random_tensor(batch, 31);
+  for (int64_t i = 0; i < fed.numel(); ++i) {
+    fed.data<float>()[i] = static_cast<float>(source.values<double>()[static_cast<size_t>(i)]);
+  }
+  const KernelTable reference = without_first(1);
+  Executor fast;
+  Executor plain(CPUPlace(), {.kernels = &reference});
+  fast.run(startup_);
+  plain.run(startup_);
+  const auto got = fast.run(main_, {{"x", fed}}, fetch);
+  const auto expected = plain.run(main_, {{"x", fed}}, fetch);
+  const auto again = fast.run(main_, {{"x", fed}}, fetch);
+  for (size_t k = 0; k < got.size(); ++k) {
+    float scale = 0;
+    float error = 0;
+    for (int64_t i = 0; i < got[k].numel(); ++i) {
+      const float a = got[k].data<float>()[i];
+      const float b = expected[k].data<float>()[i];
+      scale = std::max(scale, std::abs(b));
+      error = std::max(error, std::abs(a - b));
+      EXPECT_EQ(a, again[k].data<float>()[i]) << "other bits in another run";
+    }
+    EXPECT_LE(error, 2e-5f * scale) << fetch[k].name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ConvBackends, testing::Range(0, 6));
+
+class Dropout : public NetFixture {
+ protected:
+  Tensor ones(int64_t rows) {
+    Tensor tensor(DType::kFloat32, {rows, 1000});
+    std::fill_n(tensor.data<float>(), tensor.numel(), 1.0f);
+    return tensor;
+  }
+};
+
+TEST_F(Dropout, DropsTheShareAskedForAndScalesTheRest) {
+  const Variable x = layers::data("x", {1000});
+  const Variable down = layers::dropout(x, 0.3);
+  const Variable up = layers::dropout(x, 0.3, {.dropout_implementation = "upscale_in_train"});
+  Executor executor;
+  const auto results = executor.run(main_, {{"x", ones(50)}}, {down, up});
+  for (const auto& [result, kept] : {std::pair(results[0], 1.0f), {results[1], 1.0f / 0.7f}}) {
+    int64_t zeros = 0;
+    for (const float value : result.values<float>()) {
+      if (value == 0) {
+        ++zeros;
+      } else {
+        EXPECT_FLOAT_EQ(value, kept);
+      }
+    }
+    EXPECT_NEAR(static_cast<double>(zeros) / 50000, 0.3, 0.01);
+  }
+}
+
+TEST_F(Dropout, DrawsAnewInEveryStepAndTheSameInEveryRun) {
+  main_.set_random_seed(17);
+  const Variable out = layers::dropout(layers::data("x", {1000}), 0.5);
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 2; ++run) {
+    Executor executor;
+    for (int step = 0; step < 2; ++step) {
+      const Tensor result = executor.run(main_, {{"x", ones(2)}}, {out})[0];
+      runs.emplace_back(result.values<float>().begin(), result.values<float>().end());
+    }
+  }
+  EXPECT_EQ(runs[0], runs[2]);
+  EXPECT_EQ(runs[1], runs[3]);
+  EXPECT_NE(runs[0], runs[1]);
+}
+
+TEST_F(Dropout, OfATestProgramKeepsEverything) {
+  const Variable x = layers::data("x", {1000});
+  const Variable out = layers::dropout(x, 0.25);
+  const Program test = main_.clone(true);
+  const Tensor result = Executor().run(test, {{"x", ones(1)}}, {out})[0];
+  for (const float value : result.values<float>()) EXPECT_FLOAT_EQ(value, 0.75f);
+}
+
+using Rows = NetFixture;
+
+TEST_F(Rows, OfSeveralLookupsAreSummedAndMerged) {
+  const Variable a = layers::data("a", {1}, DType::kInt64);
+  const Variable b = layers::data("b", {1}, DType::kInt64);
+  const EmbeddingOptions options{.is_sparse = true, .param_attr = {.name = "table"}};
+  const Variable sum =
+      layers::embedding(a, {6, 2}, options) + layers::embedding(b, {6, 2}, options);
+  append_backward(layers::reduce_sum(sum));
+  VarDesc merged;
+  merged.name = "merged";
+  merged.persistable = true;
+  block().add_var(merged);
+  append_op(block(), {.type = "merge_selected_rows",
+                      .inputs = {{"X", {"table@GRAD"}}},
+                      .outputs = {{"Out", {"merged"}}},
+                      .attrs = {}});
+  Executor executor;
+  executor.run(startup_);
+  executor.run(main_, {{"a", Tensor::from(std::vector<int64_t>{5, 1}, {2, 1})},
+                       {"b", Tensor::from(std::vector<int64_t>{1, 3}, {2, 1})}});
+  const auto& rows = std::get<SelectedRows>(*executor.scope().find("merged"));
+  EXPECT_EQ(rows.height, 6);
+  EXPECT_THAT(rows.rows, ElementsAre(1, 3, 5));
+  EXPECT_THAT(rows.value.values<float>(), ElementsAre(2, 2, 1, 1, 1, 1));
+}
+
+// A table that two shards train: sparse gradients give the bits of dense ones.
+TEST_F(Rows, OfShardsAreAveragedAsDenseGradientsAre) {
+  std::vector<std::vector<float>> tables;
+  for (const bool sparse : {false, true}) {
+    Program main;
+    Program startup;
+    const ProgramGuard guard(main, startup);
+    const unique_name::Guard names;
+    const Variable ids = layers::data("ids", {1}, DType::kInt64);
+    const Variable out =
+        layers::embedding(ids, {7, 3}, {.is_sparse = sparse, .param_attr = {.name = "table"}});
+    const Variable loss = layers::mean(layers::square(out));
+    append_backward(loss);
+    const Variable rate = layers::fill_constant({1}, DType::kFloat32, 0.1);
+    Block& block = main.global_block();
+    {
+      const RoleGuard role(main, OpRole::kOptimize);
+      append_op(block, {.type = "sgd",
+                        .inputs = {{"Param", {"table"}},
+                                   {"Grad", {"table@GRAD"}},
+                                   {"LearningRate", {rate.name()}}},
+                        .outputs = {{"ParamOut", {"table"}}},
+                        .attrs = {}});
+    }
+    Executor executor(CPUPlace(), {.logical_shards = 4});
+    executor.run(startup);
+    const std::vector<int64_t> words = {0, 1, 1, 2, 5, 1, 0, 0, 6, 1, 2, 2};
+    for (int step = 0; step < 3; ++step) {
+      executor.run(main, {{"ids", Tensor::from(words, {12, 1})}});
+    }
+    const auto values = executor.scope().tensor("table").values<float>();
+    tables.emplace_back(values.begin(), values.end());
+  }
+  EXPECT_EQ(tables[0], tables[1]);
+}
+
+TEST_F(Rows, OutsideOfTheTableAreRefusedByName) {
+  const Variable ids = layers::data("words", {1}, DType::kInt64);
+  const Variable out = layers::embedding(ids, {6, 2}, {.param_attr = {.name = "table"}});
+  Executor executor;
+  executor.run(startup_);
+  try {
+    executor.run(main_, {{"words", Tensor::from(std::vector<int64_t>{6}, {1, 1})}}, {out});
+    FAIL() << "id 6 of a table of 6 rows went through";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("words"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("table"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("[0, 6)"));
+  }
+}
+
+}  // namespace
+}  // namespace fleet::fluid
