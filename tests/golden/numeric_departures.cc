@@ -48,6 +48,20 @@ bool adaptive_maximum(const Json& json) {
          attrs.value("pooling_type", "") == "max";
 }
 
+double attribute(const Json& json, const char* name, double otherwise) {
+  return json.value("attrs_effective", Json::object()).value(name, otherwise);
+}
+
+bool ignores_labels(const Json& json) {
+  return json.value("op", "") == "softmax_with_cross_entropy" &&
+         attribute(json, "ignore_index", -100) != -100;
+}
+
+bool curve_of_precision(const Json& json) {
+  const Json attrs = json.value("attrs_effective", Json::object());
+  return json.value("op", "") == "auc" && attrs.value("curve", "") == "PR";
+}
+
 bool ignores_l2(const Json& json) {
   return is_optimizer(json, "Ftrl") && argument(json, "l1", 0.0) != argument(json, "l2", 0.0);
 }
@@ -76,6 +90,13 @@ const std::vector<NumericDeparture>& numeric_departures() {
        "windows that divide the image, as for averages", "original_form", adaptive_maximum},
       {"ops", "lstm with a gradient at Cell", "it is ignored", "it counts", "original_form",
        [](const Json& json) { return json.value("op", "") == "lstm"; }},
+      {"ops", "softmax_with_cross_entropy with ignore_index",
+       "rows that are ignored cost 0 and have an ordinary gradient", "they have none",
+       "original_form", ignores_labels},
+      {"ops", "elu", "the gradient at x where e^x overflows is not a number", "it is that of x",
+       "original_form", [](const Json& json) { return json.value("op", "") == "elu"; }},
+      {"ops", "auc with curve PR", "the area under the ROC curve",
+       "the area under precision over recall", "original_form", curve_of_precision},
       {"optimizers", "Adadelta", "the step is taken with the new mean of squared updates",
        "with the old one, as Zeiler has it", "original_form",
        [](const Json& json) { return is_optimizer(json, "Adadelta"); }},

@@ -1,19 +1,21 @@
 // What the original system computes, file by file: ops with gradients. The other families have
 // files of their own.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 
 #include "base/strings.h"
 #include "fluid/backward/backward.h"
 #include "fluid/ops/append.h"
 #include "tests/golden/numeric_case.h"
 #include "tests/golden/numeric_departures.h"
+#include "tests/testing/paths.h"
 
 namespace fleet::fluid::golden {
 namespace {
-
-// The original passes an ordinary gradient where the loss is 0 because the label is ignored; here
-// such rows pass nothing back, so only the outputs of that file are compared.
-const std::set<std::string> kGradientDeparts = {"softmax_with_cross_entropy_03"};
 
 LoD lod_of(const Json& lengths) {
   LoD lod;
@@ -44,14 +46,21 @@ Tensor dense_of(const SelectedRows& rows) {
   return dense;
 }
 
+// The files of the family that have tensors (or, with moments, those of random ops, which have
+// none).
+std::vector<std::filesystem::path> op_files(bool moments) {
+  auto files = cases("ops");
+  std::erase_if(files, [moments](const std::filesystem::path& path) {
+    return load(path).contains("moments") != moments;
+  });
+  return files;
+}
+
 class Ops : public FileCase {
  protected:
   void SetUp() override {
     FileCase::SetUp();
-    if (IsSkipped()) return;
-    const auto unknown =
-        unknown_ops(json_.contains("ops") ? json_["ops"] : Json::array({{{"type", json_["op"]}}}));
-    if (!unknown.empty()) GTEST_SKIP() << "not yet known: " << join(unknown, ", ");
+    ASSERT_THAT(unknown_in(json_), ::testing::IsEmpty());
   }
 
   std::string add_input(const Json& input) {
@@ -110,6 +119,7 @@ class Ops : public FileCase {
       for (const std::string& name : op->output_names()) add_output(name);
       append_op(block, *op);
     }
+    composite_ops_ = block.op_count();
   }
 
   // Name of an output's variable; the last op's output for a composite.
@@ -121,8 +131,9 @@ class Ops : public FileCase {
       if (same.empty()) return str_cat(slot, "_", i);
       return json_["inputs"][same][i]["name"].get<std::string>();
     }
-    const auto& ops = program_.global_block().ops();
-    return ops.back()->output_names().front();
+    const Operator& last = program_.global_block().op(composite_ops_ - 1);
+    const auto& out = last.output("Out");
+    return out.empty() ? last.output_names().front() : out.front();
   }
 
   // A loss whose gradient with respect to each output is the file's cotangent.
@@ -156,9 +167,50 @@ class Ops : public FileCase {
     append_backward(Variable(block, block.var("loss")));
   }
 
+  // What a random op did: its mask and the outputs and gradients that follow from it.
+  void check_random(const std::vector<Fetch>& fetch, const std::vector<std::string>& expected,
+                    const std::vector<Tensor>& results);
+
   Program program_;
+  size_t composite_ops_ = 0;
   Feed feed_;
 };
+
+// dropout: whatever the mask, an element that stays is multiplied by the same number as in the
+// file, and about as many stay as should.
+void Ops::check_random(const std::vector<Fetch>& fetch, const std::vector<std::string>& expected,
+                       const std::vector<Tensor>& results) {
+  std::map<std::string, Tensor> got;
+  std::map<std::string, Tensor> stored;
+  for (size_t i = 0; i < results.size(); ++i) {
+    got[fetch[i].name] = results[i];
+    stored[fetch[i].name] = tensor(expected[i]);
+  }
+  const std::string x_name = json_["inputs"]["X"][0]["name"];
+  const Tensor x = tensor(json_["inputs"]["X"][0]["tensor"].get<std::string>());
+  const Tensor cotangent = tensor(json_["cotangents"]["Out"][0].get<std::string>());
+  const auto mask = got.at("Mask_0").values<uint8_t>();
+  const auto stored_mask = stored.at("Mask_0").values<uint8_t>();
+  const auto kept = std::find(stored_mask.begin(), stored_mask.end(), 1) - stored_mask.begin();
+  ASSERT_LT(kept, x.numel());
+  const auto at = static_cast<size_t>(kept);
+  const float factor = stored.at("Out_0").values<float>()[at] / x.values<float>()[at];
+  Tensor out(DType::kFloat32, x.shape());
+  Tensor gradient(DType::kFloat32, x.shape());
+  double stays = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto k = static_cast<size_t>(i);
+    const float m = mask[k] != 0 ? factor : 0.0f;
+    stays += mask[k];
+    out.data<float>()[i] = x.values<float>()[k] * m;
+    gradient.data<float>()[i] = cotangent.values<float>()[k] * m;
+  }
+  EXPECT_EQ(difference(got.at("Out_0"), out, 1e-6), "");
+  EXPECT_EQ(difference(got.at(x_name + "@GRAD"), gradient, 1e-6), "");
+  const double p = json_["attrs_effective"]["dropout_prob"];
+  const auto n = static_cast<double>(x.numel());
+  EXPECT_NEAR(stays / n, 1 - p, 5 * std::sqrt(p * (1 - p) / n));
+}
 
 TEST_P(Ops, ComputesWhatTheOriginalDoes) {
   if (json_["op"] == "composite") {
@@ -166,20 +218,19 @@ TEST_P(Ops, ComputesWhatTheOriginalDoes) {
   } else {
     append_single();
   }
+  bool random = false;
   std::vector<Fetch> fetch;
   std::vector<std::string> expected;
   std::vector<std::pair<std::string, Json>> sparse;  // gradients of selected rows
   for (const auto& [slot, list] : json_["outputs"].items()) {
     for (size_t i = 0; i < list.size(); ++i) {
-      if (list[i].value("random", false)) GTEST_SKIP() << "random: only moments are stored";
+      random = random || list[i].value("random", false);
       if (!list[i].value("compare", true)) continue;
       fetch.emplace_back(output_name(slot, i));
       expected.push_back(list[i]["tensor"].get<std::string>());
     }
   }
-  const bool gradients =
-      json_.contains("cotangents") && !kGradientDeparts.contains(json_["case"].get<std::string>());
-  if (gradients) {
+  if (json_.contains("cotangents")) {
     append_loss();
     for (const auto& [slot, list] : json_["gradients"].items()) {
       for (const Json& grad : list) {
@@ -204,6 +255,7 @@ TEST_P(Ops, ComputesWhatTheOriginalDoes) {
   }
   Executor executor;
   const auto results = executor.run(program_, feed_, fetch);
+  if (random) return check_random(fetch, expected, results);
   for (size_t i = 0; i < results.size(); ++i) {
     expect_equal(results[i], expected[i], rtol(json_["tolerance"]));
   }
@@ -220,11 +272,78 @@ TEST_P(Ops, ComputesWhatTheOriginalDoes) {
   }
 }
 
+// Ops that make random numbers: moments, range and quantiles, within what samples differ by.
+class RandomOps : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(RandomOps, HaveTheMomentsOfTheOriginal) {
+  const Json json = load(GetParam());
+  ASSERT_THAT(unknown_in(json), ::testing::IsEmpty());
+  Program program;
+  Block& block = program.global_block();
+  VarDesc var;
+  var.name = "out";
+  block.add_var(var);
+  const OpSchema& schema = OpTable::standard().at(json["op"].get<std::string>());
+  append_op(block, {.type = schema.type,
+                    .inputs = {},
+                    .outputs = {{"Out", {"out"}}},
+                    .attrs = attributes(schema, json["attrs_effective"])});
+  Executor executor;
+  const Tensor out = executor.run(program, {}, {"out"})[0];
+  const auto values = out.values<float>();
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const Json& moments = json["moments"];
+  const auto n = static_cast<double>(sorted.size());
+  ASSERT_EQ(n, moments["count"].get<double>());
+  const auto moment = [&](double center, double scale, int power) {
+    double sum = 0;
+    for (const double x : sorted) sum += std::pow((x - center) / scale, power);
+    return sum / n;
+  };
+  const double mean = moment(0, 1, 1);
+  const double deviation = std::sqrt(moment(mean, 1, 2));
+  const double scale = moments["std"].get<double>();
+  EXPECT_NEAR(mean, moments["mean"].get<double>(), json["tolerance"]["mean"].get<double>());
+  EXPECT_NEAR(deviation, scale, 4 * scale / std::sqrt(2 * n));
+  EXPECT_NEAR(moment(mean, deviation, 3), moments["skew"].get<double>(), 6 * std::sqrt(6 / n));
+  EXPECT_NEAR(moment(mean, deviation, 4), moments["kurtosis"].get<double>(), 6 * std::sqrt(24 / n));
+  for (const auto& [share, quantile] : moments["quantiles"].items()) {
+    const auto at = static_cast<size_t>(std::stod(share) * (n - 1));
+    EXPECT_NEAR(sorted[at], quantile.get<double>(), 0.07 * scale) << share;
+  }
+  // Nothing lies far outside of what the original drew.
+  const double range = moments["max"].get<double>() - moments["min"].get<double>();
+  EXPECT_GT(sorted.front(), moments["min"].get<double>() - 0.2 * range);
+  EXPECT_LT(sorted.back(), moments["max"].get<double>() + 0.2 * range);
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ops);
-INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(cases("ops")), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RandomOps);
+INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(op_files(false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Golden, RandomOps, ::testing::ValuesIn(op_files(true)), case_name);
 
 TEST(NumericGolden, HasFiles) {
   EXPECT_FALSE(cases("ops").empty()) << "no golden files in " << directory();
+}
+
+TEST(NumericGolden, DocumentsEveryDeparture) {
+  std::ifstream file(fleet::testing::source_path("docs/departures.md"));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const NumericDeparture& rule : numeric_departures()) {
+    const std::vector<std::string> cells = {rule.family, rule.subject, rule.original, rule.here,
+                                            rule.option};
+    EXPECT_THAT(text, ::testing::HasSubstr(str_cat("| ", join(cells, " | "), " |\n")));
+  }
+}
+
+// Of every family: what a file names must be known, attributes by name too.
+TEST(NumericGolden, KnowsEveryOpAndAttribute) {
+  for (const char* family : {"ops", "optimizers", "clip_regularizer", "lr_schedules", "training"}) {
+    for (const auto& path : cases(family)) {
+      EXPECT_THAT(unknown_in(load(path)), ::testing::IsEmpty()) << path;
+    }
+  }
 }
 
 }  // namespace

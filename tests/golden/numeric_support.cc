@@ -51,6 +51,57 @@ Attribute attribute(const std::string& name, const Json& value) {
   return value.get<std::vector<double>>();
 }
 
+// Attributes of the original that have no counterpart here, at the value that means nothing: what
+// scales quantized numbers, switches of its libraries, notes to its own shape inference.
+struct NeutralAttribute {
+  std::string_view op;
+  std::string_view name;
+  std::string value;  // as JSON
+};
+
+const std::vector<NeutralAttribute>& neutral_attributes() {
+  static const std::vector<NeutralAttribute> kNeutral = {
+      {"mul", "scale_x", "1.0"},
+      {"mul", "scale_y", "[1.0]"},
+      {"mul", "scale_out", "1.0"},
+      {"mul", "force_fp32_output", "false"},
+      {"matmul", "Scale_x", "1.0"},
+      {"matmul", "Scale_y", "1.0"},
+      {"matmul", "Scale_out", "1.0"},
+      {"matmul", "force_fp32_output", "false"},
+      {"conv2d", "fuse_relu_before_depthwise_conv", "false"},
+      {"depthwise_conv2d", "fuse_relu_before_depthwise_conv", "false"},
+      {"cos_sim", "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@", "true"},
+  };
+  return kNeutral;
+}
+
+// Backward ops carry the attributes of their forward ops.
+bool is_neutral(std::string_view op, std::string_view name, const Json& value) {
+  if (op.ends_with("_grad")) op.remove_suffix(5);
+  const auto& table = neutral_attributes();
+  return std::any_of(table.begin(), table.end(), [&](const NeutralAttribute& neutral) {
+    return neutral.op == op && neutral.name == name && Json::parse(neutral.value) == value;
+  });
+}
+
+// The lists of ops that a description has: of the program and of its sub-blocks.
+std::vector<Json> op_lists(const Json& json) {
+  std::vector<Json> lists;
+  for (const char* key : {"ops", "sub_block_ops"}) {
+    const auto found = json.find(key);
+    if (found == json.end()) continue;
+    for (const Json& item : *found) {
+      if (item.is_array()) {
+        lists.push_back(item);
+      } else {
+        lists.push_back(Json::array({item}));
+      }
+    }
+  }
+  return lists;
+}
+
 SlotMap slots(Block& block, const Json& json) {
   SlotMap map;
   for (const auto& [slot, names] : json.items()) {
@@ -119,6 +170,35 @@ std::set<std::string> unknown_ops(const Json& ops) {
     const auto type = op["type"].get<std::string>();
     const bool kernel = KernelTable::standard().knows(type, DeviceKind::kCpu);
     if (OpTable::standard().find(type) == nullptr || !kernel) unknown.insert(type);
+  }
+  return unknown;
+}
+
+std::set<std::string> unknown_attributes(const OpSchema& schema, const Json& json) {
+  const AttributeMap known = schema.normalize ? schema.normalize({}) : AttributeMap();
+  std::set<std::string> unknown;
+  for (const auto& [name, value] : json.items()) {
+    if (known.contains(name) || is_neutral(schema.type, name, value)) continue;
+    unknown.insert(str_cat(schema.type, ": ", name, " = ", value.dump()));
+  }
+  return unknown;
+}
+
+std::set<std::string> unknown_in(const Json& json) {
+  std::set<std::string> unknown;
+  const auto add = [&unknown](const std::string& type, const Json& attrs) {
+    const OpSchema* schema = OpTable::standard().find(type);
+    if (schema == nullptr) {
+      unknown.insert(type);
+    } else {
+      unknown.merge(unknown_attributes(*schema, attrs));
+    }
+  };
+  for (const Json& list : op_lists(json)) {
+    for (const Json& op : list) add(op["type"].get<std::string>(), op["attrs"]);
+  }
+  if (json.contains("op") && json["op"] != "composite") {
+    add(json["op"].get<std::string>(), json.value("attrs_effective", Json::object()));
   }
   return unknown;
 }

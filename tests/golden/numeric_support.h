@@ -28,6 +28,13 @@ DType dtype_of_code(int64_t code);
 // The types among the file's ops that this project does not know.
 std::set<std::string> unknown_ops(const Json& ops);
 
+// The attributes that our schema of the op does not know, as "<op>: <name> = <value>", except those
+// whose value means nothing here (the table of neutral attributes in numeric_support.cc).
+std::set<std::string> unknown_attributes(const OpSchema& schema, const Json& json);
+
+// Everything that a file's description names and this project does not know: ops and attributes.
+std::set<std::string> unknown_in(const Json& json);
+
 // Appends the file's ops as they stand; variables that are not in the block yet are made without
 // a known shape.
 void append_ops(Block& block, const Json& ops);

@@ -47,6 +47,26 @@ TEST(VectorMaths, IsExactToAFewUnitsInTheLastPlace) {
     EXPECT_LT(worst(
                   loops->sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, -60, 60),
               bound);
+    EXPECT_LT(worst(
+                  loops->log, [](double x) { return std::log(x); }, 0.0007f, 60),
+              bound);
+    EXPECT_LT(worst(
+                  loops->log1p, [](double x) { return std::log1p(x); }, -0.98f, 60),
+              bound);
+    EXPECT_LT(worst(
+                  loops->erf, [](double x) { return std::erf(x); }, -6, 6),
+              bound);
+  }
+}
+
+TEST(VectorMaths, TakesLogarithmsOfAllSizes) {
+  for (const IsaLoops* loops : all_loops()) {
+    for (const float x : {1e-44f, 1e-40f, 1.2e-38f, 1e-20f, 1e20f, 3.4e38f}) {
+      EXPECT_NEAR(one(loops->log, x), std::log(static_cast<double>(x)), 1e-5) << x;
+    }
+    for (const float x : {1e-30f, -1e-30f, 1e-8f, 1e-4f}) {
+      EXPECT_NEAR(one(loops->log1p, x) / x, std::log1p(static_cast<double>(x)) / x, 1e-6) << x;
+    }
   }
 }
 
@@ -66,6 +86,18 @@ TEST(VectorMaths, KeepsTheValuesAtTheEnds) {
     EXPECT_EQ(one(loops->sigmoid, infinity), 1);
     EXPECT_EQ(one(loops->sigmoid, -infinity), 0);
     EXPECT_TRUE(std::isnan(one(loops->sigmoid, std::nanf(""))));
+    EXPECT_EQ(one(loops->log, infinity), infinity);
+    EXPECT_EQ(one(loops->log, 0), -infinity);
+    EXPECT_EQ(one(loops->log, 1), 0);
+    EXPECT_TRUE(std::isnan(one(loops->log, -1)));
+    EXPECT_TRUE(std::isnan(one(loops->log, std::nanf(""))));
+    EXPECT_EQ(one(loops->log1p, infinity), infinity);
+    EXPECT_EQ(one(loops->log1p, -1), -infinity);
+    EXPECT_TRUE(std::isnan(one(loops->log1p, -2)));
+    EXPECT_NEAR(one(loops->erf, infinity), 1, 3e-7);
+    EXPECT_NEAR(one(loops->erf, -infinity), -1, 3e-7);
+    EXPECT_EQ(one(loops->erf, 0), 0);
+    EXPECT_TRUE(std::isnan(one(loops->erf, std::nanf(""))));
   }
 }
 
@@ -73,7 +105,7 @@ TEST(VectorMaths, GivesTheSameBitsWhereverAnArrayIsCut) {
   std::vector<float> x(103);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) * 0.17f - 8;
   for (const IsaLoops* loops : all_loops()) {
-    for (const Loop loop : {loops->exp, loops->tanh, loops->sigmoid}) {
+    for (const Loop loop : {loops->exp, loops->tanh, loops->sigmoid, loops->log, loops->erf}) {
       std::vector<float> whole(x.size());
       loop(x.data(), whole.data(), x.size());
       for (size_t cut = 0; cut <= x.size(); ++cut) {

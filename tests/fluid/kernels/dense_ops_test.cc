@@ -1,0 +1,300 @@
+// Values of dense ops that the harness cannot judge: whole numbers, shapes that values decide,
+// counts that go on from batch to batch, and mistakes that only values show.
+#include <cmath>
+#include <limits>
+
+#include "fluid/backward/backward.h"
+#include "fluid/executor/executor.h"
+#include "fluid/ops/append.h"
+#include "tests/fluid/net_fixture.h"
+
+namespace fleet::fluid {
+namespace {
+
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+
+class DenseOps : public NetFixture {
+ protected:
+  template <class T>
+  Variable feed(const std::string& name, const std::vector<T>& values, const Shape& shape) {
+    feed_.emplace_back(name, Tensor::from(values, shape));
+    return layers::data(name, shape, dtype_of<T>(), {.append_batch_size = false});
+  }
+  Tensor run(const Variable& variable) { return executor_.run(main_, feed_, {variable})[0]; }
+  template <class T>
+  std::vector<T> values(const Variable& variable) {
+    const Tensor tensor = run(variable);
+    const auto span = tensor.values<T>();
+    return {span.begin(), span.end()};
+  }
+  template <class T>
+  std::vector<T> gradient(const Variable& loss, const Variable& of) {
+    append_backward(loss);
+    const Tensor tensor = executor_.run(main_, feed_, {of.name() + "@GRAD"})[0];
+    const auto span = tensor.values<T>();
+    return {span.begin(), span.end()};
+  }
+
+  Feed feed_;
+  Executor executor_;
+};
+
+TEST_F(DenseOps, WholeQuotientsAreRoundedDownAndRestsHaveTheDivisorsSign) {
+  const Variable x = feed<int64_t>("x", {7, -7, 7, -7, 6, -6}, {6});
+  const Variable y = feed<int64_t>("y", {2, 2, -2, -2, 3, -3}, {6});
+  EXPECT_THAT(values<int64_t>(layers::elementwise_floordiv(x, y)), ElementsAre(3, -4, -4, 3, 2, 2));
+  EXPECT_THAT(values<int64_t>(layers::elementwise_mod(x, y)), ElementsAre(1, 1, -1, -1, 0, 0));
+  EXPECT_THAT(values<int64_t>(layers::elementwise_div(x, y)), ElementsAre(3, -3, -3, 3, 2, 2));
+}
+
+TEST_F(DenseOps, TheSmallestWholeNumberOverMinusOneStays) {
+  const auto smallest = std::numeric_limits<int64_t>::min();
+  const Variable x = feed<int64_t>("x", {smallest, 5}, {2});
+  const Variable y = feed<int64_t>("y", {-1, -1}, {2});
+  EXPECT_THAT(values<int64_t>(layers::elementwise_div(x, y)), ElementsAre(smallest, -5));
+  EXPECT_THAT(values<int64_t>(layers::elementwise_mod(x, y)), ElementsAre(0, 0));
+}
+
+TEST_F(DenseOps, AWholeNumberOverZeroIsAnError) {
+  const Variable x = feed<int64_t>("x", {1}, {1});
+  const Variable y = feed<int64_t>("y", {0}, {1});
+  const Variable z = layers::elementwise_div(x, y);
+  expect_error([&] { run(z); }, ErrorCode::kNumerics, {"divided by 0", "Y"});
+}
+
+TEST_F(DenseOps, WhereGivesThePositionsOfWhatIsTrue) {
+  const Variable x = feed<float>("x", {0, 2, 3, 0, 0, 6}, {2, 3});
+  const Variable zero = layers::fill_constant({1}, DType::kFloat32, 0.0);
+  const Tensor found = run(layers::where(x > zero));
+  EXPECT_EQ(found.shape(), (Shape{3, 2}));
+  EXPECT_THAT(found.values<int64_t>(), ElementsAre(0, 1, 0, 2, 1, 2));
+}
+
+TEST_F(DenseOps, ARangeEndsBeforeItsEnd) {
+  EXPECT_THAT(values<int64_t>(layers::range(1, 8, 3, DType::kInt64)), ElementsAre(1, 4, 7));
+  EXPECT_THAT(values<float>(layers::range(1, -1, -0.5, DType::kFloat32)),
+              ElementsAre(1.0f, 0.5f, 0.0f, -0.5f));
+  EXPECT_THAT(values<int64_t>(layers::range(3, 3, 1, DType::kInt64)), ElementsAre());
+}
+
+TEST_F(DenseOps, ARangeWithoutAStepIsAnError) {
+  const Variable range = layers::range(1, 2, 0, DType::kInt64);
+  expect_error([&] { run(range); }, ErrorCode::kInvalidArgument, {"op range", "Step"});
+}
+
+TEST_F(DenseOps, AConstantTakesTheBatchOfItsInput) {
+  const Variable x = feed<float>("x", {1, 2, 3, 4, 5, 6}, {3, 2});
+  const Tensor filled = run(
+      layers::fill_constant_batch_size_like(x, {-1, 4}, DType::kInt64, 7, {.output_dim_idx = 0}));
+  EXPECT_EQ(filled.shape(), (Shape{3, 4}));
+  EXPECT_EQ(filled.values<int64_t>()[11], 7);
+}
+
+TEST_F(DenseOps, AConstantTakesItsShapeAndValueFromTensors) {
+  const Variable rows = feed<int32_t>("rows", {2}, {1});
+  const Variable columns = feed<int32_t>("columns", {3}, {1});
+  const Variable value = feed<float>("value", {2.5f}, {1});
+  VarDesc desc;
+  desc.name = "out";
+  block().add_var(desc);
+  append_op(block(), {.type = "fill_constant",
+                      .inputs = {{"ShapeTensorList", {rows.name(), columns.name()}},
+                                 {"ValueTensor", {value.name()}}},
+                      .outputs = {{"Out", {"out"}}},
+                      .attrs = {}});
+  const Tensor out = executor_.run(main_, feed_, {"out"})[0];
+  EXPECT_EQ(out.shape(), (Shape{2, 3}));
+  EXPECT_THAT(out.values<float>(), testing::Each(2.5f));
+}
+
+TEST_F(DenseOps, GatherGivesARowTheSumOfItsGradients) {
+  const Variable x = layers::create_parameter({3, 1}, DType::kFloat32, {.name = "x"});
+  executor_.scope().var("x") = Tensor::from<float>({1, 2, 3}, {3, 1});
+  const Variable index = feed<int64_t>("index", {1, 1, 0}, {3});
+  const Variable weights = feed<float>("weights", {1, 10, 100}, {3, 1});
+  const Variable loss = layers::reduce_sum(layers::gather(x, index) * weights);
+  EXPECT_THAT(gradient<float>(loss, x), ElementsAre(100, 11, 0));
+}
+
+TEST_F(DenseOps, GatherCanGiveTheLastGradientOnly) {
+  const Variable x = layers::create_parameter({3, 1}, DType::kFloat32, {.name = "x"});
+  executor_.scope().var("x") = Tensor::from<float>({1, 2, 3}, {3, 1});
+  const Variable index = feed<int64_t>("index", {1, 1, 0}, {3});
+  const Variable weights = feed<float>("weights", {1, 10, 100}, {3, 1});
+  const Variable loss = layers::reduce_sum(layers::gather(x, index, true) * weights);
+  EXPECT_THAT(gradient<float>(loss, x), ElementsAre(100, 10, 0));
+}
+
+TEST_F(DenseOps, ScatterReplacesOrAdds) {
+  const Variable x = feed<float>("x", {1, 2, 3}, {3, 1});
+  const Variable ids = feed<int64_t>("ids", {2, 0, 2}, {3});
+  const Variable updates = feed<float>("updates", {10, 20, 30}, {3, 1});
+  EXPECT_THAT(values<float>(layers::scatter(x, ids, updates)), ElementsAre(20, 2, 30));
+  EXPECT_THAT(values<float>(layers::scatter(x, ids, updates, false)), ElementsAre(20, 2, 40));
+}
+
+TEST_F(DenseOps, OfUpdatesToOneRowOnlyTheLastHasAGradient) {
+  const Variable x = feed<float>("x", {1, 2, 3}, {3, 1});
+  const Variable ids = feed<int64_t>("ids", {2, 0, 2}, {3});
+  const Variable updates = layers::create_parameter({3, 1}, DType::kFloat32, {.name = "updates"});
+  executor_.scope().var("updates") = Tensor::from<float>({10, 20, 30}, {3, 1});
+  const Variable loss = layers::reduce_sum(layers::scatter(x, ids, updates));
+  EXPECT_THAT(gradient<float>(loss, updates), ElementsAre(0, 1, 1));
+}
+
+TEST_F(DenseOps, AProductWithZerosHasAGradient) {
+  const Variable x = layers::create_parameter({3, 3}, DType::kFloat32, {.name = "x"});
+  executor_.scope().var("x") = Tensor::from<float>({2, 3, 4, 0, 3, 4, 0, 0, 4}, {3, 3});
+  const Variable loss = layers::reduce_sum(layers::reduce_prod(x, {.dim = {1}}));
+  EXPECT_THAT(gradient<float>(loss, x), ElementsAre(12, 8, 6, 12, 0, 0, 0, 0, 0));
+}
+
+TEST_F(DenseOps, ReductionsKeepWhatIsNotANumber) {
+  const float nan = std::nanf("");
+  const Variable x = feed<float>("x", {1, nan, 3, 4, 5, 6}, {2, 3});
+  for (const Variable& y :
+       {layers::reduce_max(x, {.dim = {1}}), layers::reduce_min(x, {.dim = {1}}),
+        layers::reduce_sum(x, {.dim = {1}})}) {
+    EXPECT_TRUE(std::isnan(values<float>(y)[0])) << y.name();
+    EXPECT_FALSE(std::isnan(values<float>(y)[1])) << y.name();
+  }
+}
+
+TEST_F(DenseOps, ReductionsTakeWholeNumbersAndCast) {
+  const Variable x = feed<int64_t>("x", {1, 2, 3, 4, 5, 7}, {2, 3});
+  EXPECT_THAT(values<int64_t>(layers::reduce_sum(x, {.dim = {1}})), ElementsAre(6, 16));
+  EXPECT_THAT(values<int64_t>(layers::reduce_prod(x, {.dim = {0}})), ElementsAre(4, 10, 21));
+  VarDesc desc;
+  desc.name = "mean";
+  block().add_var(desc);
+  append_op(block(),
+            {.type = "reduce_mean",
+             .inputs = {{"X", {"x"}}},
+             .outputs = {{"Out", {"mean"}}},
+             .attrs = {{"dim", std::vector<int64_t>{1}}, {"out_dtype", std::string("float32")}}});
+  const Tensor mean = executor_.run(main_, feed_, {"mean"})[0];
+  EXPECT_FLOAT_EQ(mean.values<float>()[1], 16.0f / 3);
+}
+
+TEST_F(DenseOps, AnIndexOutsideIsAnErrorThatNamesIt) {
+  const Variable x = feed<float>("x", {1, 2, 3}, {3, 1});
+  const Variable index = feed<int64_t>("index", {3}, {1});
+  const Variable gathered = layers::gather(x, index);
+  expect_error([&] { run(gathered); }, ErrorCode::kFeed, {"gather", "0 to 2", "3"});
+}
+
+TEST_F(DenseOps, AClassOutsideIsAnErrorUnlessItIsAllowed) {
+  const Variable x = feed<int64_t>("x", {1, 4}, {2, 1});
+  EXPECT_THAT(values<float>(layers::one_hot(x, 4, true)), ElementsAre(0, 1, 0, 0, 0, 0, 0, 0));
+  const Variable strict = layers::one_hot(x, 4);
+  expect_error([&] { run(strict); }, ErrorCode::kFeed, {"one_hot", "0 to 3", "4"});
+}
+
+TEST_F(DenseOps, EqualElementsAreSortedInTheirOrder) {
+  const Variable x = feed<float>("x", {2, 1, 2, 1}, {1, 4});
+  EXPECT_THAT(values<int64_t>(layers::argsort(x).indices), ElementsAre(1, 3, 0, 2));
+  EXPECT_THAT(values<int64_t>(layers::argsort(x, -1, true).indices), ElementsAre(0, 2, 1, 3));
+  EXPECT_THAT(values<int64_t>(layers::argmax(x, 1)), ElementsAre(0));
+  EXPECT_THAT(values<int64_t>(layers::argmin(x, 1)), ElementsAre(1));
+}
+
+TEST_F(DenseOps, CosineOfOneRowAgainstMany) {
+  const Variable x = feed<float>("x", {3, 4, 0, 2}, {2, 2});
+  const Variable y = feed<float>("y", {0, 1}, {1, 2});
+  const auto cosines = values<float>(layers::cos_sim(x, y));
+  EXPECT_FLOAT_EQ(cosines[0], 0.8f);
+  EXPECT_FLOAT_EQ(cosines[1], 1.0f);
+}
+
+class Metrics : public DenseOps {
+ protected:
+  void SetUp() override {
+    predict_ = layers::data("predict", {2});
+    label_ = layers::data("label", {1}, DType::kInt64);
+  }
+  Feed batch(const std::vector<float>& positive, const std::vector<int64_t>& labels) {
+    std::vector<float> both;
+    for (const float p : positive) both.insert(both.end(), {1 - p, p});
+    const auto rows = static_cast<int64_t>(labels.size());
+    return {{"predict", Tensor::from(both, {rows, 2})}, {"label", Tensor::from(labels, {rows, 1})}};
+  }
+
+  Variable predict_;
+  Variable label_;
+};
+
+// The share of (positive, negative) pairs in the right order, ties counting half.
+TEST_F(Metrics, AucIsTheShareOfPairsInTheRightOrder) {
+  const auto auc = layers::auc(predict_, label_, {.num_thresholds = 99, .slide_steps = 2});
+  executor_.run(startup_);
+  const auto run_batch = [&](const Feed& feed) {
+    const auto results = executor_.run(main_, feed, {auc.auc, auc.batch_auc});
+    return std::pair(results[0].item<double>(), results[1].item<double>());
+  };
+  const Feed right = batch({0.9f, 0.2f}, {1, 0});
+  const Feed wrong = batch({0.3f, 0.8f}, {1, 0});
+  EXPECT_EQ(run_batch(right), std::pair(1.0, 1.0));
+  // Pairs of positives 0.9, 0.3 and negatives 0.2, 0.8: three of four are in order.
+  EXPECT_EQ(run_batch(wrong), std::pair(0.75, 0.75));
+  // The window has forgotten the first batch.
+  EXPECT_EQ(run_batch(wrong).second, 0.0);
+}
+
+// Precision and recall from the highest prediction on: (1, 1/2), (1/2, 1/2), (2/3, 1).
+TEST_F(Metrics, AucOfPrecisionOverRecall) {
+  const auto auc = layers::auc(predict_, label_, {.curve = "PR", .num_thresholds = 99});
+  executor_.run(startup_);
+  const Feed feed = batch({0.9f, 0.8f, 0.7f}, {1, 0, 1});
+  const double area = executor_.run(main_, feed, {auc.auc})[0].item<double>();
+  EXPECT_DOUBLE_EQ(area, 0.5 * 1 + 0.5 * (0.5 + 2.0 / 3) / 2);
+}
+
+TEST_F(Metrics, AucRefusesWhatIsNotAProbability) {
+  const auto auc = layers::auc(predict_, label_);
+  executor_.run(startup_);
+  expect_error([&] { executor_.run(main_, batch({1.5f}, {1}), {auc.auc}); }, ErrorCode::kFeed,
+               {"auc", "0 to 1", "1.5"});
+}
+
+TEST_F(DenseOps, PrecisionAndRecallOfClassesAndOfAll) {
+  const Variable probabilities = feed<float>("p", {1, 1, 1, 1}, {4, 1});
+  const Variable guesses = feed<int32_t>("guesses", {0, 0, 1, 1}, {4, 1});
+  const Variable truth = feed<int32_t>("truth", {0, 1, 1, 1}, {4, 1});
+  const auto result = layers::precision_recall(probabilities, guesses, truth, 2);
+  const auto metrics = values<double>(result.batch_metrics);
+  EXPECT_DOUBLE_EQ(metrics[0], (0.5 + 1.0) / 2);
+  EXPECT_DOUBLE_EQ(metrics[1], (1.0 + 2.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(metrics[3], 0.75);
+  EXPECT_DOUBLE_EQ(metrics[4], 0.75);
+  EXPECT_DOUBLE_EQ(metrics[5], 0.75);
+  EXPECT_THAT(values<float>(result.states), ElementsAre(1, 1, 2, 0, 2, 0, 1, 1));
+}
+
+TEST_F(DenseOps, StatesOfPrecisionAndRecallGoOn) {
+  feed<float>("p", {1}, {1, 1});
+  feed<int32_t>("guesses", {1}, {1, 1});
+  feed<int32_t>("truth", {0}, {1, 1});
+  feed<float>("states", {1, 1, 2, 0, 2, 0, 1, 1}, {2, 4});
+  VarDesc desc;
+  for (const char* name : {"batch", "all", "after"}) {
+    desc.name = name;
+    block().add_var(desc);
+  }
+  append_op(block(), {.type = "precision_recall",
+                      .inputs = {{"MaxProbs", {"p"}},
+                                 {"Indices", {"guesses"}},
+                                 {"Labels", {"truth"}},
+                                 {"StatesInfo", {"states"}}},
+                      .outputs = {{"BatchMetrics", {"batch"}},
+                                  {"AccumMetrics", {"all"}},
+                                  {"AccumStatesInfo", {"after"}}},
+                      .attrs = {{"class_number", int64_t{2}}}});
+  const auto results = executor_.run(main_, feed_, {"batch", "all", "after"});
+  EXPECT_DOUBLE_EQ(results[0].values<double>()[3], 0.0);
+  EXPECT_DOUBLE_EQ(results[1].values<double>()[3], 0.6);
+  EXPECT_THAT(results[2].values<float>(), ElementsAre(1, 1, 2, 1, 2, 1, 1, 1));
+}
+
+}  // namespace
+}  // namespace fleet::fluid
