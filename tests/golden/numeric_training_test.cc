@@ -43,6 +43,11 @@ class Training : public FileCase {
       if (op->type == "mean") net.loss = op->output("Out").front();
       const auto& attrs = OpTable::standard().at(op->type).normalize({});
       if (attrs.contains("original_form")) op->attrs["original_form"] = original_form;
+      // The file has neither; the library's layers would have set both.
+      if (op->type.starts_with("lookup_table") && !op->type.ends_with("_grad")) {
+        block.var(op->output("Out").front()).lod_level =
+            block.var(op->input("Ids").front()).lod_level;
+      }
       if (op->type.starts_with("lookup_table") && op->type.ends_with("_grad") &&
           std::get<bool>(op->attrs.at("is_sparse"))) {
         block.var(op->output("W@GRAD").front()).kind = VarKind::kSelectedRows;
