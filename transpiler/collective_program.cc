@@ -1,7 +1,9 @@
 #include "transpiler/collective_program.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
 
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
@@ -17,6 +19,7 @@ using fluid::Operator;
 using fluid::OpRole;
 using fluid::Program;
 using fluid::VarDesc;
+using Names = std::vector<std::string>;
 using OpList = std::vector<std::unique_ptr<Operator>>;
 
 Operator in_place(std::string type, const std::string& var, fluid::AttributeMap attrs,
@@ -167,13 +170,6 @@ void broadcast_parameters(Program& startup, const CollectiveOptions& options) {
   }
 }
 
-void record_distribution(Program& program, const CollectiveOptions& options) {
-  fluid::DistributionInfo& info = program.distribution();
-  info.trainer_id = options.rank;
-  info.trainers = options.shards;
-  info.wait_port = options.wait_port;
-}
-
 std::string nccl_id_name(std::string_view prefix, int index) {
   return index == 0 && prefix.empty() ? "NCCLID" : str_cat(prefix, "NCCLID_", index);
 }
@@ -199,30 +195,118 @@ void append_gen_nccl_id(Program& startup, const Nccl2Options& options) {
   block.append_op(std::move(op));
 }
 
+void init_in_process(Program& startup, const CollectiveOptions& options) {
+  for (int ring = 0; ring < options.rings; ++ring) {
+    fluid::CCommInitAllAttrs attrs;
+    attrs.ring_id = ring;
+    Operator init;
+    init.type = "c_comm_init_all";
+    init.attrs = fluid::to_attributes(std::move(attrs));
+    startup.global_block().append_op(std::move(init));
+  }
+}
+
+int64_t bytes_of(const Block& block, const Operator& op) {
+  int64_t bytes = 0;
+  for (const std::string& name : op.input("X")) {
+    const VarDesc& var = block.var(name);
+    bytes += var.shape.numel() * static_cast<int64_t>(fluid::dtype_size(var.dtype));
+  }
+  return bytes;
+}
+
+// All-reduces with no use of their gradients in between become one, at the place of the last.
+void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
+  Block& block = program.global_block();
+  OpList rewritten;
+  std::vector<std::unique_ptr<Operator>> open(static_cast<size_t>(options.rings));
+  std::vector<int64_t> bytes(open.size(), 0);
+  std::set<std::string> waiting;  // gradients that are not summed yet
+  const auto flush = [&](size_t ring) {
+    if (open[ring]) {
+      rewritten.push_back(std::make_unique<Operator>(
+          in_place("c_sync_calc_stream", open[ring]->input("X").front(),
+                   fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward)));
+      rewritten.push_back(std::move(open[ring]));
+    }
+    bytes[ring] = 0;
+  };
+  const auto flush_all = [&] {
+    waiting.clear();
+    for (size_t ring = 0; ring < open.size(); ++ring) flush(ring);
+  };
+  for (auto& op : block.take_ops()) {
+    if (op->type == "c_sync_calc_stream") continue;
+    if (op->type == "c_allreduce_sum") {
+      const auto ring = static_cast<size_t>(std::get<int64_t>(*op->attr("ring_id")));
+      const int64_t more = bytes_of(block, *op);
+      const bool same = open[ring] && block.var(open[ring]->input("X").front()).dtype ==
+                                          block.var(op->input("X").front()).dtype;
+      if (open[ring] && (!same || bytes[ring] + more > options.fuse_bytes)) flush(ring);
+      bytes[ring] += more;
+      waiting.insert(op->input("X").begin(), op->input("X").end());
+      if (!open[ring]) {
+        open[ring] = std::move(op);
+        continue;
+      }
+      for (const std::string& name : op->input("X")) {
+        open[ring]->inputs["X"].push_back(name);
+        open[ring]->outputs["Out"].push_back(name);
+      }
+      continue;
+    }
+    const bool backward = fluid::has_role(op->role, OpRole::kBackward);
+    const Names inputs = op->input_names();
+    const bool reads = std::any_of(inputs.begin(), inputs.end(),
+                                   [&](const auto& name) { return waiting.contains(name); });
+    if (op->type == "c_sync_comm_stream" || !backward || reads) flush_all();
+    rewritten.push_back(std::move(op));
+  }
+  flush_all();
+  block.set_ops(std::move(rewritten));
+}
+
 }  // namespace
+
+void record_collective(Program& program, const CollectiveOptions& options) {
+  fluid::DistributionInfo& info = program.distribution();
+  info.trainer_id = options.rank;
+  info.trainers = options.shards;
+  info.wait_port = options.wait_port;
+}
+
+std::vector<Pass> collective_startup_passes(const CollectiveOptions& options) {
+  const auto with_options = [&options](void (*pass)(Program&, const CollectiveOptions&)) {
+    return [&options, pass](Program& program) { pass(program, options); };
+  };
+  if (options.in_process) {
+    return {{"init_communicators", "The devices of this process.", with_options(init_in_process)}};
+  }
+  return {{"init_communicators", "One communicator per ring.", with_options(init_communicators)},
+          {"broadcast_parameters", "All ranks start from rank 0's parameters.",
+           with_options(broadcast_parameters)}};
+}
 
 ProgramPair make_all_reduce_programs(const Program& main, const Program& startup,
                                      const CollectiveOptions& options, const PassRunner& runner) {
   ProgramPair pair{.main = main, .startup = startup};
-  record_distribution(pair.main, options);
-  record_distribution(pair.startup, options);
-  if (options.nranks == 1 && options.shards == 1) return pair;
+  record_collective(pair.main, options);
+  record_collective(pair.startup, options);
+  if (options.nranks == 1 && options.shards == 1 && !options.in_process) return pair;
   const auto with_options = [&options](void (*pass)(Program&, const CollectiveOptions&)) {
     return [&options, pass](Program& program) { pass(program, options); };
   };
-  const std::array main_passes = {
-      Pass{"scale_loss_gradient", "The sum over shards becomes their mean.",
-           with_options(scale_loss_gradient)},
-      Pass{"insert_all_reduces", "Each gradient is summed as soon as it is made.",
-           with_options(insert_all_reduces)},
-  };
-  const std::array startup_passes = {
-      Pass{"init_communicators", "One communicator per ring.", with_options(init_communicators)},
-      Pass{"broadcast_parameters", "All ranks start from rank 0's parameters.",
-           with_options(broadcast_parameters)},
-  };
+  std::vector<Pass> main_passes = {
+      {"scale_loss_gradient", "The sum over shards becomes their mean.",
+       with_options(scale_loss_gradient)},
+      {"insert_all_reduces", "Each gradient is summed as soon as it is made.",
+       with_options(insert_all_reduces)}};
+  if (options.fuse_bytes > 0) {
+    main_passes.push_back({"fuse_all_reduces", "Small gradients are summed together.",
+                           with_options(fuse_all_reduces)});
+  }
   runner.run(pair.main, main_passes);
-  runner.run(pair.startup, startup_passes);
+  runner.run(pair.startup, collective_startup_passes(options));
   return pair;
 }
 

@@ -20,7 +20,19 @@ struct CollectiveOptions {
   // Contributors of a step; at least nranks. The loss gradient is scaled by 1 / shards.
   int shards = 1;
   bool wait_port = true;
+  // LocalSGD: one op averages when the runtime's schedule says so; else every step does.
+  bool scheduled = false;
+  // Gradients that follow each other are reduced by one op, up to this many bytes; 0: one by one.
+  int64_t fuse_bytes = 0;
+  // The ranks are threads of this process, each with a device of its own.
+  bool in_process = false;
 };
+
+// Appends what makes the communicators of all rings, and what gives every rank the parameters of
+// rank 0; with ranks in one process the communicators only.
+std::vector<Pass> collective_startup_passes(const CollectiveOptions& options);
+
+void record_collective(fluid::Program& program, const CollectiveOptions& options);
 
 // GradAllReduce. Main: the loss gradient times 1/shards, each gradient summed over the ranks right
 // after it is made, rings taking turns from the last gradient backwards. Startup: one communicator

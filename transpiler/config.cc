@@ -39,7 +39,7 @@ void one_of(std::string_view field, const std::string& value,
                .fix = "use one of the names above"});
 }
 
-void at_least(std::string_view field, int value, int least) {
+void at_least(std::string_view field, int64_t value, int64_t least) {
   if (value >= least) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = str_cat(field, " is too small"),
@@ -49,14 +49,14 @@ void at_least(std::string_view field, int value, int least) {
                .fix = str_cat("set ", field, " to ", least, " or more")});
 }
 
-void not_supported(bool asked, std::string_view field, std::string_view value) {
-  if (!asked) return;
-  throw_error(ErrorCode::kNotSupported,
-              {.what = str_cat(field, " = ", value, " is not available in this version"),
+void in_range(std::string_view field, double value, double least, double most) {
+  if (value >= least && value <= most) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat(field, " is out of range"),
                .where = str_cat(kWhere, ".", field),
-               .expected = "a mode that this version has",
-               .got = str_cat(field, " = ", value),
-               .fix = "use another mode; docs/transpiler.md lists those that exist"});
+               .expected = str_cat(least, " to ", most),
+               .got = str_cat(value),
+               .fix = str_cat("leave ", field, " out for its usual value")});
 }
 
 void check_values(const DistributeTranspilerConfig& config) {
@@ -64,13 +64,20 @@ void check_values(const DistributeTranspilerConfig& config) {
   constexpr std::array<std::string_view, 3> kModes = {"pserver", "nccl2", "collective"};
   constexpr std::array<std::string_view, 4> kCollective = {"", "grad_allreduce", "local_sgd",
                                                            "single_process_multi_thread"};
+  constexpr std::array<std::string_view, 4> kForms = {"original", "constant", "adaptive",
+                                                      "clipped"};
   one_of("split_method", config.split_method, kMethods);
   one_of("mode", config.mode, kModes);
   one_of("collective_mode", config.collective_mode, kCollective);
+  one_of("dc_asgd_form", config.dc_asgd_form, kForms);
   at_least("min_block_size", config.min_block_size, kSmallestBlock);
   at_least("geo_sgd_need_push_nums", config.geo_sgd_need_push_nums, 1);
   at_least("nccl_comm_num", config.nccl_comm_num, 1);
   at_least("hierarchical_allreduce_inter_nranks", config.hierarchical_allreduce_inter_nranks, 0);
+  at_least("fuse_all_reduce_bytes", config.fuse_all_reduce_bytes, 0);
+  in_range("dc_asgd_lambda", config.dc_asgd_lambda, 0, 1e6);
+  in_range("dc_asgd_m", config.dc_asgd_m, 0, 1);
+  in_range("dc_asgd_epsilon", config.dc_asgd_epsilon, 0, 1);
 }
 
 void check_server_modes(const DistributeTranspilerConfig& config) {
@@ -97,6 +104,28 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
   if (config.completely_not_async && !config.runtime_split_send_recv) {
     contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",
                   "set runtime_split_send_recv to true, or use sync_mode");
+  }
+}
+
+// Options that mean something in one mode only.
+void check_details(const DistributeTranspilerConfig& config) {
+  if (config.dc_asgd_form == "original" && config.dc_asgd_lambda != 0 &&
+      config.dc_asgd_lambda != 1) {
+    contradiction("dc_asgd_form", "'original'", "dc_asgd_lambda", str_cat(config.dc_asgd_lambda),
+                  "use dc_asgd_form = 'constant', which has a lambda");
+  }
+  if (!config.enable_dc_asgd && config.dc_asgd_lambda != 0) {
+    contradiction("dc_asgd_lambda", str_cat(config.dc_asgd_lambda), "enable_dc_asgd", "false",
+                  "set enable_dc_asgd to true");
+  }
+  if (config.local_sgd_scheduled && config.collective_mode != "local_sgd") {
+    contradiction("local_sgd_scheduled", "true", "collective_mode",
+                  "'" + config.collective_mode + "'", "set collective_mode to 'local_sgd'");
+  }
+  if (config.fuse_all_reduce_bytes > 0 && config.collective_mode != "grad_allreduce" &&
+      config.collective_mode != "single_process_multi_thread") {
+    contradiction("fuse_all_reduce_bytes", str_cat(config.fuse_all_reduce_bytes), "collective_mode",
+                  "'" + config.collective_mode + "'", "set collective_mode to 'grad_allreduce'");
   }
 }
 
@@ -139,11 +168,21 @@ void validate(const DistributeTranspilerConfig& config) {
   check_values(config);
   check_server_modes(config);
   check_collective(config);
-  not_supported(config.geo_sgd_mode, "geo_sgd_mode", "true");
-  not_supported(config.enable_dc_asgd, "enable_dc_asgd", "true");
-  not_supported(config.collective_mode == "local_sgd", "collective_mode", "'local_sgd'");
-  not_supported(config.collective_mode == "single_process_multi_thread", "collective_mode",
-                "'single_process_multi_thread'");
+  check_details(config);
+}
+
+DcAsgdForm dc_asgd_form(const DistributeTranspilerConfig& config) {
+  if (!config.enable_dc_asgd) return {};
+  DcAsgdForm form{.name = config.dc_asgd_form,
+                  .lambda = config.dc_asgd_lambda,
+                  .m = config.dc_asgd_m,
+                  .epsilon = config.dc_asgd_epsilon};
+  if (form.lambda != 0) return form;
+  if (form.name == "original") form.lambda = 1;
+  if (form.name == "constant") form.lambda = 0.04;
+  if (form.name == "adaptive") form.lambda = 2;
+  if (form.name == "clipped") form.lambda = 4;
+  return form;
 }
 
 }  // namespace fleet::transpiler

@@ -15,7 +15,22 @@ struct DistributeTranspilerConfig {
   std::string split_method = "RoundRobin";
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.
   int min_block_size = 8192;
+  // Norms in updates (LARS, LAMB) are those of the whole parameter: servers exchange sums over rows
+  // where gradients are averaged; elsewhere such a parameter is not cut. False: of each slice, as
+  // the original computes them.
+  bool whole_norms = true;
+  // Synchronous jobs: servers average what the forward part keeps (batch norm's moving mean and
+  // variance) over the shards. False: each trainer keeps its own, as the original does.
+  bool server_statistics = true;
   bool enable_dc_asgd = false;
+  // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and
+  // "adaptive" (Zheng et al., ICML 2017), "clipped" (ours: as adaptive, but a component changes by
+  // at most its own size). fluid/ops/server_ops.h has the formulas.
+  std::string dc_asgd_form = "clipped";
+  // 0: the form's own, 1, 0.04, 2 and 4. Another value contradicts "original".
+  double dc_asgd_lambda = 0;
+  double dc_asgd_m = 0.95;
+  double dc_asgd_epsilon = 1e-7;
   // "pserver"; "nccl2": ids for communicators, main program untouched; "collective".
   std::string mode = "pserver";
   bool print_log = false;
@@ -38,12 +53,27 @@ struct DistributeTranspilerConfig {
   int hierarchical_allreduce_inter_nranks = 0;
   // "", "grad_allreduce", "local_sgd" or "single_process_multi_thread".
   std::string collective_mode;
+  // local_sgd: false: all ranks average after every step, by snapshots, as the original does; true:
+  // one op averages when the runtime's schedule says so (interval, later start, adaptive).
+  bool local_sgd_scheduled = false;
+  // grad_allreduce: gradients that follow each other are reduced by one op up to this many bytes;
+  // 0: one op for each gradient (the runtime still puts them together).
+  int64_t fuse_all_reduce_bytes = 0;
 
   bool operator==(const DistributeTranspilerConfig&) const = default;
 };
 
-// Throws UsageError (kInvalidArgument) for a value out of range or two fields that contradict each
-// other, naming both; kNotSupported for a mode that this library does not have.
+// A form of delay compensation with its numbers.
+struct DcAsgdForm {
+  std::string name;  // empty: none
+  double lambda = 1;
+  double m = 0.95;
+  double epsilon = 1e-7;
+};
+DcAsgdForm dc_asgd_form(const DistributeTranspilerConfig& config);
+
+// Throws UsageError (kInvalidArgument) for a value out of range or two fields that contradict
+// each other, naming both.
 void validate(const DistributeTranspilerConfig& config);
 
 }  // namespace fleet::transpiler

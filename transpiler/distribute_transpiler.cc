@@ -8,6 +8,9 @@
 #include "base/strings.h"
 #include "fluid/program/default_programs.h"
 #include "transpiler/async_counter.h"
+#include "transpiler/distributed_table.h"
+#include "transpiler/geo_program.h"
+#include "transpiler/local_sgd.h"
 #include "transpiler/server_program.h"
 #include "transpiler/training_ops.h"
 
@@ -80,7 +83,8 @@ CollectiveOptions collective_options(const TranspileOptions& options,
   collective.endpoints = rank_endpoints(options, config.mode);
   collective.rank = options.trainer_id;
   collective.nranks = static_cast<int>(collective.endpoints.size());
-  if (collective.nranks < 2) {
+  collective.in_process = config.collective_mode == "single_process_multi_thread";
+  if (collective.nranks < 2 && !collective.in_process) {
     bad_argument("collective mode needs several ranks",
                  "transpile, trainers; DistributeTranspilerConfig.mode",
                  "at least 2 endpoints with mode 'collective'",
@@ -94,7 +98,10 @@ CollectiveOptions collective_options(const TranspileOptions& options,
                  "give the endpoint of this rank");
   }
   collective.current_endpoint = options.current_endpoint;
-  collective.rings = config.nccl_comm_num;
+  // The devices of one process share one ring.
+  collective.rings = collective.in_process ? 1 : config.nccl_comm_num;
+  collective.fuse_bytes = config.fuse_all_reduce_bytes;
+  collective.scheduled = config.local_sgd_scheduled;
   collective.shards = options.logical_shards > 0 ? options.logical_shards : collective.nranks;
   if (collective.shards < collective.nranks) {
     bad_argument("there are fewer logical shards than ranks", "transpile, logical_shards, trainers",
@@ -103,6 +110,25 @@ CollectiveOptions collective_options(const TranspileOptions& options,
   }
   collective.wait_port = config.wait_port;
   return collective;
+}
+
+// What set_gradient_clip asked for acts on what each trainer computes, so it is a part of backward.
+void keep_noted_clips(Program& main) {
+  for (const auto& op : main.global_block().ops()) {
+    if (is_update_role(*op) && op->name_scope.find("@CLIP") != std::string::npos) {
+      op->role = fluid::OpRole::kBackward;
+    }
+  }
+}
+
+void check_skipped(const std::set<std::string, std::less<>>& passes) {
+  const auto known = pass_names();
+  for (const std::string& name : passes) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const Names names(known.begin(), known.end());
+    bad_argument("unknown pass" + did_you_mean(name, names), "transpile, skip_passes",
+                 "names that pass_names() gives", "'" + name + "'", "use one of those names");
+  }
 }
 
 Nccl2Options nccl2_options(const TranspileOptions& options,
@@ -135,6 +161,7 @@ struct DistributeTranspiler::State {
   TrainerOptions trainer = {};
   TrainingOps ops = {};
   std::optional<ServerPlan> plan = std::nullopt;
+  UpdatePhases phases = {};
   ProgramPair trainer_programs = {};
 };
 
@@ -151,32 +178,44 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
   DistributeTranspilerConfig config = config_;
   config.sync_mode = options.sync_mode.value_or(config.sync_mode);
   validate(config);
+  check_skipped(options.skip_passes);
   auto fresh = std::make_unique<State>(
       State{.main = options.program ? *options.program : fluid::default_main_program(),
             .startup = options.startup_program ? *options.startup_program
                                                : fluid::default_startup_program(),
-            .runner = {options.op_table ? *options.op_table : OpTable::standard(),
-                       options.verify_each_pass}});
+            .runner = {.table = options.op_table ? *options.op_table : OpTable::standard(),
+                       .verify_each = options.verify_each_pass,
+                       .skip = options.skip_passes,
+                       .observer = options.pass_observer}});
   if (config.mode == "pserver") {
     const int shards = shard_count(options);
     fresh->trainer = {.trainer_id = options.trainer_id,
                       .current_endpoint = options.current_endpoint,
                       .wait_port = config.wait_port};
     const bool synchronous = config.sync_mode || config.completely_not_async;
-    const bool counted = !synchronous && counts_steps(fresh->main);
+    const bool counted = !synchronous && !config.geo_sgd_mode && counts_steps(fresh->main);
     if (counted) count_per_trainer(fresh->main, fresh->startup, shards, fresh->runner);
+    keep_noted_clips(fresh->main);
+    if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
+    if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
     fresh->plan->form.counts_per_trainer = counted;
-    fresh->trainer_programs = make_trainer_programs(fresh->main, fresh->startup, *fresh->plan,
-                                                    fresh->trainer, fresh->runner);
+    if (!config.geo_sgd_mode) {
+      fresh->phases = plan_phases(fresh->main, fresh->ops, *fresh->plan);
+    }
+    const auto make = config.geo_sgd_mode ? make_geo_trainer_programs : make_trainer_programs;
+    fresh->trainer_programs =
+        make(fresh->main, fresh->startup, *fresh->plan, fresh->trainer, fresh->runner);
   } else if (config.mode == "nccl2") {
     fresh->trainer_programs = make_nccl2_programs(fresh->main, fresh->startup,
                                                   nccl2_options(options, config), fresh->runner);
   } else {
-    fresh->trainer_programs = make_all_reduce_programs(
-        fresh->main, fresh->startup, collective_options(options, config), fresh->runner);
+    const auto make =
+        config.collective_mode == "local_sgd" ? make_local_sgd_programs : make_all_reduce_programs;
+    fresh->trainer_programs =
+        make(fresh->main, fresh->startup, collective_options(options, config), fresh->runner);
   }
   state_ = std::move(fresh);
 }
@@ -223,7 +262,10 @@ Program DistributeTranspiler::get_pserver_program(const std::string& endpoint) c
                  .fix = "use an endpoint that transpile was given in pservers"});
   }
   const auto index = static_cast<int>(found - servers.endpoints.begin());
-  return make_server_program(state_->main, state_->ops, servers, index, state_->runner);
+  if (servers.form.geo)
+    return make_geo_server_program(state_->main, servers, index, state_->runner);
+  return make_server_program(state_->main, state_->ops, servers, state_->phases, index,
+                             state_->runner);
 }
 
 ProgramPair DistributeTranspiler::get_pserver_programs(const std::string& endpoint) const {
@@ -265,15 +307,19 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
             .startup = transpiler.get_trainer_startup_program()};
   }
   validate(config);
-  return make_all_reduce_programs(main, startup,
-                                  {.rank = cluster.index,
-                                   .nranks = cluster.worker_num,
-                                   .endpoints = cluster.worker_endpoints,
-                                   .current_endpoint = cluster.current_endpoint(),
-                                   .rings = config.nccl_comm_num,
-                                   .shards = contributors,
-                                   .wait_port = config.wait_port},
-                                  PassRunner{.table = table});
+  const auto make =
+      config.collective_mode == "local_sgd" ? make_local_sgd_programs : make_all_reduce_programs;
+  return make(main, startup,
+              {.rank = cluster.index,
+               .nranks = cluster.worker_num,
+               .endpoints = cluster.worker_endpoints,
+               .current_endpoint = cluster.current_endpoint(),
+               .rings = config.nccl_comm_num,
+               .shards = contributors,
+               .wait_port = config.wait_port,
+               .scheduled = config.local_sgd_scheduled,
+               .fuse_bytes = config.fuse_all_reduce_bytes},
+              PassRunner{.table = table});
 }
 
 }  // namespace fleet::transpiler

@@ -2,8 +2,10 @@
 // job. Nothing here opens a socket or reads a clock.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -42,6 +44,10 @@ struct TranspileOptions {
   const fluid::OpTable* op_table = nullptr;
   // Every op against its schema after every pass, not only after the last (transpiler/pass.h).
   bool verify_each_pass = false;
+  // Passes to leave out, of pass_names(): for looking at what a pass does.
+  std::set<std::string, std::less<>> skip_passes = {};
+  // Hears of every pass, also those of programs that getters make.
+  std::function<void(const PassEvent&)> pass_observer = {};
 };
 
 // After transpile, the getters may be called in any order and any number of times; equal calls

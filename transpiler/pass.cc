@@ -20,9 +20,50 @@ void named(std::string_view pass, const Check& check) {
 
 }  // namespace
 
+std::span<const std::string_view> pass_names() {
+  static constexpr std::string_view kNames[] = {
+      "add_learning_rate_block",
+      "add_optimize_blocks",
+      "add_sum_blocks",
+      "append_averages",
+      "append_counter_send",
+      "append_gen_nccl_id",
+      "append_initial_receives",
+      "append_initialisers",
+      "append_listen",
+      "append_receives",
+      "append_scheduled_average",
+      "append_send_barrier",
+      "append_start_notice",
+      "append_step_notice",
+      "broadcast_parameters",
+      "declare_deltas",
+      "declare_slices",
+      "fake_remote_tables",
+      "fuse_all_reduces",
+      "init_communicators",
+      "insert_all_reduces",
+      "insert_change_sums",
+      "insert_sends",
+      "place_remote_lookups",
+      "remove_update_ops",
+      "remove_update_state",
+      "rename_gradients",
+      "scale_loss_gradient",
+      "send_statistics",
+      "send_table_gradients",
+      "start_trainer_counters",
+      "sum_trainer_counters",
+      "take_snapshots",
+  };
+  return kNames;
+}
+
 void PassRunner::run(fluid::Program& program, std::span<const Pass> passes) const {
   for (const Pass& pass : passes) {
-    pass.apply(program);
+    const bool skipped = skip.contains(pass.name);
+    if (!skipped && observer) observer({pass.name, pass.purpose, false, program});
+    if (!skipped) pass.apply(program);
     named(pass.name, [&] {
       const bool last = &pass == &passes.back();
       if (verify_each || last) {
@@ -31,6 +72,7 @@ void PassRunner::run(fluid::Program& program, std::span<const Pass> passes) cons
         program.verify().throw_if_error();
       }
     });
+    if (!skipped && observer) observer({pass.name, pass.purpose, true, program});
   }
 }
 

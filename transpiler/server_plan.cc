@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
+#include "transpiler/distributed_table.h"
 #include "transpiler/placement.h"
+#include "transpiler/tables.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -50,9 +52,15 @@ ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
   form.send_barrier = config.sync_mode || config.half_async;
   form.fetch_barrier = config.sync_mode;
   form.averages = (config.sync_mode || config.completely_not_async) && shards > 1;
+  form.exchanges = config.sync_mode || config.completely_not_async;
+  form.whole_norms = config.whole_norms;
+  form.geo = config.geo_sgd_mode;
+  form.dc_asgd = dc_asgd_form(config);
   ServerMode mode = ServerMode::kHalfAsync;
   if (config.sync_mode || config.completely_not_async) {
     mode = ServerMode::kSync;
+  } else if (config.geo_sgd_mode) {
+    mode = ServerMode::kGeo;
   } else if (config.runtime_split_send_recv) {
     mode = ServerMode::kAsync;
   }
@@ -69,8 +77,17 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
                      .dtype = param.dtype,
                      .updated = position,
                      .sliced = false,
+                     .sparse = false,
+                     .remote = false,
                      .slices = {}};
-  const int parts = config.slice_var_up ? servers : 1;
+  const VarDesc* grad = program.global_block().find_var(updated.grad);
+  placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
+  const std::string& update = program.global_block().op(updated.update).type;
+  const bool synchronous = config.sync_mode || config.completely_not_async;
+  // dpsgd clips by a norm and adds noise for the whole.
+  const bool whole =
+      update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !synchronous);
+  const int parts = config.slice_var_up && !(whole && !config.geo_sgd_mode) ? servers : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -94,7 +111,7 @@ DistributedVar overview_row(const ServerPlan& plan, const PlacedParam& param,
           .is_slice = param.sliced,
           .block_id = slice.block_id,
           .offset = slice.offset,
-          .vtype = "Param",
+          .vtype = param.remote && !plan.form.geo ? "RemotePrefetch" : "Param",
           .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
 }
 
@@ -104,6 +121,7 @@ void add_state_rows(const Program& program, const TrainingOps& ops, const Placed
   const Operator& update = program.global_block().op(ops.params[param.updated].update);
   for (const std::string& name : update.input_names()) {
     const VarDesc& var = program.global_block().var(name);
+    if (!var.persistable) continue;
     const StateKind kind = state_kind(ops, param, var);
     if (kind != StateKind::kSliced && kind != StateKind::kWhole) continue;
     DistributedVar row = overview_row(plan, param, slice);
@@ -121,7 +139,57 @@ void add_state_rows(const Program& program, const TrainingOps& ops, const Placed
   }
 }
 
+// Floating-point variables that outlive a step and that the forward part writes.
+void place_statistics(const Program& program, const DistributeTranspilerConfig& config,
+                      Dispatcher& dispatcher, ServerPlan& plan) {
+  if (!plan.form.exchanges || !config.server_statistics) return;
+  const fluid::Block& block = program.global_block();
+  std::set<std::string> seen;
+  for (const auto& op : block.ops()) {
+    if (op->role != fluid::OpRole::kForward) continue;
+    for (const std::string& name : op->output_names()) {
+      const VarDesc* var = block.find_var(name);
+      if (var == nullptr || !var->persistable || var->is_parameter) continue;
+      if (!fluid::is_floating(var->dtype) || !seen.insert(name).second) continue;
+      plan.statistics.push_back({.name = name,
+                                 .shape = var->shape,
+                                 .dtype = var->dtype,
+                                 .server = dispatcher.next(name)});
+    }
+  }
+}
+
+DistributedVar statistic_row(const ServerPlan& plan, const PlacedStatistic& statistic) {
+  return {.origin = statistic.name,
+          .origin_shape = statistic.shape.to_vector(),
+          .slice = statistic.name,
+          .slice_shape = statistic.shape.to_vector(),
+          .is_slice = false,
+          .block_id = 0,
+          .offset = 0,
+          .vtype = "Statistic",
+          .endpoint = plan.endpoints[static_cast<size_t>(statistic.server)]};
+}
+
+DistributedVar table_row(const ServerPlan& plan, const PlacedTable& table, int server) {
+  fluid::Shape part = table.shape;
+  part.set(0, table.rows);
+  return {.origin = table.param,
+          .origin_shape = table.shape.to_vector(),
+          .slice = table.param,
+          .slice_shape = part.to_vector(),
+          .is_slice = true,
+          .block_id = server,
+          .offset = 0,
+          .vtype = "DistributedTable",
+          .endpoint = plan.endpoints[static_cast<size_t>(server)]};
+}
+
 }  // namespace
+
+std::string statistic_name(const std::string& name) {
+  return name + "@STATISTIC";
+}
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
   std::vector<SliceRef> slices;
@@ -158,17 +226,38 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   for (const size_t i : plan.deal_order) {
     plan.params[i] = place(program, ops.params[i], i, config, servers, dispatcher);
   }
-  for (const PlacedParam& param : plan.params) {
+  place_statistics(program, config, dispatcher, plan);
+  plan.tables = place_tables(program, ops, servers);
+  const auto tables = remote_tables(program);
+  for (PlacedParam& param : plan.params) {
+    param.remote = param.sparse && tables.contains(param.param);
     for (const PlacedSlice& slice : param.slices) {
       plan.overview.push_back(overview_row(plan, param, slice));
     }
   }
-  for (int server = 0; server < servers; ++server) {
+  for (int server = 0; server < servers && !plan.form.geo; ++server) {
     for (const auto& [param, slice] : updates_on(plan, ops, server)) {
       add_state_rows(program, ops, *param, *slice, plan);
     }
   }
+  for (const PlacedStatistic& statistic : plan.statistics) {
+    plan.overview.push_back(statistic_row(plan, statistic));
+  }
+  for (const PlacedTable& table : plan.tables) {
+    for (int server = 0; server < servers; ++server) {
+      plan.overview.push_back(table_row(plan, table, server));
+    }
+  }
   return plan;
+}
+
+void record_server(Program& program, const ServerPlan& plan, int server) {
+  fluid::DistributionInfo& info = program.distribution();
+  info.is_distributed = true;
+  info.trainers = plan.shards;
+  info.endpoints = plan.endpoints;
+  info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
+  info.vars = plan.overview;
 }
 
 std::string shard_suffix(int shard) {

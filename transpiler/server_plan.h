@@ -22,6 +22,12 @@ struct ServerForm {
   // Trainers report their steps to the schedule on the servers (transpiler/async_counter.h).
   bool counts_per_trainer = false;
   int distributed_mode = 0;  // fluid::ServerMode
+  // Updates of averaged gradients may need numbers from other servers (transpiler/update_phases.h).
+  bool exchanges = false;
+  bool whole_norms = true;  // DistributeTranspilerConfig::whole_norms
+  // Trainers keep their optimizer and exchange deltas.
+  bool geo = false;
+  DcAsgdForm dc_asgd = {};  // without a name: none
 };
 
 struct PlacedSlice {
@@ -40,8 +46,30 @@ struct PlacedParam {
   fluid::DType dtype = fluid::DType::kFloat32;
   size_t updated = 0;  // position in TrainingOps::params
   bool sliced = false;
+  bool sparse = false;  // the gradient is selected rows
+  bool remote = false;  // a table: trainers look rows up instead of receiving it
   std::vector<PlacedSlice> slices;
 };
+
+// A variable that the forward part keeps (a moving mean) and servers average over the shards.
+struct PlacedStatistic {
+  std::string name;
+  fluid::Shape shape;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int server = 0;
+};
+
+// A table of which each server has the rows whose number, modulo the servers, is its own.
+struct PlacedTable {
+  std::string param;
+  std::string grad;
+  fluid::Shape shape;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int64_t rows = 0;  // at most so many on each server
+};
+
+// "m@STATISTIC": what a shard made of statistic m.
+std::string statistic_name(const std::string& name);
 
 struct ServerPlan {
   ServerForm form;
@@ -50,6 +78,8 @@ struct ServerPlan {
   std::vector<PlacedParam> params;
   // The order in which parameters were dealt to servers and are sent, positions in `params`.
   std::vector<size_t> deal_order;
+  std::vector<PlacedStatistic> statistics;
+  std::vector<PlacedTable> tables;  // as TrainingOps::tables
   // Overview of every slice and of the state that belongs to it.
   std::vector<fluid::DistributedVar> overview;
 };
@@ -72,6 +102,9 @@ ServerPlan plan_servers(const fluid::Program& program, const TrainingOps& ops,
                         const DistributeTranspilerConfig& config,
                         std::vector<std::string> endpoints, int shards,
                         std::vector<size_t> deal_order = {});
+
+// Records in a server's program what it is a part of.
+void record_server(fluid::Program& program, const ServerPlan& plan, int server);
 
 // ".trainer_<shard>": what the gradients of a shard carry behind their names.
 std::string shard_suffix(int shard);

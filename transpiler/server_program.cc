@@ -8,7 +8,11 @@
 #include "fluid/ops/comm.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/scale.h"
+#include "transpiler/dc_asgd.h"
+#include "transpiler/distributed_table.h"
 #include "transpiler/pass.h"
+#include "transpiler/trainer_ops.h"
+#include "transpiler/update_phases.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -19,16 +23,17 @@ using fluid::Operator;
 using fluid::Program;
 using fluid::SliceInfo;
 using fluid::VarDesc;
-using Names = std::vector<std::string>;
 
 // What the passes of one server program tell each other.
 struct ServerState {
   const Program& origin;
   const TrainingOps& ops;
   const ServerPlan& plan;
+  const UpdatePhases& phases;
   int server;
   fluid::ListenAndServAttrs listen;
-  Names received;  // what listen_and_serv takes
+  Names received;       // what listen_and_serv takes
+  int temporaries = 0;  // variables of delay compensation
 };
 
 // Variables of a server keep name, type and shape only.
@@ -40,7 +45,7 @@ VarDesc server_var(const VarDesc& origin, std::string name) {
   var.typed = origin.typed;
   var.shape = origin.shape;
   var.lod_level = origin.lod_level;
-  var.persistable = true;
+  var.persistable = origin.kind != fluid::VarKind::kStepScopes;
   return var;
 }
 
@@ -69,6 +74,9 @@ void declare_slices(Program& program, ServerState& state) {
   const Block& origin = state.origin.global_block();
   for (const SliceRef& here : slices_on(state.plan, state.server)) {
     block.add_var(slice_var(origin.var(here.param->param), here.slice->param, here));
+    if (!state.plan.form.dc_asgd.name.empty()) {
+      declare_backups(block, *here.slice, origin.var(here.param->param), state.plan.shards);
+    }
     const VarDesc& grad = origin.var(here.param->grad);
     block.add_var(slice_var(grad, here.slice->grad, here));
     for (std::string& name : shard_grads(state, *here.slice)) {
@@ -100,8 +108,14 @@ BlockRef copy_sub_block(const ServerState& state, BlockRef from, Program& progra
   const int32_t index = program.add_block(parent).index();
   for (const VarDesc* var : source.vars_in_order()) program.block(index).add_var(*var);
   for (const auto& op : source.ops()) {
-    declare_from_origin(program.global_block(), state.origin.global_block(), op->input_names());
-    declare_from_origin(program.global_block(), state.origin.global_block(), op->output_names());
+    for (const Names& names : {op->input_names(), op->output_names()}) {
+      declare_from_origin(program.global_block(), state.origin.global_block(), names);
+      // Again in the block itself, as the programs that ours are compared with do.
+      for (const std::string& name : names) {
+        if (program.block(index).find_var(name) != nullptr) continue;
+        program.block(index).add_var(server_var(source.var(name), name));
+      }
+    }
     copy_schedule_op(state, *op, program, index);
   }
   return {index};
@@ -151,11 +165,43 @@ void append_average(const ServerState& state, const PlacedSlice& slice, Block& b
   block.append_op(std::move(scale));
 }
 
+const VarDesc& find_var(const ServerState& state, const std::string& name) {
+  const auto added = state.phases.added.find(name);
+  return added != state.phases.added.end() ? added->second : state.origin.global_block().var(name);
+}
+
+// "v.block<i>": what the slice makes of the rows of v.
+std::string part_name(std::string_view whole, const PlacedSlice& slice) {
+  return str_cat(whole, ".block", slice.block_id);
+}
+
+// A part of `whole`, which has a first dimension like the parameter.
+VarDesc part_var(const VarDesc& whole, const SliceRef& here) {
+  const int64_t rows = here.slice->shape[0];
+  const int64_t row = whole.shape.numel() / whole.shape[0];
+  const int64_t param_row = here.param->shape.numel() / here.param->shape[0];
+  VarDesc var = server_var(whole, part_name(whole.name, *here.slice));
+  var.shape.set(0, rows);
+  var.slice = SliceInfo{.origin = whole.name,
+                        .origin_shape = whole.shape.to_vector(),
+                        .offset = here.slice->offset / param_row * row,
+                        .block_id = here.slice->block_id};
+  return var;
+}
+
 // The name of an update's variable on this server; declares it if it is new here.
 std::string place_state(Program& program, const ServerState& state, const SliceRef& here,
                         const std::string& name) {
-  const VarDesc& var = state.origin.global_block().var(name);
   Block& block = program.global_block();
+  if (name.ends_with(kPartSuffix)) {
+    const std::string whole = name.substr(0, name.size() - kPartSuffix.size());
+    return block.add_var(part_var(find_var(state, whole), here)).name;
+  }
+  const VarDesc& var = find_var(state, name);
+  if (state.phases.shared.contains(name)) {
+    if (block.find_var(name) == nullptr) block.add_var(server_var(var, name));
+    return name;
+  }
   std::string local = name;
   switch (state_kind(state.ops, *here.param, var)) {
     case StateKind::kParam:
@@ -177,15 +223,14 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
   return local;
 }
 
-void append_updates(Program& program, const ServerState& state, const SliceRef& here,
-                    int32_t target) {
-  const Block& origin = state.origin.global_block();
+void append_phase(Program& program, ServerState& state, const SliceRef& here,
+                  const std::vector<PhasedOp>& ops, int32_t target) {
   const UpdatedParam& updated = state.ops.params[here.param->updated];
   // A server's programs are the same whoever asks, so the pair names shard 0.
   const bool named = state.plan.form.classic_sync && state.plan.form.averages;
   const std::string suffix = named && !here.param->sliced ? shard_suffix(0) : "";
-  for (const size_t position : updated.ops) {
-    Operator op = origin.op(position);
+  for (const PhasedOp& phased : ops) {
+    Operator op = phased.op;
     for (auto* slots : {&op.inputs, &op.outputs}) {
       for (auto& [slot, names] : *slots) {
         for (std::string& name : names) {
@@ -193,21 +238,126 @@ void append_updates(Program& program, const ServerState& state, const SliceRef& 
         }
       }
     }
+    if (phased.update && !state.plan.form.dc_asgd.name.empty()) {
+      std::string& grad = op.inputs["Grad"].front();
+      grad = append_compensation(program.block(target), *here.slice, grad, state.plan.form.dc_asgd,
+                                 state.plan.shards, state.temporaries);
+    }
     op.role_var = {updated.param, updated.grad + suffix};
     program.block(target).append_op(std::move(op));
+  }
+}
+
+Operator make_exchange(Program& program, const ServerState& state, const ExchangedVar& var) {
+  const PlacedParam& param = state.plan.params[var.param];
+  Block& block = program.global_block();
+  if (block.find_var(var.name) == nullptr) {
+    block.add_var(server_var(find_var(state, var.name), var.name));
+  }
+  fluid::ExchangeRowsAttrs attrs;
+  Operator op;
+  op.type = "exchange_rows";
+  for (const PlacedSlice& slice : param.slices) {
+    const std::string name = var.rows ? part_name(var.name, slice) : var.name;
+    attrs.varnames.push_back(name);
+    attrs.sections.push_back(var.rows ? slice.shape[0] : 1);
+    attrs.epmap.push_back(state.plan.endpoints[static_cast<size_t>(slice.server)]);
+    if (slice.server == state.server) op.inputs["X"].push_back(name);
+  }
+  op.outputs["Out"] = {var.name};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = fluid::OpRole::kRpc;
+  return op;
+}
+
+void add_exchange_block(Program& program, ServerState& state, const ExchangeStage& stage,
+                        int32_t parent) {
+  const int32_t index = program.add_block(parent).index();
+  if (state.plan.endpoints.size() > 1) {
+    for (const ExchangedVar& var : stage.vars) {
+      Operator op = make_exchange(program, state, var);
+      program.block(index).append_op(std::move(op));
+    }
+  }
+  Block& global = program.global_block();
+  for (Operator op : stage.ops) {
+    for (const Names& names : {op.input_names(), op.output_names()}) {
+      for (const std::string& name : names) {
+        if (global.find_var(name) == nullptr) {
+          global.add_var(server_var(find_var(state, name), name));
+        }
+      }
+    }
+    op.role_var.clear();
+    program.block(index).append_op(std::move(op));
+  }
+  state.listen.exchange_blocks.push_back({index});
+  state.listen.optimize_blocks.push_back({index});
+}
+
+// sum of what the shards made, times 1/shards, is the new value.
+void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) {
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    if (statistic.server != state.server) continue;
+    const VarDesc& origin = state.origin.global_block().var(statistic.name);
+    PlacedSlice whole{
+        .param = statistic.name, .grad = statistic_name(statistic.name), .shape = statistic.shape};
+    Block& global = program.global_block();
+    global.add_var(server_var(origin, statistic.name));
+    global.add_var(server_var(origin, whole.grad));
+    for (std::string& name : shard_grads(state, whole)) {
+      if (state.plan.form.averages) {
+        VarDesc var = server_var(origin, name);
+        var.persistable = false;
+        global.add_var(std::move(var));
+      }
+      state.received.push_back(std::move(name));
+    }
+    Block& block = program.add_block(parent);
+    append_average(state, whole, block);
+    Operator assign;
+    assign.type = "assign";
+    assign.inputs["X"] = {whole.grad};
+    assign.outputs["Out"] = {statistic.name};
+    assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    block.append_op(std::move(assign));
+    state.listen.grad_to_block_id.push_back(str_cat(whole.grad, ":", block.index()));
+    state.listen.optimize_blocks.push_back({block.index()});
   }
 }
 
 void add_optimize_blocks(Program& program, ServerState& state) {
   // The block that is last now: the schedule's, so that updates see its variables.
   const int32_t parent = program.block_count() - 1;
-  for (const SliceRef& here : updates_on(state.plan, state.ops, state.server)) {
-    const int32_t index = program.add_block(parent).index();
-    append_average(state, *here.slice, program.block(index));
-    append_updates(program, state, here, index);
-    state.listen.optimize_blocks.push_back({index});
-    state.listen.grad_to_block_id.push_back(str_cat(here.slice->grad, ":", index));
+  const auto here = updates_on(state.plan, state.ops, state.server);
+  std::vector<int32_t> last(here.size(), -1);  // by slice: the newest block of its chain
+  for (size_t phase = 0; phase <= state.phases.stages.size(); ++phase) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto position = static_cast<size_t>(here[i].param - state.plan.params.data());
+      const auto& chain = state.phases.params[position];
+      if (phase >= chain.size()) continue;
+      const int32_t index = program.add_block(parent).index();
+      if (phase == 0) {
+        append_average(state, *here[i].slice, program.block(index));
+        state.listen.grad_to_block_id.push_back(str_cat(here[i].slice->grad, ":", index));
+        if (here[i].param->sparse) {
+          state.listen.sparse_grad_to_param.push_back(
+              str_cat(here[i].slice->grad, ":", here[i].slice->param));
+        }
+      } else {
+        state.listen.next_blocks.push_back(str_cat(last[i], ":", index));
+      }
+      append_phase(program, state, here[i], chain[phase], index);
+      state.listen.optimize_blocks.push_back({index});
+      last[i] = index;
+    }
+    if (phase < state.phases.stages.size()) {
+      add_exchange_block(program, state, state.phases.stages[phase], parent);
+    }
   }
+  add_statistic_blocks(program, state, parent);
+  add_table_blocks(program, state.origin, state.plan, state.ops, state.server, parent, state.listen,
+                   state.received);
   if (state.listen.optimize_blocks.empty()) {
     state.listen.optimize_blocks.push_back({program.add_block(parent).index()});
   }
@@ -219,6 +369,7 @@ void append_listen(Program& program, ServerState& state) {
   attrs.pserver_id = state.server;
   attrs.fanin = state.plan.shards;
   attrs.distributed_mode = state.plan.form.distributed_mode;
+  attrs.dc_asgd = !state.plan.form.dc_asgd.name.empty();
   Operator op;
   op.type = "listen_and_serv";
   op.inputs["X"] = state.received;
@@ -268,7 +419,7 @@ void append_initialisers(Program& program, const Program& startup, const Program
   Block& block = program.global_block();
   for (const VarDesc* var : server_program.global_block().vars_in_order()) {
     VarDesc copy = *var;
-    copy.persistable = true;
+    copy.persistable = copy.kind != fluid::VarKind::kStepScopes;
     block.add_var(std::move(copy));
   }
   const Copies copies = copies_by_origin(server_program);
@@ -280,14 +431,21 @@ void append_initialisers(Program& program, const Program& startup, const Program
       break;
     }
   }
+  append_backup_initialisers(program, server_program);
 }
 
 }  // namespace
 
 Program make_server_program(const Program& main, const TrainingOps& ops, const ServerPlan& plan,
-                            int server, const PassRunner& runner) {
-  ServerState state{
-      .origin = main, .ops = ops, .plan = plan, .server = server, .listen = {}, .received = {}};
+                            const UpdatePhases& phases, int server, const PassRunner& runner) {
+  ServerState state{.origin = main,
+                    .ops = ops,
+                    .plan = plan,
+                    .phases = phases,
+                    .server = server,
+                    .listen = {},
+                    .received = {},
+                    .temporaries = 0};
   const auto with_state = [&state](void (*pass)(Program&, ServerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
   };
@@ -302,12 +460,7 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
   Program program;
   program.set_random_seed(main.random_seed());
   runner.run(program, passes);
-  fluid::DistributionInfo& info = program.distribution();
-  info.is_distributed = true;
-  info.trainers = plan.shards;
-  info.endpoints = plan.endpoints;
-  info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
-  info.vars = plan.overview;
+  record_server(program, plan, server);
   return program;
 }
 

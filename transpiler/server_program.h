@@ -7,6 +7,7 @@
 #include "transpiler/pass.h"
 #include "transpiler/server_plan.h"
 #include "transpiler/training_ops.h"
+#include "transpiler/update_phases.h"
 
 namespace fleet::transpiler {
 
@@ -16,7 +17,8 @@ namespace fleet::transpiler {
 // not depend on which trainer asks for it. `main` is the user's own program, `server` an index
 // into plan.endpoints. Throws ProgramError when the result does not verify.
 fluid::Program make_server_program(const fluid::Program& main, const TrainingOps& ops,
-                                   const ServerPlan& plan, int server, const PassRunner& runner);
+                                   const ServerPlan& plan, const UpdatePhases& phases, int server,
+                                   const PassRunner& runner);
 
 // Initialises what `server_program` holds, by the initialisers of `startup`, the user's own
 // startup program; slices with their own shapes. Throws ProgramError (kNotSupported) for a sliced

@@ -8,9 +8,14 @@
 
 #include "base/strings.h"
 #include "fluid/ops/comm.h"
-#include "fluid/ops/shape_ops.h"
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/table.h"
+#include "fluid/program/live_blocks.h"
 #include "transpiler/async_counter.h"
+#include "transpiler/distributed_table.h"
 #include "transpiler/pass.h"
+#include "transpiler/tables.h"
+#include "transpiler/trainer_ops.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -19,17 +24,16 @@ using fluid::Block;
 using fluid::Operator;
 using fluid::OpRole;
 using fluid::Program;
-using fluid::SliceInfo;
 using fluid::VarDesc;
-using Names = std::vector<std::string>;
 
 // What the passes of one main program tell each other.
 struct TrainerState {
   const ServerPlan& plan;
   const TrainerOptions& options;
-  Names whole_grads;    // by parameter: the gradient's name on this trainer
-  Names send_controls;  // by parameter: the control variable of its send
-  int controls = 0;     // control variables made
+  Names whole_grads;     // by parameter: the gradient's name on this trainer
+  Names send_controls;   // by parameter: the control variable of its send
+  Names other_controls;  // of what else is sent
+  int controls = 0;      // control variables made
   std::set<std::string, std::less<>> removed_vars;
 };
 
@@ -37,40 +41,6 @@ struct TrainerState {
 std::string local_suffix(const ServerPlan& plan, const TrainerOptions& options) {
   const bool named = plan.form.classic_sync && plan.form.averages;
   return named ? shard_suffix(options.trainer_id) : "";
-}
-
-std::string add_control_var(Block& block, int number) {
-  VarDesc var;
-  var.name = str_cat("@DEP@", number);
-  var.typed = false;
-  return block.add_var(std::move(var)).name;
-}
-
-void add_slice_var(Block& block, const PlacedParam& param, const PlacedSlice& slice,
-                   const std::string& origin, std::string name) {
-  VarDesc var;
-  var.name = std::move(name);
-  var.dtype = param.dtype;
-  var.shape = slice.shape;
-  var.slice = SliceInfo{.origin = origin,
-                        .origin_shape = param.shape.to_vector(),
-                        .offset = slice.offset,
-                        .block_id = slice.block_id};
-  block.add_var(std::move(var));
-}
-
-Names endpoints_of(const ServerPlan& plan, const PlacedParam& param) {
-  Names endpoints;
-  for (const PlacedSlice& slice : param.slices) {
-    endpoints.push_back(plan.endpoints[static_cast<size_t>(slice.server)]);
-  }
-  return endpoints;
-}
-
-std::vector<int64_t> sections_of(const PlacedParam& param) {
-  std::vector<int64_t> sections;
-  for (const PlacedSlice& slice : param.slices) sections.push_back(slice.shape[0]);
-  return sections;
 }
 
 // Gradients that travel whole get their shard's name.
@@ -121,13 +91,19 @@ Operator make_send(const TrainerState& state, size_t i, Names inputs, std::strin
 }
 
 Operator make_split(const PlacedParam& param, const std::string& grad, Names slices) {
-  fluid::SplitByrefAttrs attrs;
-  attrs.sections = sections_of(param);
   Operator op;
-  op.type = "split_byref";
+  if (param.sparse) {
+    op.type = "split_selected_rows";
+    op.attrs =
+        fluid::to_attributes(fluid::SplitSelectedRowsAttrs{.height_sections = sections_of(param)});
+  } else {
+    fluid::SplitByrefAttrs attrs;
+    attrs.sections = sections_of(param);
+    op.type = "split_byref";
+    op.attrs = fluid::to_attributes(std::move(attrs));
+  }
   op.inputs["X"] = {grad};
   op.outputs["Out"] = std::move(slices);
-  op.attrs = fluid::to_attributes(std::move(attrs));
   op.role = OpRole::kDist;
   return op;
 }
@@ -143,6 +119,7 @@ void emit_send(Block& block, TrainerState& state, size_t i,
     for (const PlacedSlice& slice : param.slices) {
       slices.push_back(slice.grad + suffix);
       add_slice_var(block, param, slice, param.grad, slices.back());
+      if (param.sparse) block.var(slices.back()).kind = fluid::VarKind::kSelectedRows;
     }
     if (!state.plan.form.runtime_split) {
       out.push_back(std::make_unique<Operator>(make_split(param, state.whole_grads[i], slices)));
@@ -183,6 +160,57 @@ void insert_sends(Program& program, TrainerState& state) {
   block.set_ops(std::move(rewritten));
 }
 
+// What a shard made of a statistic goes to its server right after the last op that writes it.
+void send_statistics(Program& program, TrainerState& state) {
+  if (state.plan.statistics.empty()) return;
+  Block& block = program.global_block();
+  std::unordered_map<std::string, size_t> last_writer;
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    for (std::string& name : block.op(i).output_names()) last_writer[std::move(name)] = i;
+  }
+  std::vector<std::vector<const PlacedStatistic*>> after(block.op_count());
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    after[last_writer.at(statistic.name)].push_back(&statistic);
+  }
+  const bool split = state.plan.form.runtime_split;
+  const std::string shard = state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
+  std::vector<std::unique_ptr<Operator>> rewritten;
+  auto ops = block.take_ops();
+  for (size_t i = 0; i < ops.size(); ++i) {
+    rewritten.push_back(std::move(ops[i]));
+    for (const PlacedStatistic* statistic : after[i]) {
+      VarDesc var;
+      var.name = statistic_name(statistic->name) + (split ? "" : shard);
+      var.dtype = statistic->dtype;
+      var.shape = statistic->shape;
+      const std::string made = block.add_var(std::move(var)).name;
+      Operator copy;
+      copy.type = "assign";
+      copy.inputs["X"] = {statistic->name};
+      copy.outputs["Out"] = {made};
+      copy.attrs = fluid::to_attributes(fluid::NoAttrs{});
+      copy.role = OpRole::kDist;
+      rewritten.push_back(std::make_unique<Operator>(std::move(copy)));
+      fluid::SendAttrs attrs;
+      attrs.epmap = {state.plan.endpoints[static_cast<size_t>(statistic->server)]};
+      if (split) {
+        attrs.sections = {statistic->shape[0]};
+        attrs.send_varnames = {statistic_name(statistic->name) + shard};
+      }
+      Operator send;
+      send.type = "send";
+      send.inputs["X"] = {made};
+      send.outputs["Out"] = {add_control_var(block, state.controls++)};
+      state.other_controls.push_back(send.outputs["Out"].front());
+      send.attrs = fluid::to_attributes(std::move(attrs));
+      send.role = OpRole::kRpc;
+      send.role_var = {statistic->name, made};
+      rewritten.push_back(std::make_unique<Operator>(std::move(send)));
+    }
+  }
+  block.set_ops(std::move(rewritten));
+}
+
 // Updates and schedules run on the servers; what only they used goes with them.
 void remove_update_ops(Program& program, TrainerState& state) {
   Block& block = program.global_block();
@@ -197,7 +225,7 @@ void remove_update_ops(Program& program, TrainerState& state) {
   }
   std::erase_if(ops, [](const auto& op) { return is_update_role(*op) || is_schedule_role(*op); });
   block.set_ops(std::move(ops));
-  for (int32_t index = 0; index < program.block_count(); ++index) {
+  for (const int32_t index : fluid::live_blocks(program)) {
     for (const auto& op : program.block(index).ops()) {
       for (std::string& name : op->input_names()) kept_names.insert(std::move(name));
       for (std::string& name : op->output_names()) kept_names.insert(std::move(name));
@@ -207,56 +235,6 @@ void remove_update_ops(Program& program, TrainerState& state) {
     if (kept_names.contains(name)) continue;
     block.remove_var(name);
     state.removed_vars.insert(name);
-  }
-}
-
-Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id, bool whole) {
-  fluid::RecvAttrs attrs;
-  attrs.epmap = endpoints_of(plan, param);
-  attrs.trainer_id = trainer_id;
-  Names slices;
-  for (const PlacedSlice& slice : param.slices) slices.push_back(slice.param);
-  if (whole) attrs.recv_varnames = slices;
-  Operator op;
-  op.type = "recv";
-  op.outputs["Out"] = whole ? Names{param.param} : std::move(slices);
-  op.attrs = fluid::to_attributes(std::move(attrs));
-  op.role = OpRole::kRpc;
-  return op;
-}
-
-Operator make_barrier(std::string type, fluid::AttributeMap attrs, Names inputs, Names outputs) {
-  Operator op;
-  op.type = std::move(type);
-  op.inputs["X"] = std::move(inputs);
-  op.outputs["Out"] = std::move(outputs);
-  op.attrs = std::move(attrs);
-  op.role = OpRole::kRpc;
-  return op;
-}
-
-Operator make_fetch_barrier(const ServerPlan& plan, int trainer_id, Names inputs, Names outputs) {
-  fluid::FetchBarrierAttrs attrs;
-  attrs.endpoints = plan.endpoints;
-  attrs.trainer_id = trainer_id;
-  return make_barrier("fetch_barrier", fluid::to_attributes(std::move(attrs)), std::move(inputs),
-                      std::move(outputs));
-}
-
-Operator make_concat(const PlacedParam& param, OpRole role) {
-  Operator op;
-  op.type = "concat";
-  for (const PlacedSlice& slice : param.slices) op.inputs["X"].push_back(slice.param);
-  op.outputs["Out"] = {param.param};
-  op.attrs = fluid::to_attributes(fluid::ConcatAttrs{});
-  op.role = role;
-  return op;
-}
-
-void add_param_slices(Block& block, const PlacedParam& param) {
-  if (!param.sliced) return;
-  for (const PlacedSlice& slice : param.slices) {
-    add_slice_var(block, param, slice, param.param, slice.param);
   }
 }
 
@@ -291,6 +269,7 @@ void append_send_barrier(Program& program, TrainerState& state) {
   attrs.half_async = !state.plan.form.classic_sync;
   Names sent;
   for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
+  sent.insert(sent.end(), state.other_controls.begin(), state.other_controls.end());
   block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
                                std::move(sent), {control}));
   if (!state.plan.form.classic_sync) return;
@@ -305,11 +284,18 @@ void append_receives(Program& program, TrainerState& state) {
   for (size_t i = 0; i < state.plan.params.size(); ++i) {
     const PlacedParam& param = state.plan.params[i];
     add_param_slices(block, param);
+    if (param.remote) continue;
     Operator op = make_recv(state.plan, param, state.options.trainer_id, split_at_runtime);
     op.inputs["X"] = {state.send_controls[i]};
     op.role_var = {param.param, state.whole_grads[i]};
     const Names& out = op.outputs["Out"];
     received.insert(received.end(), out.begin(), out.end());
+    block.append_op(std::move(op));
+  }
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    Operator op = make_statistic_recv(state.plan, statistic, state.options.trainer_id);
+    op.inputs["X"] = {state.send_controls.front()};
+    received.push_back(statistic.name);
     block.append_op(std::move(op));
   }
   if (state.plan.form.fetch_barrier) {
@@ -318,7 +304,7 @@ void append_receives(Program& program, TrainerState& state) {
   }
   if (split_at_runtime) return;
   for (const PlacedParam& param : state.plan.params) {
-    if (param.sliced) block.append_op(make_concat(param, OpRole::kDist));
+    if (param.sliced && !param.remote) block.append_op(make_concat(param, OpRole::kDist));
   }
 }
 
@@ -332,19 +318,6 @@ void remove_update_state(Program& startup, const TrainerState& state) {
   });
   block.set_ops(std::move(ops));
   for (const std::string& name : state.removed_vars) block.remove_var(name);
-}
-
-void append_initial_receives(Program& startup, const TrainerState& state) {
-  Block& block = startup.global_block();
-  for (const PlacedParam& param : state.plan.params) {
-    add_param_slices(block, param);
-    block.append_op(make_recv(state.plan, param, state.options.trainer_id, false));
-  }
-  const std::string control = add_control_var(block, 0);
-  block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id, {}, {control}));
-  for (const PlacedParam& param : state.plan.params) {
-    if (param.sliced) block.append_op(make_concat(param, OpRole::kForward));
-  }
 }
 
 void record_distribution(Program& program, const TrainerState& state) {
@@ -368,16 +341,29 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                      .options = options,
                      .whole_grads = {},
                      .send_controls = {},
+                     .other_controls = {},
                      .controls = 0,
                      .removed_vars = {}};
   const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
   };
   const std::array main_passes = {
+      Pass{"place_remote_lookups", "Rows of tables come from the servers.",
+           [&state](Program& program) {
+             place_remote_lookups(program, state.plan, state.options.trainer_id);
+             place_table_lookups(program, state.plan, state.options.trainer_id);
+           }},
       Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
            with_state(rename_gradients)},
       Pass{"insert_sends", "Each gradient is sent right after the op that makes it.",
            with_state(insert_sends)},
+      Pass{"send_table_gradients", "Rows of distributed tables go to the servers that have them.",
+           [&state](Program& program) {
+             send_table_gradients(program, state.plan, state.options.trainer_id, state.controls,
+                                  state.other_controls);
+           }},
+      Pass{"send_statistics", "Servers average what the forward part keeps.",
+           with_state(send_statistics)},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
       Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
@@ -390,7 +376,14 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
       Pass{"remove_update_state", "Optimizer state lives on the servers.",
            [&state](Program& program) { remove_update_state(program, state); }},
       Pass{"append_initial_receives", "Training starts from the servers' parameters.",
-           [&state](Program& program) { append_initial_receives(program, state); }},
+           [&state](Program& program) {
+             append_initial_receives(program, state.plan, state.options.trainer_id);
+           }},
+      Pass{"fake_remote_tables", "Tables live on the servers.",
+           [&state](Program& program) {
+             fake_remote_tables(program, state.plan);
+             fake_tables(program, state.plan);
+           }},
   };
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);

@@ -1,6 +1,7 @@
 #include "transpiler/training_ops.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -45,27 +46,77 @@ std::vector<UpdatedParam> find_updates(const Block& block,
     if (!index.emplace(param, params.size()).second) {
       cannot_move(op, "a parameter is updated twice", "parameter '" + param + "'");
     }
-    params.push_back({.param = param, .grad = op.role_var[1], .ops = {}, .update = i});
+    params.push_back({.param = param, .grad = {}, .ops = {}, .update = i});
   }
   return params;
 }
 
-// Gradients must come from backward: one that only the optimizer makes is a clipped one.
-void check_gradients(const Block& block, const std::vector<UpdatedParam>& params) {
-  std::unordered_set<std::string> made;
+using NameSet = std::unordered_set<std::string>;
+
+// What forward and backward make.
+NameSet made_before_updates(const Block& block) {
+  NameSet made;
   for (const auto& op : block.ops()) {
-    if (is_update_role(*op)) continue;
+    if (is_update_role(*op) || is_schedule_role(*op)) continue;
     for (const auto& [slot, names] : op->outputs) made.insert(names.begin(), names.end());
   }
-  for (const UpdatedParam& param : params) {
-    if (made.contains(param.grad)) continue;
-    cannot_move(block.op(param.update),
-                "a gradient is clipped by the optimizer (grad_clip=), which servers cannot do yet",
-                "parameter '" + param.param + "', gradient '" + param.grad + "'");
+  return made;
+}
+
+// The gradient that a chain starts from: the only thing that it takes from backward.
+void find_gradient(const Block& block, const NameSet& made, UpdatedParam& param) {
+  std::set<std::string> found;
+  for (const size_t position : param.ops) {
+    for (const std::string& name : block.op(position).input_names()) {
+      if (name != param.param && made.contains(name)) found.insert(name);
+    }
   }
+  if (found.size() != 1) {
+    const std::vector<std::string> names(found.begin(), found.end());
+    cannot_move(block.op(param.update),
+                found.empty() ? "a parameter is updated from no gradient of backward"
+                              : "a parameter is updated from several values of backward",
+                "parameter '" + param.param + "', [" + join(names, ", ") + "]");
+  }
+  param.grad = *found.begin();
 }
 
 }  // namespace
+
+bool needs_whole_param(std::string_view op_type) {
+  return op_type == "lars_momentum" || op_type == "lamb";
+}
+
+void keep_clips_on_trainer(fluid::Program& program) {
+  Block& block = program.global_block();
+  const NameSet made = made_before_updates(block);
+  // Gradients that updates take and that only the optimizer makes.
+  NameSet wanted;
+  for (const auto& op : block.ops()) {
+    if (is_update_op(*op) && !made.contains(op->input("Grad").front())) {
+      wanted.insert(op->input("Grad").front());
+    }
+  }
+  if (wanted.empty()) return;
+  for (size_t i = block.op_count(); i-- > 0;) {
+    Operator& op = block.op(i);
+    if (!is_update_role(op) || is_update_op(op)) continue;
+    const auto outputs = op.output_names();
+    const auto inputs = op.input_names();
+    const auto in_wanted = [&wanted](const std::string& name) { return wanted.contains(name); };
+    if (std::none_of(outputs.begin(), outputs.end(), in_wanted)) continue;
+    // What changes the gradient in place comes after clipping: it decays.
+    if (std::any_of(inputs.begin(), inputs.end(), [&outputs](const std::string& name) {
+          return std::find(outputs.begin(), outputs.end(), name) != outputs.end();
+        })) {
+      continue;
+    }
+    op.role = OpRole::kBackward;
+    for (const std::string& name : inputs) {
+      if (!made.contains(name)) wanted.insert(name);
+    }
+  }
+}
 
 bool is_update_role(const Operator& op) {
   return fluid::has_role(op.role, OpRole::kOptimize) && !is_schedule_role(op);
@@ -106,7 +157,8 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.params[owner->second].ops.push_back(i);
     }
   }
-  check_gradients(block, found.params);
+  const NameSet made = made_before_updates(block);
+  for (UpdatedParam& param : found.params) find_gradient(block, made, param);
   std::sort(found.params.begin(), found.params.end(),
             [](const UpdatedParam& a, const UpdatedParam& b) { return a.ops[0] < b.ops[0]; });
   return found;

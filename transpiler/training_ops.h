@@ -5,6 +5,7 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fluid/program/program.h"
@@ -13,25 +14,35 @@ namespace fleet::transpiler {
 
 struct UpdatedParam {
   std::string param;
-  std::string grad;         // as backward makes it
+  std::string grad;         // as backward makes it, before clipping and decay
   std::vector<size_t> ops;  // positions in block 0, in program order
   size_t update = 0;        // the one among them with Param and Grad
 };
 
 struct TrainingOps {
   std::vector<UpdatedParam> params;  // in order of the first op of each chain
-  std::vector<size_t> lr_ops;        // role lrsched, positions in block 0
+  // Updates of tables that no trainer has (transpiler/distributed_table.h); in no other list.
+  std::vector<UpdatedParam> tables;
+  std::vector<size_t> lr_ops;  // role lrsched, positions in block 0
   // Variables of the schedule and all that update ops take as LearningRate.
   std::set<std::string, std::less<>> learning_rates;
 };
+
+// True for an update op whose step depends on norms of the whole parameter and gradient.
+bool needs_whole_param(std::string_view op_type);
+
+// In jobs whose servers see one trainer's gradient at a time, what clips a gradient stays on the
+// trainer, which has it whole: those ops of role optimize become role backward. They are the ops
+// that an update's gradient is made by, from the one that backward made up to the first that is
+// called otherwise.
+void keep_clips_on_trainer(fluid::Program& program);
 
 bool is_update_role(const fluid::Operator& op);    // optimize, but not lrsched
 bool is_schedule_role(const fluid::Operator& op);  // lrsched, also with optimize
 
 // Throws ProgramError for a program without update ops (minimize was not called), for a parameter
-// with two of them, and for an update that cannot move to a server alone: ops of role optimize
-// that belong to no parameter or to several, and gradients that ops of role optimize replace
-// (grad_clip=).
+// with two of them, for ops of role optimize that belong to no parameter, and for an update from
+// another gradient than backward made, or from several.
 TrainingOps find_training_ops(const fluid::Program& program);
 
 }  // namespace fleet::transpiler

@@ -12,7 +12,7 @@
 namespace fleet::fluid {
 namespace {
 
-constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
+constexpr std::array<std::string_view, 18> kCommunication = {"c_allreduce_sum",
                                                              "c_broadcast",
                                                              "c_comm_init",
                                                              "c_comm_init_all",
@@ -21,10 +21,12 @@ constexpr std::array<std::string_view, 16> kCommunication = {"c_allreduce_sum",
                                                              "c_sync_calc_stream",
                                                              "c_sync_comm_stream",
                                                              "checkpoint_notify",
+                                                             "distributed_lookup_table",
                                                              "exchange_rows",
                                                              "fetch_barrier",
                                                              "gen_nccl_id",
                                                              "listen_and_serv",
+                                                             "prefetch",
                                                              "recv",
                                                              "send",
                                                              "send_barrier"};
@@ -262,8 +264,7 @@ class PlanCompiler {
       for (const int i : plan_->ops_[k].inputs) {
         const PlanVar& read = var(i);
         const bool floating = read.desc == nullptr || is_floating(read.desc->dtype);
-        const bool rows = read.desc != nullptr && read.desc->kind == VarKind::kSelectedRows;
-        if (read.in_scope || read.feed >= 0 || !floating || (!is_dense(read) && !rows)) continue;
+        if (read.in_scope || read.feed >= 0 || !floating || !is_dense(read)) continue;
         if (seen.insert(i).second && written_in_shard(i)) plan_->per_shard_.push_back(i);
       }
     }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/program/live_blocks.h"
 
 namespace fleet::fluid {
 namespace {
@@ -114,7 +115,7 @@ Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& t
 void verify(const Program& program, const OpTable& table) {
   program.verify().throw_if_error();
   Program copy = program;
-  for (int32_t index = 0; index < copy.block_count(); ++index) {
+  for (const int32_t index : live_blocks(copy)) {
     Block& block = copy.block(index);
     for (const auto& op : block.ops()) {
       std::vector<VarDesc> declared;

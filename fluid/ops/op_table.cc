@@ -26,6 +26,7 @@
 #include "fluid/ops/sequence/sequence.h"
 #include "fluid/ops/server_ops.h"
 #include "fluid/ops/shape_ops.h"
+#include "fluid/ops/table.h"
 #include "fluid/ops/similarity.h"
 
 namespace fleet::fluid {
@@ -59,6 +60,7 @@ const OpTable& OpTable::standard() {
     add_scale_ops(all);
     add_server_ops(all);
     add_shape_ops(all);
+    add_table_ops(all);
     add_tensor_array_ops(all);
     add_similarity_ops(all);
     return all;

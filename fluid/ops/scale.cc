@@ -42,8 +42,8 @@ void add_scale_ops(OpTable& table) {
   table.add(make_schema<ClipAttrs>("clip_grad",
                                    {one("X"), maybe("Min"), maybe("Max"), one("Out@GRAD")},
                                    {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
-  table.add(make_schema<ClipByNormAttrs>("clip_by_norm", {one("X")}, {one("Out")},
-                                         infer_like({{"X", "Out"}})));
+  table.add(make_schema<ClipByNormAttrs>("clip_by_norm", {one("X"), maybe("SquaredRowSums")},
+                                         {one("Out")}, infer_like({{"X", "Out"}})));
 }
 
 }  // namespace fleet::fluid

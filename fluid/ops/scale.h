@@ -4,7 +4,8 @@
 //                 ScaleTensor replaces the attribute. Its gradient is a scale.
 //   increment     X [1] -> Out (may be X): X + step; no gradient
 //   clip          X, Min? [1], Max? [1] -> Out; clip_grad X, Out@GRAD -> X@GRAD
-//   clip_by_norm  X -> Out: X * max_norm / max(|X|, max_norm); no gradient here
+//   clip_by_norm  X, SquaredRowSums? -> Out: X * max_norm / max(|X|, max_norm); no gradient here.
+//                 SquaredRowSums [rows], float64, are those of the whole that X is a part of
 #pragma once
 
 #include "fluid/ops/op_schema.h"

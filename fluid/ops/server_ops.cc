@@ -1,6 +1,7 @@
 #include "fluid/ops/server_ops.h"
 
 #include "fluid/ops/no_attrs.h"
+#include "fluid/ops/optimize.h"
 #include "fluid/ops/schema_util.h"
 
 namespace fleet::fluid {
@@ -37,6 +38,29 @@ void infer_squared_row_sums(InferContext& context) {
   context.set_output("Out", Shape{x.shape[0]}, DType::kFloat64);
 }
 
+void infer_lamb_direction(InferContext& context) {
+  const VarDesc& param = context.input("Param");
+  for (const char* slot : {"Grad", "Moment1", "Moment2"}) {
+    context.require(context.input(slot).shape.compatible(param.shape), slot,
+                    param.shape.to_string(), context.input(slot).shape.to_string());
+  }
+  context.share("Param", "Direction");
+  for (const char* slot : {"Moment1", "Moment2", "Beta1Pow", "Beta2Pow"}) {
+    if (context.has_output(std::string(slot) + "Out")) {
+      context.share(slot, std::string(slot) + "Out");
+    }
+  }
+}
+
+void infer_lamb_apply(InferContext& context) {
+  context.require(context.input("Direction").shape.compatible(context.input("Param").shape),
+                  "Direction", context.input("Param").shape.to_string(),
+                  context.input("Direction").shape.to_string());
+  context.require_dtype("ParamSquaredRowSums", DType::kFloat64);
+  context.require_dtype("DirectionSquaredRowSums", DType::kFloat64);
+  context.share("Param", "ParamOut");
+}
+
 }  // namespace
 
 void add_server_ops(OpTable& table) {
@@ -45,6 +69,16 @@ void add_server_ops(OpTable& table) {
   table.add(make_schema<DcCompensateAttrs>(
       "dc_compensate", {one("Param"), one("Grad"), one("Backup"), maybe("MeanSquare")},
       {one("Out"), maybe("MeanSquareOut")}, infer_dc_compensate));
+  table.add(make_schema<LambAttrs>(
+      "lamb_direction",
+      {one("Param"), one("Grad"), one("Moment1"), one("Moment2"), one("Beta1Pow"), one("Beta2Pow")},
+      {one("Direction"), one("Moment1Out"), one("Moment2Out"), maybe("Beta1PowOut"),
+       maybe("Beta2PowOut")},
+      infer_lamb_direction));
+  table.add(make_schema<NoAttrs>("lamb_apply",
+                                 {one("Param"), one("Direction"), one("LearningRate"),
+                                  one("ParamSquaredRowSums"), one("DirectionSquaredRowSums")},
+                                 {one("ParamOut")}, infer_lamb_apply));
   table.add(
       make_schema<NoAttrs>("squared_row_sums", {one("X")}, {one("Out")}, infer_squared_row_sums));
 }

@@ -3,6 +3,11 @@
 //   ref_by_trainer_id  X+ (one for each trainer), TrainerId [1], int64 -> Out: X[TrainerId]
 //   dc_compensate      Param, Grad, Backup, MeanSquare? -> Out, MeanSquareOut?
 //   squared_row_sums   X [R, …] -> Out [R], float64: the sum of squares of each row, in order
+//   lamb_direction     Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow -> Direction, Moment1Out,
+//                      Moment2Out, Beta1PowOut?, Beta2PowOut?: the first half of lamb
+//                      (fluid/ops/optimize.h), with its attributes
+//   lamb_apply         Param, Direction, LearningRate, ParamSquaredRowSums, DirectionSquaredRowSums
+//                      [rows], float64 -> ParamOut: the second half
 //
 // dc_compensate is the gradient of a trainer that saw Backup when the server has Param (Zheng et
 // al., ICML 2017, arXiv 1609.08326, algorithm 2). g gradient, d = Param - Backup:

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "base/hash.h"
 #include "base/strings.h"
+#include "fluid/program/live_blocks.h"
 
 namespace fleet::fluid {
 namespace {
@@ -247,6 +251,61 @@ Program Program::prune(std::span<const std::string> targets,
   return pruned;
 }
 
+std::set<int32_t> live_blocks(const Program& program) {
+  std::set<int32_t> live = {0};
+  std::vector<int32_t> open = {0};
+  const auto reach = [&](BlockRef ref) {
+    if (ref.index >= 0 && ref.index < program.block_count() && live.insert(ref.index).second) {
+      open.push_back(ref.index);
+    }
+  };
+  while (!open.empty() && program.block_count() > 1) {
+    const Block& next = program.block(open.back());
+    open.pop_back();
+    for (const auto& op : next.ops()) {
+      for (const auto& [name, value] : op->attrs) {
+        if (const auto* ref = std::get_if<BlockRef>(&value)) reach(*ref);
+        if (const auto* refs = std::get_if<std::vector<BlockRef>>(&value)) {
+          for (const BlockRef each : *refs) reach(each);
+        }
+      }
+    }
+  }
+  return live;
+}
+
+namespace {
+
+// The names that each block sees; faster for many questions than the blocks' own maps.
+class VisibleNames {
+ public:
+  explicit VisibleNames(const Program& program)
+      : program_(program), own_(static_cast<size_t>(program.block_count())) {}
+
+  bool contains(const Block& block, std::string_view name) {
+    for (int32_t at = block.index(); at >= 0; at = program_.block(at).parent()) {
+      if (own(at).contains(name)) return true;
+    }
+    return false;
+  }
+
+ private:
+  const std::unordered_set<std::string_view>& own(int32_t index) {
+    auto& names = own_[static_cast<size_t>(index)];
+    if (!names) {
+      names.emplace();
+      names->reserve(program_.block(index).vars().size());
+      for (const auto& [name, var] : program_.block(index).vars()) names->insert(name);
+    }
+    return *names;
+  }
+
+  const Program& program_;
+  std::vector<std::optional<std::unordered_set<std::string_view>>> own_;
+};
+
+}  // namespace
+
 Status Program::verify() const {
   const auto fail = [](std::string what, const Block& block, const Operator* op, std::string got) {
     return Status(ErrorCode::kInvalidProgram,
@@ -256,16 +315,21 @@ Status Program::verify() const {
                    .got = std::move(got),
                    .fix = "declare the variable before the op that uses it"});
   };
+  const std::set<int32_t> live = live_blocks(*this);
+  VisibleNames visible(*this);
   for (const auto& block : blocks_) {
     if (block->parent() >= block->index()) {
       return fail("a block's parent must come before it", *block, nullptr,
                   str_cat("parent ", block->parent()));
     }
+    if (!live.contains(block->index())) continue;
     for (const auto& op : block->ops()) {
-      for (const auto& names : {op->input_names(), op->output_names()}) {
-        for (const std::string& name : names) {
-          if (block->find_var_recursive(name) == nullptr) {
-            return fail("an op uses a variable that does not exist", *block, op.get(), name);
+      for (const SlotMap* slots : {&op->inputs, &op->outputs}) {
+        for (const auto& [slot, names] : *slots) {
+          for (const std::string& name : names) {
+            if (!name.empty() && !visible.contains(*block, name)) {
+              return fail("an op uses a variable that does not exist", *block, op.get(), name);
+            }
           }
         }
       }

@@ -1,7 +1,10 @@
 #include "tests/golden/departures.h"
 
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "transpiler/training_ops.h"
 
@@ -9,6 +12,7 @@ namespace fleet::golden {
 namespace {
 
 using nlohmann::json;
+using transpiler::DistributeTranspilerConfig;
 using transpiler::TranspileOptions;
 
 constexpr std::string_view kShard0 = ".trainer_0";
@@ -77,7 +81,7 @@ bool unsliced(const json& golden) {
   return server_job(golden) && !option(golden, "slice_var_up", true);
 }
 
-void deal_shuffled(const json& golden, TranspileOptions& options) {
+void deal_shuffled(const json& golden, DistributeTranspilerConfig&, TranspileOptions& options) {
   const auto seed = golden["config"].value("random_seed", 0U);
   options.deal_order =
       numpy_shuffle(seed, transpiler::find_training_ops(*options.program).params.size());
@@ -90,6 +94,275 @@ bool unusual_call_order(const json& golden) {
 void expect_any_order(json& golden) {
   golden.erase("errors");
   golden.erase("late_pserver_startup");
+}
+
+bool dc_asgd(const json& golden) {
+  return server_job(golden) && option(golden, "enable_dc_asgd", false) && !classic_sync(golden);
+}
+
+void compensate_as_the_original(const json&, DistributeTranspilerConfig& config,
+                                TranspileOptions&) {
+  config.dc_asgd_form = "original";
+}
+
+bool geo(const json& golden) {
+  if (golden["kind"] == "fleet")
+    return golden["config"]["fleet"].value("strategy", json()) == "geo";
+  return server_job(golden) && option(golden, "geo_sgd_mode", false);
+}
+
+// Calls f with every op of every program in the value.
+template <class F>
+void each_op(json& value, const F& f) {
+  if (value.is_object() && value.contains("ops") && value.contains("vars")) {
+    for (json& op : value["ops"]) f(op);
+  } else if (value.is_structured()) {
+    for (json& item : value) each_op(item, f);
+  }
+}
+
+void expect_plain_notices(json& golden) {
+  for (const char* key : {"trainer", "trainer_startup", "workers"}) {
+    if (!golden.contains(key)) continue;
+    each_op(golden[key], [](json& op) {
+      if (op["type"] != "send") return;
+      op["role"] = "rpc";
+      op["attrs"]["epmap"] = json::array();
+    });
+  }
+}
+
+bool local_sgd(const json& golden) {
+  if (golden["kind"] == "fleet") {
+    const json& fleet = golden["config"]["fleet"];
+    return fleet.contains("collective") && fleet["collective"].value("use_local_sgd", false);
+  }
+  return option<std::string>(golden, "collective_mode", "") == "local_sgd";
+}
+
+// Parameters, which the release turns into bool too, and snapshots have the parameters' type.
+void type_snapshots(json& value) {
+  if (value.is_object() && value.contains("ops") && value.contains("vars")) {
+    for (json& var : value["vars"]) {
+      const bool snapshot = var["name"].get<std::string>().ends_with("@SNAPSHOT");
+      if ((snapshot || var["is_parameter"] == true) && var["dtype"] == "bool") {
+        var["dtype"] = "float32";
+      }
+    }
+  } else if (value.is_structured()) {
+    for (json& item : value) type_snapshots(item);
+  }
+}
+
+void expect_typed_snapshots(json& golden) {
+  for (const char* key : {"main", "workers"}) {
+    if (golden.contains(key)) type_snapshots(golden[key]);
+  }
+}
+
+void average_each_step(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
+  config.local_sgd_scheduled = false;
+}
+
+std::string optimizer_of(const json& golden) {
+  return golden["config"].value("optimizer", json::object()).value("type", "");
+}
+
+bool on_servers(const json& golden) {
+  return server_job(golden) && !option(golden, "geo_sgd_mode", false);
+}
+
+bool clips_on_servers(const json& golden) {
+  const json optimizer = golden["config"].value("optimizer", json::object());
+  return on_servers(golden) && optimizer.contains("grad_clip") && !optimizer["grad_clip"].is_null();
+}
+
+// The release's programs cannot run: there is nothing to compare but the user's own.
+void expect_nothing_transpiled(json& golden) {
+  for (const char* key : {"trainer", "trainer_startup", "trainer_dist", "pservers", "errors"}) {
+    golden.erase(key);
+  }
+}
+
+bool updates_that_the_release_lacks(const json& golden) {
+  const std::string optimizer = optimizer_of(golden);
+  return on_servers(golden) && (optimizer == "Adadelta" || optimizer == "Lamb");
+}
+
+void expect_no_servers(json& golden) {
+  golden.erase("pservers");
+  golden.erase("errors");
+  golden.erase("trainer_dist");
+}
+
+bool norms_of_slices(const json& golden) {
+  return on_servers(golden) && optimizer_of(golden) == "LarsMomentum";
+}
+
+void take_norms_of_slices(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
+  config.whole_norms = false;
+}
+
+// The row of the parameter's slice on the same server that a row of state belongs to.
+const json* slice_row(const json& rows, const json& state) {
+  const auto name = state["origin"].get<std::string>();
+  for (const json& row : rows) {
+    if (row["vtype"] != "Param" || !row["is_slice"].get<bool>()) continue;
+    const auto param = row["origin"].get<std::string>();
+    if (name.starts_with(param + "_") && row["endpoint"] == state["endpoint"] &&
+        row["origin_shape"] == state["origin_shape"]) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+bool whole_state_of_slices(const json& golden) {
+  if (!on_servers(golden) || !golden.contains("trainer_dist")) return false;
+  const json rows = golden["trainer_dist"].value("vars_overview", json::array());
+  for (const json& row : rows) {
+    if (row["vtype"] == "Optimizer" && !row["is_slice"].get<bool>() && slice_row(rows, row)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void shape_in_program(json& pair, const json& row) {
+  for (const char* part : {"main", "startup"}) {
+    for (json& block : pair[part]["blocks"]) {
+      for (json& var : block["vars"]) {
+        if (var["name"] == row["slice"]) var["shape"] = row["slice_shape"];
+      }
+      for (json& op : block["ops"]) {
+        const bool makes = op["outputs"].contains("Out") && !op["outputs"]["Out"].empty() &&
+                           op["outputs"]["Out"][0] == row["slice"];
+        if (makes && op["attrs"].contains("shape")) op["attrs"]["shape"] = row["slice_shape"];
+      }
+    }
+  }
+}
+
+void expect_sliced_state(json& golden) {
+  json& rows = golden["trainer_dist"]["vars_overview"];
+  const json before = rows;
+  for (json& row : rows) {
+    if (row["vtype"] != "Optimizer" || row["is_slice"].get<bool>()) continue;
+    const json* slice = slice_row(before, row);
+    if (slice == nullptr) continue;
+    for (const char* field : {"is_slice", "block_id", "offset", "slice_shape"}) {
+      row[field] = (*slice)[field];
+    }
+    shape_in_program(golden["pservers"][row["endpoint"].get<std::string>()], row);
+  }
+}
+
+bool nested_schedule(const json& golden) {
+  const json optimizer = golden["config"].value("optimizer", json::object());
+  if (!optimizer.contains("learning_rate")) return false;
+  const json& rate = optimizer["learning_rate"];
+  return on_servers(golden) && rate.is_object() && rate.value("schedule", "") == "linear_lr_warmup";
+}
+
+void expect_trainer_only(json& golden) {
+  golden.erase("pservers");
+  golden.erase("errors");
+}
+
+bool has_layer(const json& golden, std::string_view name) {
+  for (const json& layer : golden["net"]["layers"]) {
+    if (layer["layer"] == name) return true;
+  }
+  return false;
+}
+
+bool layer_argument(const json& golden, std::string_view layer, const char* argument) {
+  for (const json& each : golden["net"]["layers"]) {
+    if (each["layer"] != layer || !each.contains("args")) continue;
+    if (each["args"].value(argument, false)) return true;
+  }
+  return false;
+}
+
+bool error_clip(const json& golden) {
+  return golden["kind"] != "layers" && has_layer(golden, "error_clip");
+}
+
+bool sparse_nce(const json& golden) {
+  return on_servers(golden) && layer_argument(golden, "nce", "is_sparse");
+}
+
+bool distributed_table(const json& golden) {
+  return on_servers(golden) && layer_argument(golden, "embedding", "is_distributed");
+}
+
+bool hash_name(const json& golden) {
+  return server_job(golden) && option<std::string>(golden, "split_method", "") == "HashName";
+}
+
+bool keeps_statistics(const json& golden) {
+  return golden["kind"] != "layers" && has_layer(golden, "batch_norm");
+}
+
+void keep_statistics_local(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
+  config.server_statistics = false;
+}
+
+// (ids, padding) of the user's lookups.
+std::map<std::string, json> paddings(const json& golden) {
+  std::map<std::string, json> found;
+  if (!golden.contains("main_before")) return found;
+  for (const json& op : golden["main_before"]["blocks"][0]["ops"]) {
+    const auto type = op["type"].get<std::string>();
+    if (type != "lookup_table" && type != "lookup_table_v2") continue;
+    found[op["outputs"]["Out"][0].get<std::string>()] = op["attrs"].value("padding_idx", json(-1));
+  }
+  return found;
+}
+
+// The lookups that the release puts into one op, by padding, largest first.
+std::vector<json> split_by_padding(const json& op, const std::map<std::string, json>& padding) {
+  std::map<int64_t, json, std::greater<>> parts;
+  const json& outputs = op["outputs"]["Outputs"];
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto own = padding.at(outputs[i].get<std::string>()).get<int64_t>();
+    if (!parts.contains(own)) {
+      json part = op;
+      part["inputs"]["Ids"] = json::array();
+      part["outputs"]["Outputs"] = json::array();
+      part["attrs"]["padding_idx"] = own;
+      parts[own] = std::move(part);
+    }
+    parts[own]["inputs"]["Ids"].push_back(op["inputs"]["Ids"][i]);
+    parts[own]["outputs"]["Outputs"].push_back(outputs[i]);
+  }
+  std::vector<json> ops;
+  for (auto& [own, part] : parts) ops.push_back(std::move(part));
+  return ops;
+}
+
+bool rank_or_padding(const json& golden) {
+  if (!on_servers(golden)) return false;
+  if (has_layer(golden, "fluid.embedding")) return true;
+  std::set<json> different;
+  for (const auto& [out, padding] : paddings(golden)) different.insert(padding);
+  return different.size() > 1;
+}
+
+void expect_own_padding(json& golden) {
+  golden.erase("errors");
+  if (!golden.contains("trainer")) return;
+  const auto padding = paddings(golden);
+  json& block = golden["trainer"]["blocks"][0];
+  json ops = json::array();
+  for (json& op : block["ops"]) {
+    if (op["type"] != "distributed_lookup_table") {
+      ops.push_back(op);
+      continue;
+    }
+    for (json& part : split_by_padding(op, padding)) ops.push_back(std::move(part));
+  }
+  block["ops"] = std::move(ops);
 }
 
 constexpr Departure kDepartures[] = {
@@ -111,6 +384,97 @@ constexpr Departure kDepartures[] = {
      .reason = "The order of calls has no meaning to the user.",
      .applies = unusual_call_order,
      .expect = expect_any_order},
+    {.name = "delay compensation",
+     .original = "DC-ASGD adds g g (w - w_bak): lambda is 1, and nothing else can be asked for.",
+     .ours = "dc_asgd_form \"constant\", \"adaptive\" or \"clipped\" (the default); \"original\" "
+             "is the "
+             "release's.",
+     .reason = "With lambda 1 training diverges where the paper's rule does not.",
+     .applies = dc_asgd,
+     .configure = compensate_as_the_original},
+    {.name = "GEO notices",
+     .original = "The send that GEO appends has role forward and a default epmap.",
+     .ours = "Role rpc, and no endpoint.",
+     .reason = "It sends nothing: it tells the runtime of the step.",
+     .applies = geo,
+     .expect = expect_plain_notices},
+    {.name = "LocalSGD",
+     .original = "Parameters are averaged after every step; snapshots are declared as bool.",
+     .ours = "local_sgd_scheduled: one op, and a schedule says when; snapshots have their "
+             "parameter's type.",
+     .reason = "LocalSGD is there to communicate less.",
+     .applies = local_sgd,
+     .expect = expect_typed_snapshots,
+     .configure = average_each_step},
+    {.name = "clipping",
+     .original = "grad_clip= leaves programs that cannot run: nothing makes what trainers send.",
+     .ours =
+         "Synchronous servers clip the averaged whole gradient; elsewhere trainers clip theirs.",
+     .reason = "Clipping has the meaning that it has in a local run.",
+     .applies = clips_on_servers,
+     .expect = expect_nothing_transpiled},
+    {.name = "optimizers",
+     .original = "Servers get no update op for Adadelta; Lamb is refused.",
+     .ours = "Both are updates like the others; Lamb's norms are those of the whole parameter.",
+     .reason = "A parameter that is never updated is not trained.",
+     .applies = updates_that_the_release_lacks,
+     .expect = expect_no_servers},
+    {.name = "norms",
+     .original = "LARS takes the norms of a slice.",
+     .ours = "The norms of the whole parameter and gradient; whole_norms = false is the release's.",
+     .reason = "The step must not depend on the number of servers.",
+     .applies = norms_of_slices,
+     .configure = take_norms_of_slices},
+    {.name = "sliced state",
+     .original = "State of the parameter's shape that no table names (MeanGrad) stays whole.",
+     .ours = "All state of the parameter's shape is cut with it.",
+     .reason = "An update op wants parameter and state of one shape.",
+     .applies = whole_state_of_slices,
+     .expect = expect_sliced_state},
+    {.name = "nested schedules",
+     .original = "Blocks of a schedule with variables of their own (warm-up) cannot be copied.",
+     .ours = "Their variables are copied with them.",
+     .reason = "Schedules should not depend on where they run.",
+     .applies = nested_schedule,
+     .expect = expect_trainer_only},
+    {.name = "error clip",
+     .original = "Ops of an error clip have no role, and the release stops.",
+     .ours = "They have role backward.",
+     .reason = "They are part of backward.",
+     .applies = error_clip,
+     .expect = expect_nothing_transpiled},
+    {.name = "sparse nce",
+     .original = "Sparse nce stops: an input W is looked for, which nce does not have.",
+     .ours = "As in release 1.6: rows of the weight are fetched, the bias is received.",
+     .reason = "Its weight is a table like others.",
+     .applies = sparse_nce,
+     .expect = expect_nothing_transpiled},
+    {.name = "distributed tables",
+     .original = "Tables with is_distributed stop the release; more than one is refused.",
+     .ours = "As in release 1.6, any number of them, with any update of selected rows.",
+     .reason = "A model may have several tables that fit on no trainer.",
+     .applies = distributed_table,
+     .expect = expect_nothing_transpiled},
+    {.name = "lookups",
+     .original = "Lookups of one table with different padding become one with the first's; ids of "
+                 "rank 1 stop.",
+     .ours = "One op for each padding; ids of any rank.",
+     .reason = "A lookup must give what it gives locally.",
+     .applies = rank_or_padding,
+     .expect = expect_own_padding},
+    {.name = "hash placement",
+     .original = "split_method = HashName stops, and hashed differently in every process.",
+     .ours = "A stable hash of the slice's name.",
+     .reason = "All processes must agree.",
+     .applies = hash_name,
+     .expect = expect_nothing_transpiled},
+    {.name = "statistics",
+     .original = "Moving statistics of batch norm stay with each trainer.",
+     .ours = "Synchronous servers average them over the shards; server_statistics = false is the "
+             "release's.",
+     .reason = "A job has one model, which can be saved and tested.",
+     .applies = keeps_statistics,
+     .configure = keep_statistics_local},
 };
 
 bool small_block(const json& golden) {

@@ -22,7 +22,8 @@ struct Departure {
   // Turns what the file expects into what this library makes.
   void (*expect)(nlohmann::json& golden) = nullptr;
   // Switches this library to the original's form, so that the case is compared as it is.
-  void (*configure)(const nlohmann::json& golden, transpiler::TranspileOptions& options) = nullptr;
+  void (*configure)(const nlohmann::json& golden, transpiler::DistributeTranspilerConfig& config,
+                    transpiler::TranspileOptions& options) = nullptr;
 };
 
 std::span<const Departure> departures();

@@ -54,8 +54,7 @@ class Dumper {
       for (const auto& names : {op->input_names(), op->output_names()}) {
         for (const std::string& name : names) {
           const VarDesc* var = block.find_var_recursive(name);
-          const bool control =
-              var != nullptr && !var->typed && var->kind == fluid::VarKind::kLodTensor;
+          const bool control = var != nullptr && !var->typed && name.starts_with("@DEP@");
           if (control && !renamed_.contains(name)) {
             renamed_.emplace(name, str_cat("@DEP@", renamed_.size()));
           }
@@ -164,10 +163,10 @@ void complete_attrs(Json& op) {
   }
   if (schema == nullptr || !schema->normalize) return;
   for (const auto& [name, value] : schema->normalize({})) {
-    // What the original made has the original's form.
-    const Attribute& standard = name == "original_form" ? Attribute(true) : value;
-    if (!attrs.contains(name)) attrs[name] = attribute_json(standard);
+    if (!attrs.contains(name)) attrs[name] = attribute_json(value);
   }
+  // Ours, and without trace in what the original made.
+  attrs.erase("original_form");
 }
 
 // Both sides in the same form, so that what is left of a difference is a difference.

@@ -1,5 +1,6 @@
 #include "tests/golden/golden_config.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -97,6 +98,24 @@ json dump_distribution(const fluid::DistributionInfo& info) {
     for (const fluid::DistributedVar& row : info.vars) {
       dumped["vars_overview"].push_back(dump_row(row));
     }
+  }
+  return dumped;
+}
+
+json dump_geo(const fluid::Program& trainer) {
+  std::vector<std::string> tables;
+  for (const auto& op : trainer.global_block().ops()) {
+    if (op->type != "send") continue;
+    tables = std::get<std::vector<std::string>>(*op->attr("send_varnames"));
+  }
+  json dumped = json::object();
+  for (const fluid::DistributedVar& row : trainer.distribution().vars) {
+    const bool sparse = std::find(tables.begin(), tables.end(), row.origin) != tables.end();
+    json& param = dumped[row.origin];
+    param["var_names"].push_back(row.slice);
+    param["sections"].push_back(str_cat(row.slice_shape.front()));
+    param["epmap"].push_back(row.endpoint);
+    param["is_sparse"] = {sparse ? "True" : "False"};
   }
   return dumped;
 }

@@ -18,4 +18,7 @@ transpiler::TranspileOptions load_options(const nlohmann::json& config, const fl
 // What a transpiler records, in the form of "trainer_dist".
 nlohmann::json dump_distribution(const fluid::DistributionInfo& info);
 
+// What a trainer under GEO knows of each parameter, in the form of "geo_vars_info".
+nlohmann::json dump_geo(const fluid::Program& trainer);
+
 }  // namespace fleet::golden

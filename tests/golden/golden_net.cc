@@ -8,6 +8,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
 #include "tests/golden/golden_arguments.h"
+#include "tests/golden/golden_layers.h"
 
 namespace fleet::golden {
 namespace {
@@ -35,39 +36,6 @@ fluid::Initializer make_initializer(const Json& json) {
   }
   throw NotYetKnown("initializer without a kind");
 }
-
-ParamAttr make_attr(const Json* json) {
-  ParamAttr attr;
-  if (json == nullptr) return attr;
-  if (json->is_boolean()) {
-    attr.omit = !json->get<bool>();
-    return attr;
-  }
-  Arguments args("ParamAttr", json->at("ParamAttr"));
-  attr.name = args.get<std::string>("name", "");
-  attr.trainable = args.get<bool>("trainable", true);
-  attr.learning_rate = args.get<double>("learning_rate", 1.0);
-  if (const Json* found = args.find("initializer")) attr.initializer = make_initializer(*found);
-  if (const Json* found = args.find("regularizer")) attr.regularizer = make_decay(*found);
-  args.finish();
-  return attr;
-}
-
-// One layer of a net: its inputs by argument, its arguments.
-struct Call {
-  std::map<std::string, std::vector<Variable>>& inputs;
-  Arguments& args;
-
-  const Variable& in(const std::string& name) { return all(name).front(); }
-  const std::vector<Variable>& all(const std::string& name) {
-    const auto found = inputs.find(name);
-    if (found == inputs.end()) throw NotYetKnown(str_cat(args.owner(), " without input ", name));
-    return found->second;
-  }
-};
-
-using Outputs = std::vector<Variable>;
-using Builder = std::function<Outputs(Call&)>;
 
 Outputs build_data(Call& call) {
   const auto shape = call.args.get<std::vector<int64_t>>("shape", {});
@@ -147,49 +115,6 @@ Outputs build_topk(Call& call) {
   return {top.values, top.indices};
 }
 
-layers::ReduceOptions reduce_options(Call& call) {
-  layers::ReduceOptions options{.keep_dim = call.args.get<bool>("keep_dim", false),
-                                .name = call.args.get<std::string>("name", "")};
-  if (const Json* dim = call.args.find("dim")) {
-    options.dim = dim->is_array() ? dim->get<std::vector<int>>() : std::vector{dim->get<int>()};
-  }
-  return options;
-}
-
-using UnaryLayer = Variable (*)(const Variable&, const std::string&);
-using BinaryLayer = Variable (*)(const Variable&, const Variable&,
-                                 const layers::ElementwiseOptions&);
-
-void add_simple_layers(std::map<std::string, Builder>& builders) {
-  const std::map<std::string, UnaryLayer> unary = {
-      {"abs", layers::abs},         {"ceil", layers::ceil},
-      {"cos", layers::cos},         {"exp", layers::exp},
-      {"floor", layers::floor},     {"log", layers::log},
-      {"mean", layers::mean},       {"reciprocal", layers::reciprocal},
-      {"relu", layers::relu},       {"round", layers::round},
-      {"sigmoid", layers::sigmoid}, {"sin", layers::sin},
-      {"sqrt", layers::sqrt},       {"square", layers::square},
-      {"tanh", layers::tanh}};
-  for (const auto& [name, layer] : unary) {
-    builders[name] = [layer = layer](Call& call) -> Outputs {
-      return {layer(call.in("x"), call.args.get<std::string>("name", ""))};
-    };
-  }
-  const std::map<std::string, BinaryLayer> binary = {
-      {"elementwise_add", layers::elementwise_add}, {"elementwise_sub", layers::elementwise_sub},
-      {"elementwise_mul", layers::elementwise_mul}, {"elementwise_div", layers::elementwise_div},
-      {"elementwise_max", layers::elementwise_max}, {"elementwise_min", layers::elementwise_min},
-      {"elementwise_pow", layers::elementwise_pow}};
-  for (const auto& [name, layer] : binary) {
-    builders[name] = [layer = layer](Call& call) -> Outputs {
-      return {layer(call.in("x"), call.in("y"),
-                    {.axis = call.args.get<int>("axis", -1),
-                     .act = call.args.get<std::string>("act", ""),
-                     .name = call.args.get<std::string>("name", "")})};
-    };
-  }
-}
-
 void add_other_layers(std::map<std::string, Builder>& builders) {
   builders["accuracy"] = [](Call& call) -> Outputs {
     return {layers::accuracy(call.in("input"), call.in("label"), call.args.get<int>("k", 1))};
@@ -207,12 +132,6 @@ void add_other_layers(std::map<std::string, Builder>& builders) {
   };
   builders["concat"] = [](Call& call) -> Outputs {
     return {layers::concat(call.all("input"), call.args.get<int>("axis", 0))};
-  };
-  builders["reduce_mean"] = [](Call& call) -> Outputs {
-    return {layers::reduce_mean(call.in("input"), reduce_options(call))};
-  };
-  builders["reduce_sum"] = [](Call& call) -> Outputs {
-    return {layers::reduce_sum(call.in("input"), reduce_options(call))};
   };
   builders["reshape"] = [](Call& call) -> Outputs {
     return {layers::reshape(call.in("x"), call.args.get<std::vector<int>>("shape", {}),
@@ -242,7 +161,8 @@ std::map<std::string, Builder> all_builders() {
       {"stop_gradient", build_stop_gradient},
       {"topk", build_topk},
   };
-  add_simple_layers(builders);
+  add_math_layers(builders);
+  add_network_layers(builders);
   add_other_layers(builders);
   return builders;
 }
@@ -258,6 +178,23 @@ std::set<std::string> name_set(const Json& json) {
 }
 
 }  // namespace
+
+ParamAttr make_attr(const Json* json) {
+  ParamAttr attr;
+  if (json == nullptr) return attr;
+  if (json->is_boolean()) {
+    attr.omit = !json->get<bool>();
+    return attr;
+  }
+  Arguments args("ParamAttr", json->at("ParamAttr"));
+  attr.name = args.get<std::string>("name", "");
+  attr.trainable = args.get<bool>("trainable", true);
+  attr.learning_rate = args.get<double>("learning_rate", 1.0);
+  if (const Json* found = args.find("initializer")) attr.initializer = make_initializer(*found);
+  if (const Json* found = args.find("regularizer")) attr.regularizer = make_decay(*found);
+  args.finish();
+  return attr;
+}
 
 Variable build_layers(const Json& golden) {
   const auto builders = all_builders();

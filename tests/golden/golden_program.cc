@@ -16,6 +16,17 @@ using fluid::VarDesc;
 using nlohmann::json;
 using Names = std::vector<std::string>;
 
+// "L2Decay, regularization_coeff=0.001000"
+std::optional<fluid::Penalty> load_regularizer(const json& from) {
+  if (!from.is_string()) return std::nullopt;
+  const auto text = from.get<std::string>();
+  const auto comma = text.find(',');
+  const auto equals = text.find('=');
+  if (comma == std::string::npos || equals == std::string::npos) return std::nullopt;
+  return fluid::Penalty{.kind = text.substr(0, comma),
+                        .values = {{"regularization_coeff", std::stod(text.substr(equals + 1))}}};
+}
+
 VarDesc load_var(const json& from) {
   VarDesc var;
   var.name = from.at("name").get<std::string>();
@@ -36,6 +47,7 @@ VarDesc load_var(const json& from) {
   if (var.is_parameter) {
     var.trainable = flag("trainable");
     var.learning_rate = from.value("learning_rate", 1.0);
+    var.regularizer = load_regularizer(from.value("regularizer", json()));
   }
   return var;
 }
@@ -50,6 +62,8 @@ Operator load_op(const json& from) {
     if (!names.empty()) op.outputs[slot] = names.get<Names>();
   }
   for (const auto& [name, value] : from.at("attrs").items()) {
+    const bool no_dtype = name.ends_with("dtype") && value == -1;
+    if (no_dtype) continue;
     if (name == "op_namescope") {
       op.name_scope = value.get<std::string>();
     } else {
@@ -60,7 +74,12 @@ Operator load_op(const json& from) {
     op.role = fluid::parse_op_role(from.at("role").get<std::string>());
   if (!from.at("role_var").is_null()) op.role_var = from.at("role_var").get<Names>();
   const fluid::OpSchema* schema = fluid::OpTable::standard().find(op.type);
-  if (schema != nullptr && schema->normalize) op.attrs = schema->normalize(op.attrs);
+  if (schema != nullptr && schema->normalize) {
+    op.attrs = schema->normalize(op.attrs);
+    // What the original made has the original's form.
+    const auto form = op.attrs.find("original_form");
+    if (form != op.attrs.end()) form->second = true;
+  }
   return op;
 }
 

@@ -65,14 +65,24 @@ TEST(TranspilerConfig, ValuesOutOfRangeNameTheField) {
               HasSubstr("did you mean 'RoundRobin'"));
 }
 
-TEST(TranspilerConfig, ModesThatDoNotExistYetAreRefusedByName) {
-  EXPECT_THAT(refusal({.sync_mode = false, .geo_sgd_mode = true}, ErrorCode::kNotSupported),
-              HasSubstr("geo_sgd_mode"));
-  EXPECT_THAT(refusal({.enable_dc_asgd = true, .sync_mode = false}, ErrorCode::kNotSupported),
-              HasSubstr("enable_dc_asgd"));
-  EXPECT_THAT(
-      refusal({.mode = "collective", .collective_mode = "local_sgd"}, ErrorCode::kNotSupported),
-      HasSubstr("local_sgd"));
+TEST(TranspilerConfig, EveryModeIsThere) {
+  EXPECT_NO_THROW(validate({.sync_mode = false, .geo_sgd_mode = true}));
+  EXPECT_NO_THROW(validate({.enable_dc_asgd = true, .sync_mode = false}));
+  EXPECT_NO_THROW(validate({.mode = "collective", .collective_mode = "local_sgd"}));
+  EXPECT_NO_THROW(
+      validate({.mode = "collective", .collective_mode = "single_process_multi_thread"}));
+}
+
+TEST(TranspilerConfig, DetailsBelongToTheirMode) {
+  expect_contradiction({.dc_asgd_lambda = 2}, "dc_asgd_lambda", "enable_dc_asgd");
+  expect_contradiction(
+      {.enable_dc_asgd = true, .dc_asgd_form = "original", .dc_asgd_lambda = 2, .sync_mode = false},
+      "dc_asgd_form", "dc_asgd_lambda");
+  expect_contradiction({.local_sgd_scheduled = true}, "local_sgd_scheduled", "collective_mode");
+  expect_contradiction({.fuse_all_reduce_bytes = 1}, "fuse_all_reduce_bytes", "collective_mode");
+  EXPECT_THAT(refusal({.enable_dc_asgd = true, .dc_asgd_form = "cliped", .sync_mode = false},
+                      ErrorCode::kInvalidArgument),
+              HasSubstr("did you mean 'clipped'"));
 }
 
 }  // namespace

@@ -1,0 +1,68 @@
+#include "fluid/ops/table.h"
+
+#include "base/strings.h"
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/schema_util.h"
+
+namespace fleet::fluid {
+namespace {
+
+void infer_distributed_lookup_table(InferContext& context) {
+  const auto attrs = context.attrs<DistributedLookupTableAttrs>();
+  const VarDesc& table = context.input("W");
+  context.require(table.shape.rank() == 2, "W", "[height, width]", table.shape.to_string());
+  context.require(context.input_count("Ids") == context.output_count("Outputs"), "Outputs",
+                  str_cat("one variable for each of Ids, ", context.input_count("Ids")),
+                  str_cat(context.output_count("Outputs")));
+  const size_t parts = attrs.table_names.size();
+  context.require(
+      attrs.height_sections.size() == parts && attrs.endpoints.size() == parts, "W",
+      "a name, a number of rows and an endpoint for each part of the table",
+      str_cat(parts, ", ", attrs.height_sections.size(), " and ", attrs.endpoints.size()));
+  for (size_t i = 0; i < context.input_count("Ids"); ++i) {
+    const VarDesc& ids = context.input("Ids", i);
+    Shape shape = ids.shape;
+    if (attrs.lookup_table_version == "lookup_table") {
+      context.require(shape.rank() > 0 && shape[shape.rank() - 1] == 1, "Ids",
+                      "a last dimension of 1", shape.to_string());
+      shape.set(shape.rank() - 1, table.shape[1]);
+    } else {
+      shape.push_back(table.shape[1]);
+    }
+    context.set_output("Outputs", shape, table.dtype, i, ids.lod_level);
+  }
+}
+
+void infer_split_selected_rows(InferContext& context) {
+  const auto attrs = context.attrs<SplitSelectedRowsAttrs>();
+  const VarDesc& x = context.input("X");
+  context.require(x.kind == VarKind::kSelectedRows, "X", "selected rows",
+                  std::string(var_kind_name(x.kind)));
+  context.require(attrs.height_sections.size() == context.output_count("Out"), "Out",
+                  str_cat("one variable for each section, ", attrs.height_sections.size()),
+                  str_cat(context.output_count("Out")));
+  for (size_t i = 0; i < attrs.height_sections.size(); ++i) {
+    Shape shape = x.shape;
+    shape.set(0, attrs.height_sections[i]);
+    context.set_output("Out", shape, x.dtype, i);
+  }
+}
+
+}  // namespace
+
+void add_table_ops(OpTable& table) {
+  table.add(make_schema<DistributedLookupTableAttrs>("distributed_lookup_table",
+                                                     {many("Ids"), one("W")}, {many("Outputs")},
+                                                     infer_distributed_lookup_table));
+  table.add(make_schema<SplitSelectedRowsAttrs>("split_selected_rows", {one("X")}, {many("Out")},
+                                                infer_split_selected_rows));
+  table.add(make_schema<NoAttrs>("split_ids", {many("Ids")}, {many("Out")}));
+  table.add(make_schema<PrefetchAttrs>("prefetch", {many("X")}, {many("Out")}));
+  table.add(
+      make_schema<NoAttrs>("merge_ids", {many("Ids"), many("Rows"), many("X")}, {many("Out")}));
+  table.add(make_schema<LookupSparseTableAttrs>("lookup_sparse_table", {one("W"), one("Ids")},
+                                                {one("Out")}));
+  table.add(make_schema<SaveAttrs>("save", {one("X")}, {}));
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,76 @@
+// Ops that transpilers place for tables whose rows live on servers.
+//
+//   distributed_lookup_table  Ids+, W -> Outputs+: for each ids the rows, from the servers: part i
+//   of
+//             the table, `table_names[i]`, has `height_sections[i]` rows and is on `endpoints[i]`.
+//             Shapes are those of lookup_table_version, "lookup_table" or "lookup_table_v2"
+//             (fluid/ops/nn/embedding.h). W only says which table.
+//   split_selected_rows       X -> Out+: the rows of each part, counted from the part's first
+//
+// Tables with is_distributed, row r of which is on server r modulo the number of servers:
+//   split_ids            Ids+ -> Out+: the ids, or the selected rows, of each server, without
+//                        duplicates
+//   prefetch             X+ -> Out+: the rows of X[i] from server i
+//   merge_ids            Ids+, Rows+, X+ -> Out+: for each of Ids its rows, X[i] holding those of
+//                        the ids Rows[i]
+//   lookup_sparse_table  W, Ids -> Out: on a server
+//   save                 X ->: to the file that kLookupTablePath names; on a server
+#pragma once
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+struct DistributedLookupTableAttrs {
+  std::vector<std::string> table_names;
+  std::vector<int64_t> height_sections;
+  std::vector<std::string> endpoints;
+  int64_t padding_idx = -1;
+  int32_t trainer_id = 0;
+  std::string lookup_table_version = "lookup_table";
+  DType dtype = DType::kFloat32;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(table_names), CEREAL_NVP(height_sections), CEREAL_NVP(endpoints),
+       CEREAL_NVP(padding_idx), CEREAL_NVP(trainer_id), CEREAL_NVP(lookup_table_version),
+       CEREAL_NVP(dtype));
+  }
+};
+
+struct SplitSelectedRowsAttrs {
+  std::vector<int64_t> height_sections;  // rows of each output
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(height_sections));
+  }
+};
+
+struct PrefetchAttrs {
+  std::vector<std::string> epmap;
+  int32_t trainer_id = 0;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(epmap), CEREAL_NVP(trainer_id));
+  }
+};
+
+struct LookupSparseTableAttrs {
+  int64_t padding_idx = -1;
+  bool is_distributed = true;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(padding_idx), CEREAL_NVP(is_distributed));
+  }
+};
+
+struct SaveAttrs {
+  std::string file_path = "none";
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(file_path));
+  }
+};
+
+void add_table_ops(OpTable& table);
+
+}  // namespace fleet::fluid
