@@ -264,7 +264,8 @@ class PlanCompiler {
       for (const int i : plan_->ops_[k].inputs) {
         const PlanVar& read = var(i);
         const bool floating = read.desc == nullptr || is_floating(read.desc->dtype);
-        if (read.in_scope || read.feed >= 0 || !floating || !is_dense(read)) continue;
+        const bool rows = read.desc != nullptr && read.desc->kind == VarKind::kSelectedRows;
+        if (read.in_scope || read.feed >= 0 || !floating || (!is_dense(read) && !rows)) continue;
         if (seen.insert(i).second && written_in_shard(i)) plan_->per_shard_.push_back(i);
       }
     }
