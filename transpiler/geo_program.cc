@@ -158,7 +158,6 @@ ProgramPair make_geo_trainer_programs(const Program& main, const Program& startu
            [&](Program& program) {
              controls = append_initial_receives(program, plan, options.trainer_id);
              for (const PlacedParam& param : plan.params) {
-               if (param.remote) continue;
                declare_delta(program.global_block(), param);
              }
            }},

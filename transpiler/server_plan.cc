@@ -149,7 +149,8 @@ void place_statistics(const Program& program, const DistributeTranspilerConfig& 
     if (op->role != fluid::OpRole::kForward) continue;
     for (const std::string& name : op->output_names()) {
       const VarDesc* var = block.find_var(name);
-      if (var == nullptr || !var->persistable || var->is_parameter) continue;
+      if (var == nullptr || !var->persistable) continue;
+      if (var->is_parameter && var->trainable) continue;
       if (!fluid::is_floating(var->dtype) || !seen.insert(name).second) continue;
       plan.statistics.push_back({.name = name,
                                  .shape = var->shape,

@@ -52,14 +52,23 @@ VarDesc load_var(const json& from) {
   return var;
 }
 
+// A variable that nobody wants is "@EMPTY@" there.
+Names load_names(const json& from) {
+  auto names = from.get<Names>();
+  for (std::string& name : names) {
+    if (name == "@EMPTY@") name.clear();
+  }
+  return names;
+}
+
 Operator load_op(const json& from) {
   Operator op;
   op.type = from.at("type").get<std::string>();
   for (const auto& [slot, names] : from.at("inputs").items()) {
-    if (!names.empty()) op.inputs[slot] = names.get<Names>();
+    if (!names.empty()) op.inputs[slot] = load_names(names);
   }
   for (const auto& [slot, names] : from.at("outputs").items()) {
-    if (!names.empty()) op.outputs[slot] = names.get<Names>();
+    if (!names.empty()) op.outputs[slot] = load_names(names);
   }
   for (const auto& [name, value] : from.at("attrs").items()) {
     const bool no_dtype = name.ends_with("dtype") && value == -1;

@@ -5,8 +5,12 @@
 #include <random>
 
 #include "base/strings.h"
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
+#include "fluid/layers/conv.h"
+#include "fluid/layers/embedding.h"
 #include "fluid/layers/layers.h"
+#include "fluid/layers/norm.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 
@@ -76,16 +80,44 @@ std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
   if (draw.chance(30)) rate = layers::exponential_decay(1.0, 10, 0.5, draw.chance(50));
   std::optional<fluid::Penalty> decay;
   if (draw.chance(30)) decay = fluid::regularizer::L2Decay(0.01);
-  switch (draw.number(3)) {
+  std::optional<fluid::Penalty> clip;
+  if (draw.chance(40)) {
+    switch (draw.number(3)) {
+      case 0:
+        clip = fluid::clip::GradientClipByValue(0.1);
+        break;
+      case 1:
+        clip = fluid::clip::GradientClipByNorm(0.5);
+        break;
+      default:
+        clip = fluid::clip::GradientClipByGlobalNorm(0.5);
+    }
+  }
+  const auto make = [&]<class Optimizer, class Options>(Options options) {
+    options.learning_rate = rate;
+    options.regularization = decay;
+    options.grad_clip = clip;
+    return std::unique_ptr<optimizer::Optimizer>(std::make_unique<Optimizer>(std::move(options)));
+  };
+  switch (draw.number(8)) {
     case 0:
-      return std::make_unique<optimizer::SGD>(
-          optimizer::SGDOptions{.learning_rate = rate, .regularization = decay});
+      return make.template operator()<optimizer::SGD>(optimizer::SGDOptions());
     case 1:
-      return std::make_unique<optimizer::Momentum>(optimizer::MomentumOptions{
-          .learning_rate = rate, .use_nesterov = draw.chance(50), .regularization = decay});
+      return make.template operator()<optimizer::Momentum>(
+          optimizer::MomentumOptions{.use_nesterov = draw.chance(50)});
+    case 2:
+      return make.template operator()<optimizer::LarsMomentum>(optimizer::LarsMomentumOptions());
+    case 3:
+      return make.template operator()<optimizer::Adagrad>(optimizer::AdagradOptions());
+    case 4:
+      return make.template operator()<optimizer::Adamax>(optimizer::AdamaxOptions());
+    case 5:
+      return make.template operator()<optimizer::RMSProp>(
+          optimizer::RMSPropOptions{.centered = draw.chance(50)});
+    case 6:
+      return make.template operator()<optimizer::Lamb>(optimizer::LambOptions());
     default:
-      return std::make_unique<optimizer::Adam>(
-          optimizer::AdamOptions{.learning_rate = rate, .regularization = decay});
+      return make.template operator()<optimizer::Adam>(optimizer::AdamOptions());
   }
 }
 
@@ -111,6 +143,43 @@ SampleNet deep_net(int depth, int64_t width) {
     Variable hidden = layers::data("x", {width});
     for (int i = 0; i < depth; ++i) hidden = layers::fc(hidden, width);
     optimizer::SGD({.learning_rate = 0.1}).minimize(layers::mean(hidden));
+  });
+}
+
+SampleNet clipped_net(const fluid::Penalty& clip) {
+  return build([&clip] {
+    optimizer::SGD({.learning_rate = 0.1, .grad_clip = clip}).minimize(reference_loss());
+  });
+}
+
+SampleNet lamb_net() {
+  return build([] { optimizer::Lamb({.learning_rate = 0.1}).minimize(reference_loss()); });
+}
+
+SampleNet table_net(int tables, bool distributed) {
+  return build([tables, distributed] {
+    std::vector<Variable> pooled;
+    for (int i = 0; i < tables; ++i) {
+      const Variable ids = layers::data(str_cat("ids_", i), {1}, DType::kInt64);
+      pooled.push_back(layers::embedding(ids, {1000, 16},
+                                         {.is_sparse = true,
+                                          .is_distributed = distributed,
+                                          .param_attr = {.name = str_cat("table_", i / 2)}}));
+    }
+    const Variable y = layers::data("y", {1});
+    const Variable joined = layers::concat(pooled, 1);
+    optimizer::Adam({.learning_rate = 0.1})
+        .minimize(layers::mean(layers::square_error_cost(layers::fc(joined, 1), y)));
+  });
+}
+
+SampleNet normalised_net() {
+  return build([] {
+    const Variable x = layers::data("x", {3, 8, 8});
+    const Variable y = layers::data("y", {1});
+    const Variable normal = layers::batch_norm(layers::conv2d(x, 4, 3));
+    optimizer::SGD({.learning_rate = 0.1})
+        .minimize(layers::mean(layers::square_error_cost(layers::fc(normal, 1), y)));
   });
 }
 

@@ -21,6 +21,14 @@ SampleNet reference_net();
 SampleNet adam_net();
 // The same, with an exponential schedule.
 SampleNet scheduled_net();
+// The reference net, with grad_clip=.
+SampleNet clipped_net(const fluid::Penalty& clip);
+// The same, with Lamb.
+SampleNet lamb_net();
+// Lookups of sparse tables [1000, 16], two of each table; Adam.
+SampleNet table_net(int lookups, bool distributed = false);
+// A convolution and batch norm; SGD.
+SampleNet normalised_net();
 // `layers` fully connected layers of one width, SGD.
 SampleNet deep_net(int layers, int64_t width);
 // Layers, widths, optimizer, decay, schedule, rates per parameter, frozen and shared parameters

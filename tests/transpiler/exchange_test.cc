@@ -1,0 +1,328 @@
+// Updates that servers finish together, statistics, tables.
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/backward/gradient_clip.h"
+#include "fluid/ops/append.h"
+#include "fluid/ops/comm.h"
+#include "tests/transpiler/sample_nets.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::Program;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Not;
+using Names = std::vector<std::string>;
+
+std::vector<Program> servers_of(const SampleNet& net, int servers, int shards,
+                                DistributeTranspilerConfig config = {}) {
+  DistributeTranspiler transpiler(std::move(config));
+  transpiler.transpile(options_for(net, servers, shards));
+  std::vector<Program> programs;
+  for (const std::string& endpoint : server_endpoints(servers)) {
+    programs.push_back(transpiler.get_pserver_program(endpoint));
+    fluid::verify(programs.back());
+  }
+  return programs;
+}
+
+fluid::ListenAndServAttrs listen_of(const Program& server) {
+  const Operator& op = server.global_block().op(server.global_block().op_count() - 1);
+  return fluid::parse_attributes<fluid::ListenAndServAttrs>(op.type, op.attrs);
+}
+
+// The blocks of a gradient, first to last.
+std::vector<int32_t> chain_of(const Program& server, const std::string& gradient) {
+  const auto listen = listen_of(server);
+  std::map<std::string, std::string> links;
+  for (const std::string& link : listen.next_blocks) {
+    links[link.substr(0, link.find(':'))] = link.substr(link.find(':') + 1);
+  }
+  std::vector<int32_t> chain;
+  for (const std::string& binding : listen.grad_to_block_id) {
+    if (!binding.starts_with(gradient + ":")) continue;
+    for (std::string at = binding.substr(binding.rfind(':') + 1); !at.empty(); at = links[at]) {
+      chain.push_back(static_cast<int32_t>(std::stoi(at)));
+    }
+  }
+  return chain;
+}
+
+TEST(Exchanges, AGlobalNormIsMadeOfTheSameOpsOnEveryServer) {
+  const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)), 2, 2);
+  Names stage;
+  for (const Program& server : servers) {
+    const auto listen = listen_of(server);
+    ASSERT_EQ(listen.exchange_blocks.size(), 1u);
+    const Block& block = server.block(listen.exchange_blocks[0].index);
+    EXPECT_THAT(op_types(block),
+                ElementsAre("exchange_rows", "exchange_rows", "reduce_sum", "sum", "sqrt",
+                            "fill_constant", "elementwise_max", "elementwise_div"));
+    Names text;
+    for (const auto& op : block.ops()) {
+      Operator same = *op;
+      if (same.type == "exchange_rows") same.inputs.clear();
+      text.push_back(same.to_string());
+    }
+    if (stage.empty()) stage = text;
+    EXPECT_EQ(text, stage);
+  }
+  const auto chain = chain_of(servers[1], "fc_w@GRAD.block0");
+  ASSERT_EQ(chain.size(), 2u);
+  EXPECT_THAT(op_types(servers[1].block(chain[0])),
+              ElementsAre("sum", "scale", "square", "reduce_sum"));
+  EXPECT_THAT(op_types(servers[1].block(chain[1])), ElementsAre("elementwise_mul", "sgd"));
+}
+
+TEST(Exchanges, RowsOfASliceAreAPartOfTheWhole) {
+  const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)), 3, 2);
+  for (const Program& server : servers) {
+    for (const auto& op : server.block(listen_of(server).exchange_blocks[0].index).ops()) {
+      if (op->type != "exchange_rows") continue;
+      const auto attrs = fluid::parse_attributes<fluid::ExchangeRowsAttrs>(op->type, op->attrs);
+      int64_t rows = 0;
+      for (const int64_t section : attrs.sections) rows += section;
+      const std::string& whole = op->output("Out").front();
+      EXPECT_EQ(server.global_block().var(whole).shape[0], rows);
+      for (const std::string& part : op->input("X")) EXPECT_THAT(attrs.varnames, Contains(part));
+    }
+  }
+}
+
+TEST(Exchanges, WithOneServerNothingTravels) {
+  const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)), 1, 2);
+  for (int32_t i = 0; i < servers[0].block_count(); ++i) {
+    EXPECT_THAT(op_types(servers[0].block(i)), Not(Contains("exchange_rows")));
+  }
+}
+
+TEST(Exchanges, TheNormOfOneParameterNeedsThemOnlyWhereItIsCut) {
+  const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByNorm(1.0)), 2, 2);
+  const auto whole = chain_of(servers[0], "fc_b@GRAD");
+  ASSERT_EQ(whole.size(), 1u);
+  EXPECT_THAT(op_types(servers[0].block(whole[0])),
+              ElementsAre("sum", "scale", "clip_by_norm", "sgd"));
+  const auto cut = chain_of(servers[0], "fc_w@GRAD.block1");
+  ASSERT_EQ(cut.size(), 2u);
+  EXPECT_THAT(op_types(servers[0].block(cut[0])), ElementsAre("sum", "scale", "squared_row_sums"));
+  EXPECT_THAT(op_types(servers[0].block(cut[1])), ElementsAre("clip_by_norm", "sgd"));
+  EXPECT_EQ(servers[0].block(cut[1]).op(0).input("SquaredRowSums").size(), 1u);
+}
+
+TEST(Exchanges, ClippingByValueNeedsNone) {
+  const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByValue(0.1)), 2, 2);
+  EXPECT_THAT(listen_of(servers[0]).exchange_blocks, IsEmpty());
+  const auto chain = chain_of(servers[0], "fc_w@GRAD.block1");
+  EXPECT_THAT(op_types(servers[0].block(chain[0])), ElementsAre("sum", "scale", "clip", "sgd"));
+}
+
+TEST(Exchanges, LambMovesInTwoHalves) {
+  const auto servers = servers_of(lamb_net(), 2, 2);
+  const auto chain = chain_of(servers[0], "fc_w@GRAD.block1");
+  ASSERT_EQ(chain.size(), 2u);
+  EXPECT_THAT(
+      op_types(servers[0].block(chain[0])),
+      ElementsAre("sum", "scale", "lamb_direction", "squared_row_sums", "squared_row_sums"));
+  EXPECT_THAT(op_types(servers[0].block(chain[1])), ElementsAre("lamb_apply"));
+}
+
+TEST(Clipping, StaysOnTrainersThatServersHearOneByOne) {
+  for (const auto& clip :
+       {fluid::clip::GradientClipByGlobalNorm(1.0), fluid::clip::GradientClipByNorm(1.0),
+        fluid::clip::GradientClipByValue(0.1)}) {
+    const SampleNet net = clipped_net(clip);
+    DistributeTranspiler transpiler({.sync_mode = false});
+    transpiler.transpile(options_for(net, 2, 2));
+    const Program trainer = transpiler.get_trainer_program();
+    fluid::verify(trainer);
+    const Names ops = op_types(trainer.global_block());
+    const char* clipping = clip.kind == "ClipByValue"  ? "clip"
+                           : clip.kind == "ClipByNorm" ? "clip_by_norm"
+                                                       : "elementwise_div";
+    EXPECT_THAT(ops, Contains(clipping));
+    const Program server = transpiler.get_pserver_program(server_endpoints(2).front());
+    for (int32_t i = 1; i < server.block_count(); ++i) {
+      EXPECT_THAT(op_types(server.block(i)), ElementsAre("sgd"));
+    }
+  }
+}
+
+TEST(Norms, OfWholeParametersLeaveThemWholeInAsynchronousJobs) {
+  const SampleNet net = lamb_net();
+  DistributeTranspiler transpiler({.sync_mode = false});
+  transpiler.transpile(options_for(net, 2, 2));
+  for (const PlacedParam& param : transpiler.plan().params) EXPECT_FALSE(param.sliced);
+}
+
+TEST(Statistics, AreAveragedOnAServerAndComeBack) {
+  const SampleNet net = normalised_net();
+  DistributeTranspiler transpiler;
+  transpiler.transpile(options_for(net, 2, 3, 1));
+  ASSERT_EQ(transpiler.plan().statistics.size(), 2u);
+  const std::string mean = transpiler.plan().statistics.front().name;
+  const Program trainer = transpiler.get_trainer_program();
+  fluid::verify(trainer);
+  Names sent;
+  Names received;
+  for (const auto& op : trainer.global_block().ops()) {
+    if (op->type == "send") sent.push_back(op->input("X").front());
+    if (op->type == "recv") received.push_back(op->output("Out").front());
+  }
+  EXPECT_THAT(sent, Contains(mean + "@STATISTIC.trainer_1"));
+  EXPECT_THAT(received, Contains(mean));
+  bool found = false;
+  for (const std::string& endpoint : server_endpoints(2)) {
+    const ProgramPair server = transpiler.get_pserver_programs(endpoint);
+    fluid::verify(server.startup);
+    for (const int32_t block : chain_of(server.main, mean + "@STATISTIC")) {
+      EXPECT_THAT(op_types(server.main.block(block)), ElementsAre("sum", "scale", "assign"));
+      found = true;
+    }
+  }
+  EXPECT_TRUE(found);
+}
+
+TEST(Statistics, StayLocalWhereServersDoNotAverage) {
+  const SampleNet net = normalised_net();
+  for (const DistributeTranspilerConfig& config :
+       {DistributeTranspilerConfig{.sync_mode = false},
+        DistributeTranspilerConfig{.server_statistics = false}}) {
+    DistributeTranspiler transpiler(config);
+    transpiler.transpile(options_for(net, 2, 2));
+    EXPECT_THAT(transpiler.plan().statistics, IsEmpty());
+  }
+}
+
+TEST(Tables, AreLookedUpOnTheServersAndNeverReceived) {
+  const SampleNet net = table_net(5);  // tables 0, 0, 1, 1, 2
+  DistributeTranspiler transpiler;
+  transpiler.transpile(options_for(net, 2, 2));
+  const Program trainer = transpiler.get_trainer_program();
+  fluid::verify(trainer);
+  std::map<std::string, size_t> lookups;
+  for (const auto& op : trainer.global_block().ops()) {
+    EXPECT_NE(op->type, "lookup_table");
+    if (op->type == "distributed_lookup_table") {
+      lookups[op->input("W").front()] += op->input("Ids").size();
+    }
+    if (op->type == "recv") {
+      EXPECT_FALSE(op->output("Out").front().starts_with("table_"));
+    }
+  }
+  EXPECT_EQ(lookups,
+            (std::map<std::string, size_t>{{"table_0", 2}, {"table_1", 2}, {"table_2", 1}}));
+  Names faked;
+  const Program startup = transpiler.get_trainer_startup_program();
+  for (const auto& op : startup.global_block().ops()) {
+    if (op->type == "fake_init") faked.push_back(op->output("Out").front());
+    if (op->type != "fake_init" && !op->output_names().empty()) {
+      EXPECT_FALSE(op->output_names().front().starts_with("table_"));
+    }
+  }
+  EXPECT_THAT(faked, ElementsAre("table_0", "table_1", "table_2"));
+}
+
+TEST(Tables, GoThroughEveryMode) {
+  const SampleNet net = table_net(4);
+  for (const DistributeTranspilerConfig& config :
+       {DistributeTranspilerConfig{.sync_mode = false},
+        DistributeTranspilerConfig{.sync_mode = false, .runtime_split_send_recv = true},
+        DistributeTranspilerConfig{.sync_mode = false, .geo_sgd_mode = true},
+        DistributeTranspilerConfig{.split_method = "HashName"}}) {
+    DistributeTranspiler transpiler(config);
+    transpiler.transpile(options_for(net, 3, 2));
+    fluid::verify(transpiler.get_trainer_program());
+    fluid::verify(transpiler.get_trainer_startup_program());
+    for (const std::string& endpoint : server_endpoints(3)) {
+      const ProgramPair server = transpiler.get_pserver_programs(endpoint);
+      fluid::verify(server.main);
+      fluid::verify(server.startup);
+    }
+  }
+}
+
+TEST(DistributedTables, AreOnNoTrainerAndAveragedLikeOthers) {
+  const SampleNet net = table_net(3, true);  // tables 0, 0, 1
+  for (const bool sync : {true, false}) {
+    SCOPED_TRACE(sync);
+    DistributeTranspiler transpiler({.sync_mode = sync});
+    transpiler.transpile(options_for(net, 3, 2, 1));
+    const Program trainer = transpiler.get_trainer_program();
+    fluid::verify(trainer);
+    const Names ops = op_types(trainer.global_block());
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "prefetch"), 2);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "merge_ids"), 2);
+    EXPECT_EQ(std::count(ops.begin(), ops.end(), "split_ids"), 4);
+    EXPECT_THAT(ops, Not(Contains("lookup_table")));
+    for (const auto& op : trainer.global_block().ops()) {
+      if (op->type == "recv") {
+        EXPECT_FALSE(op->output("Out").front().starts_with("table_"));
+      }
+    }
+    fluid::verify(transpiler.get_trainer_startup_program());
+    for (const std::string& endpoint : server_endpoints(3)) {
+      const ProgramPair server = transpiler.get_pserver_programs(endpoint);
+      fluid::verify(server.main);
+      fluid::verify(server.startup);
+      const auto listen = listen_of(server.main);
+      EXPECT_EQ(listen.prefetch_var_name_to_block_id.size(), 2u);
+      EXPECT_THAT(op_types(server.main.block(listen.checkpint_block_id)),
+                  ElementsAre("save", "save"));
+      EXPECT_EQ(server.main.global_block().var("table_0").shape, (fluid::Shape{334, 16}));
+      EXPECT_EQ(server.main.global_block().var("table_0").kind, fluid::VarKind::kSelectedRows);
+      size_t updates = 0;
+      for (int32_t i = 1; i < server.main.block_count(); ++i) {
+        const Names types = op_types(server.main.block(i));
+        const Block& block = server.main.block(i);
+        const bool table =
+            !types.empty() && types.back() == "adam" &&
+            block.op(block.op_count() - 1).input("Param").front().starts_with("table");
+        if (!table) continue;
+        ++updates;
+        if (sync) {
+          EXPECT_THAT(types, ElementsAre("sum", "scale", "adam"));
+        } else {
+          EXPECT_THAT(types, ElementsAre("adam"));
+        }
+      }
+      EXPECT_EQ(updates, 2u);
+    }
+  }
+}
+
+TEST(Passes, AreListedHeardOfAndSwitchable) {
+  const SampleNet net = reference_net();
+  std::set<std::string> begun;
+  std::set<std::string> finished;
+  TranspileOptions options = options_for(net, 2, 2);
+  options.pass_observer = [&](const PassEvent& event) {
+    (event.finished ? finished : begun).insert(std::string(event.pass));
+    EXPECT_FALSE(event.purpose.empty());
+  };
+  DistributeTranspiler transpiler;
+  transpiler.transpile(options);
+  transpiler.get_pserver_programs(server_endpoints(2).front());
+  EXPECT_EQ(begun, finished);
+  EXPECT_THAT(begun, Contains("insert_sends"));
+  EXPECT_THAT(begun, Contains("add_optimize_blocks"));
+  const auto known = pass_names();
+  for (const std::string& name : begun) EXPECT_THAT(known, Contains(name));
+  options.skip_passes = {"append_receives"};
+  transpiler.transpile(options);
+  EXPECT_THAT(op_types(transpiler.get_trainer_program().global_block()), Not(Contains("recv")));
+  options.skip_passes = {"insert_sendz"};
+  EXPECT_THROW(transpiler.transpile(options), Error);
+}
+
+}  // namespace
+}  // namespace fleet::transpiler
