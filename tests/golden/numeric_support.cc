@@ -195,7 +195,11 @@ std::set<std::string> unknown_in(const Json& json) {
     }
   };
   for (const Json& list : op_lists(json)) {
-    for (const Json& op : list) add(op["type"].get<std::string>(), op["attrs"]);
+    for (const Json& op : list) {
+      // Some families list types only.
+      if (op.is_string()) add(op.get<std::string>(), Json::object());
+      if (op.is_object()) add(op["type"].get<std::string>(), op.value("attrs", Json::object()));
+    }
   }
   if (json.contains("op") && json["op"] != "composite") {
     add(json["op"].get<std::string>(), json.value("attrs_effective", Json::object()));
