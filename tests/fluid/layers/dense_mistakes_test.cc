@@ -117,17 +117,18 @@ void add_activation_mistakes(std::vector<Mistake>& all) {
                  [](const Inputs& in) { layers::clip(in.x, 1.0, -1.0); },
                  kShape,
                  {"clip", "'x'", "min < max", "min 1, max -1"}});
-  all.push_back({"activation_that_is_not_known",
-                 [](const Inputs& in) { layers::elementwise_add(in.x, in.x, {.act = "relu7"}); },
-                 kArgument,
-                 {"did you mean 'relu6'"}});
+  all.push_back(
+      {"activation_that_is_not_known",
+       [](const Inputs& in) { layers::elementwise_add(in.x, in.x, {.act = "softpluss"}); },
+       kArgument,
+       {"did you mean 'softplus'"}});
 }
 
 void add_product_mistakes(std::vector<Mistake>& all) {
   all.push_back({"matmul_of_other_sizes",
-                 [](const Inputs& in) { layers::matmul(in.x, in.y); },
+                 [](const Inputs& in) { layers::matmul(in.x, in.z); },
                  kShape,
-                 {"matmul", "'x'", "'y'"}});
+                 {"matmul", "'x'", "'z'", "Y of 4 rows"}});
   all.push_back({"matmul_of_other_sizes_transposed",
                  [](const Inputs& in) { layers::matmul(in.x, in.y, {.transpose_y = true}); },
                  kShape,
