@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/row_sums.h"
+#include "fluid/ops/table.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -98,6 +99,42 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   });
 }
 
+// The rows of X that fall into each section, in the order in which X has them.
+template <class T>
+std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
+  const auto sections = context.attrs<SplitSelectedRowsAttrs>().height_sections;
+  context.require(context.in("X").kind == ValueKind::kSelectedRows, "X", "selected rows",
+                  "a dense tensor");
+  const int x = context.input("X");
+  std::vector<int> outs;
+  for (size_t i = 0; i < sections.size(); ++i) outs.push_back(context.own_output("Out", i));
+  return make_prepared([=](const KernelContext& c) {
+    const auto& source = std::get<SelectedRows>(c.input_value(x));
+    Shape shape = source.value.shape();
+    const int64_t width = shape.numel(1, shape.rank());
+    int64_t begin = 0;
+    for (size_t i = 0; i < sections.size(); ++i) {
+      SelectedRows part;
+      part.height = sections[i];
+      std::vector<size_t> from;
+      for (size_t row = 0; row < source.rows.size(); ++row) {
+        if (source.rows[row] < begin || source.rows[row] >= begin + sections[i]) continue;
+        part.rows.push_back(source.rows[row] - begin);
+        from.push_back(row);
+      }
+      shape.set(0, static_cast<int64_t>(from.size()));
+      part.value = Tensor(dtype_of<T>(), shape);
+      T* to = part.value.template data<T>();
+      for (const size_t row : from) {
+        const T* values = source.value.template data<T>() + static_cast<int64_t>(row) * width;
+        to = std::copy(values, values + width, to);
+      }
+      c.output_value(outs[i]) = std::move(part);
+      begin += sections[i];
+    }
+  });
+}
+
 }  // namespace
 
 void register_server_ops(KernelTable& table) {
@@ -107,6 +144,7 @@ void register_server_ops(KernelTable& table) {
     };
     add("ref_by_trainer_id", prepare_ref_by_trainer_id);
     add("dc_compensate", prepare_dc_compensate<T>);
+    add("split_selected_rows", prepare_split_selected_rows<T>);
     add("squared_row_sums", prepare_squared_row_sums<T>);
   });
 }

@@ -109,6 +109,44 @@ TEST(DcCompensate, RefusesAnUnknownForm) {
   EXPECT_THROW(compensate("squared", 1.0).run("out"), Error);
 }
 
+TEST(SplitSelectedRows, GivesEachSectionItsRowsCountedFromItsFirst) {
+  Program program;
+  Executor executor;
+  const auto declare = [&](const std::string& name, int64_t height) {
+    VarDesc var;
+    var.name = name;
+    var.kind = VarKind::kSelectedRows;
+    var.shape = Shape{height, 2};
+    var.persistable = true;
+    program.global_block().add_var(std::move(var));
+  };
+  declare("g", 10);
+  declare("low", 4);
+  declare("high", 6);
+  SelectedRows rows;
+  rows.height = 10;
+  rows.rows = {7, 1, 4, 1};
+  rows.value = Tensor(DType::kFloat32, Shape{4, 2});
+  for (int i = 0; i < 8; ++i) rows.value.data<float>()[i] = static_cast<float>(i);
+  executor.scope().var("g") = std::move(rows);
+  Operator op;
+  op.type = "split_selected_rows";
+  op.inputs["X"] = {"g"};
+  op.outputs["Out"] = {"low", "high"};
+  op.attrs = {{"height_sections", std::vector<int64_t>{4, 6}}};
+  append_op(program.global_block(), op);
+  executor.run(program);
+  const auto& low = std::get<SelectedRows>(executor.scope().var("low"));
+  EXPECT_EQ(low.rows, (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(low.height, 4);
+  EXPECT_EQ(low.value.data<float>()[0], 2.0f);
+  EXPECT_EQ(low.value.data<float>()[3], 7.0f);
+  const auto& high = std::get<SelectedRows>(executor.scope().var("high"));
+  EXPECT_EQ(high.rows, (std::vector<int64_t>{3, 0}));
+  EXPECT_EQ(high.value.data<float>()[0], 0.0f);
+  EXPECT_EQ(high.value.data<float>()[2], 4.0f);
+}
+
 TEST(SquaredRowSums, OfASliceAreThoseOfTheWhole) {
   std::vector<double> whole;
   for (int i = 0; i < 12; ++i) whole.push_back(std::sqrt(i + 0.1));
