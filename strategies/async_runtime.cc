@@ -1,8 +1,8 @@
 #include "strategies/async_runtime.h"
 
 #include "base/error.h"
-#include "strategies/parameter_server/async_server_runtime.h"
-#include "strategies/parameter_server/async_worker_runtime.h"
+#include "strategies/parameter_server/asynchronous/async_server_runtime.h"
+#include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 
 namespace fleet::strategies {
 namespace {

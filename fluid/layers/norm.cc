@@ -1,9 +1,9 @@
-#include "fluid/ops/nn/norm.h"
+#include "fluid/layers/norm.h"
 
 #include "base/strings.h"
 #include "fluid/layers/layer_helper.h"
-#include "fluid/layers/norm.h"
 #include "fluid/ops/nn/dropout.h"
+#include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::layers {
 namespace {

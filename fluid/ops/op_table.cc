@@ -26,8 +26,8 @@
 #include "fluid/ops/sequence/sequence.h"
 #include "fluid/ops/server_ops.h"
 #include "fluid/ops/shape_ops.h"
-#include "fluid/ops/table.h"
 #include "fluid/ops/similarity.h"
+#include "fluid/ops/table.h"
 
 namespace fleet::fluid {
 

@@ -99,7 +99,9 @@ void LocalSgdSchedule::adapt(double loss, double learning_rate) {
   const double wanted =
       original ? std::sqrt(ratio * options_.interval) : options_.interval * std::sqrt(ratio);
   double next = std::ceil(std::min(wanted, 1e9));
-  if (!original && next >= interval_) next = std::ceil(options_.shrink * interval_);
+  if (!original && options_.shrink < 1 && next >= interval_) {
+    next = std::ceil(options_.shrink * interval_);
+  }
   interval_ = static_cast<int>(std::clamp(next, static_cast<double>(options_.min_interval),
                                           static_cast<double>(options_.max_interval)));
 }

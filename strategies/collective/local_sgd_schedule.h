@@ -6,7 +6,8 @@
 // 2019): the interval follows the loss,
 //   tau_l = ceil(tau_0 sqrt((eta_0 / eta_l) F_l / F_0)),
 // without the factor of learning rates when it is not asked for; where that does not shrink the
-// interval, it is multiplied by `shrink` (the paper's gamma = 1/2).
+// interval, it is multiplied by `shrink` (the paper's gamma = 1/2; 1 leaves this out, so that the
+// interval grows when the learning rate falls).
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/async_worker.h"
+#include "strategies/parameter_server/asynchronous/async_worker.h"
 #include "strategies/parameter_server/server_client.h"
 
 namespace fleet::strategies {

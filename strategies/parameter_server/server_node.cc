@@ -85,9 +85,8 @@ Status ServerNode::start() {
                                                               coordinator, logger_);
       control = {environment_.control_loop, coordinator_.get()};
       if (config_.observer) {
-        coordinator_watch_ =
-            config_.observer->waits.watch("coordinator", *environment_.control_loop,
-                                          [this] { return coordinator_->waits(); });
+        coordinator_watch_ = config_.observer->waits.watch(
+            "coordinator", *environment_.control_loop, [this] { return coordinator_->waits(); });
       }
     }
     listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,

@@ -8,10 +8,10 @@
 
 #include "base/hash.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/async_parameter_server.h"
-#include "strategies/parameter_server/async_worker.h"
-#include "strategies/parameter_server/async_worker_node.h"
-#include "strategies/parameter_server/local_exchange.h"
+#include "strategies/parameter_server/asynchronous/async_parameter_server.h"
+#include "strategies/parameter_server/asynchronous/async_worker.h"
+#include "strategies/parameter_server/asynchronous/async_worker_node.h"
+#include "strategies/parameter_server/asynchronous/local_exchange.h"
 #include "strategies/parameter_server/server_node.h"
 #include "tests/testing/sim_nodes.h"
 
@@ -49,7 +49,6 @@ struct SliceInfo {
   size_t size = 0;
   uint32_t server = 0;
   uint32_t id = 0;  // in its server's catalogue
-
   std::string name() const { return str_cat("v", variable, ".", begin); }
 };
 
@@ -115,7 +114,6 @@ class SimAsyncServer {
                   [this](const AsyncEvent& event) { log_.push_back(event); });
             },
             logger) {}
-
   strategies::ServerNode& node() { return node_; }
   const strategies::AsyncServer& core() {
     return dynamic_cast<const strategies::AsyncParameterServer&>(node_.server()).core();
@@ -136,7 +134,6 @@ class SimAsyncServer {
     model.on_sender = [this](uint32_t worker) { sender_ = worker; };
     return model;
   }
-
   void add_slice(const SliceInfo& slice, strategies::ServerModel& model) {
     const auto count = static_cast<int64_t>(slice.size);
     auto& value = scope_.var(slice.name())
@@ -167,7 +164,6 @@ class SimAsyncServer {
         strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
     model.tensors.push_back(&value);
   }
-
   const AsyncSimJob& job_;
   fluid::Scope scope_;
   std::vector<std::vector<fluid::Tensor>> backups_;  // by worker and slice

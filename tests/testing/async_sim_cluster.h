@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/async_options.h"
-#include "strategies/parameter_server/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/asynchronous/async_server.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/sim/sim_loop.h"
 

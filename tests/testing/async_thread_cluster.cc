@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/async_server_runtime.h"
-#include "strategies/parameter_server/async_worker_runtime.h"
+#include "strategies/parameter_server/asynchronous/async_server_runtime.h"
+#include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {

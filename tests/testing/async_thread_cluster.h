@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/async_options.h"
-#include "strategies/parameter_server/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/asynchronous/async_server.h"
 #include "tests/testing/thread_cluster.h"
 
 namespace fleet::testing {

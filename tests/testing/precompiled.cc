@@ -1,2 +1,4 @@
 // Carries the precompiled header that every test uses.
-int main() { return 0; }
+int main() {
+  return 0;
+}

@@ -218,10 +218,9 @@ TEST_P(DenseLayers, AppendTheirOp) {
   EXPECT_NO_THROW(verify(startup_));
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, DenseLayers, testing::ValuesIn(layer_cases()),
-                         [](const auto& row) {
-                           return row.param.op + "_" + std::to_string(row.index);
-                         });
+INSTANTIATE_TEST_SUITE_P(Table, DenseLayers, testing::ValuesIn(layer_cases()), [](const auto& row) {
+  return row.param.op + "_" + std::to_string(row.index);
+});
 
 }  // namespace
 }  // namespace fleet::fluid

@@ -1,11 +1,11 @@
-#include "strategies/parameter_server/async_server_runtime.h"
+#include "strategies/parameter_server/asynchronous/async_server_runtime.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/async_parameter_server.h"
-#include "strategies/parameter_server/async_server_program.h"
+#include "strategies/parameter_server/asynchronous/async_parameter_server.h"
+#include "strategies/parameter_server/asynchronous/async_server_program.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server_node.h"
 

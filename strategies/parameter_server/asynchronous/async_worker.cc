@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_worker.h"
+#include "strategies/parameter_server/asynchronous/async_worker.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_server.h"
 
 #include <algorithm>
 #include <cstring>

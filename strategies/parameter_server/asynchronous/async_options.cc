@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
 
 #include <array>
 #include <cmath>

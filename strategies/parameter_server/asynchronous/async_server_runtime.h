@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "fluid/kernels/comm_runtime.h"
-#include "strategies/parameter_server/async_options.h"
-#include "strategies/parameter_server/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/asynchronous/async_server.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/link/link.h"
 

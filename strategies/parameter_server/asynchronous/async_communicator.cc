@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_communicator.h"
+#include "strategies/parameter_server/asynchronous/async_communicator.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/trainer_threads.h"
+#include "strategies/parameter_server/asynchronous/trainer_threads.h"
 
 #include <exception>
 #include <memory>

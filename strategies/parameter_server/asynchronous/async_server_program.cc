@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_server_program.h"
+#include "strategies/parameter_server/asynchronous/async_server_program.h"
 
 #include <algorithm>
 #include <set>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fluid/core/scope.h"
-#include "strategies/parameter_server/async_link.h"
+#include "strategies/parameter_server/asynchronous/async_link.h"
 
 namespace fleet::strategies {
 

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_link.h"
+#include "strategies/parameter_server/asynchronous/async_link.h"
 
 #include <algorithm>
 #include <cstring>

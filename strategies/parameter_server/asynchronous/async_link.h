@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/log.h"
-#include "strategies/parameter_server/async_worker.h"
-#include "strategies/parameter_server/async_worker_node.h"
-#include "strategies/parameter_server/background_environment.h"
+#include "strategies/parameter_server/asynchronous/async_worker.h"
+#include "strategies/parameter_server/asynchronous/async_worker_node.h"
+#include "strategies/parameter_server/asynchronous/background_environment.h"
 
 namespace fleet::strategies {
 

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/background_environment.h"
+#include "strategies/parameter_server/asynchronous/background_environment.h"
 
 namespace fleet::strategies {
 

@@ -19,9 +19,9 @@
 
 #include "base/log.h"
 #include "fluid/kernels/comm_runtime.h"
-#include "strategies/parameter_server/async_link.h"
-#include "strategies/parameter_server/local_training.h"
-#include "strategies/parameter_server/trainer_threads.h"
+#include "strategies/parameter_server/asynchronous/async_link.h"
+#include "strategies/parameter_server/asynchronous/local_training.h"
+#include "strategies/parameter_server/asynchronous/trainer_threads.h"
 
 namespace fleet::strategies {
 

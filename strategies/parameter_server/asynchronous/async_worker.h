@@ -13,8 +13,8 @@
 
 #include "base/buffer.h"
 #include "fluid/core/tensor.h"
-#include "strategies/parameter_server/async_communicator.h"
-#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/asynchronous/async_communicator.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
 
 namespace fleet::strategies {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_server.h"
 #include "strategies/parameter_server/server_lanes.h"
 
 namespace fleet::strategies {

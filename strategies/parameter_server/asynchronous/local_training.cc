@@ -1,11 +1,11 @@
-#include "strategies/parameter_server/local_training.h"
+#include "strategies/parameter_server/asynchronous/local_training.h"
 
 #include <cstring>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/local_exchange.h"
+#include "strategies/parameter_server/asynchronous/local_exchange.h"
 #include "strategies/parameter_server/remote_places.h"
 
 namespace fleet::strategies {

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_worker_node.h"
+#include "strategies/parameter_server/asynchronous/async_worker_node.h"
 
 #include <utility>
 

@@ -1,3 +1,5 @@
+#include "fluid/optimizer/optimizer_base.h"
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -6,7 +8,6 @@
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/append.h"
-#include "fluid/optimizer/optimizer_base.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid::optimizer {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/async_communicator.h"
+#include "strategies/parameter_server/asynchronous/async_communicator.h"
 #include "transport/coordinator/coordinator_client.h"
 
 namespace fleet::strategies {

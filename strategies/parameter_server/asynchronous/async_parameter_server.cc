@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/async_parameter_server.h"
+#include "strategies/parameter_server/asynchronous/async_parameter_server.h"
 
 #include <utility>
 
