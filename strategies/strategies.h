@@ -1,12 +1,14 @@
 // Every strategy of the library.
 #pragma once
 
+#include "strategies/async_strategy.h"
 #include "strategies/attach.h"
 #include "strategies/collective_strategy.h"
 #include "strategies/grad_all_reduce_strategy.h"
 #include "strategies/local_sgd_strategy.h"
 #include "strategies/local_strategy.h"
 #include "strategies/strategy.h"
+#include "strategies/strategy_factory.h"
 #include "strategies/sync_strategy.h"
 
 namespace fleet::strategies {

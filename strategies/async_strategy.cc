@@ -1,0 +1,242 @@
+#include "strategies/async_strategy.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/async_runtime.h"
+#include "strategies/server_job.h"
+#include "strategies/sync_strategy.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::strategies {
+namespace {
+
+// What the four have in common.
+struct ServerModeOptions {
+  const char* name = "";   // "async"
+  const char* title = "";  // "AsyncStrategy"
+  AsyncOptions async;
+  bool slice_var_up = true;
+  int min_block_size = 8192;
+  std::string split_method = "RoundRobin";
+  TrainerRuntimeConfig trainer;
+  ServerRuntimeConfig server;
+};
+
+transpiler::DistributeTranspilerConfig transpiler_config(const ServerModeOptions& options) {
+  transpiler::DistributeTranspilerConfig config;
+  config.sync_mode = false;
+  config.runtime_split_send_recv = true;
+  config.slice_var_up = options.slice_var_up;
+  config.min_block_size = options.min_block_size;
+  config.split_method = options.split_method;
+  const DelayCompensationOptions& delay = options.async.delay_compensation;
+  if (delay.form != DelayCompensation::kNone) {
+    config.enable_dc_asgd = true;
+    config.dc_asgd_form = std::string(to_string(delay.form));
+    config.dc_asgd_lambda = delay.form == DelayCompensation::kOriginal ? 0 : delay.lambda;
+    config.dc_asgd_m = delay.mean_square_decay;
+    config.dc_asgd_epsilon = delay.epsilon;
+  }
+  if (options.async.mode == AsyncMode::kHalfAsync) config.half_async = true;
+  if (options.async.mode == AsyncMode::kGeo || options.async.mode == AsyncMode::kEasgd) {
+    config.geo_sgd_mode = true;
+    config.geo_sgd_need_push_nums =
+        static_cast<int>(options.async.mode == AsyncMode::kGeo ? options.async.geo_update_frequency
+                                                               : options.async.easgd_tau);
+  }
+  return config;
+}
+
+// Merged gradients are added up for optimizers whose steps are linear in the gradient, so that one
+// step with the sum is near to several with the parts; others take the mean.
+bool linear_in_the_gradient(const fluid::Program& program) {
+  static const std::set<std::string, std::less<>> kLinear = {"sgd", "momentum"};
+  const auto& ops = program.global_block().ops();
+  return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
+    return op->input("Param").empty() || !fluid::has_role(op->role, fluid::OpRole::kOptimize) ||
+           kLinear.count(op->type) > 0;
+  });
+}
+
+class ServerMode final : public Strategy {
+ public:
+  explicit ServerMode(ServerModeOptions options) : options_(std::move(options)) {
+    validate(options_.async);
+    transpiler::validate(transpiler_config(options_));
+  }
+
+  std::string_view name() const override { return options_.name; }
+
+  StrategyResult rewrite(const StrategyInput& input) const override {
+    require_servers(input, options_.title);
+    const int workers = input.cluster.worker_num;
+    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
+                                              transpiler_config(options_), workers);
+    const ServerModeConfig config = resolve(input.config);
+    SyncJob common = make_server_job(input, *this, workers, config);
+    AsyncJob job{.config = std::move(common.config),
+                 .options = async_options(config.trainer, input),
+                 .transport = common.transport,
+                 .server_names = std::move(common.server_names),
+                 .logger = common.logger};
+    auto runtime = input.cluster.is_server() ? make_async_server(std::move(job))
+                                             : make_async_worker(std::move(job), input.main);
+    return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
+  }
+
+  std::string to_string() const override {
+    const AsyncOptions& async = options_.async;
+    const AsyncOptions none;
+    OptionsText text;
+    text.add("slice_var_up", options_.slice_var_up, true)
+        .add("min_block_size", options_.min_block_size, 8192)
+        .add("split_method", options_.split_method, std::string("RoundRobin"));
+    const auto bound = [](const AsyncOptions& options) {
+      return options.staleness_bound ? str_cat(*options.staleness_bound) : std::string("none");
+    };
+    if (async.mode == AsyncMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
+    if (async.mode == AsyncMode::kAsync || async.mode == AsyncMode::kHalfAsync) {
+      const auto& delay = async.delay_compensation;
+      text.add("delay_compensation", strategies::to_string(delay.form),
+               strategies::to_string(none.delay_compensation.form));
+      if (delay.form != DelayCompensation::kNone) {
+        const auto preset = DelayCompensationOptions::preset(delay.form);
+        text.add("lambda", delay.lambda, preset.lambda)
+            .add("mean_square_decay", delay.mean_square_decay, preset.mean_square_decay)
+            .add("epsilon", delay.epsilon, preset.epsilon);
+      }
+    }
+    if (async.mode == AsyncMode::kGeo) {
+      text.add("update_frequency", async.geo_update_frequency, none.geo_update_frequency);
+    }
+    if (async.mode == AsyncMode::kEasgd) {
+      text.add("tau", async.easgd_tau, none.easgd_tau)
+          .add("alpha", async.easgd_alpha, none.easgd_alpha);
+    }
+    return text.text();
+  }
+  std::string describe(const RuntimeConfig& config) const override {
+    return str_cat(to_string(), "  trainer threads = ", config.cpu_num, "  (CPU_NUM)\n",
+                   resolve(config).to_string(config));
+  }
+
+ private:
+  // Half-async merges one gradient of each thread, whatever is asked for.
+  ServerModeConfig resolve(const RuntimeConfig& config) const {
+    ServerModeConfig resolved(options_.trainer, options_.server, config);
+    if (options_.async.mode == AsyncMode::kHalfAsync) {
+      TrainerRuntimeConfig& trainer = resolved.trainer;
+      trainer.communicator_max_merge_var_num = config.cpu_num;
+      trainer.communicator_send_queue_size = config.cpu_num;
+      trainer.origins["communicator_max_merge_var_num"] = "CPU_NUM, always with half_async";
+      trainer.origins["communicator_send_queue_size"] = "CPU_NUM, always with half_async";
+    }
+    return resolved;
+  }
+
+  AsyncOptions async_options(const TrainerRuntimeConfig& trainer,
+                             const StrategyInput& input) const {
+    AsyncOptions options = options_.async;
+    options.trainer_threads = static_cast<uint32_t>(input.config.cpu_num);
+    options.thread_pool_size = static_cast<uint32_t>(trainer.communicator_thread_pool_size);
+    if (options.staleness_bound || options.mode == AsyncMode::kGeo ||
+        options.mode == AsyncMode::kEasgd) {
+      return options;
+    }
+    options.max_merge_var_num = static_cast<uint32_t>(trainer.communicator_max_merge_var_num);
+    options.send_queue_size = static_cast<uint32_t>(trainer.communicator_send_queue_size);
+    options.min_send_grad_num_before_recv =
+        static_cast<uint32_t>(trainer.communicator_min_send_grad_num_before_recv);
+    options.independent_recv = trainer.communicator_independent_recv_thread;
+    options.merge_by_sum = trainer.origins.count("communicator_is_sgd_optimizer") > 0
+                               ? trainer.communicator_is_sgd_optimizer
+                               : linear_in_the_gradient(input.main);
+    return options;
+  }
+
+  ServerModeOptions options_;
+};
+
+template <class Options>
+ServerModeOptions common(const char* name, const char* title, AsyncMode mode,
+                         const Options& options) {
+  ServerModeOptions made;
+  made.name = name;
+  made.title = title;
+  made.async.mode = mode;
+  made.trainer = options.trainer_runtime_config;
+  made.server = options.server_runtime_config;
+  return made;
+}
+
+template <class Options>
+void take_slices_and_delay(const Options& options, ServerModeOptions& made) {
+  made.slice_var_up = options.slice_var_up;
+  made.min_block_size = options.min_block_size;
+  made.split_method = options.split_method;
+  made.async.delay_compensation = options.delay_compensation;
+  if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
+    made.async.delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kOriginal);
+  }
+}
+
+uint32_t count_of(int value, const char* title, const char* field) {
+  if (value >= 1) return static_cast<uint32_t>(value);
+  throw_error(ErrorCode::kInvalidArgument, {.what = "workers exchange after at least one step",
+                                            .where = str_cat(title, ".", field),
+                                            .expected = "1 or more",
+                                            .got = str_cat(value),
+                                            .fix = str_cat("raise ", field)});
+}
+
+}  // namespace
+
+std::shared_ptr<const Strategy> AsyncStrategy::make() const {
+  auto made = common("async", "AsyncStrategy", AsyncMode::kAsync, *this);
+  take_slices_and_delay(*this, made);
+  if (staleness_bound == 0u) {
+    if (made.async.delay_compensation.form != DelayCompensation::kNone) {
+      throw_error(
+          ErrorCode::kInvalidArgument,
+          {.what = "staleness_bound and delay compensation contradict each other",
+           .where = "AsyncStrategy",
+           .expected = "at most one of them",
+           .got = "staleness_bound = 0, and gradients without delay have none to compensate",
+           .fix = "leave one out"});
+    }
+    SyncStrategy sync;
+    sync.slice_var_up = slice_var_up;
+    sync.min_block_size = min_block_size;
+    sync.split_method = split_method;
+    sync.trainer_runtime_config = trainer_runtime_config;
+    sync.server_runtime_config = server_runtime_config;
+    return sync.make();
+  }
+  made.async.staleness_bound = staleness_bound;
+  return std::make_shared<ServerMode>(std::move(made));
+}
+
+std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
+  auto made = common("half_async", "HalfAsyncStrategy", AsyncMode::kHalfAsync, *this);
+  take_slices_and_delay(*this, made);
+  return std::make_shared<ServerMode>(std::move(made));
+}
+
+std::shared_ptr<const Strategy> GeoStrategy::make() const {
+  auto made = common("geo", "GeoStrategy", AsyncMode::kGeo, *this);
+  made.async.geo_update_frequency = count_of(update_frequency, "GeoStrategy", "update_frequency");
+  return std::make_shared<ServerMode>(std::move(made));
+}
+
+std::shared_ptr<const Strategy> EasgdStrategy::make() const {
+  auto made = common("easgd", "EasgdStrategy", AsyncMode::kEasgd, *this);
+  made.async.easgd_tau = count_of(tau, "EasgdStrategy", "tau");
+  made.async.easgd_alpha = alpha;
+  return std::make_shared<ServerMode>(std::move(made));
+}
+
+}  // namespace fleet::strategies

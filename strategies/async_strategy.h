@@ -1,0 +1,70 @@
+// Training through parameter servers without a common step: AsyncStrategy, HalfAsyncStrategy,
+// GeoStrategy and EasgdStrategy.
+//
+// What they have in common with SyncStrategy is documented there. Trainer threads of a process are
+// CPU_NUM. docs/strategies.md compares the strategies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/server_mode_config.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+// Every gradient is applied when it comes.
+struct AsyncStrategy {
+  bool slice_var_up = true;
+  int min_block_size = 8192;
+  std::string split_method = "RoundRobin";
+  // SSP: no worker is more than so many steps ahead of the slowest. Without: no bound; 0 is
+  // synchronous training, bit for bit.
+  std::optional<uint32_t> staleness_bound = std::nullopt;
+  // DC-ASGD. `enable_dc_asgd` alone is the original's form (lambda = 1); a form of
+  // `delay_compensation` implies it.
+  bool enable_dc_asgd = false;
+  DelayCompensationOptions delay_compensation = {};
+  TrainerRuntimeConfig trainer_runtime_config = {};
+  ServerRuntimeConfig server_runtime_config = {};
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+// The trainer threads of a worker meet, and send one merged gradient.
+struct HalfAsyncStrategy {
+  bool slice_var_up = true;
+  int min_block_size = 8192;
+  std::string split_method = "RoundRobin";
+  bool enable_dc_asgd = false;
+  DelayCompensationOptions delay_compensation = {};
+  TrainerRuntimeConfig trainer_runtime_config = {};
+  ServerRuntimeConfig server_runtime_config = {};
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+// Workers train alone, and exchange the differences of their parameters every update_frequency
+// steps.
+struct GeoStrategy {
+  int update_frequency = 100;
+  TrainerRuntimeConfig trainer_runtime_config = {};
+  ServerRuntimeConfig server_runtime_config = {};
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+// Workers train alone, and every `tau` steps are drawn to the servers' values, and those to them.
+struct EasgdStrategy {
+  int tau = 10;
+  double alpha = 0;  // 0: 0.9 / N
+  TrainerRuntimeConfig trainer_runtime_config = {};
+  ServerRuntimeConfig server_runtime_config = {};
+
+  std::shared_ptr<const Strategy> make() const;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,172 @@
+// Every example as a job of real processes: what it prints, and how it ends at Ctrl-C.
+#include <csignal>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/strings.h"
+#include "tests/testing/command.h"
+#include "tests/testing/paths.h"
+
+namespace fleet::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+// A process with these variables on top of ours, in a process group of its own.
+class Process {
+ public:
+  Process(const std::vector<std::string>& command, const Variables& variables,
+          const std::string& output)
+      : output_(output) {
+    std::string text = "exec env";
+    for (const auto& [name, value] : variables) text += " " + name + "=" + value;
+    for (const std::string& word : command) text += " " + word;
+    text += " > " + output + " 2>&1 < /dev/null";
+    const char* arguments[] = {"sh", "-c", text.c_str(), nullptr};
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    if (posix_spawn(&pid_, "/bin/sh", nullptr, &attributes, const_cast<char**>(arguments),
+                    environ) != 0) {
+      ADD_FAILURE() << "posix_spawn";
+    }
+    posix_spawnattr_destroy(&attributes);
+  }
+  ~Process() {
+    if (pid_ <= 0) return;
+    kill(-pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void interrupt() const { kill(pid_, SIGINT); }
+  std::string output() const {
+    std::ifstream file(output_);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  // The exit code, or 128 + signal; a test failure and -1 after `limit_s`.
+  int wait(double limit_s = 30) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit_s);
+    int status = 0;
+    while (waitpid(pid_, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > end) {
+        ADD_FAILURE() << "still running\n" << output();
+        return -1;
+      }
+      usleep(2000);
+    }
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  bool says(const std::string& text) const {
+    for (int i = 0; i < 10000; ++i) {
+      if (output().find(text) != std::string::npos) return true;
+      usleep(2000);
+    }
+    return false;
+  }
+
+ private:
+  std::string output_;
+  pid_t pid_ = 0;
+};
+
+class Examples : public ::testing::Test {
+ protected:
+  Examples() {
+    folder_ = ::testing::TempDir() + "examples-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+  }
+  ~Examples() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  // A port that the kernel gives, free a moment ago.
+  static int free_port() {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+    close(fd);
+    return ntohs(address.sin_port);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(Examples, TranspilerDirectTrainsAsThreeProcesses) {
+  const std::string server = str_cat("127.0.0.1:", free_port());
+  const Variables job = {{"PSERVERS", server},
+                         {"TRAINERS", "2"},
+                         {"FLEET_JOB_SECRET", "0123456789abcdef0123456789abcdef"}};
+  const auto with = [&job](Variables own) {
+    own.insert(job.begin(), job.end());
+    return own;
+  };
+  const std::vector<std::string> program = {binary_path("bin/transpiler_direct")};
+  Process pserver(program, with({{"TRAINING_ROLE", "PSERVER"}, {"CURRENT_ENDPOINT", server}}),
+                  path("server"));
+  Process first(program, with({{"TRAINING_ROLE", "TRAINER"}, {"TRAINER_ID", "0"}}), path("first"));
+  Process second(program, with({{"TRAINING_ROLE", "TRAINER"}, {"TRAINER_ID", "1"}}),
+                 path("second"));
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_EQ(pserver.wait(), 0) << pserver.output();
+  for (const Process* trainer : {&first, &second}) {
+    const std::string text = trainer->output();
+    EXPECT_THAT(text, HasSubstr("step 200 cost"));
+    const auto cost = [&text](const std::string& step) {
+      return std::stod(text.substr(text.find(step + " cost ") + step.size() + 6));
+    };
+    EXPECT_LT(cost("step 200"), cost("step 50"));
+  }
+}
+
+// Ctrl-C ends the whole job with 130, and no process stays.
+TEST_F(Examples, CtrlCEndsEveryTrainerInEveryRole) {
+  const std::string forever = "--steps 100000000";
+  struct Case {
+    std::string launcher;
+    std::string program;
+  };
+  for (const auto& [launcher, program] : std::vector<Case>{
+           {binary_path("bin/launch_ps") + " --worker_num 1 --server_num 1 --tee --log_dir ",
+            "distributed_train"},
+           {binary_path("bin/launch") + " --nproc_per_node 2 --tee --log_dir ",
+            "distributed_train"},
+           {binary_path("bin/launch") + " --nproc_per_node 2 --tee --log_dir ",
+            "collective_train"}}) {
+    Process job({launcher + path("logs"), binary_path("bin/" + program), forever}, {},
+                path("output"));
+    ASSERT_TRUE(job.says("starting")) << job.output();
+    job.interrupt();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(job.wait(), 130) << program << job.output();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+    EXPECT_THAT(job.output(), HasSubstr("SIGINT"));
+  }
+}
+
+TEST_F(Examples, CtrlCEndsATrainerThatRunsAlone) {
+  Process alone({binary_path("bin/local_trainer"), "--steps 100000000 --progress"}, {},
+                path("output"));
+  ASSERT_TRUE(alone.says("step")) << alone.output();
+  alone.interrupt();
+  EXPECT_EQ(alone.wait(10), 130);
+}
+
+}  // namespace
+}  // namespace fleet::testing
