@@ -27,6 +27,7 @@ set(FLEET_LAYERS
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies"
   "launch: base cluster_spec transport"
   "tools: base"
+  "simulator: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_collective tools"
 )
 
 function(fleet_check_edge library dependency)

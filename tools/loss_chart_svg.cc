@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <array>
-#include <sstream>
 
 #include "base/strings.h"
 #include "tools/loss_chart.h"
+#include "tools/svg.h"
 
 namespace fleet::tools {
 namespace {
@@ -34,71 +33,24 @@ text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neu
 </style>
 )";
 
-std::string escape(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out.setf(std::ios::fixed);
-  out.precision(digits);
-  out << value;
-  return std::move(out).str();
-}
-
 class Drawing {
  public:
   explicit Drawing(const LossChart& chart) : chart_(chart) {}
 
   std::string draw() {
-    out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << kWidth << " " << kHeight
-         << "\" width=\"" << kWidth << "\" height=\"" << kHeight
-         << "\" role=\"img\" aria-labelledby=\"title\">\n"
-         << "<title id=\"title\">" << escape(chart_.title) << "</title>\n"
-         << kStyle << "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n";
-    text(kLeft - 52, 40, "ink title", "start", chart_.title);
-    text(kLeft - 52, 64, "soft note", "start", subtitle());
+    svg_.begin(kWidth, kHeight, chart_.title, kStyle);
+    svg_.text(kLeft - 52, 40, "ink title", "start", chart_.title);
+    svg_.text(kLeft - 52, 64, "soft note", "start", subtitle());
     draw_legend();
     draw_loss_axis();
     draw_step_axis();
     for (std::size_t i = 0; i < chart_.curves.size(); ++i) draw_curve(i);
-    out_ << "</svg>\n";
-    return std::move(out_).str();
+    return svg_.end();
   }
 
  private:
   double x(double step) const { return kLeft + chart_.steps.position(step) * (kRight - kLeft); }
   double y(double loss) const { return kBottom - chart_.loss.position(loss) * (kBottom - kTop); }
-
-  void text(double x, double y, const char* classes, const char* anchor, const std::string& words,
-            const std::string& more = "") {
-    out_ << "<text class=\"" << classes << "\" x=\"" << fixed(x, 1) << "\" y=\"" << fixed(y, 1)
-         << "\" text-anchor=\"" << anchor << "\"" << more << ">" << escape(words) << "</text>\n";
-  }
-
-  void line(const char* name, double x1, double y1, double x2, double y2) {
-    out_ << "<line class=\"" << name << "\" x1=\"" << fixed(x1, 1) << "\" y1=\"" << fixed(y1, 1)
-         << "\" x2=\"" << fixed(x2, 1) << "\" y2=\"" << fixed(y2, 1) << "\"/>\n";
-  }
 
   std::string subtitle() const {
     std::string words;
@@ -119,14 +71,14 @@ class Drawing {
       const RunMetrics& run = chart_.runs[i];
       const double left = kLeft - 52 + width * static_cast<double>(i % kStyles);
       const double top = 96 - 40 * static_cast<double>(i / kStyles);
-      out_ << "<path class=\"curve c" << i % kStyles << "\" d=\"M" << fixed(left + 4, 1) << " "
-           << top - 4 << "h34\"/>\n";
-      text(left + 50, top, "ink note", "start",
-           str_cat(mode_label(run), ", ", run.processes,
-                   run.processes == 1 ? " process" : " processes"));
-      text(left + 50, top + 18, "soft tick", "start",
-           str_cat(fixed(run.steps_per_s, 0), " steps/s, ", fixed(run.accuracy * 100, 1),
-                   " % test accuracy"));
+      svg_.path(str_cat("curve c", i % kStyles),
+                str_cat("M", fixed(left + 4, 1), " ", top - 4, "h34"));
+      svg_.text(left + 50, top, "ink note", "start",
+                str_cat(mode_label(run), ", ", run.processes,
+                        run.processes == 1 ? " process" : " processes"));
+      svg_.text(left + 50, top + 18, "soft tick", "start",
+                str_cat(fixed(run.steps_per_s, 0), " steps/s, ", fixed(run.accuracy * 100, 1),
+                        " % test accuracy"));
     }
   }
 
@@ -135,38 +87,38 @@ class Drawing {
     for (double tick : chart_.loss.ticks()) {
       if (last - y(tick) < 18) continue;
       last = y(tick);
-      line("grid", kLeft, last, kRight, last);
-      text(kLeft - 10, last + 4.5, "soft tick", "end", tick_label(tick));
+      svg_.line("grid", kLeft, last, kRight, last);
+      svg_.text(kLeft - 10, last + 4.5, "soft tick", "end", tick_label(tick));
     }
     const double middle = (kTop + kBottom) / 2;
-    text(kLeft - 52, middle, "soft note", "middle",
-         str_cat("training loss, mean of the step's rows (nats",
-                 chart_.loss.is_logarithmic() ? ", log scale)" : ")"),
-         str_cat(" transform=\"rotate(-90 ", kLeft - 52, " ", middle, ")\""));
+    svg_.text(kLeft - 52, middle, "soft note", "middle",
+              str_cat("training loss, mean of the step's rows (nats",
+                      chart_.loss.is_logarithmic() ? ", log scale)" : ")"),
+              str_cat(" transform=\"rotate(-90 ", kLeft - 52, " ", middle, ")\""));
   }
 
   void draw_step_axis() {
-    line("axis", kLeft, kBottom, kRight, kBottom);
+    svg_.line("axis", kLeft, kBottom, kRight, kBottom);
     for (double tick : chart_.steps.ticks()) {
-      line("axis", x(tick), kBottom, x(tick), kBottom + 5);
-      text(x(tick), kBottom + 22, "soft tick", "middle", tick_label(tick));
+      svg_.line("axis", x(tick), kBottom, x(tick), kBottom + 5);
+      svg_.text(x(tick), kBottom + 22, "soft tick", "middle", tick_label(tick));
     }
-    text((kLeft + kRight) / 2, kBottom + 48, "soft note", "middle", "step");
+    svg_.text((kLeft + kRight) / 2, kBottom + 48, "soft note", "middle", "step");
   }
 
   void draw_curve(std::size_t index) {
     const auto& points = chart_.curves[index];
     if (points.empty()) return;
-    out_ << "<path class=\"curve c" << index % kStyles << "\" d=\"";
+    std::string path;
     for (std::size_t i = 0; i < points.size(); ++i) {
-      out_ << (i == 0 ? "M" : "L") << fixed(x(points[i].step), 1) << " "
-           << fixed(y(points[i].loss), 1);
+      path += str_cat(i == 0 ? "M" : "L", fixed(x(points[i].step), 1), " ",
+                      fixed(y(points[i].loss), 1));
     }
-    out_ << "\"/>\n";
+    svg_.path(str_cat("curve c", index % kStyles), path);
   }
 
   const LossChart& chart_;
-  std::ostringstream out_;
+  Svg svg_;
 };
 
 }  // namespace
