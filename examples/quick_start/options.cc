@@ -25,8 +25,8 @@ po::options_description flags(Options& options) {
       "step size of SGD");
   add("synthetic", po::bool_switch(&options.synthetic),
       "random rows (batch 128, x[32], 2 classes, rate 0.01) instead of the digits");
-  add("data_dir", po::value(&options.data_dir)->default_value(FLEET_QUICK_START_DATA),
-      "folder of digits.csv.gz");
+  add("data_dir", po::value(&options.data_dir)->default_value(options.data_dir),
+      "folder of the data");
   add("model_dir", po::value(&options.model_dir), "save the parameters here at the end");
   add("init_from", po::value(&options.init_from), "load the parameters from here at the start");
   add("metrics_file", po::value(&options.metrics_file), "write a JSON report here");
@@ -72,9 +72,11 @@ std::string mend(const po::unknown_option& error, const po::options_description&
 
 }  // namespace
 
-std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code) {
+std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code,
+                                     const Options& defaults) {
   constexpr int kUsage = 2;
-  Options options;
+  Options options = defaults;
+  if (options.data_dir.empty()) options.data_dir = FLEET_QUICK_START_DATA;
   const po::options_description all = flags(options);
   exit_code = 0;
   try {

@@ -22,8 +22,10 @@ struct Options {
   std::string role_maker = "cloud";  // or "mpi_symetric"
 };
 
-// Reads the command line. Nothing when there is nothing left to do (--help, --version, or a
-// mistake that was reported); `exit_code` then says how to leave.
-std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code);
+// Reads the command line; `defaults` are the values of flags that are not given. Nothing when
+// there is nothing left to do (--help, --version, or a mistake that was reported); `exit_code`
+// then says how to leave.
+std::optional<Options> parse_options(int argc, char** argv, const char* summary, int& exit_code,
+                                     const Options& defaults = {});
 
 }  // namespace quick_start

@@ -95,17 +95,18 @@ void Report::average_losses() {
   for (double& loss : losses_) loss = static_cast<float>(loss / job_.workers);
 }
 
-void Report::finish(double accuracy) {
+void Report::finish(const Score& score) {
   average_losses();
   if (!job_.reports) return;
-  std::printf(
-      "%s: %zu steps, first loss %.6f, last loss %.6f, test accuracy %.2f %%, %.0f steps/s\n",
-      job_.mode.c_str(), losses_.size(), losses_.front(), losses_.back(), 100 * accuracy,
-      steps_per_second());
-  if (!options_.metrics_file.empty()) write_metrics(accuracy);
+  const bool share = score.name == "accuracy";
+  std::printf("%s: %zu steps, first loss %.6f, last loss %.6f, test %s %.2f%s, %.0f steps/s\n",
+              job_.mode.c_str(), losses_.size(), losses_.front(), losses_.back(),
+              score.name.c_str(), share ? 100 * score.value : score.value, share ? " %" : "",
+              steps_per_second());
+  if (!options_.metrics_file.empty()) write_metrics(score);
 }
 
-void Report::write_metrics(double accuracy) const {
+void Report::write_metrics(const Score& score) const {
   nlohmann::json report = {
       {"mode", job_.mode},
       {"processes", job_.processes},
@@ -113,7 +114,7 @@ void Report::write_metrics(double accuracy) const {
       {"steps_per_s", steps_per_second()},
       {"first_loss", losses_.front()},
       {"last_loss", losses_.back()},
-      {"accuracy", accuracy},
+      {score.name, score.value},
       {"seconds_to_first_step", duration<double>(first_step_end_ - start_).count()},
       {"loss", nlohmann::json::array()}};
   for (size_t i = 0; i < losses_.size(); ++i) report["loss"].push_back({i, losses_[i]});
@@ -128,9 +129,10 @@ void Report::write_metrics(double accuracy) const {
   }
 }
 
-int run_trainer(int (*train)(const Options&), int argc, char** argv, const char* summary) {
+int run_trainer(int (*train)(const Options&), int argc, char** argv, const char* summary,
+                const Options& defaults) {
   int exit_code = 0;
-  const auto options = parse_options(argc, argv, summary, exit_code);
+  const auto options = parse_options(argc, argv, summary, exit_code, defaults);
   if (!options) return exit_code;
   try {
     return train(*options);

@@ -20,6 +20,12 @@ struct Job {
   std::function<std::vector<double>(const std::vector<double>&)> sum_over_workers = {};
 };
 
+// What a model is judged by. "accuracy" is a share and printed in percent.
+struct Score {
+  std::string name;
+  double value = 0;
+};
+
 class Report {
  public:
   explicit Report(const Options& options, Job job = {});
@@ -27,15 +33,17 @@ class Report {
   // The loss of this worker's rows.
   void step(int step, float cost);
   // Averages the losses over the workers, prints the end of the run and writes the metrics file,
-  // if one was asked for. Every worker calls it.
-  void finish(double accuracy);
+  // if one was asked for. Every worker calls it, with its share of right answers on the test rows,
+  // or with another score.
+  void finish(double accuracy) { finish(Score{"accuracy", accuracy}); }
+  void finish(const Score& score);
 
  private:
   using Clock = std::chrono::steady_clock;
   double steps_per_second() const;
   void average_losses();
   void show(int steps);
-  void write_metrics(double accuracy) const;
+  void write_metrics(const Score& score) const;
 
   Options options_;
   Job job_;
@@ -49,6 +57,7 @@ class Report {
 };
 
 // Runs a trainer and turns what it throws into one message and an exit code.
-int run_trainer(int (*train)(const Options&), int argc, char** argv, const char* summary);
+int run_trainer(int (*train)(const Options&), int argc, char** argv, const char* summary,
+                const Options& defaults = {});
 
 }  // namespace quick_start
