@@ -23,7 +23,7 @@ Data load(const std::string& folder) {
   fluid::Tensor label(fluid::DType::kInt64, {rows, 1});
   std::transform(pixels.data<uint8_t>(), pixels.data<uint8_t>() + pixels.numel(),
                  image.data<float>(),
-                 [](uint8_t pixel) { return static_cast<float>(pixel) / 127.5f - 1.0f; });
+                 [](uint8_t pixel) { return static_cast<float>(pixel) / 255.0f; });
   std::copy_n(classes.data<uint8_t>(), rows, label.data<int64_t>());
   const int64_t split = rows - kTestRows;
   return {std::make_shared<fluid::data::TensorDataset>(

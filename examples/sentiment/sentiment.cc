@@ -1,6 +1,6 @@
 // Is a text kind or unkind? The texts are made up: neutral words of random number, with one kind
 // or unkind word among them, which "not" right before it turns round. Sequences keep their own
-// lengths (LoD); the gradient of the word table holds only the rows that were looked up.
+// lengths (LoD).
 #include <vector>
 
 #include "base/philox.h"
@@ -87,7 +87,7 @@ int train(const quick_start::Options& options) {
   fluid::default_startup_program().set_random_seed(options.seed);
   auto words = layers::data("words", {1}, fluid::DType::kInt64, {.lod_level = 1});
   auto label = layers::data("label", {1}, fluid::DType::kInt64);
-  auto embedded = fluid::layers::embedding(words, {kWords, kWidth}, {.is_sparse = true});
+  auto embedded = fluid::layers::embedding(words, {kWords, kWidth});
   auto features = layers::sequence_conv(embedded, kWidth, {.filter_size = 3, .act = "tanh"});
   auto prediction = layers::fc(layers::sequence_pool(features, "max"), 2, {.act = "softmax"});
   auto cost = layers::mean(layers::cross_entropy(prediction, label));

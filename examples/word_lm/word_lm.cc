@@ -23,7 +23,7 @@ struct Net {
 
 Net lstm(const fluid::Variable& words, const fluid::Variable& next, int64_t vocabulary) {
   const layers::DropoutOptions scaled{.dropout_implementation = "upscale_in_train"};
-  auto top = layers::embedding(words, {vocabulary, kEmbedding}, {.is_sparse = true});
+  auto top = layers::embedding(words, {vocabulary, kEmbedding});
   top = layers::dropout(top, kDropout, scaled);
   const auto gates = layers::fc(top, 4 * kHidden);
   top = layers::dynamic_lstm(gates, 4 * kHidden, {.use_peepholes = false}).hidden;
@@ -89,5 +89,5 @@ int train(const quick_start::Options& options) {
 int main(int argc, char** argv) {
   return quick_start::run_trainer(
       train, argc, argv, "Trains a language model on \"Alice's Adventures in Wonderland\".",
-      {.steps = 1500, .batch_size = 16, .learning_rate = 0.002, .data_dir = FLEET_WORD_LM_TEXT});
+      {.steps = 2000, .batch_size = 16, .learning_rate = 0.002, .data_dir = FLEET_WORD_LM_TEXT});
 }
