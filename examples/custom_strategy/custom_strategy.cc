@@ -28,7 +28,8 @@ class RoundingRuntime final : public strategies::StrategyRuntime {
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     if (call.op.type == "c_allreduce_sum") {
       auto& gradient = std::get<fluid::Tensor>(*call.inputs[0]);
-      for (float& value : gradient.values<float>()) value = round_to_bfloat16(value);
+      float* values = gradient.data<float>();
+      for (int64_t i = 0; i < gradient.numel(); ++i) values[i] = round_to_bfloat16(values[i]);
     }
     return inner_->run(call);
   }
@@ -91,7 +92,9 @@ int train() {
 
   fleet::init(role_maker::PaddleCloudRoleMaker());
   strategies::DistributedStrategy strategy;  // alone: the library's own choice
-  if (fleet::mode() == "collective") strategy = std::make_shared<RoundedAllReduce>();
+  if (fleet::mode() == "collective") {
+    strategy = std::shared_ptr<const strategies::Strategy>(std::make_shared<RoundedAllReduce>());
+  }
   auto optimizer = fleet::distributed_optimizer(sgd, strategy);
   optimizer.minimize(cost);
   fleet::init_worker();
