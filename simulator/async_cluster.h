@@ -1,6 +1,6 @@
 // An asynchronous parameter-server job under virtual time: the server is the state machine that
-// real jobs run (strategies/parameter_server/asynchronous/async_server.h), the workers really train, and what
-// their steps take is drawn from a schedule. One seed decides everything.
+// real jobs run (strategies/parameter_server/asynchronous/async_server.h), the workers really
+// train, and what their steps take is drawn from a schedule. One seed decides everything.
 #pragma once
 
 #include <cstdint>
