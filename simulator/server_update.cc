@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "fluid/ops/elementwise.h"
+#include "fluid/ops/distributed/server_ops.h"
+#include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/no_attrs.h"
-#include "fluid/ops/server_ops.h"
 
 namespace fleet::simulator {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/async_runtime.h"
-#include "strategies/server_job.h"
+#include "strategies/jobs/async_runtime.h"
+#include "strategies/jobs/server_job.h"
 #include "strategies/sync_strategy.h"
 #include "transpiler/distribute_transpiler.h"
 

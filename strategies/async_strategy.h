@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "strategies/config/server_mode_config.h"
 #include "strategies/parameter_server/asynchronous/async_options.h"
-#include "strategies/server_mode_config.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
-#include "strategies/collective_job.h"
-#include "strategies/options_text.h"
+#include "strategies/config/options_text.h"
+#include "strategies/jobs/collective_job.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {

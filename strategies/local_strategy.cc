@@ -1,7 +1,7 @@
 #include "strategies/local_strategy.h"
 
 #include "base/error.h"
-#include "strategies/options_text.h"
+#include "strategies/config/options_text.h"
 
 namespace fleet::strategies {
 namespace {

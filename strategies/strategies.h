@@ -2,9 +2,9 @@
 #pragma once
 
 #include "strategies/async_strategy.h"
-#include "strategies/attach.h"
 #include "strategies/collective_strategy.h"
 #include "strategies/grad_all_reduce_strategy.h"
+#include "strategies/jobs/attach.h"
 #include "strategies/local_sgd_strategy.h"
 #include "strategies/local_strategy.h"
 #include "strategies/strategy.h"

@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
+#include "strategies/config/runtime_config.h"
 #include "strategies/parameter_server/observer.h"
-#include "strategies/runtime_config.h"
 
 namespace fleet::transpiler {
 struct DistributeTranspilerConfig;

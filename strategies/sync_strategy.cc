@@ -1,6 +1,6 @@
 #include "strategies/sync_strategy.h"
 
-#include "strategies/server_job.h"
+#include "strategies/jobs/server_job.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {

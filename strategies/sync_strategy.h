@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "strategies/server_mode_config.h"
+#include "strategies/config/server_mode_config.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {

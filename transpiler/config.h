@@ -25,7 +25,7 @@ struct DistributeTranspilerConfig {
   bool enable_dc_asgd = false;
   // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and
   // "adaptive" (Zheng et al., ICML 2017), "clipped" (ours: as adaptive, but a component changes by
-  // at most its own size). fluid/ops/server_ops.h has the formulas.
+  // at most its own size). fluid/ops/distributed/server_ops.h has the formulas.
   std::string dc_asgd_form = "clipped";
   // 0: the form's own, 1, 0.04, 2 and 4. Another value contradicts "original".
   double dc_asgd_lambda = 0;

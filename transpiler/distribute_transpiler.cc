@@ -7,11 +7,11 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/program/default_programs.h"
-#include "transpiler/async_counter.h"
-#include "transpiler/distributed_table.h"
-#include "transpiler/geo_program.h"
-#include "transpiler/local_sgd.h"
-#include "transpiler/server_program.h"
+#include "transpiler/collective/local_sgd.h"
+#include "transpiler/parameter_server/async_counter.h"
+#include "transpiler/parameter_server/distributed_table.h"
+#include "transpiler/parameter_server/geo_program.h"
+#include "transpiler/parameter_server/server_program.h"
 #include "transpiler/training_ops.h"
 
 namespace fleet::transpiler {

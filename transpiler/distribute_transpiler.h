@@ -13,10 +13,10 @@
 #include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 #include "role_maker/cluster_spec.h"
-#include "transpiler/collective_program.h"
+#include "transpiler/collective/collective_program.h"
 #include "transpiler/config.h"
-#include "transpiler/server_plan.h"
-#include "transpiler/trainer_program.h"
+#include "transpiler/parameter_server/server_plan.h"
+#include "transpiler/parameter_server/trainer_program.h"
 
 namespace fleet::transpiler {
 

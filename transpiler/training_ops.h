@@ -21,7 +21,8 @@ struct UpdatedParam {
 
 struct TrainingOps {
   std::vector<UpdatedParam> params;  // in order of the first op of each chain
-  // Updates of tables that no trainer has (transpiler/distributed_table.h); in no other list.
+  // Updates of tables that no trainer has (transpiler/parameter_server/distributed_table.h); in no
+  // other list.
   std::vector<UpdatedParam> tables;
   std::vector<size_t> lr_ops;  // role lrsched, positions in block 0
   // Variables of the schedule and all that update ops take as LearningRate.

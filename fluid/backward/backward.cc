@@ -8,8 +8,8 @@
 #include "fluid/backward/grad_ops.h"
 #include "fluid/backward/recompute.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {

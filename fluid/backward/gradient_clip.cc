@@ -5,9 +5,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/backward/penalty_ops.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/reduce.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/reduce.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
 
 namespace fleet::fluid {
 

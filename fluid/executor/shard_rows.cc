@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/shard_tree.h"
-#include "fluid/kernels/cpu/update.h"
+#include "fluid/kernels/cpu/optimize/update.h"
 
 namespace fleet::fluid {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/control/control_flow.h"
 #include "fluid/ops/control/tensor_array.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/nn/conv.h"
 
 namespace fleet::fluid::layers {

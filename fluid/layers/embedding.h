@@ -1,7 +1,7 @@
 // Rows of a table by index. See nn.h for what all layers have in common.
 #pragma once
 
-#include "fluid/layers/param_attr.h"
+#include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid {

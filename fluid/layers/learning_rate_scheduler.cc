@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
 
 namespace fleet::fluid::layers {
 namespace {

@@ -1,13 +1,13 @@
 #include "fluid/layers/loss.h"
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/nn.h"
 #include "fluid/layers/ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/metric.h"
-#include "fluid/ops/regression_loss.h"
+#include "fluid/ops/loss/metric.h"
+#include "fluid/ops/loss/regression_loss.h"
+#include "fluid/ops/shape/fill.h"
 
 namespace fleet::fluid::layers {
 namespace {

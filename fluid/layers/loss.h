@@ -1,5 +1,5 @@
 // Losses that compare values, and what judges predictions. See nn.h for what all layers have in
-// common, fluid/ops/regression_loss.h and fluid/ops/metric.h for the formulas.
+// common, fluid/ops/loss/regression_loss.h and fluid/ops/loss/metric.h for the formulas.
 #pragma once
 
 #include <array>

@@ -1,13 +1,13 @@
 // The layers of tensor.h that take, move and compare elements.
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/nn.h"
 #include "fluid/layers/ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
-#include "fluid/ops/index_ops.h"
-#include "fluid/ops/mul.h"
-#include "fluid/ops/shape_ops.h"
-#include "fluid/ops/similarity.h"
+#include "fluid/ops/math/mul.h"
+#include "fluid/ops/math/similarity.h"
+#include "fluid/ops/shape/index_ops.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::layers {
 namespace {

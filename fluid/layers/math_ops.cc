@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/elementwise.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/elementwise.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {

@@ -1,10 +1,10 @@
 #include "fluid/layers/nn.h"
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
-#include "fluid/ops/loss.h"
-#include "fluid/ops/metric.h"
-#include "fluid/ops/mul.h"
+#include "fluid/layers/parameters/layer_helper.h"
+#include "fluid/ops/loss/loss.h"
+#include "fluid/ops/loss/metric.h"
+#include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid::layers {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "fluid/layers/param_attr.h"
+#include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid::layers {

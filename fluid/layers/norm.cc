@@ -1,7 +1,7 @@
 #include "fluid/layers/norm.h"
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/nn/dropout.h"
 #include "fluid/ops/nn/norm.h"
 

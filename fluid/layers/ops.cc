@@ -1,11 +1,11 @@
 #include "fluid/layers/ops.h"
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
-#include "fluid/ops/activation.h"
-#include "fluid/ops/elementwise.h"
-#include "fluid/ops/reduce.h"
-#include "fluid/ops/scale.h"
+#include "fluid/layers/parameters/layer_helper.h"
+#include "fluid/ops/math/activation.h"
+#include "fluid/ops/math/elementwise.h"
+#include "fluid/ops/math/reduce.h"
+#include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::layers {
 namespace {

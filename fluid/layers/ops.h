@@ -1,12 +1,12 @@
 // Layers of one op: activations, elementwise arithmetic, comparisons, reductions, scale and clip.
-// See nn.h for what all layers have in common, fluid/ops/activation.h for the formulas.
+// See nn.h for what all layers have in common, fluid/ops/math/activation.h for the formulas.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "fluid/layers/param_attr.h"
+#include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid::layers {

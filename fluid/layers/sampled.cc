@@ -4,8 +4,8 @@
 #include <deque>
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/math_ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/nn/sampled.h"
 

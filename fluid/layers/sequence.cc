@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/sequence/rnn.h"
 #include "fluid/ops/sequence/sequence.h"
 

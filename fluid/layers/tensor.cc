@@ -1,10 +1,10 @@
 #include "fluid/layers/tensor.h"
 
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/scale.h"
-#include "fluid/ops/shape_ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::layers {
 namespace {

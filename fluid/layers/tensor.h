@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "fluid/layers/param_attr.h"
+#include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid::layers {

@@ -2,12 +2,12 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/average.h"
+#include "fluid/ops/optimize/average.h"
 
 namespace fleet::fluid::optimizer {
 namespace {

@@ -90,8 +90,8 @@ struct ModelAverageOptions {
   // Tells the parameters to average; empty: all trainable ones.
   std::function<bool(const Variable& param)> filter = {};
 };
-// The mean over a window of the last steps (fluid/ops/average.h). The steps are appended to the
-// default main program where the object is made.
+// The mean over a window of the last steps (fluid/ops/optimize/average.h). The steps are appended
+// to the default main program where the object is made.
 class ModelAverage : public ParameterAverage {
  public:
   explicit ModelAverage(const ModelAverageOptions& options = {});

@@ -1,5 +1,6 @@
-// Optimizers: they append the ops that update parameters. The formulas are in fluid/ops/optimize.h;
-// "original_form" chooses what the original system computes where it departs from its source.
+// Optimizers: they append the ops that update parameters. The formulas are in
+// fluid/ops/optimize/optimize.h; "original_form" chooses what the original system computes where it
+// departs from its source.
 #pragma once
 
 #include "fluid/optimizer/optimizer_base.h"

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/layers/layer_helper.h"
 #include "fluid/layers/math_ops.h"
+#include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/append.h"
 #include "fluid/program/default_programs.h"

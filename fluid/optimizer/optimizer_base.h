@@ -12,7 +12,7 @@
 #include "fluid/backward/backward.h"
 #include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
-#include "fluid/layers/initializer.h"
+#include "fluid/layers/parameters/initializer.h"
 
 namespace fleet::fluid::optimizer {
 

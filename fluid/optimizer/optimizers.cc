@@ -1,6 +1,6 @@
 #include "fluid/ops/append.h"
-#include "fluid/ops/optimize.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/optimize/optimize.h"
 #include "fluid/optimizer/optimizer.h"
 
 namespace fleet::fluid::optimizer {

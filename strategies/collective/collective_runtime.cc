@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 #include "transport/collective/mpi_communicator.h"
 
 namespace fleet::strategies {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 
 namespace fleet::strategies {
 namespace {

@@ -7,7 +7,7 @@
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange
-//                  (strategies/parameter_server/server_exchange.h).
+//                  (strategies/parameter_server/server/server_exchange.h).
 //   kSendBarrier   the sender has sent `piece` pieces for `step` to this server, over all lanes;
 //                  then as kGet.
 //   kGet           asks for values after `step`; answered by their pieces as soon as they are

@@ -12,7 +12,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker.h"
 #include "strategies/parameter_server/asynchronous/async_worker_node.h"
 #include "strategies/parameter_server/asynchronous/local_exchange.h"
-#include "strategies/parameter_server/server_node.h"
+#include "strategies/parameter_server/server/server_node.h"
 #include "tests/testing/sim_nodes.h"
 
 namespace fleet::testing {

@@ -11,8 +11,8 @@
 #include "base/hash.h"
 #include "base/shard_tree.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/server_node.h"
-#include "strategies/parameter_server/worker_node.h"
+#include "strategies/parameter_server/server/server_node.h"
+#include "strategies/parameter_server/synchronous/worker_node.h"
 
 namespace fleet::testing {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/server_runtime.h"
+#include "strategies/parameter_server/synchronous/server_runtime.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {

@@ -10,7 +10,7 @@
 
 #include "fluid/executor/executor.h"
 #include "strategies/parameter_server/config.h"
-#include "strategies/parameter_server/worker_runtime.h"
+#include "strategies/parameter_server/synchronous/worker_runtime.h"
 #include "transpiler/config.h"
 
 namespace fleet::testing {

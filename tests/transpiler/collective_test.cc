@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/scale.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 

@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "fluid/backward/gradient_clip.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 

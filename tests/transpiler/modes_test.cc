@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/comm.h"
-#include "fluid/ops/server_ops.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/server_ops.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 

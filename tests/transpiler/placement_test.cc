@@ -1,4 +1,4 @@
-#include "transpiler/placement.h"
+#include "transpiler/parameter_server/placement.h"
 
 #include <gtest/gtest.h>
 

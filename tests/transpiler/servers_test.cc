@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/comm.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/math/scale.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 

@@ -37,10 +37,10 @@ TEST(FunctionLengths, KernelsAndOtherLanguagesAreExcepted) {
   EXPECT_THAT(check_function_lengths({"docs/a.md", function_of(90)}), IsEmpty());
 }
 
-TEST(SourceLength, ATenthMoreThanSixHundredLinesPass) {
-  EXPECT_THAT(check_source_length({"base/a.cc", std::string(kMaxSourceLines, '\n')}), IsEmpty());
-  EXPECT_THAT(check_source_length({"base/a.cc", std::string(kMaxSourceLines + 1, '\n')}),
-              ElementsAre(HasSubstr("661 lines")));
+TEST(SourceLength, SixHundredLinesPassAndOneMoreDoesNot) {
+  EXPECT_THAT(check_source_length({"base/a.cc", std::string(600, '\n')}), IsEmpty());
+  EXPECT_THAT(check_source_length({"base/a.cc", std::string(601, '\n')}),
+              ElementsAre(HasSubstr("601 lines")));
 }
 
 TEST(Layers, AnEdgeOutsideTheTableIsFound) {
@@ -113,7 +113,10 @@ TEST(Words, MarkersAndHomePathsAreFound) {
 
 TEST(Folders, ThirtySourcesPassAndOneMoreDoesNot) {
   std::vector<SourceFile> tree;
-  for (int i = 0; i < 30; ++i) tree.push_back({"base/f" + std::to_string(i) + ".cc", ""});
+  for (int i = 0; i < 30; ++i) {
+    const std::string suffix = i % 2 == 0 ? ".cc" : ".h";
+    tree.push_back({"base/f" + std::to_string(i) + suffix, ""});
+  }
   EXPECT_THAT(check_folders(tree), IsEmpty());
   tree.push_back({"base/one_more.cc", ""});
   EXPECT_THAT(check_folders(tree), ElementsAre(HasSubstr("base: 31 sources")));

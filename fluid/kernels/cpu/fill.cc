@@ -1,15 +1,15 @@
 // Constants, scaling, copies and casts.
-#include "fluid/ops/fill.h"
+#include "fluid/ops/shape/fill.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/row_sums.h"
-#include "fluid/ops/scale.h"
-#include "fluid/ops/shape_ops.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

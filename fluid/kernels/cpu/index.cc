@@ -2,7 +2,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/strided.h"
-#include "fluid/ops/index_ops.h"
+#include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

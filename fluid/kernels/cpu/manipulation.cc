@@ -5,8 +5,8 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/strided.h"
-#include "fluid/ops/comm.h"
-#include "fluid/ops/shape_ops.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

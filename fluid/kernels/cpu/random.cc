@@ -7,8 +7,8 @@
 #include "base/philox.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/initialize.h"
+#include "fluid/ops/shape/fill.h"
+#include "fluid/ops/shape/initialize.h"
 
 namespace fleet::fluid::cpu {
 namespace {

@@ -1,12 +1,12 @@
-#include "fluid/ops/server_ops.h"
+#include "fluid/ops/distributed/server_ops.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/row_sums.h"
 #include "fluid/ops/table.h"
 
 namespace fleet::fluid::cpu {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/softmax.h"
-#include "fluid/ops/index_ops.h"
+#include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // Activations, broadcast addition and subtraction, sums and means.
-#include "fluid/ops/elementwise.h"
+#include "fluid/ops/math/elementwise.h"
 
 #include <array>
 #include <string>

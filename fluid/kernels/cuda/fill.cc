@@ -1,12 +1,12 @@
 // Constants, scaling, copies, random values.
-#include "fluid/ops/fill.h"
+#include "fluid/ops/shape/fill.h"
 
 #include <string>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/ops/scale.h"
+#include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::cuda {
 namespace {

@@ -1,10 +1,10 @@
 // Softmax and the losses of classification. A label that is no class makes its row NaN: an
 // exception, as on the CPU, would cost a wait for the device in every step.
-#include "fluid/ops/loss.h"
+#include "fluid/ops/loss/loss.h"
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/softmax.h"
 #include "fluid/kernels/cuda/register_impl.h"
 
 namespace fleet::fluid::cuda {

@@ -5,7 +5,7 @@
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/ops/mul.h"
+#include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/ops/optimize.h"
+#include "fluid/ops/optimize/optimize.h"
 
 namespace fleet::fluid::cuda {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "strategies/parameter_server/asynchronous/async_server.h"
-#include "strategies/parameter_server/server_lanes.h"
+#include "strategies/parameter_server/server/server_lanes.h"
 
 namespace fleet::strategies {
 

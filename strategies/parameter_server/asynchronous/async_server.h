@@ -19,7 +19,7 @@
 
 #include "base/buffer.h"
 #include "strategies/parameter_server/config.h"
-#include "strategies/parameter_server/server_calls.h"
+#include "strategies/parameter_server/server/server_calls.h"
 #include "strategies/parameter_server/wire.h"
 #include "transport/session/session.h"
 

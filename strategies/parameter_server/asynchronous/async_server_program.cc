@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/server_variables.h"
+#include "strategies/parameter_server/server/server_variables.h"
 
 namespace fleet::strategies {
 namespace {

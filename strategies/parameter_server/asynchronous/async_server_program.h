@@ -8,7 +8,7 @@
 
 #include "fluid/core/scope.h"
 #include "fluid/executor/executor.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 #include "strategies/parameter_server/asynchronous/async_parameter_server.h"
 
 namespace fleet::strategies {

@@ -7,7 +7,7 @@
 #include "strategies/parameter_server/asynchronous/async_parameter_server.h"
 #include "strategies/parameter_server/asynchronous/async_server_program.h"
 #include "strategies/parameter_server/process_environment.h"
-#include "strategies/parameter_server/server_node.h"
+#include "strategies/parameter_server/server/server_node.h"
 
 namespace fleet::strategies {
 namespace {

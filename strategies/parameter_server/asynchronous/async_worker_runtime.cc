@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 #include "strategies/parameter_server/remote_places.h"
 
 namespace fleet::strategies {

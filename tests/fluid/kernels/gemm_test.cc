@@ -1,4 +1,4 @@
-#include "fluid/kernels/cpu/gemm.h"
+#include "fluid/kernels/cpu/math/gemm.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include "fluid/fluid.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/fill.h"
+#include "fluid/ops/shape/fill.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {

@@ -2,10 +2,10 @@
 #include <set>
 
 #include "fluid/ops/append.h"
-#include "fluid/ops/elementwise.h"
-#include "fluid/ops/fill.h"
-#include "fluid/ops/scale.h"
-#include "fluid/ops/shape_ops.h"
+#include "fluid/ops/math/elementwise.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/shape/fill.h"
+#include "fluid/ops/shape/shape_ops.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "fluid/ops/comm.h"
+#include "fluid/ops/distributed/comm.h"
 #include "transport/collective/in_process_communicator.h"
 
 namespace fleet::strategies {

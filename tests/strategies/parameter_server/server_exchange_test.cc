@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/server_exchange.h"
+#include "strategies/parameter_server/server/server_exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/sync_server.h"
+#include "strategies/parameter_server/synchronous/sync_server.h"
 
 namespace fleet::strategies {
 namespace {

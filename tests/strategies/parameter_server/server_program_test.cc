@@ -1,5 +1,5 @@
 // Server programs whose updates need numbers of other servers, as docs/transpiler.md writes them.
-#include "strategies/parameter_server/server_program.h"
+#include "strategies/parameter_server/synchronous/server_program.h"
 
 #include <cstring>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "fluid/ops/comm.h"
-#include "strategies/parameter_server/server_exchange.h"
+#include "fluid/ops/distributed/comm.h"
+#include "strategies/parameter_server/server/server_exchange.h"
 
 namespace fleet::strategies {
 namespace {

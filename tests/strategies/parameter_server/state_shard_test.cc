@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/state_shard.h"
+#include "strategies/parameter_server/server/state_shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
-#include "fluid/kernels/cpu/update.h"
+#include "fluid/kernels/cpu/optimize/update.h"
 
 namespace fleet::fluid::cpu {
 namespace {

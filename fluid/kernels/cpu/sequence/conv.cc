@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
-#include "fluid/kernels/cpu/gemm.h"
+#include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/sequence/sequences.h"
 #include "fluid/ops/sequence/sequence.h"
 

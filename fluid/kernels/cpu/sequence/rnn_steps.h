@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "fluid/kernels/cpu/gemm.h"
+#include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/sequence/sequences.h"
 
 namespace fleet::fluid::cpu {

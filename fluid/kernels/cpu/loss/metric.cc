@@ -1,0 +1,323 @@
+#include "fluid/ops/loss/metric.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/register.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// Falling order; equal values in the order of their indices; not-a-number last.
+template <class T>
+std::unique_ptr<Prepared> prepare_top_k(PrepareContext& context) {
+  if (context.has_input("K")) return nullptr;
+  const Shape& x_shape = context.in("X").shape;
+  const int64_t n = x_shape[-1];
+  const int64_t k = context.attrs<TopKAttrs>().k;
+  context.require(k >= 1 && k <= n, "X", str_cat("at least ", k, " columns"), str_cat(x_shape));
+  Shape shape = x_shape;
+  shape.set(-1, k);
+  const int64_t rows = x_shape.numel(0, x_shape.rank() - 1);
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  const int indices = context.set_output("Indices", shape, DType::kInt64);
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  return make_prepared([=](const KernelContext& c) mutable {
+    const T* xs = c.in<T>(x);
+    for (int64_t i = 0; i < rows; ++i, xs += n) {
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + k, order.end(), [xs](int64_t a, int64_t b) {
+        const bool a_nan = xs[a] != xs[a];
+        const bool b_nan = xs[b] != xs[b];
+        if (a_nan != b_nan) return b_nan;
+        return a_nan || xs[a] == xs[b] ? a < b : xs[a] > xs[b];
+      });
+      for (int64_t j = 0; j < k; ++j) {
+        const int64_t index = order[static_cast<size_t>(j)];
+        if (out >= 0) c.out<T>(out)[i * k + j] = xs[index];
+        if (indices >= 0) c.out<int64_t>(indices)[i * k + j] = index;
+      }
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_top_k_grad(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  const Shape& taken = context.in("Indices").shape;
+  const int64_t n = shape[-1];
+  const int64_t k = taken[-1];
+  const int64_t rows = shape.numel(0, shape.rank() - 1);
+  context.require(taken.numel() == rows * k && context.in("Out@GRAD").shape.numel() == rows * k,
+                  "Indices", str_cat(rows, " rows"), taken.to_string());
+  const int indices = context.input("Indices");
+  const int grad = context.input("Out@GRAD");
+  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    T* outs = c.out<T>(out);
+    std::fill(outs, outs + rows * n, T{});
+    for (int64_t i = 0; i < rows * k; ++i) {
+      outs[i / k * n + c.in<int64_t>(indices)[i]] = c.in<T>(grad)[i];
+    }
+  });
+}
+
+// A row is right when its label is among the row's indices.
+std::unique_ptr<Prepared> prepare_accuracy(PrepareContext& context) {
+  const Shape& shape = context.in("Indices").shape;
+  const int64_t rows = shape[0];
+  const int64_t k = shape.numel(1, shape.rank());
+  const ValueSpec& labels = context.in("Label");
+  context.require(labels.dtype == DType::kInt64 && labels.shape.numel() == rows, "Label",
+                  str_cat("int64 [", rows, ", 1]"),
+                  str_cat(dtype_name(labels.dtype), labels.shape));
+  const int indices = context.input("Indices");
+  const int label = context.input("Label");
+  const int accuracy = context.set_output("Accuracy", Shape{1}, DType::kFloat32);
+  const int correct = context.set_output("Correct", Shape{1}, DType::kInt32);
+  const int total = context.set_output("Total", Shape{1}, DType::kInt32);
+  return make_prepared([=](const KernelContext& c) {
+    const auto* found = c.in<int64_t>(indices);
+    const auto* wanted = c.in<int64_t>(label);
+    int32_t right = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      right += std::find(found + i * k, found + (i + 1) * k, wanted[i]) != found + (i + 1) * k;
+    }
+    const auto all = static_cast<float>(rows);
+    if (accuracy >= 0) *c.out<float>(accuracy) = rows == 0 ? 0.0f : static_cast<float>(right) / all;
+    if (correct >= 0) *c.out<int32_t>(correct) = right;
+    if (total >= 0) *c.out<int32_t>(total) = static_cast<int32_t>(rows);
+  });
+}
+
+// Which numbers of the states are those that AUC is of, after this batch is counted.
+struct AucStates {
+  int64_t buckets = 0;
+  int64_t slide_steps = 0;
+
+  int64_t size() const { return slide_steps == 0 ? buckets : (slide_steps + 1) * buckets + 1; }
+  // Where this batch is counted: the oldest batch of the window is forgotten first.
+  int64_t make_room(int64_t* states) const {
+    if (slide_steps == 0) return 0;
+    int64_t* sums = states + slide_steps * buckets;
+    const int64_t at = states[size() - 1] % slide_steps * buckets;
+    for (int64_t i = 0; i < buckets; ++i) sums[i] -= states[at + i];
+    std::fill(states + at, states + at + buckets, 0);
+    return at;
+  }
+  // The counts over the window.
+  const int64_t* sums_with(int64_t* states, int64_t at) const {
+    if (slide_steps == 0) return states;
+    int64_t* sums = states + slide_steps * buckets;
+    for (int64_t i = 0; i < buckets; ++i) sums[i] += states[at + i];
+    ++states[size() - 1];
+    return sums;
+  }
+};
+
+// The area under the curve of true positives over false positives, from the highest threshold on.
+double roc_area(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
+  double area = 0;
+  double p = 0;
+  double n = 0;
+  for (int64_t i = buckets - 1; i >= 0; --i) {
+    const double p_before = p;
+    const double n_before = n;
+    p += static_cast<double>(positives[i]);
+    n += static_cast<double>(negatives[i]);
+    area += (n - n_before) * (p + p_before) / 2;
+  }
+  return p > 0 && n > 0 ? area / p / n : 0;
+}
+
+// The area under precision over recall; precision begins with that of the highest predictions.
+double precision_area(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
+  double all = 0;
+  for (int64_t i = 0; i < buckets; ++i) all += static_cast<double>(positives[i]);
+  if (all == 0) return 0;
+  double area = 0;
+  double p = 0;
+  double n = 0;
+  double before = -1;
+  for (int64_t i = buckets - 1; i >= 0; --i) {
+    const auto more = static_cast<double>(positives[i]);
+    p += more;
+    n += static_cast<double>(negatives[i]);
+    if (p + n == 0) continue;
+    const double precision = p / (p + n);
+    area += more / all * (before < 0 ? precision : (precision + before) / 2);
+    before = precision;
+  }
+  return area;
+}
+
+template <class T>
+int64_t bucket_of(T probability, int64_t buckets) {
+  if (!(probability >= T{0} && probability <= T{1})) {
+    throw_error(ErrorCode::kFeed, {.what = "a prediction is not a probability",
+                                   .where = "op auc, slot 'Predict'",
+                                   .expected = "0 to 1",
+                                   .got = str_cat(static_cast<double>(probability)),
+                                   .fix = "predict with softmax or sigmoid"});
+  }
+  return static_cast<int64_t>(probability * static_cast<T>(buckets - 1));
+}
+
+template <class T>
+void count_batch(const T* predictions, const int64_t* labels, int64_t rows, int64_t width,
+                 int64_t buckets, int64_t* positives, int64_t* negatives) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t bucket = bucket_of(predictions[i * width + width - 1], buckets);
+    if (labels[i] > 0) ++positives[bucket];
+    if (labels[i] == 0) ++negatives[bucket];
+  }
+}
+
+std::unique_ptr<Prepared> prepare_auc(PrepareContext& context) {
+  const auto attrs = context.attrs<AucAttrs>();
+  const ValueSpec& predict = context.in("Predict");
+  const AucStates states = {.buckets = int64_t{attrs.num_thresholds} + 1,
+                            .slide_steps = attrs.slide_steps};
+  context.require(predict.shape.rank() == 2, "Predict", "[n, classes]", predict.shape.to_string());
+  const int64_t rows = predict.shape[0];
+  const int64_t width = predict.shape[1];
+  const ValueSpec& label = context.in("Label");
+  context.require(label.dtype == DType::kInt64 && label.shape.numel() == rows, "Label",
+                  str_cat("int64 [", rows, ", 1]"), str_cat(dtype_name(label.dtype), label.shape));
+  for (const char* slot : {"StatPos", "StatNeg"}) {
+    context.require(context.in(slot).shape.numel() == states.size(), slot,
+                    str_cat(states.size(), " numbers"), context.in(slot).shape.to_string());
+  }
+  const int predictions = context.input("Predict");
+  const int labels = context.input("Label");
+  const int pos = context.input("StatPos");
+  const int neg = context.input("StatNeg");
+  const int area = context.set_output("AUC", Shape{1}, DType::kFloat64);
+  const int pos_out = context.set_output("StatPosOut", context.in("StatPos").shape, DType::kInt64);
+  const int neg_out = context.set_output("StatNegOut", context.in("StatNeg").shape, DType::kInt64);
+  const auto area_of = attrs.curve == "PR" && !attrs.original_form ? precision_area : roc_area;
+  return make_prepared([=, is_float = predict.dtype == DType::kFloat32](const KernelContext& c) {
+    for (const auto& [from, to] : {std::pair(pos, pos_out), std::pair(neg, neg_out)}) {
+      if (c.input(from).raw() != c.output(to).raw()) c.output(to).copy_from(c.input(from));
+    }
+    auto* positives = c.out<int64_t>(pos_out);
+    auto* negatives = c.out<int64_t>(neg_out);
+    const int64_t at = states.make_room(positives);
+    states.make_room(negatives);
+    const auto* wanted = c.in<int64_t>(labels);
+    if (is_float) {
+      count_batch(c.in<float>(predictions), wanted, rows, width, states.buckets, positives + at,
+                  negatives + at);
+    } else {
+      count_batch(c.in<double>(predictions), wanted, rows, width, states.buckets, positives + at,
+                  negatives + at);
+    }
+    const int64_t* positive_sums = states.sums_with(positives, at);
+    const int64_t* negative_sums = states.sums_with(negatives, at);
+    if (area >= 0) *c.out<double>(area) = area_of(positive_sums, negative_sums, states.buckets);
+  });
+}
+
+// The states of one class.
+enum State : size_t { kTruePositive, kFalsePositive, kTrueNegative, kFalseNegative, kStates };
+
+// Precision, recall, F1 averaged over classes, then of all classes together.
+template <class T>
+void write_metrics(const std::vector<T>& states, size_t classes, double* out) {
+  const auto share = [](double right, double wrong) {
+    return right > 0 || wrong > 0 ? right / (right + wrong) : 1.0;
+  };
+  const auto f1 = [](double precision, double recall) {
+    return precision > 0 || recall > 0 ? 2 * precision * recall / (precision + recall) : 0.0;
+  };
+  double precision = 0;
+  double recall = 0;
+  double sums[kStates] = {};
+  for (size_t k = 0; k < classes; ++k) {
+    const T* of = states.data() + k * kStates;
+    for (size_t s = 0; s < kStates; ++s) sums[s] += static_cast<double>(of[s]);
+    const auto right = static_cast<double>(of[kTruePositive]);
+    precision += share(right, static_cast<double>(of[kFalsePositive]));
+    recall += share(right, static_cast<double>(of[kFalseNegative]));
+  }
+  out[0] = precision / static_cast<double>(classes);
+  out[1] = recall / static_cast<double>(classes);
+  out[2] = f1(out[0], out[1]);
+  out[3] = share(sums[kTruePositive], sums[kFalsePositive]);
+  out[4] = share(sums[kTruePositive], sums[kFalseNegative]);
+  out[5] = f1(out[3], out[4]);
+}
+
+size_t checked_class(int32_t index, size_t classes, const char* slot) {
+  if (index >= 0 && static_cast<size_t>(index) < classes) return static_cast<size_t>(index);
+  throw_error(ErrorCode::kFeed, {.what = "an index is not that of a class",
+                                 .where = str_cat("op precision_recall, slot '", slot, "'"),
+                                 .expected = str_cat("0 to ", classes - 1),
+                                 .got = str_cat(index),
+                                 .fix = "correct it, or raise class_number"});
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_precision_recall(PrepareContext& context) {
+  const int64_t class_number = context.attrs<PrecisionRecallAttrs>().class_number;
+  const int64_t rows = context.in("Indices").shape.numel();
+  const auto classes = static_cast<size_t>(class_number);
+  for (const char* slot : {"Indices", "Labels"}) {
+    const ValueSpec& spec = context.in(slot);
+    context.require(spec.dtype == DType::kInt32 && spec.shape.numel() == rows, slot,
+                    str_cat("int32, ", rows, " elements"),
+                    str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  const int indices = context.input("Indices");
+  const int labels = context.input("Labels");
+  const int weights = context.input("Weights");
+  const int before = context.input("StatesInfo");
+  const int batch = context.set_output("BatchMetrics", Shape{6}, DType::kFloat64);
+  const int all = context.set_output("AccumMetrics", Shape{6}, DType::kFloat64);
+  const int states_out =
+      context.set_output("AccumStatesInfo", Shape{class_number, 4}, dtype_of<T>());
+  std::vector<T> states(classes * kStates);
+  return make_prepared([=](const KernelContext& c) mutable {
+    std::fill(states.begin(), states.end(), T{});
+    for (int64_t i = 0; i < rows; ++i) {
+      const size_t guess = checked_class(c.in<int32_t>(indices)[i], classes, "Indices");
+      const size_t truth = checked_class(c.in<int32_t>(labels)[i], classes, "Labels");
+      const T w = weights >= 0 ? c.in<T>(weights)[i] : T{1};
+      for (size_t k = 0; k < classes; ++k) {
+        if (k != guess && k != truth) states[k * kStates + kTrueNegative] += w;
+      }
+      states[guess * kStates + (guess == truth ? kTruePositive : kFalsePositive)] += w;
+      if (guess != truth) states[truth * kStates + kFalseNegative] += w;
+    }
+    if (batch >= 0) write_metrics(states, classes, c.out<double>(batch));
+    for (size_t i = 0; before >= 0 && i < states.size(); ++i) states[i] += c.in<T>(before)[i];
+    if (all >= 0) write_metrics(states, classes, c.out<double>(all));
+    if (states_out >= 0) std::copy(states.begin(), states.end(), c.out<T>(states_out));
+  });
+}
+
+}  // namespace
+
+void register_metric(KernelTable& table) {
+  table.add_last("accuracy", DeviceKind::kCpu, DType::kFloat32, {"loop", prepare_accuracy});
+  // Listed under the types of their first outputs: they have no input X.
+  table.add_last("auc", DeviceKind::kCpu, DType::kFloat64, {"loop", prepare_auc});
+  table.add_last("precision_recall", DeviceKind::kCpu, DType::kFloat64,
+                 {"loop", [](PrepareContext& context) {
+                    return context.in("MaxProbs").dtype == DType::kFloat32
+                               ? prepare_precision_recall<float>(context)
+                               : prepare_precision_recall<double>(context);
+                  }});
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("top_k_grad", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_top_k_grad<T>});
+  });
+  for_types<float, double, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("top_k", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_top_k<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,197 @@
+// Comparisons, logic, selection by truth values.
+#include "fluid/ops/math/compare.h"
+
+#include <array>
+#include <cmath>
+
+#include "fluid/kernels/cpu/math/binary.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+struct Less {
+  template <class T>
+  static bool value(T x, T y) {
+    return x < y;
+  }
+};
+struct LessEqual {
+  template <class T>
+  static bool value(T x, T y) {
+    return x <= y;
+  }
+};
+struct Greater {
+  template <class T>
+  static bool value(T x, T y) {
+    return x > y;
+  }
+};
+struct GreaterEqual {
+  template <class T>
+  static bool value(T x, T y) {
+    return x >= y;
+  }
+};
+struct Equal {
+  template <class T>
+  static bool value(T x, T y) {
+    return x == y;
+  }
+};
+struct NotEqual {
+  template <class T>
+  static bool value(T x, T y) {
+    return x != y;
+  }
+};
+struct And {
+  static bool value(bool x, bool y) { return x && y; }
+};
+struct Or {
+  static bool value(bool x, bool y) { return x || y; }
+};
+struct Xor {
+  static bool value(bool x, bool y) { return x != y; }
+};
+
+template <class Op>
+void add_compare(KernelTable& table, const char* type) {
+  for_types<bool, int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T>) {
+    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", [](PrepareContext& context) {
+                      return prepare_binary<T, bool>(context, context.attrs<CompareAttrs>().axis,
+                                                     binary_row<Op, T, bool>);
+                    }});
+  });
+}
+
+template <class Op>
+void add_logical(KernelTable& table, const char* type) {
+  table.add_last(type, DeviceKind::kCpu, DType::kBool,
+                 {"loop", [](PrepareContext& context) {
+                    return prepare_binary<bool, bool>(context, -1, binary_row<Op, bool, bool>);
+                  }});
+}
+
+std::unique_ptr<Prepared> prepare_not(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, DType::kBool);
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    for (int64_t i = 0; i < n; ++i) c.out<bool>(out)[i] = !c.in<bool>(x)[i];
+  });
+}
+
+void require_condition(const PrepareContext& context, const Shape& shape) {
+  const ValueSpec& condition = context.in("Condition");
+  context.require(condition.dtype == DType::kBool && condition.shape == shape, "Condition",
+                  str_cat("bool", shape), str_cat(dtype_name(condition.dtype), condition.shape));
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_where(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  require_condition(context, shape);
+  context.require(context.in("Y").shape == shape && context.in("Y").dtype == dtype_of<T>(), "Y",
+                  str_cat(dtype_name(dtype_of<T>()), shape), context.in("Y").shape.to_string());
+  const int condition = context.input("Condition");
+  const int x = context.input("X");
+  const int y = context.input("Y");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    const bool* truth = c.in<bool>(condition);
+    const T* xs = c.in<T>(x);
+    const T* ys = c.in<T>(y);
+    T* outs = c.out<T>(out);
+    for (int64_t i = 0; i < n; ++i) outs[i] = truth[i] ? xs[i] : ys[i];
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_where_grad(PrepareContext& context) {
+  const Shape shape = context.in("Out@GRAD").shape;
+  require_condition(context, shape);
+  const int condition = context.input("Condition");
+  const int grad = context.input("Out@GRAD");
+  const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const int y_grad = context.set_output("Y@GRAD", shape, dtype_of<T>());
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    const bool* truth = c.in<bool>(condition);
+    const T* gs = c.in<T>(grad);
+    for (int64_t i = 0; x_grad >= 0 && i < n; ++i) c.out<T>(x_grad)[i] = truth[i] ? gs[i] : T{};
+    for (int64_t i = 0; y_grad >= 0 && i < n; ++i) c.out<T>(y_grad)[i] = truth[i] ? T{} : gs[i];
+  });
+}
+
+std::unique_ptr<Prepared> prepare_where_index(PrepareContext& context) {
+  const Shape shape = context.in("Condition").shape;
+  require_condition(context, shape);
+  const int condition = context.input("Condition");
+  const int out = context.own_output("Out");
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    const bool* truth = c.in<bool>(condition);
+    const int rank = shape.rank();
+    const int64_t found = std::count(truth, truth + n, true);
+    auto* to = c.make_dense(out, DType::kInt64, Shape{found, rank}).data<int64_t>();
+    for (int64_t i = 0; i < n; ++i) {
+      if (!truth[i]) continue;
+      int64_t rest = i;
+      for (int d = rank - 1; d >= 0; --d) {
+        to[d] = rest % shape[d];
+        rest /= shape[d];
+      }
+      to += rank;
+    }
+  });
+}
+
+enum class Finite { kAll, kHasInf, kHasNan };
+
+template <class T, Finite question>
+std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
+  const int64_t n = context.in("X").shape.numel();
+  const int x = context.input("X");
+  const int out = context.set_output("Out", Shape{1}, DType::kBool);
+  return make_prepared([=](const KernelContext& c) {
+    const T* xs = c.in<T>(x);
+    bool any = false;
+    for (int64_t i = 0; i < n; ++i) {
+      if constexpr (question == Finite::kAll) any |= !std::isfinite(xs[i]);
+      if constexpr (question == Finite::kHasInf) any |= std::isinf(xs[i]);
+      if constexpr (question == Finite::kHasNan) any |= std::isnan(xs[i]);
+    }
+    *c.out<bool>(out) = question == Finite::kAll ? !any : any;
+  });
+}
+
+}  // namespace
+
+void register_compare(KernelTable& table) {
+  add_compare<Less>(table, "less_than");
+  add_compare<LessEqual>(table, "less_equal");
+  add_compare<Greater>(table, "greater_than");
+  add_compare<GreaterEqual>(table, "greater_equal");
+  add_compare<Equal>(table, "equal");
+  add_compare<NotEqual>(table, "not_equal");
+  add_logical<And>(table, "logical_and");
+  add_logical<Or>(table, "logical_or");
+  add_logical<Xor>(table, "logical_xor");
+  table.add_last("logical_not", DeviceKind::kCpu, DType::kBool, {"loop", prepare_not});
+  // Listed under its output's type: it has no input X.
+  table.add_last("where_index", DeviceKind::kCpu, DType::kInt64, {"loop", prepare_where_index});
+  for_types<bool, int32_t, int64_t, float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("where", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_where<T>});
+  });
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    const auto add = [&table](const char* op, auto prepare) {
+      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+    };
+    add("where_grad", prepare_where_grad<T>);
+    add("isfinite", prepare_finite<T, Finite::kAll>);
+    add("has_inf", prepare_finite<T, Finite::kHasInf>);
+    add("has_nan", prepare_finite<T, Finite::kHasNan>);
+  });
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,138 @@
+// Values of binary elementwise ops; elementwise_grad.cc has the gradients.
+#include <cmath>
+
+#include "base/error.h"
+#include "fluid/kernels/cpu/math/binary.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+struct Add {
+  template <class T>
+  static T value(T x, T y) {
+    return x + y;
+  }
+};
+
+struct Sub {
+  template <class T>
+  static T value(T x, T y) {
+    return x - y;
+  }
+};
+
+struct Mul {
+  template <class T>
+  static T value(T x, T y) {
+    return x * y;
+  }
+};
+
+[[noreturn]] void throw_division_by_zero() {
+  throw_error(ErrorCode::kNumerics, {.what = "a whole number was divided by 0",
+                                     .where = "op elementwise_div, elementwise_mod or "
+                                              "elementwise_floordiv, variable Y",
+                                     .expected = "numbers other than 0 in Y",
+                                     .got = "0",
+                                     .fix = "check the values of Y, or cast to floats"});
+}
+
+// Cut towards 0. The one quotient that does not fit is the smallest number again.
+template <class T>
+T whole_quotient(T x, T y) {
+  if (y == 0) throw_division_by_zero();
+  if (y == -1) return static_cast<T>(0 - static_cast<std::make_unsigned_t<T>>(x));
+  return x / y;
+}
+
+struct Div {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      return whole_quotient(x, y);
+    } else {
+      return x / y;
+    }
+  }
+};
+
+struct FloorDiv {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      const T quotient = whole_quotient(x, y);
+      const bool cut = y != -1 && x % y != 0 && (x < 0) != (y < 0);
+      return cut ? quotient - 1 : quotient;
+    } else {
+      return std::floor(x / y);
+    }
+  }
+};
+
+struct Mod {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      if (y == 0) throw_division_by_zero();
+      if (y == -1) return 0;
+      const T rest = x % y;
+      return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+    } else {
+      const T rest = std::fmod(x, y);
+      return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+    }
+  }
+};
+
+struct Max {
+  template <class T>
+  static T value(T x, T y) {
+    return x > y ? x : y;
+  }
+};
+
+struct Min {
+  template <class T>
+  static T value(T x, T y) {
+    return x < y ? x : y;
+  }
+};
+
+struct Pow {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(std::llrint(std::pow(static_cast<double>(x), static_cast<double>(y))));
+    } else {
+      return std::pow(x, y);
+    }
+  }
+};
+
+template <class Op>
+void add(KernelTable& table, const std::string& type) {
+  for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
+    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", [](PrepareContext& context) {
+                      return prepare_binary<T, T>(context, context.attrs<ElementwiseAttrs>().axis,
+                                                  binary_row<Op, T, T>);
+                    }});
+  });
+}
+
+}  // namespace
+
+void register_elementwise(KernelTable& table) {
+  add<Add>(table, "elementwise_add");
+  add<Sub>(table, "elementwise_sub");
+  add<Mul>(table, "elementwise_mul");
+  add<Div>(table, "elementwise_div");
+  add<FloorDiv>(table, "elementwise_floordiv");
+  add<Mod>(table, "elementwise_mod");
+  add<Max>(table, "elementwise_max");
+  add<Min>(table, "elementwise_min");
+  add<Pow>(table, "elementwise_pow");
+  register_elementwise_grad(table);
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,132 @@
+// Gradients of binary elementwise ops.
+#include <cmath>
+
+#include "fluid/kernels/cpu/math/binary.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// Each: what an element passes back for an incoming gradient g.
+struct Negative {
+  template <class T>
+  static T back(T, T, T g) {
+    return -g;
+  }
+};
+struct TimesX {
+  template <class T>
+  static T back(T x, T, T g) {
+    return g * x;
+  }
+};
+struct TimesY {
+  template <class T>
+  static T back(T, T y, T g) {
+    return g * y;
+  }
+};
+struct DivToX {
+  template <class T>
+  static T back(T, T y, T g) {
+    return g / y;
+  }
+};
+struct DivToY {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return -g * (x / y) / y;
+  }
+};
+// Ties go to Y.
+struct WhereXIsLarger {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return x > y ? g : T{};
+  }
+};
+struct WhereXIsNotLarger {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return x > y ? T{} : g;
+  }
+};
+struct WhereXIsSmaller {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return x < y ? g : T{};
+  }
+};
+struct WhereXIsNotSmaller {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return x < y ? T{} : g;
+  }
+};
+struct PowToX {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return g * y * std::pow(x, y - 1);
+  }
+};
+struct PowToY {
+  template <class T>
+  static T back(T x, T y, T g) {
+    return g * std::log(x) * std::pow(x, y);
+  }
+};
+
+template <class Op, class T>
+void row_gradient(const BinaryRow<T>& row, const T* g, T* out) {
+  const T* x = row.x;
+  const T* y = row.y;
+  if (row.x_moves && row.y_moves) {
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], y[i], g[i]);
+  } else if (row.x_moves) {
+    const T b = *y;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(x[i], b, g[i]);
+  } else if (row.y_moves) {
+    const T a = *x;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, y[i], g[i]);
+  } else {
+    const T a = *x;
+    const T b = *y;
+    for (int64_t i = 0; i < row.n; ++i) out[i] = Op::back(a, b, g[i]);
+  }
+}
+
+// g itself.
+struct Same {};
+
+template <class Op, class T>
+constexpr RowGradient<T> gradient_of() {
+  if constexpr (std::is_same_v<Op, Same>) {
+    return nullptr;
+  } else {
+    return row_gradient<Op, T>;
+  }
+}
+
+template <class ToX, class ToY>
+void add(KernelTable& table, const char* type) {
+  for_types<float, double>([&]<class T>(std::type_identity<T>) {
+    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(), {"loop", [](PrepareContext& context) {
+                                                             return prepare_binary_grad<T>(
+                                                                 context, gradient_of<ToX, T>(),
+                                                                 gradient_of<ToY, T>());
+                                                           }});
+  });
+}
+
+}  // namespace
+
+void register_elementwise_grad(KernelTable& table) {
+  add<Same, Same>(table, "elementwise_add_grad");
+  add<Same, Negative>(table, "elementwise_sub_grad");
+  add<TimesY, TimesX>(table, "elementwise_mul_grad");
+  add<DivToX, DivToY>(table, "elementwise_div_grad");
+  add<WhereXIsLarger, WhereXIsNotLarger>(table, "elementwise_max_grad");
+  add<WhereXIsSmaller, WhereXIsNotSmaller>(table, "elementwise_min_grad");
+  add<PowToX, PowToY>(table, "elementwise_pow_grad");
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,478 @@
+// Activations made of exponentials and their kin, pow, and prelu.
+#include <numbers>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/math/sums.h"
+#include "fluid/kernels/cpu/math/unary.h"
+#include "fluid/ops/math/activation.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// Each: its values, and its derivative times the incoming gradient g, in terms of X or of Out,
+// whichever the gradient op has, for at most kUnaryBlock elements.
+struct Exp {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::exp(x, out, n);
+  }
+  template <class, class T>
+  static void back(UnaryParams, const T* out, const T* g, T* grad, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * out[i];
+  }
+};
+struct Sigmoid {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::sigmoid(x, out, n);
+  }
+  template <class, class T>
+  static void back(UnaryParams, const T* out, const T* g, T* grad, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * out[i] * (T{1} - out[i]);
+  }
+};
+struct Tanh {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::tanh(x, out, n);
+  }
+  template <class, class T>
+  static void back(UnaryParams, const T* out, const T* g, T* grad, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * (T{1} - out[i] * out[i]);
+  }
+};
+struct Log {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::log(x, out, n);
+  }
+  template <class, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] / x[i];
+  }
+};
+struct Log1p {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::log1p(x, out, n);
+  }
+  template <class, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] / (T{1} + x[i]);
+  }
+};
+struct Erf {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    Math::erf(x, out, n);
+  }
+  template <class Math, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    T e[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) e[i] = -x[i] * x[i];
+    Math::exp(e, e, n);
+    const T factor = T{2} * std::numbers::inv_sqrtpi_v<T>;
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * factor * e[i];
+  }
+};
+// Parameters: alpha, original_form.
+struct Elu {
+  template <class Math, class T>
+  static void exponentials(const T* x, T* e, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) e[i] = x[i] > T{0} ? T{0} : x[i];
+    Math::exp(e, e, n);
+  }
+  template <class Math, class T>
+  static void value(UnaryParams p, const T* x, T* out, int64_t n) {
+    T e[kUnaryBlock];
+    exponentials<Math>(x, e, n);
+    const T alpha = static_cast<T>(p.a);
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] > T{0} ? x[i] : alpha * (e[i] - T{1});
+  }
+  template <class Math, class T>
+  static void back(UnaryParams p, const T* x, const T* g, T* grad, int64_t n) {
+    T e[kUnaryBlock];
+    const T alpha = static_cast<T>(p.a);
+    if (p.b != 0) {
+      Math::exp(x, e, n);
+      for (int64_t i = 0; i < n; ++i) {
+        const T positive = x[i] > T{0} ? T{1} : T{0};
+        grad[i] = g[i] * positive + g[i] * alpha * e[i] * (T{1} - positive);
+      }
+      return;
+    }
+    exponentials<Math>(x, e, n);
+    for (int64_t i = 0; i < n; ++i) grad[i] = x[i] > T{0} ? g[i] : g[i] * alpha * e[i];
+  }
+};
+// Parameter: beta.
+struct Swish {
+  template <class Math, class T>
+  static void sigmoids(UnaryParams p, const T* x, T* s, int64_t n) {
+    const T beta = static_cast<T>(p.a);
+    for (int64_t i = 0; i < n; ++i) s[i] = beta * x[i];
+    Math::sigmoid(s, s, n);
+  }
+  template <class Math, class T>
+  static void value(UnaryParams p, const T* x, T* out, int64_t n) {
+    T s[kUnaryBlock];
+    sigmoids<Math>(p, x, s, n);
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * s[i];
+  }
+  template <class Math, class T>
+  static void back(UnaryParams p, const T* x, const T* g, T* grad, int64_t n) {
+    T s[kUnaryBlock];
+    sigmoids<Math>(p, x, s, n);
+    const T beta = static_cast<T>(p.a);
+    for (int64_t i = 0; i < n; ++i) {
+      grad[i] = g[i] * (s[i] + beta * x[i] * s[i] * (T{1} - s[i]));
+    }
+  }
+};
+// Parameter: approximate.
+struct Gelu {
+  // sqrt(2 / pi) (x + 0.044715 x^3)
+  template <class T>
+  static constexpr T kInner = T(0.79788456080286535588L);
+  template <class T>
+  static constexpr T kCube = T(0.044715);
+  // Below, the value rounds to 0, also where 0 times infinity would not be a number.
+  template <class T>
+  static constexpr T kFloor = T(sizeof(T) == 4 ? -15 : -39);
+
+  template <class Math, class T>
+  static void value(UnaryParams p, const T* x, T* out, int64_t n) {
+    T s[kUnaryBlock];
+    if (p.a != 0) {
+      for (int64_t i = 0; i < n; ++i) s[i] = kInner<T> * x[i] * (T{1} + kCube<T> * x[i] * x[i]);
+      Math::tanh(s, s, n);
+    } else {
+      for (int64_t i = 0; i < n; ++i) s[i] = x[i] * T(1 / std::numbers::sqrt2);
+      Math::erf(s, s, n);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const T value = T(0.5) * x[i] * (T{1} + s[i]);
+      out[i] = x[i] < kFloor<T> ? T{} : value;
+    }
+  }
+  template <class Math, class T>
+  static void back(UnaryParams p, const T* x, const T* g, T* grad, int64_t n) {
+    T s[kUnaryBlock];
+    if (p.a != 0) {
+      for (int64_t i = 0; i < n; ++i) s[i] = kInner<T> * x[i] * (T{1} + kCube<T> * x[i] * x[i]);
+      Math::tanh(s, s, n);
+      for (int64_t i = 0; i < n; ++i) {
+        const T inner = kInner<T> * (T{1} + T{3} * kCube<T> * x[i] * x[i]);
+        const T slope = T{1} + s[i] + x[i] * (T{1} - s[i] * s[i]) * inner;
+        grad[i] = g[i] * T(0.5) * slope;
+      }
+      return;
+    }
+    T density[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) s[i] = x[i] * T(1 / std::numbers::sqrt2);
+    for (int64_t i = 0; i < n; ++i) density[i] = T(-0.5) * x[i] * x[i];
+    Math::erf(s, s, n);
+    Math::exp(density, density, n);
+    const T factor = T(0.5 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
+    for (int64_t i = 0; i < n; ++i) {
+      grad[i] = g[i] * (T(0.5) * (T{1} + s[i]) + x[i] * factor * density[i]);
+    }
+  }
+};
+
+// log(1 + e^x), from the side that does not overflow.
+template <class Math, class T>
+void softplus(const T* x, T* out, int64_t n) {
+  T e[kUnaryBlock];
+  for (int64_t i = 0; i < n; ++i) e[i] = -std::abs(x[i]);
+  Math::exp(e, e, n);
+  Math::log1p(e, e, n);
+  for (int64_t i = 0; i < n; ++i) out[i] = (x[i] < T{0} ? T{0} : x[i]) + e[i];
+}
+
+struct Softplus {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    softplus<Math>(x, out, n);
+  }
+  template <class Math, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    T s[kUnaryBlock];
+    Math::sigmoid(x, s, n);
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * s[i];
+  }
+};
+struct LogSigmoid {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    T s[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) s[i] = -x[i];
+    softplus<Math>(s, out, n);
+    for (int64_t i = 0; i < n; ++i) out[i] = -out[i];
+  }
+  template <class Math, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    T s[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) s[i] = -x[i];
+    Math::sigmoid(s, s, n);
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * s[i];
+  }
+};
+// Parameter: threshold.
+struct SoftRelu {
+  template <class Math, class T>
+  static void value(UnaryParams p, const T* x, T* out, int64_t n) {
+    const T cap = static_cast<T>(p.a);
+    T s[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) s[i] = x[i] > cap ? cap : x[i] < -cap ? -cap : x[i];
+    softplus<Math>(s, out, n);
+  }
+  template <class Math, class T>
+  static void back(UnaryParams p, const T* out, const T* g, T* grad, int64_t n) {
+    const T cap = static_cast<T>(p.a);
+    const T low = std::log1p(std::exp(-cap));
+    const T high = cap + low;
+    T e[kUnaryBlock];
+    for (int64_t i = 0; i < n; ++i) e[i] = -out[i];
+    Math::exp(e, e, n);
+    for (int64_t i = 0; i < n; ++i) {
+      grad[i] = out[i] > low && out[i] < high ? g[i] * (T{1} - e[i]) : T{0};
+    }
+  }
+};
+// Parameters: scale_a, scale_b.
+struct Stanh {
+  template <class Math, class T>
+  static void tangents(UnaryParams p, const T* x, T* t, int64_t n) {
+    const T a = static_cast<T>(p.a);
+    for (int64_t i = 0; i < n; ++i) t[i] = a * x[i];
+    Math::tanh(t, t, n);
+  }
+  template <class Math, class T>
+  static void value(UnaryParams p, const T* x, T* out, int64_t n) {
+    T t[kUnaryBlock];
+    tangents<Math>(p, x, t, n);
+    const T b = static_cast<T>(p.b);
+    for (int64_t i = 0; i < n; ++i) out[i] = b * t[i];
+  }
+  template <class Math, class T>
+  static void back(UnaryParams p, const T* x, const T* g, T* grad, int64_t n) {
+    T t[kUnaryBlock];
+    tangents<Math>(p, x, t, n);
+    const T both = static_cast<T>(p.a) * static_cast<T>(p.b);
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * both * (T{1} - t[i] * t[i]);
+  }
+};
+struct TanhShrink {
+  template <class Math, class T>
+  static void value(UnaryParams, const T* x, T* out, int64_t n) {
+    T t[kUnaryBlock];
+    Math::tanh(x, t, n);
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] - t[i];
+  }
+  template <class Math, class T>
+  static void back(UnaryParams, const T* x, const T* g, T* grad, int64_t n) {
+    T t[kUnaryBlock];
+    Math::tanh(x, t, n);
+    for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * t[i] * t[i];
+  }
+};
+
+// Powers that are products or roots are taken as such.
+template <class T>
+void power(const T* x, T factor, T* out, int64_t n) {
+  if (factor == T{2}) {
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * x[i];
+  } else if (factor == T{1}) {
+    std::copy(x, x + n, out);
+  } else if (factor == T{0}) {
+    std::fill(out, out + n, T{1});
+  } else if (factor == T{3}) {
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] * x[i] * x[i];
+  } else if (factor == T{-1}) {
+    for (int64_t i = 0; i < n; ++i) out[i] = T{1} / x[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = std::pow(x[i], factor);
+  }
+}
+
+template <class T>
+T factor_of(const KernelContext& c, int tensor, float attribute) {
+  return tensor >= 0 ? *c.in<T>(tensor) : static_cast<T>(attribute);
+}
+
+template <class T>
+int factor_tensor(const PrepareContext& context) {
+  const int tensor = context.input("FactorTensor");
+  if (tensor >= 0) {
+    const ValueSpec& spec = context.in("FactorTensor");
+    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "FactorTensor",
+                    "one element of X's type", str_cat(dtype_name(spec.dtype), spec.shape));
+  }
+  return tensor;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_pow(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  const float factor = context.attrs<PowAttrs>().factor;
+  const int tensor = factor_tensor<T>(context);
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    power(c.in<T>(x), factor_of<T>(c, tensor, factor), c.out<T>(out), n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_pow_grad(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  context.require(context.in("Out@GRAD").shape == shape, "Out@GRAD", shape.to_string(),
+                  context.in("Out@GRAD").shape.to_string());
+  const float factor = context.attrs<PowAttrs>().factor;
+  const int tensor = factor_tensor<T>(context);
+  const int x = context.input("X");
+  const int grad = context.input("Out@GRAD");
+  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+    const T exponent = factor_of<T>(c, tensor, factor);
+    const T* xs = c.in<T>(x);
+    const T* gs = c.in<T>(grad);
+    T* outs = c.out<T>(out);
+    T powers[kUnaryBlock];
+    for (int64_t at = 0; at < n; at += kUnaryBlock) {
+      const int64_t length = std::min(kUnaryBlock, n - at);
+      power(xs + at, exponent - T{1}, powers, length);
+      for (int64_t i = 0; i < length; ++i) outs[at + i] = gs[at + i] * exponent * powers[i];
+    }
+  });
+}
+
+// X as [outer, factors, inner]: which factor of Alpha belongs to an element.
+struct PreluView {
+  int64_t outer = 1;
+  int64_t factors = 1;
+  int64_t inner = 1;
+};
+
+PreluView prelu_view(const PrepareContext& context) {
+  const Shape& x = context.in("X").shape;
+  const std::string mode = context.attrs<PreluAttrs>().mode;
+  PreluView view{.outer = 1, .factors = 1, .inner = x.numel()};
+  if (mode != "all") {
+    context.require(x.rank() >= 2, "X", "two dimensions or more", x.to_string());
+    view.outer = x[0];
+    view.factors = mode == "channel" ? x[1] : x.numel(1, x.rank());
+    view.inner = mode == "channel" ? x.numel(2, x.rank()) : 1;
+  }
+  context.require(context.in("Alpha").shape.numel() == view.factors, "Alpha",
+                  str_cat(view.factors, " elements"), context.in("Alpha").shape.to_string());
+  return view;
+}
+
+// f(first element, factor, elements, whether the factor moves along).
+template <class F>
+void each_prelu_row(const PreluView& view, F f) {
+  for (int64_t o = 0; o < view.outer; ++o) {
+    const int64_t at = o * view.factors * view.inner;
+    if (view.inner == 1) {
+      f(at, int64_t{0}, view.factors, int64_t{1});
+    } else {
+      for (int64_t k = 0; k < view.factors; ++k) f(at + k * view.inner, k, view.inner, int64_t{0});
+    }
+  }
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_prelu(PrepareContext& context) {
+  const PreluView view = prelu_view(context);
+  const int x = context.input("X");
+  const int alpha = context.input("Alpha");
+  const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const T* xs = c.in<T>(x);
+    const T* factors = c.in<T>(alpha);
+    T* outs = c.out<T>(out);
+    each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T value = xs[at + i];
+        outs[at + i] = value > T{0} ? value : factors[k + i * step] * value;
+      }
+    });
+  });
+}
+
+template <class T>
+void prelu_factor_gradient(const PreluView& view, const T* xs, const T* gs, T* sums) {
+  std::fill(sums, sums + view.factors, T{});
+  each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
+    T block[kUnaryBlock];
+    for (int64_t first = 0; first < n; first += kUnaryBlock) {
+      const int64_t length = std::min(kUnaryBlock, n - first);
+      for (int64_t i = 0; i < length; ++i) {
+        const int64_t e = at + first + i;
+        block[i] = xs[e] > T{0} ? T{0} : gs[e] * xs[e];
+      }
+      if (step == 0) {
+        sums[k] += sum_of(block, length);
+      } else {
+        for (int64_t i = 0; i < length; ++i) sums[k + first + i] += block[i];
+      }
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_prelu_grad(PrepareContext& context) {
+  const PreluView view = prelu_view(context);
+  const Shape& shape = context.in("X").shape;
+  context.require(context.in("Out@GRAD").shape == shape, "Out@GRAD", shape.to_string(),
+                  context.in("Out@GRAD").shape.to_string());
+  const int x = context.input("X");
+  const int alpha = context.input("Alpha");
+  const int grad = context.input("Out@GRAD");
+  const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const int alpha_grad = context.set_output("Alpha@GRAD", context.in("Alpha").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    const T* xs = c.in<T>(x);
+    const T* factors = c.in<T>(alpha);
+    const T* gs = c.in<T>(grad);
+    if (alpha_grad >= 0) prelu_factor_gradient(view, xs, gs, c.out<T>(alpha_grad));
+    if (x_grad < 0) return;
+    T* outs = c.out<T>(x_grad);
+    each_prelu_row(view, [&](int64_t at, int64_t k, int64_t n, int64_t step) {
+      for (int64_t i = 0; i < n; ++i) {
+        const T g = gs[at + i];
+        outs[at + i] = xs[at + i] > T{0} ? g : factors[k + i * step] * g;
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void register_smooth_activation(KernelTable& table) {
+  add_blocks<Exp>(table, "exp");
+  add_blocks<Sigmoid>(table, "sigmoid");
+  add_blocks<Tanh>(table, "tanh");
+  add_blocks<Log>(table, "log");
+  add_blocks<Log1p>(table, "log1p");
+  add_blocks<Erf>(table, "erf");
+  add_blocks<Elu>(table, "elu", params_of<EluAttrs, &EluAttrs::alpha, &EluAttrs::original_form>);
+  add_blocks<Swish>(table, "swish", params_of<SwishAttrs, &SwishAttrs::beta>);
+  add_blocks<Gelu>(table, "gelu", params_of<GeluAttrs, &GeluAttrs::approximate>);
+  add_blocks<Softplus>(table, "softplus");
+  add_blocks<LogSigmoid>(table, "logsigmoid");
+  add_blocks<SoftRelu>(table, "soft_relu", params_of<SoftReluAttrs, &SoftReluAttrs::threshold>);
+  add_blocks<Stanh>(table, "stanh",
+                    params_of<StanhAttrs, &StanhAttrs::scale_a, &StanhAttrs::scale_b>);
+  add_blocks<TanhShrink>(table, "tanh_shrink");
+  for_types<float, double>([&]<class T>(std::type_identity<T>) {
+    add_kernel<T>(table, "pow", "loop", prepare_pow<T>);
+    add_kernel<T>(table, "pow_grad", "loop", prepare_pow_grad<T>);
+    add_kernel<T>(table, "prelu", "loop", prepare_prelu<T>);
+    add_kernel<T>(table, "prelu_grad", "loop", prepare_prelu_grad<T>);
+  });
+}
+
+}  // namespace fleet::fluid::cpu

@@ -1,0 +1,101 @@
+// Clipping of gradients of selected rows. Rows that occur several times are summed first: a bound
+// on a gradient is a bound on the sum.
+#include <cmath>
+
+#include "fluid/kernels/cpu/math/row_sums.h"
+#include "fluid/kernels/cpu/optimize/update.h"
+#include "fluid/kernels/cpu/register.h"
+#include "fluid/ops/math/scale.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// The merged rows of input `x`, with room for new values: `fill(values, count, out)` makes them.
+template <class T, class Fill>
+void replace_values(const KernelContext& c, int x, int out, MergedRows<T>& rows, const Fill& fill) {
+  const auto& source = std::get<SelectedRows>(c.input_value(x));
+  Shape shape = source.value.shape();
+  const int64_t width = shape.rank() == 0 ? 1 : shape.numel(1, shape.rank());
+  rows.merge(source, source.height, width);
+  shape.set(0, static_cast<int64_t>(rows.count()));
+  SelectedRows result;
+  result.height = source.height;
+  for (size_t i = 0; i < rows.count(); ++i) result.rows.push_back(rows.row(i));
+  result.value = Tensor(dtype_of<T>(), shape);
+  fill(rows.values(), static_cast<int64_t>(rows.count()), width, result.value.data<T>());
+  c.output_value(out) = std::move(result);
+}
+
+bool takes_rows(const PrepareContext& context) {
+  return context.in("X").kind == ValueKind::kSelectedRows;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
+  if (!takes_rows(context) || context.has_input("Min") || context.has_input("Max")) return nullptr;
+  const auto attrs = context.attrs<ClipAttrs>();
+  const int x = context.input("X");
+  const int out = context.own_output("Out");
+  const T low = static_cast<T>(attrs.min);
+  const T high = static_cast<T>(attrs.max);
+  return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
+    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
+      for (int64_t i = 0; i < count * width; ++i) {
+        to[i] = values[i] < low ? low : values[i] > high ? high : values[i];
+      }
+    });
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
+  if (!takes_rows(context)) return nullptr;
+  const T max_norm = static_cast<T>(context.attrs<ClipByNormAttrs>().max_norm);
+  const int x = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
+    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
+      const T norm = static_cast<T>(std::sqrt(squared_sum(values, count, width)));
+      const T factor = norm > max_norm ? max_norm / norm : T{1};
+      for (int64_t i = 0; i < count * width; ++i) to[i] = values[i] * factor;
+    });
+  });
+}
+
+// By one number, as clipping by the global norm does.
+template <class T>
+std::unique_ptr<Prepared> prepare_scaled(PrepareContext& context) {
+  if (!takes_rows(context)) return nullptr;
+  const ValueSpec& factor_spec = context.in("Y");
+  context.require(factor_spec.dtype == dtype_of<T>() && factor_spec.shape.numel() == 1, "Y",
+                  "one element of X's type: selected rows are scaled only",
+                  str_cat(dtype_name(factor_spec.dtype), factor_spec.shape));
+  const int x = context.input("X");
+  const int y = context.input("Y");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    const auto& source = std::get<SelectedRows>(c.input_value(x));
+    const T factor = *c.in<T>(y);
+    SelectedRows result{source.rows, source.height,
+                        Tensor(source.value.dtype(), source.value.shape())};
+    const T* values = source.value.data<T>();
+    T* to = result.value.data<T>();
+    for (int64_t i = 0; i < source.value.numel(); ++i) to[i] = values[i] * factor;
+    c.output_value(out) = std::move(result);
+  });
+}
+
+}  // namespace
+
+void register_sparse_clip(KernelTable& table) {
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    const auto add = [&table](const char* op, auto prepare) {
+      table.add_first(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "rows", .prepare = prepare});
+    };
+    add("clip", prepare_clip<T>);
+    add("clip_by_norm", prepare_clip_by_norm<T>);
+    add("elementwise_mul", prepare_scaled<T>);
+  });
+}
+
+}  // namespace fleet::fluid::cpu

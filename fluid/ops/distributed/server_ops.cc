@@ -1,0 +1,86 @@
+#include "fluid/ops/distributed/server_ops.h"
+
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/optimize/optimize.h"
+#include "fluid/ops/schema_util.h"
+
+namespace fleet::fluid {
+namespace {
+
+void infer_ref_by_trainer_id(InferContext& context) {
+  context.require_dtype("TrainerId", DType::kInt64);
+  context.share("X", "Out");
+}
+
+void infer_dc_compensate(InferContext& context) {
+  const auto form = context.attrs<DcCompensateAttrs>().form;
+  const bool known = form == "constant" || form == "adaptive" || form == "clipped";
+  context.require(known, "Param", "attribute form 'constant', 'adaptive' or 'clipped'",
+                  "form '" + form + "'");
+  const VarDesc& param = context.input("Param");
+  const bool averages = form != "constant";
+  context.require(context.has_input("MeanSquare") == averages, "MeanSquare",
+                  averages ? "a variable, as form is '" + form + "'" : "none with form 'constant'",
+                  averages ? "none" : "one");
+  for (const char* slot : {"Grad", "Backup", "MeanSquare"}) {
+    if (!context.has_input(slot)) continue;
+    context.require_dtype(slot, param.dtype);
+    context.require(context.input(slot).shape.compatible(param.shape), slot,
+                    param.shape.to_string(), context.input(slot).shape.to_string());
+  }
+  context.share("Param", "Out");
+  if (averages) context.share("MeanSquare", "MeanSquareOut");
+}
+
+void infer_squared_row_sums(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  context.require(x.shape.rank() > 0, "X", "at least one dimension", x.shape.to_string());
+  context.set_output("Out", Shape{x.shape[0]}, DType::kFloat64);
+}
+
+void infer_lamb_direction(InferContext& context) {
+  const VarDesc& param = context.input("Param");
+  for (const char* slot : {"Grad", "Moment1", "Moment2"}) {
+    context.require(context.input(slot).shape.compatible(param.shape), slot,
+                    param.shape.to_string(), context.input(slot).shape.to_string());
+  }
+  context.share("Param", "Direction");
+  for (const char* slot : {"Moment1", "Moment2", "Beta1Pow", "Beta2Pow"}) {
+    if (context.has_output(std::string(slot) + "Out")) {
+      context.share(slot, std::string(slot) + "Out");
+    }
+  }
+}
+
+void infer_lamb_apply(InferContext& context) {
+  context.require(context.input("Direction").shape.compatible(context.input("Param").shape),
+                  "Direction", context.input("Param").shape.to_string(),
+                  context.input("Direction").shape.to_string());
+  context.require_dtype("ParamSquaredRowSums", DType::kFloat64);
+  context.require_dtype("DirectionSquaredRowSums", DType::kFloat64);
+  context.share("Param", "ParamOut");
+}
+
+}  // namespace
+
+void add_server_ops(OpTable& table) {
+  table.add(make_schema<NoAttrs>("ref_by_trainer_id", {many("X"), one("TrainerId")}, {one("Out")},
+                                 infer_ref_by_trainer_id));
+  table.add(make_schema<DcCompensateAttrs>(
+      "dc_compensate", {one("Param"), one("Grad"), one("Backup"), maybe("MeanSquare")},
+      {one("Out"), maybe("MeanSquareOut")}, infer_dc_compensate));
+  table.add(make_schema<LambAttrs>(
+      "lamb_direction",
+      {one("Param"), one("Grad"), one("Moment1"), one("Moment2"), one("Beta1Pow"), one("Beta2Pow")},
+      {one("Direction"), one("Moment1Out"), one("Moment2Out"), maybe("Beta1PowOut"),
+       maybe("Beta2PowOut")},
+      infer_lamb_direction));
+  table.add(make_schema<NoAttrs>("lamb_apply",
+                                 {one("Param"), one("Direction"), one("LearningRate"),
+                                  one("ParamSquaredRowSums"), one("DirectionSquaredRowSums")},
+                                 {one("ParamOut")}, infer_lamb_apply));
+  table.add(
+      make_schema<NoAttrs>("squared_row_sums", {one("X")}, {one("Out")}, infer_squared_row_sums));
+}
+
+}  // namespace fleet::fluid

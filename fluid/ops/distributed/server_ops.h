@@ -1,0 +1,37 @@
+// Ops that only transpilers place, for what servers compute. docs/transpiler.md says where.
+//
+//   ref_by_trainer_id  X+ (one for each trainer), TrainerId [1], int64 -> Out: X[TrainerId]
+//   dc_compensate      Param, Grad, Backup, MeanSquare? -> Out, MeanSquareOut?
+//   squared_row_sums   X [R, …] -> Out [R], float64: the sum of squares of each row, in order
+//   lamb_direction     Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow -> Direction, Moment1Out,
+//                      Moment2Out, Beta1PowOut?, Beta2PowOut?: the first half of lamb
+//                      (fluid/ops/optimize/optimize.h), with its attributes
+//   lamb_apply         Param, Direction, LearningRate, ParamSquaredRowSums, DirectionSquaredRowSums
+//                      [rows], float64 -> ParamOut: the second half
+//
+// dc_compensate is the gradient of a trainer that saw Backup when the server has Param (Zheng et
+// al., ICML 2017, arXiv 1609.08326, algorithm 2). g gradient, d = Param - Backup:
+//   "constant"  Out = g + lambda g g d
+//   "adaptive"  MS = m MS + (1 - m) g g;  Out = g + lambda / sqrt(MS + epsilon) g g d
+//   "clipped"   MS as above;              Out = g + g clip(lambda g d / sqrt(MS + epsilon), -1, 1)
+// The last is ours: the correction may cancel or double a component, never turn it round.
+#pragma once
+
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+
+struct DcCompensateAttrs {
+  std::string form = "clipped";
+  float lambda = 4.0f;
+  float m = 0.95f;
+  float epsilon = 1e-7f;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(form), CEREAL_NVP(lambda), CEREAL_NVP(m), CEREAL_NVP(epsilon));
+  }
+};
+
+void add_server_ops(OpTable& table);
+
+}  // namespace fleet::fluid

@@ -1,0 +1,108 @@
+#include "strategies/config/runtime_config.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/config/config_fields.h"
+
+namespace fleet::strategies {
+namespace {
+
+using Field = ConfigField<RuntimeConfig>;
+
+const std::vector<Field>& fields() {
+  using C = RuntimeConfig;
+  static const std::vector<Field> kFields = {
+      {"rpc_deadline_ms", "FLAGS_rpc_deadline", &C::rpc_deadline_ms},
+      {"heartbeat_interval_ms", "FLEET_HEARTBEAT_INTERVAL_MS", &C::heartbeat_interval_ms},
+      {"heartbeat_timeout_ms", "FLEET_HEARTBEAT_TIMEOUT_MS", &C::heartbeat_timeout_ms},
+      {"stall_report_ms", "FLEET_STALL_REPORT_MS", &C::stall_report_ms},
+      {"stall_deadline_ms", "FLEET_STALL_DEADLINE_MS", &C::stall_deadline_ms},
+      {"transport", "FLEET_TRANSPORT", &C::transport},
+      {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
+      {"insecure", "FLEET_INSECURE", &C::insecure},
+      {"require_same_bits", "FLEET_REQUIRE_SAME_BITS", &C::require_same_bits},
+      {"job_id", "FLEET_JOB_ID", &C::job_id},
+      {"job_secret", "FLEET_JOB_SECRET", &C::job_secret, true},
+      {"job_secret_file", "FLEET_JOB_SECRET_FILE", &C::job_secret_file},
+      {"log_level", "FLEET_LOG_LEVEL", &C::log_level},
+      {"dump_program", "FLEET_DUMP_PROGRAM", &C::dump_program},
+      {"cpu_num", "CPU_NUM", &C::cpu_num},
+      {"check_nan_inf", "FLAGS_check_nan_inf", &C::check_nan_inf},
+  };
+  return kFields;
+}
+
+// Every variable that a process of Fleet reads into its configuration.
+std::vector<std::string> known_variables() {
+  std::vector<std::string> known = {
+      "FLAGS_communicator_max_merge_var_num",
+      "FLAGS_communicator_send_queue_size",
+      "FLAGS_communicator_independent_recv_thread",
+      "FLAGS_communicator_min_send_grad_num_before_recv",
+      "FLAGS_communicator_thread_pool_size",
+      "FLAGS_communicator_send_wait_times",
+      "FLAGS_communicator_is_sgd_optimizer",
+      "FLAGS_rpc_retry_times",
+      "FLAGS_rpc_send_thread_num",
+      "FLAGS_rpc_get_thread_num",
+      "FLAGS_rpc_prefetch_thread_num",
+  };
+  for (const Field& field : fields()) known.emplace_back(field.variable);
+  return known;
+}
+
+// A variable that is nearly one of ours is most likely a slip that would go unnoticed.
+void check_names(const Environment& environment) {
+  const std::vector<std::string> known = known_variables();
+  for (const auto& [name, value] : environment.all()) {
+    const bool ours = std::find(known.begin(), known.end(), name) != known.end();
+    const bool family = name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
+                        name.starts_with("FLAGS_check_nan") ||
+                        name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_STALL");
+    if (ours || !family) continue;
+    throw_error(ErrorCode::kEnvironment, {.what = "unknown variable" + did_you_mean(name, known),
+                                          .where = name,
+                                          .expected = join(known, ", "),
+                                          .got = value,
+                                          .fix = "correct or unset it"});
+  }
+}
+
+void check(const RuntimeConfig& config, const Environment& environment) {
+  if (config.transport != "auto" && config.transport != "tcp" && config.transport != "unix") {
+    throw_error(ErrorCode::kEnvironment, {.what = "unknown transport",
+                                          .where = "FLEET_TRANSPORT",
+                                          .expected = "auto, tcp or unix",
+                                          .got = config.transport,
+                                          .fix = "correct or unset FLEET_TRANSPORT"});
+  }
+  if (config.heartbeat_interval_ms >= config.heartbeat_timeout_ms) {
+    throw_error(ErrorCode::kEnvironment,
+                {.what = "heartbeats must come more often than their timeout",
+                 .where = "FLEET_HEARTBEAT_INTERVAL_MS and FLEET_HEARTBEAT_TIMEOUT_MS",
+                 .expected = "interval < timeout",
+                 .got = str_cat(config.heartbeat_interval_ms, " and ", config.heartbeat_timeout_ms),
+                 .fix = "raise the timeout or lower the interval"});
+  }
+  check_names(environment);
+}
+
+}  // namespace
+
+RuntimeConfig RuntimeConfig::from_environment(const Environment& environment) {
+  RuntimeConfig config;
+  read_environment(config, fields(), environment, config.origins);
+  config.trainer = TrainerRuntimeConfig::from_environment(environment);
+  config.server = ServerRuntimeConfig::from_environment(environment);
+  check(config, environment);
+  return config;
+}
+
+std::string RuntimeConfig::to_string() const {
+  return config_text(*this, fields(), origins);
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,57 @@
+// The FLAGS_* and FLEET_* variables that steer the runtime, read once into a struct that can
+// print itself with the origin of each value. What a process is (its role) is the role maker's.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/environment.h"
+#include "strategies/config/server_mode_config.h"
+
+namespace fleet::strategies {
+
+struct RuntimeConfig {
+  // Bounds one request without any progress, connecting included (FLAGS_rpc_deadline).
+  int64_t rpc_deadline_ms = 180000;
+  int64_t heartbeat_interval_ms = 1000;  // FLEET_HEARTBEAT_INTERVAL_MS
+  // A process that sends no heartbeat for so long is lost (FLEET_HEARTBEAT_TIMEOUT_MS).
+  int64_t heartbeat_timeout_ms = 10000;
+  // A process that lives but does not advance is reported this often (FLEET_STALL_REPORT_MS) …
+  int64_t stall_report_ms = 30000;
+  // … and ends the job after this long (FLEET_STALL_DEADLINE_MS).
+  int64_t stall_deadline_ms = 1800000;
+  // "auto", "tcp" or "unix" (FLEET_TRANSPORT).
+  std::string transport = "auto";
+  // Data connections from a worker to each server (FLEET_DATA_LANES).
+  int64_t data_lanes = 1;
+  // Accept peers that prove nothing (FLEET_INSECURE).
+  bool insecure = false;
+  // Refuse a job whose processes run different instruction sets (FLEET_REQUIRE_SAME_BITS).
+  bool require_same_bits = false;
+  std::string job_id;           // FLEET_JOB_ID
+  std::string job_secret;       // FLEET_JOB_SECRET; never printed
+  std::string job_secret_file;  // FLEET_JOB_SECRET_FILE
+  std::string log_level;        // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
+  // Programs are written into this folder when it is set (FLEET_DUMP_PROGRAM).
+  std::string dump_program;
+  // Trainer threads of a worker (CPU_NUM).
+  int64_t cpu_num = 1;
+  // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf). Executors
+  // read it themselves.
+  bool check_nan_inf = false;
+
+  // What FLAGS_communicator_* and FLAGS_rpc_* say; strategies put what the code says over it.
+  TrainerRuntimeConfig trainer;
+  ServerRuntimeConfig server;
+
+  // Name of the variable that set a field, by field name; a field that is not here has its default.
+  std::map<std::string, std::string> origins;
+
+  // Throws UsageError that names the variable, its value and what is expected.
+  static RuntimeConfig from_environment(const Environment& environment);
+  // A line for each field: name, value and origin. The secret is hidden.
+  std::string to_string() const;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,54 @@
+#include "strategies/jobs/server_job.h"
+
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/jobs/job_identity.h"
+
+namespace fleet::strategies {
+namespace {
+
+int64_t lanes(const ServerModeConfig& config, const RuntimeConfig& runtime) {
+  return config.server.data_lanes(runtime.data_lanes, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+void require_servers(const StrategyInput& input, const char* strategy) {
+  if (input.cluster.mode == role_maker::Mode::kParameterServer) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "this strategy needs parameter servers",
+               .where = strategy,
+               .expected = "mode parameter_server",
+               .got = "mode " + std::string(role_maker::to_string(input.cluster.mode)),
+               .fix = "start the processes with launch_ps"});
+}
+
+std::string ServerModeConfig::to_string(const RuntimeConfig& runtime) const {
+  return str_cat("trainer_runtime_config\n", trainer.to_string(), "server_runtime_config\n",
+                 server.to_string(), "  data lanes to each server: ", lanes(*this, runtime),
+                 "  (at most rpc_send_thread_num, rpc_get_thread_num and ",
+                 std::thread::hardware_concurrency(), " cores)\n");
+}
+
+SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
+                        const ServerModeConfig& config) {
+  SyncJob job{.config = server_config(input.config, input.cluster.server_endpoints),
+              .transport = transport::parse_transport_choice(input.config.transport).value(),
+              .server_names = input.cluster.server_endpoints,
+              .logger = input.logger};
+  job.config.index = static_cast<uint32_t>(input.cluster.index);
+  job.config.worker_num = static_cast<uint32_t>(input.cluster.worker_num);
+  job.config.logical_shards = static_cast<uint32_t>(shards);
+  job.config.job_id = choose_job_id(input.config, input.cluster);
+  job.config.secret = choose_job_secret(input.config, input.cluster);
+  job.config.observer = input.observer;
+  job.config.facts = job_facts(input, strategy);
+  job.config.data_lanes = static_cast<uint32_t>(lanes(config, input.config));
+  job.config.rpc_deadline = std::chrono::milliseconds(config.trainer.rpc_deadline);
+  return job;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,183 @@
+#include "strategies/parameter_server/server/server_lanes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Session;
+using transport::Verb;
+
+// Answers of that many bytes leave before the rest of the answer is there.
+constexpr size_t kFlushBytes = 128 * 1024;
+
+}  // namespace
+
+ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
+                         ServingEvents events, Logger logger)
+    : config_(config),
+      model_(std::move(model)),
+      events_(std::move(events)),
+      logger_(std::move(logger)) {}
+
+Status ServerLanes::refused(std::string what, std::string expected, std::string got) {
+  return {ErrorCode::kBadFrame,
+          {.what = std::move(what),
+           .where = "parameter server",
+           .expected = std::move(expected),
+           .got = std::move(got),
+           .fix = "run the same program, configuration and version in every process"}};
+}
+
+Loop* ServerLanes::on_open(Session& session) {
+  peers_[session.id()] = {&session, 0};
+  return nullptr;
+}
+
+void ServerLanes::on_closed(Session& session, const Status& why) {
+  if (peers_.erase(session.id()) == 0) return;
+  if (!why.ok()) {
+    logger_.debug("server", "a data lane closed",
+                  {{"peer", session.describe()}, {"why", why.text().what}});
+  }
+  drop_session(session.id());
+}
+
+Status ServerLanes::check_sender(const Session& session, const FrameHeader& header) const {
+  const transport::MemberId member = session.peer().member;
+  const bool exchanges = from_server(session) && header.verb == Verb::kPush &&
+                         !model_.exchanges.empty() && member.index < config_.server_num();
+  const bool worker = member.role == transport::Role::kWorker && member.index < config_.worker_num;
+  if (!worker && !exchanges) {
+    return refused("only workers of the job may train",
+                   str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
+  }
+  if (header.epoch != config_.epoch) {
+    return refused("a frame is of another run of the job", str_cat("epoch ", config_.epoch),
+                   str_cat("epoch ", header.epoch));
+  }
+  return {};
+}
+
+PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
+  if (!untouched()) return PayloadTarget::discard();  // on_frame says why
+  if (header.variable >= model_.tensors.size()) {
+    return PayloadTarget::refuse(refused("a value came for a variable that is not here",
+                                         str_cat("ids below ", model_.tensors.size()),
+                                         str_cat(header.variable)));
+  }
+  fluid::Tensor& tensor = *model_.tensors[header.variable];
+  if (header.piece >= pieces_of(tensor.bytes()) ||
+      header.payload_bytes != piece_bytes(tensor.bytes(), header.piece)) {
+    return PayloadTarget::refuse(
+        refused("a piece of an initial value has the wrong size",
+                str_cat("a piece of ", tensor.bytes(), " bytes"),
+                str_cat("piece ", header.piece, " with ", header.payload_bytes, " bytes")));
+  }
+  fluid::Tensor spare;
+  detach(tensor, spare);
+  return PayloadTarget::into({tensor.raw() + piece_offset(header.piece), header.payload_bytes});
+}
+
+void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                           MutableBytes payload) {
+  if (config_.observer) config_.observer->bytes_in += header.payload_bytes;
+  Status status = check_sender(session, header);
+  if (status.ok()) status = handle(session, header, control, payload);
+  if (status.ok()) return;
+  logger_.warning("server", "a request was refused",
+                  {{"peer", session.describe()}, {"why", status.to_string()}});
+  if (header.request_id != 0) session.send(transport::make_error_reply(header, status));
+}
+
+Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader& header,
+                                      ConstBytes control) {
+  GetCall call;
+  call.session = session.id();
+  call.request = header.request_id;
+  call.step = header.step;
+  if (header.variable == kAllVariables) {
+    call.all = true;
+    call.lane = session.peer().lane_index;
+  } else if (header.variable == kListedVariables) {
+    auto list = decode<std::vector<uint32_t>>(control, "the variables of a get");
+    if (!list.ok()) return list.status();
+    call.variables = std::move(list).value();
+  } else if (header.variable != kNoVariables) {
+    call.variables = {header.variable};
+  }
+  return call;
+}
+
+Status ServerLanes::handle_init(Session& session, const FrameHeader& header) {
+  if (header.payload_bytes == 0) {
+    Catalogue catalogue = model_.catalogue;
+    catalogue.step = step();
+    transport::Message reply = transport::make_reply(header);
+    reply.control = encode(catalogue);
+    session.send(std::move(reply));
+    return {};
+  }
+  if (!untouched()) {
+    return refused("initial values come before the first step", "step 0",
+                   str_cat("step ", step() + 1));
+  }
+  if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
+  return {};
+}
+
+fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
+  // Only slices have versions that stay while others read them; the rest is small or rare.
+  return variable < model_.shards.size() ? model_.shards[variable]->read().value
+                                         : model_.tensors[variable]->clone();
+}
+
+void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value,
+                             uint64_t step, bool last) {
+  const auto found = peers_.find(get.session);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  if (config_.observer) config_.observer->bytes_out += value.bytes();
+  const uint32_t pieces = std::max<uint32_t>(1, pieces_of(value.bytes()));
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    transport::Message message;
+    message.header.verb = Verb::kReply;
+    if (!last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
+    message.header.request_id = get.request;
+    message.header.step = step;
+    message.header.epoch = config_.epoch;
+    message.header.variable = variable;
+    message.header.piece = piece;
+    if (value.bytes() > 0) {
+      message.payload = {value.raw() + piece_offset(piece), piece_bytes(value.bytes(), piece),
+                         value.buffer().owner()};
+    }
+    peer.unflushed += transport::kHeaderBytes + message.payload.size;
+    peer.session->send(std::move(message), false);
+  }
+  if (last || peer.unflushed >= kFlushBytes) {
+    peer.unflushed = 0;
+    peer.session->flush();
+  }
+}
+
+void ServerLanes::send_empty(const GetCall& get) {
+  const auto found = peers_.find(get.session);
+  if (found == peers_.end()) return;
+  transport::Message message;
+  message.header.verb = Verb::kReply;
+  message.header.request_id = get.request;
+  message.header.step = get.step;
+  message.header.epoch = config_.epoch;
+  message.header.variable = kNoVariables;
+  found->second.session->send(std::move(message));
+}
+
+}  // namespace fleet::strategies

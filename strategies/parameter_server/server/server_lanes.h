@@ -1,0 +1,106 @@
+// What parameter servers of every kind do on their data lanes: they know who may speak, tell the
+// catalogue, take initial values, and answer with published versions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/server/server_calls.h"
+#include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/server/state_shard.h"
+#include "strategies/parameter_server/wire.h"
+#include "transport/rpc/server.h"
+
+namespace fleet::strategies {
+
+// What a server keeps, and how a step changes it.
+struct ServerModel {
+  Catalogue catalogue;
+  // Of the trained entries, in the catalogue's order.
+  std::vector<std::unique_ptr<StateShard>> shards;
+  // Where every entry of the catalogue lives; addresses stay the same.
+  std::vector<fluid::Tensor*> tensors;
+  // Once per step, before its first update; may be empty.
+  std::function<void(uint64_t step)> learning_rate;
+  // Of a synchronous step, between the stages of its updates.
+  std::vector<Exchange> exchanges;
+};
+
+struct ServingEvents {
+  std::function<void(uint64_t step)> on_step;
+  std::function<void()> on_all_complete;
+  // Carries frames to another server; needed for models with exchanges.
+  ServerExchange::Send send_to_server;
+  // Runs `work` in another thread, then `done` on the data loop. Empty: there is none.
+  std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
+  // This server cannot go on, with itself to blame.
+  std::function<void(const Status& why)> on_failure;
+};
+
+// The data lanes of one server, whatever the mode. Belongs to the data loop, on which updates run
+// as well.
+class ServerLanes : public transport::ServerHandler {
+ public:
+  // Updates done, by the mode's own count.
+  virtual uint64_t step() const = 0;
+  // Every worker contributes no more, and what it sent is applied.
+  virtual bool all_complete() const = 0;
+  // Whom the server waits for, one line each.
+  virtual std::vector<std::string> waits() const = 0;
+  const ServerModel& model() const { return model_; }
+
+  // ServerHandler
+  Loop* on_open(transport::Session& session) override;
+  void on_frame(transport::Session& session, const transport::FrameHeader& header,
+                transport::ConstBytes control, transport::MutableBytes payload) override;
+  void on_closed(transport::Session& session, const Status& why) override;
+
+ protected:
+  ServerLanes(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
+              Logger logger);
+
+  // A frame of a worker of this job and run, or a push of another server. A status that is not ok
+  // becomes an error reply.
+  virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
+                        transport::ConstBytes control, transport::MutableBytes payload) = 0;
+  virtual void drop_session(uint64_t session) = 0;
+  // No gradient has come yet.
+  virtual bool untouched() const = 0;
+
+  static bool from_server(const transport::Session& session) {
+    return session.peer().member.role == transport::Role::kServer;
+  }
+  static Status refused(std::string what, std::string expected, std::string got);
+  Status check_sender(const transport::Session& session,
+                      const transport::FrameHeader& header) const;
+  transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);
+  Status handle_init(transport::Session& session, const transport::FrameHeader& header);
+  static Result<GetCall> read_get(const transport::Session& session,
+                                  const transport::FrameHeader& header,
+                                  transport::ConstBytes control);
+  // Sends the value as pieces with `step` in their headers; a session that is gone is ignored.
+  void send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value, uint64_t step,
+                  bool last);
+  void send_empty(const GetCall& get);
+  // The published version of a slice, or a copy of anything else that is kept.
+  fluid::Tensor value_of(uint32_t variable) const;
+
+  const ParameterServerConfig config_;
+  ServerModel model_;
+  ServingEvents events_;
+  Logger logger_;
+
+ private:
+  struct Peer {
+    transport::Session* session = nullptr;
+    size_t unflushed = 0;
+  };
+  std::unordered_map<uint64_t, Peer> peers_;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,204 @@
+#include "strategies/parameter_server/server/server_node.h"
+
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+using transport::Phase;
+
+ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config,
+                       const MakeLanes& make_lanes, Logger logger)
+    : environment_(std::move(environment)),
+      config_(std::move(config)),
+      logger_(std::move(logger)),
+      all_complete_(config_.index != 0) {
+  ServingEvents events;
+  events.on_step = [this](uint64_t step) {
+    if (member_) member_->set_phase(Phase::kServing, step);
+    if (config_.observer) config_.observer->updates = step;
+  };
+  events.on_all_complete = [this] { complete(); };
+  events.send_to_server = [this](uint32_t server, std::vector<transport::Message> frames) {
+    links_->send(server, std::move(frames));
+  };
+  if (update_threads() > 0) {
+    events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
+      run_aside(std::move(work), std::move(done));
+    };
+  }
+  events.on_failure = [this](const Status& why) {
+    fail({transport::Role::kServer, config_.index}, why);
+  };
+  server_ = make_lanes(std::move(events));
+  if (config_.observer == nullptr) return;
+  server_watch_ = config_.observer->waits.watch("server", *environment_.data_loop,
+                                                [this] { return server_->waits(); });
+}
+
+ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
+                       Logger logger)
+    : ServerNode(
+          std::move(environment), config,
+          [&](ServingEvents events) {
+            return std::make_unique<ParameterServer>(config, std::move(model), std::move(events),
+                                                     logger);
+          },
+          logger) {}
+
+ServerNode::~ServerNode() {
+  *alive_ = false;
+  server_watch_.drop();
+  pool_.reset();
+  links_.reset();
+  const auto drop_control = [this] {
+    member_.reset();
+    if (coordinates()) listener_.reset();
+    coordinator_watch_.drop();
+    coordinator_.reset();
+  };
+  environment_.on_control(drop_control);
+  listener_.reset();
+}
+
+Status ServerNode::start() {
+  Status status;
+  const auto listen = [&] {
+    transport::ServerOptions options;
+    options.endpoint = config_.servers.at(config_.index);
+    options.hello = make_hello(config_, transport::Role::kServer, environment_.incarnation);
+    options.secret = config_.secret;
+    options.random = environment_.random;
+    transport::ServerLane data{environment_.data_loop, server_.get()};
+    transport::ServerLane control = data;
+    if (coordinates()) {
+      transport::CoordinatorOptions coordinator;
+      coordinator.worker_num = config_.worker_num;
+      coordinator.server_num = config_.server_num();
+      coordinator.heartbeat_timeout = config_.heartbeat_timeout;
+      coordinator.reconnect_grace = config_.reconnect_grace;
+      coordinator.join_deadline = config_.rpc_deadline;
+      coordinator.stall_report = config_.stall_report;
+      coordinator.stall_deadline = config_.stall_deadline;
+      coordinator_ = std::make_unique<transport::Coordinator>(*environment_.control_loop,
+                                                              coordinator, logger_);
+      control = {environment_.control_loop, coordinator_.get()};
+      if (config_.observer) {
+        coordinator_watch_ = config_.observer->waits.watch(
+            "coordinator", *environment_.control_loop, [this] { return coordinator_->waits(); });
+      }
+    }
+    listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,
+                                                    std::move(options), logger_);
+    status = listener_->listen();
+  };
+  if (coordinates()) {
+    environment_.on_control(listen);
+  } else {
+    listen();
+  }
+  if (!status.ok()) return status;
+  environment_.on_control([this] { start_control(); });
+  if (!server_->model().exchanges.empty() && config_.server_num() > 1) start_links();
+  return {};
+}
+
+void ServerNode::start_links() {
+  const auto on_failure = [this](uint32_t server, const Status& why) {
+    if (!server_->all_complete()) fail({transport::Role::kServer, server}, why);
+  };
+  links_ = std::make_unique<ServerLinks>(environment_, config_, on_failure, logger_);
+  links_->start();
+}
+
+void ServerNode::start_control() {
+  if (coordinates()) {
+    coordinator_->set_on_all_complete([this, alive = alive_] {
+      environment_.data_loop->post([this, alive] {
+        if (*alive) all_complete_ = true;
+      });
+    });
+    coordinator_->start();
+  }
+  const transport::Endpoint endpoint = coordinates() ? listener_->bound() : config_.servers.front();
+  member_ = std::make_unique<transport::CoordinatorClient>(
+      *environment_.control_loop, *environment_.network,
+      make_member_options(config_, environment_, transport::Role::kServer, endpoint), logger_);
+  member_->set_on_verdict([this, alive = alive_](const transport::Verdict& verdict) {
+    environment_.data_loop->post([this, alive, verdict] {
+      if (*alive) on_verdict(verdict);
+    });
+  });
+  member_->set_phase(Phase::kServing, 0);
+  member_->start();
+}
+
+transport::Endpoint ServerNode::bound() const {
+  return listener_->bound();
+}
+
+void ServerNode::on_verdict(const transport::Verdict& verdict) {
+  if (status_.ok()) status_ = verdict.to_status();
+}
+
+void ServerNode::run_aside(std::function<void()> work, std::function<void()> done) {
+  if (!pool_) pool_ = std::make_unique<UpdatePool>(update_threads());
+  pool_->run([this, work = std::move(work), done = std::move(done), alive = alive_] {
+    work();
+    environment_.data_loop->post([done, alive] {
+      if (*alive) done();
+    });
+  });
+}
+
+void ServerNode::fail(transport::MemberId culprit, const Status& why) {
+  transport::Verdict verdict;
+  verdict.culprit = culprit;
+  verdict.phase = Phase::kUpdating;
+  verdict.step = server_->step() + 1;
+  verdict.code = why.code();
+  verdict.reason = why.text().what;
+  environment_.control_loop->post([this, alive = alive_, verdict] {
+    if (*alive) member_->abort_async(verdict);
+  });
+}
+
+void ServerNode::complete() {
+  if (links_) links_->finish();
+  member_->set_phase(Phase::kFinishing, server_->step());
+  environment_.control_loop->post([this, alive = alive_] {
+    if (!*alive) return;
+    member_->complete_async([this, alive](const Status& status) {
+      environment_.data_loop->post([this, alive, status] {
+        if (!*alive) return;
+        completed_ = status.ok();
+        if (!status.ok() && status_.ok()) status_ = status;
+      });
+    });
+  });
+}
+
+void ServerNode::serve() {
+  const auto over = [this] { return finished() || !status_.ok(); };
+  const bool driven = environment_.data_loop->run_until(over, TimePoint::max());
+  if (!driven && !over()) {
+    status_ = {ErrorCode::kCancelled,
+               {.what = "the server was stopped while workers trained",
+                .where = str_cat("server ", config_.index),
+                .expected = {},
+                .got = {},
+                .fix = {}}};
+  }
+  status_.throw_if_error();
+  if (listener_) {
+    const auto finish = [this] { listener_->finish(); };
+    if (coordinates()) {
+      environment_.on_control(finish);
+    } else {
+      finish();
+    }
+  }
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,88 @@
+#include "strategies/parameter_server/server/server_variables.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+void throw_server_program(std::string what, std::string where, std::string expected,
+                          std::string got) {
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = std::move(what),
+               .where = std::move(where),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .fix = "use the server program that the transpiler made, for this very cluster"});
+}
+
+const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& name) {
+  const fluid::Value* value = scope.find(name);
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+  return tensor != nullptr && tensor->initialized() ? tensor : nullptr;
+}
+
+void require_initial_value(const fluid::Scope& scope, const std::string& slice) {
+  if (initialised(scope, slice) != nullptr) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "a server has no initial value of its slice",
+               .where = slice,
+               .expected = "the startup program was run on the server's scope",
+               .got = "an empty variable",
+               .fix = "run the server's startup program, or load a model, before serving"});
+}
+
+std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
+                                             const std::string& binding, const char* attribute) {
+  const size_t colon = binding.rfind(':');
+  const auto index = colon == std::string::npos
+                         ? std::nullopt
+                         : parse_int(std::string_view(binding).substr(colon + 1));
+  if (!index || *index < 1 || *index >= program.block_count()) {
+    throw_server_program("a gradient is bound to no block", str_cat("listen_and_serv.", attribute),
+                         "\"<name>:<block>\"", binding);
+  }
+  return {binding.substr(0, colon), static_cast<int32_t>(*index)};
+}
+
+CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
+                               const std::string& name) {
+  const fluid::Tensor& tensor = scope.tensor(name);
+  CatalogueEntry entry;
+  entry.name = name;
+  entry.dtype = tensor.dtype();
+  entry.shape = tensor.shape().to_vector();
+  entry.origin = name;
+  entry.origin_shape = entry.shape;
+  const fluid::VarDesc* desc = program.global_block().find_var(name);
+  if (desc != nullptr && desc->slice) {
+    entry.origin = desc->slice->origin;
+    entry.origin_shape = desc->slice->origin_shape;
+    entry.offset = desc->slice->offset;
+    return entry;
+  }
+  // State that is not cut, but that every slice of its parameter has a copy of.
+  for (const auto& row : program.distribution().vars) {
+    if (row.slice == name && row.origin != name) entry.origin = row.origin;
+  }
+  return entry;
+}
+
+std::vector<std::string> updated_state(const fluid::Program& program, const fluid::Scope& scope,
+                                       const std::vector<int32_t>& blocks, const std::string& value,
+                                       const std::string& gradient) {
+  std::vector<std::string> names;
+  for (const int32_t block : blocks) {
+    for (const auto& op : program.block(block).ops()) {
+      for (const auto& name : op->output_names()) {
+        const bool known = name == value || name == gradient ||
+                           std::find(names.begin(), names.end(), name) != names.end();
+        if (!known && initialised(scope, name) != nullptr) names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace fleet::strategies

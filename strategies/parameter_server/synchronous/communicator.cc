@@ -1,0 +1,226 @@
+#include "strategies/parameter_server/synchronous/communicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::Message;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Request;
+using transport::Verb;
+
+}  // namespace
+
+Communicator::Communicator(Loop& loop, transport::Network& network,
+                           const ParameterServerConfig& config, const transport::Hello& hello,
+                           std::function<void(MutableBytes)> random, Logger logger)
+    : ServerClient(loop, network, config, hello, std::move(random), std::move(logger)),
+      servers_(config.server_num()) {
+  const int shards = static_cast<int>(config.shards());
+  nodes_ = maximal_nodes(
+      owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num), shards),
+      shards);
+  for (auto& server : servers_) server.lanes.resize(config.data_lanes);
+}
+
+void Communicator::on_catalogue(uint32_t index) {
+  Server& server = servers_[index];
+  const Catalogue& known = catalogue(index);
+  const auto entries = static_cast<uint32_t>(known.entries.size());
+  server.targets.resize(entries);
+  server.sums.resize(std::min(known.trained, entries));
+  for (uint32_t i = 0; i < entries; ++i) {
+    server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
+    if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
+  }
+  step_ = std::max(step_, known.step);
+}
+
+// ---- a step
+
+void Communicator::push(RemoteVariable slice, int shard, const std::byte* gradient,
+                        uint64_t bytes) {
+  check_value_bytes(slice, bytes, "send");
+  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  auto& sums = servers_[slice.server].sums.at(slice.variable);
+  if (!sums) {
+    sums = std::make_unique<PartialSums>(nodes_, static_cast<int>(config_.shards()), entry.dtype,
+                                         bytes);
+  }
+  const auto ready = sums->add(shard, gradient);
+  if (ready) gather(slice, ready->node, ready->sum, bytes);
+}
+
+void Communicator::gather(RemoteVariable slice, ShardRange node, const std::byte* sum,
+                          uint64_t bytes) {
+  Server& server = servers_[slice.server];
+  Lane& lane = lane_of(slice);
+  const uint32_t pieces = pieces_of(bytes);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    Message& message = lane.gathered.emplace_back();
+    message.header.verb = Verb::kPush;
+    message.header.flags = transport::kFlagMore;
+    message.header.step = step_ + 1;
+    message.header.epoch = config_.epoch;
+    message.header.shard_begin = static_cast<uint32_t>(node.begin);
+    message.header.shard_end = static_cast<uint32_t>(node.end);
+    message.header.variable = slice.variable;
+    message.header.piece = piece;
+    message.payload = {sum + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+  }
+  server.pushed += pieces;
+  gathered_ += pieces;
+  lane.bytes += bytes;
+  if (lane.bytes >= config_.flush_bytes) {
+    send_gathered(slice.server, slice.variable % config_.data_lanes);
+  }
+}
+
+void Communicator::send_gathered(uint32_t server, uint32_t index) {
+  Lane& lane = servers_[server].lanes[index];
+  if (lane.gathered.empty()) return;
+  lane.gathered.back().header.flags &= ~transport::kFlagMore;
+  gathered_ -= lane.gathered.size();
+  lane.bytes = 0;
+  Request request;
+  request.frames = std::exchange(lane.gathered, {});
+  submit(server, index, std::move(request));
+}
+
+void Communicator::flush() {
+  for (uint32_t server = 0; server < servers_.size(); ++server) {
+    for (uint32_t lane = 0; lane < config_.data_lanes; ++lane) send_gathered(server, lane);
+  }
+}
+
+void Communicator::receive(RemoteVariable variable, std::byte* memory, uint64_t bytes) {
+  check_value_bytes(variable, bytes, "recv");
+  Target& target = servers_[variable.server].targets[variable.variable];
+  auto& wanted = lane_of(variable).wanted;
+  if (std::find(wanted.begin(), wanted.end(), variable.variable) == wanted.end()) {
+    wanted.push_back(variable.variable);
+  }
+  target.memory = memory;
+  target.bytes = bytes;
+}
+
+Message Communicator::get_message(uint32_t server, uint32_t index, uint64_t step) const {
+  const Lane& lane = servers_[server].lanes[index];
+  Message message;
+  message.header.verb = Verb::kGet;
+  message.header.step = step;
+  message.header.epoch = config_.epoch;
+  const uint32_t trained = catalogue(server).trained;
+  const bool all = lane.wanted.size() == lane.trained &&
+                   std::all_of(lane.wanted.begin(), lane.wanted.end(),
+                               [trained](uint32_t variable) { return variable < trained; });
+  if (lane.wanted.empty()) {
+    message.header.variable = kNoVariables;
+  } else if (all) {
+    message.header.variable = kAllVariables;
+  } else if (lane.wanted.size() == 1) {
+    message.header.variable = lane.wanted.front();
+  } else {
+    message.header.variable = kListedVariables;
+    message.control = encode(lane.wanted);
+  }
+  return message;
+}
+
+void Communicator::finish_step() {
+  ++exchange_;
+  stepping_ = true;
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    Server& server = servers_[i];
+    for (uint32_t k = 0; k < server.lanes.size(); ++k) {
+      Lane& lane = server.lanes[k];
+      if (k > 0 && lane.wanted.empty()) {
+        send_gathered(i, k);
+        continue;
+      }
+      Message last = get_message(i, k, step_ + 1);
+      if (k == 0) {
+        last.header.verb = Verb::kSendBarrier;
+        last.header.piece = server.pushed;
+      }
+      gathered_ -= lane.gathered.size();
+      lane.bytes = 0;
+      std::vector<Message> frames = std::exchange(lane.gathered, {});
+      lane.gathered.reserve(frames.size() + 1);
+      frames.push_back(std::move(last));
+      exchange(i, k, std::move(frames));
+    }
+    server.pushed = 0;
+  }
+}
+
+void Communicator::fetch() {
+  ++exchange_;
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    for (uint32_t k = 0; k < config_.data_lanes; ++k) {
+      if (servers_[i].lanes[k].wanted.empty()) continue;
+      exchange(i, k, {get_message(i, k, step_)});
+    }
+  }
+}
+
+void Communicator::exchange(uint32_t server, uint32_t index, std::vector<Message> frames) {
+  Lane& lane = servers_[server].lanes[index];
+  for (const uint32_t variable : lane.wanted) {
+    if (servers_[server].targets[variable].bytes > 0) {
+      values_missing_ += pieces_of(servers_[server].targets[variable].bytes);
+    }
+  }
+  lane.wanted.clear();
+  Request request;
+  request.frames = std::move(frames);
+  request.reply_target = [this, server](const FrameHeader& header, ConstBytes) {
+    return target_of(server, header);
+  };
+  request.on_reply = [this, server](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (!payload.empty()) on_value(server, header);
+  };
+  submit(server, index, std::move(request));
+}
+
+PayloadTarget Communicator::target_of(uint32_t server, const FrameHeader& header) {
+  const auto& targets = servers_[server].targets;
+  if (header.variable < targets.size()) {
+    const Target& target = targets[header.variable];
+    if (target.memory != nullptr && header.piece < pieces_of(target.bytes) &&
+        header.payload_bytes == piece_bytes(target.bytes, header.piece)) {
+      return PayloadTarget::into(
+          {target.memory + piece_offset(header.piece), header.payload_bytes});
+    }
+  }
+  return refuse_value(server, header);
+}
+
+void Communicator::on_value(uint32_t server, const FrameHeader& header) {
+  uint64_t& received = servers_[server].targets[header.variable].received[header.piece];
+  if (received == exchange_) return;
+  received = exchange_;
+  --values_missing_;
+}
+
+void Communicator::before_idle() {
+  if (status().ok() && values_missing_ != 0) {
+    fail({ErrorCode::kInternal,
+          {.what = "an answer ended before all of its values had come",
+           .where = "parameter-server worker",
+           .expected = "every piece of every value",
+           .got = str_cat(values_missing_, " pieces are missing"),
+           .fix = "run the same version in every process"}});
+  }
+  if (status().ok() && stepping_) ++step_;
+  stepping_ = false;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,70 @@
+// One worker of a job as a node of the cluster: its communicator, and its place with the
+// coordinator. The same class serves real processes, threads of a test, and nodes of a simulated
+// world.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "strategies/parameter_server/synchronous/communicator.h"
+#include "transport/coordinator/coordinator_client.h"
+
+namespace fleet::strategies {
+
+// Made, used and destroyed by the thread that drives the data loop, outside of its handlers
+// (under simulation: by the world's driver).
+class WorkerNode {
+ public:
+  WorkerNode(NodeEnvironment environment, ParameterServerConfig config, Logger logger = {});
+  // Ends the job, with this worker to blame, unless it has completed.
+  ~WorkerNode();
+  WorkerNode(const WorkerNode&) = delete;
+  WorkerNode& operator=(const WorkerNode&) = delete;
+
+  // Begins to connect; servers may come later.
+  void start();
+
+  Communicator& communicator() { return *communicator_; }
+  transport::CoordinatorClient& member() { return *member_; }
+  // Why the job failed, as the coordinator or the own requests tell it; ok while it has not.
+  Status status() const;
+
+  // Says what the training thread does, for heartbeats and messages.
+  void set_phase(transport::Phase phase);
+
+  // Drives the data loop until the communicator is idle. Throws PeerError with peer, rank, phase,
+  // step and elapsed time when the job failed; the others are told then.
+  void wait(transport::Phase phase, std::string_view what);
+  // Runs what is ready on the data loop, and does not wait.
+  void poll();
+
+  // Blocking, on the thread that trains, not on the control loop's.
+  void barrier(const std::string& name);
+  std::vector<double> all_reduce(const std::vector<double>& values);
+  // The worker contributes no more and leaves. Once; later calls do nothing.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+  // Without blocking, for a simulated world: `done` runs when the servers and the coordinator
+  // know that this worker has completed.
+  void stop_async(std::function<void(const Status&)> done);
+
+ private:
+  [[noreturn]] void fail(const Status& why, transport::Phase phase, std::string_view what,
+                         Duration elapsed);
+  void on_verdict(const transport::Verdict& verdict);
+
+  NodeEnvironment environment_;
+  ParameterServerConfig config_;
+  Logger logger_;
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<transport::CoordinatorClient> member_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Status verdict_;
+  bool started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace fleet::strategies

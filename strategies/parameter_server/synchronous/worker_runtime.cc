@@ -1,0 +1,436 @@
+#include "strategies/parameter_server/synchronous/worker_runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/shard_tree.h"
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/shape/shape_ops.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::Phase;
+
+fluid::ShardRange owned(const ParameterServerConfig& config) {
+  const ShardRange range =
+      owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num),
+                   static_cast<int>(config.shards()));
+  return {range.begin, range.end, static_cast<int>(config.shards())};
+}
+
+// "g.block0.trainer_3" -> "g.block0": contributions carry the shard, the server's gradient does
+// not.
+std::string without_shard(const std::string& name) {
+  const size_t at = name.rfind(".trainer_");
+  return at == std::string::npos ? name : name.substr(0, at);
+}
+
+fluid::Tensor& dense(fluid::Value& value) {
+  auto* tensor = std::get_if<fluid::Tensor>(&value);
+  return tensor != nullptr ? *tensor : value.emplace<fluid::Tensor>();
+}
+
+[[noreturn]] void throw_op(const fluid::Operator& op, std::string what, std::string expected,
+                           std::string got) {
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = std::move(what),
+               .where = op.to_string(),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .fix = "use the trainer program that the transpiler made, for this very cluster"});
+}
+
+}  // namespace
+
+// Gradient memory that a send still needs.
+class WorkerRuntime::PushToken final : public fluid::CommToken {
+ public:
+  explicit PushToken(WorkerRuntime& runtime)
+      : runtime_(runtime), step_(runtime.node_.communicator().step()) {}
+  bool done() const override {
+    const Communicator& communicator = runtime_.node_.communicator();
+    return communicator.step() > step_ || communicator.settled();
+  }
+  void wait() override {
+    if (done()) return;
+    runtime_.node_.communicator().flush();
+    runtime_.node_.wait(Phase::kSending, "send");
+  }
+
+ private:
+  WorkerRuntime& runtime_;
+  uint64_t step_;
+};
+
+class WorkerRuntime::ReceiveToken final : public fluid::CommToken {
+ public:
+  explicit ReceiveToken(WorkerRuntime& runtime) : runtime_(runtime) {}
+  bool done() const override {
+    return !runtime_.stepping_ && !runtime_.receiving_ && runtime_.node_.communicator().idle();
+  }
+  void wait() override { runtime_.wait_values(); }
+
+ private:
+  WorkerRuntime& runtime_;
+};
+
+WorkerRuntime::WorkerRuntime(ParameterServerConfig config, transport::TransportChoice transport,
+                             fluid::Program origin, std::vector<std::string> server_names,
+                             Logger logger)
+    : config_(std::move(config)),
+      origin_(std::move(origin)),
+      server_names_(std::move(server_names)),
+      shards_(owned(config_)),
+      environment_(transport),
+      node_(environment_.node(), config_, std::move(logger)) {
+  if (server_names_.empty()) {
+    for (const auto& endpoint : config_.servers) server_names_.push_back(endpoint.to_string());
+  }
+}
+
+WorkerRuntime::~WorkerRuntime() = default;
+
+// ---- life
+
+void WorkerRuntime::init_worker() {
+  if (started_) return;
+  started_ = true;
+  node_.start();
+}
+
+void WorkerRuntime::ensure_ready() {
+  if (node_.communicator().ready()) return;
+  init_worker();
+  while (!node_.communicator().ready()) node_.wait(Phase::kConnecting, "connecting to servers");
+}
+
+void WorkerRuntime::stop_worker() {
+  if (node_.stopped()) return;
+  ensure_ready();
+  node_.stop();
+  // No thread is left for the process's exit to race with.
+  environment_.end();
+}
+
+void WorkerRuntime::barrier_worker() {
+  init_worker();
+  node_.barrier("barrier_worker");
+}
+
+std::vector<double> WorkerRuntime::all_reduce_worker(std::span<const double> values) {
+  init_worker();
+  return node_.all_reduce({values.begin(), values.end()});
+}
+
+uint64_t WorkerRuntime::step() const {
+  return const_cast<WorkerNode&>(node_).communicator().step();
+}
+
+// ---- ops
+
+fluid::ShardRange WorkerRuntime::shards() const {
+  return shards_;
+}
+
+void WorkerRuntime::begin_step(const fluid::Program&, uint64_t) {
+  ensure_ready();
+  stepping_ = false;
+  receiving_ = false;
+  node_.set_phase(Phase::kComputing);
+}
+
+void WorkerRuntime::end_step(const fluid::Program&, uint64_t) {
+  wait_values();
+  node_.set_phase(Phase::kComputing);
+}
+
+std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call) {
+  const BoundOp& bound = bind(call);
+  switch (bound.kind) {
+    case Kind::kSend:
+      return send(call, bound);
+    case Kind::kSendBarrier:
+      stepping_ = true;
+      return nullptr;
+    case Kind::kReceive:
+      receive(call, bound);
+      if (bound.needs_token) return std::make_unique<ReceiveToken>(*this);
+      return nullptr;
+    case Kind::kFetchBarrier:
+      wait_values();
+      return nullptr;
+    case Kind::kNothing:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& call,
+                                                      const BoundOp& bound) {
+  stepping_ = true;
+  for (const Part& part : bound.parts) {
+    const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[part.variable]));
+    if (part.offset + part.bytes > tensor.bytes()) {
+      throw_op(call.op, "a gradient is smaller than its slices on the servers",
+               str_cat(part.offset + part.bytes, " bytes"), str_cat(tensor.bytes(), " bytes"));
+    }
+    const int shard = call.shard < 0 ? shards_.begin : call.shard;
+    node_.communicator().push(part.remote, shard, tensor.raw() + part.offset, part.bytes);
+  }
+  // What left early goes on leaving while the backward pass computes.
+  if (!node_.communicator().idle()) node_.poll();
+  // Sums over several shards have memory of their own.
+  if (shards_.count() > 1 || node_.communicator().settled()) return nullptr;
+  return std::make_unique<PushToken>(*this);
+}
+
+// Slices that a concat joins are received where they belong, as views of the whole.
+bool WorkerRuntime::view_whole(const fluid::CommCall& call, const BoundOp& bound) {
+  fluid::Value* value = bound.whole.empty() ? nullptr : call.scope.find(bound.whole);
+  auto* whole = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+  int64_t rows = 0;
+  for (const auto& shape : bound.shapes) rows += shape[0];
+  if (whole == nullptr || !whole->initialized() || whole->layout() != fluid::Layout::kPlain ||
+      whole->dtype() != bound.dtypes.front() || whole->shape().rank() == 0 ||
+      whole->shape()[0] != rows) {
+    return false;
+  }
+  int64_t row = 0;
+  for (size_t i = 0; i < bound.shapes.size(); ++i) {
+    fluid::Tensor& slice = dense(*call.outputs[i]);
+    const int64_t end = row + bound.shapes[i][0];
+    fluid::Tensor view = whole->rows(row, end);
+    if (!(view.shape() == bound.shapes[i])) return false;
+    if (!slice.initialized() || slice.raw() != view.raw()) slice = std::move(view);
+    row = end;
+  }
+  return true;
+}
+
+void WorkerRuntime::receive(const fluid::CommCall& call, const BoundOp& bound) {
+  if (!view_whole(call, bound)) {
+    for (size_t i = 0; i < bound.shapes.size(); ++i) {
+      dense(*call.outputs[i]).reset(bound.dtypes[i], bound.shapes[i]);
+    }
+  }
+  for (const Part& part : bound.parts) {
+    fluid::Tensor& tensor = dense(*call.outputs[part.variable]);
+    node_.communicator().receive(part.remote, tensor.raw() + part.offset, part.bytes);
+  }
+  receiving_ = receiving_ || !bound.parts.empty();
+}
+
+// Asks for what was registered: the end of a step when anything was sent, else as things are.
+void WorkerRuntime::conclude() {
+  if (stepping_) {
+    node_.communicator().finish_step();
+  } else if (receiving_) {
+    node_.communicator().fetch();
+  }
+  stepping_ = false;
+  receiving_ = false;
+}
+
+void WorkerRuntime::wait_values() {
+  const bool fetching = stepping_ || receiving_;
+  if (!fetching && node_.communicator().settled()) return;
+  if (fetching) {
+    conclude();
+  } else {
+    node_.communicator().flush();
+  }
+  node_.wait(Phase::kReceiving, "fetch_barrier");
+}
+
+// ---- binding: names of the program to places on servers, once for each op
+
+const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
+  const auto found = bound_.find(&call.op);
+  if (found != bound_.end() && found->second.program_id == call.program.id()) {
+    return found->second;
+  }
+  BoundOp bound;
+  bound.program_id = call.program.id();
+  if (call.op.type == "send") {
+    bind_send(call, bound);
+  } else if (call.op.type == "send_barrier") {
+    bound.kind = Kind::kSendBarrier;
+  } else if (call.op.type == "recv") {
+    bind_receive(call, bound);
+  } else if (call.op.type == "fetch_barrier") {
+    bound.kind = Kind::kFetchBarrier;
+  } else {
+    throw_op(call.op, "a worker of a parameter-server job cannot run this op",
+             "send, send_barrier, recv or fetch_barrier", call.op.type);
+  }
+  return bound_[&call.op] = std::move(bound);
+}
+
+uint32_t WorkerRuntime::server_of(const fluid::CommCall& call, const std::string& endpoint) const {
+  const auto found = std::find(server_names_.begin(), server_names_.end(), endpoint);
+  if (found == server_names_.end()) {
+    throw_op(call.op, "the program names a server that is not in the job",
+             str_cat("one of ", join(server_names_, ", ")), endpoint);
+  }
+  return static_cast<uint32_t>(found - server_names_.begin());
+}
+
+void WorkerRuntime::bind_send(const fluid::CommCall& call, BoundOp& bound) const {
+  bound.kind = Kind::kSend;
+  const auto attrs = fluid::parse_attributes<fluid::SendAttrs>(call.op.type, call.op.attrs);
+  if (!attrs.use_send_handler) {
+    throw_error(ErrorCode::kNotSupported, {.what = "notifications belong to asynchronous training",
+                                           .where = call.op.to_string(),
+                                           .expected = "use_send_handler true",
+                                           .got = "false",
+                                           .fix = "transpile with sync_mode"});
+  }
+  const auto& variables = call.op.input("X");
+  const bool split = !attrs.send_varnames.empty();
+  const auto& names = split ? attrs.send_varnames : variables;
+  if (attrs.epmap.size() != names.size() || (split && variables.size() != 1)) {
+    throw_op(call.op, "every variable is sent to one server", str_cat(names.size(), " endpoints"),
+             str_cat(attrs.epmap.size()));
+  }
+  uint64_t offset = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Communicator& communicator = const_cast<WorkerNode&>(node_).communicator();
+    const uint32_t server = server_of(call, attrs.epmap[i]);
+    const RemoteVariable remote = communicator.find_gradient(server, without_shard(names[i]));
+    const uint64_t bytes = communicator.catalogue(server).entries[remote.variable].bytes();
+    bound.parts.push_back({split ? 0 : i, remote, split ? offset : 0, bytes});
+    offset += bytes;
+  }
+}
+
+void WorkerRuntime::bind_receive(const fluid::CommCall& call, BoundOp& bound) const {
+  const auto attrs = fluid::parse_attributes<fluid::RecvAttrs>(call.op.type, call.op.attrs);
+  if (attrs.do_not_run != 0) return;
+  bound.kind = Kind::kReceive;
+  const auto& variables = call.op.output("Out");
+  const bool split = !attrs.recv_varnames.empty();
+  const auto& names = split ? attrs.recv_varnames : variables;
+  if (attrs.epmap.size() != names.size() || (split && variables.size() != 1)) {
+    throw_op(call.op, "every variable is received from one server",
+             str_cat(names.size(), " endpoints"), str_cat(attrs.epmap.size()));
+  }
+  uint64_t offset = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const Communicator& communicator = const_cast<WorkerNode&>(node_).communicator();
+    const uint32_t server = server_of(call, attrs.epmap[i]);
+    const RemoteVariable remote = communicator.find(server, names[i]);
+    const CatalogueEntry& entry = communicator.catalogue(server).entries[remote.variable];
+    bound.parts.push_back({split ? 0 : i, remote, split ? offset : 0, entry.bytes()});
+    offset += entry.bytes();
+    if (split && i > 0) continue;
+    bound.shapes.emplace_back(split ? entry.origin_shape : entry.shape);
+    bound.dtypes.push_back(entry.dtype);
+  }
+  bound.needs_token = true;
+  for (const auto& op : call.block.ops()) {
+    if (op->type == "fetch_barrier") bound.needs_token = false;
+    const bool joins = op->type == "concat" && op->input("X") == variables &&
+                       fluid::parse_attributes<fluid::ConcatAttrs>(op->type, op->attrs).axis == 0;
+    if (joins) bound.whole = op->output("Out").front();
+  }
+}
+
+// ---- whole variables
+
+// Where an origin variable is: all its slices, or one whole copy.
+std::vector<WorkerRuntime::Place> WorkerRuntime::places_of(const std::string& origin) const {
+  const Communicator& communicator = const_cast<WorkerNode&>(node_).communicator();
+  std::vector<Place> places;
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    const auto& entries = communicator.catalogue(server).entries;
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      if (entries[i].origin == origin) places.push_back({{server, i}, &entries[i]});
+    }
+  }
+  return places;
+}
+
+std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& names,
+                                             fluid::Scope& scope) {
+  ensure_ready();
+  std::vector<std::string> unknown;
+  for (const auto& name : names) {
+    const auto places = places_of(name);
+    if (places.empty()) {
+      unknown.push_back(name);
+      continue;
+    }
+    const CatalogueEntry& first = *places.front().entry;
+    const fluid::Shape shape(first.origin_shape);
+    fluid::Tensor& tensor = dense(scope.var(name));
+    tensor.reset(first.dtype, shape);
+    uint64_t covered = 0;
+    for (const Place& place : places) {
+      const uint64_t offset =
+          static_cast<uint64_t>(place.entry->offset) * fluid::dtype_size(first.dtype);
+      if (covered == tensor.bytes()) break;  // further copies of the whole
+      node_.communicator().receive(place.remote, tensor.raw() + offset, place.entry->bytes());
+      covered += place.entry->bytes();
+    }
+    if (covered != tensor.bytes()) {
+      throw_error(ErrorCode::kInternal, {.what = "the servers keep only a part of a variable",
+                                         .where = name,
+                                         .expected = str_cat(tensor.bytes(), " bytes"),
+                                         .got = str_cat(covered, " bytes"),
+                                         .fix = "use server programs of one transpilation"});
+    }
+  }
+  node_.communicator().fetch();
+  node_.wait(Phase::kSaving, "pull");
+  return unknown;
+}
+
+bool WorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) {
+  ensure_ready();
+  const auto places = places_of(name);
+  for (const Place& place : places) {
+    const CatalogueEntry& entry = *place.entry;
+    const fluid::Shape shape(entry.origin_shape);
+    if (value.dtype() != entry.dtype || value.numel() != shape.numel()) {
+      throw_error(ErrorCode::kShapeMismatch,
+                  {.what = "a value does not fit the variable that it is given to",
+                   .where = name,
+                   .expected = str_cat(fluid::dtype_name(entry.dtype), shape),
+                   .got = str_cat(fluid::dtype_name(value.dtype()), value.shape()),
+                   .fix = "load a model of the same network"});
+    }
+    const uint64_t offset = static_cast<uint64_t>(entry.offset) * fluid::dtype_size(entry.dtype);
+    node_.communicator().assign(place.remote, value.raw() + offset, entry.bytes());
+  }
+  if (!places.empty()) node_.wait(Phase::kLoading, "assign");
+  return !places.empty();
+}
+
+std::vector<std::string> WorkerRuntime::checkpoint_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, desc] : origin_.global_block().vars()) {
+    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(name);
+  }
+  return names;
+}
+
+bool WorkerRuntime::gather_persistables(fluid::Scope& scope) {
+  if (config_.index != 0) return false;
+  pull(checkpoint_names(), scope);
+  return true;
+}
+
+void WorkerRuntime::spread_persistables(fluid::Scope& scope) {
+  if (config_.index == 0) {
+    for (const auto& name : checkpoint_names()) {
+      fluid::Value* value = scope.find(name);
+      const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+      if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
+    }
+  }
+  barrier_worker();
+}
+
+}  // namespace fleet::strategies

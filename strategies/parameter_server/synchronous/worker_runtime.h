@@ -1,0 +1,108 @@
+// The runtime behind a trainer program: send, send_barrier, recv and fetch_barrier over one
+// communicator, one round trip per server and step.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "fluid/kernels/comm_runtime.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/synchronous/worker_node.h"
+
+namespace fleet::strategies {
+
+// Used by one thread, the one that trains.
+class WorkerRuntime final : public fluid::CommRuntime {
+ public:
+  // `origin` is the program before it was transpiled: its persistable variables make up a
+  // checkpoint. `server_names` are the endpoints as programs name them (epmap), by server index;
+  // empty: those of `config`.
+  WorkerRuntime(ParameterServerConfig config, transport::TransportChoice transport,
+                fluid::Program origin, std::vector<std::string> server_names = {},
+                Logger logger = {});
+  ~WorkerRuntime() override;
+
+  // Begins to connect; the first op does it if nobody did. Servers may come later, until the rpc
+  // deadline.
+  void init_worker();
+  // Contributes no more, tells the servers, and leaves. May be called again.
+  void stop_worker();
+  void barrier_worker();
+  // Element by element, the sum over all workers; the same bits for each of them.
+  std::vector<double> all_reduce_worker(std::span<const double> values);
+
+  // Puts whole variables as the servers have them after the last step into the scope, slices
+  // joined. Returns the names that no server keeps.
+  std::vector<std::string> pull(const std::vector<std::string>& names, fluid::Scope& scope);
+  // Gives a variable (all its slices) its initial value; before any worker's first step. Nothing
+  // happens when no server keeps it; returns whether one does.
+  bool assign(const std::string& name, const fluid::Tensor& value);
+  // Steps that are over.
+  uint64_t step() const;
+
+  // fluid::CommRuntime
+  fluid::ShardRange shards() const override;
+  void begin_step(const fluid::Program& program, uint64_t step) override;
+  void end_step(const fluid::Program& program, uint64_t step) override;
+  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
+  const fluid::Program* checkpoint_program() const override { return &origin_; }
+  bool gather_persistables(fluid::Scope& scope) override;
+  void spread_persistables(fluid::Scope& scope) override;
+
+ private:
+  class PushToken;
+  class ReceiveToken;
+  enum class Kind { kSend, kSendBarrier, kReceive, kFetchBarrier, kNothing };
+  // A part of one of the op's variables, and where it lives.
+  struct Part {
+    size_t variable = 0;  // position among the op's inputs (send) or outputs (recv)
+    RemoteVariable remote;
+    uint64_t offset = 0;  // in bytes
+    uint64_t bytes = 0;
+  };
+  struct BoundOp {
+    uint64_t program_id = 0;
+    Kind kind = Kind::kNothing;
+    std::vector<Part> parts;
+    std::vector<fluid::Shape> shapes;  // of recv's outputs
+    std::vector<fluid::DType> dtypes;
+    std::string whole;         // what a concat makes of recv's outputs
+    bool needs_token = false;  // recv without a fetch_barrier behind it
+  };
+  struct Place {
+    RemoteVariable remote;
+    const CatalogueEntry* entry;
+  };
+
+  const BoundOp& bind(const fluid::CommCall& call);
+  void bind_send(const fluid::CommCall& call, BoundOp& bound) const;
+  void bind_receive(const fluid::CommCall& call, BoundOp& bound) const;
+  uint32_t server_of(const fluid::CommCall& call, const std::string& endpoint) const;
+  void ensure_ready();
+  std::unique_ptr<fluid::CommToken> send(const fluid::CommCall& call, const BoundOp& bound);
+  void receive(const fluid::CommCall& call, const BoundOp& bound);
+  static bool view_whole(const fluid::CommCall& call, const BoundOp& bound);
+  void conclude();
+  void wait_values();
+  std::vector<Place> places_of(const std::string& origin) const;
+  std::vector<std::string> checkpoint_names() const;
+
+  ParameterServerConfig config_;
+  fluid::Program origin_;
+  std::vector<std::string> server_names_;
+  fluid::ShardRange shards_;
+  ProcessEnvironment environment_;
+  WorkerNode node_;
+  std::unordered_map<const fluid::Operator*, BoundOp> bound_;
+  bool started_ = false;
+  // Of the run under way: what it has to end with.
+  bool stepping_ = false;
+  bool receiving_ = false;
+};
+
+}  // namespace fleet::strategies

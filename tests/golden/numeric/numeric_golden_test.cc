@@ -1,0 +1,350 @@
+// What the original system computes, file by file: ops with gradients. The other families have
+// files of their own.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+
+#include "base/strings.h"
+#include "fluid/backward/backward.h"
+#include "fluid/ops/append.h"
+#include "tests/golden/numeric/numeric_case.h"
+#include "tests/golden/numeric/numeric_departures.h"
+#include "tests/testing/paths.h"
+
+namespace fleet::fluid::golden {
+namespace {
+
+LoD lod_of(const Json& lengths) {
+  LoD lod;
+  for (const Json& level : lengths) {
+    lod.push_back({0});
+    for (const Json& length : level)
+      lod.back().push_back(lod.back().back() + length.get<int64_t>());
+  }
+  return lod;
+}
+
+std::vector<int64_t> rows_of(const Tensor& tensor) {
+  const auto rows = tensor.values<int64_t>();
+  return {rows.begin(), rows.end()};
+}
+
+// The whole table, equal rows summed.
+Tensor dense_of(const SelectedRows& rows) {
+  const int64_t width = rows.value.numel() / std::max<int64_t>(rows.value.shape()[0], 1);
+  Tensor dense = Tensor::zeros(DType::kFloat32, Shape{rows.height, width});
+  const auto values = rows.value.values<float>();
+  for (size_t i = 0; i < rows.rows.size(); ++i) {
+    for (int64_t k = 0; k < width; ++k) {
+      dense.data<float>()[rows.rows[i] * width + k] +=
+          values[i * static_cast<size_t>(width) + static_cast<size_t>(k)];
+    }
+  }
+  return dense;
+}
+
+// The files of the family that have tensors (or, with moments, those of random ops, which have
+// none).
+std::vector<std::filesystem::path> op_files(bool moments) {
+  auto files = cases("ops");
+  std::erase_if(files, [moments](const std::filesystem::path& path) {
+    return load(path).contains("moments") != moments;
+  });
+  return files;
+}
+
+class Ops : public FileCase {
+ protected:
+  void SetUp() override {
+    FileCase::SetUp();
+    ASSERT_THAT(unknown_in(json_), ::testing::IsEmpty());
+  }
+
+  std::string add_input(const Json& input) {
+    VarDesc var;
+    var.name = input["name"].get<std::string>();
+    Tensor value = tensor(input["tensor"].get<std::string>());
+    if (input.contains("lod_lengths")) value.set_lod(lod_of(input["lod_lengths"]));
+    var.dtype = value.dtype();
+    var.shape = value.shape();
+    var.lod_level = static_cast<int32_t>(value.lod().size());
+    var.is_data = true;
+    program_.global_block().add_var(var);
+    feed_.emplace_back(var.name, value);
+    return var.name;
+  }
+
+  void add_output(const std::string& name) {
+    VarDesc var;
+    var.name = name;
+    program_.global_block().add_var(var);
+  }
+
+  // The op of the file, its outputs named <slot>_<i>.
+  void append_single() {
+    const OpSchema& schema = OpTable::standard().at(json_["op"].get<std::string>());
+    Operator op;
+    op.type = schema.type;
+    for (const auto& [slot, list] : json_["inputs"].items()) {
+      for (const Json& input : list) op.inputs[slot].push_back(add_input(input));
+    }
+    for (const SlotSpec& slot : schema.outputs) {
+      const Json list = json_["outputs"].value(slot.name, Json::array());
+      const size_t count = std::max<size_t>(list.size(), 1);
+      for (size_t i = 0; i < count; ++i) {
+        op.outputs[slot.name].push_back(output_name(slot.name, i));
+        const VarDesc* there = program_.global_block().find_var(op.outputs[slot.name].back());
+        if (there == nullptr) add_output(op.outputs[slot.name].back());
+      }
+    }
+    op.attrs = attributes(schema, json_["attrs_effective"]);
+    const NumericDeparture* departure = find_departure("ops", json_);
+    if (departure != nullptr && departure->option == "original_form") {
+      op.attrs["original_form"] = true;
+    }
+    append_op(program_.global_block(), std::move(op));
+  }
+
+  void append_composite() {
+    for (const auto& [slot, list] : json_["inputs"].items()) {
+      for (const Json& input : list) add_input(input);
+    }
+    Block& block = program_.global_block();
+    Program scratch;
+    append_ops(scratch.global_block(), json_["ops"]);
+    for (const auto& op : scratch.global_block().ops()) {
+      for (const std::string& name : op->output_names()) add_output(name);
+      append_op(block, *op);
+    }
+    composite_ops_ = block.op_count();
+  }
+
+  // Name of an output's variable; the last op's output for a composite.
+  std::string output_name(const std::string& slot, size_t i) {
+    if (json_["op"] != "composite") {
+      const Json list = json_["outputs"].value(slot, Json::array());
+      const std::string same =
+          i < list.size() ? list[i].value("same_variable_as", "") : std::string();
+      if (same.empty()) return str_cat(slot, "_", i);
+      return json_["inputs"][same][i]["name"].get<std::string>();
+    }
+    const Operator& last = program_.global_block().op(composite_ops_ - 1);
+    const auto& out = last.output("Out");
+    return out.empty() ? last.output_names().front() : out.front();
+  }
+
+  // A loss whose gradient with respect to each output is the file's cotangent.
+  void append_loss() {
+    Block& block = program_.global_block();
+    std::vector<std::string> parts;
+    for (const auto& [slot, list] : json_["cotangents"].items()) {
+      for (size_t i = 0; i < list.size(); ++i) {
+        if (!list[i].is_string()) continue;
+        const std::string cotangent =
+            add_input({{"name", str_cat("cot_", slot, "_", i)}, {"tensor", list[i]}});
+        block.var(cotangent).stop_gradient = true;
+        const std::string product = str_cat("product_", slot, "_", i);
+        parts.push_back(str_cat("part_", slot, "_", i));
+        add_output(product);
+        add_output(parts.back());
+        append_op(block, {.type = "elementwise_mul",
+                          .inputs = {{"X", {output_name(slot, i)}}, {"Y", {cotangent}}},
+                          .outputs = {{"Out", {product}}},
+                          .attrs = {}});
+        append_op(block, {.type = "reduce_sum",
+                          .inputs = {{"X", {product}}},
+                          .outputs = {{"Out", {parts.back()}}},
+                          .attrs = {{"reduce_all", true}}});
+      }
+    }
+    add_output("loss");
+    append_op(
+        block,
+        {.type = "sum", .inputs = {{"X", parts}}, .outputs = {{"Out", {"loss"}}}, .attrs = {}});
+    append_backward(Variable(block, block.var("loss")));
+  }
+
+  // What a random op did: its mask and the outputs and gradients that follow from it.
+  void check_random(const std::vector<Fetch>& fetch, const std::vector<std::string>& expected,
+                    const std::vector<Tensor>& results);
+
+  Program program_;
+  size_t composite_ops_ = 0;
+  Feed feed_;
+};
+
+// dropout: whatever the mask, an element that stays is multiplied by the same number as in the
+// file, and about as many stay as should.
+void Ops::check_random(const std::vector<Fetch>& fetch, const std::vector<std::string>& expected,
+                       const std::vector<Tensor>& results) {
+  std::map<std::string, Tensor> got;
+  std::map<std::string, Tensor> stored;
+  for (size_t i = 0; i < results.size(); ++i) {
+    got[fetch[i].name] = results[i];
+    stored[fetch[i].name] = tensor(expected[i]);
+  }
+  const std::string x_name = json_["inputs"]["X"][0]["name"];
+  const Tensor x = tensor(json_["inputs"]["X"][0]["tensor"].get<std::string>());
+  const Tensor cotangent = tensor(json_["cotangents"]["Out"][0].get<std::string>());
+  const auto mask = got.at("Mask_0").values<uint8_t>();
+  const auto stored_mask = stored.at("Mask_0").values<uint8_t>();
+  const auto kept = std::find(stored_mask.begin(), stored_mask.end(), 1) - stored_mask.begin();
+  ASSERT_LT(kept, x.numel());
+  const auto at = static_cast<size_t>(kept);
+  const float factor = stored.at("Out_0").values<float>()[at] / x.values<float>()[at];
+  Tensor out(DType::kFloat32, x.shape());
+  Tensor gradient(DType::kFloat32, x.shape());
+  double stays = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const auto k = static_cast<size_t>(i);
+    const float m = mask[k] != 0 ? factor : 0.0f;
+    stays += mask[k];
+    out.data<float>()[i] = x.values<float>()[k] * m;
+    gradient.data<float>()[i] = cotangent.values<float>()[k] * m;
+  }
+  EXPECT_EQ(difference(got.at("Out_0"), out, 1e-6), "");
+  EXPECT_EQ(difference(got.at(x_name + "@GRAD"), gradient, 1e-6), "");
+  const double p = json_["attrs_effective"]["dropout_prob"];
+  const auto n = static_cast<double>(x.numel());
+  EXPECT_NEAR(stays / n, 1 - p, 5 * std::sqrt(p * (1 - p) / n));
+}
+
+TEST_P(Ops, ComputesWhatTheOriginalDoes) {
+  if (json_["op"] == "composite") {
+    append_composite();
+  } else {
+    append_single();
+  }
+  bool random = false;
+  std::vector<Fetch> fetch;
+  std::vector<std::string> expected;
+  std::vector<std::pair<std::string, Json>> sparse;  // gradients of selected rows
+  for (const auto& [slot, list] : json_["outputs"].items()) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      random = random || list[i].value("random", false);
+      if (!list[i].value("compare", true)) continue;
+      fetch.emplace_back(output_name(slot, i));
+      expected.push_back(list[i]["tensor"].get<std::string>());
+    }
+  }
+  if (json_.contains("cotangents")) {
+    append_loss();
+    for (const auto& [slot, list] : json_["gradients"].items()) {
+      for (const Json& grad : list) {
+        if (grad.is_null()) continue;
+        const auto name = grad["input"].get<std::string>() + "@GRAD";
+        if (grad.value("kind", "dense") == "selected_rows") {
+          program_.global_block().var(name).persistable = true;
+          sparse.emplace_back(name, grad);
+          continue;
+        }
+        expected.push_back(grad["tensor"].get<std::string>());
+        if (program_.global_block().find_var(name) != nullptr) {
+          fetch.emplace_back(name);
+          continue;
+        }
+        // An op that has no gradient here: the original must pass back zeros.
+        const Tensor stored = tensor(expected.back());
+        EXPECT_EQ(difference(Tensor::zeros(stored.dtype(), stored.shape()), stored, 0), "") << name;
+        expected.pop_back();
+      }
+    }
+  }
+  Executor executor;
+  const auto results = executor.run(program_, feed_, fetch);
+  if (random) return check_random(fetch, expected, results);
+  for (size_t i = 0; i < results.size(); ++i) {
+    expect_equal(results[i], expected[i], rtol(json_["tolerance"]));
+  }
+  for (const auto& [name, grad] : sparse) {
+    const Value* value = executor.scope().find(name);
+    ASSERT_TRUE(value != nullptr && std::holds_alternative<SelectedRows>(*value)) << name;
+    const SelectedRows stored{.rows = rows_of(tensor(grad["rows"].get<std::string>())),
+                              .height = grad["height"].get<int64_t>(),
+                              .value = tensor(grad["value"].get<std::string>())};
+    EXPECT_EQ(difference(dense_of(std::get<SelectedRows>(*value)), dense_of(stored),
+                         rtol(json_["tolerance"])),
+              "")
+        << name;
+  }
+}
+
+// Ops that make random numbers: moments, range and quantiles, within what samples differ by.
+class RandomOps : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(RandomOps, HaveTheMomentsOfTheOriginal) {
+  const Json json = load(GetParam());
+  ASSERT_THAT(unknown_in(json), ::testing::IsEmpty());
+  Program program;
+  Block& block = program.global_block();
+  VarDesc var;
+  var.name = "out";
+  block.add_var(var);
+  const OpSchema& schema = OpTable::standard().at(json["op"].get<std::string>());
+  append_op(block, {.type = schema.type,
+                    .inputs = {},
+                    .outputs = {{"Out", {"out"}}},
+                    .attrs = attributes(schema, json["attrs_effective"])});
+  Executor executor;
+  const Tensor out = executor.run(program, {}, {"out"})[0];
+  const auto values = out.values<float>();
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  const Json& moments = json["moments"];
+  const auto n = static_cast<double>(sorted.size());
+  ASSERT_EQ(n, moments["count"].get<double>());
+  const auto moment = [&](double center, double scale, int power) {
+    double sum = 0;
+    for (const double x : sorted) sum += std::pow((x - center) / scale, power);
+    return sum / n;
+  };
+  const double mean = moment(0, 1, 1);
+  const double deviation = std::sqrt(moment(mean, 1, 2));
+  const double scale = moments["std"].get<double>();
+  EXPECT_NEAR(mean, moments["mean"].get<double>(), json["tolerance"]["mean"].get<double>());
+  EXPECT_NEAR(deviation, scale, 4 * scale / std::sqrt(2 * n));
+  EXPECT_NEAR(moment(mean, deviation, 3), moments["skew"].get<double>(), 6 * std::sqrt(6 / n));
+  EXPECT_NEAR(moment(mean, deviation, 4), moments["kurtosis"].get<double>(), 6 * std::sqrt(24 / n));
+  for (const auto& [share, quantile] : moments["quantiles"].items()) {
+    const auto at = static_cast<size_t>(std::stod(share) * (n - 1));
+    EXPECT_NEAR(sorted[at], quantile.get<double>(), 0.07 * scale) << share;
+  }
+  // Nothing lies far outside of what the original drew.
+  const double range = moments["max"].get<double>() - moments["min"].get<double>();
+  EXPECT_GT(sorted.front(), moments["min"].get<double>() - 0.2 * range);
+  EXPECT_LT(sorted.back(), moments["max"].get<double>() + 0.2 * range);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ops);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RandomOps);
+INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(op_files(false)), case_name);
+INSTANTIATE_TEST_SUITE_P(Golden, RandomOps, ::testing::ValuesIn(op_files(true)), case_name);
+
+TEST(NumericGolden, HasFiles) {
+  EXPECT_FALSE(cases("ops").empty()) << "no golden files in " << directory();
+}
+
+TEST(NumericGolden, DocumentsEveryDeparture) {
+  std::ifstream file(fleet::testing::source_path("docs/departures.md"));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const NumericDeparture& rule : numeric_departures()) {
+    const std::vector<std::string> cells = {rule.family, rule.subject, rule.original, rule.here,
+                                            rule.option};
+    EXPECT_THAT(text, ::testing::HasSubstr(str_cat("| ", join(cells, " | "), " |\n")));
+  }
+}
+
+// Of every family: what a file names must be known, attributes by name too.
+TEST(NumericGolden, KnowsEveryOpAndAttribute) {
+  for (const char* family : {"ops", "optimizers", "clip_regularizer", "lr_schedules", "training"}) {
+    for (const auto& path : cases(family)) {
+      EXPECT_THAT(unknown_in(load(path)), ::testing::IsEmpty()) << path;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fleet::fluid::golden

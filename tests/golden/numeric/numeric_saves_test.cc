@@ -1,0 +1,152 @@
+// Files of the original system: read, written to the same bytes, and run.
+#include <fstream>
+#include <random>
+
+#include "base/strings.h"
+#include "fluid/io/atomic_file.h"
+#include "fluid/io/inference_model.h"
+#include "fluid/io/original_tensor.h"
+#include "tests/golden/numeric/numeric_case.h"
+
+namespace fleet::fluid::golden {
+namespace {
+
+constexpr size_t kLimit = size_t{1} << 24;
+
+class Saves : public FileCase {
+ protected:
+  std::filesystem::path folder(const std::string& name) const {
+    return GetParam().parent_path() / name;
+  }
+  // The file's tensor of that name, in whatever group it is.
+  Tensor stored(const std::string& name) const {
+    for (const char* group : {"persistable/", "tensors/"}) {
+      if (reader_.contains(group + name)) return tensor(group + name);
+    }
+    return tensor(name);
+  }
+  Program with_persistables() const {
+    Program program;
+    for (const auto& name : json_["persistable_variables"]) {
+      const Tensor value = stored(name.get<std::string>());
+      VarDesc var;
+      var.name = name.get<std::string>();
+      var.dtype = value.dtype();
+      var.shape = value.shape();
+      var.persistable = true;
+      program.global_block().add_var(var);
+    }
+    return program;
+  }
+};
+
+TEST_P(Saves, TensorsAreReadAndWrittenToTheSameBytes) {
+  for (const auto& [name, about] : json_["tensors"].items()) {
+    const auto bytes = read_whole_file(folder("tensors") / name, kLimit);
+    std::span<const std::byte> rest(bytes);
+    std::vector<std::byte> written;
+    if (about.value("kind", "") == "selected_rows") {
+      const SelectedRows rows = decode_original_rows(rest).value();
+      EXPECT_EQ(rows.height, about["height"].get<int64_t>());
+      EXPECT_EQ(rows.rows, about["rows"].get<std::vector<int64_t>>());
+      EXPECT_EQ(difference(rows.value, stored(name + "/value"), 0), "") << name;
+      encode_original(rows, written);
+    } else {
+      const Tensor value = decode_original_tensor(rest).value();
+      EXPECT_EQ(difference(value, stored(name), 0), "") << name;
+      std::vector<std::vector<int64_t>> lengths;
+      for (const auto& offsets : value.lod()) {
+        lengths.emplace_back();
+        for (size_t i = 1; i < offsets.size(); ++i) {
+          lengths.back().push_back(offsets[i] - offsets[i - 1]);
+        }
+      }
+      const Json expected = about["lod_lengths"];
+      EXPECT_EQ(Json(lengths), expected.is_null() ? Json::array() : expected) << name;
+      encode_original(value, written);
+    }
+    EXPECT_TRUE(rest.empty()) << name;
+    EXPECT_EQ(written, bytes) << name;
+  }
+}
+
+TEST_P(Saves, PersistablesAreReadAndWrittenToTheSameBytes) {
+  const Program program = with_persistables();
+  const auto target = std::filesystem::temp_directory_path() /
+                      str_cat("fleet_saves_", ::testing::UnitTest::GetInstance()->random_seed(),
+                              "_", reinterpret_cast<uintptr_t>(this));
+  for (const std::string params : {"", "all"}) {
+    const auto source = folder(params.empty() ? "persistables_separate" : "persistables_combined");
+    Executor executor;
+    io::load_original_persistables(source, executor, program, params);
+    for (const auto& name : json_["persistable_variables"]) {
+      const auto text = name.get<std::string>();
+      EXPECT_EQ(difference(executor.scope().tensor(text), stored(text), 0), "") << text;
+    }
+    io::save_original_persistables(target, executor, program, params);
+    for (const auto& entry : std::filesystem::directory_iterator(source)) {
+      EXPECT_EQ(read_whole_file(target / entry.path().filename(), kLimit),
+                read_whole_file(entry.path(), kLimit))
+          << entry.path();
+    }
+  }
+  std::filesystem::remove_all(target);
+}
+
+TEST_P(Saves, InferenceModelsComputeTheRecordedOutput) {
+  const Json& about = json_["inference"];
+  const Tensor x = tensor(about["input"].get<std::string>());
+  const struct {
+    const char* folder;
+    io::OriginalFiles files;
+  } kinds[] = {{"inference_separate", {}}, {"inference_combined", {"model", "params"}}};
+  for (const auto& kind : kinds) {
+    Executor executor;
+    const InferenceModel model =
+        io::load_inference_model(folder(kind.folder), executor, kind.files);
+    EXPECT_EQ(model.feeds, about["feed"].get<std::vector<std::string>>());
+    ASSERT_EQ(model.fetches.size(), 1u);
+    const Tensor out = executor.run(model.program, {{model.feeds[0], x}}, {model.fetches[0]})[0];
+    expect_equal(out, about["output"].get<std::string>(), 1e-5);
+  }
+}
+
+// Whatever is done to the bytes, reading ends with a value or an error.
+TEST_P(Saves, DamagedFilesAreRefusedOrRead) {
+  const auto model = read_whole_file(folder("inference_separate") / "__model__", kLimit);
+  ASSERT_TRUE(decode_original_program(model).ok());
+  for (size_t length = 0; length < model.size(); length += 7) {
+    (void)decode_original_program(std::span(model).first(length)).ok();
+  }
+  std::mt19937 random(7);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    auto damaged = model;
+    damaged[random() % damaged.size()] = static_cast<std::byte>(random());
+    refused += decode_original_program(damaged).ok() ? 0 : 1;
+  }
+  EXPECT_GT(refused, 200);
+  for (const char* name : {"lod2", "rows", "f64"}) {
+    const auto bytes = read_whole_file(folder("tensors") / name, kLimit);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      std::span<const std::byte> rest = std::span(bytes).first(length);
+      EXPECT_FALSE(decode_original_tensor(rest).ok()) << name << " cut at " << length;
+      rest = std::span(bytes).first(length);
+      EXPECT_FALSE(decode_original_rows(rest).ok()) << name << " cut at " << length;
+    }
+    for (int i = 0; i < 2000; ++i) {
+      auto damaged = bytes;
+      damaged[random() % damaged.size()] = static_cast<std::byte>(random());
+      std::span<const std::byte> rest(damaged);
+      (void)decode_original_tensor(rest).ok();
+      rest = damaged;
+      (void)decode_original_rows(rest).ok();
+    }
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Saves);
+INSTANTIATE_TEST_SUITE_P(Golden, Saves, ::testing::ValuesIn(cases("saves")), case_name);
+
+}  // namespace
+}  // namespace fleet::fluid::golden

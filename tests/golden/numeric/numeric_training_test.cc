@@ -1,0 +1,220 @@
+// Nets trained for 50 steps: the file's own ops, run by this library's executor.
+#include <algorithm>
+#include <numeric>
+
+#include "base/strings.h"
+#include "tests/golden/numeric/numeric_case.h"
+#include "tests/golden/numeric/numeric_departures.h"
+
+namespace fleet::fluid::golden {
+namespace {
+
+class Training : public FileCase {
+ protected:
+  void SetUp() override {
+    FileCase::SetUp();
+    if (IsSkipped()) return;
+    const auto unknown = unknown_ops(json_["ops"]);
+    if (!unknown.empty()) GTEST_SKIP() << "not yet known: " << join(unknown, ", ");
+  }
+
+  // A net in training.
+  struct Net {
+    Program program;
+    Executor executor;
+    std::string loss;
+  };
+
+  void build(Net& net, bool original_form) const {
+    Block& block = net.program.global_block();
+    for (const auto& [name, entry] : reader_.entries()) {
+      if (name.starts_with("init/")) {
+        add_var(block, name.substr(5), entry, true);
+        net.executor.scope().var(name.substr(5)) = tensor(name);
+      }
+      if (name.starts_with("data/") && !name.ends_with("/lengths")) {
+        const bool sequence = name.ends_with("/values");
+        const std::string text = name.substr(5, name.size() - 5 - (sequence ? 7 : 0));
+        add_var(block, text, entry, false).lod_level = sequence ? 1 : 0;
+      }
+    }
+    append_ops(block, json_["ops"]);
+    for (const auto& op : block.ops()) {
+      if (op->type == "mean") net.loss = op->output("Out").front();
+      const auto& attrs = OpTable::standard().at(op->type).normalize({});
+      if (attrs.contains("original_form")) op->attrs["original_form"] = original_form;
+      // The file has neither; the library's layers would have set both.
+      if (op->type.starts_with("lookup_table") && !op->type.ends_with("_grad")) {
+        block.var(op->output("Out").front()).lod_level =
+            block.var(op->input("Ids").front()).lod_level;
+      }
+      if (op->type.starts_with("lookup_table") && op->type.ends_with("_grad") &&
+          std::get<bool>(op->attrs.at("is_sparse"))) {
+        block.var(op->output("W@GRAD").front()).kind = VarKind::kSelectedRows;
+      }
+    }
+    // States that have no initial value in the file start as the optimizer makes them.
+    for (const auto& name : json_["state_at_end"]) {
+      const auto text = name.get<std::string>();
+      if (reader_.contains("init/" + text)) continue;
+      const auto& entry = reader_.entries().at("final/" + text);
+      add_var(block, text, entry, true);
+      net.executor.scope().var(text) = first_state(block, text, entry);
+    }
+  }
+
+  static VarDesc& add_var(Block& block, const std::string& name,
+                          const SafetensorsReader::Entry& entry, bool persistable) {
+    VarDesc var;
+    var.name = name;
+    var.dtype = entry.dtype;
+    var.shape = entry.shape;
+    if (!persistable && var.shape.rank() == 1) var.shape.push_back(1);
+    var.persistable = persistable;
+    var.is_data = !persistable;
+    if (!persistable) var.shape.set(0, Shape::kUnknown);
+    return block.add_var(var);
+  }
+
+  Tensor first_state(const Block& block, const std::string& name,
+                     const SafetensorsReader::Entry& entry) const {
+    for (const auto& op : block.ops()) {
+      for (const auto& [slot, names] : op->inputs) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+        const auto number = [&, &attrs = op->attrs](const char* attr) {
+          return Tensor::scalar(static_cast<float>(std::get<double>(attrs.at(attr))));
+        };
+        if (op->type == "increment") return Tensor::scalar<int64_t>(-1);
+        if (slot == "LearningRate") return Tensor::scalar(json_["settings"]["lr"].get<float>());
+        if (slot == "Beta1Pow") return number("beta1");
+        if (slot == "Beta2Pow") return number("beta2");
+      }
+    }
+    return Tensor::zeros(entry.dtype, entry.shape);
+  }
+
+  // Rows of the pool, in order; of a sequence, the elements of those rows.
+  Feed feed(std::span<const int64_t> rows) const {
+    Feed result;
+    for (const auto& [name, entry] : reader_.entries()) {
+      if (!name.starts_with("data/") || name.ends_with("/lengths")) continue;
+      if (name.ends_with("/values")) {
+        const std::string text = name.substr(5, name.size() - 12);
+        result.emplace_back(text, sequences("data/" + text, rows));
+      } else {
+        result.emplace_back(name.substr(5), gathered(tensor(name), rows));
+      }
+    }
+    return result;
+  }
+
+  static Tensor gathered(const Tensor& all, std::span<const int64_t> rows) {
+    Shape shape = all.shape();
+    shape.set(0, static_cast<int64_t>(rows.size()));
+    Tensor batch(all.dtype(), shape);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      batch.rows(at, at + 1).copy_from(all.rows(rows[i], rows[i] + 1));
+    }
+    return batch;
+  }
+
+  Tensor sequences(const std::string& name, std::span<const int64_t> rows) const {
+    const Tensor lengths = tensor(name + "/lengths");
+    const auto sizes = lengths.values<int64_t>();
+    std::vector<int64_t> elements;
+    std::vector<int64_t> offsets = {0};
+    for (const int64_t row : rows) {
+      const auto end = sizes.begin() + row;
+      const int64_t first = std::accumulate(sizes.begin(), end, int64_t{0});
+      for (int64_t i = 0; i < *end; ++i) elements.push_back(first + i);
+      offsets.push_back(offsets.back() + *end);
+    }
+    Tensor values = tensor(name + "/values");
+    if (values.shape().rank() == 1) values = values.reshaped(Shape{values.shape()[0], 1});
+    Tensor batch = gathered(values, elements);
+    batch.set_lod({offsets});
+    return batch;
+  }
+
+  void compare(const Tensor& got, const std::string& stored, const Json& tolerance,
+               std::vector<std::string>& differences) const {
+    const std::string differs = difference(got, tensor(stored), rtol(tolerance));
+    if (!differs.empty()) differences.push_back(stored + " " + differs);
+  }
+
+  // All steps, and the inference after them; what differs from the file.
+  std::vector<std::string> train(Net& net) const {
+    const Tensor batches = tensor("batch_index");
+    const Tensor losses = tensor("losses");
+    const Json& tolerance = json_["tolerance"];
+    Tensor got(losses.dtype(), losses.shape());
+    const auto batch = static_cast<size_t>(batches.shape()[1]);
+    std::vector<std::string> differences;
+    Scope& scope = net.executor.scope();
+    for (int64_t step = 0; step < batches.shape()[0]; ++step) {
+      const auto rows = batches.values<int64_t>().subspan(static_cast<size_t>(step) * batch, batch);
+      const auto fetched = net.executor.run(net.program, feed(rows), {net.loss});
+      got.data<float>()[step] = fetched[0].item<float>();
+      if (step != 0) continue;
+      for (const auto& [name, shape] : json_["parameters"].items()) {
+        compare(scope.tensor(name), "after_step_1/" + name, tolerance["parameters"], differences);
+      }
+    }
+    compare(got, "losses", tolerance["losses"], differences);
+    for (const auto& name : json_["state_at_end"]) {
+      const auto text = name.get<std::string>();
+      compare(scope.tensor(text), "final/" + text, tolerance["parameters"], differences);
+    }
+    compare(infer(net, batch), "infer/out", tolerance["parameters"], differences);
+    return differences;
+  }
+
+  // The variable that the file names in quotes, of the net's test form, on the pool's first rows.
+  Tensor infer(Net& net, size_t batch) const {
+    const auto text = json_["infer"].get<std::string>();
+    const size_t begin = text.find('"') + 1;
+    const std::string target = text.substr(begin, text.find('"', begin) - begin);
+    Program forward = net.program;
+    Block& block = forward.global_block();
+    for (size_t i = block.op_count(); i-- > 0;) {
+      const Operator& op = block.op(i);
+      const bool trains = op.type.ends_with("_grad") || op.type == "increment" ||
+                          !op.input("Param").empty() || op.type == "cross_entropy_grad2";
+      if (trains) block.remove_op(i);
+    }
+    const Program tested = forward.clone(true).prune(std::vector<std::string>{target});
+    std::vector<int64_t> rows(batch);
+    std::iota(rows.begin(), rows.end(), 0);
+    Feed used;
+    for (auto& fed : feed(rows)) {
+      const auto& ops = tested.global_block().ops();
+      const bool read = std::any_of(ops.begin(), ops.end(), [&](const auto& op) {
+        const auto names = op->input_names();
+        return std::find(names.begin(), names.end(), fed.first) != names.end();
+      });
+      if (read) used.push_back(fed);
+    }
+    return net.executor.run(tested, used, {target})[0];
+  }
+};
+
+TEST_P(Training, InTheOriginalsFormFollowsItStepByStep) {
+  Net net;
+  build(net, true);
+  EXPECT_EQ(join(train(net), "\n"), "");
+}
+
+TEST_P(Training, FollowsItUnlessADepartureIsListed) {
+  const NumericDeparture* departure = find_departure("training", json_);
+  if (departure == nullptr) return;  // no op has two forms
+  Net net;
+  build(net, false);
+  EXPECT_NE(join(train(net), "\n"), "") << "listed as a departure: " << departure->here;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Training);
+INSTANTIATE_TEST_SUITE_P(Golden, Training, ::testing::ValuesIn(cases("training")), case_name);
+
+}  // namespace
+}  // namespace fleet::fluid::golden

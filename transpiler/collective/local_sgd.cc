@@ -1,0 +1,195 @@
+#include "transpiler/collective/local_sgd.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/math/elementwise.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/no_attrs.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::OpRole;
+using fluid::Program;
+using fluid::VarDesc;
+using Names = std::vector<std::string>;
+
+std::string snapshot_of(const std::string& param) {
+  return param + "@SNAPSHOT";
+}
+
+void declare_snapshot(Block& block, const std::string& param) {
+  VarDesc var;
+  var.name = snapshot_of(param);
+  var.dtype = block.var(param).dtype;
+  var.shape = block.var(param).shape;
+  var.persistable = true;
+  var.stop_gradient = true;
+  block.add_var(std::move(var));
+}
+
+Operator make(std::string type, Names x, Names y, const std::string& out,
+              fluid::AttributeMap attrs) {
+  Operator op;
+  op.type = std::move(type);
+  op.inputs["X"] = std::move(x);
+  if (!y.empty()) op.inputs["Y"] = std::move(y);
+  op.outputs["Out"] = {out};
+  op.attrs = std::move(attrs);
+  op.role = OpRole::kOptimize;
+  return op;
+}
+
+// p = snapshot - p
+Operator subtract_from_snapshot(const std::string& param) {
+  return make("elementwise_sub", {snapshot_of(param)}, {param}, param,
+              fluid::to_attributes(fluid::ElementwiseAttrs{}));
+}
+
+bool is_update(const Operator& op) {
+  return fluid::has_role(op.role, OpRole::kOptimize) && !op.input("Param").empty() &&
+         !op.input("Grad").empty();
+}
+
+Names updated_params(const Block& block) {
+  Names params;
+  for (const auto& op : block.ops()) {
+    if (is_update(*op)) params.push_back(op->input("Param").front());
+  }
+  return params;
+}
+
+// After each update the parameter becomes its change, summed over the ranks. Rings are dealt from
+// the last update backwards.
+void insert_change_sums(Program& program, const CollectiveOptions& options) {
+  Block& block = program.global_block();
+  const Names params = updated_params(block);
+  auto left = params.size();
+  std::vector<std::unique_ptr<Operator>> rewritten;
+  const auto append = [&rewritten](Operator op) {
+    rewritten.push_back(std::make_unique<Operator>(std::move(op)));
+  };
+  for (auto& op : block.take_ops()) {
+    const bool update = is_update(*op);
+    const std::string param = update ? op->input("Param").front() : "";
+    rewritten.push_back(std::move(op));
+    if (!update) continue;
+    declare_snapshot(block, param);
+    append(subtract_from_snapshot(param));
+    append(make("c_sync_calc_stream", {param}, {}, param, fluid::to_attributes(fluid::NoAttrs{})));
+    fluid::CAllReduceAttrs attrs;
+    attrs.ring_id = static_cast<int32_t>(--left % static_cast<size_t>(options.rings));
+    append(make("c_allreduce_sum", {param}, {}, param, fluid::to_attributes(attrs)));
+  }
+  block.set_ops(std::move(rewritten));
+}
+
+void append_averages(Program& program, const CollectiveOptions& options) {
+  Block& block = program.global_block();
+  const Names params = updated_params(block);
+  if (params.empty()) return;
+  for (int ring = 0; ring < options.rings; ++ring) {
+    const fluid::CSyncCommStreamAttrs attrs{.ring_id = ring};
+    block.append_op(make("c_sync_comm_stream", {params.front()}, {}, params.front(),
+                         fluid::to_attributes(attrs)));
+  }
+  for (const std::string& param : params) {
+    fluid::ScaleAttrs attrs;
+    attrs.scale = 1.0 / options.nranks;
+    block.append_op(make("scale", {param}, {}, param, fluid::to_attributes(attrs)));
+    block.append_op(subtract_from_snapshot(param));
+    block.append_op(
+        make("assign", {param}, {}, snapshot_of(param), fluid::to_attributes(fluid::NoAttrs{})));
+  }
+}
+
+void take_snapshots(Program& startup, const Names& params) {
+  Block& block = startup.global_block();
+  const std::set<std::string> updated(params.begin(), params.end());
+  for (const VarDesc* param : block.parameters()) {
+    if (!updated.contains(param->name)) continue;
+    declare_snapshot(block, param->name);
+    Operator assign = make("assign", {param->name}, {}, snapshot_of(param->name),
+                           fluid::to_attributes(fluid::NoAttrs{}));
+    assign.role = OpRole::kForward;
+    block.append_op(std::move(assign));
+  }
+}
+
+std::string loss_of(const Block& block) {
+  for (const auto& op : block.ops()) {
+    if (op->role == (OpRole::kForward | OpRole::kLoss)) return op->output_names().front();
+  }
+  return {};
+}
+
+void append_scheduled_average(Program& program) {
+  Block& block = program.global_block();
+  Operator op;
+  op.type = "c_local_sgd";
+  op.inputs["X"] = updated_params(block);
+  op.outputs["Out"] = op.inputs["X"];
+  const std::string loss = loss_of(block);
+  if (!loss.empty()) op.inputs["Loss"] = {loss};
+  for (const auto& update : block.ops()) {
+    if (is_update(*update) && !update->input("LearningRate").empty()) {
+      op.inputs["LearningRate"] = update->input("LearningRate");
+      break;
+    }
+  }
+  op.attrs = fluid::to_attributes(fluid::NoAttrs{});
+  op.role = OpRole::kOptimize;
+  block.append_op(std::move(op));
+}
+
+void check_shards(const CollectiveOptions& options) {
+  if (options.shards == options.nranks) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "LocalSGD has one logical shard for each rank",
+               .where = "transpile, logical_shards; DistributeTranspilerConfig.collective_mode",
+               .expected = str_cat(options.nranks, " with collective_mode 'local_sgd'"),
+               .got = str_cat(options.shards),
+               .fix = "leave logical_shards out, or use collective_mode 'grad_allreduce'"});
+}
+
+}  // namespace
+
+ProgramPair make_local_sgd_programs(const Program& main, const Program& startup,
+                                    const CollectiveOptions& options, const PassRunner& runner) {
+  check_shards(options);
+  ProgramPair pair{.main = main, .startup = startup};
+  record_collective(pair.main, options);
+  record_collective(pair.startup, options);
+  if (options.nranks == 1) return pair;
+  std::vector<Pass> startup_passes = collective_startup_passes(options);
+  if (options.scheduled) {
+    const std::array passes = {Pass{"append_scheduled_average",
+                                    "The ranks average when their schedule says so.",
+                                    append_scheduled_average}};
+    runner.run(pair.main, passes);
+  } else {
+    const std::array passes = {
+        Pass{"insert_change_sums", "What each parameter changed by is summed over the ranks.",
+             [&options](Program& program) { insert_change_sums(program, options); }},
+        Pass{"append_averages", "Every parameter takes the mean change.",
+             [&options](Program& program) { append_averages(program, options); }},
+    };
+    runner.run(pair.main, passes);
+    startup_passes.push_back({"take_snapshots", "Changes count from the first parameters.",
+                              [params = updated_params(main.global_block())](Program& program) {
+                                take_snapshots(program, params);
+                              }});
+  }
+  runner.run(pair.startup, startup_passes);
+  return pair;
+}
+
+}  // namespace fleet::transpiler

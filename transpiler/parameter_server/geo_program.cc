@@ -1,0 +1,191 @@
+#include "transpiler/parameter_server/geo_program.h"
+
+#include <array>
+
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/no_attrs.h"
+#include "transpiler/parameter_server/tables.h"
+#include "transpiler/parameter_server/trainer_ops.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::OpRole;
+using fluid::Program;
+using fluid::VarDesc;
+
+std::string delta_of(const std::string& name) {
+  return name + ".delta";
+}
+
+void declare_delta(Block& block, const PlacedParam& param) {
+  VarDesc var;
+  var.name = delta_of(param.param);
+  var.dtype = param.dtype;
+  var.shape = param.shape;
+  if (param.remote) var.kind = fluid::VarKind::kSelectedRows;
+  block.add_var(std::move(var));
+}
+
+void declare_deltas(Program& program, const ServerPlan& plan) {
+  Block& block = program.global_block();
+  for (const PlacedParam& param : plan.params) {
+    declare_delta(block, param);
+    add_param_slices(block, param);
+    if (!param.sliced) continue;
+    for (const PlacedSlice& slice : param.slices) {
+      add_slice_var(block, param, slice, delta_of(param.param), delta_of(slice.param));
+      if (param.remote) block.var(delta_of(slice.param)).kind = fluid::VarKind::kSelectedRows;
+    }
+  }
+}
+
+Operator make_notice(Names inputs, Names tables, std::string control) {
+  fluid::SendAttrs attrs;
+  attrs.send_varnames = std::move(tables);
+  Operator op;
+  op.type = "send";
+  op.inputs["X"] = std::move(inputs);
+  op.outputs["Out"] = {std::move(control)};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = OpRole::kRpc;
+  return op;
+}
+
+void append_step_notice(Program& program) {
+  Names ids;
+  Names tables;
+  for (auto& [rows, table] : keep_lookups_local(program)) {
+    ids.push_back(std::move(rows));
+    tables.push_back(std::move(table));
+  }
+  Block& block = program.global_block();
+  block.append_op(make_notice(std::move(ids), std::move(tables), add_control_var(block, 0)));
+}
+
+void append_start_notice(Program& startup, int controls) {
+  Block& block = startup.global_block();
+  VarDesc var;
+  var.name = "param_init";
+  var.typed = false;
+  block.add_var(std::move(var));
+  block.append_op(make_notice({"param_init"}, {"param_init"}, add_control_var(block, controls)));
+}
+
+void record_distribution(Program& program, const ServerPlan& plan, const TrainerOptions& options) {
+  fluid::DistributionInfo& info = program.distribution();
+  info.is_distributed = true;
+  info.is_chief = options.trainer_id == 0;
+  info.trainer_id = options.trainer_id;
+  info.trainers = plan.shards;
+  info.endpoints = plan.endpoints;
+  info.ps_endpoint = options.current_endpoint;
+  info.wait_port = options.wait_port;
+  info.vars = plan.overview;
+}
+
+VarDesc plain(const PlacedParam& param, const PlacedSlice& slice, const std::string& origin,
+              std::string name) {
+  VarDesc var;
+  var.name = std::move(name);
+  var.dtype = param.dtype;
+  var.shape = slice.shape;
+  if (param.sliced) {
+    var.slice = fluid::SliceInfo{.origin = origin,
+                                 .origin_shape = param.shape.to_vector(),
+                                 .offset = slice.offset,
+                                 .block_id = slice.block_id};
+  }
+  return var;
+}
+
+void add_sum_blocks(Program& program, const ServerPlan& plan, int server,
+                    fluid::ListenAndServAttrs& listen) {
+  Block& global = program.global_block();
+  for (const auto& [param, slice] : slices_on(plan, server)) {
+    VarDesc value = plain(*param, *slice, param->param, slice->param);
+    value.persistable = true;
+    global.add_var(std::move(value));
+    VarDesc delta = plain(*param, *slice, delta_of(param->param), delta_of(slice->param));
+    if (param->remote) delta.kind = fluid::VarKind::kSelectedRows;
+    global.add_var(std::move(delta));
+    Block& block = program.add_block(0);
+    Operator sum;
+    sum.type = "sum";
+    sum.inputs["X"] = {slice->param, delta_of(slice->param)};
+    sum.outputs["Out"] = {slice->param};
+    sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    block.append_op(std::move(sum));
+    listen.optimize_blocks.push_back({block.index()});
+    listen.grad_to_block_id.push_back(str_cat(delta_of(slice->param), ":", block.index()));
+    if (param->remote) {
+      listen.sparse_grad_to_param.push_back(str_cat(delta_of(slice->param), ":", slice->param));
+    }
+  }
+  if (listen.optimize_blocks.empty()) {
+    listen.optimize_blocks.push_back({program.add_block(0).index()});
+  }
+}
+
+void append_geo_listen(Program& program, const ServerPlan& plan, int server,
+                       fluid::ListenAndServAttrs listen) {
+  listen.endpoint = plan.endpoints[static_cast<size_t>(server)];
+  listen.fanin = plan.shards;
+  listen.distributed_mode = static_cast<int32_t>(fluid::ServerMode::kGeo);
+  Operator op;
+  op.type = "listen_and_serv";
+  op.attrs = fluid::to_attributes(listen);
+  program.global_block().append_op(std::move(op));
+}
+
+}  // namespace
+
+ProgramPair make_geo_trainer_programs(const Program& main, const Program& startup,
+                                      const ServerPlan& plan, const TrainerOptions& options,
+                                      const PassRunner& runner) {
+  int controls = 0;
+  const std::array main_passes = {
+      Pass{"declare_deltas", "What parameters change by, and their slices.",
+           [&](Program& program) { declare_deltas(program, plan); }},
+      Pass{"append_step_notice", "The runtime hears of each step.",
+           [&](Program& program) { append_step_notice(program); }},
+  };
+  const std::array startup_passes = {
+      Pass{"append_initial_receives", "Training starts from the servers' parameters.",
+           [&](Program& program) {
+             controls = append_initial_receives(program, plan, options.trainer_id);
+             for (const PlacedParam& param : plan.params) {
+               declare_delta(program.global_block(), param);
+             }
+           }},
+      Pass{"append_start_notice", "The runtime takes what was received as its first snapshot.",
+           [&](Program& program) { append_start_notice(program, controls); }},
+  };
+  ProgramPair pair{.main = main, .startup = startup};
+  runner.run(pair.main, main_passes);
+  runner.run(pair.startup, startup_passes);
+  record_distribution(pair.main, plan, options);
+  record_distribution(pair.startup, plan, options);
+  return pair;
+}
+
+Program make_geo_server_program(const Program& main, const ServerPlan& plan, int server,
+                                const PassRunner& runner) {
+  fluid::ListenAndServAttrs listen;
+  const std::array passes = {
+      Pass{"add_sum_blocks", "Each slice adds the deltas that arrive.",
+           [&](Program& program) { add_sum_blocks(program, plan, server, listen); }},
+      Pass{"append_listen", "Block 0 serves.",
+           [&](Program& program) { append_geo_listen(program, plan, server, listen); }},
+  };
+  Program program;
+  program.set_random_seed(main.random_seed());
+  runner.run(program, passes);
+  record_server(program, plan, server);
+  return program;
+}
+
+}  // namespace fleet::transpiler

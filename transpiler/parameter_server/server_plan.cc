@@ -1,0 +1,290 @@
+#include "transpiler/parameter_server/server_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "transpiler/parameter_server/distributed_table.h"
+#include "transpiler/parameter_server/placement.h"
+#include "transpiler/parameter_server/tables.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::DistributedVar;
+using fluid::Operator;
+using fluid::Program;
+using fluid::ServerMode;
+using fluid::VarDesc;
+
+void check_endpoints(const std::vector<std::string>& endpoints) {
+  const std::set<std::string> unique(endpoints.begin(), endpoints.end());
+  const bool named = !unique.contains("");
+  if (!endpoints.empty() && named && unique.size() == endpoints.size()) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "the list of parameter servers is unusable",
+               .where = "transpile, pservers",
+               .expected = "different endpoints \"host:port\", joined by commas",
+               .got = "'" + join(endpoints, ",") + "'",
+               .fix = "name every server once"});
+}
+
+std::vector<size_t> checked_order(std::vector<size_t> order, size_t count) {
+  std::vector<size_t> own(count);
+  std::iota(own.begin(), own.end(), size_t{0});
+  if (order.empty()) return own;
+  if (std::is_permutation(order.begin(), order.end(), own.begin(), own.end())) return order;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "deal_order is not an order of the parameters",
+               .where = "transpile, deal_order",
+               .expected = str_cat("each of 0 to ", count - 1, " once"),
+               .got = "[" + join(order, ", ") + "]",
+               .fix = "leave deal_order empty for the parameters' own order"});
+}
+
+ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
+  ServerForm form;
+  form.classic_sync = config.sync_mode;
+  form.runtime_split = config.runtime_split_send_recv;
+  form.send_barrier = config.sync_mode || config.half_async;
+  form.fetch_barrier = config.sync_mode;
+  form.averages = (config.sync_mode || config.completely_not_async) && shards > 1;
+  form.exchanges = config.sync_mode || config.completely_not_async;
+  form.whole_norms = config.whole_norms;
+  form.geo = config.geo_sgd_mode;
+  form.dc_asgd = dc_asgd_form(config);
+  ServerMode mode = ServerMode::kHalfAsync;
+  if (config.sync_mode || config.completely_not_async) {
+    mode = ServerMode::kSync;
+  } else if (config.geo_sgd_mode) {
+    mode = ServerMode::kGeo;
+  } else if (config.runtime_split_send_recv) {
+    mode = ServerMode::kAsync;
+  }
+  form.distributed_mode = static_cast<int>(mode);
+  return form;
+}
+
+PlacedParam place(const Program& program, const UpdatedParam& updated, size_t position,
+                  const DistributeTranspilerConfig& config, int servers, Dispatcher& dispatcher) {
+  const VarDesc& param = program.global_block().var(updated.param);
+  PlacedParam placed{.param = updated.param,
+                     .grad = updated.grad,
+                     .shape = param.shape,
+                     .dtype = param.dtype,
+                     .updated = position,
+                     .sliced = false,
+                     .sparse = false,
+                     .remote = false,
+                     .slices = {}};
+  const VarDesc* grad = program.global_block().find_var(updated.grad);
+  placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
+  const std::string& update = program.global_block().op(updated.update).type;
+  const bool synchronous = config.sync_mode || config.completely_not_async;
+  // dpsgd clips by a norm and adds noise for the whole.
+  const bool whole =
+      update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !synchronous);
+  const int parts = config.slice_var_up && !(whole && !config.geo_sgd_mode) ? servers : 1;
+  const auto rows = slice_rows(param.shape, parts, config.min_block_size);
+  placed.sliced = rows.size() > 1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string suffix = placed.sliced ? str_cat(".block", i) : "";
+    placed.slices.push_back({.param = placed.param + suffix,
+                             .grad = placed.grad + suffix,
+                             .shape = rows[i].shape,
+                             .offset = rows[i].offset,
+                             .block_id = static_cast<int>(i),
+                             .server = dispatcher.next(placed.param + suffix)});
+  }
+  return placed;
+}
+
+DistributedVar overview_row(const ServerPlan& plan, const PlacedParam& param,
+                            const PlacedSlice& slice) {
+  return {.origin = param.param,
+          .origin_shape = param.shape.to_vector(),
+          .slice = slice.param,
+          .slice_shape = slice.shape.to_vector(),
+          .is_slice = param.sliced,
+          .block_id = slice.block_id,
+          .offset = slice.offset,
+          .vtype = param.remote && !plan.form.geo ? "RemotePrefetch" : "Param",
+          .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
+}
+
+// Rows of the state that the update op of one slice reads.
+void add_state_rows(const Program& program, const TrainingOps& ops, const PlacedParam& param,
+                    const PlacedSlice& slice, ServerPlan& plan) {
+  const Operator& update = program.global_block().op(ops.params[param.updated].update);
+  for (const std::string& name : update.input_names()) {
+    const VarDesc& var = program.global_block().var(name);
+    if (!var.persistable) continue;
+    const StateKind kind = state_kind(ops, param, var);
+    if (kind != StateKind::kSliced && kind != StateKind::kWhole) continue;
+    DistributedVar row = overview_row(plan, param, slice);
+    row.origin = name;
+    row.origin_shape = var.shape.to_vector();
+    row.slice = state_name(param, slice, name);
+    row.vtype = "Optimizer";
+    if (kind == StateKind::kWhole || !param.sliced) {
+      row.slice_shape = row.origin_shape;
+      row.is_slice = false;
+      row.block_id = 0;
+      row.offset = 0;
+    }
+    plan.overview.push_back(std::move(row));
+  }
+}
+
+// Floating-point variables that outlive a step and that the forward part writes.
+void place_statistics(const Program& program, const DistributeTranspilerConfig& config,
+                      Dispatcher& dispatcher, ServerPlan& plan) {
+  if (!plan.form.exchanges || !config.server_statistics) return;
+  const fluid::Block& block = program.global_block();
+  std::set<std::string> seen;
+  for (const auto& op : block.ops()) {
+    if (op->role != fluid::OpRole::kForward) continue;
+    for (const std::string& name : op->output_names()) {
+      const VarDesc* var = block.find_var(name);
+      if (var == nullptr || !var->persistable) continue;
+      if (var->is_parameter && var->trainable) continue;
+      if (!fluid::is_floating(var->dtype) || !seen.insert(name).second) continue;
+      plan.statistics.push_back({.name = name,
+                                 .shape = var->shape,
+                                 .dtype = var->dtype,
+                                 .server = dispatcher.next(name)});
+    }
+  }
+}
+
+DistributedVar statistic_row(const ServerPlan& plan, const PlacedStatistic& statistic) {
+  return {.origin = statistic.name,
+          .origin_shape = statistic.shape.to_vector(),
+          .slice = statistic.name,
+          .slice_shape = statistic.shape.to_vector(),
+          .is_slice = false,
+          .block_id = 0,
+          .offset = 0,
+          .vtype = "Statistic",
+          .endpoint = plan.endpoints[static_cast<size_t>(statistic.server)]};
+}
+
+DistributedVar table_row(const ServerPlan& plan, const PlacedTable& table, int server) {
+  fluid::Shape part = table.shape;
+  part.set(0, table.rows);
+  return {.origin = table.param,
+          .origin_shape = table.shape.to_vector(),
+          .slice = table.param,
+          .slice_shape = part.to_vector(),
+          .is_slice = true,
+          .block_id = server,
+          .offset = 0,
+          .vtype = "DistributedTable",
+          .endpoint = plan.endpoints[static_cast<size_t>(server)]};
+}
+
+}  // namespace
+
+std::string statistic_name(const std::string& name) {
+  return name + "@STATISTIC";
+}
+
+std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
+  std::vector<SliceRef> slices;
+  for (const size_t position : plan.deal_order) {
+    const PlacedParam& param = plan.params[position];
+    for (const PlacedSlice& slice : param.slices) {
+      if (slice.server == server) slices.push_back({&param, &slice});
+    }
+  }
+  return slices;
+}
+
+std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server) {
+  auto slices = slices_on(plan, server);
+  std::stable_sort(slices.begin(), slices.end(), [&ops](const SliceRef& a, const SliceRef& b) {
+    return ops.params[a.param->updated].update < ops.params[b.param->updated].update;
+  });
+  return slices;
+}
+
+ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
+                        const DistributeTranspilerConfig& config,
+                        std::vector<std::string> endpoints, int shards,
+                        std::vector<size_t> deal_order) {
+  check_endpoints(endpoints);
+  ServerPlan plan;
+  plan.form = form_of(config, shards);
+  plan.endpoints = std::move(endpoints);
+  plan.shards = shards;
+  plan.deal_order = checked_order(std::move(deal_order), ops.params.size());
+  const int servers = static_cast<int>(plan.endpoints.size());
+  Dispatcher dispatcher(config.split_method, servers);
+  plan.params.resize(ops.params.size());
+  for (const size_t i : plan.deal_order) {
+    plan.params[i] = place(program, ops.params[i], i, config, servers, dispatcher);
+  }
+  place_statistics(program, config, dispatcher, plan);
+  plan.tables = place_tables(program, ops, servers);
+  const auto tables = remote_tables(program);
+  for (PlacedParam& param : plan.params) {
+    param.remote = param.sparse && tables.contains(param.param);
+    for (const PlacedSlice& slice : param.slices) {
+      plan.overview.push_back(overview_row(plan, param, slice));
+    }
+  }
+  for (int server = 0; server < servers && !plan.form.geo; ++server) {
+    for (const auto& [param, slice] : updates_on(plan, ops, server)) {
+      add_state_rows(program, ops, *param, *slice, plan);
+    }
+  }
+  for (const PlacedStatistic& statistic : plan.statistics) {
+    plan.overview.push_back(statistic_row(plan, statistic));
+  }
+  for (const PlacedTable& table : plan.tables) {
+    for (int server = 0; server < servers; ++server) {
+      plan.overview.push_back(table_row(plan, table, server));
+    }
+  }
+  return plan;
+}
+
+void record_server(Program& program, const ServerPlan& plan, int server) {
+  fluid::DistributionInfo& info = program.distribution();
+  info.is_distributed = true;
+  info.trainers = plan.shards;
+  info.endpoints = plan.endpoints;
+  info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
+  info.vars = plan.overview;
+}
+
+std::string shard_suffix(int shard) {
+  return str_cat(".trainer_", shard);
+}
+
+StateKind state_kind(const TrainingOps& ops, const PlacedParam& param, const VarDesc& var) {
+  if (var.name == param.param) return StateKind::kParam;
+  if (var.name == param.grad) return StateKind::kGrad;
+  if (ops.learning_rates.contains(var.name)) return StateKind::kLearningRate;
+  if (var.shape == param.shape) return StateKind::kSliced;
+  if (var.shape.numel() == 1 || !param.sliced) return StateKind::kWhole;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "a variable of an update can be cut neither with its parameter nor copied",
+               .where = "variable '" + var.name + "', parameter '" + param.param + "'",
+               .expected = "shape " + param.shape.to_string() + " or one element",
+               .got = "shape " + var.shape.to_string(),
+               .fix = "set slice_var_up to false"});
+}
+
+std::string state_name(const PlacedParam& param, const PlacedSlice& slice,
+                       const std::string& origin) {
+  const auto here =
+      std::count_if(param.slices.begin(), param.slices.end(),
+                    [&slice](const PlacedSlice& other) { return other.server == slice.server; });
+  return here > 1 ? str_cat(origin, ".block", slice.block_id) : origin;
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,130 @@
+// The facts of one transpilation for parameter servers: which slice of which parameter is where,
+// and which form the programs take. Every program of the job is made from the same plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fluid/program/program.h"
+#include "transpiler/config.h"
+#include "transpiler/training_ops.h"
+
+namespace fleet::transpiler {
+
+// How trainers and servers talk, as the fields of the configuration and the shards decide.
+struct ServerForm {
+  bool classic_sync = false;   // sync_mode: barriers around every step
+  bool runtime_split = false;  // whole variables in send and recv
+  bool send_barrier = false;
+  bool fetch_barrier = false;
+  // Servers keep one gradient per shard and average them.
+  bool averages = false;
+  // Trainers report their steps to the schedule on the servers
+  // (transpiler/parameter_server/async_counter.h).
+  bool counts_per_trainer = false;
+  int distributed_mode = 0;  // fluid::ServerMode
+  // Updates of averaged gradients may need numbers from other servers
+  // (transpiler/parameter_server/update_phases.h).
+  bool exchanges = false;
+  bool whole_norms = true;  // DistributeTranspilerConfig::whole_norms
+  // Trainers keep their optimizer and exchange deltas.
+  bool geo = false;
+  DcAsgdForm dc_asgd = {};  // without a name: none
+};
+
+struct PlacedSlice {
+  std::string param;  // "w.block1"; the parameter's own name when it is not cut
+  std::string grad;   // on the server, without shard: "w@GRAD.block1"
+  fluid::Shape shape;
+  int64_t offset = 0;  // in elements
+  int block_id = 0;
+  int server = 0;
+};
+
+struct PlacedParam {
+  std::string param;
+  std::string grad;
+  fluid::Shape shape;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  size_t updated = 0;  // position in TrainingOps::params
+  bool sliced = false;
+  bool sparse = false;  // the gradient is selected rows
+  bool remote = false;  // a table: trainers look rows up instead of receiving it
+  std::vector<PlacedSlice> slices;
+};
+
+// A variable that the forward part keeps (a moving mean) and servers average over the shards.
+struct PlacedStatistic {
+  std::string name;
+  fluid::Shape shape;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int server = 0;
+};
+
+// A table of which each server has the rows whose number, modulo the servers, is its own.
+struct PlacedTable {
+  std::string param;
+  std::string grad;
+  fluid::Shape shape;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int64_t rows = 0;  // at most so many on each server
+};
+
+// "m@STATISTIC": what a shard made of statistic m.
+std::string statistic_name(const std::string& name);
+
+struct ServerPlan {
+  ServerForm form;
+  std::vector<std::string> endpoints;
+  int shards = 1;  // contributors of a step
+  std::vector<PlacedParam> params;
+  // The order in which parameters were dealt to servers and are sent, positions in `params`.
+  std::vector<size_t> deal_order;
+  std::vector<PlacedStatistic> statistics;
+  std::vector<PlacedTable> tables;  // as TrainingOps::tables
+  // Overview of every slice and of the state that belongs to it.
+  std::vector<fluid::DistributedVar> overview;
+};
+
+// One slice of one parameter.
+struct SliceRef {
+  const PlacedParam* param;
+  const PlacedSlice* slice;
+};
+
+// The slices on one server, in the order in which they were dealt.
+std::vector<SliceRef> slices_on(const ServerPlan& plan, int server);
+// The same slices in the order of their update ops.
+std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server);
+
+// `deal_order`: a permutation of the positions in TrainingOps::params, or empty for their own
+// order. Throws UsageError for a list of servers that is empty or names one twice and for an order
+// that is no permutation, ProgramError for state that cannot be cut along with its parameter.
+ServerPlan plan_servers(const fluid::Program& program, const TrainingOps& ops,
+                        const DistributeTranspilerConfig& config,
+                        std::vector<std::string> endpoints, int shards,
+                        std::vector<size_t> deal_order = {});
+
+// Records in a server's program what it is a part of.
+void record_server(fluid::Program& program, const ServerPlan& plan, int server);
+
+// ".trainer_<shard>": what the gradients of a shard carry behind their names.
+std::string shard_suffix(int shard);
+
+// How a variable of an update chain follows its parameter's slice to a server.
+enum class StateKind {
+  kParam,         // the parameter itself
+  kGrad,          // its gradient
+  kLearningRate,  // shared by all slices of a server
+  kSliced,        // has the parameter's shape: cut the same way
+  kWhole,         // a scalar: one per slice
+};
+
+StateKind state_kind(const TrainingOps& ops, const PlacedParam& param, const fluid::VarDesc& var);
+
+// The name of a piece of state on the server of a slice: its own, or with ".block<i>" when several
+// slices of the parameter share the server.
+std::string state_name(const PlacedParam& param, const PlacedSlice& slice,
+                       const std::string& origin);
+
+}  // namespace fleet::transpiler

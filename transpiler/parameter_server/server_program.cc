@@ -1,0 +1,480 @@
+#include "transpiler/parameter_server/server_program.h"
+
+#include <array>
+#include <map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/math/scale.h"
+#include "fluid/ops/no_attrs.h"
+#include "transpiler/parameter_server/dc_asgd.h"
+#include "transpiler/parameter_server/distributed_table.h"
+#include "transpiler/parameter_server/trainer_ops.h"
+#include "transpiler/parameter_server/update_phases.h"
+#include "transpiler/pass.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::BlockRef;
+using fluid::Operator;
+using fluid::Program;
+using fluid::SliceInfo;
+using fluid::VarDesc;
+
+// What the passes of one server program tell each other.
+struct ServerState {
+  const Program& origin;
+  const TrainingOps& ops;
+  const ServerPlan& plan;
+  const UpdatePhases& phases;
+  int server;
+  fluid::ListenAndServAttrs listen;
+  Names received;       // what listen_and_serv takes
+  int temporaries = 0;  // variables of delay compensation
+};
+
+// Variables of a server keep name, type and shape only.
+VarDesc server_var(const VarDesc& origin, std::string name) {
+  VarDesc var;
+  var.name = std::move(name);
+  var.kind = origin.kind;
+  var.dtype = origin.dtype;
+  var.typed = origin.typed;
+  var.shape = origin.shape;
+  var.lod_level = origin.lod_level;
+  var.persistable = origin.kind != fluid::VarKind::kStepScopes;
+  return var;
+}
+
+VarDesc slice_var(const VarDesc& origin, std::string name, const SliceRef& here) {
+  VarDesc var = server_var(origin, std::move(name));
+  if (!here.param->sliced) return var;
+  var.shape = here.slice->shape;
+  var.slice = SliceInfo{.origin = origin.name,
+                        .origin_shape = here.param->shape.to_vector(),
+                        .offset = here.slice->offset,
+                        .block_id = here.slice->block_id};
+  return var;
+}
+
+Names shard_grads(const ServerState& state, const PlacedSlice& slice) {
+  if (!state.plan.form.averages) return {slice.grad};
+  Names names;
+  for (int shard = 0; shard < state.plan.shards; ++shard) {
+    names.push_back(slice.grad + shard_suffix(shard));
+  }
+  return names;
+}
+
+void declare_slices(Program& program, ServerState& state) {
+  Block& block = program.global_block();
+  const Block& origin = state.origin.global_block();
+  for (const SliceRef& here : slices_on(state.plan, state.server)) {
+    block.add_var(slice_var(origin.var(here.param->param), here.slice->param, here));
+    if (!state.plan.form.dc_asgd.name.empty()) {
+      declare_backups(block, *here.slice, origin.var(here.param->param), state.plan.shards);
+    }
+    const VarDesc& grad = origin.var(here.param->grad);
+    block.add_var(slice_var(grad, here.slice->grad, here));
+    for (std::string& name : shard_grads(state, *here.slice)) {
+      if (state.plan.form.averages) {
+        VarDesc var = slice_var(grad, name, here);
+        var.persistable = false;
+        block.add_var(std::move(var));
+      }
+      state.received.push_back(std::move(name));
+    }
+  }
+}
+
+void declare_from_origin(Block& block, const Block& origin, const Names& names) {
+  for (const std::string& name : names) {
+    const VarDesc* var = origin.find_var_recursive(name);
+    if (var != nullptr && block.find_var_recursive(name) == nullptr) {
+      block.add_var(server_var(*var, name));
+    }
+  }
+}
+
+void copy_schedule_op(const ServerState& state, const Operator& op, Program& program,
+                      int32_t target);
+
+// A sub-block with its own variables, inside `parent`.
+BlockRef copy_sub_block(const ServerState& state, BlockRef from, Program& program, int32_t parent) {
+  const Block& source = state.origin.block(from.index);
+  const int32_t index = program.add_block(parent).index();
+  for (const VarDesc* var : source.vars_in_order()) program.block(index).add_var(*var);
+  for (const auto& op : source.ops()) {
+    for (const Names& names : {op->input_names(), op->output_names()}) {
+      declare_from_origin(program.global_block(), state.origin.global_block(), names);
+      // Again in the block itself, as the programs that ours are compared with do.
+      for (const std::string& name : names) {
+        if (program.block(index).find_var(name) != nullptr) continue;
+        program.block(index).add_var(server_var(source.var(name), name));
+      }
+    }
+    copy_schedule_op(state, *op, program, index);
+  }
+  return {index};
+}
+
+void copy_schedule_op(const ServerState& state, const Operator& op, Program& program,
+                      int32_t target) {
+  Operator copy = op;
+  for (auto& [name, value] : copy.attrs) {
+    if (const auto* ref = std::get_if<BlockRef>(&value)) {
+      value = copy_sub_block(state, *ref, program, target);
+    }
+  }
+  program.block(target).append_op(std::move(copy));
+}
+
+void add_learning_rate_block(Program& program, ServerState& state) {
+  if (state.ops.lr_ops.empty()) return;
+  const Block& origin = state.origin.global_block();
+  const int32_t index = program.add_block(0).index();
+  for (const size_t position : state.ops.lr_ops) {
+    const Operator& op = origin.op(position);
+    declare_from_origin(program.global_block(), origin, op.input_names());
+    declare_from_origin(program.global_block(), origin, op.output_names());
+    copy_schedule_op(state, op, program, index);
+  }
+  state.listen.lr_decay_block_id = index;
+  state.listen.optimize_blocks.push_back({index});
+}
+
+// sum of the shards' gradients, times 1/shards.
+void append_average(const ServerState& state, const PlacedSlice& slice, Block& block) {
+  if (!state.plan.form.averages) return;
+  Operator sum;
+  sum.type = "sum";
+  sum.inputs["X"] = shard_grads(state, slice);
+  sum.outputs["Out"] = {slice.grad};
+  sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
+  block.append_op(std::move(sum));
+  fluid::ScaleAttrs attrs;
+  attrs.scale = 1.0 / state.plan.shards;
+  Operator scale;
+  scale.type = "scale";
+  scale.inputs["X"] = {slice.grad};
+  scale.outputs["Out"] = {slice.grad};
+  scale.attrs = fluid::to_attributes(attrs);
+  block.append_op(std::move(scale));
+}
+
+const VarDesc& find_var(const ServerState& state, const std::string& name) {
+  const auto added = state.phases.added.find(name);
+  return added != state.phases.added.end() ? added->second : state.origin.global_block().var(name);
+}
+
+// "v.block<i>": what the slice makes of the rows of v.
+std::string part_name(std::string_view whole, const PlacedSlice& slice) {
+  return str_cat(whole, ".block", slice.block_id);
+}
+
+// A part of `whole`, which has a first dimension like the parameter.
+VarDesc part_var(const VarDesc& whole, const SliceRef& here) {
+  const int64_t rows = here.slice->shape[0];
+  const int64_t row = whole.shape.numel() / whole.shape[0];
+  const int64_t param_row = here.param->shape.numel() / here.param->shape[0];
+  VarDesc var = server_var(whole, part_name(whole.name, *here.slice));
+  var.shape.set(0, rows);
+  var.slice = SliceInfo{.origin = whole.name,
+                        .origin_shape = whole.shape.to_vector(),
+                        .offset = here.slice->offset / param_row * row,
+                        .block_id = here.slice->block_id};
+  return var;
+}
+
+// The name of an update's variable on this server; declares it if it is new here.
+std::string place_state(Program& program, const ServerState& state, const SliceRef& here,
+                        const std::string& name) {
+  Block& block = program.global_block();
+  if (name.ends_with(kPartSuffix)) {
+    const std::string whole = name.substr(0, name.size() - kPartSuffix.size());
+    return block.add_var(part_var(find_var(state, whole), here)).name;
+  }
+  const VarDesc& var = find_var(state, name);
+  if (state.phases.shared.contains(name)) {
+    if (block.find_var(name) == nullptr) block.add_var(server_var(var, name));
+    return name;
+  }
+  std::string local = name;
+  switch (state_kind(state.ops, *here.param, var)) {
+    case StateKind::kParam:
+      return here.slice->param;
+    case StateKind::kGrad:
+      return here.slice->grad;
+    case StateKind::kLearningRate:
+      if (block.find_var(name) == nullptr) block.add_var(server_var(var, name));
+      return name;
+    case StateKind::kSliced:
+      local = state_name(*here.param, *here.slice, name);
+      block.add_var(slice_var(var, local, here));
+      return local;
+    case StateKind::kWhole:
+      local = state_name(*here.param, *here.slice, name);
+      block.add_var(server_var(var, local));
+      return local;
+  }
+  return local;
+}
+
+void append_phase(Program& program, ServerState& state, const SliceRef& here,
+                  const std::vector<PhasedOp>& ops, int32_t target) {
+  const UpdatedParam& updated = state.ops.params[here.param->updated];
+  // A server's programs are the same whoever asks, so the pair names shard 0.
+  const bool named = state.plan.form.classic_sync && state.plan.form.averages;
+  const std::string suffix = named && !here.param->sliced ? shard_suffix(0) : "";
+  for (const PhasedOp& phased : ops) {
+    Operator op = phased.op;
+    for (auto* slots : {&op.inputs, &op.outputs}) {
+      for (auto& [slot, names] : *slots) {
+        for (std::string& name : names) {
+          if (!name.empty()) name = place_state(program, state, here, name);
+        }
+      }
+    }
+    if (phased.update && !state.plan.form.dc_asgd.name.empty()) {
+      std::string& grad = op.inputs["Grad"].front();
+      grad = append_compensation(program.block(target), *here.slice, grad, state.plan.form.dc_asgd,
+                                 state.plan.shards, state.temporaries);
+    }
+    op.role_var = {updated.param, updated.grad + suffix};
+    program.block(target).append_op(std::move(op));
+  }
+}
+
+Operator make_exchange(Program& program, const ServerState& state, const ExchangedVar& var) {
+  const PlacedParam& param = state.plan.params[var.param];
+  Block& block = program.global_block();
+  if (block.find_var(var.name) == nullptr) {
+    block.add_var(server_var(find_var(state, var.name), var.name));
+  }
+  fluid::ExchangeRowsAttrs attrs;
+  Operator op;
+  op.type = "exchange_rows";
+  for (const PlacedSlice& slice : param.slices) {
+    const std::string name = var.rows ? part_name(var.name, slice) : var.name;
+    attrs.varnames.push_back(name);
+    attrs.sections.push_back(var.rows ? slice.shape[0] : 1);
+    attrs.epmap.push_back(state.plan.endpoints[static_cast<size_t>(slice.server)]);
+    if (slice.server == state.server) op.inputs["X"].push_back(name);
+  }
+  op.outputs["Out"] = {var.name};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = fluid::OpRole::kRpc;
+  return op;
+}
+
+void add_exchange_block(Program& program, ServerState& state, const ExchangeStage& stage,
+                        int32_t parent) {
+  const int32_t index = program.add_block(parent).index();
+  if (state.plan.endpoints.size() > 1) {
+    for (const ExchangedVar& var : stage.vars) {
+      Operator op = make_exchange(program, state, var);
+      program.block(index).append_op(std::move(op));
+    }
+  }
+  Block& global = program.global_block();
+  for (Operator op : stage.ops) {
+    for (const Names& names : {op.input_names(), op.output_names()}) {
+      for (const std::string& name : names) {
+        if (global.find_var(name) == nullptr) {
+          global.add_var(server_var(find_var(state, name), name));
+        }
+      }
+    }
+    op.role_var.clear();
+    program.block(index).append_op(std::move(op));
+  }
+  state.listen.exchange_blocks.push_back({index});
+  state.listen.optimize_blocks.push_back({index});
+}
+
+// sum of what the shards made, times 1/shards, is the new value.
+void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) {
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    if (statistic.server != state.server) continue;
+    const VarDesc& origin = state.origin.global_block().var(statistic.name);
+    PlacedSlice whole{
+        .param = statistic.name, .grad = statistic_name(statistic.name), .shape = statistic.shape};
+    Block& global = program.global_block();
+    global.add_var(server_var(origin, statistic.name));
+    global.add_var(server_var(origin, whole.grad));
+    for (std::string& name : shard_grads(state, whole)) {
+      if (state.plan.form.averages) {
+        VarDesc var = server_var(origin, name);
+        var.persistable = false;
+        global.add_var(std::move(var));
+      }
+      state.received.push_back(std::move(name));
+    }
+    Block& block = program.add_block(parent);
+    append_average(state, whole, block);
+    Operator assign;
+    assign.type = "assign";
+    assign.inputs["X"] = {whole.grad};
+    assign.outputs["Out"] = {statistic.name};
+    assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    block.append_op(std::move(assign));
+    state.listen.grad_to_block_id.push_back(str_cat(whole.grad, ":", block.index()));
+    state.listen.optimize_blocks.push_back({block.index()});
+  }
+}
+
+void add_optimize_blocks(Program& program, ServerState& state) {
+  // The block that is last now: the schedule's, so that updates see its variables.
+  const int32_t parent = program.block_count() - 1;
+  const auto here = updates_on(state.plan, state.ops, state.server);
+  std::vector<int32_t> last(here.size(), -1);  // by slice: the newest block of its chain
+  for (size_t phase = 0; phase <= state.phases.stages.size(); ++phase) {
+    for (size_t i = 0; i < here.size(); ++i) {
+      const auto position = static_cast<size_t>(here[i].param - state.plan.params.data());
+      const auto& chain = state.phases.params[position];
+      if (phase >= chain.size()) continue;
+      const int32_t index = program.add_block(parent).index();
+      if (phase == 0) {
+        append_average(state, *here[i].slice, program.block(index));
+        state.listen.grad_to_block_id.push_back(str_cat(here[i].slice->grad, ":", index));
+        if (here[i].param->sparse) {
+          state.listen.sparse_grad_to_param.push_back(
+              str_cat(here[i].slice->grad, ":", here[i].slice->param));
+        }
+      } else {
+        state.listen.next_blocks.push_back(str_cat(last[i], ":", index));
+      }
+      append_phase(program, state, here[i], chain[phase], index);
+      state.listen.optimize_blocks.push_back({index});
+      last[i] = index;
+    }
+    if (phase < state.phases.stages.size()) {
+      add_exchange_block(program, state, state.phases.stages[phase], parent);
+    }
+  }
+  add_statistic_blocks(program, state, parent);
+  add_table_blocks(program, state.origin, state.plan, state.ops, state.server, parent, state.listen,
+                   state.received);
+  if (state.listen.optimize_blocks.empty()) {
+    state.listen.optimize_blocks.push_back({program.add_block(parent).index()});
+  }
+}
+
+void append_listen(Program& program, ServerState& state) {
+  fluid::ListenAndServAttrs& attrs = state.listen;
+  attrs.endpoint = state.plan.endpoints[static_cast<size_t>(state.server)];
+  attrs.pserver_id = state.server;
+  attrs.fanin = state.plan.shards;
+  attrs.distributed_mode = state.plan.form.distributed_mode;
+  attrs.dc_asgd = !state.plan.form.dc_asgd.name.empty();
+  Operator op;
+  op.type = "listen_and_serv";
+  op.inputs["X"] = state.received;
+  op.attrs = fluid::to_attributes(attrs);
+  program.global_block().append_op(std::move(op));
+}
+
+// Origin name -> its variables on the server.
+using Copies = std::map<std::string, std::vector<const VarDesc*>, std::less<>>;
+
+Copies copies_by_origin(const Program& server_program) {
+  // Whole state of several slices of one parameter is called "<origin>.block<i>".
+  Copies copies;
+  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
+    copies[var->slice ? var->slice->origin : var->name].push_back(var);
+  }
+  for (const fluid::DistributedVar& row : server_program.distribution().vars) {
+    if (row.is_slice || row.slice == row.origin) continue;
+    const VarDesc* var = server_program.global_block().find_var(row.slice);
+    if (var != nullptr) copies[row.origin].push_back(var);
+  }
+  return copies;
+}
+
+Operator initialise(const Operator& origin, const std::string& name, const VarDesc& copy) {
+  Operator op = origin;
+  for (auto& [slot, names] : op.outputs) {
+    for (std::string& output : names) {
+      if (output == name) output = copy.name;
+    }
+  }
+  if (!copy.slice) return op;
+  const auto shape = op.attrs.find("shape");
+  if (shape == op.attrs.end() || !op.input_names().empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "an initialiser cannot make a slice of its variable",
+                 .where = "startup program, op '" + op.type + "', variable '" + name + "'",
+                 .expected = "an initialiser with a shape and without inputs",
+                 .got = origin.to_string(),
+                 .fix = "use Constant, Uniform, Normal or Xavier, or set slice_var_up to false"});
+  }
+  shape->second = copy.shape.to_vector();
+  return op;
+}
+
+void append_initialisers(Program& program, const Program& startup, const Program& server_program) {
+  Block& block = program.global_block();
+  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
+    VarDesc copy = *var;
+    copy.persistable = copy.kind != fluid::VarKind::kStepScopes;
+    block.add_var(std::move(copy));
+  }
+  const Copies copies = copies_by_origin(server_program);
+  for (const auto& op : startup.global_block().ops()) {
+    for (const std::string& name : op->output_names()) {
+      const auto found = copies.find(name);
+      if (found == copies.end()) continue;
+      for (const VarDesc* copy : found->second) block.append_op(initialise(*op, name, *copy));
+      break;
+    }
+  }
+  append_backup_initialisers(program, server_program);
+}
+
+}  // namespace
+
+Program make_server_program(const Program& main, const TrainingOps& ops, const ServerPlan& plan,
+                            const UpdatePhases& phases, int server, const PassRunner& runner) {
+  ServerState state{.origin = main,
+                    .ops = ops,
+                    .plan = plan,
+                    .phases = phases,
+                    .server = server,
+                    .listen = {},
+                    .received = {},
+                    .temporaries = 0};
+  const auto with_state = [&state](void (*pass)(Program&, ServerState&)) {
+    return [&state, pass](Program& program) { pass(program, state); };
+  };
+  const std::array passes = {
+      Pass{"declare_slices", "What lives here, and what arrives.", with_state(declare_slices)},
+      Pass{"add_learning_rate_block", "The schedule runs once per step.",
+           with_state(add_learning_rate_block)},
+      Pass{"add_optimize_blocks", "One block averages and updates each slice.",
+           with_state(add_optimize_blocks)},
+      Pass{"append_listen", "Block 0 serves.", with_state(append_listen)},
+  };
+  Program program;
+  program.set_random_seed(main.random_seed());
+  runner.run(program, passes);
+  record_server(program, plan, server);
+  return program;
+}
+
+Program make_server_startup(const Program& startup, const Program& server_program,
+                            const PassRunner& runner) {
+  Program program;
+  program.set_random_seed(startup.random_seed());
+  const std::array passes = {
+      Pass{"append_initialisers", "Initialises what the server holds.",
+           [&](Program& target) { append_initialisers(target, startup, server_program); }},
+  };
+  runner.run(program, passes);
+  program.distribution() = server_program.distribution();
+  return program;
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,29 @@
+// The servers' side of a job with parameter servers.
+#pragma once
+
+#include <string>
+
+#include "fluid/program/program.h"
+#include "transpiler/parameter_server/server_plan.h"
+#include "transpiler/parameter_server/update_phases.h"
+#include "transpiler/pass.h"
+#include "transpiler/training_ops.h"
+
+namespace fleet::transpiler {
+
+// The program of one server: block 0 listens; then a block for the learning rate, if the program
+// has a schedule, and one block for each slice that lives here: average the shards' gradients,
+// regularize, update. A server without slices and schedule has one empty block. The program does
+// not depend on which trainer asks for it. `main` is the user's own program, `server` an index
+// into plan.endpoints. Throws ProgramError when the result does not verify.
+fluid::Program make_server_program(const fluid::Program& main, const TrainingOps& ops,
+                                   const ServerPlan& plan, const UpdatePhases& phases, int server,
+                                   const PassRunner& runner);
+
+// Initialises what `server_program` holds, by the initialisers of `startup`, the user's own
+// startup program; slices with their own shapes. Throws ProgramError (kNotSupported) for a sliced
+// variable whose initialiser cannot make a part of it.
+fluid::Program make_server_startup(const fluid::Program& startup,
+                                   const fluid::Program& server_program, const PassRunner& runner);
+
+}  // namespace fleet::transpiler

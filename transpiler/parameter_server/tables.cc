@@ -1,0 +1,195 @@
+#include "transpiler/parameter_server/tables.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+#include "fluid/ops/shape/fill.h"
+#include "fluid/ops/table.h"
+#include "transpiler/parameter_server/trainer_ops.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::Program;
+using fluid::VarDesc;
+using OpList = std::vector<std::unique_ptr<Operator>>;
+
+bool is_lookup(const Operator& op) {
+  return op.type == "lookup_table" || op.type == "lookup_table_v2";
+}
+
+// The table that an op looks up; empty for other ops.
+std::string table_of(const Operator& op) {
+  if (is_lookup(op)) return op.input("W").front();
+  if (op.type == "nce") return op.input("Weight").front();
+  return {};
+}
+
+bool prefetches(const Operator& op) {
+  const fluid::Attribute* attr = op.attr("remote_prefetch");
+  const bool* wanted = attr == nullptr ? nullptr : std::get_if<bool>(attr);
+  const fluid::Attribute* sparse = op.attr("is_sparse");
+  const bool* rows = sparse == nullptr ? nullptr : std::get_if<bool>(sparse);
+  return wanted != nullptr && *wanted && rows != nullptr && *rows;
+}
+
+Names slice_names(const PlacedParam& param) {
+  Names names;
+  for (const PlacedSlice& slice : param.slices) names.push_back(slice.param);
+  return names;
+}
+
+// Lookups that become one op.
+struct Group {
+  const PlacedParam* table = nullptr;
+  std::string version;
+  int64_t padding = -1;
+  Names ids;
+  Names outputs;
+};
+
+Operator make_lookup(const Block& block, const Group& group, const ServerPlan& plan,
+                     int trainer_id) {
+  fluid::DistributedLookupTableAttrs attrs;
+  attrs.table_names = slice_names(*group.table);
+  attrs.height_sections = sections_of(*group.table);
+  attrs.endpoints = endpoints_of(plan, *group.table);
+  attrs.padding_idx = group.padding;
+  attrs.trainer_id = trainer_id;
+  attrs.lookup_table_version = group.version;
+  attrs.dtype = block.var(group.table->param).dtype;
+  Operator op;
+  op.type = "distributed_lookup_table";
+  op.inputs["Ids"] = group.ids;
+  op.inputs["W"] = {group.table->param};
+  op.outputs["Outputs"] = group.outputs;
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  return op;
+}
+
+// Where a table's rows are, for an op that fetches them itself.
+void locate_table(Operator& op, const PlacedParam& table, const ServerPlan& plan, int trainer_id) {
+  op.attrs["epmap"] = endpoints_of(plan, table);
+  op.attrs["table_names"] = slice_names(table);
+  op.attrs["height_sections"] = sections_of(table);
+  op.attrs["trainer_id"] = int64_t{trainer_id};
+}
+
+std::map<std::string, const PlacedParam*> remote_params(const ServerPlan& plan) {
+  std::map<std::string, const PlacedParam*> tables;
+  for (const PlacedParam& param : plan.params) {
+    if (param.remote) tables[param.param] = &param;
+  }
+  return tables;
+}
+
+// Takes the lookups of remote tables out of the ops, by table and padding.
+std::map<std::pair<std::string, int64_t>, Group> take_lookups(
+    OpList& ops, const std::map<std::string, const PlacedParam*>& tables) {
+  std::map<std::pair<std::string, int64_t>, Group> groups;
+  std::erase_if(ops, [&](const auto& op) {
+    if (!is_lookup(*op) || !prefetches(*op)) return false;
+    const auto table = tables.find(table_of(*op));
+    if (table == tables.end()) return false;
+    const int64_t padding = std::get<int64_t>(*op->attr("padding_idx"));
+    Group& group = groups[{table->first, padding}];
+    group.table = table->second;
+    group.version = op->type;
+    group.padding = padding;
+    group.ids.push_back(op->input("Ids").front());
+    group.outputs.push_back(op->output("Out").front());
+    return true;
+  });
+  return groups;
+}
+
+}  // namespace
+
+std::set<std::string, std::less<>> remote_tables(const Program& program) {
+  std::set<std::string, std::less<>> tables;
+  for (const auto& op : program.global_block().ops()) {
+    const std::string table = table_of(*op);
+    if (!table.empty() && prefetches(*op)) tables.insert(table);
+  }
+  return tables;
+}
+
+void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_id) {
+  const auto tables = remote_params(plan);
+  if (tables.empty()) return;
+  Block& block = program.global_block();
+  OpList ops = block.take_ops();
+  auto groups = take_lookups(ops, tables);
+  std::unordered_map<std::string, size_t> maker;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const std::string table = table_of(*ops[i]);
+    const auto found = tables.find(table);
+    if (found != tables.end() && prefetches(*ops[i])) {
+      locate_table(*ops[i], *found->second, plan, trainer_id);
+    }
+    if (ops[i]->type.ends_with("_grad")) continue;
+    for (std::string& name : ops[i]->output_names()) maker[std::move(name)] = i + 1;
+  }
+  // By position: before op 0, after op 0, … Of several at one place the last table goes first.
+  std::map<size_t, std::vector<const Group*>> places;
+  for (const PlacedParam& param : plan.params) {
+    for (auto at = groups.lower_bound({param.param, INT64_MIN});
+         at != groups.end() && at->first.first == param.param; ++at) {
+      size_t place = 0;
+      for (const std::string& name : at->second.ids) {
+        const auto found = maker.find(name);
+        if (found != maker.end()) place = std::max(place, found->second);
+      }
+      places[place].push_back(&at->second);
+    }
+  }
+  OpList rewritten;
+  for (size_t i = 0; i <= ops.size(); ++i) {
+    if (i > 0) rewritten.push_back(std::move(ops[i - 1]));
+    const auto here = places.find(i);
+    if (here == places.end()) continue;
+    for (auto group = here->second.rbegin(); group != here->second.rend(); ++group) {
+      rewritten.push_back(
+          std::make_unique<Operator>(make_lookup(block, **group, plan, trainer_id)));
+    }
+  }
+  block.set_ops(std::move(rewritten));
+}
+
+void fake_remote_tables(Program& startup, const ServerPlan& plan) {
+  const auto tables = remote_params(plan);
+  if (tables.empty()) return;
+  Block& block = startup.global_block();
+  OpList ops = block.take_ops();
+  std::erase_if(ops, [&](const auto& op) {
+    const Names outputs = op->output_names();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [&](const auto& name) { return tables.contains(name); });
+  });
+  block.set_ops(std::move(ops));
+  for (const auto& [name, param] : tables) {
+    fluid::FakeInitAttrs attrs;
+    attrs.shape = param->shape.to_vector();
+    Operator op;
+    op.type = "fake_init";
+    op.outputs["Out"] = {name};
+    op.attrs = fluid::to_attributes(std::move(attrs));
+    block.append_op(std::move(op));
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> keep_lookups_local(Program& program) {
+  std::vector<std::pair<std::string, std::string>> lookups;
+  for (const auto& op : program.global_block().ops()) {
+    if (!is_lookup(*op) || !prefetches(*op)) continue;
+    op->attrs["remote_prefetch"] = false;
+    lookups.emplace_back(op->input("Ids").front(), table_of(*op));
+  }
+  return lookups;
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,396 @@
+#include "transpiler/parameter_server/trainer_program.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/strings.h"
+#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/table.h"
+#include "fluid/program/live_blocks.h"
+#include "transpiler/parameter_server/async_counter.h"
+#include "transpiler/parameter_server/distributed_table.h"
+#include "transpiler/parameter_server/tables.h"
+#include "transpiler/parameter_server/trainer_ops.h"
+#include "transpiler/pass.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::OpRole;
+using fluid::Program;
+using fluid::VarDesc;
+
+// What the passes of one main program tell each other.
+struct TrainerState {
+  const ServerPlan& plan;
+  const TrainerOptions& options;
+  Names whole_grads;     // by parameter: the gradient's name on this trainer
+  Names send_controls;   // by parameter: the control variable of its send
+  Names other_controls;  // of what else is sent
+  int controls = 0;      // control variables made
+  std::set<std::string, std::less<>> removed_vars;
+};
+
+// Gradients carry their shard when the servers keep one for each.
+std::string local_suffix(const ServerPlan& plan, const TrainerOptions& options) {
+  const bool named = plan.form.classic_sync && plan.form.averages;
+  return named ? shard_suffix(options.trainer_id) : "";
+}
+
+// Gradients that travel whole get their shard's name.
+void rename_gradients(Program& program, TrainerState& state) {
+  const std::string suffix = local_suffix(state.plan, state.options);
+  std::unordered_map<std::string, std::string> renamed;
+  for (const PlacedParam& param : state.plan.params) {
+    const bool whole = !param.sliced && !suffix.empty();
+    state.whole_grads.push_back(whole ? param.grad + suffix : param.grad);
+    if (whole) renamed.emplace(param.grad, param.grad + suffix);
+  }
+  if (renamed.empty()) return;
+  const auto apply = [&renamed](Names& names) {
+    for (std::string& name : names) {
+      const auto found = renamed.find(name);
+      if (found != renamed.end()) name = found->second;
+    }
+  };
+  for (const auto& [from, to] : renamed) program.global_block().rename_var(from, to);
+  for (int32_t index = 0; index < program.block_count(); ++index) {
+    for (const auto& op : program.block(index).ops()) {
+      for (auto& [slot, names] : op->inputs) apply(names);
+      for (auto& [slot, names] : op->outputs) apply(names);
+      apply(op->role_var);
+    }
+  }
+}
+
+Operator make_send(const TrainerState& state, size_t i, Names inputs, std::string control) {
+  const PlacedParam& param = state.plan.params[i];
+  fluid::SendAttrs attrs;
+  attrs.epmap = endpoints_of(state.plan, param);
+  if (state.plan.form.runtime_split) {
+    const std::string suffix =
+        state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
+    attrs.sections = sections_of(param);
+    for (const PlacedSlice& slice : param.slices)
+      attrs.send_varnames.push_back(slice.grad + suffix);
+  }
+  Operator op;
+  op.type = "send";
+  op.inputs["X"] = std::move(inputs);
+  op.outputs["Out"] = {std::move(control)};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = OpRole::kRpc;
+  op.role_var = {param.param, state.whole_grads[i]};
+  return op;
+}
+
+Operator make_split(const PlacedParam& param, const std::string& grad, Names slices) {
+  Operator op;
+  if (param.sparse) {
+    op.type = "split_selected_rows";
+    op.attrs =
+        fluid::to_attributes(fluid::SplitSelectedRowsAttrs{.height_sections = sections_of(param)});
+  } else {
+    fluid::SplitByrefAttrs attrs;
+    attrs.sections = sections_of(param);
+    op.type = "split_byref";
+    op.attrs = fluid::to_attributes(std::move(attrs));
+  }
+  op.inputs["X"] = {grad};
+  op.outputs["Out"] = std::move(slices);
+  op.role = OpRole::kDist;
+  return op;
+}
+
+// The ops that send the gradient of parameter i, appended to `out`.
+void emit_send(Block& block, TrainerState& state, size_t i,
+               std::vector<std::unique_ptr<Operator>>& out) {
+  const PlacedParam& param = state.plan.params[i];
+  Names inputs = {state.whole_grads[i]};
+  if (param.sliced) {
+    const std::string suffix = local_suffix(state.plan, state.options);
+    Names slices;
+    for (const PlacedSlice& slice : param.slices) {
+      slices.push_back(slice.grad + suffix);
+      add_slice_var(block, param, slice, param.grad, slices.back());
+      if (param.sparse) block.var(slices.back()).kind = fluid::VarKind::kSelectedRows;
+    }
+    if (!state.plan.form.runtime_split) {
+      out.push_back(std::make_unique<Operator>(make_split(param, state.whole_grads[i], slices)));
+      inputs = std::move(slices);
+    }
+  }
+  std::string control = add_control_var(block, state.controls++);
+  state.send_controls[i] = control;
+  out.push_back(
+      std::make_unique<Operator>(make_send(state, i, std::move(inputs), std::move(control))));
+}
+
+// Sends each gradient right after the last op that makes it, so that the rest of backward runs
+// meanwhile. Of several gradients of one op, the one that was dealt last goes first.
+void insert_sends(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  std::unordered_map<std::string_view, size_t> wanted;
+  for (size_t i = 0; i < state.whole_grads.size(); ++i) wanted.emplace(state.whole_grads[i], i);
+  std::vector<size_t> last_writer(wanted.size(), 0);
+  for (size_t position = 0; position < block.op_count(); ++position) {
+    for (const auto& [slot, names] : block.op(position).outputs) {
+      for (const std::string& name : names) {
+        const auto found = wanted.find(name);
+        if (found != wanted.end()) last_writer[found->second] = position;
+      }
+    }
+  }
+  std::vector<std::vector<size_t>> after(block.op_count());
+  const auto& order = state.plan.deal_order;
+  for (auto i = order.rbegin(); i != order.rend(); ++i) after[last_writer[*i]].push_back(*i);
+  state.send_controls.resize(state.whole_grads.size());
+  std::vector<std::unique_ptr<Operator>> rewritten;
+  auto ops = block.take_ops();
+  for (size_t position = 0; position < ops.size(); ++position) {
+    rewritten.push_back(std::move(ops[position]));
+    for (const size_t i : after[position]) emit_send(block, state, i, rewritten);
+  }
+  block.set_ops(std::move(rewritten));
+}
+
+// What a shard made of a statistic goes to its server right after the last op that writes it.
+void send_statistics(Program& program, TrainerState& state) {
+  if (state.plan.statistics.empty()) return;
+  Block& block = program.global_block();
+  std::unordered_map<std::string, size_t> last_writer;
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    for (std::string& name : block.op(i).output_names()) last_writer[std::move(name)] = i;
+  }
+  std::vector<std::vector<const PlacedStatistic*>> after(block.op_count());
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    after[last_writer.at(statistic.name)].push_back(&statistic);
+  }
+  const bool split = state.plan.form.runtime_split;
+  const std::string shard = state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
+  std::vector<std::unique_ptr<Operator>> rewritten;
+  auto ops = block.take_ops();
+  for (size_t i = 0; i < ops.size(); ++i) {
+    rewritten.push_back(std::move(ops[i]));
+    for (const PlacedStatistic* statistic : after[i]) {
+      VarDesc var;
+      var.name = statistic_name(statistic->name) + (split ? "" : shard);
+      var.dtype = statistic->dtype;
+      var.shape = statistic->shape;
+      const std::string made = block.add_var(std::move(var)).name;
+      Operator copy;
+      copy.type = "assign";
+      copy.inputs["X"] = {statistic->name};
+      copy.outputs["Out"] = {made};
+      copy.attrs = fluid::to_attributes(fluid::NoAttrs{});
+      copy.role = OpRole::kDist;
+      rewritten.push_back(std::make_unique<Operator>(std::move(copy)));
+      fluid::SendAttrs attrs;
+      attrs.epmap = {state.plan.endpoints[static_cast<size_t>(statistic->server)]};
+      if (split) {
+        attrs.sections = {statistic->shape[0]};
+        attrs.send_varnames = {statistic_name(statistic->name) + shard};
+      }
+      Operator send;
+      send.type = "send";
+      send.inputs["X"] = {made};
+      send.outputs["Out"] = {add_control_var(block, state.controls++)};
+      state.other_controls.push_back(send.outputs["Out"].front());
+      send.attrs = fluid::to_attributes(std::move(attrs));
+      send.role = OpRole::kRpc;
+      send.role_var = {statistic->name, made};
+      rewritten.push_back(std::make_unique<Operator>(std::move(send)));
+    }
+  }
+  block.set_ops(std::move(rewritten));
+}
+
+// Updates and schedules run on the servers; what only they used goes with them.
+void remove_update_ops(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  std::set<std::string, std::less<>> state_vars;
+  std::unordered_set<std::string> kept_names;
+  auto ops = block.take_ops();
+  for (const auto& op : ops) {
+    if (fluid::has_role(op->role, OpRole::kOptimize)) {
+      for (std::string& name : op->input_names()) state_vars.insert(std::move(name));
+      kept_names.insert(op->role_var.begin(), op->role_var.end());
+    }
+  }
+  std::erase_if(ops, [](const auto& op) { return is_update_role(*op) || is_schedule_role(*op); });
+  block.set_ops(std::move(ops));
+  for (const int32_t index : fluid::live_blocks(program)) {
+    for (const auto& op : program.block(index).ops()) {
+      for (std::string& name : op->input_names()) kept_names.insert(std::move(name));
+      for (std::string& name : op->output_names()) kept_names.insert(std::move(name));
+    }
+  }
+  for (const std::string& name : state_vars) {
+    if (kept_names.contains(name)) continue;
+    block.remove_var(name);
+    state.removed_vars.insert(name);
+  }
+}
+
+// Tells every server that this trainer made a step.
+void append_counter_send(Program& program, TrainerState& state) {
+  if (!state.plan.form.counts_per_trainer) return;
+  Block& block = program.global_block();
+  const std::string counter = kStepCounter + shard_suffix(state.options.trainer_id);
+  fluid::SendAttrs attrs;
+  attrs.epmap = state.plan.endpoints;
+  attrs.merge_add = true;
+  attrs.use_send_handler = false;
+  if (state.plan.form.runtime_split) attrs.send_varnames = {counter};
+  Operator op;
+  op.type = "send";
+  op.inputs["X"] = {counter};
+  op.outputs["Out"] = {add_control_var(block, state.controls++)};
+  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.role = OpRole::kRpc;
+  op.role_var = {counter, counter};
+  block.append_op(std::move(op));
+}
+
+void append_send_barrier(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  // Declared in every form, as the programs that ours are compared with do.
+  const std::string control = add_control_var(block, state.controls++);
+  if (!state.plan.form.send_barrier) return;
+  fluid::SendBarrierAttrs attrs;
+  attrs.endpoints = state.plan.endpoints;
+  attrs.trainer_id = state.options.trainer_id;
+  attrs.half_async = !state.plan.form.classic_sync;
+  Names sent;
+  for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
+  sent.insert(sent.end(), state.other_controls.begin(), state.other_controls.end());
+  block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
+                               std::move(sent), {control}));
+  if (!state.plan.form.classic_sync) return;
+  // From here on everything waits for the barrier.
+  std::fill(state.send_controls.begin(), state.send_controls.end(), control);
+}
+
+void append_receives(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  const bool split_at_runtime = state.plan.form.runtime_split;
+  Names received;
+  for (size_t i = 0; i < state.plan.params.size(); ++i) {
+    const PlacedParam& param = state.plan.params[i];
+    add_param_slices(block, param);
+    if (param.remote) continue;
+    Operator op = make_recv(state.plan, param, state.options.trainer_id, split_at_runtime);
+    op.inputs["X"] = {state.send_controls[i]};
+    op.role_var = {param.param, state.whole_grads[i]};
+    const Names& out = op.outputs["Out"];
+    received.insert(received.end(), out.begin(), out.end());
+    block.append_op(std::move(op));
+  }
+  for (const PlacedStatistic& statistic : state.plan.statistics) {
+    Operator op = make_statistic_recv(state.plan, statistic, state.options.trainer_id);
+    op.inputs["X"] = {state.send_controls.front()};
+    received.push_back(statistic.name);
+    block.append_op(std::move(op));
+  }
+  if (state.plan.form.fetch_barrier) {
+    block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id,
+                                       {state.send_controls.front()}, std::move(received)));
+  }
+  if (split_at_runtime) return;
+  for (const PlacedParam& param : state.plan.params) {
+    if (param.sliced && !param.remote) block.append_op(make_concat(param, OpRole::kDist));
+  }
+}
+
+void remove_update_state(Program& startup, const TrainerState& state) {
+  Block& block = startup.global_block();
+  auto ops = block.take_ops();
+  std::erase_if(ops, [&state](const auto& op) {
+    const Names names = op->output_names();
+    return std::any_of(names.begin(), names.end(),
+                       [&state](const auto& name) { return state.removed_vars.contains(name); });
+  });
+  block.set_ops(std::move(ops));
+  for (const std::string& name : state.removed_vars) block.remove_var(name);
+}
+
+void record_distribution(Program& program, const TrainerState& state) {
+  fluid::DistributionInfo& info = program.distribution();
+  info.is_distributed = true;
+  info.is_chief = state.options.trainer_id == 0;
+  info.trainer_id = state.options.trainer_id;
+  info.trainers = state.plan.shards;
+  info.endpoints = state.plan.endpoints;
+  info.ps_endpoint = state.options.current_endpoint;
+  info.wait_port = state.options.wait_port;
+  info.vars = state.plan.overview;
+}
+
+}  // namespace
+
+ProgramPair make_trainer_programs(const Program& main, const Program& startup,
+                                  const ServerPlan& plan, const TrainerOptions& options,
+                                  const PassRunner& runner) {
+  TrainerState state{.plan = plan,
+                     .options = options,
+                     .whole_grads = {},
+                     .send_controls = {},
+                     .other_controls = {},
+                     .controls = 0,
+                     .removed_vars = {}};
+  const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
+    return [&state, pass](Program& program) { pass(program, state); };
+  };
+  const std::array main_passes = {
+      Pass{"place_remote_lookups", "Rows of tables come from the servers.",
+           [&state](Program& program) {
+             place_remote_lookups(program, state.plan, state.options.trainer_id);
+             place_table_lookups(program, state.plan, state.options.trainer_id);
+           }},
+      Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
+           with_state(rename_gradients)},
+      Pass{"insert_sends", "Each gradient is sent right after the op that makes it.",
+           with_state(insert_sends)},
+      Pass{"send_table_gradients", "Rows of distributed tables go to the servers that have them.",
+           [&state](Program& program) {
+             send_table_gradients(program, state.plan, state.options.trainer_id, state.controls,
+                                  state.other_controls);
+           }},
+      Pass{"send_statistics", "Servers average what the forward part keeps.",
+           with_state(send_statistics)},
+      Pass{"remove_update_ops", "Updates and schedules run on the servers.",
+           with_state(remove_update_ops)},
+      Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
+           with_state(append_counter_send)},
+      Pass{"append_send_barrier", "The step's gradients are all sent.",
+           with_state(append_send_barrier)},
+      Pass{"append_receives", "The updated parameters come back.", with_state(append_receives)},
+  };
+  const std::array startup_passes = {
+      Pass{"remove_update_state", "Optimizer state lives on the servers.",
+           [&state](Program& program) { remove_update_state(program, state); }},
+      Pass{"append_initial_receives", "Training starts from the servers' parameters.",
+           [&state](Program& program) {
+             append_initial_receives(program, state.plan, state.options.trainer_id);
+           }},
+      Pass{"fake_remote_tables", "Tables live on the servers.",
+           [&state](Program& program) {
+             fake_remote_tables(program, state.plan);
+             fake_tables(program, state.plan);
+           }},
+  };
+  ProgramPair pair{.main = main, .startup = startup};
+  runner.run(pair.main, main_passes);
+  runner.run(pair.startup, startup_passes);
+  record_distribution(pair.main, state);
+  record_distribution(pair.startup, state);
+  return pair;
+}
+
+}  // namespace fleet::transpiler

@@ -1,0 +1,329 @@
+#include "transpiler/parameter_server/update_phases.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/math/reduce.h"
+#include "fluid/ops/no_attrs.h"
+
+namespace fleet::transpiler {
+namespace {
+
+using fluid::Block;
+using fluid::Operator;
+using fluid::VarDesc;
+using Names = std::vector<std::string>;
+
+// Where a variable that update ops make is to be had.
+struct Made {
+  size_t phase = 0;         // from this phase on
+  bool shared = false;      // on every server
+  std::set<size_t> params;  // whose slices it was made from
+};
+
+class Planner {
+ public:
+  Planner(const fluid::Program& program, const TrainingOps& ops, const ServerPlan& plan)
+      : block_(program.global_block()), ops_(ops), plan_(plan) {
+    for (size_t i = 0; i < plan.params.size(); ++i) {
+      const UpdatedParam& updated = ops.params[plan.params[i].updated];
+      owners_[updated.param] = i;
+      for (const size_t position : updated.ops) order_.emplace_back(position, i);
+    }
+    std::sort(order_.begin(), order_.end());
+    phases_.params.resize(plan.params.size());
+  }
+
+  UpdatePhases run() {
+    for (const auto& [position, param] : order_) {
+      place(block_.op(position), param,
+            position == ops_.params[plan_.params[param].updated].update);
+    }
+    for (auto& chain : phases_.params) {
+      if (chain.empty()) chain.emplace_back();
+    }
+    return std::move(phases_);
+  }
+
+ private:
+  const PlacedParam& placed(size_t param) const { return plan_.params[param]; }
+  const VarDesc& var(const std::string& name) const { return block_.var(name); }
+
+  bool is_scalar(const std::string& name) const { return var(name).shape.numel() == 1; }
+
+  // Has one element for each of the parameter's.
+  bool is_like(const std::string& name, size_t param) const {
+    return var(name).shape == placed(param).shape && !(is_scalar(name) && made_.contains(name));
+  }
+
+  void place(const Operator& op, size_t param, bool update) {
+    const Names inputs = op.input_names();
+    const Names outputs = op.output_names();
+    const auto like = [&](const std::string& name) { return is_like(name, param); };
+    const bool reads_slice = std::any_of(inputs.begin(), inputs.end(), like);
+    const bool writes_slice = std::any_of(outputs.begin(), outputs.end(), like);
+    const bool scalar_out = !outputs.empty() && std::all_of(outputs.begin(), outputs.end(),
+                                                            [&](auto& n) { return is_scalar(n); });
+    if (inputs.empty() && scalar_out) {
+      constants_[outputs.front()] = {op, param};
+    } else if (placed(param).sliced && plan_.form.whole_norms && needs_whole_param(op.type)) {
+      place_whole_update(op, param, update);
+    } else if (placed(param).sliced && op.type == "clip_by_norm") {
+      place_norm(op, param);
+    } else if (reads_slice && scalar_out && !writes_slice) {
+      place_reduction(op, param);
+    } else if (!reads_slice && !writes_slice && needs_others(inputs)) {
+      place_shared(op);
+    } else {
+      append(op, param, phase_for(op, param), update);
+    }
+  }
+
+  // Scalars of several parameters, or of one that is cut.
+  bool needs_others(const Names& inputs) const {
+    std::set<size_t> params;
+    for (const std::string& name : inputs) {
+      const auto found = made_.find(name);
+      if (found == made_.end()) continue;
+      if (found->second.shared) return true;
+      params.insert(found->second.params.begin(), found->second.params.end());
+    }
+    return params.size() > 1;
+  }
+
+  size_t& last_use(const std::string& name) { return uses_[name]; }
+
+  // The first phase in which everything that the op reads is there and nobody still needs what it
+  // overwrites.
+  size_t phase_for(const Operator& op, size_t param) {
+    size_t phase = 0;
+    for (const std::string& name : op.input_names()) {
+      place_constant(name, param);
+      const auto found = made_.find(name);
+      if (found == made_.end()) continue;
+      Made& made = found->second;
+      if (!made.shared && !made.params.contains(param) && is_scalar(name)) {
+        exchange(name, *made.params.begin(), made.phase, false);
+        made.shared = true;
+        made.phase += 1;
+      }
+      phase = std::max(phase, made.phase);
+    }
+    for (const std::string& name : op.output_names()) phase = std::max(phase, last_use(name));
+    return phase;
+  }
+
+  // A constant goes where it is used.
+  void place_constant(const std::string& name, size_t param) {
+    const auto found = constants_.find(name);
+    if (found == constants_.end()) return;
+    const Operator op = found->second.first;
+    constants_.erase(found);
+    append(op, param, 0, false);
+  }
+
+  void append(const Operator& op, size_t param, size_t phase, bool update) {
+    auto& chain = phases_.params[param];
+    if (chain.size() <= phase) chain.resize(phase + 1);
+    chain[phase].push_back({op, update});
+    for (const std::string& name : op.input_names()) {
+      last_use(name) = std::max(last_use(name), phase);
+    }
+    for (const std::string& name : op.output_names()) {
+      last_use(name) = std::max(last_use(name), phase);
+      if (name.ends_with(kPartSuffix)) continue;
+      made_[name] = {.phase = phase, .shared = false, .params = {param}};
+    }
+  }
+
+  ExchangeStage& stage(size_t index) {
+    if (phases_.stages.size() <= index) phases_.stages.resize(index + 1);
+    return phases_.stages[index];
+  }
+
+  // Puts the parts of `name` together after `phase`.
+  void exchange(const std::string& name, size_t param, size_t phase, bool rows) {
+    auto& vars = stage(phase).vars;
+    const auto same = [&](const ExchangedVar& each) { return each.name == name; };
+    if (std::any_of(vars.begin(), vars.end(), same)) return;
+    vars.push_back({.name = name, .param = param, .rows = rows});
+    phases_.shared.insert(name);
+  }
+
+  void add_var(std::string name, const fluid::Shape& shape, fluid::DType dtype) {
+    VarDesc desc;
+    desc.name = std::move(name);
+    desc.shape = shape;
+    desc.dtype = dtype;
+    std::string key = desc.name;
+    phases_.added.insert_or_assign(std::move(key), std::move(desc));
+  }
+
+  // reduce_sum of everything: of a parameter that is cut from sums over rows.
+  void place_reduction(const Operator& op, size_t param) {
+    const std::string out = op.output_names().front();
+    if (!placed(param).sliced) {
+      append(op, param, phase_for(op, param), false);
+      return;
+    }
+    if (op.type != "reduce_sum" || op.input_names().size() != 1) {
+      throw_error(ErrorCode::kNotSupported,
+                  {.what = "an update reduces a gradient in a way that cannot be cut into slices",
+                   .where = "op '" + op.type + "' of parameter '" + placed(param).param + "'",
+                   .expected = "reduce_sum of all elements",
+                   .got = op.to_string(),
+                   .fix = "set slice_var_up to false"});
+    }
+    const size_t phase = phase_for(op, param);
+    const std::string in = op.input_names().front();
+    const std::string rows = out + "@ROWS";
+    const fluid::Shape& shape = placed(param).shape;
+    Operator part;
+    part.inputs["X"] = {in};
+    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
+    fluid::Shape reduced = shape;
+    if (shape.rank() > 1) {
+      reduced.set(shape.rank() - 1, 1);
+      part.type = "reduce_sum";
+      part.attrs = fluid::to_attributes(
+          fluid::ReduceAttrs{.dim = {shape.rank() - 1}, .keep_dim = true, .reduce_all = false});
+    } else {
+      part.type = "assign";
+      part.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    }
+    part.role = op.role;
+    part.role_var = op.role_var;
+    add_var(rows, reduced, var(in).dtype);
+    append(part, param, phase, false);
+    exchange(rows, param, phase, true);
+    Operator whole = op;
+    whole.inputs["X"] = {rows};
+    stage(phase).ops.push_back(std::move(whole));
+    phases_.shared.insert(out);
+    made_[out] = {.phase = phase + 1, .shared = true, .params = {param}};
+  }
+
+  // An op of scalars of several parameters: once on every server.
+  void place_shared(const Operator& op) {
+    size_t at = 0;
+    for (const std::string& name : op.input_names()) {
+      const auto found = made_.find(name);
+      if (found == made_.end()) continue;
+      const Made& made = found->second;
+      at = std::max(at, made.shared ? made.phase - 1 : made.phase);
+    }
+    for (const std::string& name : op.input_names()) {
+      const auto constant = constants_.find(name);
+      if (constant != constants_.end()) {
+        stage(at).ops.push_back(constant->second.first);
+        phases_.shared.insert(name);
+        made_[name] = {.phase = at + 1, .shared = true, .params = {}};
+        constants_.erase(constant);
+      }
+      const auto found = made_.find(name);
+      if (found == made_.end() || found->second.shared) continue;
+      exchange(name, *found->second.params.begin(), found->second.phase, false);
+      found->second.shared = true;
+      found->second.phase += 1;
+    }
+    stage(at).ops.push_back(op);
+    for (const std::string& name : op.output_names()) {
+      phases_.shared.insert(name);
+      made_[name] = {.phase = at + 1, .shared = true, .params = {}};
+    }
+  }
+
+  // The sums over rows of squares of `of`, whole after the phase; returns their name.
+  std::string square_rows(const std::string& of, size_t param, size_t phase) {
+    const std::string rows = of + "@SQUARED_ROWS";
+    Operator part;
+    part.type = "squared_row_sums";
+    part.inputs["X"] = {of};
+    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
+    part.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    part.role = fluid::OpRole::kOptimize;
+    add_var(rows, fluid::Shape{placed(param).shape[0]}, fluid::DType::kFloat64);
+    append(part, param, phase, false);
+    exchange(rows, param, phase, true);
+    return rows;
+  }
+
+  void place_norm(const Operator& op, size_t param) {
+    const size_t phase = phase_for(op, param);
+    Operator clip = op;
+    clip.inputs["SquaredRowSums"] = {square_rows(op.input("X").front(), param, phase)};
+    append(clip, param, phase + 1, false);
+  }
+
+  void place_whole_update(const Operator& op, size_t param, bool update) {
+    const size_t phase = phase_for(op, param);
+    const std::string& value = op.input("Param").front();
+    if (op.type == "lamb") {
+      place_lamb(op, param, phase, update);
+      return;
+    }
+    Operator last = op;
+    last.inputs["ParamSquaredRowSums"] = {square_rows(value, param, phase)};
+    last.inputs["GradSquaredRowSums"] = {square_rows(op.input("Grad").front(), param, phase)};
+    append(last, param, phase + 1, update);
+  }
+
+  void place_lamb(const Operator& op, size_t param, size_t phase, bool update) {
+    const std::string& value = op.input("Param").front();
+    const std::string direction = value + "@DIRECTION";
+    add_var(direction, placed(param).shape, placed(param).dtype);
+    Operator first = op;
+    first.type = "lamb_direction";
+    first.inputs.erase("LearningRate");
+    first.outputs.erase("ParamOut");
+    first.outputs["Direction"] = {direction};
+    append(first, param, phase, false);
+    Operator last;
+    last.type = "lamb_apply";
+    last.role = op.role;
+    last.role_var = op.role_var;
+    last.inputs["Param"] = {value};
+    last.inputs["Direction"] = {direction};
+    last.inputs["LearningRate"] = op.input("LearningRate");
+    last.inputs["ParamSquaredRowSums"] = {square_rows(value, param, phase)};
+    last.inputs["DirectionSquaredRowSums"] = {square_rows(direction, param, phase)};
+    last.outputs["ParamOut"] = op.output("ParamOut");
+    last.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    append(last, param, phase + 1, update);
+  }
+
+  const Block& block_;
+  const TrainingOps& ops_;
+  const ServerPlan& plan_;
+  std::map<std::string, size_t, std::less<>> owners_;
+  std::vector<std::pair<size_t, size_t>> order_;  // position, parameter
+  std::unordered_map<std::string, Made> made_;
+  std::unordered_map<std::string, size_t> uses_;  // the last phase that reads or writes it
+  std::unordered_map<std::string, std::pair<Operator, size_t>> constants_;
+  UpdatePhases phases_;
+};
+
+// Each parameter's ops as they are, one phase.
+UpdatePhases as_they_are(const Block& block, const TrainingOps& ops, const ServerPlan& plan) {
+  UpdatePhases phases;
+  for (const PlacedParam& param : plan.params) {
+    const UpdatedParam& updated = ops.params[param.updated];
+    auto& chain = phases.params.emplace_back(1);
+    for (const size_t position : updated.ops) {
+      chain.front().push_back({block.op(position), position == updated.update});
+    }
+  }
+  return phases;
+}
+
+}  // namespace
+
+UpdatePhases plan_phases(const fluid::Program& program, const TrainingOps& ops,
+                         const ServerPlan& plan) {
+  if (!plan.form.exchanges) return as_they_are(program.global_block(), ops, plan);
+  return Planner(program, ops, plan).run();
+}
+
+}  // namespace fleet::transpiler
