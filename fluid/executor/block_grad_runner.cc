@@ -5,34 +5,11 @@
 #include "base/strings.h"
 #include "fluid/executor/block_history.h"
 #include "fluid/executor/block_runner.h"
+#include "fluid/kernels/accumulate.h"
 #include "fluid/ops/control/control_flow.h"
 
 namespace fleet::fluid {
 namespace {
-
-template <class T>
-void add_elements(const Tensor& from, Tensor& to) {
-  const T* more = from.data<T>();
-  T* sum = to.data<T>();
-  for (int64_t i = 0; i < to.numel(); ++i) sum[i] += more[i];
-}
-
-void add_tensor(const Tensor& from, Tensor& to) {
-  if (!from.initialized()) return;
-  if (!to.initialized()) {
-    to = from.clone();
-  } else if (from.dtype() != to.dtype() || from.numel() != to.numel()) {
-    throw_error(ErrorCode::kShapeMismatch, {.what = "gradients of iterations differ in shape",
-                                            .where = "the gradient of a block",
-                                            .expected = to.shape().to_string(),
-                                            .got = from.shape().to_string(),
-                                            .fix = "keep shapes the same in every iteration"});
-  } else if (to.dtype() == DType::kFloat64) {
-    add_elements<double>(from, to);
-  } else {
-    add_elements<float>(from, to);
-  }
-}
 
 void add_rows(const SelectedRows& from, SelectedRows& to) {
   if (!to.value.initialized()) {
@@ -52,7 +29,7 @@ void add_rows(const SelectedRows& from, SelectedRows& to) {
 void add_value(const Value& from, Value& to) {
   if (const auto* tensor = std::get_if<Tensor>(&from)) {
     if (!std::holds_alternative<Tensor>(to)) to = Tensor();
-    add_tensor(*tensor, *std::get_if<Tensor>(&to));
+    accumulate(*tensor, *std::get_if<Tensor>(&to));
   } else if (const auto* rows = std::get_if<SelectedRows>(&from)) {
     if (!std::holds_alternative<SelectedRows>(to)) to = SelectedRows();
     add_rows(*rows, *std::get_if<SelectedRows>(&to));
@@ -60,7 +37,7 @@ void add_value(const Value& from, Value& to) {
     if (!std::holds_alternative<TensorArray>(to)) to = TensorArray();
     auto& sums = *std::get_if<TensorArray>(&to);
     if (sums.size() < array->size()) sums.resize(array->size());
-    for (size_t i = 0; i < array->size(); ++i) add_tensor((*array)[i], sums[i]);
+    for (size_t i = 0; i < array->size(); ++i) accumulate((*array)[i], sums[i]);
   }
 }
 
@@ -223,9 +200,11 @@ class LoopGradRunner final : public GradRunner {
   void collect(Workspace& now, std::map<std::string, Value>& states,
                std::map<std::string, Value>& sums) {
     std::map<std::string, Value> next;
-    // Elements of arrays that were not rewritten keep their gradients.
-    for (auto& [name, value] : states) {
-      if (std::holds_alternative<TensorArray>(value)) next[name] = std::move(value);
+    // What the iteration did not write in an array keeps its gradient.
+    for (size_t k = 0; k < attrs_.outs.size(); ++k) {
+      const Value* rest = inner(now, attrs_.out_grads[k]);
+      if (rest == nullptr) rest = &states[attrs_.outs[k]];
+      if (std::holds_alternative<TensorArray>(*rest)) next[attrs_.outs[k]] = *rest;
     }
     for (size_t k = 0; k < xs_.size(); ++k) {
       const Value* made = inner(now, attrs_.x_grads[k]);

@@ -134,10 +134,11 @@ Value* Workspace::find(std::string_view name) {
   return outer_ == nullptr ? nullptr : outer_->find(name);
 }
 
-// Arrays begin each run without elements.
+// Arrays that the run fills begin without elements; others were given.
 void Workspace::clear_arrays() {
-  for (Value& own : own_) {
-    if (auto* array = std::get_if<TensorArray>(&own)) array->clear();
+  for (size_t i = 0; i < own_.size(); ++i) {
+    auto* array = std::get_if<TensorArray>(&own_[i]);
+    if (array != nullptr && plan_->vars()[i].written) array->clear();
   }
 }
 

@@ -88,7 +88,6 @@ TEST_F(ControlFlow, GradientsGoBackThroughStatesThatALoopRewrites) {
 }
 
 TEST_F(ControlFlow, GradientsGoThroughArraysThatALoopReadsAndWrites) {
-  GTEST_SKIP() << "what is written into an array before a loop gets no gradient through it yet";
   const Variable x = data("x", {3});
   const Variable i = index(0);
   const Variable limit = index(4);
@@ -107,6 +106,29 @@ TEST_F(ControlFlow, GradientsGoThroughArraysThatALoopReadsAndWrites) {
   const Feed feed = {{"x", random_tensor({2, 3}, 23)}};
   EXPECT_EQ(executor_.run(main_, feed, {all})[0].shape(), Shape({10, 3}));
   expect_gradients(loss_of(all), feed);
+}
+
+TEST_F(ControlFlow, WhatALoopReplacesInAnArrayGetsNoGradientOfWhatCameAfter) {
+  const Variable x = data("x", {3});
+  const Variable i = index(0);
+  const Variable limit = index(2);
+  const auto layer = [](const Variable& input, const char* name) {
+    return layers::fc(input, 3, {.param_attr = {.name = name}, .act = "tanh"});
+  };
+  const Variable states = layers::array_write(layer(x, "first"), i);
+  layers::array_write(layer(x, "replaced"), index(1), states);
+  const Variable holds = layers::less_than(i, limit);
+  layers::While loop(holds);
+  loop.block([&] {
+    const Variable before = layers::array_read(states, i);
+    layers::increment(i);
+    layers::array_write(layer(before, "w"), i, states);
+    layers::assign(layers::less_than(i, limit), holds);
+  });
+  layers::array_write(layer(layers::array_read(states, index(2)), "last"), index(0), states);
+  executor_.run(startup_);
+  expect_gradients(loss_of(layers::tensor_array_to_tensor(states, 0).out),
+                   {{"x", random_tensor({2, 3}, 25)}});
 }
 
 TEST_F(ControlFlow, AStaticNetGathersItsStepsAndPassesGradientsBack) {

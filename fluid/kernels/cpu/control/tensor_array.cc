@@ -60,16 +60,20 @@ std::unique_ptr<Prepared> prepare_write(PrepareContext& context) {
   });
 }
 
+// Takes the element's gradient out of the array's: what the write replaced has none.
 std::unique_ptr<Prepared> prepare_write_grad(PrepareContext& context) {
   const int x = context.input("X");
   const int i = context.input("I");
   const int grad = context.input("Out@GRAD");
   const int out = context.own_output("X@GRAD");
   return make_prepared([=](const KernelContext& c) {
-    const TensorArray& array = array_of(c.input_value(grad));
+    TensorArray& array = make_array(c.input_value(grad));
     const auto at = static_cast<size_t>(*c.in<int64_t>(i));
-    if (at < array.size() && array[at].initialized()) return copy_to_output(c, out, array[at]);
-    set_zero(c.make_dense(out, c.input(x).dtype(), c.input(x).shape()));
+    if (at >= array.size() || !array[at].initialized()) {
+      return set_zero(c.make_dense(out, c.input(x).dtype(), c.input(x).shape()));
+    }
+    copy_to_output(c, out, array[at]);
+    array[at] = Tensor();
   });
 }
 

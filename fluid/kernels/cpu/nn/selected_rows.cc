@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/strings.h"
+#include "fluid/kernels/accumulate.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 
@@ -82,7 +83,6 @@ std::unique_ptr<Prepared> prepare_mixed_sum(PrepareContext& context, const Shape
 }
 
 // Arrays: element by element; an element that is missing counts as zero.
-template <class T>
 std::unique_ptr<Prepared> prepare_array_sum(PrepareContext& context) {
   const size_t count = context.input_count("X");
   const int first = context.input("X");
@@ -93,17 +93,7 @@ std::unique_ptr<Prepared> prepare_array_sum(PrepareContext& context) {
       const auto* array = std::get_if<TensorArray>(&c.input_value(first + static_cast<int>(i)));
       if (array == nullptr) continue;
       if (sums.size() < array->size()) sums.resize(array->size());
-      for (size_t k = 0; k < array->size(); ++k) {
-        const Tensor& part = (*array)[k];
-        if (!part.initialized()) continue;
-        if (!sums[k].initialized()) {
-          sums[k] = part.clone();
-          continue;
-        }
-        T* to = sums[k].template data<T>();
-        const T* from = part.data<T>();
-        for (int64_t j = 0; j < part.numel(); ++j) to[j] += from[j];
-      }
+      for (size_t k = 0; k < array->size(); ++k) accumulate((*array)[k], sums[k]);
     }
     c.output_value(out) = std::move(sums);
   });
@@ -112,7 +102,7 @@ std::unique_ptr<Prepared> prepare_array_sum(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_sum(PrepareContext& context) {
   const size_t count = context.input_count("X");
-  if (context.in("X").kind == ValueKind::kTensorArray) return prepare_array_sum<T>(context);
+  if (context.in("X").kind == ValueKind::kTensorArray) return prepare_array_sum(context);
   size_t sparse = 0;
   const ValueSpec* dense = nullptr;
   for (size_t i = 0; i < count; ++i) {
