@@ -82,6 +82,8 @@ class Process {
 class Examples : public ::testing::Test {
  protected:
   Examples() {
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     folder_ = ::testing::TempDir() + "examples-XXXXXX";
     if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
   }
@@ -161,11 +163,40 @@ TEST_F(Examples, CtrlCEndsEveryTrainerInEveryRole) {
 }
 
 TEST_F(Examples, CtrlCEndsATrainerThatRunsAlone) {
-  Process alone({binary_path("bin/local_trainer"), "--steps 100000000 --progress"}, {},
-                path("output"));
-  ASSERT_TRUE(alone.says("step")) << alone.output();
-  alone.interrupt();
-  EXPECT_EQ(alone.wait(10), 130);
+  for (const char* program : {"local_trainer", "distributed_train", "collective_train"}) {
+    Process alone({binary_path(str_cat("bin/", program)), "--steps 100000000 --progress"}, {},
+                  path("output"));
+    ASSERT_TRUE(alone.says("step")) << program << alone.output();
+    alone.interrupt();
+    EXPECT_EQ(alone.wait(10), 130) << program << alone.output();
+  }
+}
+
+TEST_F(Examples, CtrlCEndsAJobOfMpirun) {
+  for (const char* role_maker : {"cloud", "mpi_symetric"}) {
+    Process job({"mpirun -np 2 --oversubscribe", binary_path("bin/distributed_train"),
+                 str_cat("--steps 100000000 --progress --role_maker ", role_maker)},
+                {}, path("output"));
+    ASSERT_TRUE(job.says("step")) << role_maker << job.output();
+    job.interrupt();
+    EXPECT_NE(job.wait(15), 0) << role_maker << job.output();
+  }
+}
+
+TEST_F(Examples, CtrlCEndsADirectServerAndATrainerThatWaitsForOne) {
+  const std::string server = str_cat("127.0.0.1:", free_port());
+  Variables job = {{"PSERVERS", server},
+                   {"TRAINERS", "2"},
+                   {"TRAINER_ID", "0"},
+                   {"CURRENT_ENDPOINT", server},
+                   {"FLEET_JOB_SECRET", "0123456789abcdef0123456789abcdef"}};
+  for (const char* role : {"PSERVER", "TRAINER"}) {
+    job["TRAINING_ROLE"] = role;
+    Process waiting({binary_path("bin/transpiler_direct")}, job, path("output"));
+    usleep(300'000);
+    waiting.interrupt();
+    EXPECT_EQ(waiting.wait(10), 130) << role << waiting.output();
+  }
 }
 
 }  // namespace
