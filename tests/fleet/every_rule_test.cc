@@ -140,9 +140,43 @@ std::vector<Rule> optimizers() {
       rule<RMSProp>("RmsProp", RMSPropOptions{.learning_rate = 0.01, .momentum = 0.5}),
       rule<RMSProp>("RmsPropCentered", RMSPropOptions{.learning_rate = 0.01, .centered = true}),
       rule<Ftrl>("Ftrl", FtrlOptions{.learning_rate = 0.05, .l1 = 1e-4, .l2 = 1e-4}),
+      rule<LarsMomentum>("LarsMomentum", LarsMomentumOptions{.learning_rate = 0.5}),
+      rule<Lamb>("Lamb", LambOptions{.learning_rate = 0.01}),
+      rule<Lamb>("LambOriginal", LambOptions{.learning_rate = 0.01, .original_form = true}),
   };
 }
 INSTANTIATE_TEST_SUITE_P(Optimizers, EveryRule, ::testing::ValuesIn(optimizers()), name_of);
+
+// The clipped norms are small enough to be reached in every step.
+std::vector<Rule> clips() {
+  using namespace fluid::optimizer;
+  namespace clip = fluid::clip;
+  const auto l2 = fluid::regularizer::L2Decay(1e-3);
+  return {
+      rule<SGD>("Value",
+                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByValue(1e-3)}),
+      rule<SGD>("Norm",
+                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByNorm(1e-2)}),
+      rule<SGD>("GlobalNorm", SGDOptions{.learning_rate = 0.1,
+                                         .grad_clip = clip::GradientClipByGlobalNorm(1e-2)}),
+      rule<Adam>("GlobalNormAdamL2", AdamOptions{.learning_rate = 0.01,
+                                                 .regularization = l2,
+                                                 .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
+      rule<Lamb>("GlobalNormLamb", LambOptions{.learning_rate = 0.01,
+                                               .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
+  };
+}
+INSTANTIATE_TEST_SUITE_P(Clips, EveryRule, ::testing::ValuesIn(clips()), name_of);
+
+// The older form clips what each worker computed: with one of them, that is the whole gradient.
+TEST(NotedClip, OfOneWorkerGivesTheBitsOfOneMachine) {
+  namespace clip = fluid::clip;
+  const Net net([](const Variable& loss) {
+    clip::set_gradient_clip(clip::GradientClipByGlobalNorm(1e-2), loss.block().program());
+    optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+  });
+  expect_bits_of_one_machine(net, {.workers = 1, .servers = 2});
+}
 
 Rule schedule(std::string name, std::function<LearningRate()> rate) {
   return {std::move(name), [rate](const Variable& loss) {
@@ -168,6 +202,13 @@ void sgd(const Variable& loss) {
 
 TEST(LayersUnderServers, DrawTheDropoutOfTheShard) {
   const Net net(sgd, [](const Variable& x) { return layers::dropout(x, 0.4); });
+  for (const int workers : {1, 2, 4}) {
+    expect_bits_of_one_machine(net, {.workers = workers, .servers = 2, .shards = 4});
+  }
+}
+
+TEST(LayersUnderServers, CombineTheStatisticsOfTheShards) {
+  const Net net(sgd, [](const Variable& x) { return layers::batch_norm(x); });
   for (const int workers : {1, 2, 4}) {
     expect_bits_of_one_machine(net, {.workers = workers, .servers = 2, .shards = 4});
   }

@@ -120,6 +120,7 @@ void each_row(const Reduction& r, F f) {
 template <class T>
 struct Reducer {
   T start;
+  bool by_rows;  // the order counts: rows_first
   T (*row)(T start, const T* x, int64_t n);
   void (*into)(T* out, const T* x, int64_t n);
 };
@@ -173,7 +174,14 @@ void row_into(T* out, const T* x, int64_t n) {
 
 template <class Step, class T>
 Reducer<T> reducer(T start) {
-  return {start, row_of<Step, T>, row_into<Step, T>};
+  return {start, std::is_same_v<Step, SumStep>, row_of<Step, T>, row_into<Step, T>};
+}
+
+// Rows whose sums come first: a sum of everything is that of the sums of its rows, so that rows
+// which lie on different servers add up to the same bits. 0 where one pass does.
+int64_t rows_first(const Reduction& r) {
+  const bool everything = r.sizes.size() == 1 && r.gone.front() && r.x.rank() > 1;
+  return everything ? r.x.numel(0, r.x.rank() - 1) : 0;
 }
 
 template <class T>
@@ -210,17 +218,24 @@ std::unique_ptr<Prepared> prepare_reduce(PrepareContext& context, const Reducer<
                                          CastFrom<T> cast) {
   const Reduction r = reduction_of(context);
   const int64_t n = r.x.numel();
+  const int64_t rows = step.by_rows ? rows_first(r) : 0;
+  const auto room = static_cast<size_t>(rows + (cast == nullptr ? 0 : n));
   const int x = context.input("X");
   const int out = context.set_output("Out", r.out, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* outs = c.out<T>(out);
     const T* xs = reinterpret_cast<const T*>(c.input(x).raw());
+    T* const sums = reinterpret_cast<T*>(c.scratch().get(room * sizeof(T)));
     if (cast != nullptr) {
-      T* room = reinterpret_cast<T*>(c.scratch().get(static_cast<size_t>(n) * sizeof(T)));
-      cast(c.input(x).raw(), room, n);
-      xs = room;
+      cast(c.input(x).raw(), sums + rows, n);
+      xs = sums + rows;
     }
-    reduce(r, step, xs, outs);
+    for (int64_t i = 0; i < rows; ++i) sums[i] = step.row(T{}, xs + i * (n / rows), n / rows);
+    if (rows > 0) {
+      outs[0] = step.row(step.start, sums, rows);
+    } else {
+      reduce(r, step, xs, outs);
+    }
     for (int64_t i = 0; mean && i < r.out.numel(); ++i) outs[i] /= static_cast<T>(r.count);
   });
 }
