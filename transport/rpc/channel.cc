@@ -10,6 +10,7 @@ namespace {
 
 constexpr Duration kMaxTick = std::chrono::seconds(1);
 constexpr Duration kMinTick = std::chrono::milliseconds(5);
+constexpr Duration kFirstNotice = std::chrono::seconds(3);
 
 Duration tick_for(Duration deadline) {
   return std::clamp(deadline / 16, kMinTick, kMaxTick);
@@ -22,6 +23,11 @@ long long milliseconds(Duration duration) {
 std::string verb_of(const Request& request) {
   return request.frames.empty() ? std::string("request")
                                 : std::string(verb_name(request.frames[0].header.verb));
+}
+
+std::string brief(const Status& failure) {
+  const ErrorText& text = failure.text();
+  return str_cat(text.what, text.got.empty() ? "" : ": ", text.got);
 }
 
 // Refusals that another attempt cannot change.
@@ -124,8 +130,25 @@ void Channel::route_failed(const Status& why) {
   }
   // A Unix address may be another job's; only what the last route says is final.
   if (is_final(why)) return refuse(why);
+  tell_unreachable();
   schedule_connect();
   if (events_.on_attempt_failed) events_.on_attempt_failed(why);
+}
+
+void Channel::tell_unreachable() {
+  if (!unreachable_since_) {
+    unreachable_since_ = loop_.now();
+    next_notice_ = kFirstNotice;
+  }
+  const Duration elapsed = loop_.now() - *unreachable_since_;
+  if (elapsed < next_notice_ || options_.hello.lane_index != 0) return;
+  next_notice_ *= 2;
+  logger_.warning("transport", "not connected yet; trying again until the deadline",
+                  {{"peer", describe()},
+                   {"lane", options_.hello.lane == LaneKind::kControl ? "control" : "data"},
+                   {"for_ms", str_cat(milliseconds(elapsed))},
+                   {"deadline_ms", str_cat(milliseconds(options_.rpc_deadline))},
+                   {"why", brief(last_failure_)}});
 }
 
 void Channel::schedule_connect() {
@@ -148,6 +171,7 @@ void Channel::refuse(const Status& why) {
 
 Loop* Channel::on_open(Session& session) {
   last_failure_ = {};
+  unreachable_since_.reset();
   if (options_.hello.instruction_set != session.peer().instruction_set) {
     logger_.warning("transport", "instruction sets differ, so results may differ in bits",
                     {{"here", options_.hello.instruction_set},
@@ -411,10 +435,7 @@ Status Channel::deadline_status(const Pending& pending) const {
       {.what = str_cat("a ", verb, " made no progress for ", milliseconds(pending.deadline), " ms"),
        .where = describe(),
        .expected = open() ? "an answer" : "a connection",
-       .got = last_failure_.ok()
-                  ? std::string("nothing")
-                  : str_cat(last_failure_.text().what, last_failure_.text().got.empty() ? "" : ": ",
-                            last_failure_.text().got),
+       .got = last_failure_.ok() ? std::string("nothing") : brief(last_failure_),
        .fix = "check that the process is up and reachable; FLAGS_rpc_deadline sets the "
               "bound in ms"});
 }

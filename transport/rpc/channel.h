@@ -59,6 +59,8 @@ struct ChannelEvents {
   std::function<void(const FrameHeader& header, ConstBytes control)> on_notice;  // request_id 0
 };
 
+// While the other side cannot be reached, the first lane of its kind says so in the log: after 3 s,
+// after twice as long, and so on.
 class Channel final : private SessionHandler {
  public:
   Channel(Loop& loop, Network& network, ChannelOptions options, ChannelEvents events = {},
@@ -108,6 +110,7 @@ class Channel final : private SessionHandler {
   void on_connected(Result<std::unique_ptr<Link>> link);
   void route_failed(const Status& why);
   void schedule_connect();
+  void tell_unreachable();
   void refuse(const Status& why);
   void send_request(uint64_t id, Pending& pending);
   void complete(uint64_t id, const Status& status);
@@ -137,6 +140,8 @@ class Channel final : private SessionHandler {
   std::shared_ptr<Session> session_;
   Duration backoff_{0};
   std::optional<Loop::TimerId> connect_timer_;
+  std::optional<TimePoint> unreachable_since_;
+  Duration next_notice_{0};  // counted from there
   std::optional<Loop::TimerId> tick_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Status fatal_;

@@ -88,6 +88,24 @@ TEST(Channel, AClientMayStartLongBeforeTheServer) {
   EXPECT_TRUE(pending.status().ok());
 }
 
+TEST(Channel, ASilentWaitForAServerIsSaidInTheLogNowAndThen) {
+  SimWorld world(11);
+  std::vector<std::string> lines;
+  ClientOptions options = client_options();
+  options.random = seeded_random(world);
+  options.lanes = 2;
+  Client client(world.add_loop("client"), world, options,
+                Logger(LogLevel::kWarning,
+                       [&lines](LogLevel, std::string_view line) { lines.emplace_back(line); }));
+  client.start();
+  world.run_until([] { return false; }, world.now() + 2s);
+  EXPECT_TRUE(lines.empty());
+  world.run_until([] { return false; }, world.now() + 98s);
+  ASSERT_EQ(lines.size(), 6U);  // after about 3, 6, 12, 24, 48 and 96 s
+  EXPECT_NE(lines[0].find("server 0"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("refused"), std::string::npos) << lines[0];
+}
+
 TEST(Channel, WithoutAServerARequestEndsAtItsDeadline) {
   Cluster cluster(4);
   cluster.client.start();
