@@ -65,8 +65,8 @@ void Fleet::State::attend() {
   const auto text = environment.get("FLEET_PROGRESS_FD");
   const bool worker = cluster.is_worker();
   if (worker) {
-    meter_watch = observer->waits.watch(
-        "training thread", [meter = meter] { return std::vector<std::string>{meter->now()}; });
+    meter_watch =
+        observer->waits.watch("training thread", [meter = meter] { return meter->now(); });
   }
   attendant = std::make_unique<Attendant>(AttendantOptions{
       .progress_fd = text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/strategies.h"
 
 namespace fleet {
 namespace {
@@ -64,7 +65,7 @@ class MeteredToken final : public fluid::CommToken {
   Phase phase_;
 };
 
-class MeteredRuntime final : public strategies::StrategyRuntime {
+class MeteredRuntime : public strategies::StrategyRuntime {
  public:
   MeteredRuntime(std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
                  Phase at_ends)
@@ -121,84 +122,119 @@ class MeteredRuntime final : public strategies::StrategyRuntime {
     runtime_->spread_persistables(scope);
   }
 
+ protected:
+  const std::shared_ptr<strategies::StrategyRuntime> runtime_;
+  const std::shared_ptr<Meter> meter_;
+
  private:
-  std::shared_ptr<strategies::StrategyRuntime> runtime_;
-  std::shared_ptr<Meter> meter_;
-  Phase at_ends_;
+  const Phase at_ends_;
+};
+
+// Of a runtime whose program several threads may run.
+class MeteredThreads final : public MeteredRuntime, public strategies::ThreadedRuntime {
+ public:
+  using MeteredRuntime::MeteredRuntime;
+
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
+    threads().enter_thread(thread, scope, parent);
+  }
+  void leave_thread(fluid::Scope& scope) override {
+    {
+      const Stay stay(*meter_, Phase::kBarrier);
+      threads().leave_thread(scope);
+    }
+    meter_->thread_ends();
+  }
+
+ private:
+  strategies::ThreadedRuntime& threads() {
+    return dynamic_cast<strategies::ThreadedRuntime&>(*runtime_);
+  }
 };
 
 }  // namespace
 
+Meter::Thread& Meter::own() {
+  return threads_[std::this_thread::get_id()];
+}
+
+void Meter::go_on(Thread& thread, Phase phase) {
+  const int64_t now = now_ns();
+  if (thread.begun) spent_ns_[static_cast<size_t>(thread.phase)] += now - thread.since_ns;
+  thread.phase = phase;
+  thread.since_ns = now;
+}
+
 void Meter::step_begins(uint64_t step) {
-  step_.store(step, std::memory_order_relaxed);
-  if (fed_ && begun_ns_.load(std::memory_order_relaxed) == 0) {
-    begun_ns_.store(now_ns(), std::memory_order_relaxed);
-  }
+  const std::lock_guard lock(mutex_);
+  Thread& thread = own();
+  thread.step = step;
+  if (!thread.fed || thread.begun) return;
+  go_on(thread, Phase::kComputing);
+  thread.begun = true;
 }
 
 void Meter::step_ends() {
-  if (fed_) steps_.fetch_add(1, std::memory_order_relaxed);
-  fed_ = false;
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(own().fed, false)) ++steps_;
 }
 
 void Meter::fed(int64_t rows) {
-  fed_ = true;
-  samples_.fetch_add(rows, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  own().fed = rows > 0;
+  samples_ += rows;
 }
 
 void Meter::enter(Phase phase) {
-  since_ns_.store(now_ns(), std::memory_order_relaxed);
-  phase_.store(phase, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  go_on(own(), phase);
 }
 
 void Meter::leave() {
-  const int64_t now = now_ns();
-  const auto phase = static_cast<size_t>(phase_.load(std::memory_order_relaxed));
-  const int64_t since = since_ns_.load(std::memory_order_relaxed);
-  // What comes before the first step is the start of the job.
-  if (begun_ns_.load(std::memory_order_relaxed) != 0) {
-    spent_ns_[phase].fetch_add(now - since, std::memory_order_relaxed);
-  }
-  since_ns_.store(now, std::memory_order_relaxed);
-  phase_.store(Phase::kComputing, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  go_on(own(), Phase::kComputing);
+}
+
+void Meter::thread_ends() {
+  const std::lock_guard lock(mutex_);
+  go_on(own(), Phase::kComputing);
+  threads_.erase(std::this_thread::get_id());
 }
 
 std::string Meter::progress() const {
-  std::string text = str_cat("step=", steps_.load(std::memory_order_relaxed));
-  const int64_t samples = samples_.load(std::memory_order_relaxed);
-  if (samples > 0) text += str_cat(" samples=", samples);
-  const int64_t begun = begun_ns_.load(std::memory_order_relaxed);
-  if (begun == 0) return text;
+  const std::lock_guard lock(mutex_);
+  std::string text = str_cat("step=", steps_);
+  if (samples_ > 0) text += str_cat(" samples=", samples_);
+  Spent spent = spent_ns_;
   const int64_t now = now_ns();
-  std::array<int64_t, kPhases> spent{};
-  int64_t waited = 0;
-  for (size_t i = 1; i < kPhases; ++i) {
-    spent[i] = spent_ns_[i].load(std::memory_order_relaxed);
-    if (static_cast<size_t>(phase_.load(std::memory_order_relaxed)) == i) {
-      spent[i] += std::max<int64_t>(0, now - since_ns_.load(std::memory_order_relaxed));
-    }
-    waited += spent[i];
+  for (const auto& [id, thread] : threads_) {
+    if (thread.begun) spent[static_cast<size_t>(thread.phase)] += now - thread.since_ns;
   }
-  spent[0] = std::max<int64_t>(0, now - begun - waited);
   for (size_t i = 0; i < kPhases; ++i) {
     if (spent[i] > 0) text += str_cat(" ", kKeys[i], "=", three_digits(seconds(spent[i])));
   }
   return text;
 }
 
-std::string Meter::now() const {
-  const auto phase = static_cast<size_t>(phase_.load(std::memory_order_relaxed));
-  const int64_t since = since_ns_.load(std::memory_order_relaxed);
-  const double elapsed = since == 0 ? 0 : seconds(now_ns() - since);
-  return str_cat(kWords[phase], " at step ", step_.load(std::memory_order_relaxed), " for ",
-                 three_digits(elapsed), " s");
+std::vector<std::string> Meter::now() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  for (const auto& [id, thread] : threads_) {
+    const double elapsed = thread.since_ns == 0 ? 0 : seconds(now_ns() - thread.since_ns);
+    lines.push_back(str_cat(kWords[static_cast<size_t>(thread.phase)], " at step ", thread.step,
+                            " for ", three_digits(elapsed), " s"));
+  }
+  return lines;
 }
 
 std::shared_ptr<strategies::StrategyRuntime> metered(
     std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
     bool collective) {
-  return std::make_shared<MeteredRuntime>(std::move(runtime), std::move(meter),
-                                          collective ? Phase::kReducing : Phase::kReceiving);
+  const Phase at_ends = collective ? Phase::kReducing : Phase::kReceiving;
+  if (dynamic_cast<strategies::ThreadedRuntime*>(runtime.get()) != nullptr) {
+    return std::make_shared<MeteredThreads>(std::move(runtime), std::move(meter), at_ends);
+  }
+  return std::make_shared<MeteredRuntime>(std::move(runtime), std::move(meter), at_ends);
 }
 
 }  // namespace fleet

@@ -1,19 +1,22 @@
-// Where the time of a training thread goes: a runtime around a runtime that looks at the clock.
+// Where the time of training threads goes: a runtime around a runtime that looks at the clock.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "strategies/strategy.h"
 
 namespace fleet {
 
-// Written by the thread that trains, read by any.
+// Any thread; what a thread tells is counted as its own.
 class Meter {
  public:
   enum class Phase : uint8_t { kComputing, kSending, kReceiving, kReducing, kBarrier };
@@ -23,25 +26,36 @@ class Meter {
   // Counts the step when it was fed, which a startup program is not.
   void step_ends();
   void fed(int64_t rows);
-  // The thread is in a phase other than computing from here to leave().
+  // The calling thread is in a phase other than computing from here to leave().
   void enter(Phase phase);
   void leave();
+  // The calling thread trains no more.
+  void thread_ends();
 
-  // "step=12 samples=384 compute_s=1.2 send_s=0.1 …", for progress lines; phases that never were
-  // are left out.
+  // "step=12 samples=384 compute_s=1.2 send_s=0.1 …", over all threads, for progress lines; phases
+  // that never were are left out.
   std::string progress() const;
-  // "receiving at step 12 for 3.2 s".
-  std::string now() const;
+  // "receiving at step 12 for 3.2 s", for each thread.
+  std::vector<std::string> now() const;
 
  private:
-  std::atomic<uint64_t> step_{0};
-  std::atomic<uint64_t> steps_{0};
-  std::atomic<int64_t> samples_{0};
-  bool fed_ = false;                  // of the thread that trains
-  std::atomic<int64_t> begun_ns_{0};  // when the first step began
-  std::atomic<Phase> phase_{Phase::kComputing};
-  std::atomic<int64_t> since_ns_{0};
-  std::array<std::atomic<int64_t>, kPhases> spent_ns_{};
+  struct Thread {
+    uint64_t step = 0;
+    bool fed = false;    // the step that is under way
+    bool begun = false;  // what comes before its first step is the start of the job
+    Phase phase = Phase::kComputing;
+    int64_t since_ns = 0;
+  };
+  using Spent = std::array<int64_t, kPhases>;
+
+  Thread& own();
+  void go_on(Thread& thread, Phase phase);
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::thread::id, Thread> threads_;
+  uint64_t steps_ = 0;
+  int64_t samples_ = 0;
+  Spent spent_ns_{};
 };
 
 // The runtime, with its calls told to the meter. `collective`: what it waits for at the end of a

@@ -79,7 +79,8 @@ class ServerMode final : public Strategy {
     const ServerModeConfig config = resolve(input.config);
     SyncJob common = make_server_job(input, *this, workers, config);
     AsyncJob job{.config = std::move(common.config),
-                 .options = async_options(config.trainer, input),
+                 .options = configured(options_.async, config.trainer, input.config.cpu_num,
+                                       linear_in_the_gradient(input.main)),
                  .transport = common.transport,
                  .server_names = std::move(common.server_names),
                  .logger = common.logger};
@@ -136,26 +137,6 @@ class ServerMode final : public Strategy {
       trainer.origins["communicator_send_queue_size"] = "CPU_NUM, always with half_async";
     }
     return resolved;
-  }
-
-  AsyncOptions async_options(const TrainerRuntimeConfig& trainer,
-                             const StrategyInput& input) const {
-    AsyncOptions options = options_.async;
-    options.trainer_threads = static_cast<uint32_t>(input.config.cpu_num);
-    options.thread_pool_size = static_cast<uint32_t>(trainer.communicator_thread_pool_size);
-    if (options.staleness_bound || options.mode == AsyncMode::kGeo ||
-        options.mode == AsyncMode::kEasgd) {
-      return options;
-    }
-    options.max_merge_var_num = static_cast<uint32_t>(trainer.communicator_max_merge_var_num);
-    options.send_queue_size = static_cast<uint32_t>(trainer.communicator_send_queue_size);
-    options.min_send_grad_num_before_recv =
-        static_cast<uint32_t>(trainer.communicator_min_send_grad_num_before_recv);
-    options.independent_recv = trainer.communicator_independent_recv_thread;
-    options.merge_by_sum = trainer.origins.count("communicator_is_sgd_optimizer") > 0
-                               ? trainer.communicator_is_sgd_optimizer
-                               : linear_in_the_gradient(input.main);
-    return options;
   }
 
   ServerModeOptions options_;

@@ -19,7 +19,4 @@ struct LocalSgdStrategy {
   std::shared_ptr<const Strategy> make() const;
 };
 
-// Ends each step of a program that trains with op c_local_sgd.
-void append_local_sgd(fluid::Program& program);
-
 }  // namespace fleet::strategies

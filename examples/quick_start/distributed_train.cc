@@ -14,7 +14,7 @@ int train(const quick_start::Options& options) {
   fluid::optimizer::SGD sgd({.learning_rate = options.learning_rate});
 
   fleet::init(quick_start::make_role_maker(options));
-  auto optimizer = fleet::distributed_optimizer(sgd, {.logical_shards = options.shards});
+  auto optimizer = fleet::distributed_optimizer(sgd, quick_start::make_strategy(options));
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
   fleet::init_worker();

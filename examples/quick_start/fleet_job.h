@@ -12,6 +12,9 @@ namespace quick_start {
 // --role_maker.
 std::unique_ptr<role_maker::RoleMakerBase> make_role_maker(const Options& options);
 
+// --strategy and --shards, after fleet::init.
+strategies::DistributedStrategy make_strategy(const Options& options);
+
 // The job that this process belongs to, after fleet::init.
 Job fleet_job();
 

@@ -1,7 +1,9 @@
 #include "examples/quick_start/options.h"
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <iostream>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -10,6 +12,11 @@ namespace quick_start {
 namespace {
 
 namespace po = boost::program_options;
+
+// Of jobs with servers, then of collective ones.
+const std::vector<std::string> kStrategies = {"default",    "sync",     "async", "half_async",
+                                              "ssp",        "dc_asgd",  "geo",   "easgd",
+                                              "all_reduce", "local_sgd"};
 
 po::options_description flags(Options& options) {
   po::options_description all("Options");
@@ -33,6 +40,9 @@ po::options_description flags(Options& options) {
   add("progress", po::bool_switch(&options.progress), "show a progress line");
   add("role_maker", po::value(&options.role_maker)->default_value(options.role_maker),
       "who tells this process its role: cloud or mpi_symetric");
+  add("strategy", po::value(&options.strategy)->default_value(options.strategy),
+      "how several processes train: sync, async, half_async, ssp, dc_asgd, geo or easgd with "
+      "servers, all_reduce or local_sgd without");
   add("help", "print this text");
   add("version", "print the version");
   return all;
@@ -54,6 +64,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(options.learning_rate > 0, "learning_rate", "a number above 0", options.learning_rate);
   require(options.role_maker == "cloud" || options.role_maker == "mpi_symetric", "role_maker",
           "cloud or mpi_symetric", options.role_maker);
+  require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
+          "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(), options.strategy);
   require(options.synthetic || given.count("data_dir") != 0, "data_dir", "a folder", "");
 }
 

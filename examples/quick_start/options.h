@@ -20,6 +20,8 @@ struct Options {
   std::string metrics_file;  // a JSON report is written here
   bool progress = false;
   std::string role_maker = "cloud";  // or "mpi_symetric"
+  // How a job of several processes trains; a process alone trains locally.
+  std::string strategy = "default";
 };
 
 // Reads the command line; `defaults` are the values of flags that are not given. Nothing when

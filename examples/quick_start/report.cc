@@ -75,7 +75,7 @@ void Report::show(int steps) {
   shown_ = last_step_end_;
   if (launcher_fd_ >= 0) {
     const auto line =
-        fleet::str_cat("progress step=", steps, " loss=", losses_.back(),
+        fleet::str_cat("progress step=", steps, " steps=", options_.steps, " loss=", losses_.back(),
                        " steps_per_s=", static_cast<int64_t>(steps_per_second()), "\n");
     // A line that finds no room is dropped.
     if (write(launcher_fd_, line.data(), line.size()) < 0) return;

@@ -88,6 +88,25 @@ void prepare(AsyncJob& job) {
 
 }  // namespace
 
+AsyncOptions configured(AsyncOptions options, const TrainerRuntimeConfig& trainer, int64_t cpu_num,
+                        bool merge_by_sum) {
+  options.trainer_threads = static_cast<uint32_t>(cpu_num);
+  options.thread_pool_size = static_cast<uint32_t>(trainer.communicator_thread_pool_size);
+  if (options.staleness_bound || options.mode == AsyncMode::kGeo ||
+      options.mode == AsyncMode::kEasgd) {
+    return options;
+  }
+  options.max_merge_var_num = static_cast<uint32_t>(trainer.communicator_max_merge_var_num);
+  options.send_queue_size = static_cast<uint32_t>(trainer.communicator_send_queue_size);
+  options.min_send_grad_num_before_recv =
+      static_cast<uint32_t>(trainer.communicator_min_send_grad_num_before_recv);
+  options.independent_recv = trainer.communicator_independent_recv_thread;
+  options.merge_by_sum = trainer.origins.count("communicator_is_sgd_optimizer") > 0
+                             ? trainer.communicator_is_sgd_optimizer
+                             : merge_by_sum;
+  return options;
+}
+
 std::shared_ptr<StrategyRuntime> make_async_worker(AsyncJob job, fluid::Program origin) {
   prepare(job);
   return std::make_shared<AsyncWorkerProcess>(std::move(job), std::move(origin));

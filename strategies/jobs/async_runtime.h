@@ -20,6 +20,11 @@ struct AsyncJob {
   Logger logger;
 };
 
+// The options with what the job's configuration says about queues, merges and threads over them.
+// `merge_by_sum` counts where the configuration does not say communicator_is_sgd_optimizer.
+AsyncOptions configured(AsyncOptions options, const TrainerRuntimeConfig& trainer, int64_t cpu_num,
+                        bool merge_by_sum);
+
 // `origin` is the program before it was transpiled; it says what a checkpoint holds. Throws
 // UsageError when the options are not valid, or staleness_bound is 0 (that is sync_runtime.h's).
 std::shared_ptr<StrategyRuntime> make_async_worker(AsyncJob job, fluid::Program origin);

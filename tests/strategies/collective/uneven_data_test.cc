@@ -9,7 +9,6 @@
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/collective/collective_runtime.h"
-#include "strategies/strategies.h"
 #include "transpiler/distribute_transpiler.h"
 #include "transport/collective/in_process_communicator.h"
 
@@ -111,12 +110,9 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
   cluster.job_id = "test";
   transpiler::DistributeTranspilerConfig config;
   config.mode = "collective";
-  config.collective_mode = "grad_allreduce";
+  config.collective_mode = job.local_sgd ? "local_sgd" : "grad_allreduce";
+  config.local_sgd_scheduled = job.local_sgd.has_value();
   auto programs = transpiler::transpile_for(net.main, net.startup, cluster, config, workers);
-  if (job.local_sgd) {
-    programs.main = net.main;
-    append_local_sgd(programs.main);
-  }
   const auto runtime = std::make_shared<CollectiveRuntime>(
       cluster, [&] { return group.member(rank); },
       CollectiveRuntimeOptions{.logical_shards = workers,

@@ -1,17 +1,21 @@
 // A small program of a user, for tests that start real processes: trains a net on rows drawn from
 // (step, worker), by the strategy, steps and pauses that its flags say.
 //
-//   --strategy NAME     sync, async, half_async, geo, easgd, all_reduce, local_sgd (default: the
-//                       job's)
+//   --strategy NAME     sync, async, half_async, ssp, dc_asgd, geo, easgd, all_reduce, local_sgd
+//                       (default: the job's); --interval N of the last three but all_reduce
 //   --steps A,B,…       of each worker; the last counts for the rest
 //   --pause_at STEP --pause_worker W   that worker says "pausing" and waits for SIGUSR2 before it
+//   --sleep_ms N        before each step, in place of computing
+//   --meet              all workers meet before the first step
 //   --save DIR          at the end
 //   --print             the configuration
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/philox.h"
@@ -53,9 +57,14 @@ strategies::DistributedStrategy strategy_of(const Flags& flags) {
   const std::string name = found == flags.end() ? "" : found->second;
   if (name == "sync") return strategies::SyncStrategy{};
   if (name == "all_reduce") return strategies::GradAllReduceStrategy{};
-  if (name == "local_sgd") {
-    return strategies::LocalSgdStrategy{{.interval = number(flags, "--interval", 4)}};
-  }
+  const int interval = number(flags, "--interval", 4);
+  if (name == "local_sgd") return strategies::LocalSgdStrategy{{.interval = interval}};
+  if (name == "async") return strategies::AsyncStrategy{};
+  if (name == "half_async") return strategies::HalfAsyncStrategy{};
+  if (name == "ssp") return strategies::AsyncStrategy{.staleness_bound = 2};
+  if (name == "dc_asgd") return strategies::AsyncStrategy{.enable_dc_asgd = true};
+  if (name == "geo") return strategies::GeoStrategy{.update_frequency = interval};
+  if (name == "easgd") return strategies::EasgdStrategy{.tau = interval};
   return {};
 }
 
@@ -99,14 +108,25 @@ int train(const Flags& flags) {
   fleet::init_worker();
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
+  if (flags.count("--meet") > 0) fleet::barrier_worker();
   const int worker = fleet::worker_index();
+  const fluid::Program& program = fluid::default_main_program();
+  const auto threads = static_cast<uint32_t>(
+      std::stoi(fleet::Environment::of_process().get("CPU_NUM").value_or("1")));
   float loss = 0;
-  for (int step = 0; step < steps_of(flags, worker); ++step) {
-    if (number(flags, "--pause_at", -1) == step && number(flags, "--pause_worker", 0) == worker) {
-      pause_until_told();
+  const auto body = [&](uint32_t thread, fluid::Executor& own) {
+    for (int step = 0; step < steps_of(flags, worker); ++step) {
+      if (number(flags, "--pause_at", -1) == step && number(flags, "--pause_worker", 0) == worker) {
+        pause_until_told();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(number(flags, "--sleep_ms", 0)));
+      const int part = worker * static_cast<int>(threads) + static_cast<int>(thread);
+      const float cost_now = own.run(program, batch(step, part), {cost})[0].item<float>();
+      if (thread == 0) loss = cost_now;
     }
-    loss = exe.run(fluid::default_main_program(), batch(step, worker), {cost})[0].item<float>();
-  }
+  };
+  if (threads == 1) body(0, exe);
+  if (threads > 1) strategies::run_trainer_threads(exe, program, threads, body);
   const auto found = flags.find("--save");
   if (found != flags.end()) fluid::io::save_persistables(exe, found->second);
   fleet::stop_worker();

@@ -141,6 +141,70 @@ TEST_F(Processes, AWorkerThatFinishesEarlyDoesNotHoldUpASynchronousJob) {
   EXPECT_THAT(read("logs/workerlog.1"), HasSubstr("worker 1 ended after 5 steps"));
 }
 
+// What the last line of --json says.
+nlohmann::json last_json(const std::string& output) {
+  nlohmann::json last;
+  for (const std::string& line : split(output, '\n')) {
+    if (line.starts_with("{")) last = nlohmann::json::parse(line);
+  }
+  return last;
+}
+
+// Each of 2 servers has one of the net's two parameters, w and b: a gradient of each step.
+TEST_F(Processes, NothingIsLostWhereWorkersSendWhatTheyHave) {
+  for (const std::string strategy : {"async", "ssp", "dc_asgd"}) {
+    const auto result =
+        run_command(servers(3, 2, "--json") + " --strategy " + strategy + " --steps 40,5,0", 60);
+    ASSERT_EQ(result.code, 0) << strategy << result.output << logs();
+    const auto last = last_json(result.output);
+    for (const auto& server : last.at("servers")) EXPECT_EQ(server.at("updates"), 45) << strategy;
+    EXPECT_THAT(read("logs/workerlog.0"), HasSubstr("worker 0 ended after 40 steps"));
+    EXPECT_THAT(read("logs/workerlog.1"), HasSubstr("worker 1 ended after 5 steps"));
+    EXPECT_THAT(read("logs/workerlog.2"), HasSubstr("worker 2 ended after 0 steps"));
+  }
+}
+
+TEST_F(Processes, AWorkerThatFinishesEarlyHoldsUpNoExchangeOfDifferences) {
+  for (const std::string strategy : {"half_async", "geo", "easgd"}) {
+    const auto result = run_command(servers(3, 2) + " --strategy " + strategy +
+                                        " --interval 3 --steps 40,5,0 --save " + path("model"),
+                                    60);
+    EXPECT_EQ(result.code, 0) << strategy << result.output << logs();
+    EXPECT_TRUE(std::filesystem::exists(path("model/params.safetensors"))) << strategy;
+    std::filesystem::remove_all(path("model"));
+  }
+}
+
+// Trainer threads of the facade's program; what they did is counted.
+TEST_F(Processes, SeveralTrainerThreadsShareAWorker) {
+  setenv("CPU_NUM", "2", 1);
+  for (const std::string strategy : {"async", "half_async", "geo", "easgd"}) {
+    const auto result =
+        run_command(servers(2, 1, "--json") + " --strategy " + strategy + " --steps 30", 60);
+    ASSERT_EQ(result.code, 0) << strategy << result.output << logs();
+    const auto last = last_json(result.output);
+    for (const auto& worker : last.at("workers")) {
+      EXPECT_EQ(worker.at("step"), 60) << strategy;
+      EXPECT_EQ(worker.at("samples"), 480) << strategy;
+    }
+  }
+  unsetenv("CPU_NUM");
+}
+
+// By the servers' version counters. A worker that receives in step gets values right behind its
+// gradient, so that each update of another one falls between two of its own. They sleep, so that
+// they are equal on a busy machine too.
+TEST_F(Processes, MeanStalenessOfFreeRunningWorkersIsTheNumberOfTheOthers) {
+  setenv("FLAGS_communicator_independent_recv_thread", "false", 1);
+  const auto result = run_command(
+      servers(4, 1, "--json") + " --strategy async --meet --steps 200 --sleep_ms 5", 60);
+  unsetenv("FLAGS_communicator_independent_recv_thread");
+  ASSERT_EQ(result.code, 0) << result.output << logs();
+  const double staleness = last_json(result.output).at("servers").at(0).at("staleness");
+  std::cout << "mean staleness of 4 workers: " << staleness << "\n";
+  EXPECT_NEAR(staleness, 3.0, 0.6);
+}
+
 // Starts a job whose worker 1 pauses, and asks the waiting worker 0 (and a server) by SIGUSR1.
 class WaitsOf : public Processes {
  protected:
@@ -206,14 +270,8 @@ TEST_F(Processes, ProgressEndsWithATableOfWorkersAndServers) {
 TEST_F(Processes, JsonIsALineASecondAndOneAtTheEnd) {
   const auto result = run_command(servers(1, 1, "--json") + " --steps 20", 60);
   EXPECT_EQ(result.code, 0) << result.output << logs();
-  nlohmann::json last;
-  int lines = 0;
-  for (const std::string& line : split(result.output, '\n')) {
-    if (!line.starts_with("{")) continue;
-    last = nlohmann::json::parse(line);
-    ++lines;
-  }
-  ASSERT_GE(lines, 2);
+  ASSERT_GE(std::count(result.output.begin(), result.output.end(), '{'), 2);
+  const auto last = last_json(result.output);
   EXPECT_TRUE(last.at("final"));
   EXPECT_EQ(last.at("workers").at(0).at("step"), 20);
   EXPECT_EQ(last.at("workers").at(0).at("samples"), 160);

@@ -1,0 +1,221 @@
+// Programs of every server mode without the facade: an Executor with what attach() gives it.
+#include "strategies/jobs/attach.h"
+
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/strings.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::strategies {
+namespace {
+
+using ::testing::HasSubstr;
+using transpiler::DistributeTranspilerConfig;
+
+constexpr int kTrainers = 2;
+constexpr int kSteps = 60;
+
+// A port that the kernel gives, free a moment ago.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+RuntimeConfig runtime_config() {
+  RuntimeConfig config;
+  config.job_secret = "0123456789abcdef0123456789abcdef";
+  config.job_id = "attach";
+  return config;
+}
+
+class Attach : public ::testing::Test {
+ protected:
+  Attach() {
+    const fluid::ProgramGuard programs(main_, startup_);
+    const fluid::unique_name::Guard names;
+    const auto x = fluid::layers::data("x", {4});
+    const auto y = fluid::layers::data("y", {1});
+    const auto cost =
+        fluid::layers::mean(fluid::layers::square_error_cost(fluid::layers::fc(x, 1), y));
+    cost_ = cost.name();
+    fluid::optimizer::SGD({.learning_rate = 0.05}).minimize(cost);
+  }
+
+  transpiler::DistributeTranspiler transpile(const DistributeTranspilerConfig& config,
+                                             int trainer) const {
+    transpiler::DistributeTranspiler transpiler(config);
+    transpiler.transpile({.trainer_id = trainer,
+                          .program = &main_,
+                          .pservers = server_,
+                          .trainers = kTrainers,
+                          .startup_program = &startup_,
+                          .current_endpoint = server_});
+    return transpiler;
+  }
+
+  static std::shared_ptr<StrategyRuntime> attach_to(fluid::Executor& executor,
+                                                    const fluid::Program& program,
+                                                    const std::optional<AsyncOptions>& options) {
+    if (options) return attach(executor, program, *options, runtime_config());
+    return attach(executor, program, runtime_config());
+  }
+
+  void serve(const DistributeTranspilerConfig& config,
+             const std::optional<AsyncOptions>& options) const {
+    const auto programs = transpile(config, 0).get_pserver_programs(server_);
+    fluid::Executor executor;
+    attach_to(executor, programs.main, options);
+    executor.run(programs.startup);
+    executor.run(programs.main);
+  }
+
+  // The first loss and the last one.
+  std::pair<float, float> train(const DistributeTranspilerConfig& config, int trainer,
+                                const std::optional<AsyncOptions>& options) const {
+    const auto transpiler = transpile(config, trainer);
+    const fluid::Program main = transpiler.get_trainer_program();
+    fluid::Executor executor;
+    const auto job = attach_to(executor, main, options);
+    executor.run(transpiler.get_trainer_startup_program());
+    float first = 0;
+    float last = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      last = executor.run(main, batch(step, trainer), {cost_})[0].item<float>();
+      if (step == 0) first = last;
+    }
+    job->stop_worker();
+    return {first, last};
+  }
+
+  void expect_trains(const DistributeTranspilerConfig& config,
+                     const std::optional<AsyncOptions>& options = std::nullopt) {
+    server_ = str_cat("127.0.0.1:", free_port());
+    std::vector<std::thread> threads;
+    const auto run = [&threads](auto work) {
+      threads.emplace_back([work] {
+        try {
+          work();
+        } catch (const std::exception& error) {
+          ADD_FAILURE() << error.what();
+        }
+      });
+    };
+    run([&] { serve(config, options); });
+    for (int trainer = 0; trainer < kTrainers; ++trainer) {
+      run([&, trainer] {
+        const auto [first, last] = train(config, trainer, options);
+        EXPECT_LT(last, 0.5f * first);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+  }
+
+  static fluid::Feed batch(int step, int trainer) {
+    constexpr int kRows = 8;
+    constexpr int kWidth = 4;
+    const auto key = RandomKey::of(static_cast<uint64_t>(trainer), "rows");
+    std::vector<float> x;
+    std::vector<float> y;
+    for (int row = 0; row < kRows; ++row) {
+      float sum = 1;
+      for (int i = 0; i < kWidth; ++i) {
+        const auto at = static_cast<uint64_t>(row * kWidth + i);
+        x.push_back(uniform_float(key, at, static_cast<uint64_t>(step)));
+        sum += x.back();
+      }
+      y.push_back(sum);
+    }
+    return {{"x", fluid::Tensor::from(x, {kRows, kWidth})},
+            {"y", fluid::Tensor::from(y, {kRows, 1})}};
+  }
+
+  static DistributeTranspilerConfig asynchronous() {
+    DistributeTranspilerConfig config;
+    config.sync_mode = false;
+    config.runtime_split_send_recv = true;
+    return config;
+  }
+
+  fluid::Program main_;
+  fluid::Program startup_;
+  std::string cost_;
+  std::string server_ = "127.0.0.1:6174";
+};
+
+TEST_F(Attach, TakesTheModeFromThePrograms) {
+  {
+    SCOPED_TRACE("sync");
+    expect_trains({});
+  }
+  {
+    SCOPED_TRACE("sync, split by the runtime");
+    auto config = asynchronous();
+    config.half_async = config.completely_not_async = true;
+    expect_trains(config);
+  }
+  {
+    SCOPED_TRACE("async");
+    expect_trains(asynchronous());
+  }
+  {
+    SCOPED_TRACE("half async");
+    auto config = asynchronous();
+    config.half_async = true;
+    expect_trains(config);
+  }
+}
+
+TEST_F(Attach, TakesWhatProgramsDoNotRecordFromOptions) {
+  {
+    SCOPED_TRACE("geo");
+    auto config = asynchronous();
+    config.geo_sgd_mode = true;
+    expect_trains(config, AsyncOptions{.mode = AsyncMode::kGeo, .geo_update_frequency = 5});
+    expect_trains(config, AsyncOptions{.mode = AsyncMode::kEasgd, .easgd_tau = 5});
+  }
+  {
+    SCOPED_TRACE("delay compensation");
+    auto config = asynchronous();
+    config.enable_dc_asgd = true;
+    expect_trains(config, AsyncOptions{.delay_compensation = DelayCompensationOptions::preset(
+                                           DelayCompensation::kClipped)});
+  }
+  {
+    SCOPED_TRACE("bounded staleness");
+    expect_trains(asynchronous(), AsyncOptions{.staleness_bound = 2});
+  }
+}
+
+TEST_F(Attach, RefusesOptionsOfAnotherMode) {
+  const auto refusal = [this](const DistributeTranspilerConfig& config, AsyncMode mode) {
+    fluid::Executor executor;
+    const auto program = transpile(config, 0).get_trainer_program();
+    try {
+      attach(executor, program, AsyncOptions{.mode = mode}, runtime_config());
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal({}, AsyncMode::kAsync), HasSubstr("a program for async"));
+  EXPECT_THAT(refusal(asynchronous(), AsyncMode::kGeo), HasSubstr("got: one for async"));
+}
+
+}  // namespace
+}  // namespace fleet::strategies
