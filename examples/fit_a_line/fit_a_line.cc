@@ -69,6 +69,7 @@ int train(const quick_start::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return quick_start::run_trainer(train, argc, argv, "Fits a line through made-up house prices.",
-                                  {.steps = 400, .batch_size = 20, .learning_rate = 0.1});
+  return quick_start::run_trainer(
+      train, argc, argv, "Fits a line through made-up house prices.",
+      {.steps = 400, .batch_size = 20, .learning_rate = 0.1, .input = quick_start::Input::kMadeUp});
 }

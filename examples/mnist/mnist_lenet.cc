@@ -25,5 +25,8 @@ int train(const quick_start::Options& options) {
 
 int main(int argc, char** argv) {
   return quick_start::run_trainer(train, argc, argv, "Trains LeNet on MNIST.",
-                                  {.steps = 1400, .batch_size = 64, .learning_rate = 0.001});
+                                  {.steps = 1400,
+                                   .batch_size = 64,
+                                   .learning_rate = 0.001,
+                                   .input = quick_start::Input::kFiles});
 }

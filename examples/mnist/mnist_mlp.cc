@@ -23,5 +23,8 @@ int train(const quick_start::Options& options) {
 
 int main(int argc, char** argv) {
   return quick_start::run_trainer(train, argc, argv, "Trains a multi-layer perceptron on MNIST.",
-                                  {.steps = 1000, .batch_size = 128, .learning_rate = 0.001});
+                                  {.steps = 1000,
+                                   .batch_size = 128,
+                                   .learning_rate = 0.001,
+                                   .input = quick_start::Input::kFiles});
 }

@@ -28,12 +28,19 @@ po::options_description flags(Options& options) {
       "logical shards of a step; 0: one for each worker");
   add("seed", po::value(&options.seed)->default_value(options.seed),
       "seed of the initial values and of the order of the rows");
-  add("learning_rate", po::value(&options.learning_rate)->default_value(options.learning_rate),
-      "step size of SGD");
-  add("synthetic", po::bool_switch(&options.synthetic),
-      "random rows (batch 128, x[32], 2 classes, rate 0.01) instead of the digits");
-  add("data_dir", po::value(&options.data_dir)->default_value(options.data_dir),
-      "folder of the data");
+  add("learning_rate",
+      po::value(&options.learning_rate)
+          ->default_value(options.learning_rate, fleet::str_cat(options.learning_rate)),
+      "step size of the optimizer");
+  if (options.input == Input::kDigits) {
+    add("synthetic", po::bool_switch(&options.synthetic),
+        "random rows (batch 128, x[32], 2 classes, rate 0.01) instead of the digits");
+  }
+  if (options.input != Input::kMadeUp) {
+    auto* folder = po::value(&options.data_dir);
+    if (!options.data_dir.empty()) folder->default_value(options.data_dir);
+    add("data_dir", folder, "folder of the data");
+  }
   add("model_dir", po::value(&options.model_dir), "save the parameters here at the end");
   add("init_from", po::value(&options.init_from), "load the parameters from here at the start");
   add("metrics_file", po::value(&options.metrics_file), "write a JSON report here");
@@ -66,7 +73,8 @@ void check(const Options& options, const po::variables_map& given) {
           "cloud or mpi_symetric", options.role_maker);
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(), options.strategy);
-  require(options.synthetic || given.count("data_dir") != 0, "data_dir", "a folder", "");
+  const bool reads_files = options.input != Input::kMadeUp && !options.synthetic;
+  require(!reads_files || given.count("data_dir") != 0, "data_dir", "the folder of the data", "nothing");
 }
 
 // The mission's synthetic job, as far as the flags leave it open.
@@ -88,7 +96,7 @@ std::optional<Options> parse_options(int argc, char** argv, const char* summary,
                                      const Options& defaults) {
   constexpr int kUsage = 2;
   Options options = defaults;
-  if (options.data_dir.empty()) options.data_dir = FLEET_QUICK_START_DATA;
+  if (options.input == Input::kDigits) options.data_dir = FLEET_QUICK_START_DATA;
   const po::options_description all = flags(options);
   exit_code = 0;
   try {

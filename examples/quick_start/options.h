@@ -1,4 +1,4 @@
-// Flags that the trainers of the quick start share.
+// Flags that the trainers of the examples share.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,13 @@
 #include <string>
 
 namespace quick_start {
+
+// What a trainer learns from, and so which flags it has.
+enum class Input {
+  kDigits,  // --data_dir, or --synthetic rows
+  kFiles,   // --data_dir
+  kMadeUp,  // rows of its own
+};
 
 struct Options {
   int steps = 1001;
@@ -22,6 +29,7 @@ struct Options {
   std::string role_maker = "cloud";  // or "mpi_symetric"
   // How a job of several processes trains; a process alone trains locally.
   std::string strategy = "default";
+  Input input = Input::kDigits;  // not a flag
 };
 
 // Reads the command line; `defaults` are the values of flags that are not given. Nothing when

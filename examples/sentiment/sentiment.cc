@@ -125,6 +125,7 @@ int train(const quick_start::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return quick_start::run_trainer(train, argc, argv, "Learns whether made-up texts are kind.",
-                                  {.steps = 600, .batch_size = 64, .learning_rate = 0.1});
+  return quick_start::run_trainer(
+      train, argc, argv, "Learns whether made-up texts are kind.",
+      {.steps = 600, .batch_size = 64, .learning_rate = 0.1, .input = quick_start::Input::kMadeUp});
 }

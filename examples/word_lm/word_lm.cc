@@ -89,5 +89,9 @@ int train(const quick_start::Options& options) {
 int main(int argc, char** argv) {
   return quick_start::run_trainer(
       train, argc, argv, "Trains a language model on \"Alice's Adventures in Wonderland\".",
-      {.steps = 2000, .batch_size = 16, .learning_rate = 0.002, .data_dir = FLEET_WORD_LM_TEXT});
+      {.steps = 2000,
+       .batch_size = 16,
+       .learning_rate = 0.002,
+       .data_dir = FLEET_WORD_LM_TEXT,
+       .input = quick_start::Input::kFiles});
 }
