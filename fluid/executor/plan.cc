@@ -31,6 +31,13 @@ constexpr std::array<std::string_view, 18> kCommunication = {"c_allreduce_sum",
                                                              "send",
                                                              "send_barrier"};
 
+// Ops that look rows up in a table which the transpiler placed on servers.
+bool fetches_table(const Operator& op) {
+  const Attribute* attr = op.attr("table_names");
+  const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
+  return names != nullptr && !names->empty() && !is_communication(op.type);
+}
+
 bool is_dense(const PlanVar& var) {
   return var.desc == nullptr || (var.desc->kind == VarKind::kLodTensor && var.desc->typed);
 }
@@ -114,7 +121,7 @@ class PlanCompiler {
       if (in_shard(*ops[i])) end = i + 1;
       const bool trains = has_role(ops[i]->role, OpRole::kBackward) && !is_lr(*ops[i]);
       if (whole_step_ && (trains || ops[i]->type == "send")) plan_->sharded_ = true;
-      if (is_communication(ops[i]->type)) plan_->communicates_ = true;
+      if (is_communication(ops[i]->type) || fetches_table(*ops[i])) plan_->communicates_ = true;
     }
     for (const auto& op : ops) {
       if (is_lr(*op)) order_.push_back(op.get());
@@ -186,6 +193,7 @@ class PlanCompiler {
     PlanOp planned;
     planned.op = &op;
     planned.communication = is_communication(op.type);
+    planned.fetches_table = fetches_table(op);
     if (runs_block(op.type)) add_block(op, planned);
     const bool computed = !planned.communication && planned.block == nullptr;
     if (computed && !kernels_.knows(op.type, plan_->key_.place.kind)) {

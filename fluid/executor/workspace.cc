@@ -243,6 +243,7 @@ void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
     }
     if (plan_->communicates()) {
       for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
+      if (plan_->ops()[static_cast<size_t>(k)].fetches_table) run_communication(step, k, shard);
     }
     runner->run(step.number, shard);
     if (step.check_nan_inf) check_finite(step, k);

@@ -22,16 +22,6 @@ using Names = std::vector<std::string>;
                .fix = "run the trainer program that the transpiler made for this cluster"});
 }
 
-uint32_t server_of(const fluid::Operator& op, const std::string& endpoint,
-                   const Names& server_names) {
-  const auto found = std::find(server_names.begin(), server_names.end(), endpoint);
-  if (found == server_names.end()) {
-    throw_op(op, "the program names a server that is not in the job",
-             str_cat("one of ", join(server_names, ", ")), endpoint);
-  }
-  return static_cast<uint32_t>(found - server_names.begin());
-}
-
 struct Named {
   const Names& variables;  // of the op's slot
   const Names& remote;     // names on the servers, when the op's variable is cut at run time
@@ -58,6 +48,7 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
       tensor.name = named.variables[split ? 0 : i];
       tensor.dtype = entry.dtype;
       tensor.shape = fluid::Shape(split ? entry.origin_shape : entry.shape);
+      tensor.rows = entry.rows;
       offset = 0;
     }
     tensors.back().parts.push_back({remote, offset, entry.bytes()});
@@ -71,6 +62,16 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
 }
 
 }  // namespace
+
+uint32_t server_of(const fluid::Operator& op, const std::string& endpoint,
+                   const std::vector<std::string>& server_names) {
+  const auto found = std::find(server_names.begin(), server_names.end(), endpoint);
+  if (found == server_names.end()) {
+    throw_op(op, "the program names a server that is not in the job",
+             str_cat("one of ", join(server_names, ", ")), endpoint);
+  }
+  return static_cast<uint32_t>(found - server_names.begin());
+}
 
 std::vector<RemoteTensor> places_of_send(const fluid::Operator& op, const ServerClient& client,
                                          const std::vector<std::string>& server_names) {
@@ -99,6 +100,7 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
       if (entry.origin != origin) continue;
       tensor.dtype = entry.dtype;
       tensor.shape = fluid::Shape(entry.origin_shape);
+      tensor.rows = entry.rows;
       if (!tensor.parts.empty() && covered == tensor.bytes()) continue;  // a further whole copy
       const auto offset = static_cast<uint64_t>(entry.offset) * fluid::dtype_size(entry.dtype);
       tensor.parts.push_back({{server, i}, offset, entry.bytes()});

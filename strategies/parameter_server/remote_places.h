@@ -10,6 +10,11 @@
 
 namespace fleet::strategies {
 
+// The index of the server that a program names by its endpoint. Throws ProgramError when it is not
+// in the job.
+uint32_t server_of(const fluid::Operator& op, const std::string& endpoint,
+                   const std::vector<std::string>& server_names);
+
 // The variables of a send op, in the order of its inputs. Throws ProgramError when the op does not
 // fit the job, UsageError when a server does not keep what it names.
 std::vector<RemoteTensor> places_of_send(const fluid::Operator& op, const ServerClient& client,

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/server_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/strings.h"
@@ -122,6 +123,46 @@ void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint6
     message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
   }
   if (pieces > 0) submit(variable.server, 0, std::move(request));
+}
+
+void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
+                            transport::DoneHandler on_done) {
+  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  const uint64_t bytes = rows.size() * entry.row_bytes();
+  const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+  Request request;
+  Message& message = request.frames.emplace_back();
+  message.header.verb = Verb::kGet;
+  message.header.flags = kFlagRows;
+  message.header.step = rows_step();
+  message.header.epoch = config_.epoch;
+  message.header.variable = variable.variable;
+  message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
+  const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
+  request.reply_target = [=, server = variable.server](const FrameHeader& header, ConstBytes) {
+    const bool wanted = header.variable == variable.variable && header.piece < arrived->size() &&
+                        header.payload_bytes == piece_bytes(bytes, header.piece);
+    if (!wanted) return refuse_value(server, header);
+    return PayloadTarget::into({memory + piece_offset(header.piece), header.payload_bytes});
+  };
+  request.on_reply = [arrived](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (!payload.empty()) (*arrived)[header.piece] = true;
+  };
+  request.on_done = [this, arrived, then = std::move(on_done)](const Status& status) {
+    const auto missing = std::count(arrived->begin(), arrived->end(), false);
+    if (status.ok() && missing > 0) fail_incomplete(static_cast<uint64_t>(missing));
+    if (then) then(status.ok() ? status_ : status);
+  };
+  submit(variable.server, variable.variable % config_.data_lanes, std::move(request));
+}
+
+void ServerClient::fail_incomplete(uint64_t pieces) {
+  fail({ErrorCode::kInternal,
+        {.what = "an answer ended before all of its values had come",
+         .where = "parameter-server worker",
+         .expected = "every piece of every value",
+         .got = str_cat(pieces, " pieces are missing"),
+         .fix = "run the same version in every process"}});
 }
 
 void ServerClient::complete() {

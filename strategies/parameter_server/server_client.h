@@ -38,6 +38,11 @@ class ServerClient {
 
   // Gives a variable its initial value; only before any worker's first step.
   void assign(RemoteVariable variable, const std::byte* value, uint64_t bytes);
+  // Asks for rows of a variable, as they are after step() steps: `rows` rise, their values go to
+  // `memory`, one after the other. It is written until on_done has run, if there is one, and the
+  // request is over.
+  void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
+                transport::DoneHandler on_done = nullptr);
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.
@@ -64,6 +69,8 @@ class ServerClient {
 
   // A catalogue has come.
   virtual void on_catalogue(uint32_t server) = 0;
+  // The step that rows are asked for.
+  virtual uint64_t rows_step() const { return step_; }
   // The last request under way has ended.
   virtual void before_idle() {}
 
@@ -72,6 +79,8 @@ class ServerClient {
   void fail(Status why) {
     if (status_.ok()) status_ = std::move(why);
   }
+  // An answer ended before all of its pieces had come.
+  void fail_incomplete(uint64_t pieces);
   void check_value_bytes(RemoteVariable variable, uint64_t bytes, std::string_view op) const;
   static transport::PayloadTarget refuse_value(uint32_t server,
                                                const transport::FrameHeader& header);

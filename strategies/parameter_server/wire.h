@@ -8,11 +8,15 @@
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange
 //                  (strategies/parameter_server/server/server_exchange.h).
+//                  With kFlagRows: a piece of rows of the gradient; the control part is how many
+//                  rows there are (u64), the payload their numbers (i64) and then their values.
 //   kSendBarrier   the sender has sent `piece` pieces for `step` to this server, over all lanes;
 //                  then as kGet.
 //   kGet           asks for values after `step`; answered by their pieces as soon as they are
 //                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
 //                  kListedVariables with the ids in the control part (vector of u32).
+//                  With kFlagRows: of one variable, the rows whose numbers (i64, rising) are the
+//                  payload; answered by pieces of their values.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
@@ -36,6 +40,8 @@ constexpr uint32_t kAllVariables = 0xffffffff;
 constexpr uint32_t kListedVariables = 0xfffffffe;
 constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values, only the step
 
+constexpr uint32_t kFlagRows = transport::kFlagUser0;
+
 constexpr uint32_t pieces_of(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + transport::kPieceBytes - 1) / transport::kPieceBytes);
 }
@@ -56,6 +62,7 @@ struct CatalogueEntry {
   std::string origin;  // "fc_w"
   std::vector<int64_t> origin_shape;
   int64_t offset = 0;  // in elements, from the start of the origin
+  bool rows = false;   // the gradient comes as rows
 
   uint64_t numel() const {
     uint64_t count = 1;
@@ -63,10 +70,14 @@ struct CatalogueEntry {
     return count;
   }
   uint64_t bytes() const { return numel() * fluid::dtype_size(dtype); }
+  int64_t height() const { return shape.empty() ? 1 : shape.front(); }
+  uint64_t row_bytes() const {
+    return height() == 0 ? 0 : bytes() / static_cast<uint64_t>(height());
+  }
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, gradient, dtype, shape, origin, origin_shape, offset);
+    archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows);
   }
 };
 

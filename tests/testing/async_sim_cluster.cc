@@ -315,7 +315,7 @@ class SimAsyncWorker {
     made_[variable].push_back(gradient);
     Buffer memory(gradient.size() * sizeof(float));
     std::memcpy(memory.data(), gradient.data(), memory.size());
-    worker_.enqueue(static_cast<uint32_t>(variable), std::move(memory));
+    worker_.enqueue(static_cast<uint32_t>(variable), {std::move(memory)});
   }
 
   void queue_next() {

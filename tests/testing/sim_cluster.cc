@@ -49,6 +49,13 @@ constexpr float kRate = 0.1F;
 bool takes_part(const SimJob& job, size_t slice) {
   return job.exchanges > 0 && slice % 3 != 2;
 }
+bool takes_rows(const SimJob& job, size_t slice) {
+  return job.rows && slice % 3 == 2;
+}
+// Whether a shard's gradient of a slice of rows has the row.
+bool has_row(uint64_t step, int shard, size_t slice, size_t row) {
+  return mix64(step * 31 + static_cast<uint64_t>(shard) * 7907 + slice * 104723 + row) % 3 == 0;
+}
 // What a slice says in an exchange of its gradients.
 float share_of(uint32_t exchange, const std::vector<float>& gradient) {
   float sum = 0.0F;
@@ -88,26 +95,42 @@ std::string gradient_name(size_t slice) {
   return str_cat("w", slice, "@GRAD");
 }
 
-std::vector<float> gradient_vector(uint64_t step, int shard, size_t slice,
+std::vector<float> gradient_vector(const SimJob& job, uint64_t step, int shard, size_t slice,
                                    const std::vector<float>& values) {
-  std::vector<float> gradient(values.size());
+  std::vector<float> gradient(values.size(), 0.0F);
   for (size_t i = 0; i < values.size(); ++i) {
+    if (takes_rows(job, slice) && !has_row(step, shard, slice, i)) continue;
     gradient[i] = gradient_of(step, shard, slice, i, values[i]);
   }
   return gradient;
 }
 
+fluid::SelectedRows gradient_rows(uint64_t step, int shard, size_t slice,
+                                  const std::vector<float>& gradient) {
+  fluid::SelectedRows rows;
+  rows.height = static_cast<int64_t>(gradient.size());
+  std::vector<float> values;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    if (!has_row(step, shard, slice, i)) continue;
+    rows.rows.push_back(static_cast<int64_t>(i));
+    values.push_back(gradient[i]);
+  }
+  rows.value = fluid::Tensor(fluid::DType::kFloat32, {static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), rows.value.data<float>());
+  return rows;
+}
+
 // The tree's sum over the shards that contribute, by the definition.
-std::optional<std::vector<float>> sum_over(ShardRange node, const std::vector<bool>& contributes,
-                                           uint64_t step, size_t slice,
-                                           const std::vector<float>& values) {
+std::optional<std::vector<float>> sum_over(const SimJob& job, ShardRange node,
+                                           const std::vector<bool>& contributes, uint64_t step,
+                                           size_t slice, const std::vector<float>& values) {
   if (node.size() == 1) {
     if (!contributes[static_cast<size_t>(node.begin)]) return std::nullopt;
-    return gradient_vector(step, node.begin, slice, values);
+    return gradient_vector(job, step, node.begin, slice, values);
   }
   const int middle = node.begin + tree_split(node.size());
-  auto left = sum_over({node.begin, middle}, contributes, step, slice, values);
-  const auto right = sum_over({middle, node.end}, contributes, step, slice, values);
+  auto left = sum_over(job, {node.begin, middle}, contributes, step, slice, values);
+  const auto right = sum_over(job, {middle, node.end}, contributes, step, slice, values);
   if (!left || !right) return left ? left : right;
   for (size_t i = 0; i < left->size(); ++i) (*left)[i] += (*right)[i];
   return left;
@@ -189,12 +212,19 @@ class SimServer {
     for (size_t i = 0; i < job.slices[slice]; ++i) {
       value.data<float>()[i] = initial_value(slice, i);
     }
-    auto& gradient = scope_.var(gradient_name(slice))
-                         .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
+    fluid::Value& gradient = scope_.var(gradient_name(slice));
+    const bool rows = takes_rows(job, slice);
+    if (rows) {
+      gradient = fluid::SelectedRows{
+          .rows = {}, .height = count, .value = fluid::Tensor(fluid::DType::kFloat32, {0})};
+    } else {
+      gradient = fluid::Tensor(fluid::DType::kFloat32, {count});
+    }
     const bool exchanges = takes_part(job, slice);
-    const auto rule = [this, slice, exchanges, &value,
+    const auto rule = [this, slice, exchanges, rows, &value,
                        &gradient](const strategies::StepUpdate& update) {
-      run_stage(slice, exchanges, value, gradient, update);
+      if (rows) return update_rows(value, *std::get_if<fluid::SelectedRows>(&gradient), update);
+      run_stage(slice, exchanges, value, *std::get_if<fluid::Tensor>(&gradient), update);
     };
     strategies::CatalogueEntry entry;
     entry.name = slice_name(slice);
@@ -202,12 +232,23 @@ class SimServer {
     entry.shape = {count};
     entry.origin = entry.name;
     entry.origin_shape = entry.shape;
+    entry.rows = rows;
     model.catalogue.entries.push_back(entry);
     ++model.catalogue.trained;
     model.shards.push_back(std::make_unique<strategies::DenseShard>(
         strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
         exchanges ? static_cast<int>(1 + job.exchanges) : 1));
     model.tensors.push_back(&value);
+  }
+
+  static void update_rows(fluid::Tensor& value, const fluid::SelectedRows& gradient,
+                          const strategies::StepUpdate& update) {
+    std::vector<float> g(gradient.value.values<float>().begin(),
+                         gradient.value.values<float>().end());
+    average(g, update.shards);
+    for (size_t i = 0; i < g.size(); ++i) {
+      value.data<float>()[gradient.rows[i]] -= kRate * g[i];
+    }
   }
 
   void run_stage(size_t slice, bool exchanges, fluid::Tensor& value, fluid::Tensor& gradient,
@@ -291,7 +332,7 @@ class SimWorker {
   }
 
  private:
-  enum class Phase { kConnecting, kFetching, kComputing, kStepping, kStopping };
+  enum class Phase { kConnecting, kFetching, kLooking, kComputing, kStepping, kStopping };
   Communicator& communicator() { return node_.communicator(); }
   const Communicator& communicator() const {
     return const_cast<SimWorker*>(this)->node_.communicator();
@@ -320,6 +361,8 @@ class SimWorker {
       case Phase::kStepping:
         if (communicator().step() < step_) return;
         return arrived();
+      case Phase::kLooking:
+        return begin_step();
       case Phase::kComputing:
       case Phase::kStopping:
         return;
@@ -337,6 +380,36 @@ class SimWorker {
     if (step_ == 0) began_ = world_.now();
     ended_ = world_.now();
     if (step_ == steps_of(job_, index_)) return stop();
+    look_up();
+  }
+
+  // Some rows of every slice that has them, each as it is now.
+  void look_up() {
+    phase_ = Phase::kLooking;
+    looked_up_.assign(values_.size(), {});
+    asked_.assign(values_.size(), {});
+    for (size_t slice = 0; slice < values_.size(); ++slice) {
+      for (size_t row = 0; takes_rows(job_, slice) && row < values_[slice].size(); ++row) {
+        if (world_.random(2) == 0) asked_[slice].push_back(static_cast<int64_t>(row));
+      }
+      if (asked_[slice].empty()) continue;
+      looked_up_[slice].resize(asked_[slice].size());
+      communicator().get_rows(places_[slice], asked_[slice],
+                              reinterpret_cast<std::byte*>(looked_up_[slice].data()));
+    }
+    if (communicator().idle()) begin_step();
+  }
+
+  void begin_step() {
+    for (size_t slice = 0; slice < values_.size(); ++slice) {
+      for (size_t i = 0; i < asked_[slice].size(); ++i) {
+        const float wanted = expected_[step_][slice][static_cast<size_t>(asked_[slice][i])];
+        if (looked_up_[slice][i] != wanted) {
+          return fail(str_cat("row ", asked_[slice][i], " of slice ", slice, " differs after step ",
+                              step_));
+        }
+      }
+    }
     ++step_;
     phase_ = Phase::kComputing;
     shard_ = owned_.begin;
@@ -351,10 +424,15 @@ class SimWorker {
     if (shard_ == owned_.end) return finish_step();
     const size_t at =
         slice_ * static_cast<size_t>(owned_.size()) + static_cast<size_t>(shard_ - owned_.begin);
-    gradients_[at] = gradient_vector(step_, shard_, slice_, values_[slice_]);
-    communicator().push(places_[slice_], shard_,
-                        reinterpret_cast<const std::byte*>(gradients_[at].data()),
-                        gradients_[at].size() * sizeof(float));
+    gradients_[at] = gradient_vector(job_, step_, shard_, slice_, values_[slice_]);
+    if (takes_rows(job_, slice_)) {
+      communicator().push_rows(places_[slice_], shard_,
+                               gradient_rows(step_, shard_, slice_, gradients_[at]));
+    } else {
+      communicator().push(places_[slice_], shard_,
+                          reinterpret_cast<const std::byte*>(gradients_[at].data()),
+                          gradients_[at].size() * sizeof(float));
+    }
     if (++slice_ == values_.size()) {
       slice_ = 0;
       ++shard_;
@@ -390,6 +468,8 @@ class SimWorker {
   transport::SimLoop& loop_;
   Values values_;
   Values gradients_;
+  Values looked_up_;
+  std::vector<std::vector<int64_t>> asked_;
   WorkerNode node_;
   std::vector<RemoteVariable> places_;
   ShardRange owned_;
@@ -532,9 +612,9 @@ class SimRun {
 
 std::string SimJob::to_string() const {
   return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
-                 " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", steps, " steps, cut ",
-                 faults.cut, ", duplicate ", faults.duplicate, ", refuse ", faults.refuse,
-                 ", chunk ", faults.max_chunk);
+                 " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", rows ? "rows, " : "",
+                 steps, " steps, cut ", faults.cut, ", duplicate ", faults.duplicate, ", refuse ",
+                 faults.refuse, ", chunk ", faults.max_chunk);
 }
 
 SimJob draw_job(uint64_t seed) {
@@ -568,6 +648,10 @@ SimJob draw_job(uint64_t seed) {
   job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
   job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
   if (draw(3) == 0) job.exchanges = 1 + static_cast<uint32_t>(draw(2));
+  if (draw(2) == 0) {
+    job.rows = true;
+    job.slices = {3, 7, 11, 5, 2, 40};
+  }
   return job;
 }
 
@@ -617,7 +701,7 @@ std::vector<Values> reference_values(const SimJob& job) {
     }
     const auto count = std::count(contributes.begin(), contributes.end(), true);
     step_all(job, values, static_cast<int>(count), [&](size_t slice) {
-      return sum_over({0, shards}, contributes, step, slice, values[slice]);
+      return sum_over(job, {0, shards}, contributes, step, slice, values[slice]);
     });
     history.push_back(values);
   }

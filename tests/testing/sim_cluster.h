@@ -26,6 +26,8 @@ struct SimJob {
   bool last_server_empty = false;
   // Of a step, at most 2: numbers of two slices in three that all servers need for their updates.
   uint32_t exchanges = 0;
+  // One slice in three takes gradients of rows of one element, some of them by each shard.
+  bool rows = false;
   size_t flush_bytes = 64 * 1024;
   // What a worker's step takes before the first gradient is there.
   Duration compute{0};

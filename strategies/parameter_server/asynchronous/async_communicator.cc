@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/row_payload.h"
 
 namespace fleet::strategies {
 namespace {
@@ -35,6 +36,17 @@ void AsyncCommunicator::on_catalogue(uint32_t server) {
 void AsyncCommunicator::push(RemoteVariable slice, uint64_t clock, uint32_t merged,
                              transport::Payload gradient) {
   check_value_bytes(slice, gradient.size, "send");
+  gather(slice, clock, merged, gradient, nullptr);
+}
+
+void AsyncCommunicator::push_rows(RemoteVariable slice, uint64_t clock, uint32_t merged,
+                                  const fluid::SelectedRows& gradient) {
+  const uint64_t count = gradient.rows.size();
+  gather(slice, clock, merged, transport::Payload(row_payload(gradient)), &count);
+}
+
+void AsyncCommunicator::gather(RemoteVariable slice, uint64_t clock, uint32_t merged,
+                               const transport::Payload& gradient, const uint64_t* rows) {
   Lane& lane = lane_of(slice);
   const uint32_t pieces = std::max(1U, pieces_of(gradient.size));
   for (uint32_t piece = 0; piece < pieces; ++piece) {
@@ -46,6 +58,10 @@ void AsyncCommunicator::push(RemoteVariable slice, uint64_t clock, uint32_t merg
     message.header.shard_end = merged;
     message.header.variable = slice.variable;
     message.header.piece = piece;
+    if (rows != nullptr) {
+      message.header.flags |= kFlagRows;
+      message.control = encode(*rows);
+    }
     if (gradient.size > 0) {
       message.payload = {gradient.data + piece_offset(piece), piece_bytes(gradient.size, piece),
                          gradient.owner};

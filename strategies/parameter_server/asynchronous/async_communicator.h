@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fluid/core/value.h"
 #include "strategies/parameter_server/server_client.h"
 
 namespace fleet::strategies {
@@ -24,6 +25,9 @@ class AsyncCommunicator final : public ServerClient {
   // slice begin with 1, and none is left out. `gradient` keeps its memory alive, and the memory
   // stays as it is, until the round is over.
   void push(RemoteVariable slice, uint64_t clock, uint32_t merged, transport::Payload gradient);
+  // The same of rows, which rise and occur once each.
+  void push_rows(RemoteVariable slice, uint64_t clock, uint32_t merged,
+                 const fluid::SelectedRows& gradient);
   // For the next round: where a value goes, and where its version (updates so far) when that is
   // wanted. Both are written until the round is over.
   void receive(RemoteVariable variable, std::byte* memory, uint64_t bytes,
@@ -59,7 +63,10 @@ class AsyncCommunicator final : public ServerClient {
   Lane& lane_of(RemoteVariable variable) {
     return lanes_[variable.server * config_.data_lanes + variable.variable % config_.data_lanes];
   }
+  void gather(RemoteVariable slice, uint64_t clock, uint32_t merged,
+              const transport::Payload& gradient, const uint64_t* rows);
   void on_catalogue(uint32_t server) override;
+  uint64_t rows_step() const override { return 0; }  // as they are
   void send(uint32_t server, uint32_t index, uint64_t clock, const std::shared_ptr<Round>& round);
   transport::Message get_message(uint32_t server, uint32_t index, uint64_t clock);
   void finish_request(const std::shared_ptr<Round>& round, const Status& status);

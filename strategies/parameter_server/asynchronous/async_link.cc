@@ -77,7 +77,7 @@ void AsyncLink::take_queued() {
   }
   std::stable_sort(taken.begin(), taken.end(),
                    [](const Queued& a, const Queued& b) { return a.order < b.order; });
-  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.memory));
+  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.content));
 }
 
 void AsyncLink::complete(const std::shared_ptr<bool>& done, const Status& status) {
@@ -139,10 +139,7 @@ void AsyncLink::run(Phase phase, std::string_view what,
                     const std::function<void(DoneHandler)>& begin) {
   const auto done = std::make_shared<bool>(false);
   environment_.post([this, begin, done] {
-    guarded([&] {
-      take_queued();
-      begin([this, done](const Status& status) { complete(done, status); });
-    });
+    guarded([&] { begin([this, done](const Status& status) { complete(done, status); }); });
   });
   Lock lock(mutex_);
   wait(lock, phase, what, [&] { return *done; });
@@ -219,6 +216,7 @@ void AsyncLink::stop() {
   if (stopped_) return;
   ready();
   run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
+    take_queued();
     worker_->when_settled([this, done = std::move(done)]() mutable {
       // Not from inside the round that has just ended.
       environment_.post([this, done = std::move(done)] {
@@ -244,17 +242,36 @@ void AsyncLink::send(uint32_t gradient, const std::byte* memory, uint64_t bytes,
   Buffer copy;
   {
     Lock lock(mutex_);
-    if (queued_[gradient] >= options_.send_queue_size) {
-      post_pump(lock);
-      wait(lock, Phase::kSending, "send",
-           [&] { return queued_[gradient] < options_.send_queue_size; });
-    }
-    ++queued_[gradient];
+    wait_for_room(lock, gradient);
     copy = take_buffer(gradient, bytes);
   }
   std::memcpy(copy.data(), memory, bytes);
+  put(gradient, order, {std::move(copy)}, bytes);
+}
+
+void AsyncLink::send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order) {
+  {
+    Lock lock(mutex_);
+    wait_for_room(lock, gradient);
+  }
+  const auto copy = std::make_shared<const fluid::SelectedRows>(
+      fluid::SelectedRows{.rows = rows.rows, .height = rows.height, .value = rows.value.clone()});
+  put(gradient, order, {Buffer(), copy}, copy->value.bytes());
+}
+
+// Counts a gradient that comes.
+void AsyncLink::wait_for_room(Lock& lock, uint32_t gradient) {
+  if (queued_[gradient] >= options_.send_queue_size) {
+    post_pump(lock);
+    wait(lock, Phase::kSending, "send",
+         [&] { return queued_[gradient] < options_.send_queue_size; });
+  }
+  ++queued_[gradient];
+}
+
+void AsyncLink::put(uint32_t gradient, uint32_t order, QueuedGradient content, uint64_t bytes) {
   Lock lock(mutex_);
-  inbox_.push_back({gradient, order, std::move(copy)});
+  inbox_.push_back({gradient, order, std::move(content)});
   inbox_bytes_ += bytes;
   // Large gradients travel while the rest is computed; half-asynchronous ones wait for each other.
   if (inbox_bytes_ >= config_.flush_bytes && options_.independent_recv) post_pump(lock);
@@ -277,8 +294,10 @@ void AsyncLink::flush() {
 }
 
 SharedValues AsyncLink::synchronize() {
-  run(Phase::kReceiving, "exchange",
-      [this](DoneHandler done) { worker_->synchronize(std::move(done)); });
+  run(Phase::kReceiving, "exchange", [this](DoneHandler done) {
+    take_queued();
+    worker_->synchronize(std::move(done));
+  });
   return latest();
 }
 
@@ -302,6 +321,18 @@ void AsyncLink::receive(const std::vector<Target>& targets) {
     }
     node_->communicator().exchange(0, std::move(done));
   });
+}
+
+void AsyncLink::look_up(RowLookup& lookup) {
+  const auto done = std::make_shared<bool>(false);
+  environment_.post([this, &lookup, done] {
+    guarded([&] {
+      lookup.ask(node_->communicator(),
+                 [this, done](const Status& status) { complete(done, status); });
+    });
+  });
+  Lock lock(mutex_);
+  wait(lock, Phase::kReceiving, "lookup", [&] { return *done; });
 }
 
 void AsyncLink::assign(const RemoteTensor& tensor, const std::byte* memory) {

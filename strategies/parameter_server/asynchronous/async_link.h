@@ -17,6 +17,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker.h"
 #include "strategies/parameter_server/asynchronous/async_worker_node.h"
 #include "strategies/parameter_server/asynchronous/background_environment.h"
+#include "strategies/parameter_server/remote_lookup.h"
 
 namespace fleet::strategies {
 
@@ -46,6 +47,7 @@ class AsyncLink {
   // Queues a copy of a gradient; waits while the queue is full. `order` says which comes first of
   // those that are merged, when they are queued for the same exchange.
   void send(uint32_t gradient, const std::byte* memory, uint64_t bytes, uint32_t order = 0);
+  void send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order = 0);
   // Lets what is queued leave.
   void flush();
   // Everything queued leaves, and values that hold it come back.
@@ -61,6 +63,8 @@ class AsyncLink {
   };
   // Values as they are now, straight into memory.
   void receive(const std::vector<Target>& targets);
+  // Rows as they are now.
+  void look_up(RowLookup& lookup);
   // Initial values.
   void assign(const RemoteTensor& tensor, const std::byte* memory);
 
@@ -85,7 +89,7 @@ class AsyncLink {
   struct Queued {
     uint32_t gradient = 0;
     uint32_t order = 0;
-    Buffer memory;
+    QueuedGradient content;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -102,6 +106,8 @@ class AsyncLink {
   template <class Done>
   void wait(Lock& lock, transport::Phase phase, std::string_view what, const Done& done);
   [[noreturn]] void fail(transport::Phase phase, std::string_view what, Duration elapsed);
+  void wait_for_room(Lock& lock, uint32_t gradient);
+  void put(uint32_t gradient, uint32_t order, QueuedGradient content, uint64_t bytes);
   Buffer take_buffer(uint32_t gradient, uint64_t bytes);
 
   const ParameterServerConfig config_;

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/asynchronous/async_parameter_server.h"
 
+#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -21,7 +22,7 @@ AsyncServerOptions core_options(const ParameterServerConfig& config, const Catal
   options.workers = config.worker_num;
   options.lanes = config.data_lanes;
   for (uint32_t i = 0; i < catalogue.trained; ++i) {
-    options.slices.push_back({catalogue.entries[i].bytes(), catalogue.entries[i].dtype});
+    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
   }
   options.variables = static_cast<uint32_t>(catalogue.entries.size());
   options.on_event = std::move(on_event);
@@ -50,15 +51,16 @@ std::vector<std::string> AsyncParameterServer::waits() const {
 }
 
 PayloadTarget AsyncParameterServer::prepare_payload(Session& session, const FrameHeader& header,
-                                                    ConstBytes) {
+                                                    ConstBytes control) {
   Status status = check_sender(session, header);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (header.verb == Verb::kPush) {
-    return core_.prepare_push({session.peer().member.index, session.id()}, PieceKey::of(header),
-                              header.payload_bytes);
+    return core_.prepare_push({session.peer().member.index, session.id()},
+                              PieceKey::of(header, control), header.payload_bytes);
   }
   if (header.verb == Verb::kInit) return prepare_initial(header);
-  return PayloadTarget::refuse(refused("a frame must not have a payload", "push or init",
+  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
+  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
                                        std::string(transport::verb_name(header.verb))));
 }
 
@@ -67,14 +69,14 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
     case Verb::kPush: {
-      Status status = core_.push({worker, session.id()}, PieceKey::of(header), payload);
+      Status status = core_.push({worker, session.id()}, PieceKey::of(header, control), payload);
       if (status.ok() && !header.has(transport::kFlagMore)) {
         session.send(transport::make_reply(header));
       }
       return status;
     }
     case Verb::kGet: {
-      Result<GetCall> call = read_get(session, header, control);
+      Result<GetCall> call = read_get(session, header, control, payload);
       return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
     }
     case Verb::kInit: {
@@ -104,19 +106,38 @@ void AsyncParameterServer::begin_clock(uint64_t gradients) {
 }
 
 void AsyncParameterServer::update(const AsyncUpdate& update, const Buffer& gradient) {
+  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  apply(update, fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0));
+}
+
+void AsyncParameterServer::update_rows(const AsyncUpdate& update, const RowContribution& gradient) {
+  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  fluid::SelectedRows rows;
+  rows.rows.assign(gradient.numbers().begin(), gradient.numbers().end());
+  rows.height = entry.height();
+  fluid::Shape shape(entry.shape);
+  shape.set(0, static_cast<int64_t>(rows.rows.size()));
+  rows.value = fluid::Tensor(entry.dtype, shape);
+  if (rows.value.bytes() > 0) {
+    std::memcpy(rows.value.raw(), gradient.values(), rows.value.bytes());
+  }
+  apply(update, std::move(rows));
+}
+
+void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradient) {
   if (config_.observer) config_.observer->staleness = core_.staleness().mean();
   StateShard& shard = *model_.shards[update.slice];
-  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
-  shard.gradient() = fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0);
+  shard.gradient() = std::move(gradient);
   if (on_sender_) on_sender_(update.worker);
   shard.apply({.step = update.version, .shards = static_cast<int>(update.merged), .stage = 0});
 }
 
 void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
                                   uint64_t version, bool last) {
-  const fluid::Tensor value = value_of(variable);
-  if (on_value_ && variable < model_.shards.size()) on_value_(worker, variable, value);
-  send_value(get, variable, value, version, last);
+  if (on_value_ && variable < model_.shards.size()) {
+    on_value_(worker, variable, value_of(variable));
+  }
+  send_value(get, variable, answer_of(get, variable), version, last);
 }
 
 void AsyncParameterServer::answer_empty(const GetCall& get) {

@@ -47,10 +47,13 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   // AsyncServerSink
   void begin_clock(uint64_t gradients) override;
   void update(const AsyncUpdate& update, const Buffer& gradient) override;
+  void update_rows(const AsyncUpdate& update, const RowContribution& gradient) override;
   void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
               bool last) override;
   void answer_empty(const GetCall& get) override;
   void all_complete() override;
+
+  void apply(const AsyncUpdate& update, fluid::Value gradient);
 
   // ServerLanes
   Status handle(transport::Session& session, const transport::FrameHeader& header,

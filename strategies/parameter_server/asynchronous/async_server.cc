@@ -49,10 +49,13 @@ AsyncServer::AsyncServer(AsyncServerOptions options, AsyncServerSink& sink)
 // ---- gradients
 
 Status AsyncServer::check(const Sender& sender, const PieceKey& key) const {
-  if (key.variable >= slices_.size() || key.piece >= slices_[key.variable].pieces) {
-    return bad_frame("a gradient came for a slice that is not here",
-                     str_cat("one of ", slices_.size(), " slices"),
-                     str_cat("variable ", key.variable, ", piece ", key.piece));
+  const bool rows = key.rows.has_value();
+  if (key.variable >= slices_.size() || rows != slices_[key.variable].geometry.rows ||
+      (!rows && key.piece >= slices_[key.variable].pieces)) {
+    return bad_frame(
+        "a gradient came for a slice that is not here",
+        str_cat("one of ", slices_.size(), " slices"),
+        str_cat("variable ", key.variable, ", piece ", key.piece, rows ? ", rows" : ""));
   }
   if (key.shard_begin != 0 || key.shard_end == 0 || key.step < key.shard_end) {
     return bad_frame(
@@ -102,6 +105,11 @@ AsyncServer::Gathering* AsyncServer::begin(Stream& stream, const PieceKey& key) 
   Gathering& gathering = stream.gatherings.emplace_back();
   gathering.first = first_clock(key);
   gathering.last = key.step;
+  if (key.rows) {
+    gathering.missing = 1;
+    gathering.rows = RowContribution(slice.geometry, *key.rows);
+    return &gathering;
+  }
   gathering.missing = slice.pieces;
   gathering.memory = take_buffer(slice);
   gathering.pieces.resize(slice.pieces);
@@ -115,6 +123,7 @@ bool AsyncServer::is_old(const Stream& stream, const PieceKey& key) const {
 PayloadTarget AsyncServer::prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes) {
   Status status = check(sender, key);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  if (key.rows) return prepare_rows(sender, key, bytes);
   const uint64_t size = piece_bytes(slices_[key.variable].geometry.bytes, key.piece);
   if (bytes != size) {
     return PayloadTarget::refuse(
@@ -147,6 +156,7 @@ Status AsyncServer::push(const Sender& sender, const PieceKey& key,
                          transport::MutableBytes payload) {
   Status status = check(sender, key);
   if (!status.ok()) return status;
+  if (key.rows) return push_rows(sender, key, payload);
   Stream& stream = workers_[sender.worker].streams[key.variable];
   const auto extra = std::find_if(extras_.begin(), extras_.end(), [&](const Extra& e) {
     return e.session == sender.session && e.memory.data() == payload.data();
@@ -158,7 +168,7 @@ Status AsyncServer::push(const Sender& sender, const PieceKey& key,
   }
   if (is_old(stream, key)) {
     if (memory && options_.mutations.no_deduplication && slices_[key.variable].pieces == 1) {
-      apply(sender.worker, key.variable, {first_clock(key), key.step, 0, memory, {}});
+      apply(sender.worker, key.variable, {first_clock(key), key.step, 0, memory, {}, {}});
     }
     return {};
   }
@@ -175,6 +185,46 @@ Status AsyncServer::push(const Sender& sender, const PieceKey& key,
   }
   gathering->pieces[key.piece] = {true, 0};
   if (--gathering->missing == 0) apply_ready(sender.worker, key.variable);
+  return {};
+}
+
+Status AsyncServer::check_rows(const Sender& sender, const PieceKey& key, uint64_t bytes) {
+  const Gathering* gathering = find(workers_[sender.worker].streams[key.variable], key);
+  if (gathering != nullptr && gathering->rows.rows() != *key.rows) {
+    return bad_frame("pieces of one gradient disagree about how many rows it has",
+                     str_cat(gathering->rows.rows()), str_cat(*key.rows));
+  }
+  return RowContribution::check(slices_[key.variable].geometry, *key.rows, key.piece, bytes);
+}
+
+PayloadTarget AsyncServer::prepare_rows(const Sender& sender, const PieceKey& key, uint64_t bytes) {
+  Status status = check_rows(sender, key, bytes);
+  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  Stream& stream = workers_[sender.worker].streams[key.variable];
+  const Gathering* gathering = find(stream, key);
+  const bool known = gathering != nullptr && gathering->rows.has(key.piece);
+  if (is_old(stream, key) || known) return PayloadTarget::discard();
+  return row_pieces_.lend(sender.session, bytes);
+}
+
+Status AsyncServer::push_rows(const Sender& sender, const PieceKey& key,
+                              transport::ConstBytes payload) {
+  Stream& stream = workers_[sender.worker].streams[key.variable];
+  const bool lent = row_pieces_.holds(sender.session, payload);
+  if (is_old(stream, key) || (!lent && *key.rows > 0)) return {};  // discarded
+  Status status = check_rows(sender, key, payload.size());
+  if (!status.ok()) return status;
+  Gathering* gathering = find(stream, key);
+  if (gathering == nullptr) gathering = begin(stream, key);
+  if (gathering->rows.has(key.piece)) return {};
+  status = gathering->rows.take(key.piece, payload);
+  if (!status.ok()) {
+    std::erase_if(stream.gatherings, [&](const Gathering& each) { return each.last == key.step; });
+    return status;
+  }
+  if (!gathering->rows.complete()) return {};
+  gathering->missing = 0;
+  apply_ready(sender.worker, key.variable);
   return {};
 }
 
@@ -209,7 +259,11 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, Gathering gathering) {
   if (options_.on_event) {
     options_.on_event({AsyncEvent::Kind::kUpdate, index, slice, update.clock, update.merged});
   }
-  sink_.update(update, gathering.memory);
+  if (slices_[slice].geometry.rows) {
+    sink_.update_rows(update, gathering.rows);
+  } else {
+    sink_.update(update, gathering.memory);
+  }
 }
 
 // ---- values
@@ -321,6 +375,7 @@ void AsyncServer::drop_session(uint64_t session) {
   std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.call.session == session; });
   std::erase_if(extras_, [&](const Extra& extra) { return extra.session == session; });
   last_get_.erase(session);
+  row_pieces_.drop_session(session);
   for (auto& worker : workers_) {
     for (auto& stream : worker.streams) {
       for (auto& gathering : stream.gatherings) {

@@ -19,6 +19,7 @@
 
 #include "base/buffer.h"
 #include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/server/row_contributions.h"
 #include "strategies/parameter_server/server/server_calls.h"
 #include "strategies/parameter_server/wire.h"
 #include "transport/session/session.h"
@@ -57,6 +58,8 @@ class AsyncServerSink {
   virtual void begin_clock(uint64_t gradients) = 0;
   // Updates the slice with the gradient, and publishes it. The memory may be kept and changed.
   virtual void update(const AsyncUpdate& update, const Buffer& gradient) = 0;
+  // The same of a slice whose gradients are rows; not asked of others.
+  virtual void update_rows(const AsyncUpdate&, const RowContribution& /*gradient*/) {}
   // Sends the published value to a worker; `last` ends the answer. A session that is gone is
   // ignored.
   virtual void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
@@ -154,6 +157,7 @@ class AsyncServer {
     uint32_t missing = 0;
     Buffer memory;
     std::vector<PieceState> pieces;
+    RowContribution rows;  // instead of the last two
   };
   struct Stream {  // gradients of one worker for one slice
     uint64_t applied = 0;
@@ -186,6 +190,9 @@ class AsyncServer {
   Gathering* find(Stream& stream, const PieceKey& key);
   Gathering* begin(Stream& stream, const PieceKey& key);
   Buffer take_buffer(Slice& slice);
+  Status check_rows(const Sender& sender, const PieceKey& key, uint64_t bytes);
+  transport::PayloadTarget prepare_rows(const Sender& sender, const PieceKey& key, uint64_t bytes);
+  Status push_rows(const Sender& sender, const PieceKey& key, transport::ConstBytes payload);
   bool is_old(const Stream& stream, const PieceKey& key) const;
   void apply_ready(uint32_t worker, uint32_t slice);
   void apply(uint32_t worker, uint32_t slice, Gathering gathering);
@@ -201,6 +208,7 @@ class AsyncServer {
   std::vector<Worker> workers_;
   std::vector<Waiter> waiters_;
   std::vector<Extra> extras_;
+  PieceMemory row_pieces_;
   std::map<uint64_t, uint64_t> last_get_;  // by session: the request that was taken last
   uint64_t gradients_ = 0;
   StalenessStatistics staleness_;

@@ -83,15 +83,12 @@ AsyncServerProgram read_async_server_program(const fluid::Program& program,
   AsyncServerProgram parsed;
   parsed.listen = fluid::parse_attributes<fluid::ListenAndServAttrs>(listen.type, listen.attrs);
   const int32_t mode = parsed.listen.distributed_mode;
-  if (mode == static_cast<int32_t>(fluid::ServerMode::kSync) ||
-      !parsed.listen.sparse_grad_to_param.empty()) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "this server trains asynchronously, with dense parameters",
-                 .where = "listen_and_serv",
-                 .expected = "distributed_mode 1, 2 or 3, no sparse gradients",
-                 .got = str_cat("distributed_mode ", mode, ", ",
-                                parsed.listen.sparse_grad_to_param.size(), " sparse gradients"),
-                 .fix = "transpile with sync_mode false"});
+  if (mode == static_cast<int32_t>(fluid::ServerMode::kSync)) {
+    throw_error(ErrorCode::kNotSupported, {.what = "this server trains asynchronously",
+                                           .where = "listen_and_serv",
+                                           .expected = "distributed_mode 1, 2 or 3",
+                                           .got = str_cat("distributed_mode ", mode),
+                                           .fix = "transpile with sync_mode false"});
   }
   for (const auto& binding : parsed.listen.grad_to_block_id) {
     parsed.blocks.push_back(read_block(program, binding, trainers));
@@ -141,7 +138,16 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   require_initial_value(scope_, block.value);
   CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
   entry.gradient = block.gradient;
-  scope_.var(block.gradient).emplace<fluid::Tensor>(entry.dtype, fluid::Shape(entry.shape));
+  entry.rows = has_row_gradient(parsed_.listen, block.gradient);
+  if (entry.rows && !block.backups.empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "delays of gradients of rows are not compensated",
+                 .where = block.gradient,
+                 .expected = "dense gradients, or no delay compensation",
+                 .got = "a gradient of rows with backups of its parameter",
+                 .fix = "set is_sparse to false, or train without enable_dc_asgd"});
+  }
+  make_gradient(entry, scope_);
   for (const auto& name : block.backups) {
     scope_.var(name).emplace<fluid::Tensor>(scope_.tensor(block.value));
   }

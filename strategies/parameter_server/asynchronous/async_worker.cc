@@ -5,6 +5,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/row_sum.h"
+#include "fluid/kernels/cpu/optimize/update.h"
+#include "strategies/parameter_server/row_payload.h"
 
 namespace fleet::strategies {
 namespace {
@@ -42,6 +45,37 @@ Buffer merge_gradients(std::vector<Buffer> gradients, fluid::DType dtype, bool b
   return std::move(gradients.front());
 }
 
+namespace {
+
+template <class T>
+fluid::SelectedRows merge_rows_as(const std::vector<QueuedGradient>& gradients, bool by_sum) {
+  const fluid::SelectedRows& first = *gradients.front().rows;
+  const fluid::Shape& shape = first.value.shape();
+  std::vector<fluid::cpu::MergedRows<T>> merged(gradients.size());
+  std::vector<fluid::RowsView<T>> parts;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    merged[i].merge(*gradients[i].rows, first.height, shape.numel(1, shape.rank()));
+    parts.push_back({merged[i].rows(), merged[i].values()});
+  }
+  const T factor = by_sum ? T{1} : T{1} / static_cast<T>(gradients.size());
+  const auto add = [&](std::span<const T* const> arrays, T* out, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      T sum = arrays[0][i];
+      for (size_t k = 1; k < arrays.size(); ++k) sum += arrays[k][i];
+      out[i] = sum * factor;
+    }
+  };
+  return fluid::sum_of_parts<T>(parts, first.height, shape, add);
+}
+
+}  // namespace
+
+fluid::SelectedRows merge_rows(const std::vector<QueuedGradient>& gradients, bool by_sum) {
+  return gradients.front().rows->value.dtype() == fluid::DType::kFloat64
+             ? merge_rows_as<double>(gradients, by_sum)
+             : merge_rows_as<float>(gradients, by_sum);
+}
+
 AsyncWorker::AsyncWorker(AsyncCommunicator& communicator, const AsyncOptions& options,
                          Events events)
     : communicator_(communicator), options_(options), events_(std::move(events)) {}
@@ -61,8 +95,8 @@ uint32_t AsyncWorker::add_value(RemoteTensor value) {
 
 // ---- gradients
 
-void AsyncWorker::enqueue(uint32_t gradient, Buffer memory) {
-  queues_[gradient].waiting.push_back(std::move(memory));
+void AsyncWorker::enqueue(uint32_t gradient, QueuedGradient queued) {
+  queues_[gradient].waiting.push_back(std::move(queued));
   ++queued_;
 }
 
@@ -71,7 +105,7 @@ void AsyncWorker::merge_and_push(uint32_t index) {
   Queue& queue = queues_[index];
   const RemoteTensor& gradient = gradients_[index];
   const size_t count = std::min<size_t>(queue.waiting.size(), options_.max_merge_var_num);
-  std::vector<Buffer> taken(
+  std::vector<QueuedGradient> taken(
       std::make_move_iterator(queue.waiting.begin()),
       std::make_move_iterator(queue.waiting.begin() + static_cast<std::ptrdiff_t>(count)));
   queue.waiting.erase(queue.waiting.begin(),
@@ -79,14 +113,33 @@ void AsyncWorker::merge_and_push(uint32_t index) {
   queued_ -= count;
   queue.clock += count;
   sent_[index] += count;
-  const Buffer merged = merge_gradients(std::move(taken), gradient.dtype, options_.merge_by_sum);
-  for (const RemotePart& part : gradient.parts) {
-    communicator_.push(part.remote, queue.clock, static_cast<uint32_t>(count),
-                       {merged.data() + part.offset, part.bytes, merged.owner()});
-  }
+  push_merged(gradient, std::move(taken), queue.clock);
   ++pushes_;
   if (events_.on_room) {
     for (size_t i = 0; i < count; ++i) events_.on_room(index);
+  }
+}
+
+void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken,
+                              uint64_t clock) {
+  const auto count = static_cast<uint32_t>(taken.size());
+  if (gradient.rows) {
+    const fluid::SelectedRows merged = merge_rows(taken, options_.merge_by_sum);
+    const uint64_t row_bytes =
+        gradient.bytes() / static_cast<uint64_t>(std::max<int64_t>(1, gradient.shape[0]));
+    for (const RemotePart& part : gradient.parts) {
+      const auto first = static_cast<int64_t>(part.offset / row_bytes);
+      const auto rows = static_cast<int64_t>(part.bytes / row_bytes);
+      communicator_.push_rows(part.remote, clock, count, rows_between(merged, first, first + rows));
+    }
+    return;
+  }
+  std::vector<Buffer> buffers;
+  for (QueuedGradient& queued : taken) buffers.push_back(std::move(queued.memory));
+  const Buffer merged = merge_gradients(std::move(buffers), gradient.dtype, options_.merge_by_sum);
+  for (const RemotePart& part : gradient.parts) {
+    communicator_.push(part.remote, clock, count,
+                       {merged.data() + part.offset, part.bytes, merged.owner()});
   }
 }
 

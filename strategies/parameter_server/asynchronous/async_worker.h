@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "fluid/core/tensor.h"
+#include "fluid/core/value.h"
 #include "strategies/parameter_server/asynchronous/async_communicator.h"
 #include "strategies/parameter_server/asynchronous/async_options.h"
 
@@ -31,8 +31,15 @@ struct RemoteTensor {
   fluid::DType dtype = fluid::DType::kFloat32;
   fluid::Shape shape;
   std::vector<RemotePart> parts;
+  bool rows = false;  // of a gradient: it is of rows
 
   uint64_t bytes() const { return static_cast<uint64_t>(shape.numel()) * fluid::dtype_size(dtype); }
+};
+
+// A gradient on its way: elements, or rows.
+struct QueuedGradient {
+  Buffer memory;
+  std::shared_ptr<const fluid::SelectedRows> rows = nullptr;
 };
 
 // Whole variables as the servers had them, in the order of AsyncWorker::values().
@@ -63,7 +70,7 @@ class AsyncWorker {
   const std::vector<RemoteTensor>& values() const { return values_; }
 
   // Queues a gradient; the memory is the worker's from here on. There must be room.
-  void enqueue(uint32_t gradient, Buffer memory);
+  void enqueue(uint32_t gradient, QueuedGradient queued);
   bool has_room(uint32_t gradient) const {
     return queues_[gradient].waiting.size() < options_.send_queue_size;
   }
@@ -89,12 +96,13 @@ class AsyncWorker {
   static constexpr uint32_t kWindow = 2;
 
   struct Queue {
-    std::deque<Buffer> waiting;
+    std::deque<QueuedGradient> waiting;
     uint64_t clock = 0;
     uint32_t under_way = 0;
   };
 
   void merge_and_push(uint32_t gradient);
+  void push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken, uint64_t clock);
   void want_values(const std::shared_ptr<ReceivedValues>& received);
   void take_values(const std::shared_ptr<ReceivedValues>& received);
   fluid::Tensor spare_for(size_t value);
@@ -121,5 +129,7 @@ class AsyncWorker {
 
 // The sum of the gradients, or their mean, in the order given; in the memory of the first.
 Buffer merge_gradients(std::vector<Buffer> gradients, fluid::DType dtype, bool by_sum);
+// The same of rows: the values that dense gradients would give in these rows. The result's rise.
+fluid::SelectedRows merge_rows(const std::vector<QueuedGradient>& gradients, bool by_sum);
 
 }  // namespace fleet::strategies

@@ -177,6 +177,12 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
     case Kind::kValues:
       take_values(call, bound);
       break;
+    case Kind::kLookup:
+      look_up(call, bound);
+      break;
+    case Kind::kTable:
+      receive_table(call, bound);
+      break;
     case Kind::kStart:
       local_.begin(call.scope);
       break;
@@ -191,6 +197,19 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
 void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound) {
   const uint32_t order = thread_of(call.scope).number;
   for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[i]);
+    if ((rows != nullptr) != bound.tensors[i].rows) {
+      throw_error(ErrorCode::kShapeMismatch,
+                  {.what = "a gradient is of rows, and its slices on the servers are not",
+                   .where = call.op.to_string(),
+                   .expected = bound.tensors[i].rows ? "rows" : "a dense tensor",
+                   .got = rows != nullptr ? "rows" : "a dense tensor",
+                   .fix = "transpile every role of the job from the same program"});
+    }
+    if (rows != nullptr) {
+      link_.send_rows(bound.first + static_cast<uint32_t>(i), *rows, order);
+      continue;
+    }
     const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[i]));
     if (tensor.bytes() != bound.tensors[i].bytes()) {
       throw_error(ErrorCode::kShapeMismatch,
@@ -202,6 +221,22 @@ void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound)
     }
     link_.send(bound.first + static_cast<uint32_t>(i), tensor.raw(), tensor.bytes(), order);
   }
+}
+
+void AsyncWorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
+  std::vector<const fluid::Tensor*> ids;
+  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  RowLookup lookup(bound.table, std::move(ids));
+  link_.look_up(lookup);
+  lookup.fill(call.outputs);
+}
+
+// The whole table, for an op whose rows are not known before it runs.
+void AsyncWorkerRuntime::receive_table(const fluid::CommCall& call, const BoundOp& bound) {
+  const RemoteTensor& wanted = bound.tensors.front();
+  fluid::Tensor& tensor = call.scope.tensor(wanted.name);
+  tensor.reset(wanted.dtype, wanted.shape);
+  link_.receive({{wanted, tensor.raw()}});
 }
 
 void AsyncWorkerRuntime::take_values(const fluid::CommCall& call, const BoundOp& bound) {
@@ -278,6 +313,14 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
       meets = true;
     } else if (op->type == "fetch_barrier") {
       program[op.get()];
+    } else if (op->type == "distributed_lookup_table") {
+      BoundOp& bound = program[op.get()];
+      bound.kind = Kind::kLookup;
+      bound.table = table_of_lookup(*op, link_.ready(), server_names_);
+    } else if (table_of_op(*op, link_.ready(), server_names_)) {
+      BoundOp& bound = program[op.get()];
+      bound.kind = Kind::kTable;
+      bound.tensors = {places_of_origin(op->input("Weight").front(), link_.ready())};
     }
   }
   bool first = true;

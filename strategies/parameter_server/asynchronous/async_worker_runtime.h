@@ -63,7 +63,17 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   void spread_persistables(fluid::Scope& scope) override;
 
  private:
-  enum class Kind { kNothing, kGradient, kMeet, kInitial, kValues, kStart, kLocalStep };
+  enum class Kind {
+    kNothing,
+    kGradient,
+    kMeet,
+    kInitial,
+    kValues,
+    kStart,
+    kLocalStep,
+    kLookup,
+    kTable
+  };
   // What an op of a program means.
   struct BoundOp {
     Kind kind = Kind::kNothing;
@@ -71,6 +81,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     std::vector<RemoteTensor> tensors;  // of its inputs or outputs
     bool first_of_step = false;         // of the recv ops
     bool meets = false;                 // threads meet here
+    RemoteTable table;                  // of lookups
   };
   using BoundProgram = std::unordered_map<const fluid::Operator*, BoundOp>;
   struct Thread {
@@ -83,6 +94,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   BoundOp bind_send(const fluid::Operator& op);
   bool trains_locally() const;
   void send(const fluid::CommCall& call, const BoundOp& bound);
+  void look_up(const fluid::CommCall& call, const BoundOp& bound);
+  void receive_table(const fluid::CommCall& call, const BoundOp& bound);
   void meet();
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   void take_values(const fluid::CommCall& call, const BoundOp& bound);

@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/asynchronous/local_training.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -35,6 +36,29 @@ void with_type(const RemoteTensor& parameter, const Work& work) {
                                           .expected = "float32 or float64",
                                           .got = std::string(fluid::dtype_name(parameter.dtype)),
                                           .fix = "train this parameter with another strategy"});
+}
+
+// The rows that are not all zeros.
+fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
+                                 const std::vector<std::byte>& difference) {
+  fluid::SelectedRows rows;
+  rows.height = parameter.shape[0];
+  const size_t row_bytes =
+      difference.size() / static_cast<size_t>(std::max<int64_t>(1, rows.height));
+  std::vector<std::byte> values;
+  for (int64_t row = 0; row < rows.height; ++row) {
+    const auto begin = difference.begin() +
+                       static_cast<std::ptrdiff_t>(row) * static_cast<std::ptrdiff_t>(row_bytes);
+    const auto end = begin + static_cast<std::ptrdiff_t>(row_bytes);
+    if (std::all_of(begin, end, [](std::byte byte) { return byte == std::byte{0}; })) continue;
+    rows.rows.push_back(row);
+    values.insert(values.end(), begin, end);
+  }
+  fluid::Shape shape = parameter.shape;
+  shape.set(0, static_cast<int64_t>(rows.rows.size()));
+  rows.value = fluid::Tensor(parameter.dtype, shape);
+  if (!values.empty()) std::memcpy(rows.value.raw(), values.data(), values.size());
+  return rows;
 }
 
 }  // namespace
@@ -100,13 +124,20 @@ void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
   }
 }
 
+void LocalTraining::send(size_t index, const std::vector<std::byte>& difference) {
+  const uint32_t gradient = first_gradient_ + static_cast<uint32_t>(index);
+  const RemoteTensor& parameter = parameters_[index];
+  if (!parameter.rows) return link_.send(gradient, difference.data(), difference.size());
+  link_.send_rows(gradient, changed_rows(parameter, difference));
+}
+
 void LocalTraining::exchange_geo(fluid::Scope& scope, Trainer& trainer) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
       std::vector<std::byte> difference(parameters_[i].bytes());
       geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
                         elements<T>(difference));
-      link_.send(first_gradient_ + static_cast<uint32_t>(i), difference.data(), difference.size());
+      send(i, difference);
     });
   }
   const SharedValues pulled = link_.synchronize();
@@ -126,7 +157,7 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
       std::vector<std::byte> difference(parameters_[i].bytes());
       easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[i].values<T>(), alpha,
                           elements<T>(difference));
-      link_.send(first_gradient_ + static_cast<uint32_t>(i), difference.data(), difference.size());
+      send(i, difference);
     });
   }
   link_.flush();

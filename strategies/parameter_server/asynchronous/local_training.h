@@ -38,6 +38,7 @@ class LocalTraining {
   void define();
   Trainer& trainer_of(fluid::Scope& scope);
   void exchange(fluid::Scope& scope, Trainer& trainer);
+  void send(size_t index, const std::vector<std::byte>& difference);
   void exchange_geo(fluid::Scope& scope, Trainer& trainer);
   void exchange_easgd(fluid::Scope& scope);
   fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;

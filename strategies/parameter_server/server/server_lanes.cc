@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/server/server_lanes.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -43,6 +44,7 @@ Loop* ServerLanes::on_open(Session& session) {
 
 void ServerLanes::on_closed(Session& session, const Status& why) {
   if (peers_.erase(session.id()) == 0) return;
+  asked_.drop_session(session.id());
   if (!why.ok()) {
     logger_.debug("server", "a data lane closed",
                   {{"peer", session.describe()}, {"why", why.text().what}});
@@ -97,12 +99,54 @@ void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstByt
   if (header.request_id != 0) session.send(transport::make_error_reply(header, status));
 }
 
+PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header) {
+  const auto& entries = model_.catalogue.entries;
+  const uint64_t most =
+      header.variable < entries.size() && header.has(kFlagRows)
+          ? static_cast<uint64_t>(entries[header.variable].height()) * sizeof(int64_t)
+          : 0;
+  if (header.payload_bytes <= most && header.payload_bytes % sizeof(int64_t) == 0) {
+    return asked_.lend(session.id(), header.payload_bytes);
+  }
+  return PayloadTarget::refuse(
+      refused("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
+              str_cat(header.payload_bytes, " bytes for variable ", header.variable)));
+}
+
+Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& header,
+                                                           ConstBytes payload) const {
+  const auto& entries = model_.catalogue.entries;
+  if (header.variable >= entries.size() || entries[header.variable].shape.empty()) {
+    return refused("rows are asked for of a variable that has none",
+                   "a variable of this server with rows", str_cat("variable ", header.variable));
+  }
+  const int64_t height = entries[header.variable].height();
+  std::vector<int64_t> rows(payload.size() / sizeof(int64_t));
+  if (!rows.empty()) std::memcpy(rows.data(), payload.data(), payload.size());
+  int64_t least = 0;
+  for (const int64_t row : rows) {
+    if (row < least || row >= height) {
+      return refused("the rows of a get do not rise inside their variable",
+                     str_cat("a row from ", least, " to ", height - 1), str_cat(row));
+    }
+    least = row + 1;
+  }
+  return rows;
+}
+
 Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader& header,
-                                      ConstBytes control) {
+                                      ConstBytes control, ConstBytes payload) const {
   GetCall call;
   call.session = session.id();
   call.request = header.request_id;
   call.step = header.step;
+  if (header.has(kFlagRows)) {
+    auto rows = read_row_numbers(header, payload);
+    if (!rows.ok()) return rows.status();
+    call.variables = {header.variable};
+    call.rows = std::move(rows).value();
+    return call;
+  }
   if (header.variable == kAllVariables) {
     call.all = true;
     call.lane = session.peer().lane_index;
@@ -137,6 +181,21 @@ fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
   // Only slices have versions that stay while others read them; the rest is small or rare.
   return variable < model_.shards.size() ? model_.shards[variable]->read().value
                                          : model_.tensors[variable]->clone();
+}
+
+fluid::Tensor ServerLanes::answer_of(const GetCall& get, uint32_t variable) const {
+  fluid::Tensor value = value_of(variable);
+  if (!get.rows) return value;
+  fluid::Shape shape = value.shape();
+  shape.set(0, static_cast<int64_t>(get.rows->size()));
+  fluid::Tensor rows(value.dtype(), shape);
+  const uint64_t row_bytes = model_.catalogue.entries[variable].row_bytes();
+  std::byte* to = rows.raw();
+  for (const int64_t row : *get.rows) {
+    std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);
+    to += row_bytes;
+  }
+  return rows;
 }
 
 void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value,

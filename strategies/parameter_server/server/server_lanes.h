@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/server/row_contributions.h"
 #include "strategies/parameter_server/server/server_calls.h"
 #include "strategies/parameter_server/server/server_exchange.h"
 #include "strategies/parameter_server/server/state_shard.h"
@@ -80,15 +81,19 @@ class ServerLanes : public transport::ServerHandler {
                       const transport::FrameHeader& header) const;
   transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);
   Status handle_init(transport::Session& session, const transport::FrameHeader& header);
-  static Result<GetCall> read_get(const transport::Session& session,
-                                  const transport::FrameHeader& header,
-                                  transport::ConstBytes control);
+  // Where the numbers of the rows go that a get asks for.
+  transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
+                                               const transport::FrameHeader& header);
+  Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
+                           transport::ConstBytes control, transport::ConstBytes payload) const;
   // Sends the value as pieces with `step` in their headers; a session that is gone is ignored.
   void send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value, uint64_t step,
                   bool last);
   void send_empty(const GetCall& get);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
+  // That, or the rows of it that the get asks for.
+  fluid::Tensor answer_of(const GetCall& get, uint32_t variable) const;
 
   const ParameterServerConfig config_;
   ServerModel model_;
@@ -100,7 +105,11 @@ class ServerLanes : public transport::ServerHandler {
     transport::Session* session = nullptr;
     size_t unflushed = 0;
   };
+  Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
+                                                transport::ConstBytes payload) const;
+
   std::unordered_map<uint64_t, Peer> peers_;
+  PieceMemory asked_;
 };
 
 }  // namespace fleet::strategies

@@ -69,6 +69,24 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
   return entry;
 }
 
+bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string& gradient) {
+  return std::any_of(
+      listen.sparse_grad_to_param.begin(), listen.sparse_grad_to_param.end(),
+      [&](const std::string& pair) { return pair.substr(0, pair.rfind(':')) == gradient; });
+}
+
+void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope) {
+  fluid::Value& gradient = scope.var(entry.gradient);
+  fluid::Shape shape(entry.shape);
+  if (!entry.rows) {
+    gradient.emplace<fluid::Tensor>(entry.dtype, shape);
+    return;
+  }
+  shape.set(0, 0);
+  gradient.emplace<fluid::SelectedRows>(fluid::SelectedRows{
+      .rows = {}, .height = entry.height(), .value = fluid::Tensor(entry.dtype, shape)});
+}
+
 std::vector<std::string> updated_state(const fluid::Program& program, const fluid::Scope& scope,
                                        const std::vector<int32_t>& blocks, const std::string& value,
                                        const std::string& gradient) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fluid/core/scope.h"
+#include "fluid/ops/distributed/comm.h"
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -28,6 +29,12 @@ std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
 // The catalogue's entry of a variable, which has a value in the scope.
 CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name);
+
+// Whether the gradients of that name come as rows.
+bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string& gradient);
+
+// Gives the gradient of the entry a value of its kind and size.
+void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope);
 
 // What the blocks write besides their slice and its gradient, and what outlives the update.
 std::vector<std::string> updated_state(const fluid::Program& program, const fluid::Scope& scope,

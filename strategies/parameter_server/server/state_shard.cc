@@ -18,7 +18,7 @@ void detach(fluid::Tensor& tensor, fluid::Tensor& spare) {
 }
 
 DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
-    : gradient_(&scope.tensor(spec.gradient)), rule_(std::move(rule)), stages_(stages) {
+    : gradient_(&scope.var(spec.gradient)), rule_(std::move(rule)), stages_(stages) {
   slots_.push_back({spec.value, &scope.tensor(spec.value), {}});
   for (const auto& name : spec.state) slots_.push_back({name, &scope.tensor(name), {}});
 }

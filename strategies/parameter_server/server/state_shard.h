@@ -42,8 +42,8 @@ class StateShard {
  public:
   virtual ~StateShard() = default;
 
-  // Where the reduced gradient is put before apply.
-  virtual fluid::Tensor& gradient() = 0;
+  // Where the reduced gradient is put before apply: a tensor, or selected rows.
+  virtual fluid::Value& gradient() = 0;
   // An update of several stages waits for an exchange between servers after each but the last.
   virtual int stages() const { return 1; }
   // A stage before the last.
@@ -76,11 +76,11 @@ class DenseShard final : public StateShard {
   // Runs the optimizer (the stage that the update says) on the scope's variables, in place.
   using Rule = std::function<void(const StepUpdate&)>;
 
-  // The scope must outlive the shard, hold every variable of the spec as a tensor, and be changed
-  // by nobody else.
+  // The scope must outlive the shard, hold every variable of the spec, as a tensor but for the
+  // gradient, and be changed by nobody else.
   DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages = 1);
 
-  fluid::Tensor& gradient() override { return *gradient_; }
+  fluid::Value& gradient() override { return *gradient_; }
   int stages() const override { return stages_; }
   void prepare(const StepUpdate& update) override;
   void own() override;
@@ -98,7 +98,7 @@ class DenseShard final : public StateShard {
   };
 
   std::vector<Slot> slots_;  // the value first
-  fluid::Tensor* gradient_;
+  fluid::Value* gradient_;
   Rule rule_;
   int stages_;
   uint64_t step_ = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/row_payload.h"
 
 namespace fleet::strategies {
 namespace {
@@ -36,6 +37,7 @@ void Communicator::on_catalogue(uint32_t index) {
   const auto entries = static_cast<uint32_t>(known.entries.size());
   server.targets.resize(entries);
   server.sums.resize(std::min(known.trained, entries));
+  server.row_sums.resize(server.sums.size());
   for (uint32_t i = 0; i < entries; ++i) {
     server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
     if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
@@ -55,14 +57,39 @@ void Communicator::push(RemoteVariable slice, int shard, const std::byte* gradie
                                          bytes);
   }
   const auto ready = sums->add(shard, gradient);
-  if (ready) gather(slice, ready->node, ready->sum, bytes);
+  if (ready) gather(slice, ready->node, {ready->sum, bytes, nullptr}, pieces_of(bytes), nullptr);
 }
 
-void Communicator::gather(RemoteVariable slice, ShardRange node, const std::byte* sum,
-                          uint64_t bytes) {
+void Communicator::push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient) {
+  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  const fluid::Shape& shape = gradient.value.shape();
+  const bool fits = entry.rows && gradient.height == entry.height() && shape.rank() > 0 &&
+                    gradient.value.dtype() == entry.dtype &&
+                    gradient.value.bytes() == gradient.rows.size() * entry.row_bytes();
+  if (!fits) {
+    throw_error(ErrorCode::kShapeMismatch,
+                {.what = "a gradient of rows and its server's slice differ",
+                 .where = str_cat("send of ", entry.gradient, " to server ", slice.server),
+                 .expected = str_cat(entry.rows ? "rows" : "no rows", " of ",
+                                     fluid::dtype_name(entry.dtype), fluid::Shape(entry.shape)),
+                 .got = str_cat(gradient.rows.size(), " rows of ", gradient.height, ", ",
+                                fluid::dtype_name(gradient.value.dtype()), shape),
+                 .fix = "transpile every role of the job from the same program"});
+  }
+  auto& sums = servers_[slice.server].row_sums.at(slice.variable);
+  if (!sums) sums = std::make_unique<PartialRowSums>(nodes_);
+  const auto ready = sums->add(shard, gradient);
+  if (!ready) return;
+  const Buffer bytes = row_payload(ready->sum);
+  const uint64_t count = ready->sum.rows.size();
+  gather(slice, ready->node, transport::Payload(bytes), std::max(1U, pieces_of(bytes.size())),
+         &count);
+}
+
+void Communicator::gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum,
+                          uint32_t pieces, const uint64_t* rows) {
   Server& server = servers_[slice.server];
   Lane& lane = lane_of(slice);
-  const uint32_t pieces = pieces_of(bytes);
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     Message& message = lane.gathered.emplace_back();
     message.header.verb = Verb::kPush;
@@ -73,11 +100,15 @@ void Communicator::gather(RemoteVariable slice, ShardRange node, const std::byte
     message.header.shard_end = static_cast<uint32_t>(node.end);
     message.header.variable = slice.variable;
     message.header.piece = piece;
-    message.payload = {sum + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+    message.payload = {sum.data + piece_offset(piece), piece_bytes(sum.size, piece), sum.owner};
+    if (rows != nullptr) {
+      message.header.flags |= kFlagRows;
+      message.control = encode(*rows);
+    }
   }
   server.pushed += pieces;
   gathered_ += pieces;
-  lane.bytes += bytes;
+  lane.bytes += sum.size;
   if (lane.bytes >= config_.flush_bytes) {
     send_gathered(slice.server, slice.variable % config_.data_lanes);
   }
@@ -211,14 +242,7 @@ void Communicator::on_value(uint32_t server, const FrameHeader& header) {
 }
 
 void Communicator::before_idle() {
-  if (status().ok() && values_missing_ != 0) {
-    fail({ErrorCode::kInternal,
-          {.what = "an answer ended before all of its values had come",
-           .where = "parameter-server worker",
-           .expected = "every piece of every value",
-           .got = str_cat(values_missing_, " pieces are missing"),
-           .fix = "run the same version in every process"}});
-  }
+  if (status().ok() && values_missing_ != 0) fail_incomplete(values_missing_);
   if (status().ok() && stepping_) ++step_;
   stepping_ = false;
 }

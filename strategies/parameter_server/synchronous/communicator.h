@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/server_client.h"
+#include "strategies/parameter_server/synchronous/partial_row_sum.h"
 #include "strategies/parameter_server/synchronous/partial_sum.h"
 #include "strategies/parameter_server/wire.h"
 
@@ -27,6 +28,9 @@ class Communicator final : public ServerClient {
   // The gradient of one logical shard of this worker, for the next step. Shards come in order.
   // The memory must stay as it is until the step is over, or settled().
   void push(RemoteVariable slice, int shard, const std::byte* gradient, uint64_t bytes);
+  // The same of a gradient of rows, which may occur several times and in any order. Its memory is
+  // free at once.
+  void push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient);
   // Where the value goes that the next finish_step or fetch asks for. The memory is written until
   // the communicator is idle.
   void receive(RemoteVariable variable, std::byte* memory, uint64_t bytes);
@@ -56,6 +60,7 @@ class Communicator final : public ServerClient {
     uint32_t pushed = 0;  // pieces of this step
     std::vector<Target> targets;
     std::vector<std::unique_ptr<PartialSums>> sums;
+    std::vector<std::unique_ptr<PartialRowSums>> row_sums;
     std::vector<Lane> lanes;
   };
 
@@ -64,7 +69,9 @@ class Communicator final : public ServerClient {
   }
   void on_catalogue(uint32_t server) override;
   void before_idle() override;
-  void gather(RemoteVariable slice, ShardRange node, const std::byte* sum, uint64_t bytes);
+  // `rows`: how many the sum has, when it is of rows.
+  void gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum, uint32_t pieces,
+              const uint64_t* rows);
   void send_gathered(uint32_t server, uint32_t lane);
   transport::Message get_message(uint32_t server, uint32_t lane, uint64_t step) const;
   void exchange(uint32_t server, uint32_t lane, std::vector<transport::Message> frames);

@@ -25,7 +25,7 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Server
   options.shards = config.shards();
   options.lanes = config.data_lanes;
   for (uint32_t i = 0; i < catalogue.trained; ++i) {
-    options.slices.push_back({catalogue.entries[i].bytes(), catalogue.entries[i].dtype});
+    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
     options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
   }
   options.variables = static_cast<uint32_t>(catalogue.entries.size());
@@ -56,18 +56,19 @@ std::vector<std::string> ParameterServer::waits() const {
 }
 
 PayloadTarget ParameterServer::prepare_payload(Session& session, const FrameHeader& header,
-                                               ConstBytes) {
+                                               ConstBytes control) {
   Status status = check_sender(session, header);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (from_server(session)) {
     return exchange_.prepare(session.peer().member.index, session.id(), header, core_.step() + 1);
   }
   if (header.verb == Verb::kPush) {
-    return core_.prepare_push({session.peer().member.index, session.id()}, PieceKey::of(header),
-                              header.payload_bytes);
+    return core_.prepare_push({session.peer().member.index, session.id()},
+                              PieceKey::of(header, control), header.payload_bytes);
   }
   if (header.verb == Verb::kInit) return prepare_initial(header);
-  return PayloadTarget::refuse(refused("a frame must not have a payload", "push or init",
+  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
+  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
                                        std::string(transport::verb_name(header.verb))));
 }
 
@@ -77,7 +78,7 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
     case Verb::kPush: {
-      Status status = core_.push({worker, session.id()}, PieceKey::of(header), payload);
+      Status status = core_.push({worker, session.id()}, PieceKey::of(header, control), payload);
       if (status.ok() && !header.has(transport::kFlagMore)) {
         session.send(transport::make_reply(header));
       }
@@ -89,7 +90,7 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
       [[fallthrough]];
     }
     case Verb::kGet: {
-      Result<GetCall> call = read_get(session, header, control);
+      Result<GetCall> call = read_get(session, header, control, payload);
       return call.ok() ? core_.get(std::move(call).value()) : call.status();
     }
     case Verb::kInit:
@@ -126,8 +127,12 @@ void ParameterServer::drop_session(uint64_t session) {
 }
 
 MutableBytes ParameterServer::gradient(uint32_t slice) {
-  fluid::Tensor& tensor = model_.shards[slice]->gradient();
+  fluid::Tensor& tensor = std::get<fluid::Tensor>(model_.shards[slice]->gradient());
   return {tensor.raw(), tensor.bytes()};
+}
+
+fluid::SelectedRows* ParameterServer::rows(uint32_t slice) {
+  return std::get_if<fluid::SelectedRows>(&model_.shards[slice]->gradient());
 }
 
 void ParameterServer::begin_step(uint64_t step) {
@@ -174,7 +179,7 @@ void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
 }
 
 void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
-  send_value(get, variable, value_of(variable), get.step, last);
+  send_value(get, variable, answer_of(get, variable), get.step, last);
 }
 
 void ParameterServer::answer_empty(const GetCall& get) {

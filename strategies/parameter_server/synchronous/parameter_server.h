@@ -29,6 +29,7 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
  private:
   // SyncServerSink
   transport::MutableBytes gradient(uint32_t slice) override;
+  fluid::SelectedRows* rows(uint32_t slice) override;
   void begin_step(uint64_t step) override;
   void update(uint32_t slice, uint64_t step, int shards) override;
   bool update_aside(uint32_t slice, uint64_t step, int shards) override;

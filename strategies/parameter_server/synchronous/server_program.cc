@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/server/server_variables.h"
 
 namespace fleet::strategies {
 namespace {
@@ -19,12 +20,6 @@ namespace {
                .expected = std::move(expected),
                .got = std::move(got),
                .fix = "use the server program that the transpiler made, for this very cluster"});
-}
-
-const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& name) {
-  const fluid::Value* value = scope.find(name);
-  const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-  return tensor != nullptr && tensor->initialized() ? tensor : nullptr;
 }
 
 bool makes(const fluid::Operator& op, const std::string& name) {
@@ -164,11 +159,11 @@ ServerProgram read_server_program(const fluid::Program& program, const fluid::Op
   parsed.listen = fluid::parse_attributes<fluid::ListenAndServAttrs>(listen.type, listen.attrs);
   const bool sync =
       parsed.listen.distributed_mode == static_cast<int32_t>(fluid::ServerMode::kSync);
-  if (!sync || parsed.listen.dc_asgd || !parsed.listen.sparse_grad_to_param.empty()) {
+  if (!sync || parsed.listen.dc_asgd) {
     throw_error(ErrorCode::kNotSupported,
-                {.what = "this server trains synchronously, with dense parameters",
+                {.what = "this server trains synchronously",
                  .where = "listen_and_serv",
-                 .expected = "distributed_mode 0, no dc_asgd, no sparse gradients",
+                 .expected = "distributed_mode 0, no dc_asgd",
                  .got = str_cat("distributed_mode ", parsed.listen.distributed_mode),
                  .fix = "transpile with sync_mode"});
   }
@@ -386,8 +381,8 @@ ServerModel ServerSteps::make_model() {
     }
     CatalogueEntry entry = entry_of(block.value);
     entry.gradient = block.gradient;
-    fluid::Value& gradient = scope_.var(block.gradient);
-    gradient.emplace<fluid::Tensor>(entry.dtype, fluid::Shape(entry.shape));
+    entry.rows = has_row_gradient(parsed_.listen, block.gradient);
+    make_gradient(entry, scope_);
     taken.insert({block.value, block.gradient});
     model.shards.push_back(std::make_unique<DenseShard>(
         DenseShardSpec{block.value, block.gradient, state_of(block)}, scope_,

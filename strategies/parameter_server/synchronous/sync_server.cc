@@ -20,56 +20,20 @@ Status bad_frame(std::string what, std::string expected, std::string got) {
            .fix = "run the same program, configuration and version in every process"}};
 }
 
-std::vector<ShardRange> nodes_of(const ContributorTable& table) {
-  std::vector<ShardRange> nodes;
-  for (uint32_t i = 0; i < table.size(); ++i) nodes.push_back(table[i].node);
-  return nodes;
-}
-
-// The tree's sum where some leaves are missing: a node with one child is that child.
-template <class T>
-class PartialSum {
- public:
-  PartialSum(const ContributorTable& table, std::span<const uint32_t> present,
-             std::span<const T* const> arrays, size_t n)
-      : table_(table), present_(present), arrays_(arrays), n_(n) {}
-
-  std::vector<T> node(ShardRange range) const {
-    for (const uint32_t i : present_) {
-      if (table_[i].node == range) {
-        return {arrays_[i], arrays_[i] + n_};
-      }
-    }
-    if (range.size() < 2) return {};
-    const int middle = range.begin + tree_split(range.size());
-    std::vector<T> left = node({range.begin, middle});
-    std::vector<T> right = node({middle, range.end});
-    if (left.empty() || right.empty()) return left.empty() ? right : left;
-    const T* both[] = {left.data(), right.data()};
-    tree_sum<T>(std::span<const T* const>(both), left.data(), n_);
-    return left;
-  }
-
- private:
-  const ContributorTable& table_;
-  std::span<const uint32_t> present_;
-  std::span<const T* const> arrays_;
-  size_t n_;
-};
-
 }  // namespace
 
 SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
     : options_(std::move(options)),
       sink_(sink),
       contributors_(options_.workers, options_.shards),
-      full_sum_(nodes_of(contributors_), static_cast<int>(options_.shards)),
+      add_(contributors_),
+      rows_(options_.slices, contributors_, options_.mutations.sum_on_arrival),
       workers_(options_.workers) {
   uint32_t pieces = 0;
   for (const auto& geometry : options_.slices) {
     Slice slice;
     slice.geometry = geometry;
-    slice.pieces = pieces_of(geometry.bytes);
+    slice.pieces = geometry.rows ? 0 : pieces_of(geometry.bytes);
     slice.first_piece = pieces;
     if (!options_.stages.empty()) slice.stages = options_.stages.at(slices_.size());
     pieces += slice.pieces;
@@ -84,10 +48,13 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
 }
 
 Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contributor) const {
-  if (key.variable >= slices_.size() || key.piece >= slices_[key.variable].pieces) {
-    return bad_frame("a gradient came for a slice that is not here",
-                     str_cat("one of ", slices_.size(), " slices"),
-                     str_cat("variable ", key.variable, ", piece ", key.piece));
+  const bool rows = key.rows.has_value();
+  if (key.variable >= slices_.size() || rows != slices_[key.variable].geometry.rows ||
+      (!rows && key.piece >= slices_[key.variable].pieces)) {
+    return bad_frame(
+        "a gradient came for a slice that is not here",
+        str_cat("one of ", slices_.size(), " slices"),
+        str_cat("variable ", key.variable, ", piece ", key.piece, rows ? ", rows" : ""));
   }
   contributor = contributors_.find(key.shard_begin, key.shard_end);
   if (contributor < 0 ||
@@ -117,6 +84,10 @@ PayloadTarget SyncServer::prepare_push(const Sender& sender, const PieceKey& key
   int contributor = 0;
   Status status = check(sender, key, contributor);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  if (key.rows) {
+    return rows_.prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes,
+                         collecting());
+  }
   const uint64_t size = piece_bytes(slices_[key.variable].geometry.bytes, key.piece);
   if (bytes != size) {
     return PayloadTarget::refuse(
@@ -150,6 +121,7 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
   int contributor = 0;
   Status status = check(sender, key, contributor);
   if (!status.ok()) return status;
+  if (key.rows) return push_rows(sender, key, static_cast<uint32_t>(contributor), payload);
   const size_t index = slot_index(key, contributor);
   Slot& slot = slots_[index];
   if (slot.memory && payload.data() == slot.memory.data()) {
@@ -168,6 +140,23 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
   }
   take(key, static_cast<uint32_t>(contributor), sender.worker);
   return {};
+}
+
+Status SyncServer::push_rows(const Sender& sender, const PieceKey& key, uint32_t contributor,
+                             transport::ConstBytes payload) {
+  const Result<bool> taken = rows_.take(sender.session, key, contributor, payload, collecting());
+  if (!taken.ok()) return taken.status();
+  if (!taken.value()) return {};
+  contributed_ = true;
+  ++workers_[sender.worker].received;
+  settle_rows(key.variable);
+  maybe_close();
+  return {};
+}
+
+// Rows are settled when every contributor's are in.
+void SyncServer::settle_rows(uint32_t slice) {
+  if (rows_.present(slice, collecting()).size() >= expected_) settle(slice, shards_in(slice));
 }
 
 SyncServer::Piece& SyncServer::piece_of(const PieceKey& key) {
@@ -207,18 +196,9 @@ void SyncServer::sum_as(uint32_t slice, uint32_t piece, std::vector<const T*>& a
     arrays.push_back(reinterpret_cast<const T*>(slot.memory.data()));
   }
   if (options_.mutations.sum_on_arrival) {
-    std::vector<T> sum(n, T{});
-    for (const uint32_t i : pieces_[flat].arrivals) {
-      const T* both[] = {sum.data(), arrays[i]};
-      tree_sum<T>(std::span<const T* const>(both), sum.data(), n);
-    }
-    std::memcpy(out, sum.data(), bytes);
-  } else if (present_.size() == contributors_.size()) {
-    full_sum_(std::span<const T* const>(arrays), out, n);
+    ContributorSum::in_order<T>(arrays, pieces_[flat].arrivals, out, n);
   } else {
-    const PartialSum<T> partial(contributors_, present_, arrays, n);
-    const std::vector<T> sum = partial.node({0, static_cast<int>(options_.shards)});
-    if (!sum.empty()) std::memcpy(out, sum.data(), bytes);
+    add_(std::span<const T* const>(arrays), std::span<const uint32_t>(present_), out, n);
   }
 }
 
@@ -265,6 +245,13 @@ void SyncServer::maybe_settle(uint32_t slice) {
 }
 
 int SyncServer::shards_in(uint32_t slice) const {
+  if (slices_[slice].geometry.rows) {
+    int shards = 0;
+    for (const uint32_t i : rows_.present(slice, collecting())) {
+      shards += contributors_[i].node.size();
+    }
+    return shards;
+  }
   const size_t first_slot = size_t{slices_[slice].first_piece} * contributors_.size();
   int shards = 0;
   for (uint32_t i = 0; i < contributors_.size(); ++i) {
@@ -285,6 +272,7 @@ void SyncServer::settle(uint32_t index, int shards) {
   if (slice.settled) return;
   slice.settled = true;
   slice.shards = shards;
+  if (slice.geometry.rows && shards > 0) rows_.sum(index, collecting(), *sink_.rows(index));
   begin_step();
   if (slice.stages <= 1) return update(index);
   sink_.prepare(index, collecting(), shards, 0);
@@ -453,6 +441,7 @@ void SyncServer::recount() {
   }
   for (uint32_t i = 0; i < slices_.size(); ++i) {
     Slice& slice = slices_[i];
+    if (slice.geometry.rows && !slice.settled) settle_rows(i);
     if (slice.settled || slice.pieces == 0) continue;
     for (uint32_t k = 0; k < slice.pieces; ++k) {
       const Piece& piece = piece_of({collecting(), i, k, 0, 0});
@@ -549,6 +538,7 @@ void SyncServer::drop_session(uint64_t session) {
   std::erase_if(deferred_, [&](const GetCall& call) { return call.session == session; });
   std::erase_if(waiters_, [&](const Waiter& w) { return w.call.session == session; });
   std::erase_if(extras_, [&](const Extra& extra) { return extra.session == session; });
+  rows_.drop_session(session);
   for (auto& slot : slots_) {
     if (slot.lent == session) slot.lent = 0;
   }

@@ -2,7 +2,8 @@
 // completions go in; sums, updates and answers come out through a sink. No sockets, no threads, no
 // clock, and nothing depends on the order in which frames come.
 //
-// Per step: pieces are summed by the fixed tree over shards as soon as their contributors are in;
+// Per step: pieces are summed by the fixed tree over shards as soon as their contributors are in
+// (gradients of rows when they are whole: they need not have the same rows);
 // the learning-rate block runs once; a slice whose pieces are all summed is updated and published;
 // the step closes when every worker's barrier is in and all the pieces it counted have come. An
 // answer's last part is held until then, so that no worker can be ahead of a server.
@@ -23,7 +24,8 @@
 #include "base/buffer.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/server/server_calls.h"
-#include "strategies/parameter_server/synchronous/contributors.h"
+#include "strategies/parameter_server/synchronous/contributor_sum.h"
+#include "strategies/parameter_server/synchronous/row_inbox.h"
 #include "strategies/parameter_server/wire.h"
 #include "transport/session/session.h"
 
@@ -35,6 +37,8 @@ class SyncServerSink {
 
   // Memory that the sum of the slice's contributions goes to.
   virtual transport::MutableBytes gradient(uint32_t slice) = 0;
+  // The same of a slice whose gradients are rows; not asked of others.
+  virtual fluid::SelectedRows* rows(uint32_t /*slice*/) { return nullptr; }
   // Once per step, before the first update: the learning rate of the step.
   virtual void begin_step(uint64_t step) = 0;
   // The gradient is there: the last stage of the update; publish the value as the version of
@@ -170,6 +174,9 @@ class SyncServer {
   Status check(const Sender& sender, const PieceKey& key, int& contributor) const;
   bool already_has(const PieceKey& key, const Slot& slot) const;
   size_t slot_index(const PieceKey& key, int contributor) const;
+  Status push_rows(const Sender& sender, const PieceKey& key, uint32_t contributor,
+                   transport::ConstBytes payload);
+  void settle_rows(uint32_t slice);
   Piece& piece_of(const PieceKey& key);
   void take(const PieceKey& key, uint32_t contributor, uint32_t worker);
   void sum_piece(uint32_t slice, uint32_t piece);
@@ -199,7 +206,8 @@ class SyncServer {
   SyncServerOptions options_;
   SyncServerSink& sink_;
   ContributorTable contributors_;
-  TreeSum full_sum_;
+  ContributorSum add_;
+  RowInbox rows_;
   std::vector<Slice> slices_;
   std::vector<Piece> pieces_;
   std::vector<Slot> slots_;  // piece by piece, contributor by contributor

@@ -7,6 +7,8 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/shape/shape_ops.h"
+#include "strategies/parameter_server/remote_places.h"
+#include "strategies/parameter_server/row_payload.h"
 
 namespace fleet::strategies {
 namespace {
@@ -161,6 +163,12 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
     case Kind::kFetchBarrier:
       wait_values();
       return nullptr;
+    case Kind::kLookup:
+      look_up(call, bound);
+      return nullptr;
+    case Kind::kTable:
+      receive_table(call, bound);
+      return nullptr;
     case Kind::kNothing:
       return nullptr;
   }
@@ -170,20 +178,55 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
 std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& call,
                                                       const BoundOp& bound) {
   stepping_ = true;
+  const int shard = call.shard < 0 ? shards_.begin : call.shard;
+  bool borrows = false;
   for (const Part& part : bound.parts) {
+    const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[part.variable]);
+    if (rows != nullptr) {
+      node_.communicator().push_rows(
+          part.remote, shard,
+          part.rows > 0 ? rows_between(*rows, part.row, part.row + part.rows) : *rows);
+      continue;
+    }
+    borrows = true;
     const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[part.variable]));
     if (part.offset + part.bytes > tensor.bytes()) {
       throw_op(call.op, "a gradient is smaller than its slices on the servers",
                str_cat(part.offset + part.bytes, " bytes"), str_cat(tensor.bytes(), " bytes"));
     }
-    const int shard = call.shard < 0 ? shards_.begin : call.shard;
     node_.communicator().push(part.remote, shard, tensor.raw() + part.offset, part.bytes);
   }
   // What left early goes on leaving while the backward pass computes.
   if (!node_.communicator().idle()) node_.poll();
   // Sums over several shards have memory of their own.
-  if (shards_.count() > 1 || node_.communicator().settled()) return nullptr;
+  if (!borrows || shards_.count() > 1 || node_.communicator().settled()) return nullptr;
   return std::make_unique<PushToken>(*this);
+}
+
+void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
+  std::vector<const fluid::Tensor*> ids;
+  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  RowLookup lookup(bound.table, std::move(ids));
+  lookup.ask(node_.communicator());
+  node_.wait(Phase::kReceiving, call.op.type);
+  lookup.fill(call.outputs);
+}
+
+// The whole table, for an op whose rows are not known before it runs; once a step.
+void WorkerRuntime::receive_table(const fluid::CommCall& call, const BoundOp& bound) {
+  fluid::Tensor& tensor = call.scope.tensor(bound.whole);
+  const uint64_t step = node_.communicator().step();
+  const auto at = tables_.find(&tensor);
+  if (tensor.initialized() && at != tables_.end() && at->second == step) return;
+  tensor.reset(bound.table.dtype, {bound.table.height, bound.table.width});
+  for (const auto& part : bound.table.parts) {
+    const auto row_bytes = static_cast<int64_t>(bound.table.row_bytes);
+    node_.communicator().receive(part.remote, tensor.raw() + part.first * row_bytes,
+                                 static_cast<uint64_t>(part.rows * row_bytes));
+  }
+  node_.communicator().fetch();
+  node_.wait(Phase::kReceiving, call.op.type);
+  tables_[&tensor] = step;
 }
 
 // Slices that a concat joins are received where they belong, as views of the whole.
@@ -261,20 +304,18 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
     bind_receive(call, bound);
   } else if (call.op.type == "fetch_barrier") {
     bound.kind = Kind::kFetchBarrier;
+  } else if (call.op.type == "distributed_lookup_table") {
+    bound.kind = Kind::kLookup;
+    bound.table = table_of_lookup(call.op, node_.communicator(), server_names_);
+  } else if (const auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
+    bound.kind = Kind::kTable;
+    bound.table = *table;
+    bound.whole = call.op.input("Weight").front();
   } else {
     throw_op(call.op, "a worker of a parameter-server job cannot run this op",
              "send, send_barrier, recv or fetch_barrier", call.op.type);
   }
   return bound_[&call.op] = std::move(bound);
-}
-
-uint32_t WorkerRuntime::server_of(const fluid::CommCall& call, const std::string& endpoint) const {
-  const auto found = std::find(server_names_.begin(), server_names_.end(), endpoint);
-  if (found == server_names_.end()) {
-    throw_op(call.op, "the program names a server that is not in the job",
-             str_cat("one of ", join(server_names_, ", ")), endpoint);
-  }
-  return static_cast<uint32_t>(found - server_names_.begin());
 }
 
 void WorkerRuntime::bind_send(const fluid::CommCall& call, BoundOp& bound) const {
@@ -297,11 +338,16 @@ void WorkerRuntime::bind_send(const fluid::CommCall& call, BoundOp& bound) const
   uint64_t offset = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     const Communicator& communicator = const_cast<WorkerNode&>(node_).communicator();
-    const uint32_t server = server_of(call, attrs.epmap[i]);
+    const uint32_t server = server_of(call.op, attrs.epmap[i], server_names_);
     const RemoteVariable remote = communicator.find_gradient(server, without_shard(names[i]));
-    const uint64_t bytes = communicator.catalogue(server).entries[remote.variable].bytes();
-    bound.parts.push_back({split ? 0 : i, remote, split ? offset : 0, bytes});
-    offset += bytes;
+    const CatalogueEntry& entry = communicator.catalogue(server).entries[remote.variable];
+    Part part{split ? 0 : i, remote, split ? offset : 0, entry.bytes()};
+    if (split && entry.row_bytes() > 0) {
+      part.row = static_cast<int64_t>(offset / entry.row_bytes());
+      part.rows = entry.height();
+    }
+    bound.parts.push_back(part);
+    offset += entry.bytes();
   }
 }
 
@@ -319,7 +365,7 @@ void WorkerRuntime::bind_receive(const fluid::CommCall& call, BoundOp& bound) co
   uint64_t offset = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     const Communicator& communicator = const_cast<WorkerNode&>(node_).communicator();
-    const uint32_t server = server_of(call, attrs.epmap[i]);
+    const uint32_t server = server_of(call.op, attrs.epmap[i], server_names_);
     const RemoteVariable remote = communicator.find(server, names[i]);
     const CatalogueEntry& entry = communicator.catalogue(server).entries[remote.variable];
     bound.parts.push_back({split ? 0 : i, remote, split ? offset : 0, entry.bytes()});

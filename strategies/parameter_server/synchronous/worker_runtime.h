@@ -2,6 +2,7 @@
 // communicator, one round trip per server and step.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "fluid/kernels/comm_runtime.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/remote_lookup.h"
 #include "strategies/parameter_server/synchronous/worker_node.h"
 
 namespace fleet::strategies {
@@ -57,13 +59,16 @@ class WorkerRuntime final : public fluid::CommRuntime {
  private:
   class PushToken;
   class ReceiveToken;
-  enum class Kind { kSend, kSendBarrier, kReceive, kFetchBarrier, kNothing };
+  enum class Kind { kSend, kSendBarrier, kReceive, kFetchBarrier, kLookup, kTable, kNothing };
   // A part of one of the op's variables, and where it lives.
   struct Part {
     size_t variable = 0;  // position among the op's inputs (send) or outputs (recv)
     RemoteVariable remote;
     uint64_t offset = 0;  // in bytes
     uint64_t bytes = 0;
+    // Of a variable that is cut at run time; 0: it is not.
+    int64_t row = 0;
+    int64_t rows = 0;
   };
   struct BoundOp {
     uint64_t program_id = 0;
@@ -71,7 +76,8 @@ class WorkerRuntime final : public fluid::CommRuntime {
     std::vector<Part> parts;
     std::vector<fluid::Shape> shapes;  // of recv's outputs
     std::vector<fluid::DType> dtypes;
-    std::string whole;         // what a concat makes of recv's outputs
+    std::string whole;  // what a concat makes of recv's outputs; a table
+    RemoteTable table;
     bool needs_token = false;  // recv without a fetch_barrier behind it
   };
   struct Place {
@@ -82,10 +88,11 @@ class WorkerRuntime final : public fluid::CommRuntime {
   const BoundOp& bind(const fluid::CommCall& call);
   void bind_send(const fluid::CommCall& call, BoundOp& bound) const;
   void bind_receive(const fluid::CommCall& call, BoundOp& bound) const;
-  uint32_t server_of(const fluid::CommCall& call, const std::string& endpoint) const;
   void ensure_ready();
   std::unique_ptr<fluid::CommToken> send(const fluid::CommCall& call, const BoundOp& bound);
   void receive(const fluid::CommCall& call, const BoundOp& bound);
+  void look_up(const fluid::CommCall& call, const BoundOp& bound);
+  void receive_table(const fluid::CommCall& call, const BoundOp& bound);
   static bool view_whole(const fluid::CommCall& call, const BoundOp& bound);
   void conclude();
   void wait_values();
@@ -99,6 +106,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   ProcessEnvironment environment_;
   WorkerNode node_;
   std::unordered_map<const fluid::Operator*, BoundOp> bound_;
+  std::map<const fluid::Tensor*, uint64_t> tables_;  // the step after which a table was received
   bool started_ = false;
   // Of the run under way: what it has to end with.
   bool stepping_ = false;

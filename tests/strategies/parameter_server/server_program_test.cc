@@ -81,7 +81,7 @@ class ToyServer {
   }
   // The stage before the exchange, and what it says.
   void prepare(uint64_t step, float gradient, int shards) {
-    auto& g = model_.shards[0]->gradient();
+    auto& g = std::get<fluid::Tensor>(model_.shards[0]->gradient());
     for (int64_t i = 0; i < g.numel(); ++i) {
       g.data<float>()[i] = gradient * static_cast<float>(i + 1 + 10 * server_);
     }

@@ -78,6 +78,24 @@ TEST(SimCluster, ExchangesWhatUpdatesNeedOfOtherServers) {
   }
 }
 
+TEST(SimCluster, SumsGradientsOfRows) {
+  for (const uint32_t servers : {1U, 2U, 3U}) {
+    SimJob job;
+    job.workers = 3;
+    job.servers = servers;
+    job.shards = 5;
+    job.rows = true;
+    job.slices = {3, 7, 11, 5, 2, 40};
+    expect_correct(job);
+    job.uneven_steps = {2, 5, 3};
+    expect_correct(job);
+    job.slices[2] = 150000;  // several pieces
+    job.steps = 2;
+    job.uneven_steps.clear();
+    expect_correct(job);
+  }
+}
+
 // Enough cuts that every link between servers breaks in many jobs.
 TEST(SimCluster, HealsLinksBetweenServers) {
   for (uint64_t seed = 0; seed < 60; ++seed) {

@@ -35,7 +35,8 @@ class ShardFixture : public testing::Test {
     }
   }
   void step(uint64_t number, float gradient) {
-    for (int i = 0; i < 2; ++i) shard_.gradient().data<float>()[i] = gradient;
+    for (int i = 0; i < 2; ++i)
+      std::get<fluid::Tensor>(shard_.gradient()).data<float>()[i] = gradient;
     shard_.apply({number, 1});
   }
 

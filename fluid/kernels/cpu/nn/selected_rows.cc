@@ -8,6 +8,7 @@
 #include "fluid/kernels/accumulate.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/cpu/optimize/update.h"
+#include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -152,12 +153,33 @@ std::unique_ptr<Prepared> prepare_values(PrepareContext& context) {
       [=](const KernelContext& c) { c.output(out).copy_from(c.rows_input(from).value); });
 }
 
+// Of selected rows; nothing is added, since a bias would belong to every row.
+template <class T>
+std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
+  const auto attrs = context.attrs<ScaleAttrs>();
+  const bool scales_rows = context.in("X").kind == ValueKind::kSelectedRows && attrs.bias == 0 &&
+                           !context.has_input("ScaleTensor");
+  if (!scales_rows) return nullptr;
+  const int from = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=, factor = static_cast<T>(attrs.scale)](const KernelContext& c) {
+    const SelectedRows& source = c.rows_input(from);
+    SelectedRows result{.rows = source.rows, .height = source.height, .value = {}};
+    result.value = Tensor(dtype_of<T>(), source.value.shape());
+    const T* x = source.value.data<T>();
+    T* to = result.value.data<T>();
+    for (int64_t i = 0; i < result.value.numel(); ++i) to[i] = x[i] * factor;
+    c.output_value(out) = std::move(result);
+  });
+}
+
 }  // namespace
 
 void register_selected_rows(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     const DType dtype = dtype_of<T>();
     table.add_first("sum", DeviceKind::kCpu, dtype, {"rows", prepare_sum<T>});
+    table.add_first("scale", DeviceKind::kCpu, dtype, {"rows", prepare_scale<T>});
     table.add_last("merge_selected_rows", DeviceKind::kCpu, dtype, {"sort", prepare_merge<T>});
     table.add_last("get_tensor_from_selected_rows", DeviceKind::kCpu, dtype,
                    {"copy", prepare_values<T>});

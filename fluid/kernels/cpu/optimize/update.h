@@ -43,6 +43,7 @@ class MergedRows {
 
   size_t count() const { return rows_.size(); }
   int64_t row(size_t i) const { return rows_[i]; }
+  const std::vector<int64_t>& rows() const { return rows_; }
   // The values of all rows, one after the other.
   const T* values() const { return values_; }
 

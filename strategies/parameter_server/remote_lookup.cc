@@ -1,0 +1,127 @@
+#include "strategies/parameter_server/remote_lookup.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/table.h"
+#include "strategies/parameter_server/remote_places.h"
+
+namespace fleet::strategies {
+
+namespace {
+
+struct Pending {
+  size_t requests = 0;
+  Status status;
+  transport::DoneHandler on_done;
+};
+
+RemoteTable table_of(const fluid::Operator& op, const std::vector<std::string>& names,
+                     const std::vector<std::string>& endpoints, const ServerClient& client,
+                     const std::vector<std::string>& server_names) {
+  RemoteTable table;
+  table.where = op.to_string();
+  for (size_t i = 0; i < names.size(); ++i) {
+    const uint32_t server = server_of(op, endpoints.at(i), server_names);
+    const RemoteVariable remote = client.find(server, names[i]);
+    const CatalogueEntry& entry = client.catalogue(server).entries[remote.variable];
+    table.parts.push_back({remote, table.height, entry.height()});
+    table.height += entry.height();
+    table.dtype = entry.dtype;
+    table.row_bytes = entry.row_bytes();
+  }
+  table.width = static_cast<int64_t>(table.row_bytes / fluid::dtype_size(table.dtype));
+  return table;
+}
+
+}  // namespace
+
+RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& client,
+                            const std::vector<std::string>& server_names) {
+  const auto attrs = fluid::parse_attributes<fluid::DistributedLookupTableAttrs>(op.type, op.attrs);
+  RemoteTable table = table_of(op, attrs.table_names, attrs.endpoints, client, server_names);
+  table.padding = attrs.padding_idx;
+  table.last_dim_is_one = attrs.lookup_table_version == "lookup_table";
+  return table;
+}
+
+std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
+                                       const std::vector<std::string>& server_names) {
+  const auto names_in = [&op](const char* attribute) {
+    const fluid::Attribute* attr = op.attr(attribute);
+    const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
+    return names == nullptr ? std::vector<std::string>() : *names;
+  };
+  const auto names = names_in("table_names");
+  if (names.empty()) return std::nullopt;
+  return table_of(op, names, names_in("epmap"), client, server_names);
+}
+
+RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids)
+    : table_(table), ids_(std::move(ids)) {
+  for (const fluid::Tensor* tensor : ids_) {
+    for (const int64_t id : tensor->values<int64_t>()) {
+      if (table.padding >= 0 && id == table.padding) continue;
+      if (id < 0 || id >= table.height) {
+        throw_error(ErrorCode::kInvalidArgument,
+                    {.what = "an id is outside of the table",
+                     .where = table.where,
+                     .expected = str_cat("ids in [0, ", table.height, ")"),
+                     .got = str_cat(id),
+                     .fix = "enlarge the table, or map unknown words to an id of their own"});
+      }
+      rows_.push_back(id);
+    }
+  }
+  std::sort(rows_.begin(), rows_.end());
+  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+  values_ = Buffer(rows_.size() * table.row_bytes);
+}
+
+void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
+  const auto pending = std::make_shared<Pending>(Pending{1, {}, std::move(on_done)});
+  const auto one_over = [pending](const Status& status) {
+    if (!status.ok() && pending->status.ok()) pending->status = status;
+    if (--pending->requests == 0 && pending->on_done) pending->on_done(pending->status);
+  };
+  auto begin = rows_.begin();
+  for (const auto& part : table_.parts) {
+    const auto end = std::lower_bound(begin, rows_.end(), part.first + part.rows);
+    std::vector<int64_t> rows(begin, end);
+    for (int64_t& row : rows) row -= part.first;
+    const auto at = static_cast<uint64_t>(begin - rows_.begin());
+    begin = end;
+    if (rows.empty()) continue;
+    ++pending->requests;
+    client.get_rows(part.remote, std::move(rows), values_.data() + at * table_.row_bytes, one_over);
+  }
+  one_over({});
+}
+
+void RowLookup::fill(std::span<fluid::Value* const> outputs) const {
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const fluid::Tensor& ids = *ids_[i];
+    const int rank = ids.shape().rank() - (table_.last_dim_is_one ? 1 : 0);
+    fluid::Shape shape(ids.shape().dims().first(static_cast<size_t>(std::max(rank, 0))));
+    shape.push_back(table_.width);
+    if (!std::holds_alternative<fluid::Tensor>(*outputs[i])) *outputs[i] = fluid::Tensor();
+    fluid::Tensor& out = *std::get_if<fluid::Tensor>(outputs[i]);
+    out.reset(table_.dtype, shape);
+    out.share_lod(ids);
+    std::byte* to = out.raw();
+    for (const int64_t id : ids.values<int64_t>()) {
+      if (table_.padding >= 0 && id == table_.padding) {
+        std::memset(to, 0, table_.row_bytes);
+      } else {
+        const auto at = std::lower_bound(rows_.begin(), rows_.end(), id) - rows_.begin();
+        std::memcpy(to, values_.data() + static_cast<uint64_t>(at) * table_.row_bytes,
+                    table_.row_bytes);
+      }
+      to += table_.row_bytes;
+    }
+  }
+}
+
+}  // namespace fleet::strategies

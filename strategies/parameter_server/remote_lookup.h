@@ -1,0 +1,62 @@
+// Rows of tables that live on servers, for the ops that look them up.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fluid/core/value.h"
+#include "fluid/program/program.h"
+#include "strategies/parameter_server/server_client.h"
+
+namespace fleet::strategies {
+
+// A table in parts of whole rows.
+struct RemoteTable {
+  struct Part {
+    RemoteVariable remote;
+    int64_t first = 0;  // row of the table
+    int64_t rows = 0;
+  };
+  std::string where;  // for messages
+  std::vector<Part> parts;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int64_t height = 0;
+  int64_t width = 0;
+  uint64_t row_bytes = 0;
+  int64_t padding = -1;         // the id whose row is zeros; -1: none
+  bool last_dim_is_one = true;  // of the ids, and left out in the outputs' shapes
+};
+
+// What a distributed_lookup_table op looks up. Throws ProgramError when the op does not fit the
+// job, UsageError when a server does not keep what it names.
+RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& client,
+                            const std::vector<std::string>& server_names);
+
+// The table that another op needs whole, and knows the places of (nce: table_names, epmap); none
+// for ops without.
+std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
+                                       const std::vector<std::string>& server_names);
+
+// The rows of a table that some ids name, each fetched once. The values that come stay with this
+// object, which must live until they have.
+class RowLookup {
+ public:
+  // Throws UsageError for an id outside of the table.
+  RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids);
+
+  // On the thread of the client's loop. `on_done` runs once, when the rows are here or with the
+  // first failure; inside the call when no row is wanted.
+  void ask(ServerClient& client, transport::DoneHandler on_done = nullptr);
+  // A row for each id, in the outputs' tensors.
+  void fill(std::span<fluid::Value* const> outputs) const;
+
+ private:
+  const RemoteTable& table_;
+  std::vector<const fluid::Tensor*> ids_;
+  std::vector<int64_t> rows_;  // rising
+  Buffer values_;              // of the rows, one after the other
+};
+
+}  // namespace fleet::strategies

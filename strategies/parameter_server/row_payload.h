@@ -1,0 +1,18 @@
+// The bytes of a gradient of rows on the wire (docs/wire_protocol.md): the numbers of the rows,
+// rising, and then their values.
+#pragma once
+
+#include <span>
+
+#include "base/buffer.h"
+#include "fluid/core/value.h"
+
+namespace fleet::strategies {
+
+// `rows` rise, and each occurs once.
+Buffer row_payload(const fluid::SelectedRows& rows);
+
+// The rows [begin, end), counted from `begin`; in the order in which they occur.
+fluid::SelectedRows rows_between(const fluid::SelectedRows& rows, int64_t begin, int64_t end);
+
+}  // namespace fleet::strategies

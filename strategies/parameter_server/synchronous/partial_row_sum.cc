@@ -1,0 +1,27 @@
+#include "strategies/parameter_server/synchronous/partial_row_sum.h"
+
+#include "base/strings.h"
+#include "fluid/executor/shard_rows.h"
+
+namespace fleet::strategies {
+
+std::optional<PartialRowSums::Ready> PartialRowSums::add(int shard,
+                                                         const fluid::SelectedRows& gradient) {
+  for (const ShardRange node : nodes_) {
+    if (shard < node.begin || shard >= node.end) continue;
+    if (shard == node.begin) shards_.clear();
+    if (shard - node.begin != static_cast<int>(shards_.size())) break;
+    shards_.push_back(
+        {.rows = gradient.rows, .height = gradient.height, .value = gradient.value.clone()});
+    if (shard + 1 < node.end) return std::nullopt;
+    return Ready{node, fluid::sum_of_rows(shards_)};
+  }
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "a logical shard's gradient came out of turn",
+               .where = "send",
+               .expected = "this worker's shards, each once a step, in ascending order",
+               .got = str_cat("shard ", shard),
+               .fix = "run the program through the Executor, once a step"});
+}
+
+}  // namespace fleet::strategies

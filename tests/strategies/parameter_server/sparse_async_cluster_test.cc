@@ -1,0 +1,94 @@
+// Gradients of rows in asynchronous jobs of threads.
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "base/strings.h"
+#include "tests/testing/async_thread_cluster.h"
+#include "tests/testing/sparse_net.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::AsyncMode;
+
+AsyncThreadOutcome expect_no_errors(const TrainingTask& task, const AsyncThreadJob& job) {
+  AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  return outcome;
+}
+
+AsyncThreadJob alone(AsyncMode mode) {
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.options.mode = mode;
+  job.options.independent_recv = false;
+  return job;
+}
+
+TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
+                             RowKind::kNce, RowKind::kHsigmoid}) {
+    for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+      SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
+      const SparseNet net({.kind = kind});
+      const TrainingTask task = net.task(8);
+      const LocalOutcome local = train_locally(task, 1);
+      const AsyncThreadOutcome outcome = expect_no_errors(task, alone(mode));
+      EXPECT_EQ(outcome.losses[0], local.losses);
+      for (const auto& [name, bytes] : local.parameters) {
+        ASSERT_TRUE(outcome.persistables.contains(name)) << name;
+        EXPECT_TRUE(outcome.persistables.at(name) == bytes) << name << " differs";
+      }
+    }
+  }
+}
+
+TEST(SparseAsyncCluster, GeoOfOneWorkerIsLocalTraining) {
+  const SparseNet net({});
+  const TrainingTask task = net.task(10);
+  const LocalOutcome local = train_locally(task, 1);
+  AsyncThreadJob job = alone(AsyncMode::kGeo);
+  job.options.geo_update_frequency = 4;
+  const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+  ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
+  for (size_t i = 0; i < local.losses.size(); ++i) {
+    EXPECT_NEAR(outcome.losses[0][i], local.losses[i], 1e-5) << i;
+  }
+}
+
+TEST(SparseAsyncCluster, EveryModeLearns) {
+  const SparseNet net({.learnable = true});
+  const TrainingTask task = net.task(80);
+  for (const AsyncMode mode :
+       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    for (const uint32_t threads : {1U, 2U}) {
+      SCOPED_TRACE(str_cat(to_string(mode), ", ", threads, " threads"));
+      AsyncThreadJob job;
+      job.options.mode = mode;
+      job.options.trainer_threads = threads;
+      job.options.geo_update_frequency = job.options.easgd_tau = 4;
+      job.lanes = threads;
+      const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+      for (const auto& losses : outcome.losses) {
+        ASSERT_EQ(losses.size(), static_cast<size_t>(task.steps));
+        EXPECT_LT(losses.back(), 0.8F * losses.front());
+      }
+    }
+  }
+}
+
+TEST(SparseAsyncCluster, MergesAndBoundsLoseNothing) {
+  const SparseNet net({.learnable = true});
+  const TrainingTask task = net.task(80);
+  AsyncThreadJob job;
+  job.options.max_merge_var_num = job.options.send_queue_size = 4;
+  const auto merged = expect_no_errors(task, job);
+  for (const auto& losses : merged.losses) EXPECT_LT(losses.back(), 0.8F * losses.front());
+  job.options.max_merge_var_num = job.options.send_queue_size = 1;
+  job.options.staleness_bound = 2;
+  const auto bounded = expect_no_errors(task, job);
+  for (const auto& losses : bounded.losses) EXPECT_LT(losses.back(), 0.8F * losses.front());
+}
+
+}  // namespace
+}  // namespace fleet::testing

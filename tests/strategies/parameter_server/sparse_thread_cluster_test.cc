@@ -1,0 +1,96 @@
+// Gradients of rows between threads with real programs over real sockets: the bits of one machine.
+#include <functional>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "base/strings.h"
+#include "tests/testing/sparse_net.h"
+
+namespace fleet::testing {
+namespace {
+
+void expect_local_bits(const SparseNetOptions& options, const ThreadJob& job, int steps = 6) {
+  const SparseNet net(options);
+  const TrainingTask task = net.task(steps);
+  const int shards = job.shards == 0 ? job.workers : job.shards;
+  SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers, ", shards, " shards"));
+  const LocalOutcome local = train_locally(task, shards);
+  const ThreadOutcome threads = train_in_threads(task, job);
+  for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  ASSERT_TRUE(threads.errors.empty());
+  for (const auto& [name, bytes] : local.parameters) {
+    ASSERT_TRUE(threads.persistables.contains(name)) << name;
+  }
+  for (const auto& [name, bytes] : threads.persistables) {
+    ASSERT_TRUE(local.persistables.contains(name)) << name;
+    EXPECT_TRUE(local.persistables.at(name) == bytes) << name << " on the servers differs";
+  }
+  if (job.workers > 1) return;
+  EXPECT_EQ(threads.losses.front(), local.losses);
+}
+
+TEST(SparseThreadCluster, EndsWithTheBitsOfOneMachine) {
+  expect_local_bits({}, {.workers = 2, .servers = 2});
+  expect_local_bits({}, {.workers = 4, .servers = 1});
+  expect_local_bits({}, {.workers = 1, .servers = 3});
+}
+
+TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
+  for (const int workers : {1, 2, 4}) {
+    expect_local_bits({}, {.workers = workers, .servers = 2, .shards = 4});
+  }
+  expect_local_bits({}, {.workers = 2, .servers = 2, .shards = 3});
+}
+
+TEST(SparseThreadCluster, TrainsEveryOpWithGradientsOfRows) {
+  for (const RowKind kind :
+       {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kNce, RowKind::kHsigmoid}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    expect_local_bits({.kind = kind}, {.workers = 2, .servers = 2});
+    expect_local_bits({.kind = kind}, {.workers = 1, .servers = 2, .shards = 2});
+  }
+}
+
+TEST(SparseThreadCluster, LeavesTheRowOfThePaddingAlone) {
+  expect_local_bits({.padding = 3}, {.workers = 2, .servers = 2});
+}
+
+TEST(SparseThreadCluster, UpdatesWithEveryRuleForRows) {
+  using fluid::Variable;
+  namespace rules = fluid::optimizer;
+  const std::vector<std::function<void(const Variable&)>> all = {
+      [](const Variable& loss) {
+        rules::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
+      },
+      [](const Variable& loss) { rules::Adam({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) {
+        rules::Adam({.learning_rate = 0.01, .lazy_mode = true}).minimize(loss);
+      },
+      [](const Variable& loss) { rules::Adagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::RMSProp({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) { rules::Ftrl({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1, .regularization = fluid::regularizer::L2Decay(0.01)})
+            .minimize(loss);
+      },
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_local_bits({.minimize = all[i]}, {.workers = 2, .servers = 3}, 4);
+  }
+}
+
+TEST(SparseThreadCluster, RunsTheRuntimeSplitForm) {
+  ThreadJob job;
+  job.config.runtime_split_send_recv = true;
+  job.config.sync_mode = false;
+  job.config.completely_not_async = true;
+  expect_local_bits({}, job);
+}
+
+TEST(SparseThreadCluster, SpreadsSlicesOverSeveralLanes) {
+  expect_local_bits({}, {.lanes = 3});
+}
+
+}  // namespace
+}  // namespace fleet::testing
