@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iomanip>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <vector>
 
+#include "base/display.h"
 #include "base/strings.h"
 #include "launch/console.h"
 
@@ -23,28 +22,12 @@ double seconds_of(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return std::move(out).str();
-}
-
 std::string percent(double share) {
   return fixed(100 * share, 0) + " %";
 }
 
 std::string rate(double value) {
   return fixed(value, value < 10 ? 1 : 0);
-}
-
-std::string bytes_text(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  while (bytes >= 1000 && unit + 1 < kUnits.size()) {
-    bytes /= 1000;
-    ++unit;
-  }
-  return str_cat(fixed(bytes, unit == 0 ? 0 : 1), " ", kUnits[unit]);
 }
 
 // Columns as wide as their widest cell; the first row is the heading.

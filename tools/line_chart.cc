@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/display.h"
 #include "base/strings.h"
 #include "tools/axis.h"
 #include "tools/svg.h"

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/display.h"
 #include "base/strings.h"
 #include "tools/loss_chart.h"
 #include "tools/svg.h"

@@ -5,6 +5,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/display.h"
 #include "base/strings.h"
 #include "tools/json_fields.h"
 #include "tools/text_table.h"
@@ -29,14 +30,6 @@ std::vector<LossPoint> curve(const Json& object, const std::string& where) {
     points.push_back(point);
   }
   return points;
-}
-
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out.setf(std::ios::fixed);
-  out.precision(digits);
-  out << value;
-  return std::move(out).str();
 }
 
 }  // namespace

@@ -2,54 +2,23 @@
 
 #include <utility>
 
+#include "base/display.h"
+
 namespace fleet::tools {
-namespace {
-
-std::string escape(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out.setf(std::ios::fixed);
-  out.precision(digits);
-  out << value;
-  return std::move(out).str();
-}
 
 void Svg::begin(double width, double height, const std::string& title, const char* style) {
   out_ << "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " << width << " " << height
        << "\" width=\"" << width << "\" height=\"" << height
        << "\" role=\"img\" aria-labelledby=\"title\">\n"
-       << "<title id=\"title\">" << escape(title) << "</title>\n"
+       << "<title id=\"title\">" << escape_markup(title) << "</title>\n"
        << style << "<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n";
 }
 
 void Svg::text(double x, double y, const char* classes, const char* anchor,
                const std::string& words, const std::string& more) {
   out_ << "<text class=\"" << classes << "\" x=\"" << fixed(x, 1) << "\" y=\"" << fixed(y, 1)
-       << "\" text-anchor=\"" << anchor << "\"" << more << ">" << escape(words) << "</text>\n";
+       << "\" text-anchor=\"" << anchor << "\"" << more << ">" << escape_markup(words)
+       << "</text>\n";
 }
 
 void Svg::line(const char* name, double x1, double y1, double x2, double y2) {

@@ -6,9 +6,6 @@
 
 namespace fleet::tools {
 
-// A number with that many digits after the point.
-std::string fixed(double value, int digits);
-
 class Svg {
  public:
   // `style` is a whole <style> element; class "page" paints the background.
