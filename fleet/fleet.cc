@@ -1,17 +1,19 @@
 #include "fleet/fleet.h"
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <sys/resource.h>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fleet/attendant.h"
-#include "fleet/dump.h"
 #include "fleet/meter.h"
 #include "fleet/origin_guard.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/program/default_programs.h"
+#include "strategies/dump/program_dump.h"
 
 namespace fleet {
 namespace {
@@ -218,20 +220,23 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss,
     startup.set_runtime(std::make_shared<OriginGuard>());
   }
   fluid::set_default_programs(state.rewritten->main, state.rewritten->startup);
-  fleet_.dump_programs();
+  fleet_.dump_programs(*strategy);
 }
 
-// Names such as "worker_0.main"; the origin's are the same in every process.
-void Fleet::dump_programs() const {
+void Fleet::dump_programs(const strategies::Strategy& strategy) const {
   const State& state = *state_;
-  const std::string& directory = state.config.dump_program;
-  if (directory.empty()) return;
-  const std::string who =
-      str_cat(role_maker::to_string(state.cluster.role), "_", state.cluster.index);
-  dump_program(directory, who + ".origin_main", *state.origin_main);
-  dump_program(directory, who + ".origin_startup", *state.origin_startup);
-  dump_program(directory, who + ".main", state.rewritten->main);
-  dump_program(directory, who + ".startup", state.rewritten->startup);
+  if (state.config.dump_program.empty()) return;
+  const std::filesystem::path folder(state.config.dump_program);
+  const std::string who = strategies::dump_name(state.cluster);
+  const fluid::Program& main = state.rewritten->main;
+  strategies::dump_program(folder, who + ".origin_main", *state.origin_main);
+  strategies::dump_program(folder, who + ".origin_startup", *state.origin_startup);
+  strategies::dump_program(folder, who + ".main", main);
+  strategies::dump_program(folder, who + ".startup", state.rewritten->startup);
+  strategies::dump_job(
+      folder, who,
+      strategies::describe_job(state.cluster, std::max(1, main.distribution().trainers),
+                               std::string(strategy.name()), strategy.transpiler_config().get()));
 }
 
 void Fleet::init_worker() {

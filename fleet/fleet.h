@@ -117,7 +117,7 @@ class Fleet {
 
   State& initialized(const char* caller) const;
   State& minimized(const char* caller) const;
-  void dump_programs() const;
+  void dump_programs(const strategies::Strategy& strategy) const;
 
   std::unique_ptr<State> state_;
 };

@@ -26,7 +26,7 @@ struct ServerModeOptions {
   ServerRuntimeConfig server;
 };
 
-transpiler::DistributeTranspilerConfig transpiler_config(const ServerModeOptions& options) {
+transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& options) {
   transpiler::DistributeTranspilerConfig config;
   config.sync_mode = false;
   config.runtime_split_send_recv = true;
@@ -66,7 +66,7 @@ class ServerMode final : public Strategy {
  public:
   explicit ServerMode(ServerModeOptions options) : options_(std::move(options)) {
     validate(options_.async);
-    transpiler::validate(transpiler_config(options_));
+    transpiler::validate(config_for(options_));
   }
 
   std::string_view name() const override { return options_.name; }
@@ -75,7 +75,7 @@ class ServerMode final : public Strategy {
     require_servers(input, options_.title);
     const int workers = input.cluster.worker_num;
     auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              transpiler_config(options_), workers);
+                                              config_for(options_), workers);
     const ServerModeConfig config = resolve(input.config);
     SyncJob common = make_server_job(input, *this, workers, config);
     AsyncJob job{.config = std::move(common.config),
@@ -123,6 +123,9 @@ class ServerMode final : public Strategy {
   std::string describe(const RuntimeConfig& config) const override {
     return str_cat(to_string(), "  trainer threads = ", config.cpu_num, "  (CPU_NUM)\n",
                    resolve(config).to_string(config));
+  }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    return std::make_shared<transpiler::DistributeTranspilerConfig>(config_for(options_));
   }
 
  private:

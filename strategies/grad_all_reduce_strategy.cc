@@ -41,13 +41,9 @@ class GradAllReduce final : public Strategy {
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "GradAllReduceStrategy");
-    transpiler::DistributeTranspilerConfig config;
-    config.mode = "collective";
-    config.collective_mode = "grad_allreduce";
-    config.nccl_comm_num = options_.nccl_comm_num;
     const int shards = resolve_logical_shards(wanted_shards(input.cluster), input.cluster);
-    auto programs =
-        transpiler::transpile_for(input.main, input.startup, input.cluster, config, shards);
+    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
+                                              *transpiler_config(), shards);
     CollectiveRuntimeOptions runtime{.logical_shards = shards};
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
@@ -62,6 +58,13 @@ class GradAllReduce final : public Strategy {
         .add("bucket_bytes", options_.bucket_bytes, defaults.bucket_bytes)
         .add("nccl_comm_num", options_.nccl_comm_num, defaults.nccl_comm_num)
         .text();
+  }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    transpiler::DistributeTranspilerConfig config;
+    config.mode = "collective";
+    config.collective_mode = "grad_allreduce";
+    config.nccl_comm_num = options_.nccl_comm_num;
+    return std::make_shared<transpiler::DistributeTranspilerConfig>(std::move(config));
   }
 
  private:

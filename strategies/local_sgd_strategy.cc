@@ -17,13 +17,9 @@ class LocalSgd final : public Strategy {
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "LocalSgdStrategy");
-    transpiler::DistributeTranspilerConfig config;
-    config.mode = "collective";
-    config.collective_mode = "local_sgd";
-    config.local_sgd_scheduled = true;
     const int workers = input.cluster.worker_num;
-    auto programs =
-        transpiler::transpile_for(input.main, input.startup, input.cluster, config, workers);
+    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
+                                              *transpiler_config(), workers);
     CollectiveRuntimeOptions runtime{.logical_shards = workers, .local_sgd = options_};
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
     return {std::move(programs.main), std::move(programs.startup), std::move(made)};
@@ -41,6 +37,13 @@ class LocalSgd final : public Strategy {
         .add("min_interval", options_.min_interval, defaults.min_interval)
         .add("max_interval", options_.max_interval, defaults.max_interval)
         .text();
+  }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    transpiler::DistributeTranspilerConfig config;
+    config.mode = "collective";
+    config.collective_mode = "local_sgd";
+    config.local_sgd_scheduled = true;
+    return std::make_shared<transpiler::DistributeTranspilerConfig>(std::move(config));
   }
 
  private:

@@ -64,6 +64,10 @@ class Strategy {
   // The same, with what the environment set; for people. The other one is what the processes of a
   // job compare.
   virtual std::string describe(const RuntimeConfig&) const { return to_string(); }
+  // How rewrite transpiles, for tools that do the same; null when that says nothing of it.
+  virtual std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const {
+    return nullptr;
+  }
 };
 
 // The number of parts that a step is cut into: what was asked for, or one for each worker. Throws

@@ -16,7 +16,7 @@ class Sync final : public Strategy {
     require_servers(input, "SyncStrategy");
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
     auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              transpiler_config(), shards);
+                                              *transpiler_config(), shards);
     SyncJob job = make_server_job(input, *this, shards, resolve(input.config));
     auto runtime = input.cluster.is_server() ? make_sync_server(std::move(job))
                                              : make_sync_worker(std::move(job), input.main);
@@ -37,12 +37,7 @@ class Sync final : public Strategy {
   std::string describe(const RuntimeConfig& config) const override {
     return to_string() + resolve(config).to_string(config);
   }
-
- private:
-  ServerModeConfig resolve(const RuntimeConfig& config) const {
-    return {options_.trainer_runtime_config, options_.server_runtime_config, config};
-  }
-  transpiler::DistributeTranspilerConfig transpiler_config() const {
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;
     config.slice_var_up = options_.slice_var_up;
     config.min_block_size = options_.min_block_size;
@@ -53,7 +48,12 @@ class Sync final : public Strategy {
       config.half_async = true;
       config.completely_not_async = true;
     }
-    return config;
+    return std::make_shared<transpiler::DistributeTranspilerConfig>(std::move(config));
+  }
+
+ private:
+  ServerModeConfig resolve(const RuntimeConfig& config) const {
+    return {options_.trainer_runtime_config, options_.server_runtime_config, config};
   }
 
   SyncStrategy options_;

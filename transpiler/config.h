@@ -1,6 +1,8 @@
 // What the transpiler is told, and which combinations make sense.
 #pragma once
 
+#include <cereal/cereal.hpp>
+#include <cstdint>
 #include <string>
 
 namespace fleet::transpiler {
@@ -61,6 +63,19 @@ struct DistributeTranspilerConfig {
   int64_t fuse_all_reduce_bytes = 0;
 
   bool operator==(const DistributeTranspilerConfig&) const = default;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
+       CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics), CEREAL_NVP(enable_dc_asgd),
+       CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m),
+       CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port),
+       CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
+       CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
+       CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(nccl_comm_num),
+       CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
+       CEREAL_NVP(collective_mode), CEREAL_NVP(local_sgd_scheduled),
+       CEREAL_NVP(fuse_all_reduce_bytes));
+  }
 };
 
 // A form of delay compensation with its numbers.

@@ -6,6 +6,8 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/program/default_programs.h"
+#include "strategies/dump/program_dump.h"
 #include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/sync_runtime.h"
@@ -49,6 +51,21 @@ const fluid::Operator* find_op(const fluid::Program& program, std::string_view t
 
 bool serves(const fluid::Program& program) {
   return find_op(program, "listen_and_serv") != nullptr;
+}
+
+// Under FLEET_DUMP_PROGRAM. The thread's default programs, when there are any, are what was
+// transpiled.
+void dump(const RuntimeConfig& config, const fluid::Program& program,
+          const role_maker::ClusterSpec& cluster) {
+  if (config.dump_program.empty()) return;
+  const std::string who = dump_name(cluster);
+  dump_program(config.dump_program, who + ".main", program);
+  dump_job(config.dump_program, who,
+           describe_job(cluster, program.distribution().trainers, "attached", nullptr));
+  const fluid::Program& origin = fluid::default_main_program();
+  if (origin.global_block().op_count() == 0 || origin.distribution().is_distributed) return;
+  dump_program(config.dump_program, who + ".origin_main", origin);
+  dump_program(config.dump_program, who + ".origin_startup", fluid::default_startup_program());
 }
 
 // Servers of the synchronous modes keep a gradient of each shard.
@@ -133,6 +150,7 @@ SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, L
                  .fix = "transpile first, and attach with the program that you run"});
   }
   const auto cluster = cluster_of(program, serves(program));
+  dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
   SyncJob job{.config = server_config(config, info.endpoints),
               .transport = transport::parse_transport_choice(config.transport).value(),
