@@ -21,7 +21,10 @@ install(DIRECTORY base fluid transport role_maker transpiler strategies fleet la
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1"
         FILES_MATCHING PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE)
 
-install(TARGETS launch launch_ps fleet_agent fleet_report
+install(DIRECTORY tools/explain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1/tools"
+        FILES_MATCHING PATTERN "*.h")
+
+install(TARGETS launch launch_ps fleet_agent fleet_report fleet_explain
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/FleetConfig.cmake.in"

@@ -1,10 +1,7 @@
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -12,6 +9,7 @@
 #include "tools/command_line.h"
 #include "tools/loss_chart.h"
 #include "tools/run_metrics.h"
+#include "tools/terminal.h"
 
 namespace {
 
@@ -53,22 +51,11 @@ void write_file(const std::filesystem::path& file, const std::string& text) {
 }
 
 tools::TextStyle terminal_style() {
+  const tools::Terminal terminal = tools::standard_output(Environment::of_process());
   tools::TextStyle style;
-  const Environment environment = Environment::of_process();
-  auto locale_name = environment.get("LC_ALL");
-  if (!locale_name) locale_name = environment.get("LC_CTYPE");
-  if (!locale_name) locale_name = environment.get("LANG");
-  std::string locale = locale_name.value_or("");
-  std::transform(locale.begin(), locale.end(), locale.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  style.unicode =
-      locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
-  if (isatty(STDOUT_FILENO) == 0) return style;
-  style.colour = !environment.has("NO_COLOR");
-  winsize window{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {
-    style.columns = std::min<int>(window.ws_col, kMaxColumns);
-  }
+  style.unicode = terminal.unicode;
+  style.colour = terminal.colour;
+  if (terminal.columns > 0) style.columns = std::min(terminal.columns, kMaxColumns);
   return style;
 }
 

@@ -75,6 +75,7 @@ class ThreadCluster {
     for (int i = 0; i < job.servers; ++i) names_.push_back(str_cat("127.0.0.1:", 6174 + i));
     outcome_.parameters.resize(static_cast<size_t>(job.workers));
     outcome_.losses.resize(static_cast<size_t>(job.workers));
+    outcome_.servers.resize(static_cast<size_t>(job.servers));
   }
 
   ThreadOutcome run() {
@@ -147,13 +148,18 @@ class ThreadCluster {
       servers[static_cast<size_t>(i)] = {"127.0.0.1", port_for(i)};
     }
     servers[static_cast<size_t>(index)] = {"127.0.0.1", port_for(index)};
+    ParameterServerConfig config = config_for(index, std::move(servers));
+    const auto observer = std::make_shared<strategies::JobObserver>();
+    config.observer = observer;
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
-        config_for(index, std::move(servers)), job_.transport, Logger(),
+        std::move(config), job_.transport, Logger(),
         [this, index](const transport::Endpoint& bound) { addresses_.set(index, bound); });
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);
     executor.run(programs.main);
+    const std::lock_guard lock(mutex_);
+    outcome_.servers[static_cast<size_t>(index)] = {observer->bytes_in, observer->bytes_out};
   }
 
   void train(int index) {

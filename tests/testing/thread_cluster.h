@@ -47,6 +47,12 @@ struct ThreadOutcome {
   std::vector<Values> parameters;          // by worker, as last received
   std::vector<std::vector<float>> losses;  // by worker and step: the mean over its own shards
   Values persistables;                     // as the servers have them, read by worker 0
+  // By server: payload bytes on its data lanes.
+  struct Server {
+    uint64_t bytes_in = 0;
+    uint64_t bytes_out = 0;
+  };
+  std::vector<Server> servers;
   std::vector<std::string> errors;
 };
 
