@@ -391,18 +391,19 @@ Explanation explain(const Program& main, const Program& startup, const ExplainOp
 }
 
 void compare(Explanation& explanation, const std::map<std::string, Program>& ran) {
+  std::vector<std::string> others;
   const auto hold = [&](const ExplainedProgram& shown) {
     const auto found = ran.find(shown.process);
     if (found == ran.end()) return;
-    if (found->second.to_string() == shown.program.to_string()) {
-      explanation.confirmed.push_back(shown.process);
-      return;
-    }
-    explanation.warnings.push_back({shown.process + " of the job ran another program than is shown",
-                                    "leave the options out that differ from the job's"});
+    const bool same = found->second.to_string() == shown.program.to_string();
+    (same ? explanation.confirmed : others).push_back(shown.process);
   };
   hold(explanation.main.trainer);
   for (const ExplainedProgram& server : explanation.main.servers) hold(server);
+  if (others.empty()) return;
+  explanation.warnings.push_back(
+      {"the job ran other programs than are shown: " + join(others, ", "),
+       "a strategy of the job's own, or another version of Fleet, made them"});
 }
 
 }  // namespace fleet::explain

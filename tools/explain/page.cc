@@ -12,6 +12,7 @@ namespace fleet::explain {
 namespace {
 
 constexpr size_t kColours = 8;
+constexpr size_t kMostBars = 32;
 
 std::string bytes(int64_t count) {
   return bytes_text(static_cast<double>(count));
@@ -44,8 +45,11 @@ class Page {
       draw_traffic();
     }
     draw_programs("Every step", "main", e_.main,
-                  "The local program, what the transpiler made of it for a trainer, and what "
-                  "servers do. Open an op to see why it is there.");
+                  e_.servers.empty()
+                      ? "The local program, and what the transpiler made of it for a rank. Open an "
+                        "op to see why it is there."
+                      : "The local program, what the transpiler made of it for a trainer, and what "
+                        "servers do. Open an op to see why it is there.");
     draw_programs("Once, before training", "startup", e_.startup,
                   "Startup programs initialise parameters and meet the other processes.");
     draw_passes();
@@ -128,9 +132,15 @@ class Page {
     for (const ServerLoad& server : e_.servers) most = std::max(most, server.parameter_bytes);
     const auto colour = colours();
     out_ << "<div class=\"bars\">\n";
-    const size_t shown = std::min(e_.servers.size(), options_.most_rows);
-    for (size_t i = 0; i < shown; ++i) {
+    size_t left_out = 0;
+    size_t drawn = 0;
+    for (size_t i = 0; i < e_.servers.size(); ++i) {
       const ServerLoad& server = e_.servers[i];
+      if (drawn == kMostBars || (e_.servers.size() > kMostBars && by_server[i].empty())) {
+        ++left_out;
+        continue;
+      }
+      ++drawn;
       const double width =
           100 * static_cast<double>(server.parameter_bytes) / static_cast<double>(most);
       out_ << "<div class=\"bar\"><div><b>server " << i << "</b> <span class=\"soft mono\">"
@@ -147,6 +157,10 @@ class Page {
            << fixed(100 * server.share, 1) << " %</div></div>\n";
     }
     out_ << "</div>\n";
+    if (left_out > 0) {
+      out_ << "<p class=\"soft\">… and " << counted(static_cast<int64_t>(left_out), "server")
+           << ", listed below.</p>\n";
+    }
     draw_key(colour);
     draw_slices();
     out_ << "</section>\n";

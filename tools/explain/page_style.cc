@@ -41,7 +41,7 @@ background: var(--warn); border-left: 4px solid var(--orange); }
 .chip { display: inline-block; border: 1px solid var(--line); border-radius: 99px; padding: 1px 10px;
 font-size: 13px; margin: 0 6px 6px 0; background: var(--card); }
 .bars { display: grid; gap: 10px; margin: 18px 0; }
-.bar { display: grid; grid-template-columns: 190px minmax(0, 1fr) 130px; gap: 14px;
+.bar { display: grid; grid-template-columns: 210px minmax(0, 1fr) 130px; gap: 14px;
 align-items: center; }
 .bar .track { display: flex; height: 26px; border-radius: 6px; overflow: hidden; gap: 2px; }
 .bar i { display: block; min-width: 2px; height: 100%; }

@@ -302,7 +302,8 @@ TEST(Explain, HoldsProgramsThatRanAgainstThoseThatAreShown) {
   ran.emplace("server 1", all.main.servers[0].program);
   compare(all, ran);
   EXPECT_THAT(all.confirmed, ElementsAre("trainer 0"));
-  EXPECT_THAT(warnings_of(all), ElementsAre(HasSubstr("server 1 of the job ran another program")));
+  EXPECT_THAT(warnings_of(all),
+              ElementsAre(HasSubstr("ran other programs than are shown: server 1")));
 }
 
 TEST(Explain, RefusesWhatCannotBe) {
