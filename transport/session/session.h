@@ -119,6 +119,11 @@ class Session final : public std::enable_shared_from_this<Session> {
   uint64_t frames_written() const { return frames_queued_ - queue_.size(); }
 
  private:
+  // Small frames come in whole with one read; of a large payload no more than this is copied.
+  static constexpr size_t kAheadBytes = 32 * 1024;
+  // What one session may read, or write, before the others of its loop get their turn.
+  static constexpr uint64_t kTurnBytes = 4 * 1024 * 1024;
+
   enum class State : uint8_t { kHandshake, kOpen, kFinishing, kClosed };
   struct Outgoing {
     EncodedHeader header;
