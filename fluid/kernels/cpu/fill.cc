@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/math/scale.h"
@@ -200,12 +201,7 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
   const Shape shape = context.in("X").shape;
   const auto n = static_cast<size_t>(shape.numel());
   const int x = context.input("X");
-  const int factor = context.input("ScaleTensor");
-  if (factor >= 0) {
-    const ValueSpec& spec = context.in("ScaleTensor");
-    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "ScaleTensor",
-                    "one element of X's type", str_cat(dtype_name(spec.dtype), spec.shape));
-  }
+  const int factor = optional_scalar_input<T>(context, "ScaleTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   const T bias = static_cast<T>(attrs.bias);
   return make_prepared([=](const KernelContext& c) {

@@ -57,24 +57,38 @@ void set_diagonal(const UniformRandomAttrs& attrs, T* out, int64_t n) {
   }
 }
 
-template <class T>
-std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
+// The numbers of one run: element i is drawn with the key at index(i) and word.
+struct Draw {
+  RandomKey key;
+  uint64_t first;
+  uint64_t word;
+  uint64_t index(int64_t i) const { return first + static_cast<uint64_t>(i); }
+};
+
+// fill(draw, outs, n) fills output Out, whose shape the attributes have. Shapes that come as
+// tensors are not for this kernel.
+template <class T, class Attrs, class Fill>
+std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& attrs, Fill fill) {
   if (context.input_count("ShapeTensor") + context.input_count("ShapeTensorList") != 0) {
     return nullptr;
   }
-  const auto attrs = context.attrs<UniformRandomAttrs>();
   const Shape shape(attrs.shape);
   const int64_t n = shape.numel();
   const Stream stream = stream_of(context, attrs.seed);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    T* outs = c.out<T>(out);
-    const uint64_t word = stream.at(c);
+    fill(Draw{stream.key, stream.first, stream.at(c)}, c.out<T>(out), n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
+  const auto attrs = context.attrs<UniformRandomAttrs>();
+  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
     const T low = static_cast<T>(attrs.min);
     const T width = static_cast<T>(attrs.max) - low;
     for (int64_t i = 0; i < n; ++i) {
-      const uint64_t index = stream.first + static_cast<uint64_t>(i);
-      outs[i] = low + width * unit<T>(stream.key, index, word);
+      outs[i] = low + width * unit<T>(draw.key, draw.index(i), draw.word);
     }
     set_diagonal(attrs, outs, n);
   });
@@ -82,21 +96,11 @@ std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_gaussian(PrepareContext& context) {
-  if (context.input_count("ShapeTensor") + context.input_count("ShapeTensorList") != 0) {
-    return nullptr;
-  }
   const auto attrs = context.attrs<GaussianRandomAttrs>();
-  const Shape shape(attrs.shape);
-  const int64_t n = shape.numel();
-  const Stream stream = stream_of(context, attrs.seed);
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
-    T* outs = c.out<T>(out);
-    const uint64_t word = stream.at(c);
+  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
     for (int64_t i = 0; i < n; ++i) {
-      const uint64_t index = stream.first + static_cast<uint64_t>(i);
       outs[i] = static_cast<T>(attrs.mean + static_cast<double>(attrs.std) *
-                                                normal_double(stream.key, index, word));
+                                                normal_double(draw.key, draw.index(i), draw.word));
     }
   });
 }
@@ -148,17 +152,11 @@ double normal_quantile(double p) {
 template <class T>
 std::unique_ptr<Prepared> prepare_truncated(PrepareContext& context) {
   const auto attrs = context.attrs<TruncatedGaussianRandomAttrs>();
-  const Shape shape(attrs.shape);
-  const int64_t n = shape.numel();
-  const Stream stream = stream_of(context, attrs.seed);
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) {
+  return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
     constexpr double kTail = 0.022750131948179209;  // of the normal distribution below -2
-    T* outs = c.out<T>(out);
-    const uint64_t word = stream.at(c);
     for (int64_t i = 0; i < n; ++i) {
-      const uint64_t index = stream.first + static_cast<uint64_t>(i);
-      const double p = kTail + (1.0 - 2.0 * kTail) * uniform_double(stream.key, index, word);
+      const double p =
+          kTail + (1.0 - 2.0 * kTail) * uniform_double(draw.key, draw.index(i), draw.word);
       outs[i] = static_cast<T>(attrs.mean + static_cast<double>(attrs.std) * normal_quantile(p));
     }
   });

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/ops/math/scale.h"
@@ -51,12 +51,7 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
   const Shape shape = context.in("X").shape;
   const int64_t n = shape.numel();
   const int x = context.input("X");
-  const int factor = context.input("ScaleTensor");
-  if (factor >= 0) {
-    const ValueSpec& spec = context.in("ScaleTensor");
-    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "ScaleTensor",
-                    "one element of X's type", str_cat(dtype_name(spec.dtype), spec.shape));
-  }
+  const int factor = optional_scalar_input<T>(context, "ScaleTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const ScaleArgs<T> args = {.scale = static_cast<T>(attrs.scale),

@@ -2,7 +2,7 @@
 // exception, as on the CPU, would cost a wait for the device in every step.
 #include "fluid/ops/loss/loss.h"
 
-#include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
@@ -13,18 +13,6 @@ namespace {
 Rows rows_of(const Shape& shape, int axis) {
   const cpu::AxisView view(shape, axis);
   return {.outer = view.outer, .n = view.n, .inner = view.inner};
-}
-
-Shape with_one_class(Shape shape, int axis = -1) {
-  shape.set(axis, 1);
-  return shape;
-}
-
-void require_labels(const PrepareContext& context, const Shape& wanted, DType dtype) {
-  const ValueSpec& label = context.in("Label");
-  context.require(label.dtype == dtype && label.shape.numel() == wanted.numel(), "Label",
-                  str_cat(dtype_name(dtype), wanted),
-                  str_cat(dtype_name(label.dtype), label.shape));
 }
 
 // The labels of an op, checked; where they are is known when it runs.

@@ -3,9 +3,9 @@
 
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid::cuda {
 namespace {
@@ -54,35 +54,6 @@ void multiply(Stream& stream, const Product& p, const T* a, const T* b, T* c) {
                .expected = "CUBLAS_STATUS_SUCCESS",
                .got = cublasGetStatusName(status),
                .fix = "run with CUDA_LAUNCH_BLOCKING=1 to see which op's work it was"});
-}
-
-// The matrices that op mul makes of its inputs: leading dimensions are rows, the others columns.
-struct MulShape {
-  int64_t m = 0;
-  int64_t k = 0;
-  int64_t n = 0;
-  Shape out;
-};
-
-MulShape mul_shape(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const Shape& y = context.in("Y").shape;
-  const auto attrs = context.attrs<MulAttrs>();
-  const int x_rows = attrs.x_num_col_dims;
-  const int y_rows = attrs.y_num_col_dims;
-  context.require(x_rows >= 1 && x_rows < x.rank(), "X", "x_num_col_dims inside the rank",
-                  str_cat(x_rows, " of ", x));
-  context.require(y_rows >= 1 && y_rows < y.rank(), "Y", "y_num_col_dims inside the rank",
-                  str_cat(y_rows, " of ", y));
-  MulShape shape = {.m = x.numel(0, x_rows),
-                    .k = x.numel(x_rows, x.rank()),
-                    .n = y.numel(y_rows, y.rank()),
-                    .out = {}};
-  context.require(shape.k == y.numel(0, y_rows), "Y", str_cat(shape.k, " rows, as X has columns"),
-                  str_cat(y.numel(0, y_rows), " rows of ", y));
-  for (int i = 0; i < x_rows; ++i) shape.out.push_back(x[i]);
-  for (int i = y_rows; i < y.rank(); ++i) shape.out.push_back(y[i]);
-  return shape;
 }
 
 template <class T>

@@ -1,5 +1,5 @@
 // Update ops.
-#include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/ops/optimize/optimize.h"
@@ -7,34 +7,13 @@
 namespace fleet::fluid::cuda {
 namespace {
 
-// Checks that a state has the parameter's shape and type.
-template <class T>
-int like_param(const PrepareContext& context, const char* slot) {
-  const ValueSpec& param = context.in("Param");
-  const ValueSpec& state = context.in(slot);
-  context.require(state.kind == ValueKind::kTensor && state.dtype == dtype_of<T>() &&
-                      state.shape.numel() == param.shape.numel(),
-                  slot, str_cat(dtype_name(param.dtype), param.shape, ", like Param"),
-                  str_cat(dtype_name(state.dtype), state.shape));
-  return context.input(slot);
-}
-
-template <class T>
-int scalar(const PrepareContext& context, const char* slot) {
-  const ValueSpec& spec = context.in(slot);
-  context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, slot,
-                  str_cat("one element of ", dtype_name(dtype_of<T>())),
-                  str_cat(dtype_name(spec.dtype), spec.shape));
-  return context.input(slot);
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
   const Shape shape = context.in("Param").shape;
   const int64_t n = shape.numel();
   const int param = context.input("Param");
-  const int grad = like_param<T>(context, "Grad");
-  const int rate = scalar<T>(context, "LearningRate");
+  const int grad = state_input<T>(context, "Grad");
+  const int rate = scalar_input<T>(context, "LearningRate");
   const int out = context.set_output("ParamOut", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     sgd<T>(stream_of(c).raw(), c.in<T>(param), c.in<T>(grad), c.in<T>(rate), c.out<T>(out), n);
@@ -47,9 +26,9 @@ std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
   const Shape shape = context.in("Param").shape;
   const int64_t n = shape.numel();
   const int param = context.input("Param");
-  const int grad = like_param<T>(context, "Grad");
-  const int velocity = like_param<T>(context, "Velocity");
-  const int rate = scalar<T>(context, "LearningRate");
+  const int grad = state_input<T>(context, "Grad");
+  const int velocity = state_input<T>(context, "Velocity");
+  const int rate = scalar_input<T>(context, "LearningRate");
   const int out = context.set_output("ParamOut", shape, dtype_of<T>());
   const int velocity_out = context.set_output("VelocityOut", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
@@ -72,12 +51,12 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
   const Shape shape = context.in("Param").shape;
   const int64_t n = shape.numel();
   const int param = context.input("Param");
-  const int grad = like_param<T>(context, "Grad");
-  const int moment1 = like_param<T>(context, "Moment1");
-  const int moment2 = like_param<T>(context, "Moment2");
-  const int rate = scalar<T>(context, "LearningRate");
-  const int power1 = scalar<T>(context, "Beta1Pow");
-  const int power2 = scalar<T>(context, "Beta2Pow");
+  const int grad = state_input<T>(context, "Grad");
+  const int moment1 = state_input<T>(context, "Moment1");
+  const int moment2 = state_input<T>(context, "Moment2");
+  const int rate = scalar_input<T>(context, "LearningRate");
+  const int power1 = scalar_input<T>(context, "Beta1Pow");
+  const int power2 = scalar_input<T>(context, "Beta2Pow");
   const Shape one = context.in("Beta1Pow").shape;
   const int out = context.set_output("ParamOut", shape, dtype_of<T>());
   const int moment1_out = context.set_output("Moment1Out", shape, dtype_of<T>());

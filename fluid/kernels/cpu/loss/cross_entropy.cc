@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/loss/loss.h"
@@ -32,18 +33,6 @@ T safe_log(T x) {
 int64_t checked_label(int64_t label, int64_t classes) {
   if (label < 0 || label >= classes) throw_bad_label(label, classes);
   return label;
-}
-
-Shape with_one_class(Shape shape, int axis = -1) {
-  shape.set(axis, 1);
-  return shape;
-}
-
-void require_labels(const PrepareContext& context, const Shape& wanted, DType dtype) {
-  const ValueSpec& label = context.in("Label");
-  context.require(label.dtype == dtype && label.shape.numel() == wanted.numel(), "Label",
-                  str_cat(dtype_name(dtype), wanted),
-                  str_cat(dtype_name(label.dtype), label.shape));
 }
 
 // Y = -log X[label], MatchX = X[label].

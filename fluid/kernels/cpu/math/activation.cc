@@ -113,47 +113,6 @@ struct ThresholdedRelu {
     return x > static_cast<T>(p.a) ? g : T{0};
   }
 };
-struct Softsign {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return x / (T{1} + std::abs(x));
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    const T y = T{1} + std::abs(x);
-    return g / (y * y);
-  }
-};
-struct Sqrt {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::sqrt(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T out, T g) {
-    return T(0.5) * g / out;
-  }
-};
-struct Rsqrt {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return T{1} / std::sqrt(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T out, T g) {
-    return T(-0.5) * g * out * out * out;
-  }
-};
-struct Reciprocal {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return T{1} / x;
-  }
-  template <class T>
-  static T back(UnaryParams, T out, T g) {
-    return -g * out * out;
-  }
-};
 struct Square {
   template <class T>
   static T one(UnaryParams, T x) {
@@ -172,76 +131,6 @@ struct Abs {
   template <class T>
   static T back(UnaryParams, T x, T g) {
     return x > T{0} ? g : x < T{0} ? -g : T{0};
-  }
-};
-struct Sin {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::sin(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return g * std::cos(x);
-  }
-};
-struct Cos {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::cos(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return -g * std::sin(x);
-  }
-};
-struct Asin {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::asin(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return g / std::sqrt(T{1} - x * x);
-  }
-};
-struct Acos {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::acos(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return -g / std::sqrt(T{1} - x * x);
-  }
-};
-struct Atan {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::atan(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return g / (T{1} + x * x);
-  }
-};
-struct Sinh {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::sinh(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return g * std::cosh(x);
-  }
-};
-struct Cosh {
-  template <class T>
-  static T one(UnaryParams, T x) {
-    return std::cosh(x);
-  }
-  template <class T>
-  static T back(UnaryParams, T x, T g) {
-    return g * std::sinh(x);
   }
 };
 struct Floor {
@@ -312,26 +201,73 @@ void add_pieces(KernelTable& table) {
       [&]<class T>(std::type_identity<T>) { add_each_value<Sign, T>(table, "sign"); });
 }
 
-void add_scalar_functions(KernelTable& table) {
-  add_each<Softsign>(table, "softsign");
-  add_each<Sqrt>(table, "sqrt");
-  add_each<Rsqrt>(table, "rsqrt");
-  add_each<Reciprocal>(table, "reciprocal");
+// A function without parameters: its value of x, and its derivative times g.
+template <class Value, class Back>
+struct Function {
+  template <class T>
+  static T one(UnaryParams, T x) {
+    return Value{}(x);
+  }
+  template <class T>
+  static T back(UnaryParams, T in, T g) {
+    return Back{}(in, g);
+  }
+};
+
+template <class Value, class Back>
+void add_function(KernelTable& table, const char* type, Value, Back) {
+  add_each<Function<Value, Back>>(table, type);
+}
+
+void add_powers(KernelTable& table) {
   add_each<Square>(table, "square");
-  add_each<Sin>(table, "sin");
-  add_each<Cos>(table, "cos");
-  add_each<Asin>(table, "asin");
-  add_each<Acos>(table, "acos");
-  add_each<Atan>(table, "atan");
-  add_each<Sinh>(table, "sinh");
-  add_each<Cosh>(table, "cosh");
+  add_function(
+      table, "softsign", []<class T>(T x) { return x / (T{1} + std::abs(x)); },
+      []<class T>(T x, T g) {
+        const T y = T{1} + std::abs(x);
+        return g / (y * y);
+      });
+  add_function(
+      table, "sqrt", [](auto x) { return std::sqrt(x); },
+      []<class T>(T out, T g) { return T(0.5) * g / out; });
+  add_function(
+      table, "rsqrt", []<class T>(T x) { return T{1} / std::sqrt(x); },
+      []<class T>(T out, T g) { return T(-0.5) * g * out * out * out; });
+  add_function(
+      table, "reciprocal", []<class T>(T x) { return T{1} / x; },
+      [](auto out, auto g) { return -g * out * out; });
+}
+
+void add_angles(KernelTable& table) {
+  add_function(
+      table, "sin", [](auto x) { return std::sin(x); },
+      [](auto x, auto g) { return g * std::cos(x); });
+  add_function(
+      table, "cos", [](auto x) { return std::cos(x); },
+      [](auto x, auto g) { return -g * std::sin(x); });
+  add_function(
+      table, "asin", [](auto x) { return std::asin(x); },
+      []<class T>(T x, T g) { return g / std::sqrt(T{1} - x * x); });
+  add_function(
+      table, "acos", [](auto x) { return std::acos(x); },
+      []<class T>(T x, T g) { return -g / std::sqrt(T{1} - x * x); });
+  add_function(
+      table, "atan", [](auto x) { return std::atan(x); },
+      []<class T>(T x, T g) { return g / (T{1} + x * x); });
+  add_function(
+      table, "sinh", [](auto x) { return std::sinh(x); },
+      [](auto x, auto g) { return g * std::cosh(x); });
+  add_function(
+      table, "cosh", [](auto x) { return std::cosh(x); },
+      [](auto x, auto g) { return g * std::sinh(x); });
 }
 
 }  // namespace
 
 void register_activation(KernelTable& table) {
   add_pieces(table);
-  add_scalar_functions(table);
+  add_powers(table);
+  add_angles(table);
   for_types<int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
     add_each_value<Abs, T>(table, "abs");
     add_each_value<Square, T>(table, "square");

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/math/mul.h"
@@ -18,36 +19,6 @@ std::unique_ptr<Gemm<T>> make_gemm(Backend backend, const GemmShape& shape) {
   if (backend == Backend::kReference) return reference_gemm<T>(shape);
   if constexpr (std::is_same_v<T, float>) return onednn_gemm(shape);
   return nullptr;
-}
-
-// The matrices that op mul makes of its inputs: leading dimensions are rows, the others columns.
-struct MulShape {
-  int64_t m = 0;
-  int64_t k = 0;
-  int64_t n = 0;
-  Shape out;
-};
-
-MulShape mul_shape(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const Shape& y = context.in("Y").shape;
-  const auto attrs = context.attrs<MulAttrs>();
-  const int x_columns = attrs.x_num_col_dims;
-  const int y_columns = attrs.y_num_col_dims;
-  context.require(x_columns >= 1 && x_columns < x.rank(), "X", "x_num_col_dims inside the rank",
-                  str_cat(x_columns, " of ", x));
-  context.require(y_columns >= 1 && y_columns < y.rank(), "Y", "y_num_col_dims inside the rank",
-                  str_cat(y_columns, " of ", y));
-  MulShape shape = {.m = x.numel(0, x_columns),
-                    .k = x.numel(x_columns, x.rank()),
-                    .n = y.numel(y_columns, y.rank()),
-                    .out = {}};
-  context.require(shape.k == y.numel(0, y_columns), "Y",
-                  str_cat(shape.k, " rows, as X has columns"),
-                  str_cat(y.numel(0, y_columns), " rows of ", y));
-  for (int i = 0; i < x_columns; ++i) shape.out.push_back(x[i]);
-  for (int i = y_columns; i < y.rank(); ++i) shape.out.push_back(y[i]);
-  return shape;
 }
 
 template <class T, Backend backend>

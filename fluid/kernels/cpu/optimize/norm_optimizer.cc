@@ -33,9 +33,7 @@ T norm_of_rows(const KernelContext& c, int rows) {
 template <class T>
 std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
   const auto attrs = context.attrs<LarsMomentumAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const StatePositions velocity = state<T>(context, "Velocity", "VelocityOut");
   const int p_rows = context.input("ParamSquaredRowSums");
   const int g_rows = context.input("GradSquaredRowSums");
@@ -44,12 +42,13 @@ std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
   const T decay = static_cast<T>(attrs.lars_weight_decay);
   return make_prepared([=](const KernelContext& c) mutable {
     const T p_norm = p_rows >= 0 ? norm_of_rows<T>(c, p_rows)
-                                 : norm_of(c.in<T>(param.in), gradient.height(), gradient.width());
-    const T g_norm = g_rows >= 0 ? norm_of_rows<T>(c, g_rows) : norm_of(gradient, c);
-    T lr = *c.in<T>(rate);
+                                 : norm_of(c.in<T>(update.param.in), update.gradient.height(),
+                                           update.gradient.width());
+    const T g_norm = g_rows >= 0 ? norm_of_rows<T>(c, g_rows) : norm_of(update.gradient, c);
+    T lr = update.learning_rate(c);
     if (p_norm > T{} && g_norm > T{}) lr = lr * coeff * p_norm / (g_norm + decay * p_norm);
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> v(c, velocity, first);
       FLEET_EACH_ALONE
       for (size_t i = 0; i < n; ++i) {
@@ -184,9 +183,7 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
   const auto attrs = context.attrs<DpsgdAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const VarDesc* var = context.output_var("ParamOut");
   const bool slice = var != nullptr && var->slice.has_value();
   const std::string origin = slice ? var->slice->origin : context.op().output("ParamOut").front();
@@ -195,14 +192,14 @@ std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
       attrs.seed != 0 ? static_cast<uint64_t>(attrs.seed) : context.block().program().random_seed();
   const RandomKey key = RandomKey::of(seed, origin + "@DPSGD");
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
+    const T lr = update.learning_rate(c);
     const T clip = static_cast<T>(attrs.clip);
-    const T norm = norm_of(gradient, c);
+    const T norm = norm_of(update.gradient, c);
     const T factor = norm > clip ? clip / norm : T{1};
     const double noise = static_cast<double>(attrs.sigma) / static_cast<double>(attrs.batch_size);
     const uint64_t word = (c.step() + 1) << 16 | static_cast<uint64_t>(std::max(c.shard(), 0));
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       for (size_t i = 0; i < n; ++i) {
         const T drawn = static_cast<T>(noise * normal_double(key, offset + first + i, word));
         p.to[i] = p.from[i] - lr * (grad(i) * factor + drawn);
@@ -215,14 +212,11 @@ std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
 
 void register_norm_optimizer(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto add = [&table](const char* op, auto prepare) {
-      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
-    };
-    add("lars_momentum", prepare_lars_momentum<T>);
-    add("lamb", prepare_lamb<T>);
-    add("lamb_direction", prepare_lamb_direction<T>);
-    add("lamb_apply", prepare_lamb_apply<T>);
-    add("dpsgd", prepare_dpsgd<T>);
+    add_update<T>(table, "lars_momentum", prepare_lars_momentum<T>);
+    add_update<T>(table, "lamb", prepare_lamb<T>);
+    add_update<T>(table, "lamb_direction", prepare_lamb_direction<T>);
+    add_update<T>(table, "lamb_apply", prepare_lamb_apply<T>);
+    add_update<T>(table, "dpsgd", prepare_dpsgd<T>);
   });
 }
 

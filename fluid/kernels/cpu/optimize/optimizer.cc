@@ -19,34 +19,30 @@ void keep_rest(const KernelContext& c, StatePositions at, size_t n) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
+    const T lr = update.learning_rate(c);
     const auto step = [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+      const StateArrays<T> p(c, update.param, first);
       FLEET_EACH_ALONE
       for (size_t i = 0; i < n; ++i) p.to[i] = p.from[i] - lr * grad(i);
     };
-    if (gradient.sparse()) keep_rest<T>(c, param, gradient.numel());
-    gradient.each_run(c, step, true);
+    if (update.gradient.sparse()) keep_rest<T>(c, update.param, update.gradient.numel());
+    update.gradient.each_run(c, step, true);
   });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
   const auto attrs = context.attrs<MomentumAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const StatePositions velocity = state<T>(context, "Velocity", "VelocityOut");
   const T mu = static_cast<T>(attrs.mu);
   const bool nesterov = attrs.use_nesterov;
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    const T lr = update.learning_rate(c);
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> v(c, velocity, first);
       if (nesterov) {
         FLEET_EACH_ALONE
@@ -69,15 +65,13 @@ std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
 // adagrad: keep = add = 1; decayed_adagrad: keep = decay, add = 1 - decay.
 template <class T>
 std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T add, T epsilon) {
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const StatePositions moment = state<T>(context, "Moment", "MomentOut");
   const bool stays = keep == T{1};  // without a gradient nothing moves
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
+    const T lr = update.learning_rate(c);
     const auto step = [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment, first);
       FLEET_EACH_ALONE
       for (size_t i = 0; i < n; ++i) {
@@ -86,11 +80,11 @@ std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T
         p.to[i] = p.from[i] - lr * g / (std::sqrt(m.to[i]) + epsilon);
       }
     };
-    if (gradient.sparse() && stays) {
-      keep_rest<T>(c, param, gradient.numel());
-      keep_rest<T>(c, moment, gradient.numel());
+    if (update.gradient.sparse() && stays) {
+      keep_rest<T>(c, update.param, update.gradient.numel());
+      keep_rest<T>(c, moment, update.gradient.numel());
     }
-    gradient.each_run(c, step, stays);
+    update.gradient.each_run(c, step, stays);
   });
 }
 
@@ -142,11 +136,9 @@ template <class T>
 std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
   if (context.has_input("Beta1Tensor") || context.has_input("Beta2Tensor")) return nullptr;
   const auto attrs = context.attrs<AdamAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
+  Update<T> update(context);
   const int power1 = scalar_input<T>(context, "Beta1Pow");
   const int power2 = scalar_input<T>(context, "Beta2Pow");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
   const StatePositions moment1 = state<T>(context, "Moment1", "Moment1Out");
   const StatePositions moment2 = state<T>(context, "Moment2", "Moment2Out");
   const int next1 = context.set_output("Beta1PowOut", context.in("Beta1Pow").shape, dtype_of<T>());
@@ -155,15 +147,15 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
   const T beta2 = static_cast<T>(attrs.beta2);
   const T epsilon = static_cast<T>(attrs.epsilon);
   const bool lazy = attrs.lazy_mode;
-  const bool ahead = attrs.original_form && gradient.sparse();
+  const bool ahead = attrs.original_form && update.gradient.sparse();
   return make_prepared([=](const KernelContext& c) mutable {
     const T b1 = *c.in<T>(power1);
     const T b2 = *c.in<T>(power2);
     const T used1 = ahead ? b1 * beta1 : b1;
     const T used2 = ahead ? b2 * beta2 : b2;
-    const T lr = *c.in<T>(rate) * std::sqrt(T{1} - used2) / (T{1} - used1);
+    const T lr = update.learning_rate(c) * std::sqrt(T{1} - used2) / (T{1} - used1);
     const auto step = [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment1, first);
       const StateArrays<T> v(c, moment2, first);
       FLEET_EACH_ALONE
@@ -174,12 +166,12 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
         p.to[i] = p.from[i] - lr * (m.to[i] / (std::sqrt(v.to[i]) + epsilon));
       }
     };
-    if (gradient.sparse() && lazy) {
-      for (const StatePositions& at : {param, moment1, moment2}) {
-        keep_rest<T>(c, at, gradient.numel());
+    if (update.gradient.sparse() && lazy) {
+      for (const StatePositions& at : {update.param, moment1, moment2}) {
+        keep_rest<T>(c, at, update.gradient.numel());
       }
     }
-    gradient.each_run(c, step, lazy);
+    update.gradient.each_run(c, step, lazy);
     if (next1 >= 0) *c.out<T>(next1) = b1 * beta1;
     if (next2 >= 0) *c.out<T>(next2) = b2 * beta2;
   });
@@ -188,19 +180,17 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
   const auto attrs = context.attrs<AdamaxAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
+  Update<T> update(context);
   const int power = scalar_input<T>(context, "Beta1Pow");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
   const StatePositions moment = state<T>(context, "Moment", "MomentOut");
   const StatePositions norm = state<T>(context, "InfNorm", "InfNormOut");
   const T beta1 = static_cast<T>(attrs.beta1);
   const T beta2 = static_cast<T>(attrs.beta2);
   const T epsilon = static_cast<T>(attrs.epsilon);
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate) / (T{1} - *c.in<T>(power));
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    const T lr = update.learning_rate(c) / (T{1} - *c.in<T>(power));
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment, first);
       const StateArrays<T> u(c, norm, first);
       FLEET_EACH_ALONE
@@ -219,9 +209,7 @@ std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
   const auto attrs = context.attrs<RmspropAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const StatePositions square = state<T>(context, "MeanSquare", "MeanSquareOut");
   const StatePositions mean = state<T>(context, "MeanGrad", "MeanGradOut");
   const StatePositions moment = state<T>(context, "Moment", "MomentOut");
@@ -230,9 +218,9 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
   const T mu = static_cast<T>(attrs.momentum);
   const bool centered = attrs.centered;
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    const T lr = update.learning_rate(c);
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> s(c, square, first);
       const StateArrays<T> q(c, mean, first);
       const StateArrays<T> w(c, moment, first);
@@ -264,17 +252,15 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
 template <class T, class Root>
 std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) {
   const auto attrs = context.attrs<FtrlAttrs>();
-  Gradient<T> gradient(context);
-  const int rate = scalar_input<T>(context, "LearningRate");
-  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  Update<T> update(context);
   const StatePositions squares = state<T>(context, "SquaredAccumulator", "SquaredAccumOut");
   const StatePositions linear = state<T>(context, "LinearAccumulator", "LinearAccumOut");
   const T l1 = static_cast<T>(attrs.l1) + static_cast<T>(1e-10);
   const T l2 = static_cast<T>(attrs.l2) + static_cast<T>(1e-10);
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = *c.in<T>(rate);
-    gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
-      const StateArrays<T> p(c, param, first);
+    const T lr = update.learning_rate(c);
+    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+      const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> s(c, squares, first);
       const StateArrays<T> l(c, linear, first);
       FLEET_EACH_ALONE
@@ -307,18 +293,15 @@ std::unique_ptr<Prepared> prepare_ftrl(PrepareContext& context) {
 
 void register_optimizer(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto add = [&table](const char* op, auto prepare) {
-      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
-    };
-    add("sgd", prepare_sgd<T>);
-    add("momentum", prepare_momentum<T>);
-    add("adagrad", prepare_adagrad<T>);
-    add("decayed_adagrad", prepare_decayed_adagrad<T>);
-    add("adadelta", prepare_adadelta<T>);
-    add("adam", prepare_adam<T>);
-    add("adamax", prepare_adamax<T>);
-    add("rmsprop", prepare_rmsprop<T>);
-    add("ftrl", prepare_ftrl<T>);
+    add_update<T>(table, "sgd", prepare_sgd<T>);
+    add_update<T>(table, "momentum", prepare_momentum<T>);
+    add_update<T>(table, "adagrad", prepare_adagrad<T>);
+    add_update<T>(table, "decayed_adagrad", prepare_decayed_adagrad<T>);
+    add_update<T>(table, "adadelta", prepare_adadelta<T>);
+    add_update<T>(table, "adam", prepare_adam<T>);
+    add_update<T>(table, "adamax", prepare_adamax<T>);
+    add_update<T>(table, "rmsprop", prepare_rmsprop<T>);
+    add_update<T>(table, "ftrl", prepare_ftrl<T>);
   });
   register_average(table);
   register_norm_optimizer(table);

@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/kernel.h"
+#include "fluid/kernels/kernel_table.h"
 
 // In front of a loop whose element i touches element i of each array only: states are updated in
 // place, which a compiler cannot tell from overlapping arrays.
@@ -154,27 +156,6 @@ class Gradient {
   MergedRows<T> merged_;
 };
 
-// Checks that a state has the parameter's shape and type; returns its position.
-template <class T>
-int state_input(const PrepareContext& context, const char* slot) {
-  const ValueSpec& param = context.in("Param");
-  const ValueSpec& state = context.in(slot);
-  context.require(state.kind == ValueKind::kTensor && state.dtype == dtype_of<T>() &&
-                      state.shape.numel() == param.shape.numel(),
-                  slot, str_cat(dtype_name(param.dtype), param.shape, ", like Param"),
-                  str_cat(dtype_name(state.dtype), state.shape));
-  return context.input(slot);
-}
-
-template <class T>
-int scalar_input(const PrepareContext& context, const char* slot) {
-  const ValueSpec& spec = context.in(slot);
-  context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, slot,
-                  str_cat("one element of ", dtype_name(dtype_of<T>())),
-                  str_cat(dtype_name(spec.dtype), spec.shape));
-  return context.input(slot);
-}
-
 // A state and where its new value goes: positions in the kernel context.
 struct StatePositions {
   int in = -1;
@@ -187,6 +168,20 @@ StatePositions state(PrepareContext& context, const char* in, const char* out) {
           context.set_output(out, context.in("Param").shape, dtype_of<T>())};
 }
 
+// What every update begins with.
+template <class T>
+struct Update {
+  Gradient<T> gradient;
+  int rate;
+  StatePositions param;
+  explicit Update(PrepareContext& context)
+      : gradient(context),
+        rate(scalar_input<T>(context, "LearningRate")),
+        param(state<T>(context, "Param", "ParamOut")) {}
+
+  T learning_rate(const KernelContext& c) const { return *c.in<T>(rate); }
+};
+
 // The arrays of a state in one run.
 template <class T>
 struct StateArrays {
@@ -195,5 +190,12 @@ struct StateArrays {
   StateArrays(const KernelContext& c, StatePositions at, size_t first = 0)
       : from(c.in<T>(at.in) + first), to(c.out<T>(at.out) + first) {}
 };
+
+// The one kernel of an update op for elements of T.
+template <class T>
+void add_update(KernelTable& table, const char* op,
+                std::unique_ptr<Prepared> (*prepare)(PrepareContext& context)) {
+  table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+}
 
 }  // namespace fleet::fluid::cpu

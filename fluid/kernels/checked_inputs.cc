@@ -1,0 +1,41 @@
+#include "fluid/kernels/checked_inputs.h"
+
+#include "fluid/ops/math/mul.h"
+
+namespace fleet::fluid {
+
+MulShape mul_shape(const PrepareContext& context) {
+  const Shape& x = context.in("X").shape;
+  const Shape& y = context.in("Y").shape;
+  const auto attrs = context.attrs<MulAttrs>();
+  const int x_columns = attrs.x_num_col_dims;
+  const int y_columns = attrs.y_num_col_dims;
+  context.require(x_columns >= 1 && x_columns < x.rank(), "X", "x_num_col_dims inside the rank",
+                  str_cat(x_columns, " of ", x));
+  context.require(y_columns >= 1 && y_columns < y.rank(), "Y", "y_num_col_dims inside the rank",
+                  str_cat(y_columns, " of ", y));
+  MulShape shape = {.m = x.numel(0, x_columns),
+                    .k = x.numel(x_columns, x.rank()),
+                    .n = y.numel(y_columns, y.rank()),
+                    .out = {}};
+  context.require(shape.k == y.numel(0, y_columns), "Y",
+                  str_cat(shape.k, " rows, as X has columns"),
+                  str_cat(y.numel(0, y_columns), " rows of ", y));
+  for (int i = 0; i < x_columns; ++i) shape.out.push_back(x[i]);
+  for (int i = y_columns; i < y.rank(); ++i) shape.out.push_back(y[i]);
+  return shape;
+}
+
+Shape with_one_class(Shape shape, int axis) {
+  shape.set(axis, 1);
+  return shape;
+}
+
+void require_labels(const PrepareContext& context, const Shape& wanted, DType dtype) {
+  const ValueSpec& label = context.in("Label");
+  context.require(label.dtype == dtype && label.shape.numel() == wanted.numel(), "Label",
+                  str_cat(dtype_name(dtype), wanted),
+                  str_cat(dtype_name(label.dtype), label.shape));
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,52 @@
+// What kernels of every device check of their inputs before they are prepared. Each throws
+// ProgramError that names the op's slot, what is wanted and what is there.
+#pragma once
+
+#include "base/strings.h"
+#include "fluid/kernels/kernel.h"
+
+namespace fleet::fluid {
+
+// The matrices that op mul makes of its inputs: leading dimensions are rows, the others columns.
+struct MulShape {
+  int64_t m = 0;
+  int64_t k = 0;
+  int64_t n = 0;
+  Shape out;
+};
+MulShape mul_shape(const PrepareContext& context);
+
+// One class for each row of `shape`.
+Shape with_one_class(Shape shape, int axis = -1);
+// Input Label has as many elements as `wanted`, and the type.
+void require_labels(const PrepareContext& context, const Shape& wanted, DType dtype);
+
+// The position of an input of one element.
+template <class T>
+int scalar_input(const PrepareContext& context, const char* slot) {
+  const ValueSpec& spec = context.in(slot);
+  context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, slot,
+                  str_cat("one element of ", dtype_name(dtype_of<T>())),
+                  str_cat(dtype_name(spec.dtype), spec.shape));
+  return context.input(slot);
+}
+
+// The same of one that may be left out: then -1.
+template <class T>
+int optional_scalar_input(const PrepareContext& context, const char* slot) {
+  return context.has_input(slot) ? scalar_input<T>(context, slot) : -1;
+}
+
+// The position of an update's state, which has the parameter's shape and type.
+template <class T>
+int state_input(const PrepareContext& context, const char* slot) {
+  const ValueSpec& param = context.in("Param");
+  const ValueSpec& state = context.in(slot);
+  context.require(state.kind == ValueKind::kTensor && state.dtype == dtype_of<T>() &&
+                      state.shape.numel() == param.shape.numel(),
+                  slot, str_cat(dtype_name(param.dtype), param.shape, ", like Param"),
+                  str_cat(dtype_name(state.dtype), state.shape));
+  return context.input(slot);
+}
+
+}  // namespace fleet::fluid
