@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker_node.h"
 #include "strategies/parameter_server/asynchronous/local_exchange.h"
 #include "strategies/parameter_server/server/server_node.h"
+#include "tests/testing/async_play_back.h"
 #include "tests/testing/sim_nodes.h"
 
 namespace fleet::testing {
@@ -21,71 +21,11 @@ namespace {
 using strategies::AsyncEvent;
 using strategies::AsyncMode;
 using strategies::AsyncWorker;
-using strategies::DelayCompensation;
 using strategies::ReceivedValues;
 using strategies::RemotePart;
 using strategies::RemoteTensor;
-using Vector = std::vector<float>;
 
 constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
-constexpr float kRate = 0.05F;
-
-float initial_value(size_t variable, size_t element) {
-  return static_cast<float>(mix64(variable * 1000 + element) % 1000) / 512.0F;
-}
-
-Vector gradient_of(uint32_t worker, uint64_t step, size_t variable, const Vector& at) {
-  Vector gradient(at.size());
-  for (size_t i = 0; i < at.size(); ++i) {
-    const uint64_t draw = mix64(step * 7919 + worker * 104729ULL + variable * 31 + i * 1299709);
-    gradient[i] = (static_cast<float>(draw % 2001) - 1000.0F) * 1e-3F + 0.1F * at[i];
-  }
-  return gradient;
-}
-
-struct SliceInfo {
-  size_t variable = 0;
-  size_t begin = 0;
-  size_t size = 0;
-  uint32_t server = 0;
-  uint32_t id = 0;  // in its server's catalogue
-  std::string name() const { return str_cat("v", variable, ".", begin); }
-};
-
-std::vector<SliceInfo> slices_of(const AsyncSimJob& job) {
-  std::vector<SliceInfo> slices;
-  std::vector<uint32_t> count(job.servers, 0);
-  const auto add = [&](size_t variable, size_t begin, size_t size) {
-    const auto server = static_cast<uint32_t>(slices.size() % job.servers);
-    slices.push_back({variable, begin, size, server, count[server]++});
-  };
-  for (size_t v = 0; v < job.variables.size(); ++v) {
-    const size_t n = job.variables[v];
-    if (v % 2 == 0 || n < 2) {
-      add(v, 0, n);
-    } else {
-      add(v, 0, n / 2);
-      add(v, n / 2, n - n / 2);
-    }
-  }
-  return slices;
-}
-
-bool adds_differences(const AsyncSimJob& job) {
-  return job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
-}
-
-// One update of a slice, in a server and in the play-back alike.
-void update_slice(const AsyncSimJob& job, float* value, const float* gradient, const float* backup,
-                  size_t n) {
-  const bool compensates = job.options.delay_compensation.form != DelayCompensation::kNone;
-  for (size_t i = 0; i < n; ++i) {
-    float g = gradient[i];
-    if (compensates) g += g * g * (value[i] - backup[i]);
-    value[i] = adds_differences(job) ? value[i] + g : value[i] - kRate * g;
-  }
-}
-
 uint64_t steps_of(const AsyncSimJob& job, uint32_t worker) {
   return worker < job.uneven_steps.size() ? job.uneven_steps[worker] : job.steps;
 }
@@ -124,7 +64,7 @@ class SimAsyncServer {
  private:
   strategies::AsyncServerModel make_model(uint32_t index) {
     strategies::AsyncServerModel model;
-    for (const SliceInfo& slice : slices_of(job_)) {
+    for (const AsyncSlice& slice : slices_of(job_)) {
       if (slice.server == index) add_slice(slice, model.server);
     }
     for (auto& row : backups_) row.resize(model.server.shards.size());
@@ -134,12 +74,12 @@ class SimAsyncServer {
     model.on_sender = [this](uint32_t worker) { sender_ = worker; };
     return model;
   }
-  void add_slice(const SliceInfo& slice, strategies::ServerModel& model) {
+  void add_slice(const AsyncSlice& slice, strategies::ServerModel& model) {
     const auto count = static_cast<int64_t>(slice.size);
     auto& value = scope_.var(slice.name())
                       .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
     for (size_t i = 0; i < slice.size; ++i) {
-      value.data<float>()[i] = initial_value(slice.variable, slice.begin + i);
+      value.data<float>()[i] = async_initial_value(slice.variable, slice.begin + i);
     }
     auto& gradient = scope_.var(slice.name() + "@GRAD")
                          .emplace<fluid::Tensor>(fluid::DType::kFloat32, fluid::Shape{count});
@@ -173,13 +113,6 @@ class SimAsyncServer {
   strategies::ServerNode node_;
 };
 
-// What a worker was given: a version of a slice, and its value.
-struct Seen {
-  size_t slice;
-  uint64_t version;
-  Vector value;
-};
-
 // Trains as a chain of events: compute for a while, queue what came of it, go on as the mode says.
 class SimAsyncWorker {
  public:
@@ -195,14 +128,14 @@ class SimAsyncWorker {
       RemoteTensor tensor;
       tensor.name = str_cat("v", v);
       tensor.shape = fluid::Shape{static_cast<int64_t>(job.variables[v])};
-      for (const SliceInfo& slice : slices_) {
+      for (const AsyncSlice& slice : slices_) {
         if (slice.variable != v) continue;
         tensor.parts.push_back({{slice.server, slice.id}, slice.begin * 4, slice.size * 4});
       }
       worker_.add_value(tensor);
       worker_.add_gradient(tensor);
     }
-    made_.resize(job.variables.size());
+    record_.made.resize(job.variables.size());
   }
 
   void start() {
@@ -223,9 +156,7 @@ class SimAsyncWorker {
   const std::string& failure() const { return failure_; }
   uint64_t step() const { return step_; }
   bool done_training() const { return stopping_; }
-  const std::vector<Seen>& seen() const { return seen_; }
-  // The gradients that were queued, in order, by variable.
-  const std::vector<std::vector<Vector>>& made() const { return made_; }
+  const AsyncWorkerRecord& record() const { return record_; }
   const std::vector<Vector>& local() const { return local_; }
   uint64_t pushes() const { return worker_.pushes(); }
   void set_peers(std::vector<const SimAsyncWorker*> peers) { peers_ = std::move(peers); }
@@ -258,10 +189,10 @@ class SimAsyncWorker {
       local_.emplace_back(values.begin(), values.end());
       size_t part = 0;
       for (size_t s = 0; s < slices_.size(); ++s) {
-        const SliceInfo& slice = slices_[s];
+        const AsyncSlice& slice = slices_[s];
         if (slice.variable != v) continue;
         const float* begin = local_[v].data() + slice.begin;
-        seen_.push_back({s, received.versions[v][part++], {begin, begin + slice.size}});
+        record_.seen.push_back({s, received.versions[v][part++], {begin, begin + slice.size}});
       }
     }
   }
@@ -297,22 +228,22 @@ class SimAsyncWorker {
         // Threads of one worker, met at their barrier, in their order.
         for (uint32_t thread = 0; thread < job_.options.trainer_threads; ++thread) {
           for (size_t v = 0; v < job_.variables.size(); ++v) {
-            enqueue(v, gradient_of(index_ + thread * 100, step_, v, local_[v]));
+            enqueue(v, async_gradient(index_ + thread * 100, step_, v, local_[v]));
           }
         }
         return synchronize();
       case AsyncMode::kGeo:
       case AsyncMode::kEasgd:
         for (size_t v = 0; v < local_.size(); ++v) {
-          const Vector gradient = gradient_of(index_, step_, v, local_[v]);
-          for (size_t i = 0; i < gradient.size(); ++i) local_[v][i] -= kRate * gradient[i];
+          const Vector gradient = async_gradient(index_, step_, v, local_[v]);
+          for (size_t i = 0; i < gradient.size(); ++i) local_[v][i] -= kAsyncRate * gradient[i];
         }
         return job_.options.mode == AsyncMode::kGeo ? exchange_differences() : pull_together();
     }
   }
 
   void enqueue(size_t variable, const Vector& gradient) {
-    made_[variable].push_back(gradient);
+    record_.made[variable].push_back(gradient);
     Buffer memory(gradient.size() * sizeof(float));
     std::memcpy(memory.data(), gradient.data(), memory.size());
     worker_.enqueue(static_cast<uint32_t>(variable), {std::move(memory)});
@@ -326,7 +257,7 @@ class SimAsyncWorker {
         worker_.pump();
         return;
       }
-      enqueue(queued_, gradient_of(index_, step_, queued_, local_[queued_]));
+      enqueue(queued_, async_gradient(index_, step_, queued_, local_[queued_]));
     }
     if (!job_.options.independent_recv) return synchronize();
     worker_.pump();
@@ -389,15 +320,14 @@ class SimAsyncWorker {
   const AsyncSimJob& job_;
   transport::SimWorld& world_;
   uint32_t index_;
-  const std::vector<SliceInfo> slices_;
+  const std::vector<AsyncSlice> slices_;
   transport::SimLoop& loop_;
   strategies::AsyncWorkerNode node_;
   AsyncWorker worker_;
   std::vector<const SimAsyncWorker*> peers_;
   std::vector<Vector> local_;
   std::vector<Vector> old_;
-  std::vector<std::vector<Vector>> made_;
-  std::vector<Seen> seen_;
+  AsyncWorkerRecord record_;
   uint64_t step_ = 0;
   size_t queued_ = 0;
   bool begun_ = false;
@@ -405,105 +335,6 @@ class SimAsyncWorker {
   bool stopping_ = false;
   bool done_ = false;
   std::string failure_;
-};
-
-// Plays the servers' logs again.
-class PlayBack {
- public:
-  PlayBack(const AsyncSimJob& job, const std::vector<std::unique_ptr<SimAsyncWorker>>& workers)
-      : job_(job), workers_(workers), slices_(slices_of(job)), history_(slices_.size()) {
-    for (size_t s = 0; s < slices_.size(); ++s) {
-      Vector& value = history_[s].emplace_back();
-      for (size_t i = 0; i < slices_[s].size; ++i) {
-        value.push_back(initial_value(slices_[s].variable, slices_[s].begin + i));
-      }
-    }
-  }
-
-  // The first thing that does not fit, or nothing.
-  std::string run(const std::vector<std::vector<AsyncEvent>>& logs) {
-    for (uint32_t server = 0; server < logs.size(); ++server) {
-      const std::string failure = run_server(server, logs[server]);
-      if (!failure.empty()) return failure;
-    }
-    for (size_t w = 0; w < workers_.size(); ++w) {
-      for (const Seen& seen : workers_[w]->seen()) {
-        if (seen.version >= history_[seen.slice].size() ||
-            history_[seen.slice][seen.version] != seen.value) {
-          return str_cat("worker ", w, " received another value of slice ", seen.slice,
-                         " than version ", seen.version);
-        }
-      }
-    }
-    return "";
-  }
-
-  const Vector& last(size_t slice) const { return history_[slice].back(); }
-
- private:
-  size_t find(uint32_t server, uint32_t id) const {
-    for (size_t s = 0; s < slices_.size(); ++s) {
-      if (slices_[s].server == server && slices_[s].id == id) return s;
-    }
-    return 0;
-  }
-
-  std::string run_server(uint32_t server, const std::vector<AsyncEvent>& log) {
-    std::map<std::pair<uint32_t, uint32_t>, uint64_t> applied;
-    std::map<std::pair<uint32_t, uint32_t>, Vector> backups;
-    for (const AsyncEvent& event : log) {
-      const size_t s = find(server, event.variable);
-      const auto key = std::make_pair(event.worker, event.variable);
-      if (event.kind == AsyncEvent::Kind::kGet) {
-        backups[key] = history_[s].back();
-        continue;
-      }
-      uint64_t& clock = applied[key];
-      if (event.clock != clock + event.merged) {
-        return str_cat("server ", server, ": clock ", event.clock, " of worker ", event.worker,
-                       " was applied to slice ", s, " after ", clock, ", ", event.merged,
-                       " merged");
-      }
-      history_[s].push_back(updated(s, event, clock, backups[key]));
-      clock = event.clock;
-    }
-    return lost_in(server, applied);
-  }
-
-  Vector updated(size_t s, const AsyncEvent& event, uint64_t clock, const Vector& backup) const {
-    const SliceInfo& slice = slices_[s];
-    const auto& made = workers_[event.worker]->made()[slice.variable];
-    Vector gradient(slice.size, 0.0F);
-    for (uint64_t k = clock; k < event.clock; ++k) {
-      for (size_t i = 0; i < slice.size; ++i) {
-        const float g = made.at(k)[slice.begin + i];
-        gradient[i] = k == clock ? g : gradient[i] + g;
-      }
-    }
-    Vector value = history_[s].back();
-    const Vector& old = backup.empty() ? value : backup;
-    update_slice(job_, value.data(), gradient.data(), Vector(old).data(), slice.size);
-    return value;
-  }
-
-  std::string lost_in(uint32_t server,
-                      std::map<std::pair<uint32_t, uint32_t>, uint64_t>& applied) const {
-    for (const SliceInfo& slice : slices_) {
-      if (slice.server != server) continue;
-      for (uint32_t w = 0; w < workers_.size(); ++w) {
-        const uint64_t made = workers_[w]->made()[slice.variable].size();
-        if (applied[{w, slice.id}] == made) continue;
-        return str_cat("server ", server, " has ", applied[{w, slice.id}], " of the ", made,
-                       " gradients that worker ", w, " made of ", slice.name());
-      }
-    }
-    return "";
-  }
-
-  const AsyncSimJob& job_;
-  const std::vector<std::unique_ptr<SimAsyncWorker>>& workers_;
-  const std::vector<SliceInfo> slices_;
-  std::vector<std::vector<Vector>> history_;  // by slice and version
 };
 
 class AsyncSimRun {
@@ -542,18 +373,7 @@ class AsyncSimRun {
   }
 
  private:
-  bool over() const {
-    bool all = true;
-    for (const auto& worker : workers_) {
-      if (!worker->failure().empty()) return true;
-      all = all && worker->over();
-    }
-    for (const auto& server : servers_) {
-      if (!server->node().status().ok()) return true;
-      all = all && server->node().finished();
-    }
-    return all;
-  }
+  bool over() const { return all_over(workers_, servers_); }
 
   std::string failure(bool ended) const {
     for (const auto& worker : workers_) {
@@ -569,13 +389,15 @@ class AsyncSimRun {
   }
 
   void play_back(AsyncSimOutcome& outcome) {
-    PlayBack play(job_, workers_);
+    std::vector<AsyncWorkerRecord> records;
+    for (const auto& worker : workers_) records.push_back(worker->record());
+    AsyncPlayBack play(job_, std::move(records));
     outcome.failure = play.run(outcome.logs);
     if (!outcome.ok()) return;
     const auto slices = slices_of(job_);
     for (const size_t n : job_.variables) outcome.values.emplace_back(n);
     for (size_t s = 0; s < slices.size(); ++s) {
-      const SliceInfo& slice = slices[s];
+      const AsyncSlice& slice = slices[s];
       const auto value = servers_[slice.server]->scope().tensor(slice.name()).values<float>();
       std::copy(value.begin(), value.end(),
                 outcome.values[slice.variable].begin() + static_cast<std::ptrdiff_t>(slice.begin));
@@ -593,63 +415,6 @@ class AsyncSimRun {
 };
 
 }  // namespace
-
-std::string AsyncSimJob::to_string() const {
-  return str_cat(strategies::to_string(options.mode), " seed ", seed, ": ", workers, " workers, ",
-                 servers, " servers, ", lanes, " lanes, ", steps, " steps, ",
-                 options.trainer_threads, " threads, queue ", options.send_queue_size, ", merge ",
-                 options.max_merge_var_num, options.independent_recv ? "" : ", in step",
-                 options.staleness_bound ? str_cat(", bound ", *options.staleness_bound) : "",
-                 ", cut ", faults.cut, ", duplicate ", faults.duplicate, ", refuse ", faults.refuse,
-                 ", chunk ", faults.max_chunk);
-}
-
-AsyncSimJob draw_async_job(AsyncMode mode, uint64_t seed) {
-  uint64_t state = mix64(seed * 8 + static_cast<uint64_t>(mode) + 0xa57c);
-  const auto draw = [&state](uint64_t below) {
-    state = mix64(state);
-    return state % below;
-  };
-  AsyncSimJob job;
-  job.seed = seed;
-  job.workers = 1 + static_cast<uint32_t>(draw(4));
-  job.servers = 1 + static_cast<uint32_t>(draw(3));
-  job.lanes = 1 + static_cast<uint32_t>(draw(3));
-  job.steps = 3 + draw(6);
-  if (draw(3) == 0) {
-    for (uint32_t i = 0; i < job.workers; ++i) job.uneven_steps.push_back(draw(job.steps + 1));
-  }
-  strategies::AsyncOptions& options = job.options;
-  options.mode = mode;
-  options.send_queue_size = 1 + static_cast<uint32_t>(draw(4));
-  options.max_merge_var_num = 1 + static_cast<uint32_t>(draw(4));
-  options.min_send_grad_num_before_recv = 1 + static_cast<uint32_t>(draw(3));
-  options.independent_recv = draw(2) == 0;
-  if (mode == AsyncMode::kAsync && draw(3) == 0) {
-    options.staleness_bound = 1 + static_cast<uint32_t>(draw(3));
-    options.independent_recv = false;
-    options.max_merge_var_num = 1;
-  }
-  if (mode != AsyncMode::kAsync) options.independent_recv = false;
-  if (mode == AsyncMode::kHalfAsync) {
-    options.trainer_threads = 1 + static_cast<uint32_t>(draw(3));
-    options.send_queue_size = options.max_merge_var_num = options.trainer_threads;
-  }
-  if (mode == AsyncMode::kGeo || mode == AsyncMode::kEasgd) {
-    options.geo_update_frequency = options.easgd_tau = 1 + static_cast<uint32_t>(draw(3));
-    options.max_merge_var_num = 1;
-    options.send_queue_size = 8;
-  } else if (draw(3) == 0) {
-    options.delay_compensation.form = DelayCompensation::kOriginal;
-  }
-  job.straggle = draw(3) == 0 ? 5 : 1;
-  job.faults.delay_max = std::chrono::microseconds(20 + draw(500));
-  job.faults.max_chunk = draw(2) == 0 ? 0 : 16 + draw(200);
-  job.faults.cut = draw(3) == 0 ? 0.0 : static_cast<double>(draw(40)) / 1000.0;
-  job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
-  job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
-  return job;
-}
 
 AsyncSimOutcome run_async_job(const AsyncSimJob& job) {
   AsyncSimRun run(job);

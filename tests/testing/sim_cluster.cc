@@ -5,7 +5,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "base/hash.h"
@@ -13,74 +12,20 @@
 #include "base/strings.h"
 #include "strategies/parameter_server/server/server_node.h"
 #include "strategies/parameter_server/synchronous/worker_node.h"
+#include "tests/testing/sim_arithmetic.h"
+#include "tests/testing/sim_nodes.h"
 
 namespace fleet::testing {
 namespace {
 
-using strategies::Catalogue;
 using strategies::Communicator;
-using strategies::NodeEnvironment;
 using strategies::ParameterServerConfig;
 using strategies::RemoteVariable;
 using strategies::ServerModel;
 using strategies::ServerNode;
 using strategies::WorkerNode;
-using Values = std::vector<std::vector<float>>;  // by slice
 
-constexpr uint16_t kFirstPort = 7000;
 constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
-
-float initial_value(size_t slice, size_t element) {
-  return static_cast<float>(mix64(slice * 1000 + element) % 1000) / 512.0F;
-}
-
-// Magnitudes differ widely, so that the order of additions shows in the bits.
-float gradient_of(uint64_t step, int shard, size_t slice, size_t element, float value) {
-  const uint64_t draw =
-      mix64(step * 7919 + static_cast<uint64_t>(shard) * 104729 + slice * 31 + element * 1299709);
-  const auto scale = static_cast<float>(uint64_t{1} << (draw % 12));
-  return (static_cast<float>((draw >> 16) % 2001) - 1000.0F) * scale * 1e-4F + 0.01F * value;
-}
-
-constexpr float kRate = 0.1F;
-
-// The toy optimizer. Slices that exchange scale their gradients by what all of them have in common,
-// and with two exchanges shift them as well.
-bool takes_part(const SimJob& job, size_t slice) {
-  return job.exchanges > 0 && slice % 3 != 2;
-}
-bool takes_rows(const SimJob& job, size_t slice) {
-  return job.rows && slice % 3 == 2;
-}
-// Whether a shard's gradient of a slice of rows has the row.
-bool has_row(uint64_t step, int shard, size_t slice, size_t row) {
-  return mix64(step * 31 + static_cast<uint64_t>(shard) * 7907 + slice * 104723 + row) % 3 == 0;
-}
-// What a slice says in an exchange of its gradients.
-float share_of(uint32_t exchange, const std::vector<float>& gradient) {
-  float sum = 0.0F;
-  for (const float g : gradient) sum += exchange == 0 ? g * g : g;
-  return sum;
-}
-float total_of(const float* shares, size_t count) {
-  float sum = 0.0F;
-  for (size_t i = 0; i < count; ++i) sum += shares[i];
-  return sum;
-}
-void average(std::vector<float>& gradient, int shards) {
-  const float scale = 1.0F / static_cast<float>(shards);
-  for (float& g : gradient) g *= scale;
-}
-void use_total(uint32_t exchange, float total, std::vector<float>& gradient) {
-  for (float& g : gradient) g = exchange == 0 ? g / (1.0F + total) : g + 0.125F * total;
-}
-void descend(std::vector<float>& values, const std::vector<float>& gradient) {
-  for (size_t i = 0; i < values.size(); ++i) values[i] -= kRate * gradient[i];
-}
-
-uint64_t steps_of(const SimJob& job, uint32_t worker) {
-  return worker < job.uneven_steps.size() ? job.uneven_steps[worker] : job.steps;
-}
 
 uint32_t keeping_servers(const SimJob& job) {
   return job.last_server_empty && job.servers > 1 ? job.servers - 1 : job.servers;
@@ -95,75 +40,9 @@ std::string gradient_name(size_t slice) {
   return str_cat("w", slice, "@GRAD");
 }
 
-std::vector<float> gradient_vector(const SimJob& job, uint64_t step, int shard, size_t slice,
-                                   const std::vector<float>& values) {
-  std::vector<float> gradient(values.size(), 0.0F);
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (takes_rows(job, slice) && !has_row(step, shard, slice, i)) continue;
-    gradient[i] = gradient_of(step, shard, slice, i, values[i]);
-  }
-  return gradient;
-}
-
-fluid::SelectedRows gradient_rows(uint64_t step, int shard, size_t slice,
-                                  const std::vector<float>& gradient) {
-  fluid::SelectedRows rows;
-  rows.height = static_cast<int64_t>(gradient.size());
-  std::vector<float> values;
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    if (!has_row(step, shard, slice, i)) continue;
-    rows.rows.push_back(static_cast<int64_t>(i));
-    values.push_back(gradient[i]);
-  }
-  rows.value = fluid::Tensor(fluid::DType::kFloat32, {static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), rows.value.data<float>());
-  return rows;
-}
-
-// The tree's sum over the shards that contribute, by the definition.
-std::optional<std::vector<float>> sum_over(const SimJob& job, ShardRange node,
-                                           const std::vector<bool>& contributes, uint64_t step,
-                                           size_t slice, const std::vector<float>& values) {
-  if (node.size() == 1) {
-    if (!contributes[static_cast<size_t>(node.begin)]) return std::nullopt;
-    return gradient_vector(job, step, node.begin, slice, values);
-  }
-  const int middle = node.begin + tree_split(node.size());
-  auto left = sum_over(job, {node.begin, middle}, contributes, step, slice, values);
-  const auto right = sum_over(job, {middle, node.end}, contributes, step, slice, values);
-  if (!left || !right) return left ? left : right;
-  for (size_t i = 0; i < left->size(); ++i) (*left)[i] += (*right)[i];
-  return left;
-}
-
-NodeEnvironment environment_for(transport::SimWorld& world, transport::SimLoop& loop,
-                                uint64_t node) {
-  NodeEnvironment environment;
-  environment.network = &world;
-  environment.data_loop = &loop;
-  environment.control_loop = &loop;
-  environment.on_control = [](const std::function<void()>& work) { work(); };
-  environment.random =
-      [state = mix64(world.seed() * 64 + node)](transport::MutableBytes bytes) mutable {
-        for (std::byte& byte : bytes) {
-          state = mix64(state);
-          byte = static_cast<std::byte>(state & 0xff);
-        }
-      };
-  environment.incarnation = mix64(world.seed() * 128 + node) | 1U;
-  return environment;
-}
-
 ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
-  ParameterServerConfig config;
-  config.index = index;
-  config.worker_num = job.workers;
+  ParameterServerConfig config = sim_config(index, job.workers, job.servers);
   config.logical_shards = job.shard_count();
-  for (uint32_t i = 0; i < job.servers; ++i) {
-    config.servers.push_back({"sim", static_cast<uint16_t>(kFirstPort + i)});
-  }
-  config.job_id = "simulated";
-  config.secret = transport::Secret::of_text("a secret of the simulation", "test");
   config.data_lanes = job.lanes;
   config.flush_bytes = job.flush_bytes;
   config.reconnect_grace = job.reconnect_grace;
@@ -172,21 +51,11 @@ ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
   return config;
 }
 
-Logger quiet() {
-  return Logger(LogLevel::kOff);
-}
-
-Logger counting_lost_lanes(uint64_t& count) {
-  return Logger(LogLevel::kDebug, [&count](LogLevel, std::string_view line) {
-    if (line.find("a data lane closed") != std::string_view::npos) ++count;
-  });
-}
-
 class SimServer {
  public:
   SimServer(const SimJob& job, transport::SimWorld& world, uint32_t index, const Logger& logger)
       : loop_(world.add_loop(str_cat("server ", index))),
-        node_(environment_for(world, loop_, 1000 + index), config_for(job, index),
+        node_(sim_environment(world, loop_, 1000 + index), config_for(job, index),
               make_model(job, index), logger) {}
 
   ServerNode& node() { return node_; }
@@ -309,7 +178,8 @@ class SimWorker {
         expected_(expected),
         index_(index),
         loop_(world.add_loop(str_cat("worker ", index))),
-        node_(environment_for(world, loop_, index), config_for(job, index), quiet()) {
+        node_(sim_environment(world, loop_, index), config_for(job, index),
+              Logger(LogLevel::kOff)) {
     for (const size_t count : job.slices) values_.emplace_back(count);
     owned_ = owned_shards(static_cast<int>(index), static_cast<int>(job.workers),
                           static_cast<int>(job.shard_count()));
@@ -558,18 +428,7 @@ class SimRun {
     return all;
   }
 
-  bool over() const {
-    bool all = true;
-    for (const auto& worker : workers_) {
-      if (!worker->failure().empty()) return true;
-      all = all && worker->over();
-    }
-    for (const auto& server : servers_) {
-      if (!server->node().status().ok()) return true;
-      all = all && server->node().finished();
-    }
-    return all;
-  }
+  bool over() const { return all_over(workers_, servers_); }
 
   std::string states() const {
     std::vector<std::string> texts;
@@ -609,104 +468,6 @@ class SimRun {
 };
 
 }  // namespace
-
-std::string SimJob::to_string() const {
-  return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
-                 " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", rows ? "rows, " : "",
-                 steps, " steps, cut ", faults.cut, ", duplicate ", faults.duplicate, ", refuse ",
-                 faults.refuse, ", chunk ", faults.max_chunk);
-}
-
-SimJob draw_job(uint64_t seed) {
-  struct Shape {
-    uint32_t workers, servers, shards;
-  };
-  static constexpr Shape kShapes[] = {{2, 2, 2}, {4, 1, 4}, {1, 3, 1}, {1, 1, 4},
-                                      {2, 1, 4}, {2, 2, 4}, {4, 2, 4}, {3, 2, 5}};
-  uint64_t state = mix64(seed + 0x5eed);
-  const auto draw = [&state](uint64_t below) {
-    state = mix64(state);
-    return state % below;
-  };
-  SimJob job;
-  job.seed = seed;
-  const Shape shape = kShapes[draw(std::size(kShapes))];
-  job.workers = shape.workers;
-  job.servers = shape.servers;
-  job.shards = shape.shards;
-  job.lanes = 1 + static_cast<uint32_t>(draw(3));
-  job.steps = 2 + draw(4);
-  job.last_server_empty = job.servers > 1 && draw(4) == 0;
-  job.flush_bytes = draw(2) == 0 ? 64 * 1024 : 8;
-  if (draw(4) == 0) {
-    for (uint32_t i = 0; i < job.workers; ++i) job.uneven_steps.push_back(1 + draw(job.steps));
-    job.uneven_steps[draw(job.workers)] = job.steps;
-  }
-  job.faults.delay_max = std::chrono::microseconds(20 + draw(500));
-  job.faults.max_chunk = draw(2) == 0 ? 0 : 16 + draw(200);
-  job.faults.cut = draw(3) == 0 ? 0.0 : static_cast<double>(draw(40)) / 1000.0;
-  job.faults.duplicate = draw(3) == 0 ? 0.0 : static_cast<double>(draw(150)) / 1000.0;
-  job.faults.refuse = draw(3) == 0 ? static_cast<double>(draw(300)) / 1000.0 : 0.0;
-  if (draw(3) == 0) job.exchanges = 1 + static_cast<uint32_t>(draw(2));
-  if (draw(2) == 0) {
-    job.rows = true;
-    job.slices = {3, 7, 11, 5, 2, 40};
-  }
-  return job;
-}
-
-namespace {
-
-// One step of all slices; `sum` gives the sum of a slice's gradients.
-template <class Sum>
-void step_all(const SimJob& job, Values& values, int shards, const Sum& sum) {
-  if (shards == 0) return;
-  Values gradients;
-  for (size_t slice = 0; slice < values.size(); ++slice) {
-    average(gradients.emplace_back(*sum(slice)), shards);
-  }
-  for (uint32_t exchange = 0; exchange < job.exchanges; ++exchange) {
-    std::vector<float> shares;
-    for (size_t slice = 0; slice < values.size(); ++slice) {
-      if (takes_part(job, slice)) shares.push_back(share_of(exchange, gradients[slice]));
-    }
-    const float total = total_of(shares.data(), shares.size());
-    for (size_t slice = 0; slice < values.size(); ++slice) {
-      if (takes_part(job, slice)) use_total(exchange, total, gradients[slice]);
-    }
-  }
-  for (size_t slice = 0; slice < values.size(); ++slice) {
-    descend(values[slice], gradients[slice]);
-  }
-}
-
-}  // namespace
-
-std::vector<Values> reference_values(const SimJob& job) {
-  Values values;
-  for (size_t slice = 0; slice < job.slices.size(); ++slice) {
-    std::vector<float>& now = values.emplace_back();
-    for (size_t i = 0; i < job.slices[slice]; ++i) now.push_back(initial_value(slice, i));
-  }
-  std::vector<Values> history{values};
-  const int shards = static_cast<int>(job.shard_count());
-  for (uint64_t step = 1; step <= job.steps; ++step) {
-    std::vector<bool> contributes(static_cast<size_t>(shards), false);
-    for (uint32_t worker = 0; worker < job.workers; ++worker) {
-      const ShardRange owned =
-          owned_shards(static_cast<int>(worker), static_cast<int>(job.workers), shards);
-      for (int s = owned.begin; s < owned.end; ++s) {
-        contributes[static_cast<size_t>(s)] = step <= steps_of(job, worker);
-      }
-    }
-    const auto count = std::count(contributes.begin(), contributes.end(), true);
-    step_all(job, values, static_cast<int>(count), [&](size_t slice) {
-      return sum_over(job, {0, shards}, contributes, step, slice, values[slice]);
-    });
-    history.push_back(values);
-  }
-  return history;
-}
 
 SimFaultOutcome run_job_with_fault(const SimJob& job, const SimFault& fault) {
   SimRun run(job);

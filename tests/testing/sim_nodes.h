@@ -1,6 +1,9 @@
 // What nodes of a simulated world are made with.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "base/hash.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/sim/sim_loop.h"
@@ -43,6 +46,22 @@ inline Logger counting_lost_lanes(uint64_t& count) {
   return Logger(LogLevel::kDebug, [&count](LogLevel, std::string_view line) {
     if (line.find("a data lane closed") != std::string_view::npos) ++count;
   });
+}
+
+// Whether every node has done its part, or the first has failed.
+template <class Worker, class Server>
+bool all_over(const std::vector<std::unique_ptr<Worker>>& workers,
+              const std::vector<std::unique_ptr<Server>>& servers) {
+  bool all = true;
+  for (const auto& worker : workers) {
+    if (!worker->failure().empty()) return true;
+    all = all && worker->over();
+  }
+  for (const auto& server : servers) {
+    if (!server->node().status().ok()) return true;
+    all = all && server->node().finished();
+  }
+  return all;
 }
 
 }  // namespace fleet::testing
