@@ -13,38 +13,16 @@ AsyncWorkerNode::AsyncWorkerNode(NodeEnvironment environment, ParameterServerCon
       make_hello(config_, transport::Role::kWorker, environment_.incarnation);
   communicator_ = std::make_unique<AsyncCommunicator>(
       *environment_.data_loop, *environment_.network, config_, hello, environment_.random, logger_);
-  environment_.on_control([&] {
-    member_ = std::make_unique<transport::CoordinatorClient>(
-        *environment_.control_loop, *environment_.network,
-        make_member_options(config_, environment_, transport::Role::kWorker,
-                            config_.servers.front()),
-        logger_);
-    member_->set_on_verdict([this, alive = alive_](const transport::Verdict& verdict) {
-      environment_.data_loop->post([this, alive, verdict] {
-        if (*alive) on_verdict(verdict);
-      });
-    });
-  });
-}
-
-AsyncWorkerNode::~AsyncWorkerNode() {
-  *alive_ = false;
-  transport::Verdict verdict;
-  verdict.culprit = {transport::Role::kWorker, config_.index};
-  verdict.phase = member_->phase();
-  verdict.step = member_->step();
-  verdict.reason = "it left before it had completed";
-  environment_.on_control([&] {
-    if (started_ && !stopped_ && !member_->verdict()) member_->abort_async(verdict);
-    member_.reset();
+  member_.emplace(environment_, config_, logger_, [this] {
+    tell_failure();
+    communicator_->fail_all(member_->status());
   });
 }
 
 void AsyncWorkerNode::start() {
-  if (started_) return;
-  started_ = true;
+  if (member_->started()) return;
   set_phase(Phase::kConnecting, 1);
-  environment_.on_control([this] { member_->start(); });
+  member_->start();
   communicator_->start();
 }
 
@@ -52,15 +30,8 @@ void AsyncWorkerNode::set_on_failure(std::function<void(const Status&)> on_failu
   on_failure_ = std::move(on_failure);
 }
 
-void AsyncWorkerNode::on_verdict(const transport::Verdict& verdict) {
-  if (!verdict_.ok()) return;
-  verdict_ = verdict.to_status();
-  tell_failure();
-  communicator_->fail_all(verdict_);
-}
-
 Status AsyncWorkerNode::status() const {
-  return verdict_.ok() ? communicator_->status() : verdict_;
+  return member_->status().ok() ? communicator_->status() : member_->status();
 }
 
 void AsyncWorkerNode::check() {
@@ -72,31 +43,17 @@ void AsyncWorkerNode::tell_failure() {
 }
 
 void AsyncWorkerNode::abort(const Status& why, Phase phase, uint64_t step) {
-  if (member_->verdict()) return;
-  transport::Verdict verdict;
-  verdict.culprit = {transport::Role::kWorker, config_.index};
-  verdict.phase = phase;
-  verdict.step = step;
-  verdict.code = why.code();
-  verdict.reason = why.text().what;
-  member_->abort(std::move(verdict));
+  member_->abort(why, phase, step);
 }
 
 void AsyncWorkerNode::stop(std::function<void(const Status&)> done) {
-  stopped_ = true;
+  member_->stop();
   set_phase(Phase::kFinishing, communicator_->step() + 1);
   communicator_->set_on_idle([this, done = std::move(done)] {
     communicator_->set_on_idle(nullptr);
     if (!status().ok()) return done(status());
     communicator_->finish();
-    // The destructor waits for the control loop, so this object is there.
-    environment_.control_loop->post([this, alive = alive_, done] {
-      member_->complete_async([this, alive, done](const Status& status) {
-        environment_.data_loop->post([alive, done, status] {
-          if (*alive) done(status);
-        });
-      });
-    });
+    member_->complete_async(done);
   });
   communicator_->complete();
 }

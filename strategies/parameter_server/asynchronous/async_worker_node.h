@@ -5,11 +5,10 @@
 
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
+#include <optional>
 
 #include "strategies/parameter_server/asynchronous/async_communicator.h"
-#include "transport/coordinator/coordinator_client.h"
+#include "strategies/parameter_server/worker_member.h"
 
 namespace fleet::strategies {
 
@@ -19,7 +18,7 @@ class AsyncWorkerNode {
  public:
   AsyncWorkerNode(NodeEnvironment environment, ParameterServerConfig config, Logger logger = {});
   // Ends the job, with this worker to blame, unless it has completed.
-  ~AsyncWorkerNode();
+  ~AsyncWorkerNode() = default;
   AsyncWorkerNode(const AsyncWorkerNode&) = delete;
   AsyncWorkerNode& operator=(const AsyncWorkerNode&) = delete;
 
@@ -42,22 +41,17 @@ class AsyncWorkerNode {
   void set_phase(transport::Phase phase, uint64_t step) { member_->set_phase(phase, step); }
   // Any thread but the control loop's; blocks. Tells the others that this worker ends the job.
   void abort(const Status& why, transport::Phase phase, uint64_t step);
-  transport::CoordinatorClient& member() { return *member_; }
+  transport::CoordinatorClient& member() { return member_->client(); }
 
  private:
-  void on_verdict(const transport::Verdict& verdict);
   void tell_failure();
 
   NodeEnvironment environment_;
   ParameterServerConfig config_;
   Logger logger_;
   std::unique_ptr<AsyncCommunicator> communicator_;
-  std::unique_ptr<transport::CoordinatorClient> member_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::optional<WorkerMember> member_;
   std::function<void(const Status&)> on_failure_;
-  Status verdict_;
-  bool started_ = false;
-  bool stopped_ = false;
 };
 
 }  // namespace fleet::strategies

@@ -12,33 +12,9 @@
 namespace fleet::strategies {
 namespace {
 
-[[noreturn]] void throw_program(std::string what, std::string where, std::string expected,
-                                std::string got) {
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = std::move(what),
-               .where = std::move(where),
-               .expected = std::move(expected),
-               .got = std::move(got),
-               .fix = "use the server program that the transpiler made, for this very cluster"});
-}
-
 bool makes(const fluid::Operator& op, const std::string& name) {
   const auto outputs = op.output_names();
   return std::find(outputs.begin(), outputs.end(), name) != outputs.end();
-}
-
-// "<name>:<block>" of listen_and_serv's attributes.
-std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
-                                             const std::string& binding, const char* attribute) {
-  const size_t colon = binding.rfind(':');
-  const auto index = colon == std::string::npos
-                         ? std::nullopt
-                         : parse_int(std::string_view(binding).substr(colon + 1));
-  if (!index || *index < 1 || *index >= program.block_count()) {
-    throw_program("a gradient is bound to no block", str_cat("listen_and_serv.", attribute),
-                  "\"<name>:<block>\"", binding);
-  }
-  return {binding.substr(0, colon), static_cast<int32_t>(*index)};
 }
 
 using NextBlocks = std::map<int32_t, int32_t>;
@@ -51,8 +27,8 @@ NextBlocks read_next_blocks(const fluid::Program& program,
     const auto block = parse_int(from);
     if (!block || *block < 1 || *block >= program.block_count() ||
         !next.emplace(static_cast<int32_t>(*block), to).second) {
-      throw_program("a chain of blocks cannot be followed", "listen_and_serv.next_blocks",
-                    "\"<block>:<next>\", each block once", binding);
+      throw_server_program("a chain of blocks cannot be followed", "listen_and_serv.next_blocks",
+                           "\"<block>:<next>\", each block once", binding);
     }
   }
   return next;
@@ -80,8 +56,8 @@ OptimizeBlock read_block(const fluid::Program& program, const std::string& bindi
   found.chain.push_back(first);
   for (auto at = next.find(first); at != next.end(); at = next.find(at->second)) {
     if (found.chain.size() > exchanges) {
-      throw_program("a chain of blocks is longer than the exchanges allow", binding,
-                    str_cat("at most ", exchanges + 1, " blocks"), "more");
+      throw_server_program("a chain of blocks is longer than the exchanges allow", binding,
+                           str_cat("at most ", exchanges + 1, " blocks"), "more");
     }
     found.chain.push_back(at->second);
   }
@@ -96,8 +72,8 @@ OptimizeBlock read_block(const fluid::Program& program, const std::string& bindi
     }
   }
   if (found.value.empty()) {
-    throw_program("an optimize block updates nothing", str_cat("block ", first),
-                  "an op with output ParamOut, or an assignment of the average", "none");
+    throw_server_program("an optimize block updates nothing", str_cat("block ", first),
+                         "an op with output ParamOut, or an assignment of the average", "none");
   }
   return found;
 }
@@ -112,8 +88,8 @@ ExchangedRows read_rows(const fluid::Program& program, const fluid::Operator& op
   for (const auto& endpoint : attrs.epmap) {
     const auto found = std::find(endpoints.begin(), endpoints.end(), endpoint);
     if (found == endpoints.end()) {
-      throw_program("a part of an exchange is made by no server of the job", op.to_string(),
-                    str_cat("one of ", join(endpoints, ", ")), endpoint);
+      throw_server_program("a part of an exchange is made by no server of the job", op.to_string(),
+                           str_cat("one of ", join(endpoints, ", ")), endpoint);
     }
     rows.servers.push_back(static_cast<uint32_t>(found - endpoints.begin()));
   }
@@ -124,17 +100,17 @@ ExchangedRows read_rows(const fluid::Program& program, const fluid::Operator& op
       whole != nullptr && whole->shape.rank() > 0 && whole->shape[0] == sum &&
       std::all_of(rows.rows.begin(), rows.rows.end(), [](int64_t n) { return n > 0; });
   if (!fits) {
-    throw_program("the parts of an exchange do not make up their whole", op.to_string(),
-                  "a name, a server and the rows of each part, and a variable of block 0",
-                  whole == nullptr ? "no such variable" : whole->shape.to_string());
+    throw_server_program("the parts of an exchange do not make up their whole", op.to_string(),
+                         "a name, a server and the rows of each part, and a variable of block 0",
+                         whole == nullptr ? "no such variable" : whole->shape.to_string());
   }
   return rows;
 }
 
 ExchangeBlock read_exchange(const fluid::Program& program, fluid::BlockRef ref) {
   if (ref.index < 1 || ref.index >= program.block_count()) {
-    throw_program("an exchange block is not there", "listen_and_serv.exchange_blocks",
-                  str_cat("a block below ", program.block_count()), str_cat(ref.index));
+    throw_server_program("an exchange block is not there", "listen_and_serv.exchange_blocks",
+                         str_cat("a block below ", program.block_count()), str_cat(ref.index));
   }
   ExchangeBlock exchange;
   exchange.block = ref.index;
@@ -142,8 +118,8 @@ ExchangeBlock read_exchange(const fluid::Program& program, fluid::BlockRef ref) 
   for (const auto& op : program.block(ref.index).ops()) {
     const bool rows = op->type == "exchange_rows";
     if (rows && !first) {
-      throw_program("an exchange block exchanges after it has computed", op->to_string(),
-                    "exchange_rows ops before all others", "one after another op");
+      throw_server_program("an exchange block exchanges after it has computed", op->to_string(),
+                           "exchange_rows ops before all others", "one after another op");
     }
     first = rows;
     if (rows) exchange.rows.push_back(read_rows(program, *op));
@@ -168,8 +144,8 @@ ServerProgram read_server_program(const fluid::Program& program, const fluid::Op
                  .fix = "transpile with sync_mode"});
   }
   if (parsed.listen.fanin != shards) {
-    throw_program("the server program is for another number of contributors",
-                  "listen_and_serv.Fanin", str_cat(shards), str_cat(parsed.listen.fanin));
+    throw_server_program("the server program is for another number of contributors",
+                         "listen_and_serv.Fanin", str_cat(shards), str_cat(parsed.listen.fanin));
   }
   for (const auto& block : parsed.listen.exchange_blocks) {
     parsed.exchanges.push_back(read_exchange(program, block));
@@ -178,8 +154,8 @@ ServerProgram read_server_program(const fluid::Program& program, const fluid::Op
   for (const auto& binding : parsed.listen.grad_to_block_id) {
     parsed.blocks.push_back(read_block(program, binding, next, parsed.exchanges.size()));
     if (shards > 1 && parsed.blocks.back().sum < 0) {
-      throw_program("an optimize block does not begin with the sum over contributors", binding,
-                    "sum and scale", "another op");
+      throw_server_program("an optimize block does not begin with the sum over contributors",
+                           binding, "sum and scale", "another op");
     }
   }
   std::sort(parsed.blocks.begin(), parsed.blocks.end(),
@@ -329,64 +305,21 @@ Exchange ServerSteps::make_exchange(size_t index) {
   return exchange;
 }
 
-CatalogueEntry ServerSteps::entry_of(const std::string& name) const {
-  const fluid::Tensor& tensor = scope_.tensor(name);
-  CatalogueEntry entry;
-  entry.name = name;
-  entry.dtype = tensor.dtype();
-  entry.shape = tensor.shape().to_vector();
-  entry.origin = name;
-  entry.origin_shape = entry.shape;
-  const fluid::VarDesc* desc = program_.global_block().find_var(name);
-  if (desc != nullptr && desc->slice) {
-    entry.origin = desc->slice->origin;
-    entry.origin_shape = desc->slice->origin_shape;
-    entry.offset = desc->slice->offset;
-    return entry;
-  }
-  // State that is not cut, but that every slice of its parameter has a copy of.
-  for (const auto& row : program_.distribution().vars) {
-    if (row.slice == name && row.origin != name) entry.origin = row.origin;
-  }
-  return entry;
-}
-
-// What the block writes besides its slice and gradient, and what outlives the step.
-std::vector<std::string> ServerSteps::state_of(const OptimizeBlock& parsed) const {
-  std::vector<std::string> names;
-  for (const int32_t block : parsed.chain) {
-    for (const auto& op : program_.block(block).ops()) {
-      for (const auto& name : op->output_names()) {
-        const bool known = name == parsed.value || name == parsed.gradient ||
-                           std::find(names.begin(), names.end(), name) != names.end();
-        if (!known && initialised(scope_, name) != nullptr) names.push_back(name);
-      }
-    }
-  }
-  return names;
-}
-
 ServerModel ServerSteps::make_model() {
   ServerModel model;
   std::set<std::string> taken;
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) {
     const OptimizeBlock& block = parsed_.blocks[i];
-    if (initialised(scope_, block.value) == nullptr) {
-      throw_error(ErrorCode::kPrecondition,
-                  {.what = "a server has no initial value of its slice",
-                   .where = block.value,
-                   .expected = "the startup program was run on the server's scope",
-                   .got = "an empty variable",
-                   .fix = "run the server's startup program, or load a model, before serving"});
-    }
-    CatalogueEntry entry = entry_of(block.value);
+    require_initial_value(scope_, block.value);
+    CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
     entry.gradient = block.gradient;
     entry.rows = has_row_gradient(parsed_.listen, block.gradient);
     make_gradient(entry, scope_);
     taken.insert({block.value, block.gradient});
     model.shards.push_back(std::make_unique<DenseShard>(
-        DenseShardSpec{block.value, block.gradient, state_of(block)}, scope_,
-        [this, i](const StepUpdate& update) { run_slice(i, update); },
+        DenseShardSpec{block.value, block.gradient,
+                       updated_state(program_, scope_, block.chain, block.value, block.gradient)},
+        scope_, [this, i](const StepUpdate& update) { run_slice(i, update); },
         static_cast<int>(block.chain.size())));
     model.catalogue.entries.push_back(std::move(entry));
   }
@@ -394,7 +327,7 @@ ServerModel ServerSteps::make_model() {
   for (const auto& [name, desc] : program_.global_block().vars()) {
     if (!desc->persistable || taken.contains(name) || initialised(scope_, name) == nullptr)
       continue;
-    model.catalogue.entries.push_back(entry_of(name));
+    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, name));
   }
   for (const auto& entry : model.catalogue.entries) {
     model.tensors.push_back(&scope_.tensor(entry.name));

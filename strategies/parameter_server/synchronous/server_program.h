@@ -71,8 +71,6 @@ class ServerSteps {
   // Any thread.
   const fluid::Program& program_for(int shards);
   fluid::Program rewrite(int shards) const;
-  CatalogueEntry entry_of(const std::string& name) const;
-  std::vector<std::string> state_of(const OptimizeBlock& block) const;
 
   const fluid::Program& program_;
   ServerProgram parsed_;

@@ -14,48 +14,18 @@ WorkerNode::WorkerNode(NodeEnvironment environment, ParameterServerConfig config
       make_hello(config_, transport::Role::kWorker, environment_.incarnation);
   communicator_ = std::make_unique<Communicator>(*environment_.data_loop, *environment_.network,
                                                  config_, hello, environment_.random, logger_);
-  environment_.on_control([&] {
-    member_ = std::make_unique<transport::CoordinatorClient>(
-        *environment_.control_loop, *environment_.network,
-        make_member_options(config_, environment_, transport::Role::kWorker,
-                            config_.servers.front()),
-        logger_);
-    member_->set_on_verdict([this, alive = alive_](const transport::Verdict& verdict) {
-      environment_.data_loop->post([this, alive, verdict] {
-        if (*alive) on_verdict(verdict);
-      });
-    });
-  });
-}
-
-WorkerNode::~WorkerNode() {
-  *alive_ = false;
-  transport::Verdict verdict;
-  verdict.culprit = {transport::Role::kWorker, config_.index};
-  verdict.phase = member_->phase();
-  verdict.step = member_->step();
-  verdict.reason = "it left before it had completed";
-  environment_.on_control([&] {
-    if (started_ && !stopped_ && !member_->verdict()) member_->abort_async(verdict);
-    member_.reset();
-  });
+  member_.emplace(environment_, config_, logger_,
+                  [this] { communicator_->fail_all(member_->status()); });
 }
 
 void WorkerNode::start() {
-  started_ = true;
   set_phase(Phase::kConnecting);
-  environment_.on_control([this] { member_->start(); });
+  member_->start();
   communicator_->start();
 }
 
-void WorkerNode::on_verdict(const transport::Verdict& verdict) {
-  if (!verdict_.ok()) return;
-  verdict_ = verdict.to_status();
-  communicator_->fail_all(verdict_);
-}
-
 Status WorkerNode::status() const {
-  return verdict_.ok() ? communicator_->status() : verdict_;
+  return member_->status().ok() ? communicator_->status() : member_->status();
 }
 
 void WorkerNode::set_phase(Phase phase) {
@@ -90,16 +60,7 @@ void WorkerNode::fail(const Status& why, Phase phase, std::string_view what, Dur
     peers.push_back(str_cat("server ", server));
   }
   communicator_->fail_all(why);
-  const bool judged = member_->verdict().has_value();
-  if (!judged) {
-    transport::Verdict verdict;
-    verdict.culprit = {transport::Role::kWorker, config_.index};
-    verdict.phase = phase;
-    verdict.step = communicator_->step() + 1;
-    verdict.code = why.code();
-    verdict.reason = why.text().what;
-    member_->abort(std::move(verdict));
-  }
+  member_->abort(why, phase, communicator_->step() + 1);
   const double seconds = std::chrono::duration<double>(elapsed).count();
   ErrorText text = why.text();
   text.where =
@@ -110,10 +71,10 @@ void WorkerNode::fail(const Status& why, Phase phase, std::string_view what, Dur
 }
 
 void WorkerNode::barrier(const std::string& name) {
-  const Phase before = member_->phase();
+  const Phase before = member().phase();
   set_phase(Phase::kBarrier);
   const TimePoint begin = environment_.data_loop->now();
-  const Status status = member_->barrier(transport::Group::kWorkers, name);
+  const Status status = member().barrier(transport::Group::kWorkers, name);
   if (!status.ok()) {
     fail(status, Phase::kBarrier, name, environment_.data_loop->now() - begin);
   }
@@ -121,10 +82,10 @@ void WorkerNode::barrier(const std::string& name) {
 }
 
 std::vector<double> WorkerNode::all_reduce(const std::vector<double>& values) {
-  const Phase before = member_->phase();
+  const Phase before = member().phase();
   set_phase(Phase::kReducing);
   const TimePoint begin = environment_.data_loop->now();
-  auto result = member_->reduce(transport::Group::kWorkers, "all_reduce_worker",
+  auto result = member().reduce(transport::Group::kWorkers, "all_reduce_worker",
                                 transport::ReduceOp::kSum, values);
   if (!result.ok()) {
     fail(result.status(), Phase::kReducing, "all_reduce_worker",
@@ -135,23 +96,23 @@ std::vector<double> WorkerNode::all_reduce(const std::vector<double>& values) {
 }
 
 void WorkerNode::stop() {
-  if (stopped_) return;
-  stopped_ = true;
+  if (stopped()) return;
+  member_->stop();
   communicator_->complete();
   wait(Phase::kFinishing, "stop_worker");
-  const Status status = member_->complete();
+  const Status status = member().complete();
   if (!status.ok()) fail(status, Phase::kFinishing, "stop_worker", Duration(0));
   communicator_->finish();
 }
 
 void WorkerNode::stop_async(std::function<void(const Status&)> done) {
-  stopped_ = true;
+  member_->stop();
   set_phase(Phase::kFinishing);
   communicator_->set_on_idle([this, done = std::move(done)] {
     communicator_->set_on_idle(nullptr);
     if (!status().ok()) return done(status());
     communicator_->finish();
-    member_->complete_async(done);
+    member().complete_async(done);
   });
   communicator_->complete();
 }

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "strategies/parameter_server/synchronous/communicator.h"
-#include "transport/coordinator/coordinator_client.h"
+#include "strategies/parameter_server/worker_member.h"
 
 namespace fleet::strategies {
 
@@ -19,7 +20,7 @@ class WorkerNode {
  public:
   WorkerNode(NodeEnvironment environment, ParameterServerConfig config, Logger logger = {});
   // Ends the job, with this worker to blame, unless it has completed.
-  ~WorkerNode();
+  ~WorkerNode() = default;
   WorkerNode(const WorkerNode&) = delete;
   WorkerNode& operator=(const WorkerNode&) = delete;
 
@@ -27,7 +28,7 @@ class WorkerNode {
   void start();
 
   Communicator& communicator() { return *communicator_; }
-  transport::CoordinatorClient& member() { return *member_; }
+  transport::CoordinatorClient& member() { return member_->client(); }
   // Why the job failed, as the coordinator or the own requests tell it; ok while it has not.
   Status status() const;
 
@@ -45,7 +46,7 @@ class WorkerNode {
   std::vector<double> all_reduce(const std::vector<double>& values);
   // The worker contributes no more and leaves. Once; later calls do nothing.
   void stop();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return member_->stopped(); }
 
   // Without blocking, for a simulated world: `done` runs when the servers and the coordinator
   // know that this worker has completed.
@@ -54,17 +55,12 @@ class WorkerNode {
  private:
   [[noreturn]] void fail(const Status& why, transport::Phase phase, std::string_view what,
                          Duration elapsed);
-  void on_verdict(const transport::Verdict& verdict);
 
   NodeEnvironment environment_;
   ParameterServerConfig config_;
   Logger logger_;
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<transport::CoordinatorClient> member_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  Status verdict_;
-  bool started_ = false;
-  bool stopped_ = false;
+  std::optional<WorkerMember> member_;
 };
 
 }  // namespace fleet::strategies

@@ -1,0 +1,75 @@
+#include "strategies/parameter_server/worker_member.h"
+
+#include <utility>
+
+namespace fleet::strategies {
+
+using transport::Phase;
+using transport::Verdict;
+
+WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterServerConfig& config,
+                           const Logger& logger, std::function<void()> on_verdict)
+    : environment_(environment), config_(config), on_verdict_(std::move(on_verdict)) {
+  environment_.on_control([&] {
+    client_ = std::make_unique<transport::CoordinatorClient>(
+        *environment_.control_loop, *environment_.network,
+        make_member_options(config_, environment_, transport::Role::kWorker,
+                            config_.servers.front()),
+        logger);
+    client_->set_on_verdict([this, alive = alive_](const Verdict& verdict) {
+      environment_.data_loop->post([this, alive, verdict] {
+        if (*alive) this->on_verdict(verdict);
+      });
+    });
+  });
+}
+
+WorkerMember::~WorkerMember() {
+  *alive_ = false;
+  Verdict verdict = blame(client_->phase(), client_->step());
+  verdict.reason = "it left before it had completed";
+  environment_.on_control([&] {
+    if (started_ && !stopped_ && !client_->verdict()) client_->abort_async(verdict);
+    client_.reset();
+  });
+}
+
+void WorkerMember::start() {
+  started_ = true;
+  environment_.on_control([this] { client_->start(); });
+}
+
+Verdict WorkerMember::blame(Phase phase, uint64_t step) const {
+  Verdict verdict;
+  verdict.culprit = {transport::Role::kWorker, config_.index};
+  verdict.phase = phase;
+  verdict.step = step;
+  return verdict;
+}
+
+void WorkerMember::on_verdict(const Verdict& verdict) {
+  if (!verdict_.ok()) return;
+  verdict_ = verdict.to_status();
+  on_verdict_();
+}
+
+void WorkerMember::abort(const Status& why, Phase phase, uint64_t step) {
+  if (client_->verdict()) return;
+  Verdict verdict = blame(phase, step);
+  verdict.code = why.code();
+  verdict.reason = why.text().what;
+  client_->abort(std::move(verdict));
+}
+
+void WorkerMember::complete_async(std::function<void(const Status&)> done) {
+  // The destructor waits for the control loop, so this object is there.
+  environment_.control_loop->post([this, alive = alive_, done = std::move(done)] {
+    client_->complete_async([this, alive, done](const Status& status) {
+      environment_.data_loop->post([alive, done, status] {
+        if (*alive) done(status);
+      });
+    });
+  });
+}
+
+}  // namespace fleet::strategies
