@@ -3,69 +3,34 @@
 #include <gmock/gmock.h>
 #include <thread>
 
-#include "base/philox.h"
-#include "fluid/executor/executor.h"
-#include "fluid/layers/layers.h"
-#include "fluid/optimizer/optimizer.h"
-#include "fluid/program/default_programs.h"
 #include "strategies/collective/collective_runtime.h"
-#include "transpiler/distribute_transpiler.h"
+#include "tests/strategies/collective/small_net.h"
 #include "transport/collective/in_process_communicator.h"
 
 namespace fleet::strategies {
 namespace {
 
+using small_net::largest_difference;
+using small_net::Net;
+using small_net::Parameters;
+using small_net::parameters_of;
 using ::testing::HasSubstr;
 
 constexpr int64_t kRows = 8;  // of one worker's batch
 
-struct Net {
-  fluid::Program main;
-  fluid::Program startup;
-  std::string cost;
-};
-
 void build(Net& net) {
-  const fluid::ProgramGuard programs(net.main, net.startup);
-  const fluid::unique_name::Guard names;
-  net.startup.set_random_seed(11);
-  auto x = fluid::layers::data("x", {6}, fluid::DType::kFloat32);
-  auto y = fluid::layers::data("y", {1}, fluid::DType::kInt64);
-  auto hidden = fluid::layers::fc(x, 13, {.act = "tanh"});
-  auto prediction = fluid::layers::fc(hidden, 3, {.act = "softmax"});
-  auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, y));
-  fluid::optimizer::SGD sgd({.learning_rate = 0.1});
-  sgd.minimize(cost);
-  net.cost = cost.name();
+  small_net::build(net, fluid::optimizer::SGD({.learning_rate = 0.1}));
 }
 
-// The rows of one worker in one step.
-void add_rows(int step, int worker, std::vector<float>& x, std::vector<int64_t>& y) {
-  for (int64_t row = 0; row < kRows; ++row) {
-    const auto at = static_cast<uint64_t>((step * 16 + worker) * kRows + row);
-    for (uint64_t i = 0; i < 6; ++i) x.push_back(uniform_float(RandomKey{1, 2}, at * 6 + i));
-    y.push_back(static_cast<int64_t>(3 * uniform_float(RandomKey{3, 4}, at)));
-  }
-}
-
+// The rows of some workers in one step.
 fluid::Feed batch(int step, const std::vector<int>& workers) {
-  std::vector<float> x;
-  std::vector<int64_t> y;
-  for (const int worker : workers) add_rows(step, worker, x, y);
-  const auto rows = static_cast<int64_t>(y.size());
-  return {{"x", fluid::Tensor::from(x, {rows, 6})}, {"y", fluid::Tensor::from(y, {rows, 1})}};
-}
-
-using Parameters = std::map<std::string, std::vector<float>>;
-
-Parameters parameters_of(const fluid::Executor& exe, fluid::Scope& scope, const Net& net) {
-  (void)exe;
-  Parameters found;
-  for (const auto* parameter : net.main.global_block().parameters()) {
-    const auto values = scope.tensor(parameter->name).values<float>();
-    found[parameter->name] = {values.begin(), values.end()};
+  std::vector<uint64_t> numbers;
+  for (const int worker : workers) {
+    for (int64_t row = 0; row < kRows; ++row) {
+      numbers.push_back(static_cast<uint64_t>((step * 16 + worker) * kRows + row));
+    }
   }
-  return found;
+  return small_net::rows(numbers);
 }
 
 // One process that trains on the rows of those workers who still have some.
@@ -82,7 +47,7 @@ Parameters train_locally(const std::vector<int>& steps_of_worker) {
     }
     exe.run(net.main, batch(step, workers));
   }
-  return parameters_of(exe, exe.scope(), net);
+  return parameters_of(exe.scope(), net);
 }
 
 struct Worker {
@@ -103,16 +68,11 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
   const auto workers = static_cast<int>(job.steps.size());
   Net net;
   build(net);
-  role_maker::ClusterSpec cluster;
-  cluster.mode = role_maker::Mode::kCollective;
-  cluster.index = rank;
-  cluster.worker_num = workers;
-  cluster.job_id = "test";
+  const role_maker::ClusterSpec cluster = small_net::cluster_of(rank, workers);
   transpiler::DistributeTranspilerConfig config;
-  config.mode = "collective";
   config.collective_mode = job.local_sgd ? "local_sgd" : "grad_allreduce";
   config.local_sgd_scheduled = job.local_sgd.has_value();
-  auto programs = transpiler::transpile_for(net.main, net.startup, cluster, config, workers);
+  auto programs = small_net::transpiled(net, cluster, workers, config);
   const auto runtime = std::make_shared<CollectiveRuntime>(
       cluster, [&] { return group.member(rank); },
       CollectiveRuntimeOptions{.logical_shards = workers,
@@ -126,7 +86,7 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
   for (int step = 0; step < job.steps[static_cast<size_t>(rank)]; ++step) {
     exe.run(programs.main, batch(step, {rank}));
   }
-  Worker result{.at_end = parameters_of(exe, exe.scope(), net)};
+  Worker result{.at_end = parameters_of(exe.scope(), net)};
   if (job.aligns) {
     std::vector<std::string> names;
     for (const auto* parameter : net.main.global_block().parameters()) {
@@ -136,7 +96,7 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
     const std::vector<double> mine = {1.0, static_cast<double>(rank)};
     result.sum = runtime->all_reduce_worker(mine);
   }
-  result.aligned = parameters_of(exe, exe.scope(), net);
+  result.aligned = parameters_of(exe.scope(), net);
   result.averages = runtime->averages();
   runtime->leave();
   runtime->disconnect();
@@ -154,17 +114,6 @@ std::vector<Worker> run_job(const JobOptions& job) {
   }
   threads.clear();
   return results;
-}
-
-float largest_difference(const Parameters& a, const Parameters& b) {
-  float largest = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
-  for (const auto& [name, values] : a) {
-    const auto& others = b.at(name);
-    for (size_t i = 0; i < values.size(); ++i) {
-      largest = std::max(largest, std::abs(values[i] - others[i]));
-    }
-  }
-  return largest;
 }
 
 TEST(UnevenDataTest, TheOthersGoOnWithTheMeanOverThoseWhoStillHaveRows) {
@@ -251,7 +200,7 @@ TEST(LocalSgdTest, AverageIsTheMeanOfLocalTraining) {
     fluid::Executor exe;
     exe.run(net.startup);
     for (int step = 0; step < 4; ++step) exe.run(net.main, batch(step, {rank}));
-    alone.push_back(parameters_of(exe, exe.scope(), net));
+    alone.push_back(parameters_of(exe.scope(), net));
   }
   const auto workers = run_job({.steps = {4, 4}, .local_sgd = LocalSgdOptions{.interval = 4}});
   for (const auto& [name, values] : workers[0].at_end) {
