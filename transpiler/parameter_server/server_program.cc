@@ -394,6 +394,24 @@ Copies copies_by_origin(const Program& server_program) {
   return copies;
 }
 
+// The slice's part of the values that an initialiser lists.
+template <class T>
+void cut_values(fluid::Attribute& attr, const fluid::SliceInfo& slice, int64_t count) {
+  auto* values = std::get_if<std::vector<T>>(&attr);
+  if (values == nullptr || static_cast<int64_t>(values->size()) < slice.offset + count) return;
+  const auto first = values->begin() + slice.offset;
+  *values = std::vector<T>(first, first + count);
+}
+
+void cut_values(fluid::AttributeMap& attrs, const fluid::SliceInfo& slice, int64_t count) {
+  for (const char* name : {"bool_values", "fp32_values", "int32_values", "int64_values"}) {
+    const auto found = attrs.find(name);
+    if (found == attrs.end()) continue;
+    cut_values<double>(found->second, slice, count);
+    cut_values<int64_t>(found->second, slice, count);
+  }
+}
+
 Operator initialise(const Operator& origin, const std::string& name, const VarDesc& copy) {
   Operator op = origin;
   for (auto& [slot, names] : op.outputs) {
@@ -412,6 +430,7 @@ Operator initialise(const Operator& origin, const std::string& name, const VarDe
                  .fix = "use Constant, Uniform, Normal or Xavier, or set slice_var_up to false"});
   }
   shape->second = copy.shape.to_vector();
+  cut_values(op.attrs, *copy.slice, copy.shape.numel());
   return op;
 }
 
