@@ -177,10 +177,14 @@ void set_xshape(PrepareContext& context) {
   context.set_output("XShape", carried, x.dtype);
 }
 
+std::string where_of(const PrepareContext& context) {
+  return str_cat("op '", context.op().type, "', X '", join(context.op().input("X"), ", "), "'");
+}
+
 std::unique_ptr<Prepared> prepare_reshape2(PrepareContext& context) {
   if (context.has_input("Shape") || context.has_input("ShapeTensor")) return nullptr;
   const Shape shape = reshaped_shape(context.in("X").shape, context.attrs<Reshape2Attrs>().shape,
-                                     "op 'reshape2', X '" + context.op().input("X")[0] + "'");
+                                     where_of(context));
   set_xshape(context);
   return copy_as(context, "X", "Out", shape);
 }
@@ -191,6 +195,11 @@ Shape shape_from_xshape(const PrepareContext& context) {
 
 std::unique_ptr<Prepared> prepare_reshape2_grad(PrepareContext& context) {
   return copy_as(context, "Out@GRAD", "X@GRAD", shape_from_xshape(context));
+}
+
+// Of the forms without XShape.
+std::unique_ptr<Prepared> prepare_relabelled_grad(PrepareContext& context) {
+  return copy_as(context, "Out@GRAD", "X@GRAD", context.in("X").shape);
 }
 
 std::unique_ptr<Prepared> prepare_permute(PrepareContext& context, const char* from, const char* to,
@@ -231,10 +240,6 @@ std::unique_ptr<Prepared> prepare_transpose2_grad(PrepareContext& context) {
 std::unique_ptr<Prepared> relabel(PrepareContext& context, const Shape& shape) {
   set_xshape(context);
   return copy_as(context, "X", "Out", shape);
-}
-
-std::string where_of(const PrepareContext& context) {
-  return str_cat("op '", context.op().type, "', X '", join(context.op().input("X"), ", "), "'");
 }
 
 std::unique_ptr<Prepared> prepare_squeeze2(PrepareContext& context) {
@@ -348,6 +353,15 @@ void register_manipulation(KernelTable& table) {
         add("unsqueeze2_grad", prepare_reshape2_grad);
         add("flatten2", prepare_flatten2);
         add("flatten2_grad", prepare_reshape2_grad);
+        add("reshape", prepare_reshape2);
+        add("squeeze", prepare_squeeze2);
+        add("unsqueeze", prepare_unsqueeze2);
+        add("flatten", prepare_flatten2);
+        for (const char* op : {"reshape_grad", "squeeze_grad", "unsqueeze_grad", "flatten_grad"}) {
+          add(op, prepare_relabelled_grad);
+        }
+        add("transpose", prepare_transpose2);
+        add("transpose_grad", prepare_transpose2_grad);
         add("stack", prepare_stack);
         add("stack_grad", prepare_stack_grad);
         add("unstack", prepare_unstack);

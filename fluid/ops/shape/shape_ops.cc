@@ -91,7 +91,7 @@ void set_xshape(InferContext& context) {
 void infer_reshape2(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<Reshape2Attrs>();
-  const std::string where = str_cat("op 'reshape2', X '", x.name, "'");
+  const std::string where = str_cat("op '", context.op().type, "', X '", x.name, "'");
   const Shape out = reshaped_shape(x.shape, attrs.shape, where);
   const bool same_rows = out.rank() > 0 && x.shape.rank() > 0 && out[0] == x.shape[0];
   context.set_output("Out", out, x.dtype, 0, same_rows ? x.lod_level : 0);
@@ -253,6 +253,28 @@ void add_relabelling_ops(OpTable& table) {
       make_schema<FlattenAttrs>("flatten2_grad", grad_ins, {one("X@GRAD")}, infer_from_xshape));
 }
 
+// The forms from before XShape: their gradients read X.
+void add_old_forms(OpTable& table) {
+  const GradientFunction gradient = usual_gradient({.inputs = {"X"}});
+  const std::vector<SlotSpec> grad_ins = {one("X"), one("Out@GRAD")};
+  const auto infer_grad = infer_like({{"X", "X@GRAD"}});
+  table.add(
+      make_schema<Reshape2Attrs>("reshape", {one("X")}, {one("Out")}, infer_reshape2, gradient));
+  table.add(make_schema<Transpose2Attrs>("transpose", {one("X")}, {one("Out")}, infer_transpose2,
+                                         gradient));
+  table.add(make_schema<AxesAttrs>("squeeze", {one("X")}, {one("Out")}, infer_relabelled<squeezed>,
+                                   gradient));
+  table.add(make_schema<AxesAttrs>("unsqueeze", {one("X")}, {one("Out")},
+                                   infer_relabelled<unsqueezed>, gradient));
+  table.add(make_schema<FlattenAttrs>("flatten", {one("X")}, {one("Out")},
+                                      infer_relabelled<flattened>, gradient));
+  table.add(make_schema<Reshape2Attrs>("reshape_grad", grad_ins, {one("X@GRAD")}, infer_grad));
+  table.add(make_schema<Transpose2Attrs>("transpose_grad", grad_ins, {one("X@GRAD")}, infer_grad));
+  table.add(make_schema<AxesAttrs>("squeeze_grad", grad_ins, {one("X@GRAD")}, infer_grad));
+  table.add(make_schema<AxesAttrs>("unsqueeze_grad", grad_ins, {one("X@GRAD")}, infer_grad));
+  table.add(make_schema<FlattenAttrs>("flatten_grad", grad_ins, {one("X@GRAD")}, infer_grad));
+}
+
 void add_stack_ops(OpTable& table) {
   table.add(make_schema<StackAttrs>("stack", {many("X")}, {one("Y")}, infer_stack,
                                     usual_gradient({.inputs = {}, .incoming = {"Y"}})));
@@ -368,6 +390,7 @@ void add_shape_ops(OpTable& table) {
   table.add(make_schema<NoAttrs>("assign", {one("X")}, {one("Out")}, infer_like({{"X", "Out"}}),
                                  assign_gradient));
   add_relabelling_ops(table);
+  add_old_forms(table);
   add_stack_ops(table);
 }
 

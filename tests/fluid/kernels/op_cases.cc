@@ -346,6 +346,24 @@ void add_relabellings(std::vector<OpCase>& all) {
                  .outputs = {"Out", "XShape"}});
 }
 
+// Without XShape.
+void add_old_forms(std::vector<OpCase>& all) {
+  all.push_back({.type = "reshape",
+                 .inputs = {floats("X", {4, 6})},
+                 .attrs = {{"shape", wholes({2, -1, 3})}},
+                 .takes_empty = false});
+  all.push_back({.type = "transpose",
+                 .inputs = {floats("X", {2, 3, 4})},
+                 .attrs = {{"axis", wholes({2, 0, 1})}}});
+  all.push_back({.type = "squeeze",
+                 .inputs = {floats("X", {3, 1, 4, 1})},
+                 .attrs = {{"axes", wholes({1, -1})}}});
+  all.push_back(
+      {.type = "unsqueeze", .inputs = {floats("X", {3, 4})}, .attrs = {{"axes", wholes({1, -1})}}});
+  all.push_back(
+      {.type = "flatten", .inputs = {floats("X", {3, 2, 4})}, .attrs = {{"axis", whole(2)}}});
+}
+
 void add_pairs(std::vector<OpCase>& all) {
   const auto add = [&all](const char* type, std::vector<Input> inputs, AttributeMap attrs = {},
                           std::vector<std::string> outputs = {"Out"}) {
@@ -409,6 +427,7 @@ std::vector<OpCase> op_cases() {
   add_other_reductions(all);
   add_places(all);
   add_relabellings(all);
+  add_old_forms(all);
   add_pairs(all);
   return all;
 }
