@@ -23,6 +23,13 @@ using internal::append_simple;
 
 // The variable that holds the decay of a parameter.
 Variable append_decay(Block& block, const Variable& param, const Penalty& penalty) {
+  if (penalty.kind != "L1Decay" && penalty.kind != "L2Decay") {
+    throw_error(ErrorCode::kUnknownName, {.what = "unknown regularizer",
+                                          .where = "parameter '" + param.name() + "'",
+                                          .expected = "L1Decay or L2Decay",
+                                          .got = penalty.kind,
+                                          .fix = "use regularizer::L2Decay or L1Decay"});
+  }
   const AttributeMap scale = {{"scale", penalty.values.at("regularization_coeff")}};
   Variable decay =
       internal::make_var(block, unique_name::generate("_generated_var"), param.dtype());
@@ -30,16 +37,9 @@ Variable append_decay(Block& block, const Variable& param, const Penalty& penalt
     append_simple(block, "scale", {{"X", {param.name()}}}, {{"Out", {decay.name()}}}, scale);
     return decay;
   }
-  if (penalty.kind == "L1Decay") {
-    append_simple(block, "sign", {{"X", {param.name()}}}, {{"Out", {decay.name()}}});
-    append_simple(block, "scale", {{"X", {decay.name()}}}, {{"Out", {decay.name()}}}, scale);
-    return decay;
-  }
-  throw_error(ErrorCode::kUnknownName, {.what = "unknown regularizer",
-                                        .where = "parameter '" + param.name() + "'",
-                                        .expected = "L1Decay or L2Decay",
-                                        .got = penalty.kind,
-                                        .fix = "use regularizer::L2Decay or L1Decay"});
+  append_simple(block, "sign", {{"X", {param.name()}}}, {{"Out", {decay.name()}}});
+  append_simple(block, "scale", {{"X", {decay.name()}}}, {{"Out", {decay.name()}}}, scale);
+  return decay;
 }
 
 // What the sum of gradient and decay is written to: the gradient itself, or, since the decay of

@@ -225,6 +225,7 @@ Program Program::clone(bool for_test) const {
 
 Program Program::prune(std::span<const std::string> targets,
                        std::span<const std::string> feeds) const {
+  for (const std::string& target : targets) (void)global_block().var(target);
   Program pruned = *this;
   Block& block = pruned.global_block();
   std::set<std::string, std::less<>> needed(targets.begin(), targets.end());

@@ -1,39 +1,8 @@
-// Mistakes in programs of dense ops: each is refused while the program is built, by an error that
-// names op or layer and variable, what was expected, what came, and the fix.
-#include <functional>
+// Mistakes in programs of dense ops, refused while the program is built.
+#include "tests/fluid/mistakes/mistakes.h"
 
-#include "base/strings.h"
-#include "tests/fluid/net_fixture.h"
-
-namespace fleet::fluid {
+namespace fleet::fluid::mistakes {
 namespace {
-
-// What mistakes are made with.
-struct Inputs {
-  Variable x = layers::data("x", {4});  // [-1, 4]
-  Variable y = layers::data("y", {3});  // [-1, 3]
-  Variable z = layers::data("z", {2, 3, 4}, DType::kFloat32, {.append_batch_size = false});
-  Variable flat = layers::data("flat", {6}, DType::kFloat32, {.append_batch_size = false});
-  Variable whole = layers::data("whole", {4}, DType::kInt64);
-  Variable label = layers::data("label", {1}, DType::kInt64);
-  Variable column = layers::data("column", {1});
-  Variable truth = layers::data("truth", {4}, DType::kBool);
-};
-
-struct Mistake {
-  std::string name;
-  std::function<void(const Inputs&)> make;
-  ErrorCode code;
-  std::vector<std::string> texts;  // of the error
-};
-
-void PrintTo(const Mistake& mistake, std::ostream* out) {
-  *out << mistake.name;
-}
-
-constexpr ErrorCode kShape = ErrorCode::kShapeMismatch;
-constexpr ErrorCode kType = ErrorCode::kDTypeMismatch;
-constexpr ErrorCode kArgument = ErrorCode::kInvalidArgument;
 
 void add_elementwise_mistakes(std::vector<Mistake>& all) {
   using Layer = Variable (*)(const Variable&, const Variable&, const layers::ElementwiseOptions&);
@@ -524,8 +493,9 @@ void add_metric_mistakes(std::vector<Mistake>& all) {
                  {"norm", "'x'", "axis 2"}});
 }
 
-std::vector<Mistake> mistakes() {
-  std::vector<Mistake> all;
+}  // namespace
+
+void add_dense_mistakes(std::vector<Mistake>& all) {
   add_elementwise_mistakes(all);
   add_comparison_mistakes(all);
   add_activation_mistakes(all);
@@ -539,24 +509,6 @@ std::vector<Mistake> mistakes() {
   add_loss_mistakes(all);
   add_other_loss_mistakes(all);
   add_metric_mistakes(all);
-  return all;
 }
 
-class DenseMistakes : public testing::TestWithParam<Mistake> {
- protected:
-  Program main_;
-  Program startup_;
-  ProgramGuard programs_{main_, startup_};
-  unique_name::Guard names_;
-};
-
-TEST_P(DenseMistakes, AreRefusedWithTheirFix) {
-  const Inputs inputs;
-  expect_error([&] { GetParam().make(inputs); }, GetParam().code, GetParam().texts);
-}
-
-INSTANTIATE_TEST_SUITE_P(Table, DenseMistakes, testing::ValuesIn(mistakes()),
-                         [](const auto& row) { return row.param.name; });
-
-}  // namespace
-}  // namespace fleet::fluid
+}  // namespace fleet::fluid::mistakes

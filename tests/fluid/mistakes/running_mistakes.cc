@@ -1,0 +1,183 @@
+// Mistakes that show when a program runs: feeds, fetches, and the values in them.
+#include "base/strings.h"
+#include "fluid/executor/executor.h"
+#include "fluid/optimizer/optimizer.h"
+#include "tests/fluid/mistakes/mistakes.h"
+
+namespace fleet::fluid::mistakes {
+namespace {
+
+constexpr ErrorCode kFeed = ErrorCode::kFeed;
+constexpr ErrorCode kProgram = ErrorCode::kInvalidProgram;
+
+Tensor rows(int64_t count, int64_t width) {
+  return Tensor::zeros(DType::kFloat32, Shape{count, width});
+}
+
+Tensor ids(std::vector<int64_t> values) {
+  const auto count = static_cast<int64_t>(values.size());
+  return Tensor::from(values, Shape{count, 1});
+}
+
+// Runs the main program after its startup program.
+void run(const Inputs& in, const Feed& feed, const std::vector<Fetch>& fetch, int shards = 1) {
+  Executor executor(CPUPlace(), {.logical_shards = shards});
+  executor.run(in.startup);
+  executor.run(in.main, feed, fetch);
+}
+
+void add_feed_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"feed_that_is_missing",
+                 [](const Inputs& in) { run(in, {}, {layers::relu(in.x).name()}); },
+                 kFeed,
+                 {"'x'", "relu", "float32[-1, 4]", "add it to the feed"}});
+  all.push_back(
+      {"feed_that_is_not_known",
+       [](const Inputs& in) {
+         run(in, {{"x", rows(2, 4)}, {"wholes", rows(2, 4)}}, {layers::relu(in.x).name()});
+       },
+       kFeed,
+       {"'wholes'", "did you mean 'whole'"}});
+  all.push_back({"feed_given_twice",
+                 [](const Inputs& in) {
+                   run(in, {{"x", rows(2, 4)}, {"x", rows(2, 4)}}, {layers::relu(in.x).name()});
+                 },
+                 kFeed,
+                 {"'x'", "twice"}});
+  all.push_back(
+      {"feed_of_another_type",
+       [](const Inputs& in) {
+         run(in, {{"x", Tensor::zeros(DType::kInt64, Shape{2, 4})}}, {layers::relu(in.x).name()});
+       },
+       kFeed,
+       {"'x'", "float32", "int64"}});
+  all.push_back({"feed_of_another_width",
+                 [](const Inputs& in) {
+                   run(in, {{"x", rows(2, 5)}}, {layers::relu(in.x).name()});
+                 },
+                 kFeed,
+                 {"'x'", "[-1, 4]", "[2, 5]"}});
+  all.push_back(
+      {"feed_of_another_rank",
+       [](const Inputs& in) {
+         run(in, {{"x", Tensor::zeros(DType::kFloat32, Shape{4})}}, {layers::relu(in.x).name()});
+       },
+       kFeed,
+       {"'x'", "[-1, 4]", "[4]"}});
+  all.push_back({"feed_of_nothing",
+                 [](const Inputs& in) {
+                   run(in, {{"x", Tensor()}}, {layers::relu(in.x).name()});
+                 },
+                 kFeed,
+                 {"'x'", "an empty tensor"}});
+  all.push_back({"feed_that_shards_do_not_divide",
+                 [](const Inputs& in) {
+                   const Variable loss = layers::mean(layers::fc(in.x, 1));
+                   optimizer::SGD(optimizer::SGDOptions{}).minimize(loss);
+                   run(in, {{"x", rows(6, 4)}}, {loss.name()}, 4);
+                 },
+                 ErrorCode::kUnevenBatch,
+                 {"'x'", "a multiple of 4 rows", "4 or 8", "6 rows"}});
+}
+
+void add_fetch_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"fetch_that_is_not_known",
+                 [](const Inputs& in) {
+                   layers::relu(in.x);
+                   run(in, {{"x", rows(2, 4)}}, {"relu_0.tmp_1"});
+                 },
+                 kProgram,
+                 {"'relu_0.tmp_1'", "did you mean 'relu_0.tmp_0'"}});
+  all.push_back({"fetch_of_an_input_that_is_not_fed",
+                 [](const Inputs& in) {
+                   layers::relu(in.x);
+                   run(in, {{"x", rows(2, 4)}}, {"y"});
+                 },
+                 kProgram,
+                 {"'y'", "nothing in the program writes this variable"}});
+  all.push_back({"fetch_of_what_was_pruned",
+                 [](const Inputs& in) {
+                   const Variable kept = layers::relu(in.x);
+                   const Variable cut = layers::tanh(in.x);
+                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
+                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
+                 },
+                 kProgram,
+                 {"'tanh_0.tmp_0'"}});
+  all.push_back({"parameter_that_was_never_initialised",
+                 [](const Inputs& in) {
+                   const Variable h = layers::fc(in.x, 3);
+                   Executor().run(in.main, {{"x", rows(2, 4)}}, {h.name()});
+                 },
+                 kProgram,
+                 {"mul", "'fc_0.w_0'", "a tensor", "startup program"}});
+  all.push_back({"scope_without_such_a_variable",
+                 [](const Inputs& in) {
+                   layers::fc(in.x, 3);
+                   Executor executor;
+                   executor.run(in.startup);
+                   (void)executor.scope().tensor("fc_0.w_1");
+                 },
+                 kProgram,
+                 {"'fc_0.w_1'", "no such variable in the scope", "startup program"}});
+  all.push_back({"number_of_several_elements",
+                 [](const Inputs&) { (void)rows(2, 4).item<float>(); },
+                 kShape,
+                 {"[2, 4]", "one element"}});
+  all.push_back({"values_of_another_type",
+                 [](const Inputs&) { (void)rows(2, 4).values<int64_t>(); },
+                 kType,
+                 {"int64", "float32"}});
+  all.push_back({"executor_of_no_shards",
+                 [](const Inputs&) { Executor executor(CPUPlace(), {.logical_shards = -1}); },
+                 kArgument,
+                 {"logical_shards", "-1"}});
+}
+
+void add_value_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"label_beyond_the_classes",
+                 [](const Inputs& in) {
+                   const Variable loss = layers::cross_entropy(in.x, in.label);
+                   run(in, {{"x", rows(2, 4)}, {"label", ids({1, 4})}}, {loss.name()});
+                 },
+                 kFeed,
+                 {"cross_entropy", "'Label'", "0 to 3", "4"}});
+  all.push_back({"id_beyond_the_table",
+                 [](const Inputs& in) {
+                   const Variable out = layers::embedding(in.label, {10, 4});
+                   run(in, {{"label", ids({1, 10})}}, {out.name()});
+                 },
+                 kArgument,
+                 {"lookup_table", "10"}});
+  all.push_back({"index_beyond_what_is_gathered",
+                 [](const Inputs& in) {
+                   const Variable out = layers::gather(in.x, in.label);
+                   run(in, {{"x", rows(2, 4)}, {"label", ids({2})}}, {out.name()});
+                 },
+                 kFeed,
+                 {"gather", "0 to 1", "2"}});
+  all.push_back({"sequences_without_structure",
+                 [](const Inputs& in) {
+                   const Variable out = layers::sequence_pool(in.steps, "sum");
+                   run(in, {{"steps", rows(5, 12)}}, {out.name()});
+                 },
+                 kArgument,
+                 {"sequence_pool", "'steps'", "sequence"}});
+  all.push_back({"rows_that_only_running_can_compare",
+                 [](const Inputs& in) {
+                   const Variable out = layers::elementwise_add(in.x, layers::data("other", {4}));
+                   run(in, {{"x", rows(2, 4)}, {"other", rows(3, 4)}}, {out.name()});
+                 },
+                 kShape,
+                 {"elementwise_add", "[2, 4]", "[3, 4]"}});
+}
+
+}  // namespace
+
+void add_running_mistakes(std::vector<Mistake>& all) {
+  add_feed_mistakes(all);
+  add_fetch_mistakes(all);
+  add_value_mistakes(all);
+}
+
+}  // namespace fleet::fluid::mistakes
