@@ -169,6 +169,10 @@ void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& want
   }
 }
 
+bool is_float(const Input& input) {
+  return is_floating(input.dtype);
+}
+
 class OpHarness : public testing::TestWithParam<OpCase> {};
 
 TEST_P(OpHarness, EveryKernelAgreesWithTheReference) {
@@ -180,9 +184,10 @@ TEST_P(OpHarness, EveryKernelAgreesWithTheReference) {
   }
 }
 
-TEST_P(OpHarness, GradientsAreThoseOfFiniteDifferences) {
+class OpGradients : public testing::TestWithParam<OpCase> {};
+
+TEST_P(OpGradients, AreThoseOfFiniteDifferences) {
   const OpCase& op_case = GetParam();
-  if (!OpTable::standard().at(op_case.type).gradient) GTEST_SKIP() << "no gradient";
   OneOp op(op_case, DType::kFloat64);
   op.append_loss();
   Executor executor;
@@ -206,11 +211,11 @@ TEST_P(OpHarness, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-TEST_P(OpHarness, KeepsValuesThatAreNotFinite) {
+class OpsOfFloats : public testing::TestWithParam<OpCase> {};
+
+TEST_P(OpsOfFloats, KeepValuesThatAreNotFinite) {
   const auto& inputs = GetParam().inputs;
-  const auto first = std::find_if(inputs.begin(), inputs.end(),
-                                  [](const Input& input) { return is_floating(input.dtype); });
-  if (first == inputs.end()) GTEST_SKIP() << "no input is a float";
+  const auto first = std::find_if(inputs.begin(), inputs.end(), is_float);
   const auto at = static_cast<size_t>(first - inputs.begin());
   for (const double special : {std::numeric_limits<double>::infinity(),
                                -std::numeric_limits<double>::infinity(), std::nan("")}) {
@@ -225,11 +230,10 @@ TEST_P(OpHarness, KeepsValuesThatAreNotFinite) {
   }
 }
 
-TEST_P(OpHarness, TakesEmptyBatches) {
+class OpsOfBatches : public testing::TestWithParam<OpCase> {};
+
+TEST_P(OpsOfBatches, TakeEmptyOnes) {
   OpCase empty = GetParam();
-  if (!empty.takes_empty) GTEST_SKIP() << "its attributes or indices fix the number of rows";
-  const std::set<std::string> averages = {"mean", "reduce_mean"};
-  if (averages.contains(empty.type)) GTEST_SKIP() << "the mean of nothing is not a number";
   for (Input& input : empty.inputs) {
     const bool batch = input.shape.rank() == empty.inputs[0].shape.rank();
     if (batch && (empty.type != "mul" || input.slot == "X")) input.shape.set(0, 0);
@@ -241,7 +245,30 @@ TEST_P(OpHarness, TakesEmptyBatches) {
   for (const Tensor& out : op.run()) EXPECT_TRUE(out.initialized());
 }
 
+bool has_gradient(const OpCase& op_case) {
+  return static_cast<bool>(OpTable::standard().at(op_case.type).gradient);
+}
+
+bool takes_floats(const OpCase& op_case) {
+  return std::any_of(op_case.inputs.begin(), op_case.inputs.end(), is_float);
+}
+
+// Attributes or indices fix the number of rows of the others; the mean of nothing is no number.
+bool takes_empty_batches(const OpCase& op_case) {
+  return op_case.takes_empty && op_case.type != "mean" && op_case.type != "reduce_mean";
+}
+
+std::vector<OpCase> cases_that(bool (*fits)(const OpCase&)) {
+  std::vector<OpCase> cases = op_cases();
+  std::erase_if(cases, [fits](const OpCase& op_case) { return !fits(op_case); });
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, OpHarness, testing::ValuesIn(op_cases()), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, OpGradients, testing::ValuesIn(cases_that(has_gradient)), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, OpsOfFloats, testing::ValuesIn(cases_that(takes_floats)), name_of);
+INSTANTIATE_TEST_SUITE_P(Table, OpsOfBatches, testing::ValuesIn(cases_that(takes_empty_batches)),
+                         name_of);
 
 // Ops that have tests of their own; "<op>_grad" goes with its op.
 std::set<std::string> tested_elsewhere() {
