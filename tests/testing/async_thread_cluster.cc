@@ -161,6 +161,7 @@ class AsyncThreadCluster {
             own.run(main, task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
         if (thread == 0) outcome_.losses[at].push_back(fetched.front().item<float>());
       }
+      if (thread == 0 && job_.after_steps) job_.after_steps(index);
     };
     if (threads == 1) {
       body(0, executor);

@@ -2,6 +2,7 @@
 // thread for every server and every worker, and more for trainer threads. For tests.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct AsyncThreadJob {
   // Fields of the mode are set to fit the options.
   transpiler::DistributeTranspilerConfig config;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
+  // Called by each worker's first thread after its steps; may be empty.
+  std::function<void(int worker)> after_steps;
 };
 
 struct AsyncThreadOutcome {

@@ -1,8 +1,10 @@
 // One case of the numeric golden files: its description and its tensors.
 #pragma once
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tests/golden/numeric/numeric_support.h"
 
@@ -16,7 +18,8 @@ class FileCase : public ::testing::TestWithParam<std::filesystem::path> {
  protected:
   void SetUp() override {
     json_ = load(GetParam());
-    if (!json_.contains("file")) GTEST_SKIP() << "not a case";
+    ASSERT_TRUE(json_.contains("file")) << "not a case";
+    ASSERT_THAT(unknown_in(json_), ::testing::IsEmpty());
     reader_ = SafetensorsReader::open(GetParam().parent_path() / json_["file"].get<std::string>())
                   .value();
   }
@@ -29,8 +32,16 @@ class FileCase : public ::testing::TestWithParam<std::filesystem::path> {
     EXPECT_TRUE(differs.empty()) << name << " " << differs;
   }
 
+  // The names of the file's tensors that begin with `prefix`, without it.
+  std::vector<std::string> stored_below(const std::string& prefix) const;
+  // Rows of the pool "<prefix><input>", in order; of a sequence, the elements of those rows.
+  Feed feed_of(const std::string& prefix, std::span<const int64_t> rows) const;
+
   Json json_;
   SafetensorsReader reader_;
+
+ private:
+  Tensor sequences(const std::string& name, std::span<const int64_t> rows) const;
 };
 
 }  // namespace fleet::fluid::golden

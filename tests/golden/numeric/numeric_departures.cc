@@ -66,6 +66,13 @@ bool ignores_l2(const Json& json) {
   return is_optimizer(json, "Ftrl") && argument(json, "l1", 0.0) != argument(json, "l2", 0.0);
 }
 
+// The job's servers count gradients as they come.
+bool counts_on_servers(const Json& json) {
+  const std::string mode = json.value("mode", "");
+  const Json settings = json.value("settings", Json::object());
+  return (mode == "async" || mode == "dc" || mode == "fleet_half") && settings.contains("ds");
+}
+
 // The schedule, or the one inside a warm-up, rounds step / n to whole periods.
 bool rounds_periods(const Json& json) {
   Json schedule = json.value("schedule", Json::object());
@@ -111,6 +118,10 @@ const std::vector<NumericDeparture>& numeric_departures() {
        "those of this step, as with dense gradients", "original_form", sparse_adam},
       {"training", "adam, selected rows", "bias corrections are one step ahead",
        "those of this step, as with dense gradients", "original_form", trains_sparse_adam},
+      {"distributed", "schedules of asynchronous jobs",
+       "servers count the first gradient as step 1",
+       "as step 0: one worker has the rates of a local run", "the rate of a step later",
+       counts_on_servers},
       {"lr_schedules", "polynomial_decay with cycle, staircases, cosine_decay",
        "periods are counted with the float32 nearest to 1/n: for some n one begins a step late, or "
        "a cycle a step early",

@@ -29,7 +29,7 @@ class Optimizers : public FileCase {
  protected:
   void SetUp() override {
     FileCase::SetUp();
-    if (IsSkipped()) return;
+    if (HasFatalFailure()) return;
     for (const auto& [name, parameter] : json_["parameters"].items()) parameters_.push_back(name);
   }
 

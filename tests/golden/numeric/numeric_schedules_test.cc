@@ -23,13 +23,6 @@ Json net_schedule(const Json& schedule) {
 
 class Schedules : public FileCase {
  protected:
-  void SetUp() override {
-    FileCase::SetUp();
-    if (IsSkipped()) return;
-    const auto unknown = unknown_ops(json_["ops"]);
-    if (!unknown.empty()) GTEST_SKIP() << "not yet known: " << join(unknown, ", ");
-  }
-
   struct Built {
     Program main;
     Program startup;

@@ -17,16 +17,13 @@ using Json = nlohmann::json;
 
 // Where the files are: FLEET_NUMERIC_GOLDEN, else the project's own copy.
 std::filesystem::path directory();
-// The .json files of a family, sorted; none when the folder is absent.
+// The .json files of a family's cases, sorted; none when the folder is absent.
 std::vector<std::filesystem::path> cases(const std::string& family);
 Json load(const std::filesystem::path& path);
 
 // The attributes that our schema of the op knows, with element types by name.
 AttributeMap attributes(const OpSchema& schema, const Json& json);
 DType dtype_of_code(int64_t code);
-
-// The types among the file's ops that this project does not know.
-std::set<std::string> unknown_ops(const Json& ops);
 
 // The attributes that our schema of the op does not know, as "<op>: <name> = <value>", except those
 // whose value means nothing here (the table of neutral attributes in numeric_support.cc).

@@ -5,19 +5,14 @@
 #include "base/strings.h"
 #include "tests/golden/numeric/numeric_case.h"
 #include "tests/golden/numeric/numeric_departures.h"
+#include "tests/golden/numeric/numeric_nets.h"
+#include "tests/golden/numeric/program_text.h"
 
 namespace fleet::fluid::golden {
 namespace {
 
 class Training : public FileCase {
  protected:
-  void SetUp() override {
-    FileCase::SetUp();
-    if (IsSkipped()) return;
-    const auto unknown = unknown_ops(json_["ops"]);
-    if (!unknown.empty()) GTEST_SKIP() << "not yet known: " << join(unknown, ", ");
-  }
-
   // A net in training.
   struct Net {
     Program program;
@@ -93,50 +88,6 @@ class Training : public FileCase {
     return Tensor::zeros(entry.dtype, entry.shape);
   }
 
-  // Rows of the pool, in order; of a sequence, the elements of those rows.
-  Feed feed(std::span<const int64_t> rows) const {
-    Feed result;
-    for (const auto& [name, entry] : reader_.entries()) {
-      if (!name.starts_with("data/") || name.ends_with("/lengths")) continue;
-      if (name.ends_with("/values")) {
-        const std::string text = name.substr(5, name.size() - 12);
-        result.emplace_back(text, sequences("data/" + text, rows));
-      } else {
-        result.emplace_back(name.substr(5), gathered(tensor(name), rows));
-      }
-    }
-    return result;
-  }
-
-  static Tensor gathered(const Tensor& all, std::span<const int64_t> rows) {
-    Shape shape = all.shape();
-    shape.set(0, static_cast<int64_t>(rows.size()));
-    Tensor batch(all.dtype(), shape);
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto at = static_cast<int64_t>(i);
-      batch.rows(at, at + 1).copy_from(all.rows(rows[i], rows[i] + 1));
-    }
-    return batch;
-  }
-
-  Tensor sequences(const std::string& name, std::span<const int64_t> rows) const {
-    const Tensor lengths = tensor(name + "/lengths");
-    const auto sizes = lengths.values<int64_t>();
-    std::vector<int64_t> elements;
-    std::vector<int64_t> offsets = {0};
-    for (const int64_t row : rows) {
-      const auto end = sizes.begin() + row;
-      const int64_t first = std::accumulate(sizes.begin(), end, int64_t{0});
-      for (int64_t i = 0; i < *end; ++i) elements.push_back(first + i);
-      offsets.push_back(offsets.back() + *end);
-    }
-    Tensor values = tensor(name + "/values");
-    if (values.shape().rank() == 1) values = values.reshaped(Shape{values.shape()[0], 1});
-    Tensor batch = gathered(values, elements);
-    batch.set_lod({offsets});
-    return batch;
-  }
-
   void compare(const Tensor& got, const std::string& stored, const Json& tolerance,
                std::vector<std::string>& differences) const {
     const std::string differs = difference(got, tensor(stored), rtol(tolerance));
@@ -154,7 +105,7 @@ class Training : public FileCase {
     Scope& scope = net.executor.scope();
     for (int64_t step = 0; step < batches.shape()[0]; ++step) {
       const auto rows = batches.values<int64_t>().subspan(static_cast<size_t>(step) * batch, batch);
-      const auto fetched = net.executor.run(net.program, feed(rows), {net.loss});
+      const auto fetched = net.executor.run(net.program, feed_of("data/", rows), {net.loss});
       got.data<float>()[step] = fetched[0].item<float>();
       if (step != 0) continue;
       for (const auto& [name, shape] : json_["parameters"].items()) {
@@ -187,7 +138,7 @@ class Training : public FileCase {
     std::vector<int64_t> rows(batch);
     std::iota(rows.begin(), rows.end(), 0);
     Feed used;
-    for (auto& fed : feed(rows)) {
+    for (auto& fed : feed_of("data/", rows)) {
       const auto& ops = tested.global_block().ops();
       const bool read = std::any_of(ops.begin(), ops.end(), [&](const auto& op) {
         const auto names = op->input_names();
@@ -198,6 +149,30 @@ class Training : public FileCase {
     return net.executor.run(tested, used, {target})[0];
   }
 };
+
+// The library's layers and optimizers write the file's net.
+TEST_P(Training, IsWhatLayersWrite) {
+  const NumericNet net = build_net(json_["description"].get<std::string>(), json_["settings"],
+                                   [this](const std::string& name, Tensor& value) {
+                                     if (!reader_.contains(name)) return false;
+                                     value = tensor(name);
+                                     return true;
+                                   });
+  std::vector<std::string> written;
+  for (const auto& op : net.main.global_block().ops()) {
+    written.push_back(slots_text(op->type, op->inputs, op->outputs));
+  }
+  std::vector<std::string> expected;
+  for (const Json& op : json_["ops"]) {
+    auto outputs = op["outputs"].get<SlotMap>();
+    for (auto& [slot, names] : outputs) {
+      std::replace(names.begin(), names.end(), std::string("@EMPTY@"), std::string());
+    }
+    expected.push_back(
+        slots_text(op["type"].get<std::string>(), op["inputs"].get<SlotMap>(), outputs));
+  }
+  EXPECT_EQ(join(written, "\n"), join(expected, "\n"));
+}
 
 TEST_P(Training, InTheOriginalsFormFollowsItStepByStep) {
   Net net;

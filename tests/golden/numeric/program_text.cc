@@ -20,9 +20,17 @@ std::string slot_text(const SlotMap& slots) {
   return text;
 }
 
+}  // namespace
+
+std::string slots_text(const std::string& type, const SlotMap& inputs, const SlotMap& outputs) {
+  return type + slot_text(inputs) + " ->" + slot_text(outputs);
+}
+
+namespace {
+
 std::string op_text(const Operator& op) {
   const AttributeMap attrs = OpTable::standard().at(op.type).normalize(op.attrs);
-  std::string text = op.type + slot_text(op.inputs) + " ->" + slot_text(op.outputs) + " |";
+  std::string text = slots_text(op.type, op.inputs, op.outputs) + " |";
   for (const auto& [name, value] : attrs) {
     if (name != "sub_block") text += str_cat(" ", name, "=", text_of(value));
   }
