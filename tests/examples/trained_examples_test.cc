@@ -32,9 +32,9 @@ class Examples : public QuickStart {
     return found;
   }
 
+  // Empty when the files are not there.
   static std::string mnist_folder() {
-    const char* data = std::getenv("FLEET_TEST_DATA");
-    const std::string folder = data == nullptr ? "" : std::string(data) + "/mnist";
+    const std::string folder = data_path("mnist");
     return std::filesystem::exists(folder + "/t10k-images-idx3-ubyte.gz") ? folder : "";
   }
 };
@@ -51,7 +51,7 @@ TEST_F(Examples, SentimentReadsNegations) {
 
 TEST_F(Examples, MnistMlpReaches95Percent) {
   const std::string folder = mnist_folder();
-  if (folder.empty()) GTEST_SKIP() << "FLEET_TEST_DATA names no folder with mnist/";
+  if (folder.empty()) GTEST_SKIP() << "no MNIST in " << data_path("mnist");
   for (const double accuracy : scores("mnist_mlp", "--data_dir " + folder, "accuracy")) {
     EXPECT_GE(accuracy, 0.95);
   }
@@ -59,7 +59,7 @@ TEST_F(Examples, MnistMlpReaches95Percent) {
 
 TEST_F(Examples, MnistLenetReaches98Percent) {
   const std::string folder = mnist_folder();
-  if (folder.empty()) GTEST_SKIP() << "FLEET_TEST_DATA names no folder with mnist/";
+  if (folder.empty()) GTEST_SKIP() << "no MNIST in " << data_path("mnist");
   for (const double accuracy : scores("mnist_lenet", "--data_dir " + folder, "accuracy", 300)) {
     EXPECT_GE(accuracy, 0.98);
   }

@@ -1,6 +1,5 @@
 // Each experiment on the digits, and on a second set for which nothing was tuned, where only the
 // order of the results counts.
-#include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <iostream>
@@ -33,13 +32,10 @@ TEST_P(Claims, HoldOnTheDigits) {
   expect_holds(experiment().run(data, {}));
 }
 
-// MNIST's test images, 9 000 to train: the folder is given by FLEET_MNIST.
+// MNIST's test images, 9 000 to train.
 TEST_P(Claims, OrderHoldsOnASecondSet) {
-  const char* folder = std::getenv("FLEET_MNIST");
-  if (folder == nullptr || !std::filesystem::exists(folder)) {
-    GTEST_SKIP() << "FLEET_MNIST names no folder with t10k-images-idx3-ubyte.gz";
-  }
-  const std::filesystem::path path = folder;
+  const std::filesystem::path path = fleet::testing::data_path("mnist");
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no MNIST in " << path;
   const auto data = load_idx(path / "t10k-images-idx3-ubyte.gz", path / "t10k-labels-idx1-ubyte.gz",
                              /*test_rows=*/1000);
   ExperimentOptions options{.seeds = 3, .order_only = true, .rate = 0.1, .length = 0.25};
