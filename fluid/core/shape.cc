@@ -51,7 +51,12 @@ bool Shape::operator==(const Shape& other) const {
 }
 
 std::string Shape::to_string() const {
-  return "[" + join(dims(), ", ") + "]";
+  std::string text = "[";
+  for (const int64_t dim : dims()) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(dim);
+  }
+  return text + "]";
 }
 
 std::ostream& operator<<(std::ostream& out, const Shape& shape) {

@@ -1,32 +1,43 @@
 #include "fluid/ops/append.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/program/live_blocks.h"
+#include "fluid/program/var_index.h"
 
 namespace fleet::fluid {
 namespace {
 
-void check_slot_names(const Operator& op, const SlotMap& slots, const std::vector<SlotSpec>& specs,
-                      std::string_view direction) {
+[[noreturn]] void fail_slot_name(const Operator& op, const std::string& slot,
+                                 const std::vector<SlotSpec>& specs, std::string_view direction) {
   std::vector<std::string> known;
   for (const SlotSpec& spec : specs) known.push_back(spec.name);
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = str_cat("op '", op.type, "' has no ", direction, " '", slot, "'",
+                               did_you_mean(slot, known)),
+               .where = str_cat("op '", op.type, "'"),
+               .expected = join(known, ", "),
+               .got = slot,
+               .fix = "use a slot of the op"});
+}
+
+void check_slot_names(const Operator& op, const SlotMap& slots, const std::vector<SlotSpec>& specs,
+                      std::string_view direction) {
   for (const auto& [slot, names] : slots) {
-    if (names.empty() || std::find(known.begin(), known.end(), slot) != known.end()) continue;
-    throw_error(ErrorCode::kInvalidProgram,
-                {.what = str_cat("op '", op.type, "' has no ", direction, " '", slot, "'",
-                                 did_you_mean(slot, known)),
-                 .where = str_cat("op '", op.type, "'"),
-                 .expected = join(known, ", "),
-                 .got = slot,
-                 .fix = "use a slot of the op"});
+    const auto named = [&slot = slot](const SlotSpec& spec) { return spec.name == slot; };
+    if (names.empty() || std::any_of(specs.begin(), specs.end(), named)) continue;
+    fail_slot_name(op, slot, specs, direction);
   }
 }
 
-// The variables of a slot are as many as the schema wants, and exist in the block.
-void check_slot(const Block& block, const Operator& op, const SlotSpec& spec,
+// The variables of a slot are as many as the schema wants, and exist in the block; null when that
+// is known of all that have names.
+void check_slot(const Block* block, const Operator& op, const SlotSpec& spec,
                 const std::vector<std::string>& names, std::string_view direction) {
   const auto fail = [&](std::string expected, std::string got, std::string fix) {
     throw_error(ErrorCode::kInvalidProgram,
@@ -44,13 +55,13 @@ void check_slot(const Block& block, const Operator& op, const SlotSpec& spec,
   }
   for (const std::string& name : names) {
     if (name.empty() && direction == "output") continue;
-    if (block.find_var_recursive(name) == nullptr) {
+    if (name.empty() || (block != nullptr && block->find_var_recursive(name) == nullptr)) {
       fail("variables of the program", "'" + name + "'", "create the variable before the op");
     }
   }
 }
 
-void check_slots(const Block& block, const Operator& op, const OpSchema& schema) {
+void check_slots(const Block* block, const Operator& op, const OpSchema& schema) {
   check_slot_names(op, op.inputs, schema.inputs, "input");
   check_slot_names(op, op.outputs, schema.outputs, "output");
   for (const SlotSpec& spec : schema.inputs) {
@@ -64,7 +75,7 @@ void check_slots(const Block& block, const Operator& op, const OpSchema& schema)
 // Checks the op, completes its attributes and sets the shapes of its outputs.
 void complete(Block& block, Operator& op, const OpTable& table) {
   const OpSchema& schema = table.at(op.type);
-  check_slots(block, op, schema);
+  check_slots(&block, op, schema);
   if (schema.normalize) op.attrs = schema.normalize(op.attrs);
   if (schema.infer) {
     InferContext context(block, op);
@@ -90,6 +101,55 @@ void check_output(const Operator& op, const VarDesc& inferred, const VarDesc& de
   }
 }
 
+// Checks ops of a program that nobody changes. Inference works on copies of an op's own variables.
+class Verifier {
+ public:
+  Verifier(const Program& program, const OpTable& table) : index_(program), table_(table) {}
+
+  void verify(const Block& block, const Operator& op) {
+    const OpSchema& schema = table_.at(op.type);
+    check_slots(nullptr, op, schema);
+    check_attributes(op, schema);
+    if (schema.infer) check_inference(block, op, schema);
+  }
+
+ private:
+  // Ops of one type often have the same attributes one after the other.
+  void check_attributes(const Operator& op, const OpSchema& schema) {
+    if (!schema.normalize) return;
+    auto& [known, attrs] = checked_[&schema];
+    if (known && attrs == op.attrs) return;
+    schema.normalize(op.attrs);
+    known = true;
+    attrs = op.attrs;
+  }
+
+  void check_inference(const Block& block, const Operator& op, const OpSchema& schema) {
+    Program apart;
+    Block& copies = apart.global_block();
+    std::vector<const VarDesc*> outputs;
+    for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
+      for (const auto& [slot, names] : *slots) {
+        for (const std::string& name : names) {
+          if (name.empty()) continue;
+          const VarDesc* var = index_.find(block, name);
+          if (slots == &op.outputs) outputs.push_back(var);
+          copies.add_var(*var);
+        }
+      }
+    }
+    InferContext context(copies, op);
+    schema.infer(context);
+    for (const VarDesc* declared : outputs) {
+      if (declared->typed) check_output(op, *copies.find_var(declared->name), *declared);
+    }
+  }
+
+  VarIndex index_;
+  const OpTable& table_;
+  std::unordered_map<const OpSchema*, std::pair<bool, AttributeMap>> checked_;
+};
+
 }  // namespace
 
 Operator& append_op(Block& block, Operator op, const OpTable& table) {
@@ -114,17 +174,10 @@ Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& t
 
 void verify(const Program& program, const OpTable& table) {
   program.verify().throw_if_error();
-  Program copy = program;
-  for (const int32_t index : live_blocks(copy)) {
-    Block& block = copy.block(index);
-    for (const auto& op : block.ops()) {
-      std::vector<VarDesc> declared;
-      for (const std::string& name : op->output_names()) declared.push_back(block.var(name));
-      complete(block, *op, table);
-      for (const VarDesc& var : declared) {
-        if (var.typed) check_output(*op, block.var(var.name), var);
-      }
-    }
+  Verifier verifier(program, table);
+  for (const int32_t index : live_blocks(program)) {
+    const Block& block = program.block(index);
+    for (const auto& op : block.ops()) verifier.verify(block, *op);
   }
 }
 

@@ -18,11 +18,13 @@ void infer_sum(InferContext& context) {
   Shape out = first.shape;
   int lod_level = first.lod_level;
   bool sparse = first.kind == VarKind::kSelectedRows;
+  context.require_dtype("X", first.dtype);
   for (size_t i = 1; i < context.input_count("X"); ++i) {
     const VarDesc& x = context.input("X", i);
-    context.require_dtype("X", first.dtype);
-    context.require(x.shape.compatible(out), "X", str_cat("equal shapes, ", out),
-                    str_cat(x.shape, " ('", x.name, "')"));
+    if (!x.shape.compatible(out)) {
+      context.require(false, "X", str_cat("equal shapes, ", out),
+                      str_cat(x.shape, " ('", x.name, "')"));
+    }
     for (int d = 0; d < out.rank(); ++d) {
       if (out[d] < 0) out.set(d, x.shape[d]);
     }
