@@ -1,6 +1,7 @@
 #include "fluid/optimizer/optimizer_base.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -24,6 +25,18 @@ void check_loss(const Variable& loss, const std::string& type) {
 
 Program& startup_of(Program* given) {
   return given != nullptr ? *given : default_startup_program();
+}
+
+// Tables that live on parameter servers only.
+std::set<std::string> distributed_tables(const Block& block) {
+  std::set<std::string> tables;
+  for (const auto& op : block.ops()) {
+    const Attribute* attr = op->attr("is_distributed");
+    const bool* distributed = attr == nullptr ? nullptr : std::get_if<bool>(attr);
+    const auto& table = op->input("W");
+    if (distributed != nullptr && *distributed && !table.empty()) tables.insert(table.front());
+  }
+  return tables;
 }
 
 }  // namespace
@@ -71,6 +84,10 @@ std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
 
   Block& block = main.global_block();
   const size_t first = block.op_count();
+  // Distributed tables are updated first, as in the programs that ours are compared with.
+  const auto tables = distributed_tables(block);
+  std::stable_partition(pairs.begin(), pairs.end(),
+                        [&](const ParamGrad& pair) { return tables.contains(pair.param.name()); });
   for (const ParamGrad& pair : pairs) {
     if (pair.param.desc().trainable) create_accumulators(context, pair.param);
   }
