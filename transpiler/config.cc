@@ -99,6 +99,8 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
           "leave half_async out for GEO");
   exclude(config.geo_sgd_mode, "geo_sgd_mode", config.enable_dc_asgd, "enable_dc_asgd",
           "choose one of GEO and DC-ASGD");
+  exclude(config.completely_not_async, "completely_not_async", config.geo_sgd_mode, "geo_sgd_mode",
+          "leave completely_not_async out for GEO");
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
   if (config.completely_not_async && !config.runtime_split_send_recv) {
@@ -117,6 +119,24 @@ void check_details(const DistributeTranspilerConfig& config) {
   if (!config.enable_dc_asgd && config.dc_asgd_lambda != 0) {
     contradiction("dc_asgd_lambda", str_cat(config.dc_asgd_lambda), "enable_dc_asgd", "false",
                   "set enable_dc_asgd to true");
+  }
+  if (!config.geo_sgd_mode &&
+      config.geo_sgd_need_push_nums != DistributeTranspilerConfig().geo_sgd_need_push_nums) {
+    contradiction("geo_sgd_need_push_nums", str_cat(config.geo_sgd_need_push_nums), "geo_sgd_mode",
+                  "false", "set geo_sgd_mode to true");
+  }
+  if (config.nccl_comm_num > 1 && config.mode == "pserver") {
+    contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "mode", "'pserver'",
+                  "set mode to 'collective' or 'nccl2'");
+  }
+  if (config.nccl_comm_num > 1 && config.collective_mode == "single_process_multi_thread") {
+    contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "collective_mode",
+                  "'single_process_multi_thread'", "leave nccl_comm_num out: there is one ring");
+  }
+  if (config.hierarchical_allreduce_inter_nranks > 0 && !config.use_hierarchical_allreduce) {
+    contradiction("hierarchical_allreduce_inter_nranks",
+                  str_cat(config.hierarchical_allreduce_inter_nranks), "use_hierarchical_allreduce",
+                  "false", "set use_hierarchical_allreduce to true");
   }
   if (config.local_sgd_scheduled && config.collective_mode != "local_sgd") {
     contradiction("local_sgd_scheduled", "true", "collective_mode",

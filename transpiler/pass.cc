@@ -1,5 +1,7 @@
 #include "transpiler/pass.h"
 
+#include <vector>
+
 #include "base/strings.h"
 #include "fluid/ops/append.h"
 
@@ -60,20 +62,23 @@ std::span<const std::string_view> pass_names() {
 }
 
 void PassRunner::run(fluid::Program& program, std::span<const Pass> passes) const {
+  std::vector<const Pass*> running;
   for (const Pass& pass : passes) {
-    const bool skipped = skip.contains(pass.name);
-    if (!skipped && observer) observer({pass.name, pass.purpose, false, program});
-    if (!skipped) pass.apply(program);
-    named(pass.name, [&] {
-      const bool last = &pass == &passes.back();
-      if (verify_each || last) {
+    if (pass.needed && !skip.contains(pass.name)) running.push_back(&pass);
+  }
+  for (const Pass* pass : running) {
+    if (observer) observer({pass->name, pass->purpose, false, program});
+    pass->apply(program);
+    named(pass->name, [&] {
+      if (verify_each || pass == running.back()) {
         fluid::verify(program, table);  // names, blocks and parents too
       } else {
         program.verify().throw_if_error();
       }
     });
-    if (!skipped && observer) observer({pass.name, pass.purpose, true, program});
+    if (observer) observer({pass->name, pass->purpose, true, program});
   }
+  if (running.empty()) fluid::verify(program, table);
 }
 
 }  // namespace fleet::transpiler

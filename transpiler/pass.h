@@ -17,6 +17,9 @@ struct Pass {
   std::string_view name;     // "insert_sends"
   std::string_view purpose;  // one sentence
   std::function<void(fluid::Program&)> apply;
+  // False when the job has nothing for the pass to do: then it does not run, and nobody hears of
+  // it.
+  bool needed = true;
 };
 
 // The names of all passes, in alphabetical order.

@@ -52,10 +52,11 @@ std::vector<UpdatedParam> find_updates(const Block& block,
 }
 
 using NameSet = std::unordered_set<std::string>;
+using NameViews = std::unordered_set<std::string_view>;
 
-// What forward and backward make.
-NameSet made_before_updates(const Block& block) {
-  NameSet made;
+// What forward and backward make; the names are those of the ops.
+NameViews made_before_updates(const Block& block) {
+  NameViews made;
   for (const auto& op : block.ops()) {
     if (is_update_role(*op) || is_schedule_role(*op)) continue;
     for (const auto& [slot, names] : op->outputs) made.insert(names.begin(), names.end());
@@ -64,7 +65,7 @@ NameSet made_before_updates(const Block& block) {
 }
 
 // The gradient that a chain starts from: the only thing that it takes from backward.
-void find_gradient(const Block& block, const NameSet& made, UpdatedParam& param) {
+void find_gradient(const Block& block, const NameViews& made, UpdatedParam& param) {
   std::set<std::string> found;
   for (const size_t position : param.ops) {
     for (const std::string& name : block.op(position).input_names()) {
@@ -89,7 +90,7 @@ bool needs_whole_param(std::string_view op_type) {
 
 void keep_clips_on_trainer(fluid::Program& program) {
   Block& block = program.global_block();
-  const NameSet made = made_before_updates(block);
+  const NameViews made = made_before_updates(block);
   // Gradients that updates take and that only the optimizer makes.
   NameSet wanted;
   for (const auto& op : block.ops()) {
@@ -157,7 +158,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.params[owner->second].ops.push_back(i);
     }
   }
-  const NameSet made = made_before_updates(block);
+  const NameViews made = made_before_updates(block);
   for (UpdatedParam& param : found.params) find_gradient(block, made, param);
   std::sort(found.params.begin(), found.params.end(),
             [](const UpdatedParam& a, const UpdatedParam& b) { return a.ops[0] < b.ops[0]; });

@@ -48,6 +48,11 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
   expect_contradiction({.geo_sgd_mode = true}, "geo_sgd_mode", "sync_mode");
   expect_contradiction({.enable_dc_asgd = true, .sync_mode = false, .geo_sgd_mode = true},
                        "geo_sgd_mode", "enable_dc_asgd");
+  expect_contradiction({.sync_mode = false,
+                        .runtime_split_send_recv = true,
+                        .completely_not_async = true,
+                        .geo_sgd_mode = true},
+                       "completely_not_async", "geo_sgd_mode");
   expect_contradiction({.mode = "collective"}, "collective_mode", "mode");
   expect_contradiction({.collective_mode = "grad_allreduce"}, "collective_mode", "mode");
   expect_contradiction({.mode = "nccl2", .sync_mode = false, .half_async = true}, "half_async",
@@ -80,6 +85,13 @@ TEST(TranspilerConfig, DetailsBelongToTheirMode) {
       "dc_asgd_form", "dc_asgd_lambda");
   expect_contradiction({.local_sgd_scheduled = true}, "local_sgd_scheduled", "collective_mode");
   expect_contradiction({.fuse_all_reduce_bytes = 1}, "fuse_all_reduce_bytes", "collective_mode");
+  expect_contradiction({.geo_sgd_need_push_nums = 5}, "geo_sgd_need_push_nums", "geo_sgd_mode");
+  expect_contradiction({.nccl_comm_num = 2}, "nccl_comm_num", "mode");
+  expect_contradiction(
+      {.mode = "collective", .nccl_comm_num = 2, .collective_mode = "single_process_multi_thread"},
+      "nccl_comm_num", "collective_mode");
+  expect_contradiction({.mode = "nccl2", .hierarchical_allreduce_inter_nranks = 2},
+                       "hierarchical_allreduce_inter_nranks", "use_hierarchical_allreduce");
   EXPECT_THAT(refusal({.enable_dc_asgd = true, .dc_asgd_form = "cliped", .sync_mode = false},
                       ErrorCode::kInvalidArgument),
               HasSubstr("did you mean 'clipped'"));

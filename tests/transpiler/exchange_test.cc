@@ -300,29 +300,5 @@ TEST(DistributedTables, AreOnNoTrainerAndAveragedLikeOthers) {
   }
 }
 
-TEST(Passes, AreListedHeardOfAndSwitchable) {
-  const SampleNet net = reference_net();
-  std::set<std::string> begun;
-  std::set<std::string> finished;
-  TranspileOptions options = options_for(net, 2, 2);
-  options.pass_observer = [&](const PassEvent& event) {
-    (event.finished ? finished : begun).insert(std::string(event.pass));
-    EXPECT_FALSE(event.purpose.empty());
-  };
-  DistributeTranspiler transpiler;
-  transpiler.transpile(options);
-  transpiler.get_pserver_programs(server_endpoints(2).front());
-  EXPECT_EQ(begun, finished);
-  EXPECT_THAT(begun, Contains("insert_sends"));
-  EXPECT_THAT(begun, Contains("add_optimize_blocks"));
-  const auto known = pass_names();
-  for (const std::string& name : begun) EXPECT_THAT(known, Contains(name));
-  options.skip_passes = {"append_receives"};
-  transpiler.transpile(options);
-  EXPECT_THAT(op_types(transpiler.get_trainer_program().global_block()), Not(Contains("recv")));
-  options.skip_passes = {"insert_sendz"};
-  EXPECT_THROW(transpiler.transpile(options), Error);
-}
-
 }  // namespace
 }  // namespace fleet::transpiler

@@ -33,6 +33,11 @@ RandomJob random_job(uint64_t seed) {
   job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
   if (seed % 4 == 1) job.config.sync_mode = false;
   if (seed % 8 == 1) job.config.runtime_split_send_recv = true;
+  if (seed % 8 == 3) {
+    job.config.sync_mode = false;
+    job.config.runtime_split_send_recv = true;
+    job.config.completely_not_async = true;
+  }
   return job;
 }
 
@@ -153,6 +158,26 @@ void check_repeatable(const EveryJob& every) {
     EXPECT_EQ(first.main.to_string(), second.main.to_string());
     EXPECT_EQ(first.startup.to_string(), second.startup.to_string());
   }
+}
+
+void check_saved(const EveryJob& every) {
+  const auto expect_same = [](const Program& program) {
+    const Program read = Program::from_bytes(program.to_bytes()).value();
+    EXPECT_EQ(read.distribution(), program.distribution());
+    EXPECT_EQ(read.to_string(), program.to_string());
+  };
+  expect_same(every.transpiler.get_trainer_program());
+  expect_same(every.transpiler.get_trainer_startup_program());
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const ProgramPair server = every.transpiler.get_pserver_programs(endpoint);
+    EXPECT_FALSE(server.main.distribution().vars.empty());
+    expect_same(server.main);
+    expect_same(server.startup);
+  }
+}
+
+TEST(RandomJobs, TheOverviewOfSlicesIsSavedWithEveryProgram) {
+  for_every_job(check_saved);
 }
 
 TEST(RandomJobs, EveryElementOfEveryTrainableParameterIsOnExactlyOneServer) {

@@ -262,7 +262,7 @@ void record_server(Program& program, const ServerPlan& plan, int server) {
 }
 
 std::string shard_suffix(int shard) {
-  return str_cat(".trainer_", shard);
+  return ".trainer_" + std::to_string(shard);
 }
 
 StateKind state_kind(const TrainingOps& ops, const PlacedParam& param, const VarDesc& var) {

@@ -133,7 +133,6 @@ void copy_schedule_op(const ServerState& state, const Operator& op, Program& pro
 }
 
 void add_learning_rate_block(Program& program, ServerState& state) {
-  if (state.ops.lr_ops.empty()) return;
   const Block& origin = state.origin.global_block();
   const int32_t index = program.add_block(0).index();
   for (const size_t position : state.ops.lr_ops) {
@@ -471,7 +470,7 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
   const std::array passes = {
       Pass{"declare_slices", "What lives here, and what arrives.", with_state(declare_slices)},
       Pass{"add_learning_rate_block", "The schedule runs once per step.",
-           with_state(add_learning_rate_block)},
+           with_state(add_learning_rate_block), !ops.lr_ops.empty()},
       Pass{"add_optimize_blocks", "One block averages and updates each slice.",
            with_state(add_optimize_blocks)},
       Pass{"append_listen", "Block 0 serves.", with_state(append_listen)},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -162,7 +163,6 @@ void insert_sends(Program& program, TrainerState& state) {
 
 // What a shard made of a statistic goes to its server right after the last op that writes it.
 void send_statistics(Program& program, TrainerState& state) {
-  if (state.plan.statistics.empty()) return;
   Block& block = program.global_block();
   std::unordered_map<std::string, size_t> last_writer;
   for (size_t i = 0; i < block.op_count(); ++i) {
@@ -215,24 +215,26 @@ void send_statistics(Program& program, TrainerState& state) {
 void remove_update_ops(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   std::set<std::string, std::less<>> state_vars;
-  std::unordered_set<std::string> kept_names;
+  std::unordered_set<std::string> updated;
   auto ops = block.take_ops();
   for (const auto& op : ops) {
     if (fluid::has_role(op->role, OpRole::kOptimize)) {
       for (std::string& name : op->input_names()) state_vars.insert(std::move(name));
-      kept_names.insert(op->role_var.begin(), op->role_var.end());
+      updated.insert(op->role_var.begin(), op->role_var.end());
     }
   }
   std::erase_if(ops, [](const auto& op) { return is_update_role(*op) || is_schedule_role(*op); });
   block.set_ops(std::move(ops));
+  std::unordered_set<std::string_view> used;
   for (const int32_t index : fluid::live_blocks(program)) {
     for (const auto& op : program.block(index).ops()) {
-      for (std::string& name : op->input_names()) kept_names.insert(std::move(name));
-      for (std::string& name : op->output_names()) kept_names.insert(std::move(name));
+      for (const fluid::SlotMap* slots : {&op->inputs, &op->outputs}) {
+        for (const auto& [slot, names] : *slots) used.insert(names.begin(), names.end());
+      }
     }
   }
   for (const std::string& name : state_vars) {
-    if (kept_names.contains(name)) continue;
+    if (updated.contains(name) || used.contains(name)) continue;
     block.remove_var(name);
     state.removed_vars.insert(name);
   }
@@ -240,7 +242,6 @@ void remove_update_ops(Program& program, TrainerState& state) {
 
 // Tells every server that this trainer made a step.
 void append_counter_send(Program& program, TrainerState& state) {
-  if (!state.plan.form.counts_per_trainer) return;
   Block& block = program.global_block();
   const std::string counter = kStepCounter + shard_suffix(state.options.trainer_id);
   fluid::SendAttrs attrs;
@@ -347,12 +348,16 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
   const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
   };
+  const bool with_tables =
+      !plan.tables.empty() || std::any_of(plan.params.begin(), plan.params.end(),
+                                          [](const auto& param) { return param.remote; });
   const std::array main_passes = {
       Pass{"place_remote_lookups", "Rows of tables come from the servers.",
            [&state](Program& program) {
              place_remote_lookups(program, state.plan, state.options.trainer_id);
              place_table_lookups(program, state.plan, state.options.trainer_id);
-           }},
+           },
+           with_tables},
       Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
            with_state(rename_gradients)},
       Pass{"insert_sends", "Each gradient is sent right after the op that makes it.",
@@ -361,13 +366,14 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            [&state](Program& program) {
              send_table_gradients(program, state.plan, state.options.trainer_id, state.controls,
                                   state.other_controls);
-           }},
+           },
+           !plan.tables.empty()},
       Pass{"send_statistics", "Servers average what the forward part keeps.",
-           with_state(send_statistics)},
+           with_state(send_statistics), !plan.statistics.empty()},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
       Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
-           with_state(append_counter_send)},
+           with_state(append_counter_send), plan.form.counts_per_trainer},
       Pass{"append_send_barrier", "The step's gradients are all sent.",
            with_state(append_send_barrier)},
       Pass{"append_receives", "The updated parameters come back.", with_state(append_receives)},
@@ -383,7 +389,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            [&state](Program& program) {
              fake_remote_tables(program, state.plan);
              fake_tables(program, state.plan);
-           }},
+           },
+           with_tables},
   };
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);
