@@ -24,6 +24,13 @@ class Arguments {
     const Json* found = find(name);
     return found == nullptr ? otherwise : found->get<T>();
   }
+  // Everything, for a reader of its own.
+  const Json& take_all() {
+    if (args_.is_object()) {
+      for (const auto& [name, value] : args_.items()) asked_.insert(name);
+    }
+    return args_;
+  }
   void finish() const {
     if (!args_.is_object()) return;
     for (const auto& [name, value] : args_.items()) {

@@ -250,8 +250,20 @@ class Comparer {
     }
   }
 
+  // Numbers that are not whole as 32-bit values.
+  static Json rounded(const Json& value) {
+    if (value.is_number_float())
+      return static_cast<double>(static_cast<float>(value.get<double>()));
+    Json copy = value;
+    if (copy.is_structured()) {
+      for (Json& item : copy) item = rounded(item);
+    }
+    return copy;
+  }
+
   static std::vector<Json> sorted(const Json& list) {
-    std::vector<Json> items(list.begin(), list.end());
+    const Json numbers = rounded(list);
+    std::vector<Json> items(numbers.begin(), numbers.end());
     std::sort(items.begin(), items.end());
     return items;
   }

@@ -40,5 +40,10 @@ fluid::ParamAttr make_attr(const Json* json);
 void add_math_layers(std::map<std::string, Builder>& builders);
 // Images, tables, sequences, sampled losses, metrics.
 void add_network_layers(std::map<std::string, Builder>& builders);
+// Truth values, constants, moves, arrays, recurrent nets, schedules.
+void add_value_layers(std::map<std::string, Builder>& builders);
+
+// All of them, by name.
+std::map<std::string, Builder> all_builders();
 
 }  // namespace fleet::golden

@@ -7,7 +7,6 @@ namespace fleet::golden {
 namespace {
 
 namespace layers = fluid::layers;
-using fluid::Shape;
 using fluid::Variable;
 
 std::string text(Call& call, const char* name, const char* otherwise = "") {
@@ -145,21 +144,12 @@ void add_shapes(std::map<std::string, Builder>& builders) {
   builders["stack"] = [](Call& call) -> Outputs {
     return {layers::stack(call.all("x"), call.args.get<int>("axis", 0))};
   };
-  builders["gather"] = [](Call& call) -> Outputs {
-    return {layers::gather(call.in("input"), call.in("index"))};
-  };
-  builders["fill_constant_batch_size_like"] = [](Call& call) -> Outputs {
-    const auto shape = call.args.get<std::vector<int64_t>>("shape", {});
-    return {layers::fill_constant_batch_size_like(
-        call.in("input"), Shape(shape), fluid::parse_dtype(text(call, "dtype", "float32")),
-        number(call, "value", 0.0))};
-  };
   builders["argmax"] = [](Call& call) -> Outputs {
     return {layers::argmax(call.in("x"), call.args.get<int>("axis", 0))};
   };
   builders["l2_normalize"] = [](Call& call) -> Outputs {
     return {layers::l2_normalize(call.in("x"), call.args.get<int>("axis", -1),
-                                 number(call, "epsilon", 1e-12))};
+                                 number(call, "epsilon", 1e-12), text(call, "name"))};
   };
   builders["cos_sim"] = [](Call& call) -> Outputs {
     return {layers::cos_sim(call.in("X"), call.in("Y"))};

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/strings.h"
+#include "fluid/backward/gradient_clip.h"
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
 #include "tests/golden/golden_arguments.h"
@@ -110,8 +111,15 @@ Outputs build_stop_gradient(Call& call) {
   return {};
 }
 
+Outputs build_error_clip(Call& call) {
+  const double max = call.args.get<double>("max", 0.0);
+  fluid::clip::set_error_clip(call.in("x"), max, call.args.get<double>("min", -max));
+  return {};
+}
+
 Outputs build_topk(Call& call) {
-  const auto top = layers::topk(call.in("input"), call.args.get<int>("k", 1));
+  const auto top = layers::topk(call.in("input"), call.args.get<int>("k", 1),
+                                call.args.get<std::string>("name", ""));
   return {top.values, top.indices};
 }
 
@@ -125,46 +133,34 @@ void add_other_layers(std::map<std::string, Builder>& builders) {
   };
   builders["clip"] = [](Call& call) -> Outputs {
     return {layers::clip(call.in("x"), call.args.get<double>("min", 0.0),
-                         call.args.get<double>("max", 0.0))};
+                         call.args.get<double>("max", 0.0),
+                         call.args.get<std::string>("name", ""))};
   };
   builders["clip_by_norm"] = [](Call& call) -> Outputs {
-    return {layers::clip_by_norm(call.in("x"), call.args.get<double>("max_norm", 0.0))};
+    return {layers::clip_by_norm(call.in("x"), call.args.get<double>("max_norm", 0.0),
+                                 call.args.get<std::string>("name", ""))};
   };
   builders["concat"] = [](Call& call) -> Outputs {
-    return {layers::concat(call.all("input"), call.args.get<int>("axis", 0))};
+    return {layers::concat(call.all("input"), call.args.get<int>("axis", 0),
+                           call.args.get<std::string>("name", ""))};
   };
   builders["reshape"] = [](Call& call) -> Outputs {
     return {layers::reshape(call.in("x"), call.args.get<std::vector<int>>("shape", {}),
-                            {.act = call.args.get<std::string>("act", "")})};
+                            {.act = call.args.get<std::string>("act", ""),
+                             .name = call.args.get<std::string>("name", "")})};
   };
   builders["softmax"] = [](Call& call) -> Outputs {
-    return {layers::softmax(call.in("input"), {.axis = call.args.get<int>("axis", -1)})};
+    return {layers::softmax(call.in("input"), {.axis = call.args.get<int>("axis", -1),
+                                               .name = call.args.get<std::string>("name", "")})};
   };
   builders["square_error_cost"] = [](Call& call) -> Outputs {
     return {layers::square_error_cost(call.in("input"), call.in("label"))};
   };
   builders["sums"] = [](Call& call) -> Outputs { return {layers::sums(call.all("input"))}; };
   builders["transpose"] = [](Call& call) -> Outputs {
-    return {layers::transpose(call.in("x"), call.args.get<std::vector<int>>("perm", {}))};
+    return {layers::transpose(call.in("x"), call.args.get<std::vector<int>>("perm", {}),
+                              call.args.get<std::string>("name", ""))};
   };
-}
-
-std::map<std::string, Builder> all_builders() {
-  std::map<std::string, Builder> builders = {
-      {"data", build_data},
-      {"fc", build_fc},
-      {"cross_entropy", build_cross_entropy},
-      {"softmax_with_cross_entropy", build_softmax_with_cross_entropy},
-      {"split", build_split},
-      {"create_parameter", build_create_parameter},
-      {"scale", build_scale},
-      {"stop_gradient", build_stop_gradient},
-      {"topk", build_topk},
-  };
-  add_math_layers(builders);
-  add_network_layers(builders);
-  add_other_layers(builders);
-  return builders;
 }
 
 std::vector<std::string> name_list(const Json& json) {
@@ -178,6 +174,26 @@ std::set<std::string> name_set(const Json& json) {
 }
 
 }  // namespace
+
+std::map<std::string, Builder> all_builders() {
+  std::map<std::string, Builder> builders = {
+      {"data", build_data},
+      {"fc", build_fc},
+      {"cross_entropy", build_cross_entropy},
+      {"softmax_with_cross_entropy", build_softmax_with_cross_entropy},
+      {"split", build_split},
+      {"create_parameter", build_create_parameter},
+      {"scale", build_scale},
+      {"stop_gradient", build_stop_gradient},
+      {"error_clip", build_error_clip},
+      {"topk", build_topk},
+  };
+  add_math_layers(builders);
+  add_network_layers(builders);
+  add_value_layers(builders);
+  add_other_layers(builders);
+  return builders;
+}
 
 ParamAttr make_attr(const Json* json) {
   ParamAttr attr;

@@ -221,6 +221,10 @@ void add_network_layers(std::map<std::string, Builder>& builders) {
   builders["conv2d"] = build_conv2d;
   builders["conv2d_transpose"] = build_conv2d_transpose;
   builders["pool2d"] = build_pool2d;
+  builders["adaptive_pool2d"] = [](Call& call) -> Outputs {
+    return {layers::adaptive_pool2d(call.in("input"), pair_of(call, "pool_size", 1),
+                                    text(call, "pool_type", "max"), text(call, "name"))};
+  };
   builders["batch_norm"] = build_batch_norm;
   builders["layer_norm"] = build_layer_norm;
   builders["group_norm"] = build_group_norm;

@@ -1,5 +1,6 @@
 #include "tests/golden/golden_program.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -92,7 +93,7 @@ Operator load_op(const json& from) {
   return op;
 }
 
-Names creation_order(const json& ops, const Names& first) {
+Names order_of_use(const json& ops, const Names& first) {
   Names order = first;
   for (const json& op : ops) {
     for (const char* direction : {"inputs", "outputs"}) {
@@ -111,7 +112,7 @@ void load_block(const json& from, const Names& first, Block& block) {
     std::string name = var.name;
     vars.emplace(std::move(name), std::move(var));
   }
-  for (const std::string& name : creation_order(from.at("ops"), first)) {
+  for (const std::string& name : order_of_use(from.at("ops"), first)) {
     const auto found = vars.find(name);
     if (found == vars.end()) continue;
     block.add_var(std::move(found->second));
@@ -158,13 +159,14 @@ Attribute load_attribute(const json& value) {
   return load_list(value);
 }
 
-Names use_order(const Program& program) {
+Names creation_order(const json& startup) {
   Names order;
-  for (const auto& op : program.global_block().ops()) {
-    for (Names names : {op->input_names(), op->output_names()}) {
-      order.insert(order.end(), names.begin(), names.end());
+  for (const json& op : startup.at("blocks").at(0).at("ops")) {
+    for (const auto& [slot, names] : op.at("outputs").items()) {
+      for (const json& name : names) order.push_back(name.get<std::string>());
     }
   }
+  std::reverse(order.begin(), order.end());
   return order;
 }
 

@@ -16,8 +16,9 @@ namespace fleet::golden {
 fluid::Program load_program(const nlohmann::json& program,
                             const std::vector<std::string>& order = {});
 
-// Names in order of first use by the ops of the outermost block.
-std::vector<std::string> use_order(const fluid::Program& program);
+// The order in which a startup program's variables were made: each initialiser was put in front of
+// those that were there.
+std::vector<std::string> creation_order(const nlohmann::json& startup);
 
 // An attribute's value: numbers, texts, lists, {"block": i}.
 fluid::Attribute load_attribute(const nlohmann::json& value);
