@@ -1,0 +1,130 @@
+// Random nets, run: what their transpiled programs compute is what one machine computes.
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "base/hash.h"
+#include "base/strings.h"
+#include "tests/testing/thread_cluster.h"
+#include "tests/transpiler/sample_nets.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet::testing {
+namespace {
+
+using transpiler::DistributeTranspiler;
+using transpiler::DistributeTranspilerConfig;
+using transpiler::SampleNet;
+
+constexpr int kBatch = 8;
+constexpr int kSteps = 3;
+
+std::string loss_of(const fluid::Program& main) {
+  for (const auto& op : main.global_block().ops()) {
+    if (op->role == (fluid::OpRole::kForward | fluid::OpRole::kLoss)) {
+      return op->output_names().front();
+    }
+  }
+  return {};
+}
+
+fluid::Tensor numbers(uint64_t key, int64_t begin, int64_t end, int64_t width) {
+  std::vector<float> values;
+  for (auto i = begin * width; i < end * width; ++i) {
+    const uint64_t drawn = mix64(key * 1000003 + static_cast<uint64_t>(i));
+    values.push_back(static_cast<float>(drawn % 1000) / 1000.0F - 0.5F);
+  }
+  return fluid::Tensor::from(values, {end - begin, width});
+}
+
+TrainingTask task_of(const SampleNet& net) {
+  TrainingTask task;
+  task.main = &net.main;
+  task.startup = &net.startup;
+  task.loss = loss_of(net.main);
+  task.steps = kSteps;
+  task.feed = [&net](int step, int begin, int end, int parts) {
+    const int64_t width = net.main.global_block().var("x").shape[-1];
+    const int64_t first = kBatch / parts * begin;
+    const int64_t last = kBatch / parts * end;
+    const auto key = static_cast<uint64_t>(step);
+    return fluid::Feed{{"x", numbers(key, first, last, width)},
+                       {"y", numbers(key + 7777, first, last, 1)}};
+  };
+  return task;
+}
+
+void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config) {
+  SCOPED_TRACE(str_cat("seed ", seed));
+  const SampleNet net = transpiler::random_net(seed);
+  const TrainingTask task = task_of(net);
+  ThreadJob job;
+  job.workers = 1 + static_cast<int>(seed % 2);
+  job.servers = 1 + static_cast<int>(seed % 3);
+  job.shards = seed % 4 == 0 ? 4 : 2;
+  job.config = config;
+  // Servers exchange numbers: with Unix sockets each knows the others' names from the first.
+  job.transport = transport::TransportChoice::kUnix;
+  const LocalOutcome local = train_locally(task, job.shards);
+  const ThreadOutcome threads = train_in_threads(task, job);
+  for (const std::string& error : threads.errors) ADD_FAILURE() << error;
+  ASSERT_TRUE(threads.errors.empty());
+  for (const Values& parameters : threads.parameters) {
+    for (const auto& [name, bytes] : local.parameters) {
+      ASSERT_TRUE(parameters.contains(name)) << name;
+      EXPECT_TRUE(parameters.at(name) == bytes) << name << " differs";
+    }
+  }
+  for (size_t step = 0; step < local.losses.size() && job.workers == 1; ++step) {
+    EXPECT_EQ(std::memcmp(&threads.losses[0][step], &local.losses[step], sizeof(float)), 0)
+        << "loss of step " << step;
+  }
+}
+
+constexpr uint64_t kRuns = 20;
+
+TEST(RandomNets, TrainSynchronouslyToTheBitsOfOneMachine) {
+  for (uint64_t seed = 1; seed <= kRuns && !HasFailure(); ++seed) expect_local_steps(seed, {});
+}
+
+TEST(RandomNets, TrainWithTheRuntimeSplitToTheBitsOfOneMachine) {
+  DistributeTranspilerConfig config;
+  config.sync_mode = false;
+  config.runtime_split_send_recv = true;
+  config.half_async = true;
+  config.completely_not_async = true;
+  for (uint64_t seed = kRuns + 1; seed <= 2 * kRuns && !HasFailure(); ++seed) {
+    expect_local_steps(seed, config);
+  }
+}
+
+const std::byte* part_of(const fluid::Tensor& whole, const fluid::DistributedVar& row) {
+  return whole.raw() + static_cast<size_t>(row.offset) * fluid::dtype_size(whole.dtype());
+}
+
+TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    const SampleNet net = transpiler::random_net(seed);
+    fluid::Executor local;
+    local.run(net.startup);
+    const int servers = 1 + static_cast<int>(seed % 4);
+    DistributeTranspiler made;
+    made.transpile(transpiler::options_for(net, servers, 2));
+    for (const std::string& endpoint : transpiler::server_endpoints(servers)) {
+      const auto pair = made.get_pserver_programs(endpoint);
+      fluid::Executor server;
+      server.run(pair.startup);
+      for (const fluid::DistributedVar& row : pair.main.distribution().vars) {
+        if (row.endpoint != endpoint) continue;
+        const fluid::Tensor& here = server.scope().tensor(row.slice);
+        const fluid::Tensor& whole = local.scope().tensor(row.origin);
+        ASSERT_EQ(here.shape().to_vector(), row.slice_shape) << row.slice;
+        EXPECT_EQ(std::memcmp(here.raw(), part_of(whole, row), here.bytes()), 0) << row.slice;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fleet::testing
