@@ -168,13 +168,13 @@ class Program {
 
   // A deep copy. For a test: the forward part only, with attribute is_test set where it exists.
   Program clone(bool for_test = false) const;
-  // The ops of block 0 that the targets need, and the variables that those ops name.
-  // `feeds` are taken as given: what makes them is cut away.
+  // The ops of block 0 that the targets need, and the variables that those ops name; what makes
+  // `feeds` is cut away. Throws UsageError for a target that the program does not have.
   Program prune(std::span<const std::string> targets,
                 std::span<const std::string> feeds = {}) const;
 
   // Structure only: every name that an op uses exists, blocks and parents fit. What each op wants
-  // is checked by fluid/ops/verify.h. The first problem is named.
+  // is checked by fluid/ops/append.h. The first problem is named.
   Status verify() const;
 
   // Stable and made for diffs: equal programs give equal texts.

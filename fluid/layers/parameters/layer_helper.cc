@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/layers/parameters/weight_norm.h"
 
 namespace fleet::fluid {
 namespace {
@@ -68,6 +69,7 @@ Variable LayerHelper::parameter(const ParamAttr& attr, const Shape& shape, DType
   }
   std::string name = attr.name;
   if (name.empty()) name = unique_name::generate(name_ + (is_bias ? ".b" : ".w"));
+  if (attr.weight_norm) return normalized_weight(*this, attr, name, shape, dtype);
   Block& block = main_.global_block();
   const VarDesc* there = block.find_var(name);
   if (there != nullptr && (!(there->shape == shape) || there->dtype != dtype)) {

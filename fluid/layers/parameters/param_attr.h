@@ -8,6 +8,13 @@
 
 namespace fleet::fluid {
 
+// Asks for w = g v / |v| (Salimans and Kingma 2016) in a weight's place, with parameters "<name>_g"
+// and "<name>_v", |v| being the norm over all dimensions but `dim`, or over all of them. The
+// initialiser is v's, and g is |v| at first, so that w begins as it would without.
+struct WeightNorm {
+  std::optional<int> dim = {};
+};
+
 struct ParamAttr {
   // Empty: "<layer>.w_0", or "<layer>.b_0" for a bias. Two layers that give the same name share
   // the parameter.
@@ -18,6 +25,7 @@ struct ParamAttr {
   std::optional<Penalty> regularizer = {};
   bool trainable = true;
   std::optional<Penalty> gradient_clip = {};
+  std::optional<WeightNorm> weight_norm = {};
   // The layer does without this parameter; for biases.
   bool omit = false;
 };
@@ -25,6 +33,12 @@ struct ParamAttr {
 // For bias_attr: `fc(x, 10, {.bias_attr = no_bias()})`.
 inline ParamAttr no_bias() {
   return {.omit = true};
+}
+
+// `fc(x, 10, {.param_attr = WeightNormParamAttr(1, {.name = "w"})})`: a norm for each output.
+inline ParamAttr WeightNormParamAttr(std::optional<int> dim = {}, ParamAttr attr = {}) {
+  attr.weight_norm = WeightNorm{dim};
+  return attr;
 }
 
 }  // namespace fleet::fluid
