@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/plan.h"
+#include "fluid/executor/shard_feeds.h"
 #include "fluid/executor/workspace.h"
 #include "fluid/kernels/device_kernels.h"
 
@@ -74,23 +75,18 @@ void check_feed(const PlanVar& var, const Tensor& fed, const ShardRange& shards,
   }
   const int parts = shards.count();
   if (!cut || parts == 1 || desc.shape.rank() == 0 || desc.shape[0] >= 0) return;
-  if (!fed.lod().empty()) {
-    throw_error(ErrorCode::kNotSupported, {.what = "sequences are not cut into logical shards",
-                                           .where = "feed '" + var.name + "'",
-                                           .expected = "tensors without sequence structure",
-                                           .got = "a tensor with it",
-                                           .fix = "use one logical shard"});
-  }
-  const int64_t rows = fed.shape()[0];
-  if (rows % parts == 0) return;
-  const int64_t below = rows / parts * parts;
+  const int64_t samples = samples_of(fed);
+  if (samples % parts == 0) return;
+  const char* unit = fed.lod().empty() ? " rows" : " sequences";
+  const int64_t below = samples / parts * parts;
   throw_error(
       ErrorCode::kUnevenBatch,
-      {.what = "the rows of the batch do not divide into the logical shards of this process",
+      {.what = str_cat("the", unit,
+                       " of the batch do not divide into the logical shards of this process"),
        .where = "feed '" + var.name + "'",
-       .expected = str_cat("a multiple of ", parts, " rows, such as ",
+       .expected = str_cat("a multiple of ", parts, unit, ", such as ",
                            below > 0 ? str_cat(below, " or ") : "", below + parts),
-       .got = str_cat(rows, " rows for ", parts, " of ", shards.total, " shards"),
+       .got = str_cat(samples, unit, " for ", parts, " of ", shards.total, " shards"),
        .fix = "change the batch size, or logical_shards"});
 }
 

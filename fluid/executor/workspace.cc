@@ -7,8 +7,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/block_runner.h"
-#include "fluid/executor/shard_rows.h"
+#include "fluid/executor/shard_feeds.h"
 #include "fluid/kernels/device_kernels.h"
+#include "fluid/kernels/shard_rows.h"
 
 namespace fleet::fluid {
 namespace {
@@ -50,22 +51,6 @@ void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tenso
                                           .expected = "float32 or float64",
                                           .got = std::string(dtype_name(out.dtype())),
                                           .fix = "cast it in the program"});
-}
-
-Tensor join_rows(const std::vector<Tensor>& parts) {
-  if (parts.size() == 1) return parts.front();
-  const Tensor& first = parts.front();
-  Shape shape = first.shape();
-  int64_t rows = 0;
-  for (const Tensor& part : parts) rows += part.shape()[0];
-  shape.set(0, rows);
-  Tensor joined(first.dtype(), shape);
-  int64_t at = 0;
-  for (const Tensor& part : parts) {
-    joined.rows(at, at + part.shape()[0]).copy_from(part);
-    at += part.shape()[0];
-  }
-  return joined;
 }
 
 const Tensor& dense(const Value& value, const std::string& name) {
@@ -164,11 +149,7 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
     if (var.feed < 0) continue;
     const Tensor& fed = step.feeds[static_cast<size_t>(var.feed)];
     const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
-    Tensor bound = fed;
-    if (cut) {
-      const int64_t rows = fed.shape()[0] / parts;
-      bound = fed.rows(part * rows, (part + 1) * rows);
-    }
+    Tensor bound = cut ? part_of_feed(fed, part, parts) : fed;
     const Place& place = plan_->key().place;
     const bool moves = !(bound.place() == place);
     own_[i] = moves || var.fed_and_written ? bound.copy_to(place) : std::move(bound);

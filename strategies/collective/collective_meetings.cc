@@ -24,14 +24,19 @@ std::optional<ElementType> element_type(fluid::DType dtype) {
   return std::nullopt;
 }
 
-// The gradients in the order in which a step reduces them.
-std::vector<ReductionShape> gradients_of(const fluid::Program& program) {
+// The gradients in the order in which a step reduces them; those of rows are only counted.
+std::vector<ReductionShape> gradients_of(const fluid::Program& program, size_t& of_rows) {
   std::vector<ReductionShape> gradients;
+  of_rows = 0;
   for (int32_t b = 0; b < program.block_count(); ++b) {
     const fluid::Block& block = program.block(b);
     for (const auto& op : block.ops()) {
       if (op->type != "c_allreduce_sum") continue;
       const fluid::VarDesc& var = block.var(op->input("X").front());
+      if (var.kind == fluid::VarKind::kSelectedRows) {
+        ++of_rows;
+        continue;
+      }
       const auto type = element_type(var.dtype);
       if (type && var.shape.numel() >= 0) {
         gradients.push_back({*type, static_cast<size_t>(var.shape.numel())});
@@ -79,7 +84,8 @@ double CollectiveRuntime::contribution_factor() {
 
 void CollectiveRuntime::expect(const fluid::Program& program) {
   if (!average_) {
-    expected_ = GradientReducer::shapes_of(gradients_of(program), options_.reducer.bucket_bytes);
+    expected_ = GradientReducer::shapes_of(gradients_of(program, row_gradients_),
+                                           options_.reducer.bucket_bytes);
   } else if (const fluid::Operator* op = find_op(program, "c_local_sgd")) {
     expected_ = average_->shapes(program.global_block(), *op);
   }
@@ -89,6 +95,7 @@ void CollectiveRuntime::expect(const fluid::Program& program) {
 void CollectiveRuntime::give_empty_step() {
   const auto last = average_ ? expected_ : reducer_->shapes();
   empty_->give(last.empty() ? expected_ : last, steps_);
+  if (!average_) rows_->give_nothing(row_gradients_, steps_);
 }
 
 Gathered CollectiveRuntime::meet(Meeting kind, uint64_t size) {

@@ -37,12 +37,11 @@ ElementType element_type(const fluid::Tensor& tensor, const fluid::CommCall& cal
 }
 
 [[noreturn]] void fail_value(const fluid::CommCall& call, std::string_view slot) {
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = "a communication op needs dense tensors",
-               .where = str_cat("op ", call.op.type, ", slot ", slot),
-               .expected = "one tensor",
-               .got = "no value, or one that is not a dense tensor",
-               .fix = "run the startup program first; sparse gradients cannot be all-reduced yet"});
+  throw_error(ErrorCode::kInvalidProgram, {.what = "a communication op needs dense tensors",
+                                           .where = str_cat("op ", call.op.type, ", slot ", slot),
+                                           .expected = "one tensor",
+                                           .got = "no value, or one that is not a dense tensor",
+                                           .fix = "run the startup program first"});
 }
 
 fluid::Tensor& input_tensor(const fluid::CommCall& call) {
@@ -86,6 +85,23 @@ class CollectiveRuntime::Token : public fluid::CommToken {
   uint64_t generation_;
 };
 
+// Rows are summed when everything dense is under way.
+class CollectiveRuntime::RowToken : public fluid::CommToken {
+ public:
+  explicit RowToken(CollectiveRuntime& runtime)
+      : runtime_(runtime), generation_(runtime.reducer_->generation()) {}
+  bool done() const override { return over() || !runtime_.rows_->pending(); }
+  void wait() override {
+    if (!over()) runtime_.finish_sums();
+  }
+
+ private:
+  bool over() const { return generation_ != runtime_.reducer_->generation(); }
+
+  CollectiveRuntime& runtime_;
+  uint64_t generation_;
+};
+
 CollectiveRuntime::CollectiveRuntime(role_maker::ClusterSpec cluster, Connect connect,
                                      CollectiveRuntimeOptions options)
     : cluster_(std::move(cluster)),
@@ -112,6 +128,7 @@ void CollectiveRuntime::connect() {
   }
   communicator_ = std::move(made);
   reducer_ = std::make_unique<GradientReducer>(*communicator_, layout_, options_.reducer);
+  rows_ = std::make_unique<RowReducer>(*communicator_, layout_, options_.reducer);
   gathering_ = std::make_unique<Gathering>(*communicator_, options_.reducer);
   empty_ = std::make_unique<EmptyContribution>(*communicator_, average_ ? one_each_ : layout_,
                                                options_.reducer);
@@ -126,6 +143,7 @@ void CollectiveRuntime::disconnect() {
   if (!communicator_) return;
   empty_.reset();
   gathering_.reset();
+  rows_.reset();
   reducer_.reset();
   communicator_.reset();
 }
@@ -138,13 +156,22 @@ fluid::ShardRange CollectiveRuntime::shards() const {
 void CollectiveRuntime::begin_step(const fluid::Program& program, uint64_t step) {
   connect();
   reducer_->begin_step(step);
+  rows_->begin_step(step);
   stepping_ = !average_ && communicator_->size() > 1 && trains(program);
   if (!stepping_) return;
   gathering_->begin({.kind = Intent::Kind::kStep, .shards = shards().count()}, step);
 }
 
-void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
+// In one order at all ranks: first what is dense, then the rows.
+void CollectiveRuntime::finish_sums() {
   reducer_->finish();
+  if (!rows_->pending()) return;
+  row_gradients_ = rows_->gradients();
+  rows_->finish(contribution_factor());
+}
+
+void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
+  finish_sums();
   if (!stepping_) return;
   gathering_->finish();
   stepping_ = false;
@@ -157,7 +184,7 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& 
   if (type == "c_allreduce_sum") return all_reduce(call);
   if (type == "c_sync_comm_stream") {
     const bool last_shard = call.shard < 0 || call.shard + 1 == shards().end;
-    if (last_shard) reducer_->finish();
+    if (last_shard) finish_sums();
     return nullptr;
   }
   if (type == "c_local_sgd" && average_) {
@@ -186,6 +213,10 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& 
 }
 
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::CommCall& call) {
+  if (!call.inputs.empty() && call.inputs[0] != nullptr) {
+    const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[0]);
+    if (rows != nullptr) return all_reduce_rows(call, *rows);
+  }
   const fluid::Tensor& input = input_tensor(call);
   const ElementType type = element_type(input, call);
   fluid::Tensor& output = output_tensor(call, input);
@@ -194,6 +225,15 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
       reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
   if (local + 1 < shards().count()) return nullptr;
   return std::make_unique<Token>(*reducer_, number);
+}
+
+std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce_rows(
+    const fluid::CommCall& call, const fluid::SelectedRows& rows) {
+  if (call.outputs.empty() || call.outputs[0] == nullptr) fail_value(call, "Out");
+  const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
+  rows_->add(local, rows, *call.outputs[0]);
+  if (local + 1 < shards().count()) return nullptr;
+  return std::make_unique<RowToken>(*this);
 }
 
 void CollectiveRuntime::broadcast(const fluid::CommCall& call) {

@@ -20,6 +20,7 @@
 #include "strategies/collective/gathering.h"
 #include "strategies/collective/gradient_reducer.h"
 #include "strategies/collective/local_average.h"
+#include "strategies/collective/row_reducer.h"
 #include "transport/collective/collective.h"
 
 namespace fleet::strategies {
@@ -75,14 +76,18 @@ class CollectiveRuntime final : public fluid::CommRuntime {
 
  private:
   class Token;
+  class RowToken;
 
   bool trains(const fluid::Program& program);
   void give_empty_step();
   Gathered meet(Meeting kind, uint64_t size);
   void shadow(const Gathered& meeting);
   double contribution_factor();
+  void finish_sums();
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
   std::unique_ptr<fluid::CommToken> all_reduce(const fluid::CommCall& call);
+  std::unique_ptr<fluid::CommToken> all_reduce_rows(const fluid::CommCall& call,
+                                                    const fluid::SelectedRows& rows);
   void local_sgd(const fluid::CommCall& call);
   void broadcast(const fluid::CommCall& call);
   void init_communicator(const fluid::CommCall& call);
@@ -95,11 +100,13 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   transport::ShardLayout one_each_;
   std::unique_ptr<transport::CollectiveCommunicator> communicator_;
   std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<RowReducer> rows_;
   std::unique_ptr<Gathering> gathering_;
   std::unique_ptr<EmptyContribution> empty_;
   std::optional<LocalAverage> average_;
   std::unordered_map<uint64_t, bool> trains_;  // by program id
   std::vector<ReductionShape> expected_;       // reductions of a step, by its program
+  size_t row_gradients_ = 0;                   // gradients of rows of a step
   uint64_t steps_ = 0;                         // taken by this worker
   bool stepping_ = false;
 };

@@ -238,6 +238,14 @@ void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
   for (auto& op : block.take_ops()) {
     if (op->type == "c_sync_calc_stream") continue;
     if (op->type == "c_allreduce_sum") {
+      // Rows differ from rank to rank: they go alone.
+      if (block.var(op->input("X").front()).kind == fluid::VarKind::kSelectedRows) {
+        rewritten.push_back(std::make_unique<Operator>(
+            in_place("c_sync_calc_stream", op->input("X").front(),
+                     fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward)));
+        rewritten.push_back(std::move(op));
+        continue;
+      }
       const auto ring = static_cast<size_t>(std::get<int64_t>(*op->attr("ring_id")));
       const int64_t more = bytes_of(block, *op);
       const bool same = open[ring] && block.var(open[ring]->input("X").front()).dtype ==

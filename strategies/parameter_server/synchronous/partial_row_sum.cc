@@ -1,7 +1,7 @@
 #include "strategies/parameter_server/synchronous/partial_row_sum.h"
 
 #include "base/strings.h"
-#include "fluid/executor/shard_rows.h"
+#include "fluid/kernels/shard_rows.h"
 
 namespace fleet::strategies {
 

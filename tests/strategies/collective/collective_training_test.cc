@@ -45,20 +45,23 @@ Trained train(fluid::Executor& exe, const fluid::Program& main, const fluid::Pro
   return trained;
 }
 
-Trained train_locally(int shards) {
+Trained train_locally(int shards, bool with_rows = false) {
   Net net;
+  net.with_rows = with_rows;
   build(net);
   fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = shards});
   return train(exe, net.main, net.startup, net, 0, kRows);
 }
 
-std::vector<Trained> train_collectively(int workers, int shards, size_t bucket_bytes) {
+std::vector<Trained> train_collectively(int workers, int shards, size_t bucket_bytes,
+                                        bool with_rows = false) {
   transport::InProcessGroup group(workers);
   std::vector<Trained> results(static_cast<size_t>(workers));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank] {
       Net net;
+      net.with_rows = with_rows;
       build(net);
       const role_maker::ClusterSpec cluster = small_net::cluster_of(rank, workers);
       auto programs = small_net::transpiled(net, cluster, shards);
@@ -86,6 +89,21 @@ TEST(CollectiveTrainingTest, RanksEndWithTheBitsOfALocalRunWithTheSameShards) {
     EXPECT_EQ(local.parameters.size(), 4u);
     for (const size_t bucket : {size_t{1}, size_t{100}, size_t{1} << 20}) {
       for (const auto& trained : train_collectively(workers, shards, bucket)) {
+        EXPECT_EQ(trained.parameters, local.parameters)
+            << workers << " workers, " << shards << " shards, buckets of " << bucket
+            << "; largest difference " << largest_difference(trained.parameters, local.parameters);
+      }
+    }
+  }
+}
+
+TEST(CollectiveTrainingTest, GradientsOfRowsEndWithTheBitsOfALocalRun) {
+  for (const auto& [workers, shards] :
+       std::vector<std::pair<int, int>>{{1, 2}, {2, 2}, {2, 4}, {4, 4}, {3, 8}}) {
+    const Trained local = train_locally(shards, true);
+    EXPECT_EQ(local.parameters.size(), 6u);
+    for (const size_t bucket : {size_t{1}, size_t{1} << 20}) {
+      for (const auto& trained : train_collectively(workers, shards, bucket, true)) {
         EXPECT_EQ(trained.parameters, local.parameters)
             << workers << " workers, " << shards << " shards, buckets of " << bucket
             << "; largest difference " << largest_difference(trained.parameters, local.parameters);

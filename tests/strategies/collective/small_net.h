@@ -16,6 +16,7 @@
 namespace fleet::strategies::small_net {
 
 struct Net {
+  bool with_rows = false;  // two tables, whose gradients are of rows
   fluid::Program main;
   fluid::Program startup;
   std::string cost;
@@ -29,6 +30,11 @@ void build(Net& net, Optimizer optimizer) {
   auto x = fluid::layers::data("x", {6}, fluid::DType::kFloat32);
   auto y = fluid::layers::data("y", {1}, fluid::DType::kInt64);
   auto hidden = fluid::layers::fc(x, 13, {.act = "tanh"});
+  if (net.with_rows) {
+    const auto one = fluid::layers::embedding(y, {40, 13}, {.is_sparse = true});
+    const auto other = fluid::layers::embedding(y, {7, 13}, {.is_sparse = true});
+    hidden = fluid::layers::elementwise_add(hidden, fluid::layers::elementwise_add(one, other));
+  }
   auto prediction = fluid::layers::fc(hidden, 3, {.act = "softmax"});
   auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, y));
   optimizer.minimize(cost);

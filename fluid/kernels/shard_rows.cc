@@ -1,4 +1,4 @@
-#include "fluid/executor/shard_rows.h"
+#include "fluid/kernels/shard_rows.h"
 
 #include <vector>
 
