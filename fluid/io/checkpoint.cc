@@ -1,7 +1,9 @@
 #include "fluid/io/checkpoint.h"
 
 #include "base/error.h"
+#include "fluid/core/interleaved_rows.h"
 #include "fluid/io/persistables.h"
+#include "fluid/program/interleaved.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -16,10 +18,12 @@ const Program& source_of(const Program& program, const CommRuntime* runtime) {
   return source == nullptr ? program : *source;
 }
 
-Tensor part_of(const Tensor& whole, const VarDesc& var) {
+Tensor part_of(const Tensor& whole, const Program& program, const VarDesc& var) {
   if (!var.slice) return whole;
   const int64_t row = whole.shape().numel(1, whole.shape().rank());
   const int64_t begin = row == 0 ? 0 : var.slice->offset / row;
+  const int64_t stride = row_stride(program, var);
+  if (stride > 1) return take_rows(whole, begin, stride, var.shape[0]);
   return whole.rows(begin, begin + var.shape[0]);
 }
 
@@ -51,7 +55,7 @@ void load_slices(const Program& program, Scope& scope, const std::filesystem::pa
                    .expected = "variable '" + origin + "'",
                    .fix = "load a checkpoint of the same program and optimizer"});
     }
-    const Tensor part = part_of(found->second, *var);
+    const Tensor part = part_of(found->second, program, *var);
     if (part.dtype() != var->dtype || !var->shape.compatible(part.shape())) {
       throw_error(ErrorCode::kShapeMismatch,
                   {.what = "a variable of the checkpoint has another type or shape",

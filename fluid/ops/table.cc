@@ -58,8 +58,8 @@ void add_table_ops(OpTable& table) {
                                                 infer_split_selected_rows));
   table.add(make_schema<NoAttrs>("split_ids", {many("Ids")}, {many("Out")}));
   table.add(make_schema<PrefetchAttrs>("prefetch", {many("X")}, {many("Out")}));
-  table.add(
-      make_schema<NoAttrs>("merge_ids", {many("Ids"), many("Rows"), many("X")}, {many("Out")}));
+  table.add(make_schema<MergeIdsAttrs>("merge_ids", {many("Ids"), many("Rows"), many("X")},
+                                       {many("Out")}));
   table.add(make_schema<LookupSparseTableAttrs>("lookup_sparse_table", {one("W"), one("Ids")},
                                                 {one("Out")}));
   table.add(make_schema<SaveAttrs>("save", {one("X")}, {}));

@@ -12,7 +12,7 @@
 //                        duplicates
 //   prefetch             X+ -> Out+: the rows of X[i] from server i
 //   merge_ids            Ids+, Rows+, X+ -> Out+: for each of Ids its rows, X[i] holding those of
-//                        the ids Rows[i]
+//                        the ids Rows[i], which rise
 //   lookup_sparse_table  W, Ids -> Out: on a server
 //   save                 X ->: to the file that kLookupTablePath names; on a server
 #pragma once
@@ -51,6 +51,14 @@ struct PrefetchAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(epmap), CEREAL_NVP(trainer_id));
+  }
+};
+
+struct MergeIdsAttrs {
+  int64_t padding_idx = -1;  // the id whose row is zeros; negative: none
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(padding_idx));
   }
 };
 

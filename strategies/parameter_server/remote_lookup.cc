@@ -59,6 +59,47 @@ std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerCl
   return table_of(op, names, names_in("epmap"), client, server_names);
 }
 
+RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
+                           const std::vector<std::string>& server_names) {
+  const auto attrs = fluid::parse_attributes<fluid::PrefetchAttrs>(op.type, op.attrs);
+  RemotePrefetch prefetch;
+  for (size_t i = 0; i < op.input("X").size(); ++i) {
+    const std::string& name = op.input("X")[i];
+    const uint32_t server = server_of(op, attrs.epmap.at(i), server_names);
+    const auto& entries = client.catalogue(server).entries;
+    const auto entry = std::find_if(entries.begin(), entries.end(),
+                                    [&](const auto& each) { return each.lookup == name; });
+    if (entry == entries.end()) {
+      throw_error(ErrorCode::kUnknownName,
+                  {.what = "a server has no table for a prefetch",
+                   .where = op.to_string(),
+                   .expected = str_cat("a table that server ", server, " looks up for ", name),
+                   .got = "none",
+                   .fix = "transpile every role of the job from the same program"});
+    }
+    const auto variable = static_cast<uint32_t>(entry - entries.begin());
+    prefetch.parts.push_back({{server, variable}, entry->row_stride});
+    prefetch.dtype = entry->dtype;
+    prefetch.width = static_cast<int64_t>(entry->row_bytes() / fluid::dtype_size(entry->dtype));
+  }
+  return prefetch;
+}
+
+void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
+                   std::span<fluid::Value* const> outputs, ServerClient& client) {
+  for (size_t i = 0; i < prefetch.parts.size(); ++i) {
+    const auto* wanted = std::get_if<fluid::Tensor>(ids[i]);
+    std::vector<int64_t> rows;
+    for (const int64_t id : wanted->values<int64_t>()) {
+      rows.push_back(id / prefetch.parts[i].stride);
+    }
+    if (!std::holds_alternative<fluid::Tensor>(*outputs[i])) *outputs[i] = fluid::Tensor();
+    fluid::Tensor& out = *std::get_if<fluid::Tensor>(outputs[i]);
+    out.reset(prefetch.dtype, {static_cast<int64_t>(rows.size()), prefetch.width});
+    if (!rows.empty()) client.get_rows(prefetch.parts[i].remote, std::move(rows), out.raw());
+  }
+}
+
 RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids)
     : table_(table), ids_(std::move(ids)) {
   for (const fluid::Tensor* tensor : ids_) {

@@ -39,6 +39,24 @@ RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& clien
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names);
 
+// What a prefetch op asks for: input i holds ids of rows of server i, whose numbers there are the
+// ids divided by the part's stride.
+struct RemotePrefetch {
+  struct Part {
+    RemoteVariable remote;
+    int64_t stride = 1;
+  };
+  std::vector<Part> parts;
+  fluid::DType dtype = fluid::DType::kFloat32;
+  int64_t width = 0;
+};
+RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
+                           const std::vector<std::string>& server_names);
+// Asks for the rows of rising ids, straight into the outputs' tensors; they are here when the
+// client is idle.
+void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
+                   std::span<fluid::Value* const> outputs, ServerClient& client);
+
 // The rows of a table that some ids name, each fetched once. The values that come stay with this
 // object, which must live until they have.
 class RowLookup {

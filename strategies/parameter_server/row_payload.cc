@@ -34,4 +34,11 @@ fluid::SelectedRows rows_between(const fluid::SelectedRows& rows, int64_t begin,
   return part;
 }
 
+fluid::SelectedRows rows_of_stride(const fluid::SelectedRows& rows, int64_t stride,
+                                   int64_t height) {
+  fluid::SelectedRows part{.rows = rows.rows, .height = height, .value = rows.value};
+  for (int64_t& row : part.rows) row /= stride;
+  return part;
+}
+
 }  // namespace fleet::strategies

@@ -63,6 +63,10 @@ struct CatalogueEntry {
   std::vector<int64_t> origin_shape;
   int64_t offset = 0;  // in elements, from the start of the origin
   bool rows = false;   // the gradient comes as rows
+  // Rows of the origin from one row of the slice to the next; above 1 there may be some behind the
+  // origin's last.
+  int64_t row_stride = 1;
+  std::string lookup;  // what a prefetch of rows names it by
 
   uint64_t numel() const {
     uint64_t count = 1;
@@ -71,13 +75,18 @@ struct CatalogueEntry {
   }
   uint64_t bytes() const { return numel() * fluid::dtype_size(dtype); }
   int64_t height() const { return shape.empty() ? 1 : shape.front(); }
+  // Of the origin: the slice's first one.
+  int64_t first_row() const {
+    const uint64_t row = row_bytes() / fluid::dtype_size(dtype);
+    return row == 0 ? 0 : offset / static_cast<int64_t>(row);
+  }
   uint64_t row_bytes() const {
     return height() == 0 ? 0 : bytes() / static_cast<uint64_t>(height());
   }
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows);
+    archive(name, gradient, dtype, shape, origin, origin_shape, offset, rows, row_stride, lookup);
   }
 };
 

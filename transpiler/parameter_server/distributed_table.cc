@@ -66,7 +66,7 @@ Operator make(std::string type, fluid::SlotMap inputs, fluid::SlotMap outputs,
 
 // split_ids, prefetch and merge_ids of one table.
 std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t table, Names ids,
-                                   Names outputs, int trainer_id) {
+                                   Names outputs, int64_t padding, int trainer_id) {
   Names split;
   Names rows;
   for (size_t server = 0; server < plan.endpoints.size(); ++server) {
@@ -84,18 +84,30 @@ std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t 
   ops.push_back(make("prefetch", {{"X", split}}, {{"Out", rows}},
                      fluid::to_attributes(std::move(attrs)), OpRole::kRpc));
   ops.push_back(make("merge_ids", {{"Ids", std::move(ids)}, {"Rows", split}, {"X", rows}},
-                     {{"Out", std::move(outputs)}}, none, OpRole::kDist));
+                     {{"Out", std::move(outputs)}},
+                     fluid::to_attributes(fluid::MergeIdsAttrs{.padding_idx = padding}),
+                     OpRole::kDist));
   return ops;
 }
 
-// A table, or state of its shape, on one server.
+void check_paddings(const PlacedTable& table, const std::set<int64_t>& paddings) {
+  if (paddings.size() <= 1) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "lookups of a distributed table leave out different ids",
+               .where = "parameter '" + table.param + "'",
+               .expected = "one padding_idx for all lookups of the table",
+               .got = str_cat(paddings.size(), " of them"),
+               .fix = "give every lookup the same padding_idx, or set is_distributed to false"});
+}
+
+// A table, or state of its shape, on one of several servers.
 VarDesc table_var(const VarDesc& origin, const PlacedTable& table, int server) {
   VarDesc var = like(origin, origin.name);
   var.shape.set(0, table.rows);
   var.persistable = true;
   var.slice = fluid::SliceInfo{.origin = origin.name,
                                .origin_shape = origin.shape.to_vector(),
-                               .offset = server * var.shape.numel(),
+                               .offset = server * var.shape.numel(1, var.shape.rank()),
                                .block_id = server};
   return var;
 }
@@ -187,6 +199,7 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
     OpList ops = block.take_ops();
     Names ids;
     Names outputs;
+    std::set<int64_t> paddings;
     size_t first = ops.size();
     OpList kept;
     for (auto& op : ops) {
@@ -199,9 +212,12 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
       first = std::min(first, kept.size());
       ids.push_back(op->input("Ids").front());
       outputs.push_back(op->output("Out").front());
+      paddings.insert(std::get<int64_t>(*op->attr("padding_idx")));
     }
+    check_paddings(plan.tables[table], paddings);
     if (!ids.empty()) {
-      auto made = make_lookups(block, plan, table, std::move(ids), std::move(outputs), trainer_id);
+      auto made = make_lookups(block, plan, table, std::move(ids), std::move(outputs),
+                               *paddings.begin(), trainer_id);
       for (size_t i = 0; i < made.size(); ++i) {
         kept.insert(kept.begin() + static_cast<std::ptrdiff_t>(first + i),
                     std::make_unique<Operator>(std::move(made[i])));

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/program/interleaved.h"
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/placement.h"
 #include "transpiler/parameter_server/tables.h"
@@ -182,7 +183,7 @@ DistributedVar table_row(const ServerPlan& plan, const PlacedTable& table, int s
           .is_slice = true,
           .block_id = server,
           .offset = 0,
-          .vtype = "DistributedTable",
+          .vtype = fluid::kDistributedTable,
           .endpoint = plan.endpoints[static_cast<size_t>(server)]};
 }
 

@@ -1,6 +1,7 @@
 // Random values by counter: element i of a variable depends on the program's seed, the variable's
 // origin name and i alone, so that a slice holds the bits of the whole. Variables that are drawn
 // anew every step also depend on step and shard.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/shape/fill.h"
 #include "fluid/ops/shape/initialize.h"
+#include "fluid/program/interleaved.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -16,7 +18,15 @@ namespace {
 struct Stream {
   RandomKey key;
   uint64_t first = 0;  // index of the first element within the origin
+  uint64_t row = 1;    // elements of a row, and how many rows of the origin apart rows are
+  uint64_t row_stride = 1;
   bool every_step = false;
+
+  // The element of the origin that element i is.
+  uint64_t index(int64_t i) const {
+    const auto at = static_cast<uint64_t>(i);
+    return row_stride == 1 ? first + at : first + at / row * row * row_stride + at % row;
+  }
 
   // Word that tells steps and shards apart; 0 for what is drawn once.
   uint64_t at(const KernelContext& c) const {
@@ -32,6 +42,9 @@ Stream stream_of(const PrepareContext& context, int32_t seed) {
   if (var != nullptr && var->slice) {
     name = var->slice->origin;
     stream.first = static_cast<uint64_t>(var->slice->offset);
+    stream.row =
+        static_cast<uint64_t>(std::max<int64_t>(1, var->shape.numel(1, var->shape.rank())));
+    stream.row_stride = static_cast<uint64_t>(row_stride(context.block().program(), *var));
   }
   stream.every_step = var != nullptr && !var->persistable;
   const uint64_t program_seed = context.block().program().random_seed();
@@ -59,10 +72,10 @@ void set_diagonal(const UniformRandomAttrs& attrs, T* out, int64_t n) {
 
 // The numbers of one run: element i is drawn with the key at index(i) and word.
 struct Draw {
+  const Stream& stream;
   RandomKey key;
-  uint64_t first;
   uint64_t word;
-  uint64_t index(int64_t i) const { return first + static_cast<uint64_t>(i); }
+  uint64_t index(int64_t i) const { return stream.index(i); }
 };
 
 // fill(draw, outs, n) fills output Out, whose shape the attributes have. Shapes that come as
@@ -77,7 +90,7 @@ std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& att
   const Stream stream = stream_of(context, attrs.seed);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    fill(Draw{stream.key, stream.first, stream.at(c)}, c.out<T>(out), n);
+    fill(Draw{stream, stream.key, stream.at(c)}, c.out<T>(out), n);
   });
 }
 

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/table_ops.h"
 #include "fluid/ops/table.h"
 
 namespace fleet::fluid::cpu {
@@ -138,6 +139,7 @@ std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
 }  // namespace
 
 void register_server_ops(KernelTable& table) {
+  register_table_ops(table);
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     const auto add = [&table](const char* op, auto prepare) {
       table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});

@@ -90,6 +90,14 @@ AsyncServerProgram read_async_server_program(const fluid::Program& program,
                                            .got = str_cat("distributed_mode ", mode),
                                            .fix = "transpile with sync_mode false"});
   }
+  if (!parsed.listen.prefetch_var_name_to_block_id.empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "distributed tables are trained synchronously only",
+                 .where = "listen_and_serv.prefetch_var_name_to_block_id",
+                 .expected = "no table with is_distributed",
+                 .got = parsed.listen.prefetch_var_name_to_block_id.front(),
+                 .fix = "set is_distributed to false, or train with SyncStrategy"});
+  }
   for (const auto& binding : parsed.listen.grad_to_block_id) {
     parsed.blocks.push_back(read_block(program, binding, trainers));
   }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/program/interleaved.h"
 
 namespace fleet::strategies {
 
@@ -60,6 +61,7 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
     entry.origin = desc->slice->origin;
     entry.origin_shape = desc->slice->origin_shape;
     entry.offset = desc->slice->offset;
+    entry.row_stride = fluid::row_stride(program, *desc);
     return entry;
   }
   // State that is not cut, but that every slice of its parameter has a copy of.
@@ -73,6 +75,17 @@ bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string
   return std::any_of(
       listen.sparse_grad_to_param.begin(), listen.sparse_grad_to_param.end(),
       [&](const std::string& pair) { return pair.substr(0, pair.rfind(':')) == gradient; });
+}
+
+std::string lookup_of(const fluid::Program& program, const fluid::ListenAndServAttrs& listen,
+                      const std::string& table) {
+  for (const auto& binding : listen.prefetch_var_name_to_block_id) {
+    const auto [name, block] = read_binding(program, binding, "prefetch_var_name_to_block_id");
+    for (const auto& op : program.block(block).ops()) {
+      if (op->type == "lookup_sparse_table" && op->input("W").front() == table) return name;
+    }
+  }
+  return {};
 }
 
 void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope) {

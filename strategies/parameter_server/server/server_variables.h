@@ -33,6 +33,10 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
 // Whether the gradients of that name come as rows.
 bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string& gradient);
 
+// What a prefetch of rows of the table names it by; empty for what is not looked up so.
+std::string lookup_of(const fluid::Program& program, const fluid::ListenAndServAttrs& listen,
+                      const std::string& table);
+
 // Gives the gradient of the entry a value of its kind and size.
 void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope);
 

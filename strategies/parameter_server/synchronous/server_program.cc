@@ -314,6 +314,7 @@ ServerModel ServerSteps::make_model() {
     CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
     entry.gradient = block.gradient;
     entry.rows = has_row_gradient(parsed_.listen, block.gradient);
+    entry.lookup = lookup_of(program_, parsed_.listen, block.value);
     make_gradient(entry, scope_);
     taken.insert({block.value, block.gradient});
     model.shards.push_back(std::make_unique<DenseShard>(

@@ -1,10 +1,12 @@
 #include "strategies/parameter_server/synchronous/worker_runtime.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
+#include "fluid/core/interleaved_rows.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/shape/shape_ops.h"
 #include "strategies/parameter_server/remote_places.h"
@@ -42,6 +44,20 @@ fluid::Tensor& dense(fluid::Value& value) {
                .expected = std::move(expected),
                .got = std::move(got),
                .fix = "use the trainer program that the transpiler made, for this very cluster"});
+}
+
+// Rows of a variable between which others' lie.
+struct Interleaved {
+  const CatalogueEntry* entry = nullptr;
+  fluid::Tensor* whole = nullptr;
+  fluid::Tensor rows;
+};
+
+// Without what lies behind the origin's last row.
+uint64_t bytes_in_origin(const CatalogueEntry& entry) {
+  const int64_t behind = entry.origin_shape.front() - entry.first_row();
+  return static_cast<uint64_t>((behind + entry.row_stride - 1) / entry.row_stride) *
+         entry.row_bytes();
 }
 
 }  // namespace
@@ -169,6 +185,10 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
     case Kind::kTable:
       receive_table(call, bound);
       return nullptr;
+    case Kind::kPrefetch:
+      prefetch_rows(bound.prefetch, call.inputs, call.outputs, node_.communicator());
+      node_.wait(Phase::kReceiving, call.op.type);
+      return nullptr;
     case Kind::kNothing:
       return nullptr;
   }
@@ -183,9 +203,7 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& cal
   for (const Part& part : bound.parts) {
     const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[part.variable]);
     if (rows != nullptr) {
-      node_.communicator().push_rows(
-          part.remote, shard,
-          part.rows > 0 ? rows_between(*rows, part.row, part.row + part.rows) : *rows);
+      push_rows(part, shard, *rows);
       continue;
     }
     borrows = true;
@@ -201,6 +219,20 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& cal
   // Sums over several shards have memory of their own.
   if (!borrows || shards_.count() > 1 || node_.communicator().settled()) return nullptr;
   return std::make_unique<PushToken>(*this);
+}
+
+void WorkerRuntime::push_rows(const Part& part, int shard, const fluid::SelectedRows& rows) {
+  Communicator& communicator = node_.communicator();
+  const CatalogueEntry& entry =
+      communicator.catalogue(part.remote.server).entries[part.remote.variable];
+  if (entry.row_stride > 1) {
+    const auto local = rows_of_stride(rows, entry.row_stride, entry.height());
+    communicator.push_rows(part.remote, shard, local);
+  } else if (part.rows > 0) {
+    communicator.push_rows(part.remote, shard, rows_between(rows, part.row, part.row + part.rows));
+  } else {
+    communicator.push_rows(part.remote, shard, rows);
+  }
 }
 
 void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
@@ -307,6 +339,9 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
   } else if (call.op.type == "distributed_lookup_table") {
     bound.kind = Kind::kLookup;
     bound.table = table_of_lookup(call.op, node_.communicator(), server_names_);
+  } else if (call.op.type == "prefetch") {
+    bound.kind = Kind::kPrefetch;
+    bound.prefetch = prefetch_of(call.op, node_.communicator(), server_names_);
   } else if (const auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
     bound.kind = Kind::kTable;
     bound.table = *table;
@@ -402,6 +437,7 @@ std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& nam
                                              fluid::Scope& scope) {
   ensure_ready();
   std::vector<std::string> unknown;
+  std::deque<Interleaved> interleaved;
   for (const auto& name : names) {
     const auto places = places_of(name);
     if (places.empty()) {
@@ -417,6 +453,13 @@ std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& nam
       const uint64_t offset =
           static_cast<uint64_t>(place.entry->offset) * fluid::dtype_size(first.dtype);
       if (covered == tensor.bytes()) break;  // further copies of the whole
+      if (place.entry->row_stride > 1) {
+        Interleaved& part = interleaved.emplace_back();
+        part = {place.entry, &tensor, {first.dtype, fluid::Shape(place.entry->shape)}};
+        node_.communicator().receive(place.remote, part.rows.raw(), part.rows.bytes());
+        covered += bytes_in_origin(*place.entry);
+        continue;
+      }
       node_.communicator().receive(place.remote, tensor.raw() + offset, place.entry->bytes());
       covered += place.entry->bytes();
     }
@@ -430,12 +473,16 @@ std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& nam
   }
   node_.communicator().fetch();
   node_.wait(Phase::kSaving, "pull");
+  for (const Interleaved& part : interleaved) {
+    fluid::put_rows(part.rows, part.entry->first_row(), part.entry->row_stride, *part.whole);
+  }
   return unknown;
 }
 
 bool WorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) {
   ensure_ready();
   const auto places = places_of(name);
+  std::vector<fluid::Tensor> parts;
   for (const Place& place : places) {
     const CatalogueEntry& entry = *place.entry;
     const fluid::Shape shape(entry.origin_shape);
@@ -446,6 +493,11 @@ bool WorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) 
                    .expected = str_cat(fluid::dtype_name(entry.dtype), shape),
                    .got = str_cat(fluid::dtype_name(value.dtype()), value.shape()),
                    .fix = "load a model of the same network"});
+    }
+    if (entry.row_stride > 1) {
+      parts.push_back(fluid::take_rows(value, entry.first_row(), entry.row_stride, entry.height()));
+      node_.communicator().assign(place.remote, parts.back().raw(), entry.bytes());
+      continue;
     }
     const uint64_t offset = static_cast<uint64_t>(entry.offset) * fluid::dtype_size(entry.dtype);
     node_.communicator().assign(place.remote, value.raw() + offset, entry.bytes());

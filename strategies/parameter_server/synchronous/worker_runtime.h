@@ -59,7 +59,16 @@ class WorkerRuntime final : public fluid::CommRuntime {
  private:
   class PushToken;
   class ReceiveToken;
-  enum class Kind { kSend, kSendBarrier, kReceive, kFetchBarrier, kLookup, kTable, kNothing };
+  enum class Kind {
+    kSend,
+    kSendBarrier,
+    kReceive,
+    kFetchBarrier,
+    kLookup,
+    kTable,
+    kPrefetch,
+    kNothing
+  };
   // A part of one of the op's variables, and where it lives.
   struct Part {
     size_t variable = 0;  // position among the op's inputs (send) or outputs (recv)
@@ -78,6 +87,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
     std::vector<fluid::DType> dtypes;
     std::string whole;  // what a concat makes of recv's outputs; a table
     RemoteTable table;
+    RemotePrefetch prefetch;
     bool needs_token = false;  // recv without a fetch_barrier behind it
   };
   struct Place {
@@ -91,6 +101,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   void ensure_ready();
   std::unique_ptr<fluid::CommToken> send(const fluid::CommCall& call, const BoundOp& bound);
   void receive(const fluid::CommCall& call, const BoundOp& bound);
+  void push_rows(const Part& part, int shard, const fluid::SelectedRows& rows);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
   void receive_table(const fluid::CommCall& call, const BoundOp& bound);
   static bool view_whole(const fluid::CommCall& call, const BoundOp& bound);

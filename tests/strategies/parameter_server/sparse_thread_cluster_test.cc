@@ -1,6 +1,8 @@
 // Gradients of rows between threads with real programs over real sockets: the bits of one machine.
+#include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
+#include <string>
 #include <vector>
 
 #include "base/strings.h"
@@ -78,6 +80,41 @@ TEST(SparseThreadCluster, UpdatesWithEveryRuleForRows) {
     SCOPED_TRACE(i);
     expect_local_bits({.minimize = all[i]}, {.workers = 2, .servers = 3}, 4);
   }
+}
+
+TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const SparseNetOptions options{.kind = kind, .is_distributed = true};
+    expect_local_bits(options, {.workers = 2, .servers = 3});
+    expect_local_bits(options, {.workers = 1, .servers = 2, .shards = 2});
+    expect_local_bits(options, {.workers = 1, .servers = 1});
+    expect_local_bits(options, {.workers = 1, .servers = 3});
+  }
+  SparseNetOptions options{.padding = 3, .is_distributed = true};
+  expect_local_bits(options, {.workers = 2, .servers = 2});
+  options.minimize = [](const fluid::Variable& loss) {
+    fluid::optimizer::Adam({.learning_rate = 0.01}).minimize(loss);
+  };
+  expect_local_bits(options, {.workers = 2, .servers = 3});
+}
+
+TEST(SparseThreadCluster, GivesInitialValuesOfDistributedTablesToTheServers) {
+  const SparseNet net({.is_distributed = true});
+  const std::string table = net.main().global_block().parameters().front()->name;
+  ThreadJob job{.workers = 1, .servers = 3};
+  job.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor&) {
+    fluid::Scope scope;
+    EXPECT_TRUE(runtime.pull({table}, scope).empty());
+    fluid::Tensor value = scope.tensor(table).clone();
+    for (int64_t i = 0; i < value.numel(); ++i) value.data<float>()[i] = static_cast<float>(i);
+    EXPECT_TRUE(runtime.assign(table, value));
+    EXPECT_TRUE(runtime.pull({table}, scope).empty());
+    const fluid::Tensor& got = scope.tensor(table);
+    EXPECT_TRUE(std::equal(got.raw(), got.raw() + got.bytes(), value.raw()));
+  };
+  const ThreadOutcome outcome = train_in_threads(net.task(0), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
 }
 
 TEST(SparseThreadCluster, RunsTheRuntimeSplitForm) {

@@ -1,0 +1,130 @@
+// What trainers compute about tables whose row r is on server r modulo the servers.
+#include "fluid/kernels/cpu/table_ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/strings.h"
+#include "fluid/kernels/cpu/optimize/update.h"
+#include "fluid/kernels/cpu/register.h"
+#include "fluid/ops/table.h"
+
+namespace fleet::fluid::cpu {
+namespace {
+
+// The ids of each server, rising, each once.
+std::unique_ptr<Prepared> prepare_split_ids(PrepareContext& context) {
+  const size_t count = context.input_count("Ids");
+  const int first = context.input("Ids");
+  std::vector<int> outs;
+  for (size_t i = 0; i < context.op().output("Out").size(); ++i) {
+    outs.push_back(context.own_output("Out", i));
+  }
+  return make_prepared([=](const KernelContext& c) {
+    std::vector<int64_t> ids;
+    for (size_t i = 0; i < count; ++i) {
+      const auto values = c.input(first + static_cast<int>(i)).template values<int64_t>();
+      ids.insert(ids.end(), values.begin(), values.end());
+    }
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    const auto servers = static_cast<int64_t>(outs.size());
+    for (int64_t server = 0; server < servers; ++server) {
+      std::vector<int64_t> here;
+      std::copy_if(ids.begin(), ids.end(), std::back_inserter(here),
+                   [&](int64_t id) { return id % servers == server; });
+      Tensor& out = c.make_dense(outs[static_cast<size_t>(server)], DType::kInt64,
+                                 Shape{static_cast<int64_t>(here.size()), 1});
+      std::copy(here.begin(), here.end(), out.data<int64_t>());
+    }
+  });
+}
+
+// The rows of each server under their numbers in the table, equal ones summed.
+template <class T>
+std::unique_ptr<Prepared> prepare_split_rows(PrepareContext& context) {
+  context.require(context.in("Ids").kind == ValueKind::kSelectedRows, "Ids",
+                  "int64 ids, or selected rows", "a dense tensor of another type");
+  const int from = context.input("Ids");
+  std::vector<int> outs;
+  for (size_t i = 0; i < context.op().output("Out").size(); ++i) {
+    outs.push_back(context.own_output("Out", i));
+  }
+  return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
+    const SelectedRows& source = c.rows_input(from);
+    Shape shape = source.value.shape();
+    const int64_t width = shape.numel(1, shape.rank());
+    merged.merge(source, source.height, width);
+    const auto servers = static_cast<int64_t>(outs.size());
+    for (int64_t server = 0; server < servers; ++server) {
+      SelectedRows part;
+      part.height = source.height;
+      std::vector<T> values;
+      for (size_t i = 0; i < merged.count(); ++i) {
+        if (merged.row(i) % servers != server) continue;
+        part.rows.push_back(merged.row(i));
+        const T* row = merged.values() + static_cast<int64_t>(i) * width;
+        values.insert(values.end(), row, row + width);
+      }
+      shape.set(0, static_cast<int64_t>(part.rows.size()));
+      part.value = Tensor(dtype_of<T>(), shape);
+      std::copy(values.begin(), values.end(), part.value.template data<T>());
+      c.output_value(outs[static_cast<size_t>(server)]) = std::move(part);
+    }
+  });
+}
+
+// Ids of lookup_table end in a dimension of 1, which its output has not.
+Shape out_shape(const PrepareContext& context, size_t i, int64_t width) {
+  const Shape& ids = context.in("Ids", i).shape;
+  const VarDesc* var = context.output_var("Out", i);
+  const bool last_is_one = var != nullptr && var->shape.rank() == ids.rank();
+  Shape shape(ids.dims().first(static_cast<size_t>(ids.rank() - (last_is_one ? 1 : 0))));
+  shape.push_back(width);
+  return shape;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_merge_ids(PrepareContext& context) {
+  const size_t count = context.input_count("Ids");
+  const auto servers = static_cast<int64_t>(context.input_count("X"));
+  const Shape& rows = context.in("X").shape;
+  const int64_t width = rows.numel(1, rows.rank());
+  const int64_t padding = context.attrs<MergeIdsAttrs>().padding_idx;
+  const int ids = context.input("Ids");
+  const int numbers = context.input("Rows");
+  const int values = context.input("X");
+  std::vector<int> outs;
+  for (size_t i = 0; i < count; ++i) {
+    outs.push_back(context.set_output("Out", out_shape(context, i, width), dtype_of<T>(), i));
+  }
+  return make_prepared([=](const KernelContext& c) {
+    for (size_t i = 0; i < count; ++i) {
+      T* out = c.out<T>(outs[i]);
+      for (const int64_t id : c.input(ids + static_cast<int>(i)).template values<int64_t>()) {
+        if (padding >= 0 && id == padding) {
+          std::fill_n(out, width, T{});
+        } else {
+          const int server = static_cast<int>(id % servers);
+          const auto here = c.input(numbers + server).template values<int64_t>();
+          const auto at = std::lower_bound(here.begin(), here.end(), id) - here.begin();
+          std::copy_n(c.in<T>(values + server) + at * width, width, out);
+        }
+        out += width;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void register_table_ops(KernelTable& table) {
+  table.add_last("split_ids", DeviceKind::kCpu, DType::kInt64, {"sort", prepare_split_ids});
+  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+    table.add_last("split_ids", DeviceKind::kCpu, dtype_of<T>(), {"sort", prepare_split_rows<T>});
+    table.add_last("merge_ids", DeviceKind::kCpu, dtype_of<T>(), {"rows", prepare_merge_ids<T>});
+  });
+}
+
+}  // namespace fleet::fluid::cpu

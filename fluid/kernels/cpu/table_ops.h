@@ -1,0 +1,10 @@
+// Kernels of distributed tables (fluid/ops/table.h).
+#pragma once
+
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid::cpu {
+
+void register_table_ops(KernelTable& table);
+
+}  // namespace fleet::fluid::cpu

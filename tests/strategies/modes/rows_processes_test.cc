@@ -1,0 +1,67 @@
+// Gradients of rows and distributed tables in jobs of real processes: the file of a local run.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "base/strings.h"
+#include "tests/testing/command.h"
+#include "tests/testing/paths.h"
+
+namespace fleet::testing {
+namespace {
+
+class RowsProcesses : public ::testing::Test {
+ protected:
+  RowsProcesses() {
+    folder_ = ::testing::TempDir() + "rows-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
+  ~RowsProcesses() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // The parameter file that the job leaves.
+  std::string train(const std::string& name, const std::string& launcher,
+                    const std::string& options) const {
+    const std::string model = folder_ + "/" + name;
+    const auto result = run_command(
+        str_cat(launcher, " ", binary_path("bin/rows_worker"), " ", options, " --save ", model),
+        60);
+    EXPECT_EQ(result.code, 0) << name << ": " << result.output;
+    std::ifstream file(model + "/params.safetensors", std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    EXPECT_FALSE(bytes.empty()) << name;
+    return bytes;
+  }
+  std::string servers(int workers, int servers) const {
+    return str_cat(binary_path("bin/launch_ps"), " --worker_num ", workers, " --server_num ",
+                   servers, " --log_dir ", folder_, "/logs");
+  }
+  std::string ranks(int workers) const {
+    return str_cat(binary_path("bin/launch"), " --nproc_per_node ", workers, " --log_dir ", folder_,
+                   "/logs");
+  }
+
+  std::string folder_;
+};
+
+TEST_F(RowsProcesses, JobsOfEveryShapeEndWithTheFileOfALocalRun) {
+  const std::string local = train("local", "", "");
+  EXPECT_TRUE(train("two_servers", servers(2, 2), "") == local);
+  EXPECT_TRUE(train("three_servers", servers(1, 3), "") == local);
+  EXPECT_TRUE(train("ranks", ranks(2), "") == local);
+}
+
+TEST_F(RowsProcesses, DistributedTablesEndWithTheFileOfALocalRun) {
+  const std::string local = train("local", "", "--distributed");
+  EXPECT_TRUE(train("two_servers", servers(2, 2), "--distributed") == local);
+  EXPECT_TRUE(train("three_servers", servers(2, 3), "--distributed") == local);
+}
+
+}  // namespace
+}  // namespace fleet::testing

@@ -1,0 +1,90 @@
+// A small program of a user whose gradients are of rows, for tests that start real processes.
+//
+//   --shards N       logical shards of a step (default: 2)
+//   --distributed    the table is on servers only
+//   --save DIR       at the end
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "fleet/fleet.h"
+#include "fluid/fluid.h"
+
+namespace {
+
+constexpr int kSteps = 12;
+constexpr int64_t kRows = 16;
+constexpr int64_t kWords = 3;
+constexpr int64_t kHeight = 3000;
+
+struct Options {
+  int shards = 2;
+  bool distributed = false;
+  std::string save;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--distributed") == 0) options.distributed = true;
+    if (std::strcmp(argv[i], "--shards") == 0) options.shards = std::stoi(argv[++i]);
+    if (std::strcmp(argv[i], "--save") == 0) options.save = argv[++i];
+  }
+  return options;
+}
+
+// This worker's part of the rows of a step.
+fluid::Feed batch(int step, int worker, int workers) {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> label;
+  const int64_t each = kRows / workers;
+  for (int64_t row = worker * each; row < (worker + 1) * each; ++row) {
+    for (int64_t k = 0; k < kWords; ++k) {
+      const uint64_t draw = fleet::mix64(static_cast<uint64_t>((step * kRows + row) * kWords + k));
+      ids.push_back(static_cast<int64_t>(draw % 4 == 0 ? draw % 11 : draw % kHeight));
+    }
+    label.push_back(ids.back() % 5);
+  }
+  return {{"ids", fluid::Tensor::from(ids, {each, kWords, 1})},
+          {"label", fluid::Tensor::from(label, {each, 1})}};
+}
+
+int train(const Options& options) {
+  fluid::default_startup_program().set_random_seed(7);
+  auto ids = fluid::layers::data("ids", {kWords, 1}, fluid::DType::kInt64);
+  auto label = fluid::layers::data("label", {1}, fluid::DType::kInt64);
+  auto words = fluid::layers::embedding(ids, {kHeight, 8},
+                                        {.is_sparse = true, .is_distributed = options.distributed});
+  auto prediction = fluid::layers::fc(words, 5, {.act = "softmax"});
+  auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, label));
+  fluid::optimizer::Adam adam({.learning_rate = 0.01});
+  fleet::init(role_maker::PaddleCloudRoleMaker());
+  auto optimizer = fleet::distributed_optimizer(adam, {.logical_shards = options.shards});
+  optimizer.minimize(cost);
+  if (fleet::is_server()) return fleet::run_server();
+  fleet::init_worker();
+  fluid::Executor exe(fluid::CPUPlace());
+  exe.run(fluid::default_startup_program());
+  float loss = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const auto rows = batch(step, fleet::worker_index(), fleet::worker_num());
+    loss = exe.run(fluid::default_main_program(), rows, {cost})[0].item<float>();
+  }
+  if (!options.save.empty()) fluid::io::save_persistables(exe, options.save);
+  fleet::stop_worker();
+  std::printf("worker %d ended with loss %g\n", fleet::worker_index(), static_cast<double>(loss));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return train(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}
