@@ -336,13 +336,13 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
     bound.meets = bound.first_of_step && !meets && options_.mode == AsyncMode::kHalfAsync;
   }
   for (const auto& op : block.ops()) {
-    if (op->type != "listen_and_serv") continue;
+    if (op->type != "listen_and_serv" && op->type != "prefetch") continue;
     throw_error(ErrorCode::kInvalidProgram,
-                {.what = "a worker of a parameter-server job cannot run this op",
+                {.what = "a worker of an asynchronous job cannot run this op",
                  .where = op->to_string(),
-                 .expected = "send, send_barrier, recv or fetch_barrier",
+                 .expected = "send, send_barrier, recv, fetch_barrier or distributed_lookup_table",
                  .got = op->type,
-                 .fix = "run the server program in a server, the trainer program in a worker"});
+                 .fix = "run the server program in a server; set is_distributed to false"});
   }
   return program;
 }
