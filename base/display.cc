@@ -1,5 +1,6 @@
 #include "base/display.h"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 #include <utility>
@@ -22,6 +23,24 @@ std::string bytes_text(double bytes) {
     ++unit;
   }
   return fixed(bytes, unit == 0 ? 0 : 1) + kUnits[unit];
+}
+
+std::string table_text(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - row[i].size(), ' ');
+      line += i == 0 ? row[i] + padding : "  " + padding + row[i];
+    }
+    text += line + "\n";
+  }
+  return text;
 }
 
 std::string escape_markup(std::string_view text) {

@@ -30,25 +30,6 @@ std::string rate(double value) {
   return fixed(value, value < 10 ? 1 : 0);
 }
 
-// Columns as wide as their widest cell; the first row is the heading.
-std::string table_text(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = "  ";
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
-      line += i == 0 ? row[i] + padding : "  " + padding + row[i];
-    }
-    text += line + "\n";
-  }
-  return text;
-}
-
 std::string or_dash(const std::optional<double>& value, std::string (*show)(double)) {
   return value ? show(*value) : "-";
 }

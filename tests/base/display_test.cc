@@ -18,6 +18,11 @@ TEST(Display, WritesBytesInDecimalUnits) {
   EXPECT_EQ(bytes_text(5e15), "5000.0 TB");
 }
 
+TEST(Display, AlignsColumns) {
+  EXPECT_EQ(table_text({{"op", "ms"}, {"mul", "7"}, {"c", "12345"}}),
+            "  op      ms\n  mul      7\n  c    12345\n");
+}
+
 TEST(Display, EscapesMarkup) {
   EXPECT_EQ(escape_markup("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
 }
