@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/plan.h"
+#include "fluid/executor/profile.h"
 #include "fluid/executor/shard_feeds.h"
 #include "fluid/executor/workspace.h"
 #include "fluid/kernels/device_kernels.h"
@@ -147,6 +148,7 @@ struct Executor::State {
   std::shared_ptr<Scope> own_scope;
   Scope* scope = nullptr;
   std::shared_ptr<CommRuntime> runtime;
+  std::shared_ptr<Profile> profile = Profile::from_environment();
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
   std::vector<Seat> seats;                 // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
@@ -206,6 +208,7 @@ struct Executor::State {
                                    : ShardRange{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = *options.check_nan_inf;
+    step.profile = profile.get();
     return step;
   }
 };
@@ -303,6 +306,7 @@ Executor Executor::share(Scope& scope) const {
   other.state_->own_scope = state_->own_scope;
   other.state_->runtime = state_->runtime;
   other.state_->plans = state_->plans;
+  other.state_->profile = state_->profile;
   return other;
 }
 

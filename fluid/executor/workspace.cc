@@ -4,9 +4,11 @@
 #include <bit>
 #include <cmath>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/block_runner.h"
+#include "fluid/executor/profile.h"
 #include "fluid/executor/shard_feeds.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/kernels/shard_rows.h"
@@ -212,23 +214,60 @@ void Workspace::check_finite(const Step& step, int k) {
 }
 
 void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
-  for (int k = begin; k < end; ++k) {
-    OpRunner* runner = runners_[static_cast<size_t>(k)].get();
-    if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
-      block->run(step, shard);
-      continue;
-    }
-    if (runner == nullptr) {
-      run_communication(step, k, shard);
-      continue;
-    }
-    if (plan_->communicates()) {
-      for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
-      if (plan_->ops()[static_cast<size_t>(k)].fetches_table) run_communication(step, k, shard);
-    }
-    runner->run(step.number, shard);
-    if (step.check_nan_inf) check_finite(step, k);
+  if (step.profile == nullptr) {
+    for (int k = begin; k < end; ++k) run_op(step, k, shard);
+  } else {
+    for (int k = begin; k < end; ++k) measure_op(step, k, shard);
   }
+}
+
+void Workspace::run_op(const Step& step, int k, int shard) {
+  OpRunner* runner = runners_[static_cast<size_t>(k)].get();
+  if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
+    block->run(step, shard);
+    return;
+  }
+  if (runner == nullptr) {
+    run_communication(step, k, shard);
+    return;
+  }
+  if (plan_->communicates()) {
+    for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
+    if (plan_->ops()[static_cast<size_t>(k)].fetches_table) run_communication(step, k, shard);
+  }
+  runner->run(step.number, shard);
+  if (step.check_nan_inf) check_finite(step, k);
+}
+
+void Workspace::measure_op(const Step& step, int k, int shard) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  Profile::Call call{.step = step.number};
+  if (plan_->communicates() && !op.waits.empty()) {
+    call.type = "wait";
+    call.begin = steady_clock().now();
+    for (const int other : op.waits) wait_for(other);
+    call.end = steady_clock().now();
+    step.profile->add(call);
+  }
+  call.begin = steady_clock().now();
+  run_op(step, k, shard);
+  call.end = steady_clock().now();
+  call.type = op.op->type;
+  const auto shapes_of = [&](const std::vector<int>& vars) {
+    std::vector<std::vector<int64_t>> shapes;
+    for (const int var : vars) {
+      const Tensor* tensor = var < 0 ? nullptr : std::get_if<Tensor>(&value(var));
+      const bool filled = tensor != nullptr && tensor->initialized();
+      if (filled) call.bytes += static_cast<double>(tensor->bytes());
+      shapes.push_back(filled ? tensor->shape().to_vector() : std::vector<int64_t>());
+    }
+    return shapes;
+  };
+  const auto inputs = shapes_of(op.inputs);
+  const auto outputs = shapes_of(op.outputs);
+  call.flops = flops_of(*op.op, inputs, outputs);
+  if (const auto names = op.op->output_names(); !names.empty()) call.makes = names.front();
+  step.profile->add(std::move(call));
 }
 
 void Workspace::keep_shard(int part, int parts) {

@@ -61,6 +61,7 @@ class OpRunner {
 };
 
 class BlockRunner;
+class Profile;
 
 // Used by one thread at a time. The plan, the scope and the enclosing workspace must outlive it.
 class Workspace {
@@ -81,6 +82,7 @@ class Workspace {
     CommRuntime* runtime = nullptr;
     uint64_t number = 0;
     bool check_nan_inf = false;
+    Profile* profile = nullptr;  // who measures
   };
   // The ops of an inner block, once.
   void run_inner(const Step& step, int shard);
@@ -99,6 +101,8 @@ class Workspace {
   void bind_feeds(const Step& step, int part, int parts);
   void release_feeds();
   void run_ops(const Step& step, int begin, int end, int shard);
+  void run_op(const Step& step, int k, int shard);
+  void measure_op(const Step& step, int k, int shard);
   void run_communication(const Step& step, int k, int shard);
   void wait_for(int k);
   void check_finite(const Step& step, int k);

@@ -10,7 +10,7 @@ namespace fleet::fluid {
 namespace {
 
 // Text between the quotes of a Graphviz string.
-std::string quoted(std::string_view text) {
+std::string dot_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -45,7 +45,7 @@ class ProgramGraph {
       : program_(program), number_(number), annotate_(annotate), out_(out) {}
 
   void draw(const std::string& title) {
-    out_ += str_cat("  subgraph cluster_p", number_, " {\n    label=", quoted(title), ";\n");
+    out_ += str_cat("  subgraph cluster_p", number_, " {\n    label=", dot_text(title), ";\n");
     for (const int32_t index : live_blocks(program_)) draw_block(index);
     out_ += "  }\n";
   }
@@ -56,7 +56,7 @@ class ProgramGraph {
     const bool inner = index > 0;
     if (inner) {
       out_ += str_cat("    subgraph cluster_p", number_, "_b", index,
-                      " {\n    style=rounded; label=", quoted(str_cat("block ", index)), ";\n");
+                      " {\n    style=rounded; label=", dot_text(str_cat("block ", index)), ";\n");
     }
     std::string edges;
     for (size_t i = 0; i < block.op_count(); ++i) edges += draw_op(block, i);
@@ -70,13 +70,13 @@ class ProgramGraph {
     const std::string node = GraphvizWriter::node(number_, block.index(), position);
     const auto note = annotate_ ? annotate_(block.index(), position) : GraphvizWriter::OpNote{};
     const std::string label = note.line.empty() ? op.type : op.type + "\n" + note.line;
-    out_ += str_cat("    ", node, " [label=", quoted(label), ", fillcolor=\"", colour_of(op.role),
+    out_ += str_cat("    ", node, " [label=", dot_text(label), ", fillcolor=\"", colour_of(op.role),
                     "\"", note.emphasis ? ", penwidth=2.5" : "",
-                    ", tooltip=", quoted(op.to_string()), "];\n");
+                    ", tooltip=", dot_text(op.to_string()), "];\n");
     std::string edges;
     for (const std::string& name : op.input_names()) {
       edges += str_cat("    ", source_of(block, name), " -> ", node,
-                       " [label=", quoted(made_by_.contains(name) ? var_label(block, name) : ""),
+                       " [label=", dot_text(made_by_.contains(name) ? var_label(block, name) : ""),
                        "];\n");
     }
     for (const std::string& name : op.output_names()) made_by_[name] = node;
@@ -103,7 +103,7 @@ class ProgramGraph {
     const auto [found, is_new] =
         ellipses_.emplace(name, str_cat("p", number_, "_v", ellipses_.size()));
     if (is_new) {
-      out_ += str_cat("    ", found->second, " [label=", quoted(var_label(block, name)),
+      out_ += str_cat("    ", found->second, " [label=", dot_text(var_label(block, name)),
                       ", shape=ellipse, fillcolor=white];\n");
     }
     return found->second;
@@ -131,7 +131,7 @@ size_t GraphvizWriter::add_program(const Program& program, const std::string& ti
 
 void GraphvizWriter::add_edge(const std::string& from, const std::string& to,
                               const std::string& label) {
-  body_ += str_cat("  ", from, " -> ", to, " [label=", quoted(label),
+  body_ += str_cat("  ", from, " -> ", to, " [label=", dot_text(label),
                    ", color=\"#e8590c\", fontcolor=\"#e8590c\", penwidth=2];\n");
 }
 

@@ -1,0 +1,83 @@
+// Where the time of steps goes, op by op: a table for people, and a trace for chrome://tracing and
+// Perfetto. FLAGS_profile=<folder> makes every executor keep one, shared with the executors that it
+// shares its plans with, and write both files when the last of them is gone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "fluid/program/operator.h"
+
+namespace fleet::fluid {
+
+// Any thread may add.
+class Profile {
+ public:
+  struct Call {
+    std::string type;   // of the op, or "wait": until communication is done
+    std::string makes;  // the first variable that it writes
+    TimePoint begin;
+    TimePoint end;
+    uint64_t step = 0;
+    double bytes = 0;  // of tensors that it reads and writes
+    double flops = 0;  // 0 for an op whose arithmetic is not counted
+  };
+  // All calls of one type.
+  struct Row {
+    std::string type;
+    uint64_t count = 0;
+    double seconds = 0;
+    double share = 0;  // of all rows
+    double bytes = 0;
+    double flops = 0;
+  };
+
+  // Asked for by FLAGS_profile; null when it is not.
+  static std::shared_ptr<Profile> from_environment();
+  // With a folder, the files profile_<pid>_<n>.{txt,json} are written there at the end, if there
+  // was a call; n is the first number that is free. An error is said on stderr.
+  explicit Profile(std::filesystem::path folder = {}) : folder_(std::move(folder)) {}
+  ~Profile();
+  Profile(const Profile&) = delete;
+  Profile& operator=(const Profile&) = delete;
+
+  void add(Call call);
+
+  // The slowest type first. Time spent in an op that runs a block is told twice, for the op and for
+  // the ops of its block.
+  std::vector<Row> rows() const;
+  // Rows as text: count, total and mean time, share, bytes, GFLOP/s.
+  std::string table() const;
+  // Every call as an event, in Chrome's trace format; only the first kMostEvents are kept.
+  std::string trace() const;
+
+  static constexpr size_t kMostEvents = 200'000;
+
+ private:
+  struct Event {
+    Call call;
+    size_t thread = 0;
+  };
+  void write() const;
+
+  std::filesystem::path folder_;
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Row> rows_;
+  std::vector<Event> events_;
+  std::unordered_map<std::thread::id, size_t> threads_;
+};
+
+// Multiplications and additions of matrix products and convolutions and their gradients, from the
+// shapes of the op's inputs and outputs in the order of its slots' names; 0 for other ops.
+double flops_of(const Operator& op, const std::vector<std::vector<int64_t>>& inputs,
+                const std::vector<std::vector<int64_t>>& outputs);
+
+}  // namespace fleet::fluid
