@@ -135,7 +135,7 @@ std::map<std::string, std::string> origins_of(const Program& program) {
   return origins;
 }
 
-ExplainedOp explain_op(const Operator& op, OpStory story, const Wording& wording) {
+ExplainedOp explain_op(const Operator& op, const OpStory& story, const Wording& wording) {
   ExplainedOp explained{.type = op.type,
                         .role = fluid::to_string(op.role),
                         .label = wording.label(op),
@@ -165,7 +165,7 @@ ExplainedProgram explain_program(std::string process, Program program, const Pro
           now.local = static_cast<int>(*local);
         }
       }
-      ExplainedOp op = explain_op(*ops[i], std::move(now), wording);
+      ExplainedOp op = explain_op(*ops[i], now, wording);
       op.block = index;
       op.position = i;
       explained.ops.push_back(std::move(op));
@@ -218,6 +218,7 @@ class Explainer {
                    .fix = "name one for each server or rank, or none"});
     }
     std::vector<std::string> made;
+    made.reserve(static_cast<size_t>(std::max(wanted, 0)));
     for (int i = 0; i < wanted; ++i) made.push_back(str_cat("127.0.0.1:", kFirstPort + i));
     return made;
   }

@@ -78,7 +78,8 @@ class Page {
     if (servers) out_ << ", " << counted(static_cast<int64_t>(e_.servers.size()), "server");
     out_ << ".</b> " << escape_markup(e_.sentence) << "</p>\n<p>";
     for (const auto& [name, value] : e_.options) {
-      out_ << "<span class=\"chip mono\">" << escape_markup(name + " = " + value) << "</span>";
+      out_ << "<span class=\"chip mono\">" << escape_markup(str_cat(name, " = ", value))
+           << "</span>";
     }
     out_ << "</p>\n</div>\n" << page_picture(e_) << "</div>\n<dl class=\"tiles\">\n";
     const Traffic& traffic = e_.traffic;

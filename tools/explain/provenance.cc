@@ -8,7 +8,6 @@
 namespace fleet::explain {
 namespace {
 
-using fluid::Operator;
 using fluid::Program;
 
 // Of types and outputs only: roles, and names of what an op reads, change between passes.
