@@ -19,6 +19,8 @@ constexpr double kStallShare = 0.05;
 constexpr double kStall = 10;
 constexpr double kExchange = 0.1;
 constexpr double kDuration = 700;
+// Of a step of all workers: each gradient moves by 1/N of it under every bound, as the mean of
+// synchronous training does, so that the bounds differ in nothing but waiting and staleness.
 constexpr double kRate = 0.5;
 constexpr double kGoodError = 3.0;
 constexpr double kEvaluateEvery = 0.5;
@@ -56,7 +58,7 @@ double time_to_good_error(const AsyncOutcome& outcome) {
 AsyncOutcome run_one(Model& model, const ClassificationData& data, uint32_t workers, uint32_t bound,
                      uint64_t seed, const ExperimentOptions& options) {
   AsyncRun run{.workers = workers,
-               .rate = options.rate > 0 ? options.rate : kRate,
+               .rate = (options.rate > 0 ? options.rate : kRate) / workers,
                .seed = seed,
                .duration = kDuration * options.length,
                .exchange_time = kExchange,

@@ -25,7 +25,8 @@ using strategies::ReceivedValues;
 using strategies::RemotePart;
 using strategies::RemoteTensor;
 
-constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
+// Of virtual time, besides what steps take.
+constexpr Duration kPatience = std::chrono::minutes(10);
 uint64_t steps_of(const AsyncSimJob& job, uint32_t worker) {
   return worker < job.uneven_steps.size() ? job.uneven_steps[worker] : job.steps;
 }
@@ -201,7 +202,7 @@ class SimAsyncWorker {
     if (over()) return;
     if (step_ == steps_of(job_, index_)) return stop();
     check_bound();
-    ++step_;
+    node_.set_phase(transport::Phase::kComputing, ++step_);
     const bool stalls = job_.stalls > 0 && world_.random(1000) < job_.stalls;
     const auto full = static_cast<uint64_t>(job_.compute.count()) *
                       static_cast<uint64_t>(index_ == 0 ? job_.straggle : 1) * (stalls ? 10 : 1);
@@ -356,7 +357,8 @@ class AsyncSimRun {
     for (auto& server : servers_) server->node().start().throw_if_error();
     for (auto& worker : workers_) worker->start();
     const TimePoint begin = world_.now();
-    const bool ended = world_.run_until([this] { return over(); }, begin + kPatience);
+    const Duration steps = 2 * job_.compute * job_.straggle * static_cast<int64_t>(job_.steps);
+    const bool ended = world_.run_until([this] { return over(); }, begin + kPatience + steps);
     AsyncSimOutcome outcome;
     outcome.time = world_.now() - begin;
     outcome.trace_hash = world_.trace_hash();

@@ -49,6 +49,7 @@ class AsyncThreadCluster {
       threads.emplace_back([this, i] { guarded(str_cat("worker ", i), [&] { train(i); }); });
     }
     for (auto& thread : threads) thread.join();
+    if (proxies_) outcome_.cuts = proxies_->cuts();
     return std::move(outcome_);
   }
 
@@ -136,6 +137,14 @@ class AsyncThreadCluster {
     if (index == 0) outcome_.staleness = runtime->staleness();
   }
 
+  // The servers, or the proxies in front of them.
+  std::vector<transport::Endpoint> reach(const std::vector<transport::Endpoint>& servers) {
+    if (!job_.faults) return servers;
+    const std::lock_guard lock(mutex_);
+    if (!proxies_) proxies_.emplace(servers, *job_.faults);
+    return proxies_->endpoints();
+  }
+
   void train(int index) {
     const auto at = static_cast<size_t>(index);
     const auto transpiler = transpile(index);
@@ -143,9 +152,10 @@ class AsyncThreadCluster {
     fluid::Program startup = transpiler.get_trainer_startup_program();
     const auto servers = wait_for(job_.servers);
     if (servers.empty()) return;
+    const auto choice =
+        job_.faults ? transport::TransportChoice::kTcp : transport::TransportChoice::kAuto;
     const auto runtime = std::make_shared<strategies::AsyncWorkerRuntime>(
-        config_for(index, servers), job_.options, transport::TransportChoice::kAuto, *task_.main,
-        names_);
+        config_for(index, reach(servers)), job_.options, choice, *task_.main, names_);
     main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;
@@ -189,6 +199,7 @@ class AsyncThreadCluster {
   std::condition_variable changed_;
   std::vector<transport::Endpoint> endpoints_;
   bool given_up_ = false;
+  std::optional<DelayProxies> proxies_;
   AsyncThreadOutcome outcome_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct AsyncThreadJob {
   strategies::AsyncOptions options;
   // Fields of the mode are set to fit the options.
   transpiler::DistributeTranspilerConfig config;
+  // Workers reach servers through proxies with these faults, each with a seed of its own.
+  std::optional<ProxyFaults> faults;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
   // Called by each worker's first thread after its steps; may be empty.
   std::function<void(int worker)> after_steps;
@@ -30,6 +33,7 @@ struct AsyncThreadOutcome {
   std::vector<std::vector<float>> losses;     // by worker: of each step of its first thread
   strategies::StalenessStatistics staleness;  // of server 0
   std::vector<std::vector<strategies::AsyncEvent>> events;  // by server
+  uint64_t cuts = 0;                                        // by the proxies
   std::vector<std::string> errors;
 };
 

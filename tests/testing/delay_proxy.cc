@@ -236,6 +236,25 @@ void DelayProxy::drop(Connection* connection) {
   open_.erase(found);
 }
 
+DelayProxies::DelayProxies(const std::vector<transport::Endpoint>& targets, ProxyFaults faults) {
+  for (const transport::Endpoint& target : targets) {
+    proxies_.push_back(std::make_unique<DelayProxy>(target, faults));
+    ++faults.seed;
+  }
+}
+
+std::vector<transport::Endpoint> DelayProxies::endpoints() const {
+  std::vector<transport::Endpoint> endpoints;
+  for (const auto& proxy : proxies_) endpoints.push_back(proxy->endpoint());
+  return endpoints;
+}
+
+uint64_t DelayProxies::cuts() const {
+  uint64_t cuts = 0;
+  for (const auto& proxy : proxies_) cuts += proxy->cuts();
+  return cuts;
+}
+
 Result<std::unique_ptr<transport::Listener>> ProxiedNetwork::listen(
     Loop& loop, const transport::Address& address, transport::AcceptHandler on_accept) {
   return network_.listen(loop, address, std::move(on_accept));

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,6 +29,19 @@ struct ProxyFaults {
   // this chunk goes through first.
   double cut = 0;
 };
+
+// A network that lags up to 2 ms and breaks now and then.
+inline ProxyFaults bad_network(uint64_t seed) {
+  return {.seed = 1000 * seed,
+          .max_delay = std::chrono::milliseconds(2),
+          .chunk_bytes = 4096,
+          .cut = 0.002};
+}
+// How many seeds of it a test tries: FLEET_NETWORK_SEEDS, else 12.
+inline uint64_t bad_network_seeds() {
+  const char* asked = std::getenv("FLEET_NETWORK_SEEDS");
+  return asked == nullptr ? 12 : std::strtoull(asked, nullptr, 10);
+}
 
 // Listens on a TCP port of its own on 127.0.0.1 and passes every connection on to `target`, on a
 // thread of its own. Members may be called from any thread.
@@ -70,6 +84,18 @@ class DelayProxy {
   bool held_ = false;
   std::map<Connection*, std::shared_ptr<Connection>> open_;
   std::unique_ptr<transport::Listener> listener_;
+};
+
+// A proxy in front of each endpoint, with the seed of `faults` and those that follow it.
+class DelayProxies {
+ public:
+  DelayProxies(const std::vector<transport::Endpoint>& targets, ProxyFaults faults);
+
+  std::vector<transport::Endpoint> endpoints() const;
+  uint64_t cuts() const;
+
+ private:
+  std::vector<std::unique_ptr<DelayProxy>> proxies_;
 };
 
 // A network on which every port of `proxies` is reached through its proxy, so that the processes'

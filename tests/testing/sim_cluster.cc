@@ -285,7 +285,7 @@ class SimWorker {
     shard_ = owned_.begin;
     slice_ = 0;
     if (job_.compute == Duration(0)) return push_next();
-    loop_.call_after(job_.compute, [this] { push_next(); });
+    loop_.call_after(job_.compute * (index_ == 0 ? job_.straggle : 1), [this] { push_next(); });
   }
 
   void push_next() {

@@ -28,6 +28,7 @@ struct SimJob {
   size_t flush_bytes = 64 * 1024;
   // What a worker's step takes before the first gradient is there.
   Duration compute{0};
+  int straggle = 1;  // worker 0 is so many times slower
   transport::SimFaults faults;
   strategies::ProtocolMutations mutations;
   // Links are cut often in a bad network, and every cut is to be healed.

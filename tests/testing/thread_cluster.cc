@@ -90,6 +90,7 @@ class ThreadCluster {
       threads.emplace_back([this, i] { guarded(str_cat("worker ", i), [&] { train(i); }); });
     }
     for (auto& thread : threads) thread.join();
+    if (proxies_) outcome_.cuts = proxies_->cuts();
     return std::move(outcome_);
   }
 
@@ -162,6 +163,17 @@ class ThreadCluster {
     outcome_.servers[static_cast<size_t>(index)] = {observer->bytes_in, observer->bytes_out};
   }
 
+  transport::TransportChoice transport_of_workers() const {
+    return job_.faults ? transport::TransportChoice::kTcp : job_.transport;
+  }
+  // The servers, or the proxies in front of them.
+  std::vector<transport::Endpoint> reach(const std::vector<transport::Endpoint>& servers) {
+    if (!job_.faults) return servers;
+    const std::lock_guard lock(mutex_);
+    if (!proxies_) proxies_.emplace(servers, *job_.faults);
+    return proxies_->endpoints();
+  }
+
   void train(int index) {
     const ShardRange own = owned_shards(index, job_.workers, shards_);
     const auto transpiler = transpile(own.begin);
@@ -170,7 +182,7 @@ class ThreadCluster {
     const auto servers = addresses_.wait(job_.servers);
     if (servers.empty()) return;
     const auto runtime = std::make_shared<strategies::WorkerRuntime>(
-        config_for(index, servers), job_.transport, *task_.main, names_);
+        config_for(index, reach(servers)), transport_of_workers(), *task_.main, names_);
     main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;
@@ -207,6 +219,7 @@ class ThreadCluster {
   Addresses addresses_;
   std::latch connecting_;
   std::mutex mutex_;
+  std::optional<DelayProxies> proxies_;
   ThreadOutcome outcome_;
 };
 

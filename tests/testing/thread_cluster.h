@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fluid/executor/executor.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/synchronous/worker_runtime.h"
+#include "tests/testing/delay_proxy.h"
 #include "transpiler/config.h"
 
 namespace fleet::testing {
@@ -32,6 +34,8 @@ struct ThreadJob {
   uint32_t lanes = 1;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   transpiler::DistributeTranspilerConfig config;
+  // Workers reach servers through proxies with these faults, each with a seed of its own; TCP then.
+  std::optional<ProxyFaults> faults;
   // Servers come only when every worker has begun to connect (over Unix sockets).
   bool workers_first = false;
   // Steps of single workers, by index, where they differ from the task's.
@@ -53,6 +57,7 @@ struct ThreadOutcome {
     uint64_t bytes_out = 0;
   };
   std::vector<Server> servers;
+  uint64_t cuts = 0;                       // by the proxies
   std::vector<std::string> errors;
 };
 

@@ -5,6 +5,7 @@
 //                       (default: the job's); --interval N of the last three but all_reduce
 //   --steps A,B,…       of each worker; the last counts for the rest
 //   --pause_at STEP --pause_worker W   that worker says "pausing" and waits for SIGUSR2 before it
+//   --evaluate_s N      worker 0 does something else for so long before its fourth step
 //   --sleep_ms N        before each step, in place of computing
 //   --meet              all workers meet before the first step
 //   --save DIR          at the end
@@ -120,6 +121,9 @@ int train(const Flags& flags) {
         pause_until_told();
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(number(flags, "--sleep_ms", 0)));
+      if (step == 3 && worker == 0) {
+        std::this_thread::sleep_for(std::chrono::seconds(number(flags, "--evaluate_s", 0)));
+      }
       const int part = worker * static_cast<int>(threads) + static_cast<int>(thread);
       const float cost_now = own.run(program, batch(step, part), {cost})[0].item<float>();
       if (thread == 0) loss = cost_now;

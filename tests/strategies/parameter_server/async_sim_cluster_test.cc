@@ -103,6 +103,22 @@ TEST(AsyncSimCluster, MeanStalenessOfEqualWorkersIsTheirNumberLessOne) {
   }
 }
 
+// Longer than every deadline but stall_deadline; with a bound the others wait for it in requests.
+TEST(AsyncSimCluster, AnEvaluationOfFourMinutesKillsNothing) {
+  for (const auto mode :
+       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    AsyncSimJob job = job_in_step();
+    job.options.mode = mode;
+    job.options.geo_update_frequency = job.options.easgd_tau = 2;
+    if (mode == AsyncMode::kAsync) job.options.staleness_bound = 1;
+    job.steps = 4;
+    job.compute = std::chrono::milliseconds(10);
+    job.straggle = 48000;  // at least half of it is drawn
+    job.heartbeat_timeout = std::chrono::seconds(10);
+    EXPECT_GE(expect_correct(job).time, std::chrono::minutes(4)) << to_string(mode);
+  }
+}
+
 // That nobody is further ahead than the bound is checked wherever a worker goes on.
 TEST(AsyncSimCluster, ALooserBoundOnStalenessWaitsLess) {
   std::vector<Duration> times;

@@ -256,6 +256,33 @@ TEST(AsyncThreadCluster, WorkersThatFinishEarlyHoldNobodyUp) {
   }
 }
 
+// As the simulated clusters have it (async_sim_cluster_test.cc), over real sockets: connections
+// that lag, overtake each other and break.
+TEST(AsyncThreadCluster, NothingIsLostOrCountedTwiceOnABadNetwork) {
+  const Net net(Net::Rule::kSgd, 0.02);
+  const TrainingTask task = net.task(12);
+  uint64_t cuts = 0;
+  for (uint64_t seed = 1; seed <= bad_network_seeds(); ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    AsyncThreadJob job;
+    job.workers = 1 + static_cast<int>(seed % 3);
+    job.lanes = 1 + static_cast<uint32_t>(seed % 2);
+    job.faults = bad_network(seed);
+    constexpr AsyncMode kModes[] = {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo,
+                                    AsyncMode::kEasgd};
+    job.options.mode = kModes[seed % 4];
+    job.options.geo_update_frequency = job.options.easgd_tau = 3;
+    const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+    cuts += outcome.cuts;
+    const bool exchanges =
+        job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
+    expect_all_applied(outcome, job, exchanges ? task.steps / 3 : task.steps);
+    if (::testing::Test::HasFailure()) return;
+  }
+  std::printf("  %llu connections were cut\n", static_cast<unsigned long long>(cuts));
+  EXPECT_GT(cuts, 0U);
+}
+
 // By the version counters: a gradient of one of N equal workers finds N - 1 newer updates.
 TEST(AsyncThreadCluster, MeanStalenessIsTheNumberOfOtherWorkers) {
   const Net net(Net::Rule::kSgd, 0.01);

@@ -246,5 +246,19 @@ TEST(SimClusterLaw, StepsOfManyWorkersTakeTheirComputeAndOneRoundTrip) {
   }
 }
 
+// Longer than every deadline but stall_deadline, while the others wait in requests that have no
+// answer: heartbeats and pings say that all live.
+TEST(SimClusterLaw, AnEvaluationOfFourMinutesKillsNothing) {
+  SimJob job;
+  job.workers = 3;
+  job.steps = 2;
+  job.compute = std::chrono::milliseconds(10);
+  job.straggle = 24000;
+  job.heartbeat_timeout = std::chrono::seconds(10);
+  const SimOutcome outcome = run_job(job);
+  EXPECT_TRUE(outcome.ok()) << outcome.failure;
+  EXPECT_GE(outcome.step_time, std::chrono::minutes(2));  // the mean
+}
+
 }  // namespace
 }  // namespace fleet::testing

@@ -92,12 +92,13 @@ class Net {
   std::string loss_;
 };
 
-void expect_local_bits(const TrainingTask& task, const ThreadJob& job) {
+void expect_local_bits(const TrainingTask& task, const ThreadJob& job, uint64_t* cuts = nullptr) {
   const int shards = job.shards == 0 ? job.workers : job.shards;
   SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers, ", shards, " shards"));
   const LocalOutcome local = train_locally(task, shards);
   const ThreadOutcome threads = train_in_threads(task, job);
   for (const auto& error : threads.errors) ADD_FAILURE() << error;
+  if (cuts != nullptr) *cuts += threads.cuts;
   ASSERT_TRUE(threads.errors.empty());
   ASSERT_FALSE(local.parameters.empty());
   for (const auto& parameters : threads.parameters) {
@@ -255,6 +256,25 @@ TEST(ThreadCluster, EveryoneNamesAWorkerThatDies) {
     EXPECT_NE(error.find("worker 1"), std::string::npos) << error;
     EXPECT_NE(error.find("in phase computing at step 8"), std::string::npos) << error;
   }
+}
+
+// As the simulated clusters have it (sim_cluster_test.cc), over real sockets: connections that lag,
+// overtake each other and break.
+TEST(ThreadCluster, ABadNetworkDoesNotShowInTheBits) {
+  const Net net(Net::Rule::kMomentum);
+  const TrainingTask task = net.task(8);
+  uint64_t cuts = 0;
+  for (uint64_t seed = 1; seed <= bad_network_seeds(); ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    ThreadJob job;
+    job.workers = 1 + static_cast<int>(seed % 3);
+    job.lanes = 1 + static_cast<uint32_t>(seed % 2);
+    job.faults = bad_network(seed);
+    expect_local_bits(task, job, &cuts);
+    if (::testing::Test::HasFailure()) return;
+  }
+  std::printf("  %llu connections were cut\n", static_cast<unsigned long long>(cuts));
+  EXPECT_GT(cuts, 0U);
 }
 
 }  // namespace
