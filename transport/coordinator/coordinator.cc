@@ -206,6 +206,8 @@ Loop* Coordinator::on_open(Session& session) {
       news.header.verb = Verb::kAbort;
       news.control = encode(*verdict_);
       session.send(std::move(news));
+    } else if (workers_told_) {
+      tell_workers_complete(*member);
     }
   }
   return next_ != nullptr ? next_->on_open(session) : nullptr;
@@ -293,6 +295,13 @@ void Coordinator::on_heartbeat(Member& member, Session& session, const FrameHead
   session.send(make_reply(header));
 }
 
+void Coordinator::tell_workers_complete(const Member& server) {
+  if (server.status.id.role != Role::kServer) return;
+  Message news;
+  news.header.verb = Verb::kComplete;
+  if (const auto open = server.session.lock()) open->send(std::move(news));
+}
+
 void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header) {
   session.send(make_reply(header));
   if (member.status.state == MemberState::kComplete || verdict_) return;
@@ -310,11 +319,7 @@ void Coordinator::on_complete(Member& member, Session& session, const FrameHeade
                           {}, {}));
   }
   if (complete(Group::kWorkers) && !std::exchange(workers_told_, true)) {
-    for (const Member* server : group_members(Group::kServers)) {
-      Message news;
-      news.header.verb = Verb::kComplete;
-      if (const auto open = server->session.lock()) open->send(std::move(news));
-    }
+    for (const Member* server : group_members(Group::kServers)) tell_workers_complete(*server);
     if (on_workers_complete_) on_workers_complete_();
   }
   if (all_complete() && !std::exchange(all_told_, true) && on_all_complete_) on_all_complete_();

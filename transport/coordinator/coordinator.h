@@ -88,6 +88,7 @@ class Coordinator final : public ServerHandler {
   void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
                     ConstBytes control);
   void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
+  void tell_workers_complete(const Member& server);
   void on_complete(Member& member, Session& session, const FrameHeader& header);
   void on_abort(const Member& member, Session& session, const FrameHeader& header,
                 ConstBytes control);

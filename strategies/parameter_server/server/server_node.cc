@@ -130,6 +130,10 @@ void ServerNode::start_control() {
       if (*alive) on_verdict(verdict);
     });
   });
+  member_->set_on_workers_complete([this] {
+    workers_complete_ = true;
+    tell_complete();
+  });
   member_->set_phase(Phase::kServing, 0);
   member_->start();
 }
@@ -169,12 +173,20 @@ void ServerNode::complete() {
   member_->set_phase(Phase::kFinishing, server_->step());
   environment_.control_loop->post([this, alive = alive_] {
     if (!*alive) return;
-    member_->complete_async([this, alive](const Status& status) {
-      environment_.data_loop->post([this, alive, status] {
-        if (!*alive) return;
-        completed_ = status.ok();
-        if (!status.ok() && status_.ok()) status_ = status;
-      });
+    served_ = true;
+    tell_complete();
+  });
+}
+
+// An answer may be lost with its connection: a server is there until every worker has all of its
+// answers, which is when it tells the coordinator that it is done.
+void ServerNode::tell_complete() {
+  if (!served_ || !workers_complete_) return;
+  member_->complete_async([this, alive = alive_](const Status& status) {
+    environment_.data_loop->post([this, alive, status] {
+      if (!*alive) return;
+      completed_ = status.ok();
+      if (!status.ok() && status_.ok()) status_ = status;
     });
   });
 }

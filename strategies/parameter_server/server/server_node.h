@@ -52,6 +52,7 @@ class ServerNode {
   // Ends the job.
   void fail(transport::MemberId culprit, const Status& why);
   void complete();
+  void tell_complete();  // on the control loop
   bool coordinates() const { return config_.index == 0; }
   unsigned update_threads() const {
     return config_.update_threads.value_or(environment_.update_threads);
@@ -72,6 +73,9 @@ class ServerNode {
   Status status_;
   bool completed_ = false;
   bool all_complete_ = false;
+  // Of the control loop:
+  bool served_ = false;
+  bool workers_complete_ = false;
 };
 
 }  // namespace fleet::strategies
