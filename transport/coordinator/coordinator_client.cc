@@ -152,10 +152,12 @@ void CoordinatorClient::on_lost() {
   if (completed_ || grace_timer_) return;
   grace_timer_ = loop_.call_after(options_.reconnect_grace, [this] {
     grace_timer_.reset();
-    if (!channel_->open()) {
-      blame_coordinator(ErrorCode::kPeerLost,
-                        "its connection closed, and it cannot be reached any more");
-    }
+    if (channel_->open()) return;
+    const std::string why = "its connection closed, and it cannot be reached any more";
+    if (!completing_) return blame_coordinator(ErrorCode::kPeerLost, why);
+    // It ended when all members had completed, this one too; only the answer was lost.
+    left_ = true;
+    channel_->fail_all(Status(ErrorCode::kPeerLost, {.what = why}));
   });
 }
 
@@ -233,7 +235,9 @@ void CoordinatorClient::complete_async(DoneHandler handler) {
   Request request;
   request.frames.emplace_back();
   request.frames.back().header.verb = Verb::kComplete;
-  request.on_done = [this, handler = std::move(handler)](const Status& status) {
+  completing_ = true;
+  request.on_done = [this, handler = std::move(handler)](const Status& answer) {
+    const Status status = left_ ? Status() : answer;
     if (status.ok()) {
       completed_ = true;
       stop_timers();

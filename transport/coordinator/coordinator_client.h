@@ -104,6 +104,8 @@ class CoordinatorClient {
   bool beat_under_way_ = false;
   bool joined_ = false;
   bool workers_complete_ = false;
+  bool completing_ = false;
+  bool left_ = false;  // the coordinator ended before its answer to that came
   bool completed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
