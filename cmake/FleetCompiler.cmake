@@ -44,7 +44,7 @@ if(FLEET_ASSERTIONS)
 endif()
 if(FLEET_SANITIZE)
   target_compile_options(fleet_compile_options INTERFACE
-    -fsanitize=${FLEET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1)
+    -fsanitize=${FLEET_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1 -g1)
   target_link_options(fleet_compile_options INTERFACE -fsanitize=${FLEET_SANITIZE})
   if(FLEET_SANITIZE MATCHES "thread")
     # Asio's fences beside its mutex are the one thing that GCC cannot build with this sanitizer.

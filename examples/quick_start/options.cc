@@ -74,7 +74,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(), options.strategy);
   const bool reads_files = options.input != Input::kMadeUp && !options.synthetic;
-  require(!reads_files || given.count("data_dir") != 0, "data_dir", "the folder of the data", "nothing");
+  require(!reads_files || given.count("data_dir") != 0, "data_dir", "the folder of the data",
+          "nothing");
 }
 
 // The mission's synthetic job, as far as the flags leave it open.

@@ -57,7 +57,7 @@ struct ThreadOutcome {
     uint64_t bytes_out = 0;
   };
   std::vector<Server> servers;
-  uint64_t cuts = 0;                       // by the proxies
+  uint64_t cuts = 0;  // by the proxies
   std::vector<std::string> errors;
 };
 
