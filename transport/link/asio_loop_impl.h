@@ -27,8 +27,9 @@ class AsioLoop::Impl {
   void fire();
   bool poll_until(const std::function<bool()>& done, TimePoint deadline);
 
-  // Sockets and timers of a loop are touched only by whoever drives it, so Asio need not lock them.
-  boost::asio::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
+  // One thread drives it; another one registers a socket that it hands over (Link::rebind), so Asio
+  // must lock its reactor.
+  boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
   boost::asio::steady_timer timer_;
   Duration spin_;
