@@ -136,7 +136,7 @@ std::string pair_of(const Spread& first, const Spread& second) {
 void add_published_gates(Findings& findings, const CellResult& result) {
   const auto& errors = result.errors;
   const std::string where = result.name() + ": ";
-  const auto add = [&](std::string claim, RuleIndex first, RuleIndex second, bool holds) {
+  const auto add = [&](const std::string& claim, RuleIndex first, RuleIndex second, bool holds) {
     findings.gates.push_back({where + claim, pair_of(errors[first], errors[second]), holds});
   };
   add("adaptive at most SGD + 0.5 points", kAdaptive, kSgd,

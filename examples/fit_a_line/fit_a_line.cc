@@ -17,13 +17,14 @@ fluid::Feed rows(int begin, int end) {
   const auto key = fleet::RandomKey::of(13, "fit_a_line");
   fluid::Tensor x(fluid::DType::kFloat32, {end - begin, kFeatures});
   fluid::Tensor y(fluid::DType::kFloat32, {end - begin, 1});
+  constexpr int kMiddle = kFeatures / 2;
   for (int row = begin; row < end; ++row) {
     float* features = x.data<float>() + ptrdiff_t{row - begin} * kFeatures;
     float price = 2.0f;
     for (int i = 0; i < kFeatures; ++i) {
-      const auto at = static_cast<uint64_t>(row * kFeatures + i);
+      const auto at = static_cast<uint64_t>(row) * kFeatures + static_cast<uint64_t>(i);
       features[i] = 2 * fleet::uniform_float(key, at) - 1;
-      price += features[i] * static_cast<float>(i - kFeatures / 2) / kFeatures;
+      price += features[i] * static_cast<float>(i - kMiddle) / kFeatures;
     }
     const auto noise = fleet::normal_double(key, static_cast<uint64_t>(row), 1);
     y.data<float>()[row - begin] = price + kNoise * static_cast<float>(noise);

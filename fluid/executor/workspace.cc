@@ -27,6 +27,7 @@ bool all_finite(const Tensor& tensor) {
 template <class T>
 void tree_mean_as(const std::vector<Tensor>& shards, Tensor& out) {
   std::vector<const T*> arrays;
+  arrays.reserve(shards.size());
   for (const Tensor& shard : shards) arrays.push_back(shard.data<T>());
   T* result = out.data<T>();
   const auto n = static_cast<size_t>(out.numel());

@@ -70,7 +70,7 @@ bool Channel::open() const {
 }
 
 std::string Channel::describe() const {
-  const std::string where = options_.endpoint.to_string();
+  std::string where = options_.endpoint.to_string();
   if (!options_.hello.callee) return where;
   return str_cat(options_.hello.callee->to_string(), " at ", where);
 }
