@@ -50,31 +50,19 @@ std::vector<std::string> AsyncParameterServer::waits() const {
   return lines;
 }
 
-PayloadTarget AsyncParameterServer::prepare_payload(Session& session, const FrameHeader& header,
-                                                    ConstBytes control) {
-  Status status = check_sender(session, header);
-  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
-  if (header.verb == Verb::kPush) {
-    return core_.prepare_push({session.peer().member.index, session.id()},
-                              PieceKey::of(header, control), header.payload_bytes);
-  }
-  if (header.verb == Verb::kInit) return prepare_initial(header);
-  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
-  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
-                                       std::string(transport::verb_name(header.verb))));
+PayloadTarget AsyncParameterServer::prepare_push(Session& session, const FrameHeader& header,
+                                                 ConstBytes control) {
+  return core_.prepare_push({session.peer().member.index, session.id()},
+                            PieceKey::of(header, control), header.payload_bytes);
 }
 
 Status AsyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                     MutableBytes payload) {
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
-    case Verb::kPush: {
-      Status status = core_.push({worker, session.id()}, PieceKey::of(header, control), payload);
-      if (status.ok() && !header.has(transport::kFlagMore)) {
-        session.send(transport::make_reply(header));
-      }
-      return status;
-    }
+    case Verb::kPush:
+      return answered(session, header,
+                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
     case Verb::kGet: {
       Result<GetCall> call = read_get(session, header, control, payload);
       return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
@@ -89,11 +77,8 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
       }
       return status;
     }
-    case Verb::kNotify: {
-      Status status = core_.complete(worker, header.step);
-      if (status.ok()) session.send(transport::make_reply(header));
-      return status;
-    }
+    case Verb::kNotify:
+      return answered(session, header, core_.complete(worker, header.step));
     default:
       return refused("a frame has no meaning on a data lane of an asynchronous server",
                      "push, get, init or notify", std::string(transport::verb_name(header.verb)));

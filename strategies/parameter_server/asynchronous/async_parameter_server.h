@@ -38,11 +38,6 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   bool all_complete() const override { return core_.all_complete(); }
   std::vector<std::string> waits() const override;
 
-  // ServerHandler
-  transport::PayloadTarget prepare_payload(transport::Session& session,
-                                           const transport::FrameHeader& header,
-                                           transport::ConstBytes control) override;
-
  private:
   // AsyncServerSink
   void begin_clock(uint64_t gradients) override;
@@ -56,6 +51,9 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   void apply(const AsyncUpdate& update, fluid::Value gradient);
 
   // ServerLanes
+  transport::PayloadTarget prepare_push(transport::Session& session,
+                                        const transport::FrameHeader& header,
+                                        transport::ConstBytes control) override;
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
   void drop_session(uint64_t session) override { core_.drop_session(session); }

@@ -68,6 +68,24 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
   return {};
 }
 
+PayloadTarget ServerLanes::prepare_payload(Session& session, const FrameHeader& header,
+                                           ConstBytes control) {
+  Status status = check_sender(session, header);
+  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  if (header.verb == Verb::kPush) return prepare_push(session, header, control);
+  if (header.verb == Verb::kInit) return prepare_initial(header);
+  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
+  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
+                                       std::string(transport::verb_name(header.verb))));
+}
+
+Status ServerLanes::answered(Session& session, const FrameHeader& header, Status status) {
+  if (status.ok() && !header.has(transport::kFlagMore)) {
+    session.send(transport::make_reply(header));
+  }
+  return status;
+}
+
 PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
   if (!untouched()) return PayloadTarget::discard();  // on_frame says why
   if (header.variable >= model_.tensors.size()) {

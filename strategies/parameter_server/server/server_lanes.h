@@ -56,6 +56,9 @@ class ServerLanes : public transport::ServerHandler {
   const ServerModel& model() const { return model_; }
 
   // ServerHandler
+  transport::PayloadTarget prepare_payload(transport::Session& session,
+                                           const transport::FrameHeader& header,
+                                           transport::ConstBytes control) override;
   Loop* on_open(transport::Session& session) override;
   void on_frame(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
@@ -69,6 +72,10 @@ class ServerLanes : public transport::ServerHandler {
   // becomes an error reply.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
                         transport::ConstBytes control, transport::MutableBytes payload) = 0;
+  // Where the payload of a push goes, whose sender may speak.
+  virtual transport::PayloadTarget prepare_push(transport::Session& session,
+                                                const transport::FrameHeader& header,
+                                                transport::ConstBytes control) = 0;
   virtual void drop_session(uint64_t session) = 0;
   // No gradient has come yet.
   virtual bool untouched() const = 0;
@@ -76,6 +83,9 @@ class ServerLanes : public transport::ServerHandler {
   static bool from_server(const transport::Session& session) {
     return session.peer().member.role == transport::Role::kServer;
   }
+  // What the frame came to; when it was well and ends its request, with an empty reply.
+  static Status answered(transport::Session& session, const transport::FrameHeader& header,
+                         Status status);
   static Status refused(std::string what, std::string expected, std::string got);
   Status check_sender(const transport::Session& session,
                       const transport::FrameHeader& header) const;

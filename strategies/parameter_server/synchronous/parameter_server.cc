@@ -55,21 +55,13 @@ std::vector<std::string> ParameterServer::waits() const {
   return lines;
 }
 
-PayloadTarget ParameterServer::prepare_payload(Session& session, const FrameHeader& header,
-                                               ConstBytes control) {
-  Status status = check_sender(session, header);
-  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader& header,
+                                            ConstBytes control) {
   if (from_server(session)) {
     return exchange_.prepare(session.peer().member.index, session.id(), header, core_.step() + 1);
   }
-  if (header.verb == Verb::kPush) {
-    return core_.prepare_push({session.peer().member.index, session.id()},
-                              PieceKey::of(header, control), header.payload_bytes);
-  }
-  if (header.verb == Verb::kInit) return prepare_initial(header);
-  if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
-  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
-                                       std::string(transport::verb_name(header.verb))));
+  return core_.prepare_push({session.peer().member.index, session.id()},
+                            PieceKey::of(header, control), header.payload_bytes);
 }
 
 Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
@@ -77,13 +69,9 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
   if (from_server(session)) return take_part(session, header, payload);
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
-    case Verb::kPush: {
-      Status status = core_.push({worker, session.id()}, PieceKey::of(header, control), payload);
-      if (status.ok() && !header.has(transport::kFlagMore)) {
-        session.send(transport::make_reply(header));
-      }
-      return status;
-    }
+    case Verb::kPush:
+      return answered(session, header,
+                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
     case Verb::kSendBarrier: {
       Status status = core_.barrier(worker, header.step, header.piece);
       if (!status.ok()) return status;
@@ -95,11 +83,8 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
     }
     case Verb::kInit:
       return handle_init(session, header);
-    case Verb::kNotify: {
-      Status status = core_.complete(worker, header.step);
-      if (status.ok()) session.send(transport::make_reply(header));
-      return status;
-    }
+    case Verb::kNotify:
+      return answered(session, header, core_.complete(worker, header.step));
     default:
       return refused("a frame has no meaning on a data lane", "push, get, barrier, init or notify",
                      std::string(transport::verb_name(header.verb)));
@@ -111,8 +96,8 @@ Status ParameterServer::take_part(Session& session, const FrameHeader& header,
                                   MutableBytes payload) {
   Status status =
       exchange_.take(session.peer().member.index, session.id(), header, payload, core_.step() + 1);
+  status = answered(session, header, std::move(status));
   if (!status.ok()) return status;
-  if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
   try {
     core_.exchange_advanced();
   } catch (const Error& error) {

@@ -21,11 +21,6 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   bool all_complete() const override { return core_.all_complete(); }
   std::vector<std::string> waits() const override;
 
-  // ServerHandler
-  transport::PayloadTarget prepare_payload(transport::Session& session,
-                                           const transport::FrameHeader& header,
-                                           transport::ConstBytes control) override;
-
  private:
   // SyncServerSink
   transport::MutableBytes gradient(uint32_t slice) override;
@@ -43,6 +38,9 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   void all_complete() override;
 
   // ServerLanes
+  transport::PayloadTarget prepare_push(transport::Session& session,
+                                        const transport::FrameHeader& header,
+                                        transport::ConstBytes control) override;
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
   void drop_session(uint64_t session) override;
