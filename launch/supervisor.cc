@@ -274,8 +274,9 @@ void Supervisor::stop_when_all_ended() {
 
 void Supervisor::announce_failure() {
   if (failed_.empty() && trouble_.empty()) return;
-  const std::string ending =
-      str_cat("\n  ending ", counted(running(), "process"), "; all logs are in ", job_.log_folder);
+  const std::string others =
+      running() > 0 ? str_cat("ending ", counted(running(), "process"), "; ") : "";
+  const std::string ending = str_cat("\n  ", others, "all logs are in ", job_.log_folder);
   console_.finish_progress();
   if (failed_.empty()) {
     console_.complain(trouble_ + ending);
@@ -310,6 +311,21 @@ void Supervisor::show_end() {
   if (options_.json) console_.print(board_.json(loop_.now(), true) + "\n");
   const std::string summary = options_.progress ? board_.summary() : "";
   if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
+  const bool well = failed_.empty() && trouble_.empty() && interrupted_by_ == 0;
+  if (well && !options_.json && !options_.tee) tell_result();
+}
+
+// What the first worker here wrote last is a job's result, most often.
+void Supervisor::tell_result() {
+  std::string text = str_cat("ended well; all logs are in ", job_.log_folder);
+  const auto worker = std::find_if(job_.members.begin(), job_.members.end(),
+                                   [](const Member& m) { return m.role == Role::kWorker; });
+  if (worker != job_.members.end()) {
+    for (const std::string& line : last_lines(worker->log_file, 1)) {
+      text += str_cat("\n  ", worker->title(), " says: ", line);
+    }
+  }
+  console_.say(text);
 }
 
 void Supervisor::set_timer(Duration delay, EventLoop::Handler handler) {

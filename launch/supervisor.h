@@ -75,6 +75,7 @@ class Supervisor : private HostListener {
   void draw_progress();
   void print_json();
   void show_end();
+  void tell_result();
   int running() const;
   bool workers_done() const;
   void set_timer(Duration delay, EventLoop::Handler handler);

@@ -72,7 +72,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(options.role_maker == "cloud" || options.role_maker == "mpi_symetric", "role_maker",
           "cloud or mpi_symetric", options.role_maker);
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
-          "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(), options.strategy);
+          "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(),
+          options.strategy + fleet::did_you_mean(options.strategy, kStrategies));
   const bool reads_files = options.input != Input::kMadeUp && !options.synthetic;
   require(!reads_files || given.count("data_dir") != 0, "data_dir", "the folder of the data",
           "nothing");

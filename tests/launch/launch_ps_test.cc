@@ -102,6 +102,17 @@ TEST(LaunchPs, KeepsTheSecretInAPrivateFileThatGoesWithTheJob) {
   EXPECT_THAT(launcher.output(), Not(HasSubstr(lines[1])));
 }
 
+TEST(LaunchPs, EndsWithWhatTheFirstWorkerSaidLast) {
+  Workplace place;
+  const std::string script = place.script(std::string(kName) + R"(
+echo first line; echo the result of $me)");
+  LauncherProcess launcher(place, "launch_ps", arguments(2, 1, {script}));
+  EXPECT_EQ(launcher.wait(seconds(10)), 0);
+  EXPECT_THAT(launcher.output(), AllOf(HasSubstr("ended well; all logs are in "),
+                                       HasSubstr("worker 0 says: the result of worker0"),
+                                       Not(HasSubstr("first line"))));
+}
+
 TEST(LaunchPs, NamesTheFirstFailureItsExitCodeAndItsLastLines) {
   Workplace place;
   const std::string script = place.script(std::string(kName) + R"(
@@ -450,11 +461,12 @@ TEST(LaunchPs, ATakenPortIsRefusedAndItsHolderNamed) {
 
 TEST(LaunchPs, PrintConfigShowsTheProcessesAndNoSecret) {
   Workplace place;
-  auto options = arguments(1, 2, {place.script("cat $FLEET_JOB_SECRET_FILE")});
+  auto options = arguments(1, 2, {place.script("cat $FLEET_JOB_SECRET_FILE; echo done")});
   options.insert(options.begin(), "--print_config");
   LauncherProcess launcher(place, "launch_ps", options);
   ASSERT_EQ(launcher.wait(), 0);
-  const std::string secret(trim(place.read("logs/workerlog.0")));
+  const std::string log = place.read("logs/workerlog.0");
+  const std::string secret = log.substr(0, log.find('\n'));
   ASSERT_EQ(secret.size(), 64U);
   EXPECT_THAT(launcher.output(), AllOf(HasSubstr("server 1  log="), HasSubstr("worker 0  log="),
                                        HasSubstr("TRAINING_ROLE=PSERVER"), Not(HasSubstr(secret))));
