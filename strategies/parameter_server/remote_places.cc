@@ -6,21 +6,12 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
 
 using Names = std::vector<std::string>;
-
-[[noreturn]] void throw_op(const fluid::Operator& op, std::string what, std::string expected,
-                           std::string got) {
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = std::move(what),
-               .where = op.to_string(),
-               .expected = std::move(expected),
-               .got = std::move(got),
-               .fix = "run the trainer program that the transpiler made for this cluster"});
-}
 
 struct Named {
   const Names& variables;  // of the op's slot
@@ -35,8 +26,8 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
   const bool split = !named.remote.empty();
   const Names& names = split ? named.remote : named.variables;
   if (named.epmap.size() != names.size() || (split && named.variables.size() != 1)) {
-    throw_op(op, "every variable belongs to one server", str_cat(names.size(), " endpoints"),
-             str_cat(named.epmap.size()));
+    throw_worker_op(op, "every variable belongs to one server", str_cat(names.size(), " endpoints"),
+                    str_cat(named.epmap.size()));
   }
   std::vector<RemoteTensor> tensors;
   uint64_t offset = 0;
@@ -55,8 +46,8 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
     offset += entry.bytes();
   }
   if (split && offset != tensors.back().bytes()) {
-    throw_op(op, "the parts do not make up the variable", str_cat(tensors.back().bytes(), " bytes"),
-             str_cat(offset, " bytes"));
+    throw_worker_op(op, "the parts do not make up the variable",
+                    str_cat(tensors.back().bytes(), " bytes"), str_cat(offset, " bytes"));
   }
   return tensors;
 }
@@ -67,8 +58,8 @@ uint32_t server_of(const fluid::Operator& op, const std::string& endpoint,
                    const std::vector<std::string>& server_names) {
   const auto found = std::find(server_names.begin(), server_names.end(), endpoint);
   if (found == server_names.end()) {
-    throw_op(op, "the program names a server that is not in the job",
-             str_cat("one of ", join(server_names, ", ")), endpoint);
+    throw_worker_op(op, "the program names a server that is not in the job",
+                    str_cat("one of ", join(server_names, ", ")), endpoint);
   }
   return static_cast<uint32_t>(found - server_names.begin());
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
@@ -80,8 +81,8 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
     case Verb::kNotify:
       return answered(session, header, core_.complete(worker, header.step));
     default:
-      return refused("a frame has no meaning on a data lane of an asynchronous server",
-                     "push, get, init or notify", std::string(transport::verb_name(header.verb)));
+      return bad_frame("a frame has no meaning on a data lane of an asynchronous server",
+                       "push, get, init or notify", std::string(transport::verb_name(header.verb)));
   }
 }
 

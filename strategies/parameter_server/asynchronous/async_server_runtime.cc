@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "strategies/parameter_server/asynchronous/async_parameter_server.h"
 #include "strategies/parameter_server/asynchronous/async_server_program.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
 
@@ -39,14 +40,7 @@ AsyncServerRuntime::AsyncServerRuntime(ParameterServerConfig config, AsyncOption
       on_event_(std::move(on_event)) {}
 
 std::unique_ptr<fluid::CommToken> AsyncServerRuntime::run(const fluid::CommCall& call) {
-  if (call.op.type != "listen_and_serv") {
-    throw_error(ErrorCode::kInvalidProgram,
-                {.what = "a server's program has a communication op of a worker",
-                 .where = call.op.to_string(),
-                 .expected = "listen_and_serv",
-                 .got = call.op.type,
-                 .fix = "run the server program in a server, the trainer program in a worker"});
-  }
+  require_listen_and_serv(call.op);
   auto parsed =
       read_async_server_program(call.program, call.op, static_cast<int>(config_.worker_num));
   check_compensation(parsed, options_);

@@ -5,19 +5,11 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/wire.h"
 
 namespace fleet::strategies {
 namespace {
-
-Status bad_rows(std::string what, std::string expected, std::string got) {
-  return {ErrorCode::kBadFrame,
-          {.what = std::move(what),
-           .where = "parameter server",
-           .expected = std::move(expected),
-           .got = std::move(got),
-           .fix = "run the same program, configuration and version in every process"}};
-}
 
 uint64_t bytes_of(const SliceGeometry& geometry, uint64_t rows) {
   return rows * (sizeof(int64_t) + geometry.row_bytes);
@@ -35,15 +27,15 @@ RowContribution::RowContribution(const SliceGeometry& geometry, uint64_t rows)
 Status RowContribution::check(const SliceGeometry& geometry, uint64_t rows, uint32_t piece,
                               uint64_t bytes) {
   if (rows > static_cast<uint64_t>(geometry.height)) {
-    return bad_rows("a gradient has more rows than its slice", str_cat(geometry.height, " at most"),
-                    str_cat(rows));
+    return bad_frame("a gradient has more rows than its slice",
+                     str_cat(geometry.height, " at most"), str_cat(rows));
   }
   const uint64_t whole = bytes_of(geometry, rows);
   const uint32_t pieces = std::max(1U, pieces_of(whole));
   if (piece < pieces && bytes == piece_bytes(whole, piece)) return {};
-  return bad_rows("a piece of a gradient's rows has the wrong size",
-                  str_cat("a piece of ", whole, " bytes"),
-                  str_cat("piece ", piece, " with ", bytes, " bytes"));
+  return bad_frame("a piece of a gradient's rows has the wrong size",
+                   str_cat("a piece of ", whole, " bytes"),
+                   str_cat("piece ", piece, " with ", bytes, " bytes"));
 }
 
 Status RowContribution::take(uint32_t piece, transport::ConstBytes payload) {
@@ -63,8 +55,8 @@ Status RowContribution::check_numbers() const {
   int64_t least = 0;
   for (const int64_t number : numbers()) {
     if (number < least || number >= height_) {
-      return bad_rows("the rows of a gradient do not rise inside their slice",
-                      str_cat("a row from ", least, " to ", height_ - 1), str_cat(number));
+      return bad_frame("the rows of a gradient do not rise inside their slice",
+                       str_cat("a row from ", least, " to ", height_ - 1), str_cat(number));
     }
     least = number + 1;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
@@ -15,12 +16,8 @@ using transport::MutableBytes;
 using transport::PayloadTarget;
 
 Status bad_part(std::string what, std::string expected, std::string got) {
-  return {ErrorCode::kBadFrame,
-          {.what = std::move(what),
-           .where = "exchange between servers",
-           .expected = std::move(expected),
-           .got = std::move(got),
-           .fix = "run the same program, configuration and version in every process"}};
+  return bad_frame(std::move(what), std::move(expected), std::move(got),
+                   "exchange between servers");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
@@ -28,15 +29,6 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       events_(std::move(events)),
       logger_(std::move(logger)) {}
 
-Status ServerLanes::refused(std::string what, std::string expected, std::string got) {
-  return {ErrorCode::kBadFrame,
-          {.what = std::move(what),
-           .where = "parameter server",
-           .expected = std::move(expected),
-           .got = std::move(got),
-           .fix = "run the same program, configuration and version in every process"}};
-}
-
 Loop* ServerLanes::on_open(Session& session) {
   peers_[session.id()] = {&session, 0};
   return nullptr;
@@ -58,12 +50,12 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
                          !model_.exchanges.empty() && member.index < config_.server_num();
   const bool worker = member.role == transport::Role::kWorker && member.index < config_.worker_num;
   if (!worker && !exchanges) {
-    return refused("only workers of the job may train",
-                   str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
+    return bad_frame("only workers of the job may train",
+                     str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
   }
   if (header.epoch != config_.epoch) {
-    return refused("a frame is of another run of the job", str_cat("epoch ", config_.epoch),
-                   str_cat("epoch ", header.epoch));
+    return bad_frame("a frame is of another run of the job", str_cat("epoch ", config_.epoch),
+                     str_cat("epoch ", header.epoch));
   }
   return {};
 }
@@ -75,8 +67,8 @@ PayloadTarget ServerLanes::prepare_payload(Session& session, const FrameHeader& 
   if (header.verb == Verb::kPush) return prepare_push(session, header, control);
   if (header.verb == Verb::kInit) return prepare_initial(header);
   if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
-  return PayloadTarget::refuse(refused("a frame must not have a payload", "push, get or init",
-                                       std::string(transport::verb_name(header.verb))));
+  return PayloadTarget::refuse(bad_frame("a frame must not have a payload", "push, get or init",
+                                         std::string(transport::verb_name(header.verb))));
 }
 
 Status ServerLanes::answered(Session& session, const FrameHeader& header, Status status) {
@@ -89,17 +81,17 @@ Status ServerLanes::answered(Session& session, const FrameHeader& header, Status
 PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
   if (!untouched()) return PayloadTarget::discard();  // on_frame says why
   if (header.variable >= model_.tensors.size()) {
-    return PayloadTarget::refuse(refused("a value came for a variable that is not here",
-                                         str_cat("ids below ", model_.tensors.size()),
-                                         str_cat(header.variable)));
+    return PayloadTarget::refuse(bad_frame("a value came for a variable that is not here",
+                                           str_cat("ids below ", model_.tensors.size()),
+                                           str_cat(header.variable)));
   }
   fluid::Tensor& tensor = *model_.tensors[header.variable];
   if (header.piece >= pieces_of(tensor.bytes()) ||
       header.payload_bytes != piece_bytes(tensor.bytes(), header.piece)) {
     return PayloadTarget::refuse(
-        refused("a piece of an initial value has the wrong size",
-                str_cat("a piece of ", tensor.bytes(), " bytes"),
-                str_cat("piece ", header.piece, " with ", header.payload_bytes, " bytes")));
+        bad_frame("a piece of an initial value has the wrong size",
+                  str_cat("a piece of ", tensor.bytes(), " bytes"),
+                  str_cat("piece ", header.piece, " with ", header.payload_bytes, " bytes")));
   }
   fluid::Tensor spare;
   detach(tensor, spare);
@@ -127,16 +119,16 @@ PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const Fra
     return asked_.lend(session.id(), header.payload_bytes);
   }
   return PayloadTarget::refuse(
-      refused("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
-              str_cat(header.payload_bytes, " bytes for variable ", header.variable)));
+      bad_frame("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
+                str_cat(header.payload_bytes, " bytes for variable ", header.variable)));
 }
 
 Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& header,
                                                            ConstBytes payload) const {
   const auto& entries = model_.catalogue.entries;
   if (header.variable >= entries.size() || entries[header.variable].shape.empty()) {
-    return refused("rows are asked for of a variable that has none",
-                   "a variable of this server with rows", str_cat("variable ", header.variable));
+    return bad_frame("rows are asked for of a variable that has none",
+                     "a variable of this server with rows", str_cat("variable ", header.variable));
   }
   const int64_t height = entries[header.variable].height();
   std::vector<int64_t> rows(payload.size() / sizeof(int64_t));
@@ -144,8 +136,8 @@ Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& he
   int64_t least = 0;
   for (const int64_t row : rows) {
     if (row < least || row >= height) {
-      return refused("the rows of a get do not rise inside their variable",
-                     str_cat("a row from ", least, " to ", height - 1), str_cat(row));
+      return bad_frame("the rows of a get do not rise inside their variable",
+                       str_cat("a row from ", least, " to ", height - 1), str_cat(row));
     }
     least = row + 1;
   }
@@ -188,8 +180,8 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header) {
     return {};
   }
   if (!untouched()) {
-    return refused("initial values come before the first step", "step 0",
-                   str_cat("step ", step() + 1));
+    return bad_frame("initial values come before the first step", "step 0",
+                     str_cat("step ", step() + 1));
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
   return {};

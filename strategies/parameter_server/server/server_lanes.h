@@ -86,7 +86,6 @@ class ServerLanes : public transport::ServerHandler {
   // What the frame came to; when it was well and ends its request, with an empty reply.
   static Status answered(transport::Session& session, const transport::FrameHeader& header,
                          Status status);
-  static Status refused(std::string what, std::string expected, std::string got);
   Status check_sender(const transport::Session& session,
                       const transport::FrameHeader& header) const;
   transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
@@ -86,8 +87,9 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
     case Verb::kNotify:
       return answered(session, header, core_.complete(worker, header.step));
     default:
-      return refused("a frame has no meaning on a data lane", "push, get, barrier, init or notify",
-                     std::string(transport::verb_name(header.verb)));
+      return bad_frame("a frame has no meaning on a data lane",
+                       "push, get, barrier, init or notify",
+                       std::string(transport::verb_name(header.verb)));
   }
 }
 

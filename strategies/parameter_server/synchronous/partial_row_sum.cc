@@ -2,6 +2,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/shard_rows.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 
@@ -16,12 +17,7 @@ std::optional<PartialRowSums::Ready> PartialRowSums::add(int shard,
     if (shard + 1 < node.end) return std::nullopt;
     return Ready{node, fluid::sum_of_rows(shards_)};
   }
-  throw_error(ErrorCode::kPrecondition,
-              {.what = "a logical shard's gradient came out of turn",
-               .where = "send",
-               .expected = "this worker's shards, each once a step, in ascending order",
-               .got = str_cat("shard ", shard),
-               .fix = "run the program through the Executor, once a step"});
+  throw_out_of_turn(shard);
 }
 
 }  // namespace fleet::strategies

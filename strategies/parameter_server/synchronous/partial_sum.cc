@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
@@ -69,12 +70,7 @@ std::optional<PartialSums::Ready> PartialSums::add(int shard, const std::byte* g
     node.stack.push_back(entry);
     return std::nullopt;
   }
-  throw_error(ErrorCode::kPrecondition,
-              {.what = "a logical shard's gradient came out of turn",
-               .where = "send",
-               .expected = "this worker's shards, each once a step, in ascending order",
-               .got = str_cat("shard ", shard),
-               .fix = "run the program through the Executor, once a step"});
+  throw_out_of_turn(shard);
 }
 
 }  // namespace fleet::strategies

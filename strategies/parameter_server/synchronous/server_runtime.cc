@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
 #include "strategies/parameter_server/synchronous/server_program.h"
@@ -18,14 +19,7 @@ ServerRuntime::ServerRuntime(ParameterServerConfig config, transport::TransportC
       on_listening_(std::move(on_listening)) {}
 
 std::unique_ptr<fluid::CommToken> ServerRuntime::run(const fluid::CommCall& call) {
-  if (call.op.type != "listen_and_serv") {
-    throw_error(ErrorCode::kInvalidProgram,
-                {.what = "a server's program has a communication op of a worker",
-                 .where = call.op.to_string(),
-                 .expected = "listen_and_serv",
-                 .got = call.op.type,
-                 .fix = "run the server program in a server, the trainer program in a worker"});
-  }
+  require_listen_and_serv(call.op);
   const int shards = static_cast<int>(config_.shards());
   ServerSteps steps(call.program, read_server_program(call.program, call.op, shards), shards,
                     call.scope);

@@ -5,20 +5,12 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/mistakes.h"
 
 namespace fleet::strategies {
 namespace {
 
 using transport::PayloadTarget;
-
-Status bad_frame(std::string what, std::string expected, std::string got) {
-  return {ErrorCode::kBadFrame,
-          {.what = std::move(what),
-           .where = "parameter server",
-           .expected = std::move(expected),
-           .got = std::move(got),
-           .fix = "run the same program, configuration and version in every process"}};
-}
 
 }  // namespace
 

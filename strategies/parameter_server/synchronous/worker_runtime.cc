@@ -9,6 +9,7 @@
 #include "fluid/core/interleaved_rows.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/shape/shape_ops.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/remote_places.h"
 #include "strategies/parameter_server/row_payload.h"
 
@@ -34,16 +35,6 @@ std::string without_shard(const std::string& name) {
 fluid::Tensor& dense(fluid::Value& value) {
   auto* tensor = std::get_if<fluid::Tensor>(&value);
   return tensor != nullptr ? *tensor : value.emplace<fluid::Tensor>();
-}
-
-[[noreturn]] void throw_op(const fluid::Operator& op, std::string what, std::string expected,
-                           std::string got) {
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = std::move(what),
-               .where = op.to_string(),
-               .expected = std::move(expected),
-               .got = std::move(got),
-               .fix = "use the trainer program that the transpiler made, for this very cluster"});
 }
 
 // Rows of a variable between which others' lie.
@@ -209,8 +200,9 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::send(const fluid::CommCall& cal
     borrows = true;
     const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[part.variable]));
     if (part.offset + part.bytes > tensor.bytes()) {
-      throw_op(call.op, "a gradient is smaller than its slices on the servers",
-               str_cat(part.offset + part.bytes, " bytes"), str_cat(tensor.bytes(), " bytes"));
+      throw_worker_op(call.op, "a gradient is smaller than its slices on the servers",
+                      str_cat(part.offset + part.bytes, " bytes"),
+                      str_cat(tensor.bytes(), " bytes"));
     }
     node_.communicator().push(part.remote, shard, tensor.raw() + part.offset, part.bytes);
   }
@@ -347,8 +339,8 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
     bound.table = *table;
     bound.whole = call.op.input("Weight").front();
   } else {
-    throw_op(call.op, "a worker of a parameter-server job cannot run this op",
-             "send, send_barrier, recv or fetch_barrier", call.op.type);
+    throw_worker_op(call.op, "a worker of a parameter-server job cannot run this op",
+                    "send, send_barrier, recv or fetch_barrier", call.op.type);
   }
   return bound_[&call.op] = std::move(bound);
 }
@@ -367,8 +359,8 @@ void WorkerRuntime::bind_send(const fluid::CommCall& call, BoundOp& bound) const
   const bool split = !attrs.send_varnames.empty();
   const auto& names = split ? attrs.send_varnames : variables;
   if (attrs.epmap.size() != names.size() || (split && variables.size() != 1)) {
-    throw_op(call.op, "every variable is sent to one server", str_cat(names.size(), " endpoints"),
-             str_cat(attrs.epmap.size()));
+    throw_worker_op(call.op, "every variable is sent to one server",
+                    str_cat(names.size(), " endpoints"), str_cat(attrs.epmap.size()));
   }
   uint64_t offset = 0;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -394,8 +386,8 @@ void WorkerRuntime::bind_receive(const fluid::CommCall& call, BoundOp& bound) co
   const bool split = !attrs.recv_varnames.empty();
   const auto& names = split ? attrs.recv_varnames : variables;
   if (attrs.epmap.size() != names.size() || (split && variables.size() != 1)) {
-    throw_op(call.op, "every variable is received from one server",
-             str_cat(names.size(), " endpoints"), str_cat(attrs.epmap.size()));
+    throw_worker_op(call.op, "every variable is received from one server",
+                    str_cat(names.size(), " endpoints"), str_cat(attrs.epmap.size()));
   }
   uint64_t offset = 0;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -1,0 +1,27 @@
+// What goes wrong between the processes of a job, said the same way wherever it is found.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace fleet::fluid {
+struct Operator;
+}
+
+namespace fleet::strategies {
+
+// kBadFrame: a frame that processes of one job do not send each other.
+Status bad_frame(std::string what, std::string expected, std::string got,
+                 std::string_view where = "parameter server");
+
+// kInvalidProgram: an op that a worker cannot run with these servers.
+[[noreturn]] void throw_worker_op(const fluid::Operator& op, std::string what, std::string expected,
+                                  std::string got);
+// kInvalidProgram unless the op is listen_and_serv, the only one that a server runs.
+void require_listen_and_serv(const fluid::Operator& op);
+// kPrecondition: the gradient of a logical shard that is not the next one.
+[[noreturn]] void throw_out_of_turn(int shard);
+
+}  // namespace fleet::strategies
