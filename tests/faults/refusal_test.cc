@@ -13,6 +13,7 @@
 #include "base/strings.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/ports.h"
 
 namespace fleet {
 namespace {
@@ -20,18 +21,6 @@ namespace {
 using fleet::testing::run_command;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 struct Pair {
   int server_code = 0;
@@ -79,7 +68,7 @@ class Refusals : public ::testing::Test {
 
   const std::string kSecret = "FLEET_JOB_SECRET=0123456789abcdef0123456789abcdef ";
   const std::string kOne = "PADDLE_TRAINERS_NUM=1 ";
-  int port_ = free_port();
+  int port_ = fleet::testing::free_port();
   std::string folder_;
 };
 

@@ -2,10 +2,7 @@
 #include "strategies/jobs/attach.h"
 
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -13,6 +10,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
+#include "tests/testing/ports.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {
@@ -23,19 +21,6 @@ using transpiler::DistributeTranspilerConfig;
 
 constexpr int kTrainers = 2;
 constexpr int kSteps = 60;
-
-// A port that the kernel gives, free a moment ago.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 RuntimeConfig runtime_config() {
   RuntimeConfig config;
@@ -105,7 +90,7 @@ class Attach : public ::testing::Test {
 
   void expect_trains(const DistributeTranspilerConfig& config,
                      const std::optional<AsyncOptions>& options = std::nullopt) {
-    server_ = str_cat("127.0.0.1:", free_port());
+    server_ = str_cat("127.0.0.1:", fleet::testing::free_port());
     std::vector<std::thread> threads;
     const auto run = [&threads](auto work) {
       threads.emplace_back([work] {

@@ -2,15 +2,14 @@
 #include <csignal>
 #include <fstream>
 #include <gmock/gmock.h>
-#include <netinet/in.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/strings.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/ports.h"
 
 namespace fleet::testing {
 namespace {
@@ -92,19 +91,6 @@ class Examples : public ::testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
-  // A port that the kernel gives, free a moment ago.
-  static int free_port() {
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-    close(fd);
-    return ntohs(address.sin_port);
-  }
 
   std::string folder_;
 };
