@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/table.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/remote_places.h"
 
 namespace fleet::strategies {
@@ -18,13 +19,21 @@ struct Pending {
   transport::DoneHandler on_done;
 };
 
+// One server for each name.
+void check_endpoints(const fluid::Operator& op, size_t names, size_t endpoints) {
+  if (names == endpoints) return;
+  throw_worker_op(op, "every part of a table belongs to one server", str_cat(names, " endpoints"),
+                  str_cat(endpoints));
+}
+
 RemoteTable table_of(const fluid::Operator& op, const std::vector<std::string>& names,
                      const std::vector<std::string>& endpoints, const ServerClient& client,
                      const std::vector<std::string>& server_names) {
+  check_endpoints(op, names.size(), endpoints.size());
   RemoteTable table;
   table.where = op.to_string();
   for (size_t i = 0; i < names.size(); ++i) {
-    const uint32_t server = server_of(op, endpoints.at(i), server_names);
+    const uint32_t server = server_of(op, endpoints[i], server_names);
     const RemoteVariable remote = client.find(server, names[i]);
     const CatalogueEntry& entry = client.catalogue(server).entries[remote.variable];
     table.parts.push_back({remote, table.height, entry.height()});
@@ -62,10 +71,11 @@ std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerCl
 RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
                            const std::vector<std::string>& server_names) {
   const auto attrs = fluid::parse_attributes<fluid::PrefetchAttrs>(op.type, op.attrs);
+  check_endpoints(op, op.input("X").size(), attrs.epmap.size());
   RemotePrefetch prefetch;
   for (size_t i = 0; i < op.input("X").size(); ++i) {
     const std::string& name = op.input("X")[i];
-    const uint32_t server = server_of(op, attrs.epmap.at(i), server_names);
+    const uint32_t server = server_of(op, attrs.epmap[i], server_names);
     const auto& entries = client.catalogue(server).entries;
     const auto entry = std::find_if(entries.begin(), entries.end(),
                                     [&](const auto& each) { return each.lookup == name; });
