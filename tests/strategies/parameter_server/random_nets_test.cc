@@ -109,6 +109,7 @@ TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
     fluid::Executor local;
     local.run(net.startup);
     const int servers = 1 + static_cast<int>(seed % 4);
+    size_t compared = 0;
     DistributeTranspiler made;
     made.transpile(transpiler::options_for(net, servers, 2));
     for (const std::string& endpoint : transpiler::server_endpoints(servers)) {
@@ -121,8 +122,10 @@ TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
         const fluid::Tensor& whole = local.scope().tensor(row.origin);
         ASSERT_EQ(here.shape().to_vector(), row.slice_shape) << row.slice;
         EXPECT_EQ(std::memcmp(here.raw(), part_of(whole, row), here.bytes()), 0) << row.slice;
+        ++compared;
       }
     }
+    EXPECT_EQ(compared, made.get_trainer_program().distribution().vars.size());
   }
 }
 

@@ -88,7 +88,7 @@ TEST(SparseAsyncCluster, EveryModeLearns) {
   }
 }
 
-TEST(SparseAsyncCluster, MergesAndBoundsLoseNothing) {
+TEST(SparseAsyncCluster, MergedAndBoundedGradientsLearn) {
   const SparseNet net({.learnable = true});
   const TrainingTask task = net.task(200);
   AsyncThreadJob job;
