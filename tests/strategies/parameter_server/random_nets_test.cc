@@ -1,4 +1,6 @@
 // Random nets, run: what their transpiled programs compute is what one machine computes.
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
@@ -76,7 +78,8 @@ void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config)
     }
   }
   for (size_t step = 0; step < local.losses.size() && job.workers == 1; ++step) {
-    EXPECT_EQ(std::memcmp(&threads.losses[0][step], &local.losses[step], sizeof(float)), 0)
+    EXPECT_EQ(std::bit_cast<uint32_t>(threads.losses[0][step]),
+              std::bit_cast<uint32_t>(local.losses[step]))
         << "loss of step " << step;
   }
 }
