@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/handwritten/mlp.h"
-#include "benchmarks/handwritten/sync_step.h"
+#include "benchmarks/handwritten/server_step.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
 
@@ -30,7 +30,7 @@ Row sync_2x2() {
   const double compute = compute_us();
   const auto pair = interleave(
       kRounds, [] { return run_job(JobShape::parameter_servers(2, 2, kSteps)).steps_per_s; },
-      [] { return handwritten_sync_steps_per_s({.steps = kSteps}); });
+      [] { return handwritten_steps_per_s({.steps = kSteps}); });
   // Two workers and two servers share two cores: a step costs both ends' CPU once.
   const double known = 1e6 / (1e6 / kKnownSteps + (compute - kKnownComputeUs));
   return {.value = pair.ours,

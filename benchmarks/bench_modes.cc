@@ -1,4 +1,5 @@
-// Larger and wider jobs, against what their bytes, their compute or their sleep alone would take.
+// Jobs of every mode against hand-written ones or training alone; larger and wider jobs against
+// what their bytes, their compute or their sleep alone would take.
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "benchmarks/handwritten/sync_step.h"
+#include "benchmarks/handwritten/server_step.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
 #include "benchmarks/shaped_network.h"
@@ -22,6 +23,9 @@ namespace {
 // x[1024] -> 1024 tanh -> 1024 tanh -> 2.
 constexpr int kWide = 1024;
 constexpr int kWideParameters = 2 * (kWide * kWide + kWide) + kWide * 2 + 2;
+// Of the quick start's net.
+constexpr int kSmallSteps = 6000;
+constexpr int kLocalSteps = 20000;
 constexpr int kLinkMegabits = 1000;
 constexpr double kWideMegabytes = kWideParameters * 4e-6;
 
@@ -29,6 +33,39 @@ JobShape wide(JobShape shape) {
   shape.inputs = kWide;
   shape.hidden = kWide;
   return shape;
+}
+
+// Gradients that are applied when they come, by processes and bytes as many as ours.
+Row asynchronous(const std::string& strategy, const HandwrittenJob& by_hand) {
+  constexpr int kRounds = 5;
+  const JobShape shape =
+      JobShape::parameter_servers(by_hand.workers, by_hand.servers, by_hand.steps)
+          .with(strategy, by_hand.threads);
+  const auto pair = interleave(
+      kRounds, [&] { return run_job(shape).steps_per_s; },
+      [&] { return handwritten_steps_per_s(by_hand); });
+  return {.value = pair.ours,
+          .unit = "steps/s",
+          .peer = "hand-written sockets",
+          .peer_value = pair.peer,
+          .target = 0.7,
+          .rounds = kRounds,
+          .note = str_cat(instruction_set(), ", ", by_hand.threads, " threads a worker")};
+}
+
+// Workers that mostly train alone, against as many that do nothing else.
+Row mostly_alone(const JobShape& shape) {
+  constexpr int kRounds = 5;
+  const auto pair = interleave(
+      kRounds, [&] { return run_job(shape).steps_per_s; },
+      [&] { return steps_per_s_side_by_side(JobShape::alone(shape.steps), shape.workers); });
+  return {.value = pair.ours,
+          .unit = "steps/s",
+          .peer = "local runs side by side",
+          .peer_value = pair.peer,
+          .target = 0.9,
+          .rounds = kRounds,
+          .note = instruction_set()};
 }
 
 // Both workers compute at the same time on cores of their own, then every byte moves: the time of
@@ -41,10 +78,9 @@ Row sync_2x2_8mb() {
   const auto pair = interleave(
       kRounds, [] { return run_job(wide(JobShape::parameter_servers(2, 2, kSteps))).steps_per_s; },
       [&] {
-        const double raw =
-            handwritten_sync_steps_per_s({.steps = kSteps,
-                                          .compute = HandwrittenCompute::kNothingAtAll,
-                                          .parameters = kWideParameters});
+        const double raw = handwritten_steps_per_s({.steps = kSteps,
+                                                    .compute = HandwrittenCompute::kNothingAtAll,
+                                                    .parameters = kWideParameters});
         const double local = run_job(wide(JobShape::alone(kSteps))).steps_per_s;
         bytes_ms.push_back(1e3 / raw);
         local_ms.push_back(1e3 / local);
@@ -79,8 +115,8 @@ Row sync_16_sleep20() {
     server_us.push_back(result.server_cpu_us);
     seconds.push_back(result.seconds);
     compute_us.push_back(run_job(alone).worker_cpu_us);
-    by_hand.push_back(handwritten_sync_steps_per_s(
-        {.workers = 16, .servers = 4, .steps = 150, .sleep_ms = kSleepMs}));
+    by_hand.push_back(
+        handwritten_steps_per_s({.workers = 16, .servers = 4, .steps = 150, .sleep_ms = kSleepMs}));
   }
   return {
       .value = median(rates),
@@ -190,9 +226,24 @@ Row memory_server_8mb() {
 
 int main(int argc, char** argv) {
   using namespace fleet::benchmarks;
-  return bench_main(argc, argv, "Larger and wider jobs, against their bytes and their compute.",
-                    {{"sync_2x2_8mb", sync_2x2_8mb},
-                     {"sync_16_sleep20", sync_16_sleep20},
-                     {"sync_shaped_1g", sync_shaped_1g},
-                     {"memory_server_8mb", memory_server_8mb}});
+  return bench_main(
+      argc, argv, "Jobs of other modes, and larger and wider ones.",
+      {{"async_2x2_mlp_b32",
+        [] {
+          return asynchronous("async", {.mode = HandwrittenMode::kAsync, .steps = kSmallSteps});
+        }},
+       {"half_async_2x2_mlp_b32",
+        [] {
+          return asynchronous(
+              "half_async",
+              {.mode = HandwrittenMode::kHalfAsync, .threads = 2, .steps = kSmallSteps});
+        }},
+       {"geo100_2x2_mlp_b32",
+        [] { return mostly_alone(JobShape::parameter_servers(2, 2, kLocalSteps).with("geo100")); }},
+       {"localsgd8_2_mlp_b32",
+        [] { return mostly_alone(JobShape::ranks(2, kLocalSteps).with("localsgd8")); }},
+       {"sync_2x2_8mb", sync_2x2_8mb},
+       {"sync_16_sleep20", sync_16_sleep20},
+       {"sync_shaped_1g", sync_shaped_1g},
+       {"memory_server_8mb", memory_server_8mb}});
 }

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -61,6 +64,13 @@ JobShape JobShape::alone(int steps) {
   return shape;
 }
 
+JobShape JobShape::with(std::string of_strategy, int of_threads) const {
+  JobShape shape = *this;
+  shape.strategy = std::move(of_strategy);
+  shape.threads = of_threads;
+  return shape;
+}
+
 std::vector<std::string> worker_command(const JobShape& shape, const std::string& report) {
   std::vector<std::string> argv = {program_folder() + "/measured_worker"};
   const auto add = [&argv](const char* flag, int value) {
@@ -72,6 +82,8 @@ std::vector<std::string> worker_command(const JobShape& shape, const std::string
   add("--inputs", shape.inputs);
   add("--hidden", shape.hidden);
   add("--sleep_ms", shape.sleep_ms);
+  add("--threads", shape.threads);
+  if (!shape.strategy.empty()) argv.insert(argv.end(), {"--strategy", shape.strategy});
   argv.emplace_back("--report");
   argv.push_back(report);
   return argv;
@@ -103,7 +115,7 @@ JobResult run_job(const JobShape& shape) {
   }
   const auto command = worker_command(shape, folder.file("report"));
   argv.insert(argv.end(), command.begin(), command.end());
-  const auto result = run_process(argv, shape.environment);
+  const auto result = run_process(argv, {str_cat("CPU_NUM=", shape.threads)});
   if (result.exit_code != 0) {
     throw_error(ErrorCode::kInternal, {.what = "the job failed",
                                        .where = join(argv, " "),
@@ -112,6 +124,17 @@ JobResult run_job(const JobShape& shape) {
   JobResult found = read_reports(shape, folder.file("report"));
   found.seconds = result.seconds;
   return found;
+}
+
+double steps_per_s_side_by_side(const JobShape& shape, int count) {
+  std::vector<std::future<JobResult>> runs;
+  runs.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    runs.push_back(std::async(std::launch::async, [&shape] { return run_job(shape); }));
+  }
+  double slowest = std::numeric_limits<double>::infinity();
+  for (auto& run : runs) slowest = std::min(slowest, run.get().steps_per_s);
+  return slowest;
 }
 
 }  // namespace fleet::benchmarks

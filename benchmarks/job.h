@@ -30,11 +30,14 @@ struct JobShape {
   int inputs = 32;
   int hidden = 128;
   int sleep_ms = 0;
-  std::vector<std::string> environment;  // "NAME=value"
+  int threads = 1;       // of each worker
+  std::string strategy;  // of measured_worker; empty: the default
 
   static JobShape parameter_servers(int workers, int servers, int steps);
   static JobShape ranks(int ranks, int steps);
   static JobShape alone(int steps);
+
+  JobShape with(std::string of_strategy, int of_threads = 1) const;
 };
 
 struct JobResult {
@@ -47,6 +50,8 @@ struct JobResult {
 
 // Throws when the job fails.
 JobResult run_job(const JobShape& shape);
+// The same job `count` times at once: the steps per second of the slowest.
+double steps_per_s_side_by_side(const JobShape& shape, int count);
 
 // The flags of measured_worker.
 std::vector<std::string> worker_command(const JobShape& shape, const std::string& report);

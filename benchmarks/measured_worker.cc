@@ -26,6 +26,8 @@ struct Options {
   int inputs = 0;
   int hidden = 0;
   int sleep_ms = 0;  // before each step
+  int threads = 1;   // that train
+  std::string strategy;
   bool spans = false;
   std::string report;
 };
@@ -88,24 +90,18 @@ int write_report(const Options& options, const Measured& measured) {
   return file.flush() ? 0 : 1;
 }
 
-int train(const Options& options) {
-  namespace layers = fluid::layers;
-  const auto x = layers::data("x", {options.inputs}, fluid::DType::kFloat32);
-  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
-  const auto first = layers::fc(x, options.hidden, {.act = "tanh"});
-  const auto hidden = layers::fc(first, options.hidden, {.act = "tanh"});
-  const auto prediction = layers::fc(hidden, 2, {.act = "softmax"});
-  const auto cost = layers::mean(layers::cross_entropy(prediction, y));
-  fluid::optimizer::SGD sgd({.learning_rate = 0.01});
+strategies::DistributedStrategy strategy_of(const std::string& name) {
+  if (name.empty()) return {};
+  if (name == "async") return strategies::AsyncStrategy{};
+  if (name == "half_async") return strategies::HalfAsyncStrategy{};
+  if (name == "geo100") return strategies::GeoStrategy{.update_frequency = 100};
+  if (name == "localsgd8") return strategies::LocalSgdStrategy{{.interval = 8}};
+  throw po::validation_error(po::validation_error::invalid_option_value, "strategy", name);
+}
 
-  fleet::init(role_maker::PaddleCloudRoleMaker());
-  auto optimizer = fleet::distributed_optimizer(sgd);
-  optimizer.minimize(cost);
-  if (fleet::is_server()) return serve(options);
-  fleet::init_worker();
-
-  fluid::Executor exe(fluid::CPUPlace());
-  exe.run(fluid::default_startup_program());
+// What one thread measured of its steps, the first of them not.
+Measured measure(const Options& options, fluid::Executor& exe, const fluid::Program& program,
+                 const fluid::Variable& cost) {
   const auto feed = rows_of(options);
   const int warmup = std::min(20, options.steps / 2);
   Measured measured;
@@ -119,12 +115,44 @@ int train(const Options& options) {
       std::this_thread::sleep_for(std::chrono::milliseconds(options.sleep_ms));
     }
     if (options.spans) measured.spans.push_back(seconds_since_boot());
-    exe.run(fluid::default_main_program(), feed, {cost});
+    exe.run(program, feed, {cost});
     if (options.spans) measured.spans.push_back(seconds_since_boot());
   }
   measured.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   measured.cpu = cpu_us() - measured.cpu;
   measured.steps = options.steps - warmup;
+  return measured;
+}
+
+int train(const Options& options) {
+  namespace layers = fluid::layers;
+  const auto x = layers::data("x", {options.inputs}, fluid::DType::kFloat32);
+  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
+  const auto first = layers::fc(x, options.hidden, {.act = "tanh"});
+  const auto hidden = layers::fc(first, options.hidden, {.act = "tanh"});
+  const auto prediction = layers::fc(hidden, 2, {.act = "softmax"});
+  const auto cost = layers::mean(layers::cross_entropy(prediction, y));
+  fluid::optimizer::SGD sgd({.learning_rate = 0.01});
+
+  fleet::init(role_maker::PaddleCloudRoleMaker());
+  auto optimizer = fleet::distributed_optimizer(sgd, strategy_of(options.strategy));
+  optimizer.minimize(cost);
+  if (fleet::is_server()) return serve(options);
+  fleet::init_worker();
+
+  fluid::Executor exe(fluid::CPUPlace());
+  exe.run(fluid::default_startup_program());
+  const fluid::Program& program = fluid::default_main_program();
+  Measured measured;
+  if (options.threads == 1) {
+    measured = measure(options, exe, program, cost);
+  } else {
+    strategies::run_trainer_threads(exe, program, static_cast<uint32_t>(options.threads),
+                                    [&](uint32_t thread, fluid::Executor& own) {
+                                      const Measured mine = measure(options, own, program, cost);
+                                      if (thread == 0) measured = mine;
+                                    });
+  }
   fleet::stop_worker();
   return write_report(options, measured);
 }
@@ -141,6 +169,10 @@ int main(int argc, char** argv) {
   add("inputs", po::value(&options.inputs)->default_value(32), "width of the input");
   add("hidden", po::value(&options.hidden)->default_value(128), "width of the two hidden layers");
   add("sleep_ms", po::value(&options.sleep_ms)->default_value(0), "sleep before each step");
+  add("threads", po::value(&options.threads)->default_value(1),
+      "threads that train, each with rows of its own (with CPU_NUM as many)");
+  add("strategy", po::value(&options.strategy)->default_value(""),
+      "async, half_async, geo100 or localsgd8; else the default of the job's kind");
   add("spans", po::bool_switch(&options.spans), "report when each step began and ended");
   add("report", po::value(&options.report)->default_value("report"), "files that it writes");
   add("help", "print this text");

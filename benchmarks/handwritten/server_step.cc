@@ -1,0 +1,356 @@
+#include "benchmarks/handwritten/server_step.h"
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstring>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "benchmarks/handwritten/mlp.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr float kRate = 0.01f;
+
+[[noreturn]] void fail(const char* call) {
+  throw_error(ErrorCode::kInput, {.what = str_cat("the hand-written step failed in ", call),
+                                  .got = std::strerror(errno)});
+}
+
+void write_all(int fd, const void* data, size_t bytes) {
+  const auto* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
+    if (n <= 0) fail("send");
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+void read_all(int fd, void* data, size_t bytes) {
+  auto* at = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = recv(fd, at, bytes, 0);
+    if (n <= 0) fail("recv");
+    at += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+// The floats of server i.
+struct Part {
+  int begin;
+  int count;
+};
+
+Part part_of(int server, const HandwrittenJob& job) {
+  const int each = (job.parameters + job.servers - 1) / job.servers;
+  const int begin = server * each;
+  return {begin, std::min(each, job.parameters - begin)};
+}
+
+// One listening socket and how to reach it.
+struct Door {
+  int fd;
+  sockaddr_storage address{};
+  socklen_t length = 0;
+};
+
+Door open_door(bool unix_sockets) {
+  Door door{socket(unix_sockets ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  if (unix_sockets) {
+    // An address of the family alone: the kernel makes up an abstract name.
+    sockaddr_un any{};
+    any.sun_family = AF_UNIX;
+    if (bind(door.fd, reinterpret_cast<sockaddr*>(&any), sizeof any.sun_family) != 0) fail("bind");
+  } else {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(door.fd, reinterpret_cast<sockaddr*>(&any), sizeof any) != 0) fail("bind");
+  }
+  door.length = sizeof door.address;
+  getsockname(door.fd, reinterpret_cast<sockaddr*>(&door.address), &door.length);
+  if (listen(door.fd, 64) != 0) fail("listen");
+  return door;
+}
+
+void no_delay(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+struct WorkerState {
+  int fd = -1;
+  std::vector<float> gradient;
+  size_t filled = 0;  // bytes
+  int steps = 0;      // that it was answered
+};
+
+// Reads what has come; true when a whole gradient is there.
+bool read_some(WorkerState& worker) {
+  const size_t bytes = worker.gradient.size() * sizeof(float);
+  auto* at = reinterpret_cast<char*>(worker.gradient.data()) + worker.filled;
+  const ssize_t n = recv(worker.fd, at, bytes - worker.filled, 0);
+  if (n <= 0) fail("recv");
+  worker.filled += static_cast<size_t>(n);
+  return worker.filled == bytes;
+}
+
+// What a server keeps, and whom it serves.
+struct ServerState {
+  std::vector<float> values;
+  std::vector<float> sum;
+  std::vector<WorkerState> workers;
+  std::vector<pollfd> polled;
+
+  void answer(const WorkerState& worker) const {
+    write_all(worker.fd, values.data(), values.size() * sizeof(float));
+  }
+};
+
+ServerState meet_workers(const HandwrittenJob& job, int server, int door) {
+  const Part part = part_of(server, job);
+  const auto count = static_cast<size_t>(part.count);
+  ServerState state;
+  state.values.resize(count);
+  state.sum.resize(count);
+  if (job.compute == HandwrittenCompute::kNet) {
+    const std::vector<float> initial = HandwrittenMlp(1).parameters();
+    std::copy_n(initial.begin() + part.begin, part.count, state.values.begin());
+  }
+  state.workers.resize(static_cast<size_t>(job.workers));
+  state.polled.reserve(state.workers.size());
+  for (WorkerState& worker : state.workers) {
+    worker.fd = accept(door, nullptr, nullptr);
+    if (worker.fd < 0) fail("accept");
+    no_delay(worker.fd);
+    worker.gradient.resize(count);
+    state.polled.push_back({worker.fd, POLLIN, 0});
+  }
+  return state;
+}
+
+void apply_all(const HandwrittenJob& job, ServerState& state) {
+  const size_t count = state.sum.size();
+  std::copy(state.workers[0].gradient.begin(), state.workers[0].gradient.end(), state.sum.begin());
+  for (size_t w = 1; w < state.workers.size(); ++w) {
+    for (size_t i = 0; i < count; ++i) state.sum[i] += state.workers[w].gradient[i];
+  }
+  sgd_step(state.values.data(), state.sum.data(), kRate / static_cast<float>(job.workers),
+           static_cast<int>(count));
+}
+
+void serve_together(const HandwrittenJob& job, ServerState& state) {
+  for (int step = 0; step < job.steps; ++step) {
+    size_t whole = 0;
+    for (WorkerState& worker : state.workers) worker.filled = 0;
+    while (whole < state.workers.size()) {
+      if (poll(state.polled.data(), state.polled.size(), -1) < 0) fail("poll");
+      for (size_t i = 0; i < state.workers.size(); ++i) {
+        if (state.polled[i].revents != 0 && read_some(state.workers[i])) ++whole;
+      }
+    }
+    if (job.compute != HandwrittenCompute::kNothingAtAll) apply_all(job, state);
+    for (const WorkerState& worker : state.workers) state.answer(worker);
+  }
+}
+
+void serve_each(const HandwrittenJob& job, ServerState& state) {
+  for (int left = job.steps * job.workers; left > 0;) {
+    if (poll(state.polled.data(), state.polled.size(), -1) < 0) fail("poll");
+    for (size_t i = 0; i < state.workers.size(); ++i) {
+      WorkerState& worker = state.workers[i];
+      if (state.polled[i].revents == 0 || !read_some(worker)) continue;
+      worker.filled = 0;
+      sgd_step(state.values.data(), worker.gradient.data(), kRate,
+               static_cast<int>(state.values.size()));
+      state.answer(worker);
+      // One that is done hangs up.
+      if (++worker.steps == job.steps) state.polled[i].fd = -1;
+      --left;
+    }
+  }
+}
+
+void serve(const HandwrittenJob& job, int server, int door) {
+  ServerState state = meet_workers(job, server, door);
+  if (job.mode == HandwrittenMode::kSync) {
+    serve_together(job, state);
+  } else {
+    serve_each(job, state);
+  }
+}
+
+// A worker's connections to all servers.
+class Servers {
+ public:
+  Servers(const HandwrittenJob& job, const std::vector<Door>& doors) : job_(job) {
+    for (const Door& door : doors) {
+      const int fd = socket(door.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(fd, reinterpret_cast<const sockaddr*>(&door.address), door.length) != 0) {
+        fail("connect");
+      }
+      no_delay(fd);
+      fds_.push_back(fd);
+    }
+  }
+
+  void push(const float* gradients) const {
+    for (size_t s = 0; s < fds_.size(); ++s) {
+      const Part part = part_of(static_cast<int>(s), job_);
+      write_all(fds_[s], gradients + part.begin, static_cast<size_t>(part.count) * sizeof(float));
+    }
+  }
+  void pull(float* parameters) const {
+    for (size_t s = 0; s < fds_.size(); ++s) {
+      const Part part = part_of(static_cast<int>(s), job_);
+      read_all(fds_[s], parameters + part.begin, static_cast<size_t>(part.count) * sizeof(float));
+    }
+  }
+
+ private:
+  const HandwrittenJob& job_;
+  std::vector<int> fds_;
+};
+
+// Steps, the first of them unmeasured.
+template <class Step>
+double steps_per_s(const HandwrittenJob& job, const Step& step) {
+  const int warmup = std::min(20, job.steps / 2);
+  Clock::time_point start;
+  for (int i = 0; i < job.steps; ++i) {
+    if (i == warmup) start = Clock::now();
+    if (job.sleep_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(job.sleep_ms));
+    step(i);
+  }
+  return (job.steps - warmup) / std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Rows {
+  std::vector<float> x;
+  std::vector<int64_t> y;
+};
+
+Rows rows_of(const HandwrittenJob& job) {
+  return {std::vector<float>(static_cast<size_t>(job.rows * HandwrittenMlp::kInputs), 0.5f),
+          std::vector<int64_t>(static_cast<size_t>(job.rows), 1)};
+}
+
+double work(const HandwrittenJob& job, const Servers& servers) {
+  std::optional<HandwrittenMlp> net;
+  if (job.compute == HandwrittenCompute::kNet) net.emplace(job.rows);
+  const Rows rows = rows_of(job);
+  std::vector<float> own_gradients(net ? 0 : static_cast<size_t>(job.parameters));
+  std::vector<float> own_parameters(own_gradients.size());
+  const float* gradients = net ? net->gradients().data() : own_gradients.data();
+  float* parameters = net ? net->parameters().data() : own_parameters.data();
+  const bool late = job.mode == HandwrittenMode::kAsync;
+  const double rate = steps_per_s(job, [&](int step) {
+    if (net) net->forward_backward(rows.x.data(), rows.y.data());
+    servers.push(gradients);
+    if (!late || step > 0) servers.pull(parameters);
+  });
+  if (late) servers.pull(parameters);
+  return rate;
+}
+
+double work_in_threads(const HandwrittenJob& job, const Servers& servers) {
+  const Rows rows = rows_of(job);
+  std::vector<std::optional<HandwrittenMlp>> nets(static_cast<size_t>(job.threads));
+  std::vector<float> sum(HandwrittenMlp::kParameters);
+  std::vector<float> values(HandwrittenMlp::kParameters);
+  std::barrier meeting(job.threads, [&]() noexcept {
+    sum = nets[0]->gradients();
+    for (size_t t = 1; t < nets.size(); ++t) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += nets[t]->gradients()[i];
+    }
+    servers.push(sum.data());
+    servers.pull(values.data());
+  });
+  const auto train = [&](size_t thread) {
+    HandwrittenMlp& net = nets[thread].emplace(job.rows);
+    return steps_per_s(job, [&](int) {
+      net.forward_backward(rows.x.data(), rows.y.data());
+      meeting.arrive_and_wait();
+      net.parameters() = values;
+    });
+  };
+  std::vector<std::thread> others;
+  for (size_t t = 1; t < nets.size(); ++t) others.emplace_back([&, t] { train(t); });
+  const double rate = train(0);
+  for (std::thread& other : others) other.join();
+  return rate;
+}
+
+// Runs `body` in a child and returns its pid; what it returns is written to `out`.
+template <class Body>
+pid_t in_child(int out, const Body& body) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  int code = 1;
+  try {
+    const double value = body();
+    code = write(out, &value, sizeof value) == sizeof value ? 0 : 1;
+  } catch (const std::exception&) {
+  }
+  _exit(code);
+}
+
+}  // namespace
+
+double handwritten_steps_per_s(const HandwrittenJob& job) {
+  int results[2];
+  if (pipe(results) != 0) fail("pipe");
+  std::vector<Door> doors;
+  doors.reserve(static_cast<size_t>(job.servers));
+  for (int s = 0; s < job.servers; ++s) doors.push_back(open_door(job.unix_sockets));
+  std::vector<pid_t> children;
+  children.reserve(static_cast<size_t>(job.servers) + static_cast<size_t>(job.workers));
+  for (int s = 0; s < job.servers; ++s) {
+    children.push_back(in_child(results[1], [&] {
+      serve(job, s, doors[static_cast<size_t>(s)].fd);
+      return 0.0;
+    }));
+  }
+  for (int w = 0; w < job.workers; ++w) {
+    children.push_back(in_child(results[1], [&] {
+      const Servers servers(job, doors);
+      return job.mode == HandwrittenMode::kHalfAsync ? work_in_threads(job, servers)
+                                                     : work(job, servers);
+    }));
+  }
+  for (const Door& door : doors) close(door.fd);
+  close(results[1]);
+  double slowest = 0;
+  double value = 0;
+  while (read(results[0], &value, sizeof value) == sizeof value) {
+    if (value > 0) slowest = slowest == 0 ? value : std::min(slowest, value);
+  }
+  close(results[0]);
+  bool good = true;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    good = good && status == 0;
+  }
+  if (!good)
+    throw_error(ErrorCode::kInternal, {.what = "a process of the hand-written job failed"});
+  return slowest;
+}
+
+}  // namespace fleet::benchmarks
