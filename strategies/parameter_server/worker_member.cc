@@ -11,11 +11,12 @@ WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterSe
                            const Logger& logger, std::function<void()> on_verdict)
     : environment_(environment), config_(config), on_verdict_(std::move(on_verdict)) {
   environment_.on_control([&] {
+    transport::CoordinatorClientOptions options = make_member_options(
+        config_, environment_, transport::Role::kWorker, config_.servers.front());
+    // The data lane to the same server does.
+    options.tell_unreachable = false;
     client_ = std::make_unique<transport::CoordinatorClient>(
-        *environment_.control_loop, *environment_.network,
-        make_member_options(config_, environment_, transport::Role::kWorker,
-                            config_.servers.front()),
-        logger);
+        *environment_.control_loop, *environment_.network, std::move(options), logger);
     client_->set_on_verdict([this, alive = alive_](const Verdict& verdict) {
       environment_.data_loop->post([this, alive, verdict] {
         if (*alive) this->on_verdict(verdict);

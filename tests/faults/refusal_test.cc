@@ -115,6 +115,22 @@ TEST_F(Refusals, AnotherJobOnTheSamePort) {
   EXPECT_THAT(pair.worker, HasSubstr("second"));
 }
 
+// One line each time for a server, however many lanes lead there.
+TEST_F(Refusals, AServerThatNeverComesIsNamedMeanwhile) {
+  const std::string trainer = fleet::testing::binary_path("bin/distributed_train");
+  const auto worker =
+      run_command(str_cat("env ", kSecret, kOne, "PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:", port_,
+                          " FLAGS_rpc_deadline=5000 TRAINING_ROLE=TRAINER PADDLE_TRAINER_ID=0 ",
+                          trainer, " --steps 5 2>&1"),
+                  30);
+  EXPECT_NE(worker.code, 0) << worker.output;
+  const std::string said = "not connected yet; trying again until the deadline peer=";
+  const size_t first = worker.output.find(said);
+  ASSERT_NE(first, std::string::npos) << worker.output;
+  EXPECT_EQ(worker.output.find(said, first + 1), std::string::npos) << worker.output;
+  EXPECT_THAT(worker.output.substr(first), HasSubstr(str_cat("127.0.0.1:", port_)));
+}
+
 TEST_F(Refusals, APortThatIsTaken) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

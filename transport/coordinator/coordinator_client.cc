@@ -51,6 +51,7 @@ CoordinatorClient::CoordinatorClient(Loop& loop, Network& network, CoordinatorCl
   channel.secret = options_.secret;
   channel.rpc_deadline = options_.rpc_deadline;
   channel.random = options_.random;
+  channel.tell_unreachable = options_.tell_unreachable;
   ChannelEvents events;
   events.on_open = [this](const Hello&) { on_open(); };
   events.on_lost = [this](const Status&) { on_lost(); };

@@ -32,6 +32,7 @@ struct CoordinatorClientOptions {
   // Bounds the first connection and, unless said otherwise, every meeting's arrival there.
   Duration rpc_deadline = std::chrono::seconds(180);
   std::function<void(MutableBytes)> random;
+  bool tell_unreachable = true;  // as ChannelOptions has it
 };
 
 // Construct, start and destroy on the loop's thread (or while nobody drives it).

@@ -141,7 +141,7 @@ void Channel::tell_unreachable() {
     next_notice_ = kFirstNotice;
   }
   const Duration elapsed = loop_.now() - *unreachable_since_;
-  if (elapsed < next_notice_ || options_.hello.lane_index != 0) return;
+  if (elapsed < next_notice_ || !options_.tell_unreachable) return;
   next_notice_ *= 2;
   logger_.warning("transport", "not connected yet; trying again until the deadline",
                   {{"peer", describe()},

@@ -48,6 +48,9 @@ struct ChannelOptions {
   Duration backoff_min = std::chrono::milliseconds(2);
   Duration backoff_max = std::chrono::milliseconds(500);
   std::function<void(MutableBytes)> random;  // for nonces
+  // While the other side cannot be reached, say so in the log: after 3 s, after twice as long, and
+  // so on. One of a process's lanes to a server is enough.
+  bool tell_unreachable = true;
 };
 
 // What happens to the lane itself; all may be empty.
@@ -59,8 +62,6 @@ struct ChannelEvents {
   std::function<void(const FrameHeader& header, ConstBytes control)> on_notice;  // request_id 0
 };
 
-// While the other side cannot be reached, the first lane of its kind says so in the log: after 3 s,
-// after twice as long, and so on.
 class Channel final : private SessionHandler {
  public:
   Channel(Loop& loop, Network& network, ChannelOptions options, ChannelEvents events = {},

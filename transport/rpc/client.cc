@@ -21,6 +21,7 @@ Client::Client(Loop& loop, Network& network, ClientOptions options, Logger logge
       channel.rpc_deadline = options_.rpc_deadline;
       channel.handshake_timeout = options_.handshake_timeout;
       channel.random = options_.random;
+      channel.tell_unreachable = lane == 0;
       channels_.push_back(
           std::make_unique<Channel>(loop, network, std::move(channel), ChannelEvents{}, logger));
     }
