@@ -14,7 +14,7 @@ class Examples : public QuickStart {
  protected:
   // Trains in each mode and gives what the metrics file holds under `score`.
   std::vector<double> scores(const std::string& program, const std::string& flags,
-                             const std::string& score, int limit_s = 120) {
+                             const std::string& score, int limit_s = 300) {
     const std::string launchers[] = {
         "", str_cat(kBin, "launch_ps --worker_num 2 --server_num 2 --log_dir ", path("logs"), " "),
         str_cat(kBin, "launch --nproc_per_node 2 --log_dir ", path("logs"), " ")};
@@ -60,7 +60,7 @@ TEST_F(Examples, MnistMlpReaches95Percent) {
 TEST_F(Examples, MnistLenetReaches98Percent) {
   const std::string folder = mnist_folder();
   if (folder.empty()) GTEST_SKIP() << "no MNIST in " << data_path("mnist");
-  for (const double accuracy : scores("mnist_lenet", "--data_dir " + folder, "accuracy", 300)) {
+  for (const double accuracy : scores("mnist_lenet", "--data_dir " + folder, "accuracy", 600)) {
     EXPECT_GE(accuracy, 0.98);
   }
 }
@@ -124,7 +124,7 @@ TEST_F(Examples, WordLmBeatsTrigrams) {
   TrigramModel trigrams(text.train);
   const double bound = trigrams.perplexity(text.test);
   std::cout << text.words << " words, 3-grams: perplexity " << bound << "\n";
-  for (const double perplexity : scores("word_lm", "", "perplexity", 300)) {
+  for (const double perplexity : scores("word_lm", "", "perplexity", 600)) {
     EXPECT_LT(perplexity, bound);
   }
 }
