@@ -256,22 +256,35 @@ TEST(AsyncThreadCluster, WorkersThatFinishEarlyHoldNobodyUp) {
   }
 }
 
+// Every asynchronous mode, with parameters in the background where it allows that.
+std::vector<strategies::AsyncOptions> every_mode() {
+  std::vector<strategies::AsyncOptions> all;
+  for (const AsyncMode mode :
+       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    all.emplace_back().mode = mode;
+    all.back().geo_update_frequency = all.back().easgd_tau = 3;
+  }
+  all.emplace_back().staleness_bound = 1;
+  all.emplace_back().delay_compensation =
+      DelayCompensationOptions::preset(DelayCompensation::kClipped);
+  return all;
+}
+
 // As the simulated clusters have it (async_sim_cluster_test.cc), over real sockets: connections
 // that lag, overtake each other and break.
 TEST(AsyncThreadCluster, NothingIsLostOrCountedTwiceOnABadNetwork) {
   const Net net(Net::Rule::kSgd, 0.02);
   const TrainingTask task = net.task(12);
+  const std::vector<strategies::AsyncOptions> modes = every_mode();
   uint64_t cuts = 0;
-  for (uint64_t seed = 1; seed <= bad_network_seeds(); ++seed) {
-    SCOPED_TRACE(str_cat("seed ", seed));
+  for (uint64_t run = 0; run < bad_network_seeds(4) * modes.size(); ++run) {
+    const uint64_t seed = 1 + run / modes.size();
+    SCOPED_TRACE(str_cat("seed ", seed, ", mode ", run % modes.size()));
     AsyncThreadJob job;
     job.workers = 1 + static_cast<int>(seed % 3);
     job.lanes = 1 + static_cast<uint32_t>(seed % 2);
     job.faults = bad_network(seed);
-    constexpr AsyncMode kModes[] = {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo,
-                                    AsyncMode::kEasgd};
-    job.options.mode = kModes[seed % 4];
-    job.options.geo_update_frequency = job.options.easgd_tau = 3;
+    job.options = modes[run % modes.size()];
     const AsyncThreadOutcome outcome = expect_no_errors(task, job);
     cuts += outcome.cuts;
     const bool exchanges =

@@ -264,7 +264,7 @@ TEST(ThreadCluster, ABadNetworkDoesNotShowInTheBits) {
   const Net net(Net::Rule::kMomentum);
   const TrainingTask task = net.task(8);
   uint64_t cuts = 0;
-  for (uint64_t seed = 1; seed <= bad_network_seeds(); ++seed) {
+  for (uint64_t seed = 1; seed <= bad_network_seeds(12); ++seed) {
     SCOPED_TRACE(str_cat("seed ", seed));
     ThreadJob job;
     job.workers = 1 + static_cast<int>(seed % 3);
