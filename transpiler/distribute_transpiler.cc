@@ -9,6 +9,7 @@
 #include "fluid/program/default_programs.h"
 #include "transpiler/collective/local_sgd.h"
 #include "transpiler/parameter_server/async_counter.h"
+#include "transpiler/parameter_server/dc_asgd.h"
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/geo_program.h"
 #include "transpiler/parameter_server/server_program.h"
@@ -199,6 +200,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
     if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops);
+    if (config.enable_dc_asgd) require_dense_gradients(fresh->main, fresh->ops);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
     fresh->plan->form.counts_per_trainer = counted;

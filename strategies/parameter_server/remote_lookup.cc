@@ -13,10 +13,31 @@ namespace fleet::strategies {
 
 namespace {
 
-struct Pending {
-  size_t requests = 0;
-  Status status;
-  transport::DoneHandler on_done;
+// Several requests with one end.
+class Requests {
+ public:
+  explicit Requests(transport::DoneHandler on_done)
+      : pending_(std::make_shared<Pending>(Pending{1, {}, std::move(on_done)})) {}
+  // The end of one more.
+  transport::DoneHandler add() {
+    ++pending_->requests;
+    return [pending = pending_](const Status& status) { one_over(*pending, status); };
+  }
+  // There are no more.
+  void begun() { one_over(*pending_, {}); }
+
+ private:
+  struct Pending {
+    size_t requests = 0;
+    Status status;
+    transport::DoneHandler on_done;
+  };
+  static void one_over(Pending& pending, const Status& status) {
+    if (!status.ok() && pending.status.ok()) pending.status = status;
+    if (--pending.requests == 0 && pending.on_done) pending.on_done(pending.status);
+  }
+
+  std::shared_ptr<Pending> pending_;
 };
 
 // One server for each name.
@@ -96,7 +117,9 @@ RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client
 }
 
 void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
-                   std::span<fluid::Value* const> outputs, ServerClient& client) {
+                   std::span<fluid::Value* const> outputs, ServerClient& client,
+                   transport::DoneHandler on_done) {
+  Requests requests(std::move(on_done));
   for (size_t i = 0; i < prefetch.parts.size(); ++i) {
     const auto* wanted = std::get_if<fluid::Tensor>(ids[i]);
     std::vector<int64_t> rows;
@@ -106,8 +129,10 @@ void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const
     if (!std::holds_alternative<fluid::Tensor>(*outputs[i])) *outputs[i] = fluid::Tensor();
     fluid::Tensor& out = *std::get_if<fluid::Tensor>(outputs[i]);
     out.reset(prefetch.dtype, {static_cast<int64_t>(rows.size()), prefetch.width});
-    if (!rows.empty()) client.get_rows(prefetch.parts[i].remote, std::move(rows), out.raw());
+    if (rows.empty()) continue;
+    client.get_rows(prefetch.parts[i].remote, std::move(rows), out.raw(), requests.add());
   }
+  requests.begun();
 }
 
 RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids)
@@ -132,11 +157,7 @@ RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*>
 }
 
 void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
-  const auto pending = std::make_shared<Pending>(Pending{1, {}, std::move(on_done)});
-  const auto one_over = [pending](const Status& status) {
-    if (!status.ok() && pending->status.ok()) pending->status = status;
-    if (--pending->requests == 0 && pending->on_done) pending->on_done(pending->status);
-  };
+  Requests requests(std::move(on_done));
   auto begin = rows_.begin();
   for (const auto& part : table_.parts) {
     const auto end = std::lower_bound(begin, rows_.end(), part.first + part.rows);
@@ -145,10 +166,10 @@ void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
     const auto at = static_cast<uint64_t>(begin - rows_.begin());
     begin = end;
     if (rows.empty()) continue;
-    ++pending->requests;
-    client.get_rows(part.remote, std::move(rows), values_.data() + at * table_.row_bytes, one_over);
+    client.get_rows(part.remote, std::move(rows), values_.data() + at * table_.row_bytes,
+                    requests.add());
   }
-  one_over({});
+  requests.begun();
 }
 
 void RowLookup::fill(std::span<fluid::Value* const> outputs) const {

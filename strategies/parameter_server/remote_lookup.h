@@ -52,10 +52,12 @@ struct RemotePrefetch {
 };
 RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
                            const std::vector<std::string>& server_names);
-// Asks for the rows of rising ids, straight into the outputs' tensors; they are here when the
-// client is idle.
+// Asks for the rows of rising ids, straight into the outputs' tensors. On the thread of the
+// client's loop. `on_done` runs once, when the rows are here or with the first failure; inside the
+// call when no row is wanted.
 void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
-                   std::span<fluid::Value* const> outputs, ServerClient& client);
+                   std::span<fluid::Value* const> outputs, ServerClient& client,
+                   transport::DoneHandler on_done = nullptr);
 
 // The rows of a table that some ids name, each fetched once. The values that come stay with this
 // object, which must live until they have.
@@ -64,8 +66,7 @@ class RowLookup {
   // Throws UsageError for an id outside of the table.
   RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids);
 
-  // On the thread of the client's loop. `on_done` runs once, when the rows are here or with the
-  // first failure; inside the call when no row is wanted.
+  // As prefetch_rows.
   void ask(ServerClient& client, transport::DoneHandler on_done = nullptr);
   // A row for each id, in the outputs' tensors.
   void fill(std::span<fluid::Value* const> outputs) const;

@@ -42,7 +42,7 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
       tensor.rows = entry.rows;
       offset = 0;
     }
-    tensors.back().parts.push_back({remote, offset, entry.bytes()});
+    tensors.back().parts.push_back({remote, offset, entry.bytes(), entry.row_stride});
     offset += entry.bytes();
   }
   if (split && offset != tensors.back().bytes()) {
@@ -94,8 +94,8 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
       tensor.rows = entry.rows;
       if (!tensor.parts.empty() && covered == tensor.bytes()) continue;  // a further whole copy
       const auto offset = static_cast<uint64_t>(entry.offset) * fluid::dtype_size(entry.dtype);
-      tensor.parts.push_back({{server, i}, offset, entry.bytes()});
-      covered += entry.bytes();
+      tensor.parts.push_back({{server, i}, offset, entry.bytes(), entry.row_stride});
+      covered += entry.bytes_in_origin();
     }
   }
   if (!tensor.parts.empty() && covered != tensor.bytes()) {
@@ -115,6 +115,7 @@ std::vector<RemoteTensor> trained_variables(const ServerClient& client) {
     for (uint32_t i = 0; i < catalogue.trained; ++i) origins.insert(catalogue.entries[i].origin);
   }
   std::vector<RemoteTensor> tensors;
+  tensors.reserve(origins.size());
   for (const auto& origin : origins) tensors.push_back(places_of_origin(origin, client));
   return tensors;
 }

@@ -83,6 +83,12 @@ struct CatalogueEntry {
   uint64_t row_bytes() const {
     return height() == 0 ? 0 : bytes() / static_cast<uint64_t>(height());
   }
+  // Without what lies behind the origin's last row.
+  uint64_t bytes_in_origin() const {
+    if (row_stride == 1) return bytes();
+    const int64_t behind = origin_shape.front() - first_row();
+    return static_cast<uint64_t>((behind + row_stride - 1) / row_stride) * row_bytes();
+  }
 
   template <class Archive>
   void serialize(Archive& archive) {

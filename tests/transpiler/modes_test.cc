@@ -83,6 +83,21 @@ TEST(DelayCompensation, TakesTheNumbersOfItsFormUnlessOthersAreGiven) {
   EXPECT_EQ(lambda_of(config), 0.5f);
 }
 
+TEST(DelayCompensation, GradientsOfRowsAreRefused) {
+  for (const bool distributed : {false, true}) {
+    const SampleNet net = table_net(2, distributed);
+    DistributeTranspiler transpiler(compensated("clipped"));
+    try {
+      transpiler.transpile(options_for(net, 2, 2));
+      ADD_FAILURE() << "accepted";
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNotSupported);
+      EXPECT_THAT(error.what(), testing::HasSubstr("enable_dc_asgd"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("is_sparse"));
+    }
+  }
+}
+
 TEST(Geo, TheTrainerKeepsItsProgramAndServersAddDeltas) {
   const SampleNet net = adam_net();
   DistributeTranspiler transpiler({.sync_mode = false, .geo_sgd_mode = true});

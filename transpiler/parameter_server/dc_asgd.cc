@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/server_ops.h"
 #include "fluid/ops/math/elementwise.h"
@@ -72,6 +73,21 @@ std::string append_original(Block& block, const PlacedSlice& slice, const std::s
 }
 
 }  // namespace
+
+void require_dense_gradients(const fluid::Program& program, const TrainingOps& ops) {
+  for (const auto* params : {&ops.params, &ops.tables}) {
+    for (const UpdatedParam& updated : *params) {
+      if (program.global_block().var(updated.grad).kind != fluid::VarKind::kSelectedRows) continue;
+      throw_error(ErrorCode::kNotSupported,
+                  {.what = "delays of gradients of rows are not compensated",
+                   .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
+                                    updated.param, "'"),
+                   .expected = "dense gradients",
+                   .got = "enable_dc_asgd = true, is_sparse = true",
+                   .fix = "set is_sparse to false, or train without enable_dc_asgd"});
+    }
+  }
+}
 
 std::string backup_name(const PlacedSlice& slice, int trainer) {
   return str_cat(slice.param, ".trainer_", trainer, "_bak");

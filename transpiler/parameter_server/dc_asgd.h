@@ -7,6 +7,7 @@
 #include "fluid/program/program.h"
 #include "transpiler/config.h"
 #include "transpiler/parameter_server/server_plan.h"
+#include "transpiler/training_ops.h"
 
 namespace fleet::transpiler {
 
@@ -15,6 +16,10 @@ inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 
 // "fc_w.block1.trainer_0_bak": the slice as a trainer last received it; the runtime keeps it.
 std::string backup_name(const PlacedSlice& slice, int trainer);
+
+// Throws UsageError (kNotSupported) for a gradient of rows: a trainer sees the rows that it looks
+// up, each at another time, and no backup of a slice says what it saw.
+void require_dense_gradients(const fluid::Program& program, const TrainingOps& ops);
 
 // Declares the backups of a slice in the server's outermost block.
 void declare_backups(fluid::Block& block, const PlacedSlice& slice, const fluid::VarDesc& param,

@@ -2,18 +2,41 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "base/strings.h"
+#include "fluid/core/interleaved_rows.h"
 
 namespace fleet::strategies {
 
 using transport::DoneHandler;
 using transport::Phase;
 
+namespace {
+
+// A part of a variable between whose rows others' lie.
+struct RowsApart {
+  RowsApart(const RemoteTensor& place, const RemotePart& part, fluid::Tensor whole_value)
+      : whole(std::move(whole_value)), stride(part.stride) {
+    const auto row_bytes = static_cast<int64_t>(place.bytes()) / place.shape[0];
+    first = static_cast<int64_t>(part.offset) / row_bytes;
+    fluid::Shape shape = place.shape;
+    shape.set(0, static_cast<int64_t>(part.bytes) / row_bytes);
+    rows = fluid::Tensor(place.dtype, shape);
+  }
+
+  fluid::Tensor whole;  // shares the variable's memory
+  fluid::Tensor rows;
+  int64_t first = 0;
+  int64_t stride = 1;
+};
+
+}  // namespace
+
 AsyncLink::AsyncLink(ParameterServerConfig config, AsyncOptions options,
                      transport::TransportChoice transport, Logger logger)
-    : config_(std::move(config)), options_(std::move(options)), environment_(transport) {
+    : config_(std::move(config)), options_(options), environment_(transport) {
   environment_.on_data([&] {
     node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
     worker_ = std::make_unique<AsyncWorker>(node_->communicator(), options_, events());
@@ -313,38 +336,49 @@ SharedValues AsyncLink::latest() const {
 
 void AsyncLink::receive(const std::vector<Target>& targets) {
   ready();
-  run(Phase::kReceiving, "recv", [&](DoneHandler done) {
+  const auto apart = std::make_shared<std::deque<RowsApart>>();
+  run(Phase::kReceiving, "recv", [&, apart](DoneHandler done) {
+    AsyncCommunicator& communicator = node_->communicator();
     for (const Target& target : targets) {
-      for (const RemotePart& part : target.tensor.parts) {
-        node_->communicator().receive(part.remote, target.memory + part.offset, part.bytes);
+      for (const RemotePart& part : target.place.parts) {
+        std::byte* memory = target.value->raw() + part.offset;
+        if (part.stride > 1) {
+          apart->emplace_back(target.place, part, *target.value);
+          memory = apart->back().rows.raw();
+        }
+        communicator.receive(part.remote, memory, part.bytes);
       }
     }
-    node_->communicator().exchange(0, std::move(done));
+    communicator.exchange(0,
+                          [apart, done = std::move(done)](const Status& status) { done(status); });
   });
+  for (RowsApart& part : *apart) {
+    fluid::put_rows(part.rows, part.first, part.stride, part.whole);
+  }
 }
 
-void AsyncLink::look_up(RowLookup& lookup) {
-  const auto done = std::make_shared<bool>(false);
-  environment_.post([this, &lookup, done] {
-    guarded([&] {
-      lookup.ask(node_->communicator(),
-                 [this, done](const Status& status) { complete(done, status); });
-    });
-  });
-  Lock lock(mutex_);
-  wait(lock, Phase::kReceiving, "lookup", [&] { return *done; });
+void AsyncLink::look_up(const std::function<void(ServerClient&, DoneHandler)>& ask) {
+  run(Phase::kReceiving, "lookup",
+      [&](DoneHandler done) { ask(node_->communicator(), std::move(done)); });
 }
 
-void AsyncLink::assign(const RemoteTensor& tensor, const std::byte* memory) {
+void AsyncLink::assign(const RemoteTensor& place, const fluid::Tensor& value) {
   ready();
   const auto idle = std::make_shared<bool>(false);
-  environment_.post([this, &tensor, memory, idle] {
+  const auto apart = std::make_shared<std::deque<RowsApart>>();
+  environment_.post([this, &place, value, apart, idle] {
     guarded([&] {
       AsyncCommunicator& communicator = node_->communicator();
-      for (const RemotePart& part : tensor.parts) {
-        communicator.assign(part.remote, memory + part.offset, part.bytes);
+      for (const RemotePart& part : place.parts) {
+        const std::byte* memory = value.raw() + part.offset;
+        if (part.stride > 1) {
+          RowsApart& own = apart->emplace_back(place, part, value);
+          own.rows = fluid::take_rows(value, own.first, own.stride, own.rows.shape()[0]);
+          memory = std::as_const(own.rows).raw();
+        }
+        communicator.assign(part.remote, memory, part.bytes);
       }
-      communicator.set_on_idle([this, idle] {
+      communicator.set_on_idle([this, apart, idle] {
         node_->communicator().set_on_idle([this] { node_->check(); });
         complete(idle, node_->status());
       });

@@ -58,15 +58,15 @@ class AsyncLink {
   SharedValues latest() const;
 
   struct Target {
-    RemoteTensor tensor;
-    std::byte* memory = nullptr;
+    RemoteTensor place;
+    fluid::Tensor* value = nullptr;  // of the place's type and shape
   };
-  // Values as they are now, straight into memory.
+  // Values as they are now.
   void receive(const std::vector<Target>& targets);
-  // Rows as they are now.
-  void look_up(RowLookup& lookup);
+  // Rows as they are now. `ask` sends the requests, on the loop's thread.
+  void look_up(const std::function<void(ServerClient&, transport::DoneHandler)>& ask);
   // Initial values.
-  void assign(const RemoteTensor& tensor, const std::byte* memory);
+  void assign(const RemoteTensor& place, const fluid::Tensor& value);
 
   void barrier(const std::string& name);
   std::vector<double> all_reduce(std::span<const double> values);

@@ -90,14 +90,6 @@ AsyncServerProgram read_async_server_program(const fluid::Program& program,
                                            .got = str_cat("distributed_mode ", mode),
                                            .fix = "transpile with sync_mode false"});
   }
-  if (!parsed.listen.prefetch_var_name_to_block_id.empty()) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "distributed tables are trained synchronously only",
-                 .where = "listen_and_serv.prefetch_var_name_to_block_id",
-                 .expected = "no table with is_distributed",
-                 .got = parsed.listen.prefetch_var_name_to_block_id.front(),
-                 .fix = "set is_distributed to false, or train with SyncStrategy"});
-  }
   for (const auto& binding : parsed.listen.grad_to_block_id) {
     parsed.blocks.push_back(read_block(program, binding, trainers));
   }
@@ -147,14 +139,7 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
   entry.gradient = block.gradient;
   entry.rows = has_row_gradient(parsed_.listen, block.gradient);
-  if (entry.rows && !block.backups.empty()) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "delays of gradients of rows are not compensated",
-                 .where = block.gradient,
-                 .expected = "dense gradients, or no delay compensation",
-                 .got = "a gradient of rows with backups of its parameter",
-                 .fix = "set is_sparse to false, or train without enable_dc_asgd"});
-  }
+  entry.lookup = lookup_of(program_, parsed_.listen, block.value);
   make_gradient(entry, scope_);
   for (const auto& name : block.backups) {
     scope_.var(name).emplace<fluid::Tensor>(scope_.tensor(block.value));

@@ -130,11 +130,14 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
     for (const RemotePart& part : gradient.parts) {
       const auto first = static_cast<int64_t>(part.offset / row_bytes);
       const auto rows = static_cast<int64_t>(part.bytes / row_bytes);
-      communicator_.push_rows(part.remote, clock, count, rows_between(merged, first, first + rows));
+      communicator_.push_rows(part.remote, clock, count,
+                              part.stride > 1 ? rows_of_stride(merged, part.stride, rows)
+                                              : rows_between(merged, first, first + rows));
     }
     return;
   }
   std::vector<Buffer> buffers;
+  buffers.reserve(taken.size());
   for (QueuedGradient& queued : taken) buffers.push_back(std::move(queued.memory));
   const Buffer merged = merge_gradients(std::move(buffers), gradient.dtype, options_.merge_by_sum);
   for (const RemotePart& part : gradient.parts) {

@@ -23,6 +23,7 @@ struct RemotePart {
   RemoteVariable remote;
   uint64_t offset = 0;  // in bytes, from the start of the worker's variable
   uint64_t bytes = 0;
+  int64_t stride = 1;  // rows of the worker's variable from one row of the part to the next
 };
 
 // A variable of the worker that goes to servers (a gradient, a difference) or comes from them.

@@ -54,7 +54,7 @@ AsyncWorkerRuntime::AsyncWorkerRuntime(ParameterServerConfig config, AsyncOption
                                        transport::TransportChoice transport, fluid::Program origin,
                                        std::vector<std::string> server_names, Logger logger)
     : config_(std::move(config)),
-      options_(resolved(std::move(options))),
+      options_(resolved(options)),
       origin_(std::move(origin)),
       server_names_(std::move(server_names)),
       link_(config_, options_, transport, std::move(logger)),
@@ -183,6 +183,11 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
     case Kind::kTable:
       receive_table(call, bound);
       break;
+    case Kind::kPrefetch:
+      link_.look_up([&](ServerClient& client, transport::DoneHandler done) {
+        prefetch_rows(bound.prefetch, call.inputs, call.outputs, client, std::move(done));
+      });
+      break;
     case Kind::kStart:
       local_.begin(call.scope);
       break;
@@ -227,7 +232,9 @@ void AsyncWorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bou
   std::vector<const fluid::Tensor*> ids;
   for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
   RowLookup lookup(bound.table, std::move(ids));
-  link_.look_up(lookup);
+  link_.look_up([&](ServerClient& client, transport::DoneHandler done) {
+    lookup.ask(client, std::move(done));
+  });
   lookup.fill(call.outputs);
 }
 
@@ -236,7 +243,7 @@ void AsyncWorkerRuntime::receive_table(const fluid::CommCall& call, const BoundO
   const RemoteTensor& wanted = bound.tensors.front();
   fluid::Tensor& tensor = call.scope.tensor(wanted.name);
   tensor.reset(wanted.dtype, wanted.shape);
-  link_.receive({{wanted, tensor.raw()}});
+  link_.receive({{wanted, &tensor}});
 }
 
 void AsyncWorkerRuntime::take_values(const fluid::CommCall& call, const BoundOp& bound) {
@@ -266,7 +273,7 @@ void AsyncWorkerRuntime::receive_initial(const fluid::CommCall& call, const Boun
     const RemoteTensor& wanted = bound.tensors[i];
     fluid::Tensor& tensor = dense(*call.outputs[i]);
     tensor.reset(wanted.dtype, wanted.shape);
-    targets.push_back({wanted, tensor.raw()});
+    targets.push_back({wanted, &tensor});
   }
   link_.receive(targets);
 }
@@ -317,6 +324,10 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
       BoundOp& bound = program[op.get()];
       bound.kind = Kind::kLookup;
       bound.table = table_of_lookup(*op, link_.ready(), server_names_);
+    } else if (op->type == "prefetch") {
+      BoundOp& bound = program[op.get()];
+      bound.kind = Kind::kPrefetch;
+      bound.prefetch = prefetch_of(*op, link_.ready(), server_names_);
     } else if (table_of_op(*op, link_.ready(), server_names_)) {
       BoundOp& bound = program[op.get()];
       bound.kind = Kind::kTable;
@@ -336,13 +347,13 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
     bound.meets = bound.first_of_step && !meets && options_.mode == AsyncMode::kHalfAsync;
   }
   for (const auto& op : block.ops()) {
-    if (op->type != "listen_and_serv" && op->type != "prefetch") continue;
+    if (op->type != "listen_and_serv") continue;
     throw_error(ErrorCode::kInvalidProgram,
                 {.what = "a worker of an asynchronous job cannot run this op",
                  .where = op->to_string(),
-                 .expected = "send, send_barrier, recv, fetch_barrier or distributed_lookup_table",
+                 .expected = "an op of a trainer program",
                  .got = op->type,
-                 .fix = "run the server program in a server; set is_distributed to false"});
+                 .fix = "run the server program in a server"});
   }
   return program;
 }
@@ -363,8 +374,7 @@ std::vector<std::string> AsyncWorkerRuntime::pull(const std::vector<std::string>
     }
     fluid::Tensor& tensor = dense(scope.var(name));
     tensor.reset(wanted.dtype, wanted.shape);
-    std::byte* const memory = tensor.raw();
-    targets.push_back({std::move(wanted), memory});
+    targets.push_back({std::move(wanted), &tensor});
   }
   link_.receive(targets);
   return unknown;
@@ -381,7 +391,7 @@ bool AsyncWorkerRuntime::assign(const std::string& name, const fluid::Tensor& va
                  .got = str_cat(fluid::dtype_name(value.dtype()), value.shape()),
                  .fix = "load a model of the same network"});
   }
-  link_.assign(place, value.raw());
+  link_.assign(place, value);
   return true;
 }
 

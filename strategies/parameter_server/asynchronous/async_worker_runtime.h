@@ -72,7 +72,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     kStart,
     kLocalStep,
     kLookup,
-    kTable
+    kTable,
+    kPrefetch
   };
   // What an op of a program means.
   struct BoundOp {
@@ -82,6 +83,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     bool first_of_step = false;         // of the recv ops
     bool meets = false;                 // threads meet here
     RemoteTable table;                  // of lookups
+    RemotePrefetch prefetch;
   };
   using BoundProgram = std::unordered_map<const fluid::Operator*, BoundOp>;
   struct Thread {

@@ -44,13 +44,6 @@ struct Interleaved {
   fluid::Tensor rows;
 };
 
-// Without what lies behind the origin's last row.
-uint64_t bytes_in_origin(const CatalogueEntry& entry) {
-  const int64_t behind = entry.origin_shape.front() - entry.first_row();
-  return static_cast<uint64_t>((behind + entry.row_stride - 1) / entry.row_stride) *
-         entry.row_bytes();
-}
-
 }  // namespace
 
 // Gradient memory that a send still needs.
@@ -449,7 +442,7 @@ std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& nam
         Interleaved& part = interleaved.emplace_back();
         part = {place.entry, &tensor, {first.dtype, fluid::Shape(place.entry->shape)}};
         node_.communicator().receive(place.remote, part.rows.raw(), part.rows.bytes());
-        covered += bytes_in_origin(*place.entry);
+        covered += place.entry->bytes_in_origin();
         continue;
       }
       node_.communicator().receive(place.remote, tensor.raw() + offset, place.entry->bytes());

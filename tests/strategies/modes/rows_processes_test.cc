@@ -63,5 +63,21 @@ TEST_F(RowsProcesses, DistributedTablesEndWithTheFileOfALocalRun) {
   EXPECT_TRUE(train("three_servers", servers(2, 3), "--distributed") == local);
 }
 
+TEST_F(RowsProcesses, AsynchronousTablesOfOneWorkerEndWithTheFileOfALocalRun) {
+  for (const char* table : {"", " --distributed"}) {
+    const std::string local = train("local", "", str_cat("--shards 1", table));
+    for (const char* strategy : {"async", "half_async"}) {
+      const std::string options = str_cat("--strategy ", strategy, table);
+      EXPECT_TRUE(train("two_servers", servers(1, 2), options) == local) << options;
+      EXPECT_TRUE(train("three_servers", servers(1, 3), options) == local) << options;
+    }
+  }
+}
+
+TEST_F(RowsProcesses, SeveralWorkersOfAnAsynchronousTableEnd) {
+  train("async", servers(2, 3), "--strategy async --distributed");
+  train("half_async", servers(2, 2), "--strategy half_async --distributed");
+}
+
 }  // namespace
 }  // namespace fleet::testing

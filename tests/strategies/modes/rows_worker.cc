@@ -2,6 +2,7 @@
 //
 //   --shards N       logical shards of a step (default: 2)
 //   --distributed    the table is on servers only
+//   --strategy NAME  async or half_async, where servers train (default: synchronous)
 //   --save DIR       at the end
 #include <cstdio>
 #include <cstring>
@@ -22,6 +23,7 @@ constexpr int64_t kHeight = 3000;
 struct Options {
   int shards = 2;
   bool distributed = false;
+  std::string strategy;
   std::string save;
 };
 
@@ -30,6 +32,7 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--distributed") == 0) options.distributed = true;
     if (std::strcmp(argv[i], "--shards") == 0) options.shards = std::stoi(argv[++i]);
+    if (std::strcmp(argv[i], "--strategy") == 0) options.strategy = argv[++i];
     if (std::strcmp(argv[i], "--save") == 0) options.save = argv[++i];
   }
   return options;
@@ -51,6 +54,21 @@ fluid::Feed batch(int step, int worker, int workers) {
           {"label", fluid::Tensor::from(label, {each, 1})}};
 }
 
+fleet::DistributedOptimizer distributed(fluid::optimizer::Optimizer& optimizer,
+                                        const Options& options) {
+  using namespace fleet::strategies;  // NOLINT(google-build-using-namespace)
+  if (fleet::mode() != "local" && options.strategy == "async") {
+    // Values come in step, so that one worker is a local run.
+    return fleet::distributed_optimizer(
+        optimizer,
+        AsyncStrategy{.trainer_runtime_config = {.communicator_independent_recv_thread = false}});
+  }
+  if (fleet::mode() != "local" && options.strategy == "half_async") {
+    return fleet::distributed_optimizer(optimizer, HalfAsyncStrategy{});
+  }
+  return fleet::distributed_optimizer(optimizer, {.logical_shards = options.shards});
+}
+
 int train(const Options& options) {
   fluid::default_startup_program().set_random_seed(7);
   auto ids = fluid::layers::data("ids", {kWords, 1}, fluid::DType::kInt64);
@@ -61,7 +79,7 @@ int train(const Options& options) {
   auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, label));
   fluid::optimizer::Adam adam({.learning_rate = 0.01});
   fleet::init(role_maker::PaddleCloudRoleMaker());
-  auto optimizer = fleet::distributed_optimizer(adam, {.logical_shards = options.shards});
+  auto optimizer = distributed(adam, options);
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
   fleet::init_worker();

@@ -36,20 +36,53 @@ AsyncThreadJob alone(AsyncMode mode) {
   return job;
 }
 
+void expect_local_bits(const SparseNet& net, const AsyncThreadJob& job) {
+  const TrainingTask task = net.task(8);
+  const LocalOutcome local = train_locally(task, 1);
+  const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+  EXPECT_EQ(outcome.losses[0], local.losses);
+  for (const auto& [name, bytes] : local.parameters) {
+    ASSERT_TRUE(outcome.persistables.contains(name)) << name;
+    EXPECT_TRUE(outcome.persistables.at(name) == bytes) << name << " differs";
+  }
+}
+
 TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
                              RowKind::kNce, RowKind::kHsigmoid}) {
     for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
-      const SparseNet net({.kind = kind});
-      const TrainingTask task = net.task(8);
-      const LocalOutcome local = train_locally(task, 1);
-      const AsyncThreadOutcome outcome = expect_no_errors(task, alone(mode));
-      EXPECT_EQ(outcome.losses[0], local.losses);
-      for (const auto& [name, bytes] : local.parameters) {
-        ASSERT_TRUE(outcome.persistables.contains(name)) << name;
-        EXPECT_TRUE(outcome.persistables.at(name) == bytes) << name << " differs";
+      expect_local_bits(SparseNet({.kind = kind}), alone(mode));
+    }
+  }
+}
+
+TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups}) {
+    for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+      for (const int servers : {1, 2, 3}) {
+        SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode), " ", servers));
+        const SparseNet net({.kind = kind, .padding = 3, .is_distributed = true});
+        AsyncThreadJob job = alone(mode);
+        job.servers = servers;
+        expect_local_bits(net, job);
       }
+    }
+  }
+}
+
+TEST(SparseAsyncCluster, DistributedTablesLearnInEveryMode) {
+  const SparseNet net({.is_distributed = true, .learnable = true});
+  const TrainingTask task = net.task(200);
+  for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+    for (const uint32_t threads : {1U, 2U}) {
+      SCOPED_TRACE(str_cat(to_string(mode), ", ", threads, " threads"));
+      AsyncThreadJob job;
+      job.servers = 3;
+      job.options.mode = mode;
+      job.options.trainer_threads = job.lanes = threads;
+      const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+      for (const auto& losses : outcome.losses) expect_learned(losses);
     }
   }
 }
