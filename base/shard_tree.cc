@@ -106,6 +106,7 @@ void shard_tree_detail::fail_parts(ShardRange node, std::span<const ShardRange> 
 
 TreeSum::TreeSum(int leaves) {
   std::vector<ShardRange> parts;
+  parts.reserve(static_cast<size_t>(std::max(leaves, 0)));
   for (int i = 0; i < leaves; ++i) parts.push_back({i, i + 1});
   *this = TreeSum(parts, leaves);
 }
