@@ -38,6 +38,10 @@ std::string whole(double value) {
   return fixed(value, 0);
 }
 
+void put(nlohmann::ordered_json& object, const char* key, const std::optional<double>& value) {
+  if (value && std::isfinite(*value)) object[key] = *value;
+}
+
 }  // namespace
 
 void ProgressBoard::Growing::update(double now_value, TimePoint now) {
@@ -76,6 +80,12 @@ std::optional<double> ProgressBoard::Process::share(std::string_view key) const 
 std::optional<double> ProgressBoard::Process::wait_share() const {
   const auto computing = share("compute_s");
   return computing ? std::optional<double>(1 - *computing) : std::nullopt;
+}
+
+std::optional<double> ProgressBoard::Process::busy_so_far() const {
+  const auto cpu = number("cpu_s");
+  const auto up = number("up_s");
+  return cpu && up && *up > 0 ? std::optional<double>(*cpu / *up) : std::nullopt;
 }
 
 ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start)
@@ -244,13 +254,11 @@ std::string ProgressBoard::summary() const {
     std::vector<std::vector<std::string>> rows = {
         {"server", "received", "sent", "updates", "busy", "staleness"}};
     for (const auto& [index, server] : servers_) {
-      const auto cpu = server.number("cpu_s");
-      const auto up = server.number("up_s");
-      const auto busy = cpu && up && *up > 0 ? std::optional<double>(*cpu / *up) : std::nullopt;
       const auto staleness = server.number("staleness");
       rows.push_back({str_cat(index), or_dash(server.number("bytes_in"), bytes_text),
                       or_dash(server.number("bytes_out"), bytes_text),
-                      or_dash(server.number("updates"), whole), or_dash(busy, percent),
+                      or_dash(server.number("updates"), whole),
+                      or_dash(server.busy_so_far(), percent),
                       staleness ? fixed(*staleness, 2) : "-"});
     }
     text += table_text(rows);
@@ -258,12 +266,24 @@ std::string ProgressBoard::summary() const {
   return text;
 }
 
+// Of a job that is over, the busy share is that of its whole life.
+nlohmann::ordered_json ProgressBoard::to_json(int index, const Process& process, bool final) {
+  nlohmann::ordered_json entry;
+  entry["index"] = index;
+  for (const auto& [key, value] : process.numbers) put(entry, key.c_str(), value);
+  put(entry, "steps_per_s", process.steps_per_second());
+  put(entry, "samples_per_s", process.samples.per_second);
+  put(entry, "busy", final ? process.busy_so_far() : process.cpu_seconds.per_second);
+  put(entry, "wait_share", process.wait_share());
+  for (const std::string_view phase : kPhases) {
+    const std::string name(phase.substr(0, phase.size() - 2));  // without "_s"
+    put(entry, (name + "_share").c_str(), process.share(phase));
+  }
+  return entry;
+}
+
 std::string ProgressBoard::json(TimePoint now, bool final) const {
   nlohmann::ordered_json root;
-  const auto put = [](nlohmann::ordered_json& object, const char* key,
-                      const std::optional<double>& value) {
-    if (value && std::isfinite(*value)) object[key] = *value;
-  };
   const Totals all = totals();
   root["t"] = seconds_of(now - start_);
   if (final) root["final"] = true;
@@ -273,21 +293,13 @@ std::string ProgressBoard::json(TimePoint now, bool final) const {
   put(root, "steps_per_s", all.steps_per_second);
   put(root, "samples_per_s", all.samples_per_second);
   put(root, "staleness", all.staleness);
+  if (!workers_.empty()) put(root, "loss", workers_.begin()->second.number("loss"));
   if (!final) put(root, "eta_s", all.seconds_left);
   if (all.slowest) root["slowest_worker"] = *all.slowest;
   if (all.busiest) root["busiest_server"] = *all.busiest;
-  const auto list = [&put](const std::map<int, Process>& processes) {
+  const auto list = [final](const std::map<int, Process>& processes) {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const auto& [index, process] : processes) {
-      nlohmann::ordered_json entry;
-      entry["index"] = index;
-      for (const auto& [key, value] : process.numbers) put(entry, key.c_str(), value);
-      put(entry, "steps_per_s", process.steps_per_second());
-      put(entry, "samples_per_s", process.samples.per_second);
-      put(entry, "busy", process.cpu_seconds.per_second);
-      put(entry, "wait_share", process.wait_share());
-      array.push_back(std::move(entry));
-    }
+    for (const auto& [index, process] : processes) array.push_back(to_json(index, process, final));
     return array;
   };
   root["workers"] = list(workers_);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,6 +58,7 @@ class ProgressBoard {
     // Seconds that it waited for others, of all that it told about; none when it told nothing.
     std::optional<double> wait_share() const;
     std::optional<double> share(std::string_view key) const;
+    std::optional<double> busy_so_far() const;
   };
   struct Totals {
     std::optional<double> steps_per_second;
@@ -67,6 +69,7 @@ class ProgressBoard {
     std::optional<int> busiest;
   };
 
+  static nlohmann::ordered_json to_json(int index, const Process& process, bool final);
   Totals totals() const;
   std::optional<double> seconds_left() const;
   std::optional<double> mean_staleness() const;

@@ -84,6 +84,24 @@ TEST_F(ProgressBoardTest, SumsUpWhereTheTimeWentAndWhatServersDid) {
   EXPECT_THAT(text, HasSubstr("0        12.5 MB  900 B     1001  20 %       0.50"));
 }
 
+TEST_F(ProgressBoardTest, JsonHasSharesAndTheBusyShareOfAWholeJobAtItsEnd) {
+  worker(0, "progress step=10 loss=0.5 compute_s=7 send_s=1 receive_s=2");
+  worker(1, "progress step=10 loss=0.25");
+  server(0, "progress cpu_s=1 up_s=10");
+  pass(seconds(1));
+  server(0, "progress cpu_s=1.5 up_s=11");
+  const auto json = nlohmann::json::parse(board_.json(now_, false));
+  EXPECT_EQ(json.at("loss"), 0.5) << "of the first worker, as in the line";
+  const auto& first = json.at("workers").at(0);
+  EXPECT_DOUBLE_EQ(first.at("compute_share"), 0.7);
+  EXPECT_DOUBLE_EQ(first.at("send_share"), 0.1);
+  EXPECT_DOUBLE_EQ(first.at("receive_share"), 0.2);
+  EXPECT_FALSE(first.contains("reduce_share"));
+  EXPECT_DOUBLE_EQ(json.at("servers").at(0).at("busy"), 0.5);
+  const auto last = nlohmann::json::parse(board_.json(now_, true));
+  EXPECT_DOUBLE_EQ(last.at("servers").at(0).at("busy"), 1.5 / 11);
+}
+
 TEST_F(ProgressBoardTest, SaysTheSameAsJson) {
   worker(0, "progress step=10 steps=20 samples=320 loss=0.5");
   pass(seconds(1));

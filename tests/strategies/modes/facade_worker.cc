@@ -10,6 +10,7 @@
 //   --meet              all workers meet before the first step
 //   --save DIR          at the end
 //   --print             the configuration
+//   --report            tells the launcher the loss, and how many steps there are
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +18,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "base/philox.h"
@@ -76,7 +78,7 @@ fluid::Feed batch(int step, int worker) {
   for (int row = 0; row < kRows; ++row) {
     float sum = 0;
     for (int i = 0; i < kWidth; ++i) {
-      const auto at = static_cast<uint64_t>(row * kWidth + i);
+      const auto at = static_cast<uint64_t>(row) * kWidth + static_cast<uint64_t>(i);
       x.push_back(fleet::uniform_float(key, at, static_cast<uint64_t>(step)));
       sum += x.back();
     }
@@ -93,6 +95,15 @@ void pause_until_told() {
   std::fprintf(stderr, "pausing\n");
   int signal = 0;
   sigwait(&wanted, &signal);
+}
+
+// A line that finds no room is dropped.
+void report(const Flags& flags, int worker, float loss) {
+  const auto fd = fleet::Environment::of_process().get("FLEET_PROGRESS_FD");
+  if (flags.count("--report") == 0 || !fd) return;
+  const std::string line =
+      fleet::str_cat("progress steps=", steps_of(flags, worker), " loss=", loss, "\n");
+  if (write(std::stoi(*fd), line.data(), line.size()) < 0) return;
 }
 
 int train(const Flags& flags) {
@@ -126,7 +137,7 @@ int train(const Flags& flags) {
       }
       const int part = worker * static_cast<int>(threads) + static_cast<int>(thread);
       const float cost_now = own.run(program, batch(step, part), {cost})[0].item<float>();
-      if (thread == 0) loss = cost_now;
+      if (thread == 0) report(flags, worker, loss = cost_now);
     }
   };
   if (threads == 1) body(0, exe);

@@ -1,4 +1,5 @@
 // Whole jobs of real processes: uneven data, people who ask, progress.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -267,15 +268,58 @@ TEST_F(Processes, ProgressEndsWithATableOfWorkersAndServers) {
                     ContainsRegex("\n  1 +[0-9.]+ k?B +[0-9.]+ k?B +50 ")));
 }
 
-TEST_F(Processes, JsonIsALineASecondAndOneAtTheEnd) {
-  const auto result = run_command(servers(1, 1, "--json") + " --steps 20", 60);
-  EXPECT_EQ(result.code, 0) << result.output << logs();
-  ASSERT_GE(std::count(result.output.begin(), result.output.end(), '{'), 2);
-  const auto last = last_json(result.output);
-  EXPECT_TRUE(last.at("final"));
-  EXPECT_EQ(last.at("workers").at(0).at("step"), 20);
-  EXPECT_EQ(last.at("workers").at(0).at("samples"), 160);
-  EXPECT_GT(last.at("servers").at(0).at("bytes_in"), 0);
+// Each worker of 2 takes 100 steps of 8 rows, at least 40 ms each; the net's two parameters, w and
+// b, have a server each.
+TEST_F(Processes, EveryFieldOfEveryJsonLineIsThere) {
+  const auto result = run_command(
+      servers(2, 2, "--json") + " --strategy async --steps 100 --sleep_ms 40 --report", 60);
+  ASSERT_EQ(result.code, 0) << result.output << logs();
+  std::vector<nlohmann::json> lines;
+  for (const std::string& line : split(result.output, '\n')) {
+    if (line.starts_with("{")) lines.push_back(nlohmann::json::parse(line));
+  }
+  ASSERT_GE(lines.size(), 3U) << "a line a second, and one at the end";
+  double time = 0;
+  for (const auto& line : lines) {
+    EXPECT_GT(line.at("t"), time);
+    time = line.at("t");
+    EXPECT_EQ(line.at("worker_num"), 2);
+    EXPECT_EQ(line.at("server_num"), 2);
+    EXPECT_EQ(line.contains("final"), &line == &lines.back());
+  }
+  for (const char* key : {"steps_per_s", "samples_per_s", "loss", "staleness", "eta_s",
+                          "slowest_worker", "busiest_server"}) {
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end() - 1,
+                            [key](const auto& line) { return line.contains(key); }))
+        << key << " in " << result.output;
+  }
+  const auto& last = lines.back();
+  EXPECT_EQ(last.at("workers_done"), 2);
+  ASSERT_EQ(last.at("workers").size(), 2U);
+  for (const auto& worker : last.at("workers")) {
+    EXPECT_EQ(worker.at("step"), 100);
+    EXPECT_EQ(worker.at("steps"), 100);
+    EXPECT_EQ(worker.at("samples"), 800);
+    EXPECT_GE(worker.at("loss"), 0);
+    EXPECT_GT(worker.at("compute_s"), 0);
+    double shares = 0;
+    for (const char* key : {"compute", "send", "receive", "reduce", "barrier"}) {
+      const double share = worker.value(str_cat(key, "_share"), 0.0);
+      EXPECT_EQ(share > 0, worker.value(str_cat(key, "_s"), 0.0) > 0) << key;
+      shares += share;
+    }
+    EXPECT_NEAR(shares, 1, 1e-9);
+    EXPECT_NEAR(worker.at("wait_share"), 1 - worker.at("compute_share").get<double>(), 1e-9);
+  }
+  ASSERT_EQ(last.at("servers").size(), 2U);
+  for (const auto& server : last.at("servers")) {
+    EXPECT_EQ(server.at("updates"), 200);
+    EXPECT_GE(server.at("bytes_in"), 200 * 4);
+    EXPECT_GT(server.at("bytes_out"), 0);
+    EXPECT_GE(server.at("staleness"), 0);
+    EXPECT_DOUBLE_EQ(server.at("busy"),
+                     server.at("cpu_s").get<double>() / server.at("up_s").get<double>());
+  }
 }
 
 TEST_F(Processes, TheConfigurationIsPrintedWithTheOriginOfEachValue) {
