@@ -30,40 +30,42 @@ Channels channels_of(const PrepareContext& context, const BatchNormAttrs& attrs)
   return {.outer = x.numel(0, axis), .count = x[axis], .inner = x.numel(axis + 1, x.rank())};
 }
 
-// sums[k] = the sum of f(position, k) over the elements of channel k.
+// The sum of f(position) over the elements of a channel that has more than one in a row.
 template <class T, class F>
-void channel_sums(const Channels& v, T* sums, F f) {
-  if (v.inner == 1) {
-    std::fill(sums, sums + v.count, T{});
-    for (int64_t row = 0; row < v.outer; ++row) {
-      const int64_t base = row * v.count;
-      for (int64_t k = 0; k < v.count; ++k) sums[k] += f(base + k, k);
-    }
-    return;
+T channel_sum(const Channels& v, int64_t k, F f) {
+  LaneSum<T> sum;
+  for (int64_t row = 0; row < v.outer; ++row) {
+    const int64_t base = (row * v.count + k) * v.inner;
+    sum.add(v.inner, [&](int64_t i) { return f(base + i); });
   }
-  for (int64_t k = 0; k < v.count; ++k) {
-    LaneSum<T> sum;
-    for (int64_t row = 0; row < v.outer; ++row) {
-      const int64_t base = (row * v.count + k) * v.inner;
-      sum.add(v.inner, [&](int64_t i) { return f(base + i, k); });
-    }
-    sums[k] = sum.total();
+  return sum.total();
+}
+
+// f(position) for every element of such a channel.
+template <class F>
+void channel_each(const Channels& v, int64_t k, F f) {
+  for (int64_t row = 0; row < v.outer; ++row) {
+    const int64_t base = (row * v.count + k) * v.inner;
+    for (int64_t i = 0; i < v.inner; ++i) f(base + i);
   }
 }
 
-// out[position] = f(position, k) for every element.
+// For channels of one element in a row: sums[k] = the sum of f(position, k) over channel k.
+template <class T, class F>
+void channel_sums(const Channels& v, T* sums, F f) {
+  std::fill(sums, sums + v.count, T{});
+  for (int64_t row = 0; row < v.outer; ++row) {
+    const int64_t base = row * v.count;
+    for (int64_t k = 0; k < v.count; ++k) sums[k] += f(base + k, k);
+  }
+}
+
+// out[position] = f(position, k) for every element of them.
 template <class T, class F>
 void each_element(const Channels& v, T* out, F f) {
   for (int64_t row = 0; row < v.outer; ++row) {
-    if (v.inner == 1) {
-      const int64_t base = row * v.count;
-      for (int64_t k = 0; k < v.count; ++k) out[base + k] = f(base + k, k);
-      continue;
-    }
-    for (int64_t k = 0; k < v.count; ++k) {
-      const int64_t base = (row * v.count + k) * v.inner;
-      for (int64_t i = 0; i < v.inner; ++i) out[base + i] = f(base + i, k);
-    }
+    const int64_t base = row * v.count;
+    for (int64_t k = 0; k < v.count; ++k) out[base + k] = f(base + k, k);
   }
 }
 
@@ -99,38 +101,69 @@ class BatchNorm {
 
   void operator()(const KernelContext& c) {
     T* mean = c.out<T>(at_.saved_mean);
-    T* inverse = c.out<T>(at_.saved_variance);
+    T* variance = c.out<T>(at_.saved_variance);
     const T* x = c.in<T>(at_.x);
     const bool global = attrs_.global_stats();
-    if (!global && v_.each() == 1) return pass_through(c, x, mean, inverse);
+    if (!global && v_.each() == 1) return pass_through(c, x, mean, variance);
     if (global) {
       std::copy_n(c.in<T>(at_.mean), v_.count, mean);
-      std::copy_n(c.in<T>(at_.variance), v_.count, inverse);
+      std::copy_n(c.in<T>(at_.variance), v_.count, variance);
       keep_running(c);
+    }
+    if (v_.inner > 1) {
+      by_channel(c, x, mean, variance);
     } else {
+      by_row(c, x, mean, variance);
+    }
+    if (!global) move_running(c, mean, variance);
+    for (int64_t k = 0; k < v_.count; ++k) variance[k] = inverse_of(variance[k]);
+  }
+
+ private:
+  T inverse_of(T variance) const {
+    return T{1} / std::sqrt(variance + static_cast<T>(attrs_.epsilon));
+  }
+
+  // What a channel's first pass brings into the cache, the others find there.
+  void by_channel(const KernelContext& c, const T* x, T* mean, T* variance) const {
+    const T m = static_cast<T>(v_.each());
+    T* y = c.out<T>(at_.y);
+    for (int64_t k = 0; k < v_.count; ++k) {
+      if (!attrs_.global_stats()) {
+        mean[k] = channel_sum<T>(v_, k, [x](int64_t i) { return x[i]; }) / m;
+        variance[k] = channel_sum<T>(v_, k,
+                                     [x, centre = mean[k]](int64_t i) {
+                                       const T centred = x[i] - centre;
+                                       return centred * centred;
+                                     }) /
+                      m;
+      }
+      const T centre = mean[k];
+      const T factor = inverse_of(variance[k]) * c.in<T>(at_.scale)[k];
+      const T shift = c.in<T>(at_.bias)[k];
+      channel_each(v_, k, [=](int64_t i) { y[i] = (x[i] - centre) * factor + shift; });
+    }
+  }
+
+  void by_row(const KernelContext& c, const T* x, T* mean, T* variance) {
+    if (!attrs_.global_stats()) {
       const T m = static_cast<T>(v_.each());
       channel_sums(v_, mean, [x](int64_t i, int64_t) { return x[i]; });
       for (int64_t k = 0; k < v_.count; ++k) mean[k] /= m;
-      channel_sums(v_, inverse, [x, mean](int64_t i, int64_t k) {
+      channel_sums(v_, variance, [x, mean](int64_t i, int64_t k) {
         const T centred = x[i] - mean[k];
         return centred * centred;
       });
-      for (int64_t k = 0; k < v_.count; ++k) inverse[k] /= m;
-      move_running(c, mean, inverse);
+      for (int64_t k = 0; k < v_.count; ++k) variance[k] /= m;
     }
-    const T epsilon = static_cast<T>(attrs_.epsilon);
     const T* scale = c.in<T>(at_.scale);
     const T* bias = c.in<T>(at_.bias);
     T* factor = factor_.data();
-    for (int64_t k = 0; k < v_.count; ++k) {
-      inverse[k] = T{1} / std::sqrt(inverse[k] + epsilon);
-      factor[k] = inverse[k] * scale[k];
-    }
+    for (int64_t k = 0; k < v_.count; ++k) factor[k] = inverse_of(variance[k]) * scale[k];
     each_element(v_, c.out<T>(at_.y),
                  [=](int64_t i, int64_t k) { return (x[i] - mean[k]) * factor[k] + bias[k]; });
   }
 
- private:
   void pass_through(const KernelContext& c, const T* x, T* mean, T* inverse) const {
     std::copy_n(x, v_.numel(), c.out<T>(at_.y));
     std::fill_n(mean, v_.count, T{});
@@ -212,21 +245,39 @@ class BatchNormGrad {
       const T saved = c.in<T>(at_.variance)[k];
       inverse[k] = global ? T{1} / std::sqrt(saved + static_cast<T>(attrs_.epsilon)) : saved;
     }
-    channel_sums(v_, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
-    channel_sums(v_, scale_sum,
-                 [=](int64_t i, int64_t k) { return grad[i] * ((x[i] - mean[k]) * inverse[k]); });
-    if (at_.scale_grad >= 0) std::copy_n(scale_sum, v_.count, c.out<T>(at_.scale_grad));
-    if (at_.bias_grad >= 0) std::copy_n(bias_sum, v_.count, c.out<T>(at_.bias_grad));
-    if (at_.x_grad < 0) return;
     // dx = scale inverse (dy - mean(dy) - x_hat mean(dy x_hat)); the means are gone when the
     // statistics do not depend on x.
     const T m = global ? T{} : T{1} / static_cast<T>(v_.each());
+    T* x_grads = at_.x_grad >= 0 ? c.out<T>(at_.x_grad) : nullptr;
+    if (v_.inner > 1) {
+      for (int64_t k = 0; k < v_.count; ++k) {
+        const T centre = mean[k];
+        const T factor = inverse[k];
+        bias_sum[k] = channel_sum<T>(v_, k, [grad](int64_t i) { return grad[i]; });
+        scale_sum[k] =
+            channel_sum<T>(v_, k, [=](int64_t i) { return grad[i] * ((x[i] - centre) * factor); });
+        if (x_grads == nullptr) continue;
+        const T all = scale[k] * factor;
+        const T back = bias_sum[k] * m;
+        const T slope = scale_sum[k] * (m * factor);
+        channel_each(v_, k, [=](int64_t i) {
+          x_grads[i] = all * (grad[i] - back - (x[i] - centre) * slope);
+        });
+      }
+    } else {
+      channel_sums(v_, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
+      channel_sums(v_, scale_sum,
+                   [=](int64_t i, int64_t k) { return grad[i] * ((x[i] - mean[k]) * inverse[k]); });
+    }
+    if (at_.scale_grad >= 0) std::copy_n(scale_sum, v_.count, c.out<T>(at_.scale_grad));
+    if (at_.bias_grad >= 0) std::copy_n(bias_sum, v_.count, c.out<T>(at_.bias_grad));
+    if (x_grads == nullptr || v_.inner > 1) return;
     for (int64_t k = 0; k < v_.count; ++k) {
       bias_sum[k] *= m;
       scale_sum[k] *= m * inverse[k];
       shift[k] = scale[k] * inverse[k];
     }
-    each_element(v_, c.out<T>(at_.x_grad), [=](int64_t i, int64_t k) {
+    each_element(v_, x_grads, [=](int64_t i, int64_t k) {
       return shift[k] * (grad[i] - bias_sum[k] - (x[i] - mean[k]) * scale_sum[k]);
     });
   }

@@ -35,6 +35,8 @@ class Conv {
 // Plain loops, any shape.
 template <class T>
 std::unique_ptr<Conv<T>> reference_conv(ConvPart part, const ConvShape& shape);
+// Columns of windows times the filter; null where oneDNN is faster.
+std::unique_ptr<Conv<float>> gemm_conv(ConvPart part, const ConvShape& shape);
 // Null when the library has no kernel for the shape.
 std::unique_ptr<Conv<float>> onednn_conv(ConvPart part, const ConvShape& shape);
 

@@ -7,14 +7,14 @@
 namespace fleet::fluid::cpu {
 namespace {
 
-enum class Backend { kOneDnn, kReference };
+enum class Backend { kGemm, kOneDnn, kReference };
 
 template <class T, Backend backend>
 std::shared_ptr<Conv<T>> make_conv(ConvPart part, const ConvShape& shape) {
   if constexpr (backend == Backend::kReference) {
     return reference_conv<T>(part, shape);
   } else if constexpr (std::is_same_v<T, float>) {
-    return onednn_conv(part, shape);
+    return backend == Backend::kGemm ? gemm_conv(part, shape) : onednn_conv(part, shape);
   }
   return nullptr;
 }
@@ -153,6 +153,7 @@ void add_backend(KernelTable& table, const char* name) {
 }  // namespace
 
 void register_conv(KernelTable& table) {
+  add_backend<float, Backend::kGemm>(table, "gemm");
   add_backend<float, Backend::kOneDnn>(table, "onednn");
   add_backend<float, Backend::kReference>(table, "reference");
   add_backend<double, Backend::kReference>(table, "reference");

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/ops/nn/conv.h"
 
@@ -128,17 +129,16 @@ bool is_square_of_two(const Pooling& p) {
 
 template <class T>
 void max_of_fours(const Pooling& p, const T* from, T* to) {
+  const auto larger = [](T a, T b) { return b > a || b != b ? b : a; };
   const auto height = static_cast<int64_t>(p.rows.size());
   for (int64_t y = 0; y < height; ++y) {
     const T* upper = from + 2 * y * p.in_row;
     const T* lower = upper + p.in_row;
     T* out = to + y * p.out_row;
+    FLEET_EACH_ALONE
     for (int64_t x = 0; x < p.out_row; ++x) {
-      T result = upper[2 * x];
-      for (const T value : {upper[2 * x + 1], lower[2 * x], lower[2 * x + 1]}) {
-        result = value > result || value != value ? value : result;
-      }
-      out[x] = result;
+      const T top = larger(upper[2 * x], upper[2 * x + 1]);
+      out[x] = larger(larger(top, lower[2 * x]), lower[2 * x + 1]);
     }
   }
 }
@@ -186,6 +186,35 @@ void give_to_max(const Pooling& p, const T* from, T max, T grad, T* to, const Sp
   }
 }
 
+// give_to_max for the windows of max_of_fours.
+template <class T>
+void give_to_fours(const Pooling& p, const T* from, const T* results, const T* grads, T* to) {
+  const auto height = static_cast<int64_t>(p.rows.size());
+  for (int64_t y = 0; y < height; ++y) {
+    const T* upper = from + 2 * y * p.in_row;
+    const T* lower = upper + p.in_row;
+    const T* max = results + y * p.out_row;
+    const T* grad = grads + y * p.out_row;
+    T* to_upper = to + 2 * y * p.in_row;
+    T* to_lower = to_upper + p.in_row;
+    FLEET_EACH_ALONE
+    for (int64_t x = 0; x < p.out_row; ++x) {
+      T rest = grad[x];
+      const auto give = [&](T value) {
+        const T given = value == max[x] ? rest : T{};
+        rest = value == max[x] ? T{} : rest;
+        return given;
+      };
+      const T values[] = {give(upper[2 * x]), give(upper[2 * x + 1]), give(lower[2 * x]),
+                          give(lower[2 * x + 1])};
+      to_upper[2 * x] = values[0];
+      to_upper[2 * x + 1] = values[1];
+      to_lower[2 * x] = values[2];
+      to_lower[2 * x + 1] = values[3];
+    }
+  }
+}
+
 template <class T>
 void give_to_all(const Pooling& p, T grad, T* to, const Span& rows, const Span& columns) {
   const T share = grad / static_cast<T>(rows.divisor * columns.divisor);
@@ -207,14 +236,19 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
   const int out = context.input("Out");
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  const bool fours = max && is_square_of_two(p);
   return make_prepared([=](const KernelContext& c) {
     T* grads = c.out<T>(x_grad);
-    std::fill(grads, grads + p.planes * p.in_plane, T{});
     for (int64_t plane = 0; plane < p.planes; ++plane) {
       const T* from = c.in<T>(x) + plane * p.in_plane;
       const T* results = c.in<T>(out) + plane * p.out_plane;
       const T* incoming = c.in<T>(grad) + plane * p.out_plane;
       T* to = grads + plane * p.in_plane;
+      std::fill(to, to + p.in_plane, T{});
+      if (fours) {
+        give_to_fours(p, from, results, incoming, to);
+        continue;
+      }
       each_window(p, [&](int64_t at, int64_t result, const Span& rows, const Span& columns) {
         for (int64_t lane = 0; lane < p.lanes; ++lane) {
           const int64_t i = result + lane;

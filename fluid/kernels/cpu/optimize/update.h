@@ -10,16 +10,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/kernel_table.h"
-
-// In front of a loop whose element i touches element i of each array only: states are updated in
-// place, which a compiler cannot tell from overlapping arrays.
-#if defined(__clang__)
-#define FLEET_EACH_ALONE _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define FLEET_EACH_ALONE _Pragma("GCC ivdep")
-#endif
 
 namespace fleet::fluid::cpu {
 
