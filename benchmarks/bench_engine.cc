@@ -1,19 +1,19 @@
 // The single-machine engine: whole training steps against LibTorch's, the executor's own cost, how
 // soon the first step is done, and memory.
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "base/error.h"
-#include "base/philox.h"
 #include "base/strings.h"
 #include "benchmarks/harness/harness.h"
-#include "fluid/executor/executor.h"
+#include "benchmarks/nets.h"
 #include "fluid/layers/layers.h"
-#include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::benchmarks {
@@ -22,68 +22,74 @@ namespace {
 constexpr int kRounds = 7;
 constexpr double kSeconds = 1.0;
 
-// x[32] -> 128 tanh -> 128 tanh -> 2 softmax, cross entropy, mean, SGD.
-struct Net {
-  fluid::Program main;
-  fluid::Program startup;
-  std::string cost;
-
-  Net() {
-    const fluid::ProgramGuard programs(main, startup);
-    const fluid::unique_name::Guard names;
-    const auto x = fluid::layers::data("x", {32});
-    const auto y = fluid::layers::data("y", {1}, fluid::DType::kInt64);
-    const auto first = fluid::layers::fc(x, 128, {.act = "tanh"});
-    const auto second = fluid::layers::fc(first, 128, {.act = "tanh"});
-    const auto out = fluid::layers::fc(second, 2, {.act = "softmax"});
-    const auto loss = fluid::layers::mean(fluid::layers::cross_entropy(out, y));
-    fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
-    cost = loss.name();
-  }
+struct Step {
+  std::string net;
+  int64_t rows = 0;
+  int threads = 1;
+  double target = 0;
 };
 
-fluid::Feed batch(int64_t rows) {
-  fluid::Tensor x(fluid::DType::kFloat32, {rows, 32});
-  fluid::Tensor y(fluid::DType::kInt64, {rows, 1});
-  const RandomKey key = RandomKey::of(1, "batch");
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    x.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i));
+// Steps of LibTorch on so many threads. It has two ways to use them: its own, or those of its BLAS;
+// the better one counts.
+Rate torch_rate(const Step& step) {
+  Rate best;
+  for (const bool own : {true, false}) {
+    if (step.threads == 1 && !own) break;
+    const int own_threads = own ? step.threads : 1;
+    const int blas_threads = own ? 1 : step.threads;
+    const auto result = run_process(
+        {program_folder() + "/torch_steps", step.net, std::to_string(step.rows),
+         std::to_string(own_threads), std::to_string(kSeconds)},
+        {str_cat("OMP_NUM_THREADS=", own_threads), str_cat("OPENBLAS_NUM_THREADS=", blas_threads)});
+    std::istringstream text(result.output);
+    Rate rate;
+    if (result.exit_code != 0 || !(text >> rate.wall >> rate.processor)) {
+      throw_error(ErrorCode::kInternal, {.what = "the LibTorch peer failed",
+                                         .where = "torch_steps",
+                                         .got = str_cat("exit code ", result.exit_code)});
+    }
+    if (rate.wall > best.wall) best = rate;
   }
-  for (int64_t i = 0; i < rows; ++i) y.data<int64_t>()[i] = i % 2;
-  return {{"x", x}, {"y", y}};
+  return best;
 }
 
-double torch_steps_per_s(int64_t rows) {
-  const auto result =
-      run_process({program_folder() + "/torch_mlp", std::to_string(rows), std::to_string(kSeconds)},
-                  {"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"});
-  const auto rate = parse_double(trim(result.output));
-  if (result.exit_code == 0 && rate) return *rate;
-  throw_error(ErrorCode::kInternal, {.what = "the LibTorch peer failed",
-                                     .where = "torch_mlp",
-                                     .got = str_cat("exit code ", result.exit_code)});
+// What a busy machine cannot change: rates per second of processor time.
+std::string processor_note(double ours, double peer) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%s; a processor second: %.1f and %.1f, ratio %.2f",
+                instruction_set().c_str(), ours, peer, ours / peer);
+  return text;
 }
 
-Row mlp(int64_t rows, double target) {
-  Net net;
+Row steps(const Step& step) {
+  const Net net = make_net(step.net, step.rows);
   fluid::Executor executor;
   executor.run(net.startup);
-  const fluid::Feed feed = batch(rows);
+  std::vector<double> our_processor;
+  std::vector<double> peer_processor;
   const auto ours = [&] {
-    return rate_of(kSeconds, [&] { executor.run(net.main, feed, {net.cost}); });
+    const Rate rate = rate_of(kSeconds, [&] { net.train(executor); });
+    our_processor.push_back(rate.processor);
+    return rate.wall;
   };
-  Row row = {.unit = "steps/s", .peer = "LibTorch", .target = target, .rounds = kRounds};
-  row.note = instruction_set();
-  if (!std::filesystem::exists(program_folder() + "/torch_mlp")) {
+  const auto peer = [&] {
+    const Rate rate = torch_rate(step);
+    peer_processor.push_back(rate.processor);
+    return rate.wall;
+  };
+  Row row = {.unit = "steps/s", .peer = "LibTorch", .target = step.target, .rounds = kRounds};
+  if (!std::filesystem::exists(program_folder() + "/torch_steps")) {
     row.value = ours();
     row.peer = "LibTorch (not installed)";
+    row.note = instruction_set();
     row.target = std::nullopt;
     row.valid = false;
     return row;
   }
-  const Pair pair = interleave(kRounds, ours, [&] { return torch_steps_per_s(rows); });
+  const Pair pair = interleave(kRounds, ours, peer);
   row.value = pair.ours;
   row.peer_value = pair.peer;
+  row.note = processor_note(median(our_processor), median(peer_processor));
   return row;
 }
 
@@ -104,8 +110,9 @@ Row overhead() {
   fluid::Executor executor(fluid::CPUPlace(), {.kernels = &table});
   const fluid::Feed feed = {{"x", fluid::Tensor::zeros(fluid::DType::kFloat32, {4, 4})}};
   std::vector<double> times;
+  times.reserve(kRounds);
   for (int i = 0; i < kRounds; ++i) {
-    times.push_back(1e6 / rate_of(0.3, [&] { executor.run(program, feed); }));
+    times.push_back(1e6 / rate_of(0.3, [&] { executor.run(program, feed); }).wall);
   }
   return {.value = median(times),
           .unit = "us",
@@ -122,7 +129,7 @@ std::string own_path() {
 
 // A process that trains; what it prints is its peak memory in kilobytes.
 ProcessResult train_process(int steps) {
-  const auto result = run_process({own_path(), "--train", std::to_string(steps)});
+  auto result = run_process({own_path(), "--train", std::to_string(steps)});
   if (result.exit_code == 0) return result;
   throw_error(ErrorCode::kInternal, {.what = "the training process failed",
                                      .where = own_path(),
@@ -132,6 +139,7 @@ ProcessResult train_process(int steps) {
 // From the process's start to its end right after the first step.
 Row start_local() {
   std::vector<double> times;
+  times.reserve(3 * kRounds);
   for (int i = 0; i < 3 * kRounds; ++i) times.push_back(1e3 * train_process(1).seconds);
   return {.value = median(times),
           .unit = "ms",
@@ -153,11 +161,10 @@ Row memory_local() {
 }
 
 int train(int steps) {
-  const Net net;
+  const Net net = make_net("mlp", 32);
   fluid::Executor executor;
   executor.run(net.startup);
-  const fluid::Feed feed = batch(32);
-  for (int i = 0; i < steps; ++i) executor.run(net.main, feed, {net.cost});
+  for (int i = 0; i < steps; ++i) net.train(executor);
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (!line.starts_with("VmHWM:")) continue;
@@ -175,8 +182,46 @@ int main(int argc, char** argv) {
   // The processes that start_local and memory_local measure.
   if (argc == 3 && std::string_view(argv[1]) == "--train") return train(std::atoi(argv[2]));
   return bench_main(argc, argv, "The single-machine engine against LibTorch and its own limits.",
-                    {{"mlp_b32_1t", [] { return mlp(32, 2.0); }},
-                     {"mlp_b128_1t", [] { return mlp(128, 1.5); }},
+                    {{"mlp_b32_1t",
+                      [] {
+                        return steps({"mlp", 32, 1, 2.5});
+                      }},
+                     {"mlp_b128_1t",
+                      [] {
+                        return steps({"mlp", 128, 1, 1.7});
+                      }},
+                     {"lenet_b64_1t",
+                      [] {
+                        return steps({"lenet", 64, 1, 1.5});
+                      }},
+                     {"lenet_b64_2t",
+                      [] {
+                        return steps({"lenet", 64, 2, 1.5});
+                      }},
+                     {"resnet20_b64_1t",
+                      [] {
+                        return steps({"resnet20", 64, 1, 1.25});
+                      }},
+                     {"resnet20_b64_2t",
+                      [] {
+                        return steps({"resnet20", 64, 2, 1.25});
+                      }},
+                     {"mlp_ctr_dense_1t",
+                      [] {
+                        return steps({"ctr_dense", 1000, 1, 1.1});
+                      }},
+                     {"mlp_ctr_dense_2t",
+                      [] {
+                        return steps({"ctr_dense", 1000, 2, 1.15});
+                      }},
+                     {"lstm_b32_1t",
+                      [] {
+                        return steps({"lstm", 32, 1, 1.2});
+                      }},
+                     {"transformer_b16_1t",
+                      [] {
+                        return steps({"transformer", 16, 1, 1.2});
+                      }},
                      {"executor_overhead", overhead},
                      {"start_local", start_local},
                      {"memory_local", memory_local}});

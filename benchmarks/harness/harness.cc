@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <fcntl.h>
 #include <fstream>
 #include <iostream>
@@ -25,6 +26,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 void print_row(const Row& row, double before_us, double after_us) {
@@ -158,17 +165,25 @@ double placement_probe_us() {
   return seconds * 1e6 / rounds;
 }
 
-double rate_of(double seconds, const std::function<void()>& step) {
-  for (int i = 0; i < 20; ++i) step();
+Rate rate_of(double seconds, const std::function<void()>& step) {
+  const auto begin = Clock::now();
+  int warm = 0;
+  while (warm < 3 || (warm < 20 && seconds_since(begin) < seconds / 2)) {
+    step();
+    ++warm;
+  }
+  const int batch = seconds_since(begin) / warm < 1e-3 ? 16 : 1;
   const auto start = Clock::now();
+  const double processor = processor_seconds();
   int64_t steps = 0;
   double elapsed = 0;
   do {
-    for (int i = 0; i < 16; ++i) step();
-    steps += 16;
+    for (int i = 0; i < batch; ++i) step();
+    steps += batch;
     elapsed = seconds_since(start);
   } while (elapsed < seconds);
-  return static_cast<double>(steps) / elapsed;
+  const auto done = static_cast<double>(steps);
+  return {.wall = done / elapsed, .processor = done / (processor_seconds() - processor)};
 }
 
 std::string instruction_set() {

@@ -52,8 +52,14 @@ double median(std::vector<double> values);
 // depending on where the host puts the processors.
 double placement_probe_us();
 
-// Calls per second of `step`, run for about `seconds` after a warm-up.
-double rate_of(double seconds, const std::function<void()>& step);
+// Calls per second, and per second of this process's time on processors: what other processes do
+// changes the first much more.
+struct Rate {
+  double wall = 0;
+  double processor = 0;
+};
+// Of `step`, run for about `seconds` after a warm-up.
+Rate rate_of(double seconds, const std::function<void()>& step);
 
 // "avx512" or "avx2".
 std::string instruction_set();

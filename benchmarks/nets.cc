@@ -1,0 +1,149 @@
+#include "benchmarks/nets.h"
+
+#include <map>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+namespace layers = fluid::layers;
+using fluid::Variable;
+
+// What the builders below share: the input is "x", the probabilities of the classes come back.
+struct Model {
+  fluid::Shape input;  // of one row
+  int64_t classes = 10;
+  Variable (*build)(const Variable& x, int64_t classes);
+  int64_t steps = 1;  // of a sequence: rows of x that belong together
+};
+
+Variable mlp(const Variable& x, int64_t classes) {
+  const auto first = layers::fc(x, 128, {.act = "tanh"});
+  return layers::fc(layers::fc(first, 128, {.act = "tanh"}), classes, {.act = "softmax"});
+}
+
+Variable ctr_dense(const Variable& x, int64_t classes) {
+  Variable last = x;
+  for (int i = 0; i < 3; ++i) last = layers::fc(last, 400, {.act = "relu"});
+  return layers::fc(last, classes, {.act = "softmax"});
+}
+
+Variable lenet(const Variable& x, int64_t classes) {
+  Variable last = x;
+  for (const int filters : {20, 50}) {
+    last = layers::conv2d(last, filters, 5, {.act = "relu"});
+    last = layers::pool2d(last, {.pool_size = 2, .pool_type = "max", .pool_stride = 2});
+  }
+  return layers::fc(layers::fc(last, 500, {.act = "relu"}), classes, {.act = "softmax"});
+}
+
+Variable conv_norm(const Variable& x, int filters, int size, int stride, const std::string& act) {
+  const auto conv = layers::conv2d(
+      x, filters, size, {.stride = stride, .padding = size / 2, .bias_attr = {.omit = true}});
+  return layers::batch_norm(conv, {.act = act});
+}
+
+Variable block(const Variable& x, int filters, int stride) {
+  const auto first = conv_norm(x, filters, 3, stride, "relu");
+  const auto second = conv_norm(first, filters, 3, 1, "");
+  const bool same = stride == 1 && x.shape()[1] == filters;
+  const auto around = same ? x : conv_norm(x, filters, 1, stride, "");
+  return layers::relu(layers::elementwise_add(second, around));
+}
+
+Variable resnet20(const Variable& x, int64_t classes) {
+  Variable last = conv_norm(x, 16, 3, 1, "relu");
+  for (const int filters : {16, 32, 64}) {
+    for (int i = 0; i < 3; ++i) last = block(last, filters, i == 0 && filters > 16 ? 2 : 1);
+  }
+  const auto pooled = layers::pool2d(last, {.pool_type = "avg", .global_pooling = true});
+  return layers::fc(pooled, classes, {.act = "softmax"});
+}
+
+Variable lstm(const Variable& x, int64_t classes) {
+  constexpr int64_t kUnits = 128;
+  const auto gates = layers::fc(x, 4 * kUnits, {.bias_attr = {.omit = true}});
+  const auto states = layers::dynamic_lstm(gates, 4 * kUnits, {.use_peepholes = false});
+  return layers::fc(layers::sequence_last_step(states.hidden), classes, {.act = "softmax"});
+}
+
+Variable heads_of(const Variable& x, int width) {
+  const auto projected = layers::fc(x, width, {.num_flatten_dims = 2});
+  return layers::transpose(layers::reshape(projected, {0, 0, 4, width / 4}), {0, 2, 1, 3});
+}
+
+Variable encoder(const Variable& x, int width) {
+  const auto keys = heads_of(x, width);
+  const auto scores =
+      layers::matmul(heads_of(x, width), keys, {.transpose_y = true, .alpha = 0.17677669529663687});
+  const auto mixed = layers::matmul(layers::softmax(scores), heads_of(x, width));
+  const auto joined = layers::reshape(layers::transpose(mixed, {0, 2, 1, 3}), {0, 0, width});
+  const auto attention = layers::fc(joined, width, {.num_flatten_dims = 2});
+  const auto middle =
+      layers::layer_norm(layers::elementwise_add(x, attention), {.begin_norm_axis = 2});
+  const auto inner = layers::fc(middle, 512, {.num_flatten_dims = 2, .act = "relu"});
+  const auto out = layers::fc(inner, width, {.num_flatten_dims = 2});
+  return layers::layer_norm(layers::elementwise_add(middle, out), {.begin_norm_axis = 2});
+}
+
+Variable transformer(const Variable& x, int64_t classes) {
+  const auto encoded = encoder(encoder(x, 128), 128);
+  return layers::fc(layers::reduce_mean(encoded, {.dim = {1}}), classes, {.act = "softmax"});
+}
+
+const std::map<std::string, Model>& models() {
+  static const std::map<std::string, Model> kModels = {
+      {"mlp", {.input = {32}, .classes = 2, .build = mlp}},
+      {"lenet", {.input = {1, 28, 28}, .build = lenet}},
+      {"resnet20", {.input = {3, 32, 32}, .build = resnet20}},
+      {"ctr_dense", {.input = {273}, .classes = 2, .build = ctr_dense}},
+      {"lstm", {.input = {128}, .build = lstm, .steps = 32}},
+      {"transformer", {.input = {64, 128}, .build = transformer}}};
+  return kModels;
+}
+
+fluid::Feed batch(const Model& model, int64_t rows) {
+  fluid::Shape shape{rows * model.steps};
+  for (const int64_t dim : model.input) shape.push_back(dim);
+  fluid::Tensor x(fluid::DType::kFloat32, shape);
+  fluid::Tensor y(fluid::DType::kInt64, {rows, 1});
+  const RandomKey key = RandomKey::of(1, "batch");
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    x.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i));
+  }
+  for (int64_t i = 0; i < rows; ++i) y.data<int64_t>()[i] = i % model.classes;
+  if (model.steps > 1) {
+    std::vector<int64_t> offsets;
+    for (int64_t i = 0; i <= rows; ++i) offsets.push_back(i * model.steps);
+    x.set_lod({offsets});
+  }
+  return {{"x", x}, {"y", y}};
+}
+
+}  // namespace
+
+Net make_net(const std::string& name, int64_t rows) {
+  const auto found = models().find(name);
+  if (found == models().end()) {
+    throw_error(ErrorCode::kInput, {.what = "no such net", .where = "make_net", .got = name});
+  }
+  const Model& model = found->second;
+  Net net;
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  const auto x = layers::data("x", model.input, fluid::DType::kFloat32,
+                              {.lod_level = model.steps > 1 ? 1 : 0});
+  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
+  const auto loss = layers::mean(layers::cross_entropy(model.build(x, model.classes), y));
+  fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
+  net.cost = loss.name();
+  net.feed = batch(model, rows);
+  return net;
+}
+
+}  // namespace fleet::benchmarks

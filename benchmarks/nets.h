@@ -1,0 +1,32 @@
+// The nets that benchmarks train: whole steps of forward, backward and SGD, on one batch that
+// stays. torch/torch_steps.cc has the same nets in LibTorch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fluid/executor/executor.h"
+#include "fluid/program/program.h"
+
+namespace fleet::benchmarks {
+
+struct Net {
+  fluid::Program main;
+  fluid::Program startup;
+  std::string cost;
+  fluid::Feed feed;
+
+  void train(fluid::Executor& executor) const { executor.run(main, feed, {cost}); }
+};
+
+// One of:
+//   mlp          32-128-128-2, tanh
+//   lenet        20-50-500-10 on 1 x 28 x 28
+//   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32
+//   ctr_dense    273-400-400-400-2, relu
+//   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
+//   transformer  2 encoder layers, 128 wide, 4 heads, inner 512, 64 positions, mean to 10 classes
+// Every one ends in softmax and cross entropy. Throws for another name.
+Net make_net(const std::string& name, int64_t rows);
+
+}  // namespace fleet::benchmarks
