@@ -63,7 +63,9 @@ std::string processor_note(double ours, double peer) {
 
 Row steps(const Step& step) {
   const Net net = make_net(step.net, step.rows);
-  fluid::Executor executor;
+  setenv("CPU_NUM", std::to_string(step.threads).c_str(), 1);
+  fluid::Executor executor(fluid::CPUPlace(), {.logical_shards = step.threads});
+  unsetenv("CPU_NUM");
   executor.run(net.startup);
   std::vector<double> our_processor;
   std::vector<double> peer_processor;

@@ -19,6 +19,7 @@ namespace {
 // Workspaces that an executor keeps, and plans that a cache does: those of programs that are gone
 // leave in the end.
 constexpr size_t kMaxSeats = 1024;
+constexpr int kMaxThreads = 1024;
 constexpr size_t kMaxPlans = 4096;
 
 // Plans that several executors share.
@@ -140,6 +141,19 @@ void check_runnable(const ProgramRuntime& attached) {
               {.what = "this program must not be run", .where = "Executor::run", .fix = refusal});
 }
 
+// CPU_NUM, as in the original; 1 without it.
+int threads_from_environment() {
+  const auto text = Environment::of_process().get("CPU_NUM");
+  if (!text) return 1;
+  const auto count = parse_int(*text);
+  if (count && *count >= 1 && *count <= kMaxThreads) return static_cast<int>(*count);
+  throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
+                                        .where = "CPU_NUM",
+                                        .expected = str_cat("a number from 1 to ", kMaxThreads),
+                                        .got = "'" + *text + "'",
+                                        .fix = "correct or unset CPU_NUM"});
+}
+
 }  // namespace
 
 struct Executor::State {
@@ -149,6 +163,7 @@ struct Executor::State {
   Scope* scope = nullptr;
   std::shared_ptr<CommRuntime> runtime;
   std::shared_ptr<Profile> profile = Profile::from_environment();
+  int threads = threads_from_environment();
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
   std::vector<Seat> seats;                 // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
@@ -209,6 +224,7 @@ struct Executor::State {
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
+    step.threads = threads;
     return step;
   }
 };

@@ -94,6 +94,7 @@ class PlanCompiler {
     find_per_shard();
     find_statistics();
     add_fetches();
+    find_whether_shards_are_apart();
     find_waits();
     find_lod();
     if (whole_step_) plan_buffers();
@@ -291,6 +292,41 @@ class PlanCompiler {
         if (averaged && seen.insert(i).second) plan_->statistics_.push_back(i);
       }
     }
+  }
+
+  // What the ops [begin, end) write, or read.
+  std::set<int> touched(int begin, int end, std::vector<int> PlanOp::*list) const {
+    std::set<int> all;
+    for (int k = begin; k < end; ++k) {
+      const auto& vars = plan_->ops_[static_cast<size_t>(k)].*list;
+      all.insert(vars.begin(), vars.end());
+    }
+    all.erase(-1);
+    return all;
+  }
+
+  void find_whether_shards_are_apart() {
+    const int head = plan_->head_;
+    const int tail = plan_->tail_;
+    const auto& ops = plan_->ops_;
+    const bool plain = std::none_of(ops.begin() + head, ops.begin() + tail,
+                                    [](const PlanOp& op) { return op.block != nullptr; });
+    if (!plan_->sharded_ || plan_->communicates_ || !plain) return;
+    const auto contains = [](const std::vector<int>& list, int i) {
+      return std::find(list.begin(), list.end(), i) != list.end();
+    };
+    std::set<int> later = touched(tail, static_cast<int>(ops.size()), &PlanOp::inputs);
+    for (const PlanFetch& fetch : plan_->fetches_) {
+      if (fetch.kind == PlanFetch::Kind::kAtEnd) later.insert(fetch.var);
+    }
+    for (const int i : touched(head, tail, &PlanOp::outputs)) {
+      const bool joined = contains(plan_->statistics_, i) || contains(plan_->per_shard_, i);
+      if (!joined && (var(i).in_scope || later.contains(i))) return;
+    }
+    const std::set<int> before = touched(0, head, &PlanOp::outputs);
+    const std::set<int> read = touched(head, tail, &PlanOp::inputs);
+    plan_->shards_are_apart_ = std::none_of(
+        read.begin(), read.end(), [&](int i) { return before.contains(i) && !var(i).in_scope; });
   }
 
   bool is_loss(int i) const {

@@ -103,6 +103,10 @@ class Plan {
   // value at the step's begin, and the step leaves the mean over the shards.
   const std::vector<int>& statistics() const { return statistics_; }
 
+  // True when the shards of a step touch nothing of each other, and nothing but gradients,
+  // statistics and fetches comes out of them: they may run at once, each in a workspace.
+  bool shards_are_apart() const { return shards_are_apart_; }
+
   // False once ops were added to, taken from or replaced in the block, or the seed changed.
   bool is_current() const;
 
@@ -129,6 +133,7 @@ class Plan {
   int tail_ = 0;
   bool sharded_ = false;
   bool communicates_ = false;
+  bool shards_are_apart_ = false;
 };
 
 // True for the ops that the CommRuntime runs.

@@ -10,6 +10,7 @@
 #include "fluid/executor/block_runner.h"
 #include "fluid/executor/profile.h"
 #include "fluid/executor/shard_feeds.h"
+#include "fluid/executor/shard_threads.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/kernels/shard_rows.h"
 
@@ -68,7 +69,8 @@ const Tensor& dense(const Value& value, const std::string& name) {
 
 }  // namespace
 
-Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer)
+Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer,
+                     Statistics statistics)
     : plan_(std::move(plan)), scope_(scope), outer_(outer) {
   const auto& vars = plan_->vars();
   own_.resize(vars.size());
@@ -80,6 +82,10 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* 
     if (looks) found = scope_.find(vars[i].name);
     if (vars[i].in_scope && found == nullptr) found = &scope_.var(vars[i].name);
     values_.push_back(found != nullptr ? found : &own_[i]);
+  }
+  if (statistics == Statistics::kOwn) {
+    for (const int i : plan_->statistics())
+      values_[static_cast<size_t>(i)] = &own_[static_cast<size_t>(i)];
   }
   scope_revision_ = scope_.revision();
   buffers_.resize(static_cast<size_t>(plan_->buffer_count()));
@@ -271,27 +277,24 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   step.profile->add(std::move(call));
 }
 
-void Workspace::keep_shard(int part, int parts) {
-  if (parts == 1) return;
+void Workspace::keep_shard(const Workspace& lane, int part) {
+  const auto at = static_cast<size_t>(part);
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
-    if (const auto* rows = std::get_if<SelectedRows>(&value(sums[i]))) {
-      row_contributions_[i].resize(static_cast<size_t>(parts));
-      row_contributions_[i][static_cast<size_t>(part)] = {
+    const Value& made = lane.value(sums[i]);
+    if (const auto* rows = std::get_if<SelectedRows>(&made)) {
+      row_contributions_[i][at] = {
           .rows = rows->rows, .height = rows->height, .value = rows->value.clone()};
       continue;
     }
-    const Tensor& made = dense(value(sums[i]), plan_->vars()[static_cast<size_t>(sums[i])].name);
-    auto& kept = contributions_[i];
-    kept.resize(static_cast<size_t>(parts));
-    Tensor& slot = kept[static_cast<size_t>(part)];
-    slot.reset(made.dtype(), made.shape());
-    slot.copy_from(made);
+    const Tensor& tensor = dense(made, plan_->vars()[static_cast<size_t>(sums[i])].name);
+    Tensor& slot = contributions_[i][at];
+    slot.reset(tensor.dtype(), tensor.shape());
+    slot.copy_from(tensor);
   }
 }
 
-void Workspace::join_shards(int parts) {
-  if (parts == 1) return;
+void Workspace::join_shards() {
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
     if (std::holds_alternative<SelectedRows>(value(sums[i]))) {
@@ -305,29 +308,41 @@ void Workspace::join_shards(int parts) {
   }
 }
 
-// Keeps what the part before made, and gives every part the same value to start from.
-void Workspace::begin_statistics(int part, int parts) {
-  if (parts == 1) return;
+void Workspace::save_statistics(int parts) {
   for (size_t i = 0; i < statistics_.size(); ++i) {
-    auto* now = std::get_if<Tensor>(&value(plan_->statistics()[i]));
+    statistics_[i].resize(static_cast<size_t>(parts));
+    const auto* now = std::get_if<Tensor>(&value(plan_->statistics()[i]));
     if (now == nullptr || !now->initialized()) continue;
-    Tensor& begin = statistics_begin_[i];
-    if (part == 0) {
-      begin.reset(now->dtype(), now->shape());
-      begin.copy_from(*now);
-      statistics_[i].resize(static_cast<size_t>(parts));
-    } else {
-      Tensor& made = statistics_[i][static_cast<size_t>(part - 1)];
-      made.reset(now->dtype(), now->shape());
-      made.copy_from(*now);
-      if (part < parts) now->copy_from(begin);
-    }
+    statistics_begin_[i].reset(now->dtype(), now->shape());
+    statistics_begin_[i].copy_from(*now);
   }
 }
 
-void Workspace::join_statistics(int parts) {
-  begin_statistics(parts, parts);
-  for (size_t i = 0; parts > 1 && i < statistics_.size(); ++i) {
+// Every shard starts from the same value.
+void Workspace::begin_statistics(Workspace& lane) {
+  for (size_t i = 0; i < statistics_.size(); ++i) {
+    const Tensor& begin = statistics_begin_[i];
+    if (!begin.initialized()) continue;
+    Value& value = lane.value(plan_->statistics()[i]);
+    if (!std::holds_alternative<Tensor>(value)) value = Tensor();
+    auto& now = *std::get_if<Tensor>(&value);
+    if (!now.initialized()) now.reset(begin.dtype(), begin.shape());
+    now.copy_from(begin);
+  }
+}
+
+void Workspace::keep_statistics(const Workspace& lane, int part) {
+  for (size_t i = 0; i < statistics_.size(); ++i) {
+    const auto* now = std::get_if<Tensor>(&lane.value(plan_->statistics()[i]));
+    if (now == nullptr || !now->initialized()) continue;
+    Tensor& made = statistics_[i][static_cast<size_t>(part)];
+    made.reset(now->dtype(), now->shape());
+    made.copy_from(*now);
+  }
+}
+
+void Workspace::join_statistics() {
+  for (size_t i = 0; i < statistics_.size(); ++i) {
     if (!statistics_begin_[i].initialized()) continue;
     const int var = plan_->statistics()[i];
     Tensor mean;
@@ -336,15 +351,66 @@ void Workspace::join_statistics(int parts) {
   }
 }
 
+// One shard of home's step; what it made is kept there.
+void Workspace::run_shard(Workspace& home, const Step& step, int part, int parts) {
+  bind_feeds(step, part, parts);
+  if (parts > 1) home.begin_statistics(*this);
+  clear_arrays();
+  const int shard = plan_->sharded() ? step.shards.begin + part : -1;
+  run_ops(step, plan_->head(), plan_->tail(), shard);
+  if (parts == 1) return;
+  if (step.runtime == nullptr) home.keep_shard(*this, part);
+  home.keep_statistics(*this, part);
+  for (size_t i = 0; i < home.fetched_.size(); ++i) {
+    const PlanFetch& fetch = plan_->fetches()[i];
+    if (home.fetched_[i].empty()) continue;
+    const std::string& name = plan_->vars()[static_cast<size_t>(fetch.var)].name;
+    home.fetched_[i][static_cast<size_t>(part)] = dense(value(fetch.var), name).copy_to(CPUPlace());
+  }
+}
+
+void Workspace::run_shards(const Step& step, int parts) {
+  const auto count = static_cast<size_t>(parts);
+  if (parts > 1) {
+    save_statistics(parts);
+    for (auto& kept : contributions_) kept.resize(count);
+    for (auto& kept : row_contributions_) kept.resize(count);
+    for (size_t i = 0; i < fetched_.size(); ++i) {
+      const PlanFetch::Kind kind = plan_->fetches()[i].kind;
+      const bool per_shard = kind == PlanFetch::Kind::kMean || kind == PlanFetch::Kind::kRows;
+      if (per_shard) fetched_[i].resize(count);
+    }
+  }
+  const bool apart =
+      plan_->shards_are_apart() && step.runtime == nullptr && plan_->key().place.is_cpu();
+  const int threads = apart ? std::min(step.threads, parts) : 1;
+  if (threads == 1) {
+    for (int part = 0; part < parts; ++part) run_shard(*this, step, part, parts);
+  } else {
+    while (lanes_.size() + 1 < static_cast<size_t>(threads)) {
+      lanes_.push_back(std::make_unique<Workspace>(plan_, scope_, nullptr, Statistics::kOwn));
+    }
+    if (threads_ == nullptr) threads_ = std::make_unique<ShardThreads>(threads - 1);
+    threads_->run([&](int lane) {
+      Workspace& workspace = lane == 0 ? *this : *lanes_[static_cast<size_t>(lane) - 1];
+      for (int part = lane; part < parts; part += threads) {
+        workspace.run_shard(*this, step, part, parts);
+      }
+    });
+    for (auto& lane : lanes_) lane->release_feeds();
+  }
+  if (parts == 1) return;
+  if (step.runtime == nullptr) join_shards();
+  join_statistics();
+}
+
 std::vector<Tensor> Workspace::run(const Step& step) {
   const Place& place = plan_->key().place;
   if (!place.is_cpu()) {
     enter_place(place);
     fetch_persistables_in();
   }
-  const bool cut = plan_->sharded();
-  const int parts = cut ? step.shards.count() : 1;
-  const bool sums_here = step.runtime == nullptr;
+  const int parts = plan_->sharded() ? step.shards.count() : 1;
   for (auto& tensors : fetched_) tensors.clear();
   const bool brackets = step.runtime != nullptr && plan_->communicates();
   if (brackets) step.runtime->begin_step(plan_->program(), step.number);
@@ -352,23 +418,7 @@ std::vector<Tensor> Workspace::run(const Step& step) {
     bind_feeds(step, 0, 1);
     run_ops(step, 0, plan_->head(), -1);
   }
-  for (int part = 0; part < parts; ++part) {
-    bind_feeds(step, part, parts);
-    begin_statistics(part, parts);
-    clear_arrays();
-    run_ops(step, plan_->head(), plan_->tail(), cut ? step.shards.begin + part : -1);
-    if (sums_here) keep_shard(part, parts);
-    for (size_t i = 0; i < fetched_.size(); ++i) {
-      const PlanFetch& fetch = plan_->fetches()[i];
-      const bool per_shard =
-          fetch.kind == PlanFetch::Kind::kMean || fetch.kind == PlanFetch::Kind::kRows;
-      if (!per_shard || parts == 1) continue;
-      const std::string& name = plan_->vars()[static_cast<size_t>(fetch.var)].name;
-      fetched_[i].push_back(dense(value(fetch.var), name).copy_to(CPUPlace()));
-    }
-  }
-  if (sums_here) join_shards(parts);
-  join_statistics(parts);
+  run_shards(step, parts);
   run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
   for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
   if (brackets) step.runtime->end_step(plan_->program(), step.number);

@@ -62,11 +62,14 @@ class OpRunner {
 
 class BlockRunner;
 class Profile;
+class ShardThreads;
 
 // Used by one thread at a time. The plan, the scope and the enclosing workspace must outlive it.
 class Workspace {
  public:
-  Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer = nullptr);
+  enum class Statistics { kOfScope, kOwn };
+  Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer = nullptr,
+            Statistics statistics = Statistics::kOfScope);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -83,6 +86,7 @@ class Workspace {
     uint64_t number = 0;
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
+    int threads = 1;             // that may run shards at once
   };
   // The ops of an inner block, once.
   void run_inner(const Step& step, int shard);
@@ -90,6 +94,7 @@ class Workspace {
   Value* find(std::string_view name);
   // The value behind position i of the plan's variables.
   Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
+  const Value& value(int var) const { return *values_[static_cast<size_t>(var)]; }
 
   // One whole step; returns the fetched tensors, which share no memory with the workspace.
   std::vector<Tensor> run(const Step& step);
@@ -106,10 +111,14 @@ class Workspace {
   void run_communication(const Step& step, int k, int shard);
   void wait_for(int k);
   void check_finite(const Step& step, int k);
-  void keep_shard(int part, int parts);
-  void join_shards(int parts);
-  void begin_statistics(int part, int parts);
-  void join_statistics(int parts);
+  void run_shards(const Step& step, int parts);
+  void run_shard(Workspace& home, const Step& step, int part, int parts);
+  void keep_shard(const Workspace& lane, int part);
+  void join_shards();
+  void save_statistics(int parts);
+  void begin_statistics(Workspace& lane);
+  void keep_statistics(const Workspace& lane, int part);
+  void join_statistics();
   std::vector<Tensor> take_fetches(const Step& step);
 
   std::shared_ptr<const Plan> plan_;
@@ -133,6 +142,9 @@ class Workspace {
   // Per statistic: its value at the step's begin, and those of the shards.
   std::vector<Tensor> statistics_begin_;
   std::vector<std::vector<Tensor>> statistics_;
+  // Where other threads run shards, and those threads; made when first needed.
+  std::vector<std::unique_ptr<Workspace>> lanes_;
+  std::unique_ptr<ShardThreads> threads_;
 };
 
 }  // namespace fleet::fluid
