@@ -109,17 +109,38 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
   }
 }
 
-// Options that mean something in one mode only.
-void check_details(const DistributeTranspilerConfig& config) {
+// Numbers of delay compensation that nothing reads.
+void check_delay_compensation(const DistributeTranspilerConfig& config) {
   if (config.dc_asgd_form == "original" && config.dc_asgd_lambda != 0 &&
       config.dc_asgd_lambda != 1) {
     contradiction("dc_asgd_form", "'original'", "dc_asgd_lambda", str_cat(config.dc_asgd_lambda),
                   "use dc_asgd_form = 'constant', which has a lambda");
   }
-  if (!config.enable_dc_asgd && config.dc_asgd_lambda != 0) {
-    contradiction("dc_asgd_lambda", str_cat(config.dc_asgd_lambda), "enable_dc_asgd", "false",
-                  "set enable_dc_asgd to true");
-  }
+  const DistributeTranspilerConfig usual;
+  const auto needs_compensation = [&config](bool set, std::string_view field,
+                                            const std::string& value) {
+    if (!set || config.enable_dc_asgd) return;
+    contradiction(field, value, "enable_dc_asgd", "false", "set enable_dc_asgd to true");
+  };
+  needs_compensation(config.dc_asgd_form != usual.dc_asgd_form, "dc_asgd_form",
+                     "'" + config.dc_asgd_form + "'");
+  needs_compensation(config.dc_asgd_lambda != 0, "dc_asgd_lambda", str_cat(config.dc_asgd_lambda));
+  needs_compensation(config.dc_asgd_m != usual.dc_asgd_m, "dc_asgd_m", str_cat(config.dc_asgd_m));
+  needs_compensation(config.dc_asgd_epsilon != usual.dc_asgd_epsilon, "dc_asgd_epsilon",
+                     str_cat(config.dc_asgd_epsilon));
+  if (config.dc_asgd_form != "original" && config.dc_asgd_form != "constant") return;
+  const auto averages = [&config](bool set, std::string_view field, double value) {
+    if (!set) return;
+    contradiction(field, str_cat(value), "dc_asgd_form", "'" + config.dc_asgd_form + "'",
+                  "use dc_asgd_form = 'adaptive' or 'clipped', which average squares");
+  };
+  averages(config.dc_asgd_m != usual.dc_asgd_m, "dc_asgd_m", config.dc_asgd_m);
+  averages(config.dc_asgd_epsilon != usual.dc_asgd_epsilon, "dc_asgd_epsilon",
+           config.dc_asgd_epsilon);
+}
+
+// Options that mean something in one mode only.
+void check_details(const DistributeTranspilerConfig& config) {
   if (!config.geo_sgd_mode &&
       config.geo_sgd_need_push_nums != DistributeTranspilerConfig().geo_sgd_need_push_nums) {
     contradiction("geo_sgd_need_push_nums", str_cat(config.geo_sgd_need_push_nums), "geo_sgd_mode",
@@ -188,6 +209,7 @@ void validate(const DistributeTranspilerConfig& config) {
   check_values(config);
   check_server_modes(config);
   check_collective(config);
+  check_delay_compensation(config);
   check_details(config);
 }
 

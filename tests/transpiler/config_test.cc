@@ -1,6 +1,9 @@
 #include "transpiler/config.h"
 
 #include <gmock/gmock.h>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -61,6 +64,38 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
                        "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks");
 }
 
+TEST(TranspilerConfig, FieldsOfServersHaveNoMeaningWithoutThem) {
+  for (const char* mode : {"nccl2", "collective"}) {
+    SCOPED_TRACE(mode);
+    const DistributeTranspilerConfig other{
+        .mode = mode,
+        .sync_mode = false,
+        .collective_mode = mode == std::string("collective") ? "grad_allreduce" : ""};
+    for (const auto& [field, set] :
+         std::vector<std::pair<std::string, bool DistributeTranspilerConfig::*>>{
+             {"runtime_split_send_recv", &DistributeTranspilerConfig::runtime_split_send_recv},
+             {"enable_dc_asgd", &DistributeTranspilerConfig::enable_dc_asgd},
+             {"half_async", &DistributeTranspilerConfig::half_async},
+             {"geo_sgd_mode", &DistributeTranspilerConfig::geo_sgd_mode}}) {
+      DistributeTranspilerConfig config = other;
+      config.*set = true;
+      expect_contradiction(config, field, "mode");
+    }
+  }
+  expect_contradiction({.sync_mode = false, .half_async = true, .geo_sgd_mode = true}, "half_async",
+                       "geo_sgd_mode");
+  expect_contradiction({.enable_dc_asgd = true,
+                        .sync_mode = false,
+                        .runtime_split_send_recv = true,
+                        .completely_not_async = true},
+                       "completely_not_async", "enable_dc_asgd");
+  expect_contradiction({.mode = "collective",
+                        .use_hierarchical_allreduce = true,
+                        .hierarchical_allreduce_inter_nranks = 2,
+                        .collective_mode = "grad_allreduce"},
+                       "use_hierarchical_allreduce", "mode");
+}
+
 TEST(TranspilerConfig, ValuesOutOfRangeNameTheField) {
   EXPECT_THAT(refusal({.min_block_size = 4096}, ErrorCode::kInvalidArgument),
               HasSubstr("min_block_size"));
@@ -79,7 +114,18 @@ TEST(TranspilerConfig, EveryModeIsThere) {
 }
 
 TEST(TranspilerConfig, DetailsBelongToTheirMode) {
+  expect_contradiction({.dc_asgd_form = "adaptive"}, "dc_asgd_form", "enable_dc_asgd");
   expect_contradiction({.dc_asgd_lambda = 2}, "dc_asgd_lambda", "enable_dc_asgd");
+  expect_contradiction({.dc_asgd_m = 0.9}, "dc_asgd_m", "enable_dc_asgd");
+  expect_contradiction({.dc_asgd_epsilon = 1e-6}, "dc_asgd_epsilon", "enable_dc_asgd");
+  expect_contradiction(
+      {.enable_dc_asgd = true, .dc_asgd_form = "constant", .dc_asgd_m = 0.9, .sync_mode = false},
+      "dc_asgd_m", "dc_asgd_form");
+  expect_contradiction({.enable_dc_asgd = true,
+                        .dc_asgd_form = "original",
+                        .dc_asgd_epsilon = 1e-6,
+                        .sync_mode = false},
+                       "dc_asgd_epsilon", "dc_asgd_form");
   expect_contradiction(
       {.enable_dc_asgd = true, .dc_asgd_form = "original", .dc_asgd_lambda = 2, .sync_mode = false},
       "dc_asgd_form", "dc_asgd_lambda");
