@@ -149,6 +149,7 @@ TEST(SplitSelectedRows, GivesEachSectionItsRowsCountedFromItsFirst) {
 
 TEST(SquaredRowSums, OfASliceAreThoseOfTheWhole) {
   std::vector<double> whole;
+  whole.reserve(12);
   for (int i = 0; i < 12; ++i) whole.push_back(std::sqrt(i + 0.1));
   const auto all =
       OneServerOp("squared_row_sums").input("X", "x", {4, 3}, whole).output("Out", "s").run("s");
@@ -163,6 +164,35 @@ TEST(SquaredRowSums, OfASliceAreThoseOfTheWhole) {
                         .output("Out", "s")
                         .run("s");
   EXPECT_EQ(part, (std::vector<double>{all[2], all[3]}));
+}
+
+TEST(SquaredRowSums, OfRowsAreThoseOfTheDenseGradient) {
+  Program program;
+  Executor executor;
+  VarDesc var;
+  var.name = "g";
+  var.kind = VarKind::kSelectedRows;
+  var.shape = Shape{4, 2};
+  var.persistable = true;
+  program.global_block().add_var(var);
+  var = {};
+  var.name = "s";
+  var.persistable = true;
+  program.global_block().add_var(var);
+  // Row 3 comes twice: its square is that of the sum.
+  executor.scope().var("g") =
+      SelectedRows{.rows = {3, 1, 3},
+                   .height = 4,
+                   .value = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2})};
+  Operator op;
+  op.type = "squared_row_sums";
+  op.inputs["X"] = {"g"};
+  op.outputs["Out"] = {"s"};
+  append_op(program.global_block(), op);
+  executor.run(program);
+  const auto sums = executor.scope().tensor("s").values<double>();
+  EXPECT_EQ(std::vector<double>(sums.begin(), sums.end()),
+            (std::vector<double>{0.0, 25.0, 0.0, 100.0}));
 }
 
 }  // namespace

@@ -82,6 +82,51 @@ TEST(SparseThreadCluster, UpdatesWithEveryRuleForRows) {
   }
 }
 
+// Servers exchange numbers: with Unix sockets each knows the others' names from the first.
+ThreadJob exchanging(int workers, int servers, int shards) {
+  ThreadJob job{.workers = workers, .servers = servers, .shards = shards};
+  job.transport = transport::TransportChoice::kUnix;
+  return job;
+}
+
+// Updates that need whole gradients or parameters, of tables that are cut.
+TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
+  using fluid::Variable;
+  namespace rules = fluid::optimizer;
+  namespace clip = fluid::clip;
+  const std::vector<std::function<void(const Variable&)>> all = {
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1, .grad_clip = clip::GradientClipByValue(0.01)})
+            .minimize(loss);
+      },
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1, .grad_clip = clip::GradientClipByNorm(0.05)})
+            .minimize(loss);
+      },
+      [](const Variable& loss) { rules::LarsMomentum({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::Lamb({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) { rules::Adamax({.learning_rate = 0.01}).minimize(loss); },
+  };
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoLookups, RowKind::kHsigmoid}) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(str_cat(static_cast<int>(kind), ", rule ", i));
+      expect_local_bits({.kind = kind, .minimize = all[i]}, exchanging(2, 3, 2), 4);
+      expect_local_bits({.kind = kind, .minimize = all[i]}, exchanging(1, 2, 2), 4);
+    }
+  }
+}
+
+TEST(SparseThreadCluster, ClipsByTheGlobalNormWhereTablesAreNotCut) {
+  const SparseNetOptions options{.minimize = [](const fluid::Variable& loss) {
+    fluid::optimizer::Adam(
+        {.learning_rate = 0.01, .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
+        .minimize(loss);
+  }};
+  ThreadJob job = exchanging(2, 2, 2);
+  job.config.slice_var_up = false;
+  expect_local_bits(options, job, 4);
+}
+
 TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups}) {
     SCOPED_TRACE(static_cast<int>(kind));

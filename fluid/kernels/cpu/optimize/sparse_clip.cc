@@ -52,13 +52,35 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   if (!takes_rows(context)) return nullptr;
   const T max_norm = static_cast<T>(context.attrs<ClipByNormAttrs>().max_norm);
   const int x = context.input("X");
+  const int sums = context.input("SquaredRowSums");
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
-    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
-      const T norm = static_cast<T>(std::sqrt(squared_sum(values, count, width)));
+    replace_values(c, x, out, rows, [=, &c](const T* values, int64_t count, int64_t width, T* to) {
+      const double squares = sums < 0 ? squared_sum(values, count, width)
+                                      : sum_rows(c.in<double>(sums), c.input(sums).numel());
+      const T norm = static_cast<T>(std::sqrt(squares));
       const T factor = norm > max_norm ? max_norm / norm : T{1};
       for (int64_t i = 0; i < count * width; ++i) to[i] = values[i] * factor;
     });
+  });
+}
+
+// Rows that are not there have sums of zero.
+template <class T>
+std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
+  if (!takes_rows(context)) return nullptr;
+  const int x = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
+    const auto& source = std::get<SelectedRows>(c.input_value(x));
+    const int64_t width = source.value.shape().numel(1, source.value.shape().rank());
+    rows.merge(source, source.height, width);
+    Tensor sums = Tensor::zeros(DType::kFloat64, {source.height});
+    for (size_t i = 0; i < rows.count(); ++i) {
+      sums.data<double>()[rows.row(i)] =
+          squared_row_sum(rows.values() + static_cast<int64_t>(i) * width, width);
+    }
+    c.output_value(out) = std::move(sums);
   });
 }
 
@@ -95,6 +117,7 @@ void register_sparse_clip(KernelTable& table) {
     add("clip", prepare_clip<T>);
     add("clip_by_norm", prepare_clip_by_norm<T>);
     add("elementwise_mul", prepare_scaled<T>);
+    add("squared_row_sums", prepare_squared_row_sums<T>);
   });
 }
 
