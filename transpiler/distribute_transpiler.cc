@@ -156,6 +156,15 @@ Nccl2Options nccl2_options(const TranspileOptions& options,
 }  // namespace
 
 struct DistributeTranspiler::State {
+  explicit State(const TranspileOptions& options)
+      : main(options.program ? *options.program : fluid::default_main_program()),
+        startup(options.startup_program ? *options.startup_program
+                                        : fluid::default_startup_program()),
+        runner{.table = options.op_table ? *options.op_table : OpTable::standard(),
+               .verify_each = options.verify_each_pass,
+               .skip = options.skip_passes,
+               .observer = options.pass_observer} {}
+
   Program main;
   Program startup;
   PassRunner runner;
@@ -180,14 +189,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
   config.sync_mode = options.sync_mode.value_or(config.sync_mode);
   validate(config);
   check_skipped(options.skip_passes);
-  auto fresh = std::make_unique<State>(
-      State{.main = options.program ? *options.program : fluid::default_main_program(),
-            .startup = options.startup_program ? *options.startup_program
-                                               : fluid::default_startup_program(),
-            .runner = {.table = options.op_table ? *options.op_table : OpTable::standard(),
-                       .verify_each = options.verify_each_pass,
-                       .skip = options.skip_passes,
-                       .observer = options.pass_observer}});
+  auto fresh = std::make_unique<State>(options);
   if (config.mode == "pserver") {
     const int shards = shard_count(options);
     fresh->trainer = {.trainer_id = options.trainer_id,

@@ -16,6 +16,7 @@ namespace {
 [[noreturn]] void fail_slot_name(const Operator& op, const std::string& slot,
                                  const std::vector<SlotSpec>& specs, std::string_view direction) {
   std::vector<std::string> known;
+  known.reserve(specs.size());
   for (const SlotSpec& spec : specs) known.push_back(spec.name);
   throw_error(ErrorCode::kInvalidProgram,
               {.what = str_cat("op '", op.type, "' has no ", direction, " '", slot, "'",
@@ -101,53 +102,105 @@ void check_output(const Operator& op, const VarDesc& inferred, const VarDesc& de
   }
 }
 
-// Checks ops of a program that nobody changes. Inference works on copies of an op's own variables.
-class Verifier {
+// What is checked of an op apart from its names: nothing in it tells two ops apart that differ in
+// the names of their variables only.
+class CheckedOp {
  public:
-  Verifier(const Program& program, const OpTable& table) : index_(program), table_(table) {}
+  // `vars`: behind the op's names, slot by slot; null for a name that is left empty.
+  CheckedOp(const Operator& op, std::vector<const VarDesc*> vars)
+      : op_(&op), vars_(std::move(vars)) {}
 
-  void verify(const Block& block, const Operator& op) {
-    const OpSchema& schema = table_.at(op.type);
-    check_slots(nullptr, op, schema);
-    check_attributes(op, schema);
-    if (schema.infer) check_inference(block, op, schema);
+  const std::vector<const VarDesc*>& vars() const { return vars_; }
+
+  // Looks at a few variables only: that ops with many are alike would be rare.
+  bool alike(const CheckedOp& other) const {
+    return vars_.size() == other.vars_.size() && vars_.size() <= kMostVars &&
+           alike(op_->inputs, other.op_->inputs) && alike(op_->outputs, other.op_->outputs) &&
+           op_->attrs == other.op_->attrs && alike_vars(other);
   }
 
  private:
-  // Ops of one type often have the same attributes one after the other.
-  void check_attributes(const Operator& op, const OpSchema& schema) {
-    if (!schema.normalize) return;
-    auto& [known, attrs] = checked_[&schema];
-    if (known && attrs == op.attrs) return;
-    schema.normalize(op.attrs);
-    known = true;
-    attrs = op.attrs;
+  static constexpr size_t kMostVars = 16;
+
+  static bool alike(const SlotMap& slots, const SlotMap& others) {
+    return std::equal(slots.begin(), slots.end(), others.begin(), others.end(),
+                      [](const auto& a, const auto& b) {
+                        return a.first == b.first && a.second.size() == b.second.size();
+                      });
   }
 
-  void check_inference(const Block& block, const Operator& op, const OpSchema& schema) {
-    Program apart;
-    Block& copies = apart.global_block();
-    std::vector<const VarDesc*> outputs;
+  static bool alike(const VarDesc* a, const VarDesc* b) {
+    if (a == nullptr || b == nullptr) return a == b;
+    return a->kind == b->kind && a->dtype == b->dtype && a->typed == b->typed &&
+           a->shape == b->shape && a->lod_level == b->lod_level &&
+           a->persistable == b->persistable && a->is_parameter == b->is_parameter;
+  }
+
+  // Variables that occur twice in one op do so in the other.
+  bool alike_vars(const CheckedOp& other) const {
+    for (size_t i = 0; i < vars_.size(); ++i) {
+      if (!alike(vars_[i], other.vars_[i])) return false;
+      for (size_t j = 0; j < i; ++j) {
+        if ((vars_[i] == vars_[j]) != (other.vars_[i] == other.vars_[j])) return false;
+      }
+    }
+    return true;
+  }
+
+  const Operator* op_;
+  std::vector<const VarDesc*> vars_;
+};
+
+// Checks ops of a program that nobody changes. Inference works on copies of an op's own variables.
+class Verifier {
+ public:
+  Verifier(VarIndex& index, const OpTable& table) : index_(index), table_(table) {}
+
+  // Nets repeat themselves: an op like the last one of its type is as right as that.
+  void verify(const Block& block, const Operator& op) {
+    CheckedOp checked(op, vars_of(block, op));
+    const auto last = last_.find(op.type);
+    if (last != last_.end() && checked.alike(last->second)) return;
+    const OpSchema& schema = table_.at(op.type);
+    check_slots(nullptr, op, schema);
+    if (schema.normalize) schema.normalize(op.attrs);
+    if (schema.infer) check_inference(op, schema, checked.vars());
+    last_.insert_or_assign(op.type, std::move(checked));
+  }
+
+ private:
+  std::vector<const VarDesc*> vars_of(const Block& block, const Operator& op) {
+    std::vector<const VarDesc*> vars;
     for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
       for (const auto& [slot, names] : *slots) {
         for (const std::string& name : names) {
-          if (name.empty()) continue;
-          const VarDesc* var = index_.find(block, name);
-          if (slots == &op.outputs) outputs.push_back(var);
-          copies.add_var(*var);
+          vars.push_back(name.empty() ? nullptr : index_.find(block, name));
         }
       }
     }
+    return vars;
+  }
+
+  static void check_inference(const Operator& op, const OpSchema& schema,
+                              const std::vector<const VarDesc*>& vars) {
+    Program apart;
+    Block& copies = apart.global_block();
+    for (const VarDesc* var : vars) {
+      if (var != nullptr) copies.add_var(*var);
+    }
     InferContext context(copies, op);
     schema.infer(context);
-    for (const VarDesc* declared : outputs) {
-      if (declared->typed) check_output(op, *copies.find_var(declared->name), *declared);
+    size_t outputs = 0;
+    for (const auto& [slot, names] : op.outputs) outputs += names.size();
+    for (size_t i = vars.size() - outputs; i < vars.size(); ++i) {
+      if (vars[i] == nullptr || !vars[i]->typed) continue;
+      check_output(op, *copies.find_var(vars[i]->name), *vars[i]);
     }
   }
 
-  VarIndex index_;
+  VarIndex& index_;
   const OpTable& table_;
-  std::unordered_map<const OpSchema*, std::pair<bool, AttributeMap>> checked_;
+  std::unordered_map<std::string_view, CheckedOp> last_;  // by type, which the program holds
 };
 
 }  // namespace
@@ -173,10 +226,11 @@ Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& t
 }
 
 void verify(const Program& program, const OpTable& table) {
-  program.verify().throw_if_error();
-  Verifier verifier(program, table);
-  for (const int32_t index : live_blocks(program)) {
-    const Block& block = program.block(index);
+  VarIndex index(program);
+  verify(program, index).throw_if_error();
+  Verifier verifier(index, table);
+  for (const int32_t at : live_blocks(program)) {
+    const Block& block = program.block(at);
     for (const auto& op : block.ops()) verifier.verify(block, *op);
   }
 }

@@ -38,11 +38,29 @@ std::string var_text(const VarDesc& var) {
   return text;
 }
 
+// Adds, sorted by name, what `make` gives for each variable of the source; they keep their order of
+// creation.
+template <class Make>
+void add_vars(const Block& source, Block& target, const Make& make) {
+  std::vector<uint64_t> creations;
+  creations.reserve(source.vars().size());
+  for (const VarDesc* var : source.vars_in_order()) creations.push_back(var->creation);
+  for (const auto& [name, var] : source.vars()) {
+    const uint64_t own = var->creation;
+    const bool dense = own < creations.size() && creations[own] == own;
+    const auto place = dense ? creations.begin() + static_cast<std::ptrdiff_t>(own)
+                             : std::lower_bound(creations.begin(), creations.end(), own);
+    target.add_var(make(*var)).creation = static_cast<uint64_t>(place - creations.begin());
+  }
+}
+
 }  // namespace
 
 VarDesc& Block::add_var(VarDesc var) {
   var.creation = next_creation_++;
-  auto& slot = vars_[var.name];
+  // Names that come sorted, as those of a copied block do, need no search.
+  const bool last = vars_.empty() || vars_.rbegin()->first < var.name;
+  auto& slot = last ? vars_.emplace_hint(vars_.end(), var.name, nullptr)->second : vars_[var.name];
   if (slot) {
     var.creation = slot->creation;
     *slot = std::move(var);
@@ -104,10 +122,17 @@ void Block::rename_var(std::string_view from, std::string_view to) {
 }
 
 std::vector<VarDesc*> Block::vars_in_order() const {
-  std::vector<VarDesc*> ordered;
+  std::vector<VarDesc*> ordered(next_creation_);
+  for (const auto& [name, var] : vars_) {
+    if (var->creation < ordered.size()) ordered[var->creation] = var.get();
+  }
+  std::erase(ordered, nullptr);
+  if (ordered.size() == vars_.size()) return ordered;
+  // Somebody has written over a variable, and its place with it.
+  ordered.clear();
   for (const auto& [name, var] : vars_) ordered.push_back(var.get());
-  std::sort(ordered.begin(), ordered.end(),
-            [](const VarDesc* a, const VarDesc* b) { return a->creation < b->creation; });
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const VarDesc* a, const VarDesc* b) { return a->creation < b->creation; });
   return ordered;
 }
 
@@ -151,7 +176,7 @@ Program::Program(const Program& other)
   for (const auto& source : other.blocks_) {
     auto copy = std::make_unique<Block>(this, source->index(), source->parent());
     copy->set_forward_block(source->forward_block());
-    for (const VarDesc* var : source->vars_in_order()) copy->add_var(*var);
+    add_vars(*source, *copy, [](const VarDesc& var) { return var; });
     for (const auto& op : source->ops()) copy->append_op(*op);
     blocks_.push_back(std::move(copy));
   }
@@ -172,7 +197,7 @@ Program& Program::operator=(Program&& other) noexcept {
     auto moved = std::make_unique<Block>(this, source->index(), source->parent());
     moved->set_forward_block(source->forward_block());
     moved->set_ops(source->take_ops());
-    for (VarDesc* var : source->vars_in_order()) moved->add_var(std::move(*var));
+    add_vars(*source, *moved, [](VarDesc& var) { return std::move(var); });
     blocks_.push_back(std::move(moved));
   }
   current_block_ = other.current_block_;
@@ -274,7 +299,7 @@ std::set<int32_t> live_blocks(const Program& program) {
   return live;
 }
 
-Status Program::verify() const {
+Status verify(const Program& program, VarIndex& index) {
   const auto fail = [](std::string what, const Block& block, const Operator* op, std::string got) {
     return Status(ErrorCode::kInvalidProgram,
                   {.what = std::move(what),
@@ -283,34 +308,39 @@ Status Program::verify() const {
                    .got = std::move(got),
                    .fix = "declare the variable before the op that uses it"});
   };
-  const std::set<int32_t> live = live_blocks(*this);
-  VarIndex visible(*this);
-  for (const auto& block : blocks_) {
-    if (block->parent() >= block->index()) {
-      return fail("a block's parent must come before it", *block, nullptr,
-                  str_cat("parent ", block->parent()));
+  const std::set<int32_t> live = live_blocks(program);
+  for (int32_t at = 0; at < program.block_count(); ++at) {
+    const Block& block = program.block(at);
+    if (block.parent() >= at) {
+      return fail("a block's parent must come before it", block, nullptr,
+                  str_cat("parent ", block.parent()));
     }
-    if (!live.contains(block->index())) continue;
-    for (const auto& op : block->ops()) {
+    if (!live.contains(at)) continue;
+    for (const auto& op : block.ops()) {
       for (const SlotMap* slots : {&op->inputs, &op->outputs}) {
         for (const auto& [slot, names] : *slots) {
           for (const std::string& name : names) {
-            if (!name.empty() && visible.find(*block, name) == nullptr) {
-              return fail("an op uses a variable that does not exist", *block, op.get(), name);
+            if (!name.empty() && index.find(block, name) == nullptr) {
+              return fail("an op uses a variable that does not exist", block, op.get(), name);
             }
           }
         }
       }
       for (const auto& [name, value] : op->attrs) {
         const auto* ref = std::get_if<BlockRef>(&value);
-        if (ref != nullptr && ref->index >= block_count()) {
-          return fail("an op refers to a block that does not exist", *block, op.get(),
+        if (ref != nullptr && ref->index >= program.block_count()) {
+          return fail("an op refers to a block that does not exist", block, op.get(),
                       str_cat(name, " = ", ref->index));
         }
       }
     }
   }
   return {};
+}
+
+Status Program::verify() const {
+  VarIndex index(*this);
+  return fluid::verify(*this, index);
 }
 
 std::string Program::to_string() const {

@@ -2,14 +2,34 @@
 // the blocks' own maps.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "fluid/program/program.h"
 
 namespace fleet::fluid {
+
+// The names of one block.
+class NameTable {
+ public:
+  explicit NameTable(const Block& block);
+
+  const VarDesc* find(std::string_view name) const;  // null when there is none
+
+ private:
+  // A place of the hash table, which is probed cell by cell: a name's hash, its position in vars_.
+  struct Cell {
+    uint32_t hash = 0;
+    uint32_t position = kEmpty;
+  };
+  static constexpr uint32_t kEmpty = UINT32_MAX;
+
+  std::vector<const VarDesc*> vars_;
+  std::vector<Cell> cells_;  // a power of two, at most half full
+};
 
 class VarIndex {
  public:
@@ -17,30 +37,16 @@ class VarIndex {
       : program_(program), own_(static_cast<size_t>(program.block_count())) {}
 
   // Here or in an enclosing block; null when there is none.
-  const VarDesc* find(const Block& block, std::string_view name) {
-    for (int32_t at = block.index(); at >= 0; at = program_.block(at).parent()) {
-      const Vars& vars = own(at);
-      const auto found = vars.find(name);
-      if (found != vars.end()) return found->second;
-    }
-    return nullptr;
-  }
+  const VarDesc* find(const Block& block, std::string_view name);
 
  private:
-  using Vars = std::unordered_map<std::string_view, const VarDesc*>;
-
-  const Vars& own(int32_t index) {
-    auto& vars = own_[static_cast<size_t>(index)];
-    if (!vars) {
-      vars.emplace();
-      vars->reserve(program_.block(index).vars().size());
-      for (const auto& [name, var] : program_.block(index).vars()) vars->emplace(name, var.get());
-    }
-    return *vars;
-  }
+  const NameTable& own(int32_t index);
 
   const Program& program_;
-  std::vector<std::optional<Vars>> own_;
+  std::vector<std::optional<NameTable>> own_;
 };
+
+// Program::verify, and the index serves further questions.
+Status verify(const Program& program, VarIndex& index);
 
 }  // namespace fleet::fluid

@@ -187,6 +187,26 @@ DistributedVar table_row(const ServerPlan& plan, const PlacedTable& table, int s
           .endpoint = plan.endpoints[static_cast<size_t>(server)]};
 }
 
+// The same slices in the order of their update ops.
+std::vector<SliceRef> in_update_order(std::vector<SliceRef> slices, const TrainingOps& ops) {
+  std::stable_sort(slices.begin(), slices.end(), [&ops](const SliceRef& a, const SliceRef& b) {
+    return ops.params[a.param->updated].update < ops.params[b.param->updated].update;
+  });
+  return slices;
+}
+
+// slices_on, of every server.
+std::vector<std::vector<SliceRef>> slices_by_server(const ServerPlan& plan) {
+  std::vector<std::vector<SliceRef>> servers(plan.endpoints.size());
+  for (const size_t position : plan.deal_order) {
+    const PlacedParam& param = plan.params[position];
+    for (const PlacedSlice& slice : param.slices) {
+      servers[static_cast<size_t>(slice.server)].push_back({&param, &slice});
+    }
+  }
+  return servers;
+}
+
 }  // namespace
 
 std::string statistic_name(const std::string& name) {
@@ -205,11 +225,7 @@ std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
 }
 
 std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server) {
-  auto slices = slices_on(plan, server);
-  std::stable_sort(slices.begin(), slices.end(), [&ops](const SliceRef& a, const SliceRef& b) {
-    return ops.params[a.param->updated].update < ops.params[b.param->updated].update;
-  });
-  return slices;
+  return in_update_order(slices_on(plan, server), ops);
 }
 
 ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
@@ -237,9 +253,11 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
       plan.overview.push_back(overview_row(plan, param, slice));
     }
   }
-  for (int server = 0; server < servers && !plan.form.geo; ++server) {
-    for (const auto& [param, slice] : updates_on(plan, ops, server)) {
-      add_state_rows(program, ops, *param, *slice, plan);
+  if (!plan.form.geo) {
+    for (auto& slices : slices_by_server(plan)) {
+      for (const auto& [param, slice] : in_update_order(std::move(slices), ops)) {
+        add_state_rows(program, ops, *param, *slice, plan);
+      }
     }
   }
   for (const PlacedStatistic& statistic : plan.statistics) {

@@ -1,7 +1,8 @@
 #include "transpiler/parameter_server/server_program.h"
 
 #include <array>
-#include <map>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -376,19 +377,28 @@ void append_listen(Program& program, ServerState& state) {
   program.global_block().append_op(std::move(op));
 }
 
-// Origin name -> its variables on the server.
-using Copies = std::map<std::string, std::vector<const VarDesc*>, std::less<>>;
+// What a startup program makes -> the variables of the server that get a part or all of it.
+using Copies = std::unordered_map<std::string_view, std::vector<const VarDesc*>>;
 
-Copies copies_by_origin(const Program& server_program) {
-  // Whole state of several slices of one parameter is called "<origin>.block<i>".
+Copies copies_by_origin(const Program& startup, const Program& server_program) {
   Copies copies;
-  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
-    copies[var->slice ? var->slice->origin : var->name].push_back(var);
+  for (const auto& op : startup.global_block().ops()) {
+    for (const auto& [slot, names] : op->outputs) {
+      for (const std::string& name : names) copies.try_emplace(name);
+    }
   }
+  const auto add = [&copies](const std::string& origin, const VarDesc* var) {
+    const auto found = copies.find(origin);
+    if (found != copies.end()) found->second.push_back(var);
+  };
+  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
+    add(var->slice ? var->slice->origin : var->name, var);
+  }
+  // Whole state of several slices of one parameter is called "<origin>.block<i>".
   for (const fluid::DistributedVar& row : server_program.distribution().vars) {
     if (row.is_slice || row.slice == row.origin) continue;
     const VarDesc* var = server_program.global_block().find_var(row.slice);
-    if (var != nullptr) copies[row.origin].push_back(var);
+    if (var != nullptr) add(row.origin, var);
   }
   return copies;
 }
@@ -440,11 +450,11 @@ void append_initialisers(Program& program, const Program& startup, const Program
     copy.persistable = copy.kind != fluid::VarKind::kStepScopes;
     block.add_var(std::move(copy));
   }
-  const Copies copies = copies_by_origin(server_program);
+  const Copies copies = copies_by_origin(startup, server_program);
   for (const auto& op : startup.global_block().ops()) {
     for (const std::string& name : op->output_names()) {
       const auto found = copies.find(name);
-      if (found == copies.end()) continue;
+      if (found == copies.end() || found->second.empty()) continue;
       for (const VarDesc* copy : found->second) block.append_op(initialise(*op, name, *copy));
       break;
     }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
@@ -211,32 +210,51 @@ void send_statistics(Program& program, TrainerState& state) {
   block.set_ops(std::move(rewritten));
 }
 
-// Updates and schedules run on the servers; what only they used goes with them.
-void remove_update_ops(Program& program, TrainerState& state) {
-  Block& block = program.global_block();
-  std::set<std::string, std::less<>> state_vars;
-  std::unordered_set<std::string> updated;
-  auto ops = block.take_ops();
-  for (const auto& op : ops) {
-    if (fluid::has_role(op->role, OpRole::kOptimize)) {
-      for (std::string& name : op->input_names()) state_vars.insert(std::move(name));
-      updated.insert(op->role_var.begin(), op->role_var.end());
-    }
-  }
-  std::erase_if(ops, [](const auto& op) { return is_update_role(*op) || is_schedule_role(*op); });
-  block.set_ops(std::move(ops));
-  std::unordered_set<std::string_view> used;
-  for (const int32_t index : fluid::live_blocks(program)) {
-    for (const auto& op : program.block(index).ops()) {
-      for (const fluid::SlotMap* slots : {&op->inputs, &op->outputs}) {
-        for (const auto& [slot, names] : *slots) used.insert(names.begin(), names.end());
+// What `ops` of the optimizer read and nothing else of the program needs: neither parameters nor
+// gradients. The names are those of the ops.
+std::set<std::string_view> find_update_state(const Program& program,
+                                             const std::vector<const Operator*>& ops) {
+  std::set<std::string_view> state;
+  for (const Operator* op : ops) {
+    for (const auto& [slot, names] : op->inputs) {
+      for (const std::string& name : names) {
+        const Names& own = op->role_var;
+        if (!name.empty() && std::find(own.begin(), own.end(), name) == own.end()) {
+          state.insert(name);
+        }
       }
     }
   }
-  for (const std::string& name : state_vars) {
-    if (updated.contains(name) || used.contains(name)) continue;
+  for (const Operator* op : ops) {
+    for (const std::string& name : op->role_var) state.erase(name);
+  }
+  for (const int32_t index : fluid::live_blocks(program)) {
+    for (const auto& op : program.block(index).ops()) {
+      for (const fluid::SlotMap* slots : {&op->inputs, &op->outputs}) {
+        for (const auto& [slot, names] : *slots) {
+          for (const std::string& name : names) state.erase(name);
+        }
+      }
+    }
+  }
+  return state;
+}
+
+// Updates and schedules run on the servers; what only they used goes with them.
+void remove_update_ops(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  std::vector<std::unique_ptr<Operator>> kept;
+  std::vector<std::unique_ptr<Operator>> removed;
+  std::vector<const Operator*> optimizing;
+  for (auto& op : block.take_ops()) {
+    if (fluid::has_role(op->role, OpRole::kOptimize)) optimizing.push_back(op.get());
+    const bool moves = is_update_role(*op) || is_schedule_role(*op);
+    (moves ? removed : kept).push_back(std::move(op));
+  }
+  block.set_ops(std::move(kept));
+  for (const std::string_view name : find_update_state(program, optimizing)) {
     block.remove_var(name);
-    state.removed_vars.insert(name);
+    state.removed_vars.emplace(name);
   }
 }
 

@@ -152,6 +152,34 @@ TEST_F(AppendOp, VerifyFindsAShapeThatItsOpDoesNotMake) {
                {"op 'relu'", "relu_0.tmp_0", "[-1, 4]", "[7, 5]"});
 }
 
+// Each of these ops but one is like the others.
+TEST_F(AppendOp, VerifyFindsTheOneWrongOpAmongManyAlike) {
+  std::vector<Variable> outs;
+  outs.reserve(6);
+  for (int i = 0; i < 6; ++i) outs.push_back(layers::relu(x_));
+  const auto refuses = [this](ErrorCode code, const std::vector<std::string>& texts) {
+    expect_error([&] { verify(main_); }, code, texts);
+  };
+  EXPECT_NO_THROW(verify(main_));
+  outs[3].desc().shape = Shape{7, 5};
+  refuses(ErrorCode::kShapeMismatch, {"op 'relu'", outs[3].name(), "[7, 5]"});
+  outs[3].desc().shape = x_.shape();
+  outs[4].desc().dtype = DType::kInt64;
+  refuses(ErrorCode::kDTypeMismatch, {"op 'relu'", outs[4].name()});
+  outs[4].desc().dtype = x_.dtype();
+  Operator& last = block().op(block().op_count() - 1);
+  last.attrs["skale"] = 2.0;
+  refuses(ErrorCode::kInvalidProgram, {"relu", "skale"});
+  last.attrs.erase("skale");
+  last.inputs["Y"] = {x_.name()};
+  refuses(ErrorCode::kInvalidProgram, {"op 'relu' has no input 'Y'"});
+  last.inputs.erase("Y");
+  last.outputs["Out"].push_back(outs[0].name());
+  refuses(ErrorCode::kInvalidProgram, {"relu", "output 'Out'"});
+  last.outputs["Out"].pop_back();
+  EXPECT_NO_THROW(verify(main_));
+}
+
 TEST(BroadcastShape, FollowsTheAxis) {
   EXPECT_EQ(broadcast_shape({2, 3, 4}, {3, 4}, -1, "t"), (Shape{2, 3, 4}));
   EXPECT_EQ(broadcast_shape({2, 3, 4}, {3}, 1, "t"), (Shape{2, 3, 4}));
