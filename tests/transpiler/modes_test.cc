@@ -90,7 +90,7 @@ TEST(DelayCompensation, GradientsOfRowsAreRefused) {
     try {
       transpiler.transpile(options_for(net, 2, 2));
       ADD_FAILURE() << "accepted";
-    } catch (const UsageError& error) {
+    } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kNotSupported);
       EXPECT_THAT(error.what(), testing::HasSubstr("enable_dc_asgd"));
       EXPECT_THAT(error.what(), testing::HasSubstr("is_sparse"));

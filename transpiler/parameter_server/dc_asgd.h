@@ -17,7 +17,7 @@ inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 // "fc_w.block1.trainer_0_bak": the slice as a trainer last received it; the runtime keeps it.
 std::string backup_name(const PlacedSlice& slice, int trainer);
 
-// Throws UsageError (kNotSupported) for a gradient of rows: a trainer sees the rows that it looks
+// Throws Error (kNotSupported) for a gradient of rows: a trainer sees the rows that it looks
 // up, each at another time, and no backup of a slice says what it saw.
 void require_dense_gradients(const fluid::Program& program, const TrainingOps& ops);
 
