@@ -299,6 +299,8 @@ class Explainer {
     const LocalOps main_ops(main_, false);
     const LocalOps startup_ops(startup_, true);
     const size_t shown = std::min(endpoints_.size(), std::max<size_t>(1, options_.most_servers));
+    out_.main.servers.reserve(shown);
+    out_.startup.servers.reserve(shown);
     for (size_t i = 0; i < shown; ++i) {
       const std::string name = str_cat("server ", i);
       history_.set_process(name, false);
