@@ -41,6 +41,11 @@ RandomJob random_job(uint64_t seed) {
   return job;
 }
 
+// Of a parameter: received by trainers, or looked up on the server.
+bool is_value(const fluid::DistributedVar& row) {
+  return row.vtype == "Param" || row.vtype == "RemotePrefetch";
+}
+
 // (variable, endpoint) pairs that travel by one op.
 std::set<std::pair<std::string, std::string>> travels(const Operator& op,
                                                       const std::vector<std::string>& names) {
@@ -84,7 +89,7 @@ void check_coverage(const EveryJob& every) {
   for (const std::string& endpoint : server_endpoints(every.job.servers)) {
     const Program server = every.transpiler.get_pserver_program(endpoint);
     for (const fluid::DistributedVar& row : server.distribution().vars) {
-      if (row.vtype != "Param" || row.endpoint != endpoint) continue;
+      if (!is_value(row) || row.endpoint != endpoint) continue;
       const fluid::VarDesc& var = server.global_block().var(row.slice);
       EXPECT_TRUE(parts[row.origin].emplace(row.offset, var.shape.numel()).second) << row.slice;
     }
@@ -108,6 +113,11 @@ void check_traffic(const EveryJob& every) {
       sent.merge(travels(*op, names_on_servers(*op, "send_varnames", op->input("X"))));
     } else if (op->type == "recv") {
       received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
+    } else if (op->type == "distributed_lookup_table") {
+      const auto names = std::get<std::vector<std::string>>(*op->attr("table_names"));
+      const auto endpoints = std::get<std::vector<std::string>>(*op->attr("endpoints"));
+      ASSERT_EQ(names.size(), endpoints.size());
+      for (size_t i = 0; i < names.size(); ++i) received.emplace(names[i], endpoints[i]);
     }
   }
   std::set<std::pair<std::string, std::string>> taken;
@@ -117,9 +127,12 @@ void check_traffic(const EveryJob& every) {
     for (const std::string& name : server.global_block().op(0).input("X")) {
       const auto shard = name.find(".trainer_");
       if (shard == std::string::npos || name.ends_with(".trainer_0")) taken.emplace(name, endpoint);
+      // What batch norm keeps comes back as well.
+      const auto statistic = name.find("@STATISTIC");
+      if (statistic != std::string::npos) held.emplace(name.substr(0, statistic), endpoint);
     }
     for (const fluid::DistributedVar& row : server.distribution().vars) {
-      if (row.vtype == "Param") held.emplace(row.slice, row.endpoint);
+      if (is_value(row)) held.emplace(row.slice, row.endpoint);
     }
   }
   EXPECT_EQ(sent, taken);

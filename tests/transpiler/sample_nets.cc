@@ -45,6 +45,7 @@ struct Draw {
   bool chance(int percent) { return number(100) < percent; }
 
   std::mt19937_64 generator;
+  bool has_rows = false;  // a table with gradients of rows was drawn
 };
 
 ParamAttr random_attr(Draw& draw) {
@@ -55,9 +56,32 @@ ParamAttr random_attr(Draw& draw) {
   return attr;
 }
 
+// Rows of a table that the values of a layer's input choose, beside the layer itself.
+Variable with_table(const Variable& x, Draw& draw) {
+  constexpr int64_t kHeight = 1200;
+  const Variable sum = layers::reduce_sum(x, {.dim = {1}, .keep_dim = true});
+  const Variable chosen =
+      layers::clip(layers::scale(sum, {.scale = 20.0, .bias = 600.0}), 0, kHeight - 1);
+  const bool sparse = draw.chance(60);
+  draw.has_rows = draw.has_rows || sparse;
+  const Variable rows = layers::embedding(layers::cast(chosen, DType::kInt64), {kHeight, 16},
+                                          {.is_sparse = sparse, .param_attr = random_attr(draw)});
+  return layers::concat({x, rows}, 1);
+}
+
+// The values of a layer's input as an image of one row.
+Variable with_image(const Variable& x, Draw& draw) {
+  const Variable image = layers::reshape(x, {-1, 1, 1, static_cast<int>(x.shape()[-1])});
+  Variable made = layers::conv2d(image, 3, {1, 1}, {.param_attr = random_attr(draw)});
+  if (draw.chance(50)) made = layers::batch_norm(made);
+  return layers::reshape(made, {-1, 3 * static_cast<int>(x.shape()[-1])});
+}
+
 Variable random_loss(Draw& draw) {
   constexpr int64_t kWidths[] = {1, 7, 64, 130, 300};
   Variable hidden = layers::data("x", {kWidths[draw.number(5)]});
+  if (draw.chance(30)) hidden = with_table(hidden, draw);
+  if (draw.chance(30)) hidden = with_image(hidden, draw);
   const int depth = 1 + draw.number(4);
   for (int i = 0; i < depth; ++i) {
     const int64_t width = kWidths[draw.number(5)];
@@ -82,7 +106,8 @@ std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
   if (draw.chance(30)) decay = fluid::regularizer::L2Decay(0.01);
   std::optional<fluid::Penalty> clip;
   if (draw.chance(40)) {
-    switch (draw.number(3)) {
+    // The global norm of a table that is cut is refused.
+    switch (draw.number(draw.has_rows ? 2 : 3)) {
       case 0:
         clip = fluid::clip::GradientClipByValue(0.1);
         break;
@@ -193,6 +218,7 @@ SampleNet random_net(uint64_t seed) {
 
 std::vector<std::string> server_endpoints(int servers) {
   std::vector<std::string> endpoints;
+  endpoints.reserve(static_cast<size_t>(servers));
   for (int i = 0; i < servers; ++i) endpoints.push_back(str_cat("127.0.0.1:", 6174 + i));
   return endpoints;
 }
