@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/isa.h"
+#include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/loss/loss.h"
 
@@ -20,17 +22,41 @@ AxisView::AxisView(const Shape& shape, int axis) {
 
 namespace {
 
+// NaN when one of them is.
+template <class T>
+T larger(T a, T b) {
+  return b > a || b != b ? b : a;
+}
+
+// Of elements that lie side by side.
+template <class T>
+T largest_of(const T* x, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  T lanes[kLanes];
+  std::fill_n(lanes, kLanes, -std::numeric_limits<T>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
+  }
+  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] = larger(lanes[lane], x[i]);
+  return std::accumulate(lanes + 1, lanes + kLanes, lanes[0], larger<T>);
+}
+
 // x minus the largest of its row, laid out like x.
 template <class T>
 void subtract_max(const AxisView& view, const T* x, T* out) {
+  if (view.inner == 1) {
+    for (int64_t o = 0; o < view.outer; ++o, x += view.n, out += view.n) {
+      const T largest = largest_of(x, view.n);
+      for (int64_t j = 0; j < view.n; ++j) out[j] = x[j] - largest;
+    }
+    return;
+  }
   for (int64_t o = 0; o < view.outer; ++o) {
     for (int64_t i = 0; i < view.inner; ++i) {
       const int64_t base = o * view.n * view.inner + i;
       T largest = -std::numeric_limits<T>::infinity();
-      for (int64_t j = 0; j < view.n; ++j) {
-        const T value = x[base + j * view.inner];
-        largest = value > largest || value != value ? value : largest;
-      }
+      for (int64_t j = 0; j < view.n; ++j) largest = larger(largest, x[base + j * view.inner]);
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t at = base + j * view.inner;
         out[at] = x[at] - largest;
@@ -41,6 +67,15 @@ void subtract_max(const AxisView& view, const T* x, T* out) {
 
 template <class T>
 void normalize_rows(const AxisView& view, T* out) {
+  if (view.inner == 1) {
+    for (int64_t o = 0; o < view.outer; ++o, out += view.n) {
+      LaneSum<T> lanes;
+      lanes.add(view.n, [out](int64_t j) { return out[j]; });
+      const T sum = lanes.total();
+      for (int64_t j = 0; j < view.n; ++j) out[j] /= sum;
+    }
+    return;
+  }
   for (int64_t o = 0; o < view.outer; ++o) {
     for (int64_t i = 0; i < view.inner; ++i) {
       T* row = out + o * view.n * view.inner + i;

@@ -257,9 +257,10 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
   const StatePositions linear = state<T>(context, "LinearAccumulator", "LinearAccumOut");
   const T l1 = static_cast<T>(attrs.l1) + static_cast<T>(1e-10);
   const T l2 = static_cast<T>(attrs.l2) + static_cast<T>(1e-10);
+  const T minus_l1 = -l1;
   return make_prepared([=](const KernelContext& c) mutable {
     const T lr = update.learning_rate(c);
-    update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
+    update.gradient.each_run(c, [=, &c](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> s(c, squares, first);
       const StateArrays<T> l(c, linear, first);
@@ -269,11 +270,13 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
         const T square = s.from[i] + g * g;
         const T new_root = root(square);
         const T sum = l.from[i] + (g - (new_root - root(s.from[i])) / lr * p.from[i]);
-        const T pull = sum > T{} ? l1 - sum : -l1 - sum;
-        const T moved = pull / (new_root / lr + T{2} * l2);
+        // Choices between numbers that are there: of choices between sums or quotients compilers
+        // make branches.
+        const T side = sum > T{} ? l1 : minus_l1;
+        const T pull = (std::abs(sum) > l1 ? side : sum) - sum;
         s.to[i] = square;
         l.to[i] = sum;
-        p.to[i] = std::abs(sum) > l1 ? moved : T{};
+        p.to[i] = pull / (new_root / lr + T{2} * l2);
       }
     });
   });
