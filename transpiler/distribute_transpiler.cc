@@ -201,6 +201,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     keep_noted_clips(fresh->main);
     if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
+    if (!config.geo_sgd_mode) check_followers(fresh->main, fresh->ops);
     if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops);
     if (config.enable_dc_asgd) require_dense_gradients(fresh->main, fresh->ops);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),

@@ -123,6 +123,10 @@ bool is_update_role(const Operator& op) {
   return fluid::has_role(op.role, OpRole::kOptimize) && !is_schedule_role(op);
 }
 
+bool follows_updates(const Operator& op) {
+  return is_update_role(op) && op.role_var.empty();
+}
+
 bool is_schedule_role(const Operator& op) {
   return fluid::has_role(op.role, OpRole::kLrSched);
 }
@@ -148,6 +152,8 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.lr_ops.push_back(i);
       for (const std::string& name : op.input_names()) found.learning_rates.insert(name);
       for (const std::string& name : op.output_names()) found.learning_rates.insert(name);
+    } else if (follows_updates(op)) {
+      found.followers.push_back(i);
     } else if (is_update_role(op)) {
       check_role_var(op);
       const auto owner = index.find(op.role_var[0]);
@@ -158,11 +164,41 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.params[owner->second].ops.push_back(i);
     }
   }
+  for (const size_t follower : found.followers) {
+    for (const UpdatedParam& param : found.params) {
+      if (follower < param.ops.back()) check_role_var(block.op(follower));
+    }
+  }
   const NameViews made = made_before_updates(block);
   for (UpdatedParam& param : found.params) find_gradient(block, made, param);
   std::sort(found.params.begin(), found.params.end(),
             [](const UpdatedParam& a, const UpdatedParam& b) { return a.ops[0] < b.ops[0]; });
   return found;
+}
+
+void check_followers(const fluid::Program& program, const TrainingOps& ops) {
+  const Block& block = program.global_block();
+  std::set<std::string, std::less<>> params;
+  std::set<std::string, std::less<>> taken = ops.learning_rates;
+  for (const UpdatedParam& param : ops.params) {
+    params.insert(param.param);
+    for (const size_t position : param.ops) {
+      for (std::string& name : block.op(position).input_names()) taken.insert(std::move(name));
+    }
+  }
+  for (const size_t position : ops.followers) {
+    const Operator& op = block.op(position);
+    for (const std::string& name : op.output_names()) {
+      if (!taken.contains(name)) continue;
+      cannot_move(op, "a step behind the updates, such as Lookahead's, changes what they take",
+                  "variable '" + name + "'");
+    }
+    for (const std::string& name : op.input_names()) {
+      if (!taken.contains(name) || params.contains(name)) continue;
+      cannot_move(op, "a step behind the updates takes what only the servers have",
+                  "variable '" + name + "'");
+    }
+  }
 }
 
 }  // namespace fleet::transpiler

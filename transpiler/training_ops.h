@@ -25,6 +25,9 @@ struct TrainingOps {
   // other list.
   std::vector<UpdatedParam> tables;
   std::vector<size_t> lr_ops;  // role lrsched, positions in block 0
+  // Of role optimize and of no parameter, behind the updates: what is made of parameters, such as
+  // their averages. Trainers run these ops with the values that come back.
+  std::vector<size_t> followers;
   // Variables of the schedule and all that update ops take as LearningRate.
   std::set<std::string, std::less<>> learning_rates;
 };
@@ -39,11 +42,16 @@ bool needs_whole_param(std::string_view op_type);
 void keep_clips_on_trainer(fluid::Program& program);
 
 bool is_update_role(const fluid::Operator& op);    // optimize, but not lrsched
+bool follows_updates(const fluid::Operator& op);   // as TrainingOps::followers
 bool is_schedule_role(const fluid::Operator& op);  // lrsched, also with optimize
 
 // Throws ProgramError for a program without update ops (minimize was not called), for a parameter
-// with two of them, for ops of role optimize that belong to no parameter, and for an update from
-// another gradient than backward made, or from several.
+// with two of them, for an update from another gradient than backward made, or from several, and
+// for ops of role optimize that belong to no parameter in front of an update.
 TrainingOps find_training_ops(const fluid::Program& program);
+
+// For servers that update: throws ProgramError for a follower that takes more of the updates than
+// parameters, or changes what they take (parameters, as Lookahead does).
+void check_followers(const fluid::Program& program, const TrainingOps& ops);
 
 }  // namespace fleet::transpiler

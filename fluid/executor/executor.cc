@@ -299,7 +299,8 @@ std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
   return results;
 }
 
-void Executor::run_block(const Program& program, int32_t block, Scope& scope) {
+void Executor::run_block(const Program& program, int32_t block, Scope& scope,
+                         std::optional<uint64_t> step) {
   State& s = *state_;
   Workspace* workspace = s.find_seat([&](const Seat& seat) {
     return seat.program == &program && seat.block == block && !seat.whole_step &&
@@ -310,7 +311,9 @@ void Executor::run_block(const Program& program, int32_t block, Scope& scope) {
         .program = &program, .block = block, .feeds = {}, .fetches = {}, .place = s.place};
     workspace = &s.add_seat(key, false, scope);
   }
-  workspace->run(s.step_of(workspace->plan()));
+  Workspace::Step run = s.step_of(workspace->plan());
+  if (step) run.number = *step;
+  workspace->run(run);
 }
 
 Executor Executor::share() const {

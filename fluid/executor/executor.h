@@ -72,8 +72,10 @@ class Executor {
                           const std::vector<Fetch>& fetch = {});
 
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
-  // workspace of their own.
-  void run_block(const Program& program, int32_t block, Scope& scope);
+  // workspace of their own. Random numbers are those of `step`, from 0 on; without it the executor
+  // counts its runs of the program.
+  void run_block(const Program& program, int32_t block, Scope& scope,
+                 std::optional<uint64_t> step = std::nullopt);
 
   // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
   Executor share() const;

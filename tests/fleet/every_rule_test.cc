@@ -1,6 +1,7 @@
 // Optimizers, schedules, decay, and layers with random numbers: a job of servers and workers ends
 // with the very bits of one machine with the same logical shards.
 
+#include <atomic>
 #include <functional>
 #include <gtest/gtest.h>
 #include <string>
@@ -9,23 +10,20 @@
 #include "base/philox.h"
 #include "base/strings.h"
 #include "fluid/fluid.h"
+#include "tests/fleet/update_rules.h"
 #include "tests/testing/thread_cluster.h"
 
-namespace fleet {
+namespace fleet::testing {
 namespace {
 
 namespace layers = fluid::layers;
 namespace optimizer = fluid::optimizer;
-using fleet::testing::ThreadJob;
-using fleet::testing::TrainingTask;
 using fluid::Variable;
-using optimizer::LearningRate;
 
 constexpr int kBatch = 24;
 constexpr int kFeatures = 20;
 constexpr int kWidth = 136;  // 136 x 136 weights are cut among servers
 
-using Minimize = std::function<void(const Variable& loss)>;
 using Hidden = std::function<Variable(const Variable& x)>;
 
 Variable plain(const Variable& x) {
@@ -67,10 +65,10 @@ class Net {
     std::vector<int64_t> y;
     for (int row = begin; row < end; ++row) {
       for (int i = 0; i < kFeatures; ++i) {
-        x.push_back(
-            static_cast<float>(uniform_double(key, static_cast<uint64_t>(row * kFeatures + i),
-                                              static_cast<uint64_t>(step))) -
-            0.5F);
+        const int at = row * kFeatures + i;
+        const double drawn =
+            uniform_double(key, static_cast<uint64_t>(at), static_cast<uint64_t>(step));
+        x.push_back(static_cast<float>(drawn) - 0.5F);
       }
       y.push_back((row + step) % 3);
     }
@@ -100,16 +98,7 @@ void expect_bits_of_one_machine(const Net& net, ThreadJob job, int steps = 6) {
   }
 }
 
-struct Rule {
-  std::string name;
-  Minimize minimize;
-};
-
-std::string name_of(const ::testing::TestParamInfo<Rule>& info) {
-  return info.param.name;
-}
-
-class EveryRule : public ::testing::TestWithParam<Rule> {};
+class EveryRule : public ::testing::TestWithParam<UpdateRule> {};
 
 TEST_P(EveryRule, GivesTheBitsOfOneMachine) {
   const Net net(GetParam().minimize);
@@ -118,55 +107,9 @@ TEST_P(EveryRule, GivesTheBitsOfOneMachine) {
   expect_bits_of_one_machine(net, {.workers = 3, .servers = 1});
 }
 
-template <class Optimizer, class Options>
-Rule rule(std::string name, Options options) {
-  return {std::move(name), [options](const Variable& loss) { Optimizer(options).minimize(loss); }};
-}
+INSTANTIATE_TEST_SUITE_P(Optimizers, EveryRule, ::testing::ValuesIn(optimizer_rules()), name_of);
 
-std::vector<Rule> optimizers() {
-  using namespace fluid::optimizer;
-  const auto l2 = fluid::regularizer::L2Decay(1e-3);
-  const auto l1 = fluid::regularizer::L1Decay(1e-3);
-  return {
-      rule<SGD>("SgdL2", SGDOptions{.learning_rate = 0.1, .regularization = l2}),
-      rule<SGD>("SgdL1", SGDOptions{.learning_rate = 0.1, .regularization = l1}),
-      rule<Momentum>("Momentum", MomentumOptions{.learning_rate = 0.05}),
-      rule<Momentum>("Nesterov", MomentumOptions{.learning_rate = 0.05, .use_nesterov = true}),
-      rule<Adagrad>("Adagrad", AdagradOptions{.learning_rate = 0.05}),
-      rule<DecayedAdagrad>("DecayedAdagrad", DecayedAdagradOptions{.learning_rate = 0.05}),
-      rule<Adadelta>("Adadelta", AdadeltaOptions{.learning_rate = 0.5}),
-      rule<Adam>("Adam", AdamOptions{.learning_rate = 0.01}),
-      rule<Adamax>("Adamax", AdamaxOptions{.learning_rate = 0.01}),
-      rule<RMSProp>("RmsProp", RMSPropOptions{.learning_rate = 0.01, .momentum = 0.5}),
-      rule<RMSProp>("RmsPropCentered", RMSPropOptions{.learning_rate = 0.01, .centered = true}),
-      rule<Ftrl>("Ftrl", FtrlOptions{.learning_rate = 0.05, .l1 = 1e-4, .l2 = 1e-4}),
-      rule<LarsMomentum>("LarsMomentum", LarsMomentumOptions{.learning_rate = 0.5}),
-      rule<Lamb>("Lamb", LambOptions{.learning_rate = 0.01}),
-      rule<Lamb>("LambOriginal", LambOptions{.learning_rate = 0.01, .original_form = true}),
-  };
-}
-INSTANTIATE_TEST_SUITE_P(Optimizers, EveryRule, ::testing::ValuesIn(optimizers()), name_of);
-
-// The clipped norms are small enough to be reached in every step.
-std::vector<Rule> clips() {
-  using namespace fluid::optimizer;
-  namespace clip = fluid::clip;
-  const auto l2 = fluid::regularizer::L2Decay(1e-3);
-  return {
-      rule<SGD>("Value",
-                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByValue(1e-3)}),
-      rule<SGD>("Norm",
-                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByNorm(1e-2)}),
-      rule<SGD>("GlobalNorm", SGDOptions{.learning_rate = 0.1,
-                                         .grad_clip = clip::GradientClipByGlobalNorm(1e-2)}),
-      rule<Adam>("GlobalNormAdamL2", AdamOptions{.learning_rate = 0.01,
-                                                 .regularization = l2,
-                                                 .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
-      rule<Lamb>("GlobalNormLamb", LambOptions{.learning_rate = 0.01,
-                                               .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
-  };
-}
-INSTANTIATE_TEST_SUITE_P(Clips, EveryRule, ::testing::ValuesIn(clips()), name_of);
+INSTANTIATE_TEST_SUITE_P(Clips, EveryRule, ::testing::ValuesIn(clip_rules()), name_of);
 
 // The older form clips what each worker computed: with one of them, that is the whole gradient.
 TEST(NotedClip, OfOneWorkerGivesTheBitsOfOneMachine) {
@@ -178,27 +121,36 @@ TEST(NotedClip, OfOneWorkerGivesTheBitsOfOneMachine) {
   expect_bits_of_one_machine(net, {.workers = 1, .servers = 2});
 }
 
-Rule schedule(std::string name, std::function<LearningRate()> rate) {
-  return {std::move(name), [rate](const Variable& loss) {
-            optimizer::SGD({.learning_rate = rate()}).minimize(loss);
-          }};
-}
-
-std::vector<Rule> schedules() {
-  return {
-      schedule("Exponential", [] { return layers::exponential_decay(0.1, 3, 0.7, true); }),
-      schedule("NaturalExp", [] { return layers::natural_exp_decay(0.1, 3, 0.7); }),
-      schedule("InverseTime", [] { return layers::inverse_time_decay(0.1, 2, 0.5); }),
-      schedule("Polynomial", [] { return layers::polynomial_decay(0.1, 4, 0.01, 2.0); }),
-      schedule("Cosine", [] { return layers::cosine_decay(0.1, 2, 5); }),
-      schedule("Noam", [] { return layers::noam_decay(64, 4); }),
-  };
-}
-INSTANTIATE_TEST_SUITE_P(Schedules, EveryRule, ::testing::ValuesIn(schedules()), name_of);
+INSTANTIATE_TEST_SUITE_P(Schedules, EveryRule, ::testing::ValuesIn(schedule_rules()), name_of);
 
 void sgd(const Variable& loss) {
   optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
 }
+
+// An average of the parameters is each worker's own: it follows what comes back from the servers.
+class EveryAverage : public ::testing::TestWithParam<UpdateRule> {};
+
+TEST_P(EveryAverage, OfAWorkerHasTheBitsOfOneMachine) {
+  const Net net(GetParam().minimize);
+  constexpr int kSteps = 6;
+  const auto local = train_locally(net.task(kSteps), 2);
+  ThreadJob job{.workers = 2, .servers = 2};
+  std::atomic<int> compared = 0;
+  job.after_steps = [&](int, strategies::WorkerRuntime&, fluid::Executor& executor) {
+    for (const auto& [name, bytes] : local.persistables) {
+      const auto* value = executor.scope().find(name);
+      if (value == nullptr || local.parameters.contains(name)) continue;
+      const auto& tensor = std::get<fluid::Tensor>(*value);
+      const std::vector<std::byte> here(tensor.raw(), tensor.raw() + tensor.bytes());
+      EXPECT_TRUE(here == bytes) << name;
+      ++compared;
+    }
+  };
+  const auto outcome = train_in_threads(net.task(kSteps), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  EXPECT_GE(compared, 2 * 6) << "averages of three layers' weights and biases, at two workers";
+}
+INSTANTIATE_TEST_SUITE_P(Averages, EveryAverage, ::testing::ValuesIn(average_rules()), name_of);
 
 TEST(LayersUnderServers, DrawTheDropoutOfTheShard) {
   const Net net(sgd, [](const Variable& x) { return layers::dropout(x, 0.4); });
@@ -222,4 +174,4 @@ TEST(LayersUnderServers, LeaveWhatIsNotTrained) {
 }
 
 }  // namespace
-}  // namespace fleet
+}  // namespace fleet::testing

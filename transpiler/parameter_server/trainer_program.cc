@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/no_attrs.h"
@@ -34,6 +35,7 @@ struct TrainerState {
   Names send_controls;   // by parameter: the control variable of its send
   Names other_controls;  // of what else is sent
   int controls = 0;      // control variables made
+  std::vector<std::unique_ptr<Operator>> followers;  // what the trainer does after its receives
   std::set<std::string, std::less<>> removed_vars;
 };
 
@@ -210,6 +212,39 @@ void send_statistics(Program& program, TrainerState& state) {
   block.set_ops(std::move(rewritten));
 }
 
+void check_no_table(const Operator& follower, const ServerPlan& plan) {
+  for (const std::string& name : follower.input_names()) {
+    const bool remote =
+        std::any_of(plan.params.begin(), plan.params.end(),
+                    [&name](const auto& param) { return param.remote && param.param == name; }) ||
+        std::any_of(plan.tables.begin(), plan.tables.end(),
+                    [&name](const auto& table) { return table.param == name; });
+    if (!remote) continue;
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "a step behind the updates takes a table that only the servers have",
+                 .where = str_cat("op '", follower.type, "', variable '", name, "'"),
+                 .expected = "parameters that come back to the trainer",
+                 .got = "a table with is_sparse",
+                 .fix = "set is_sparse to false, or train without the average"});
+  }
+}
+
+// Averages of parameters take what comes back from the servers.
+void take_followers(Program& program, TrainerState& state) {
+  Block& block = program.global_block();
+  std::vector<std::unique_ptr<Operator>> others;
+  for (auto& op : block.take_ops()) {
+    const bool follows = follows_updates(*op);
+    if (follows) check_no_table(*op, state.plan);
+    (follows ? state.followers : others).push_back(std::move(op));
+  }
+  block.set_ops(std::move(others));
+}
+
+void append_followers(Program& program, TrainerState& state) {
+  for (auto& op : state.followers) program.global_block().append_op(std::move(*op));
+}
+
 // What `ops` of the optimizer read and nothing else of the program needs: neither parameters nor
 // gradients. The names are those of the ops.
 std::set<std::string_view> find_update_state(const Program& program,
@@ -351,6 +386,23 @@ void record_distribution(Program& program, const TrainerState& state) {
   info.vars = state.plan.overview;
 }
 
+std::array<Pass, 3> startup_passes(TrainerState& state, bool with_tables) {
+  return {
+      Pass{"remove_update_state", "Optimizer state lives on the servers.",
+           [&state](Program& program) { remove_update_state(program, state); }},
+      Pass{"append_initial_receives", "Training starts from the servers' parameters.",
+           [&state](Program& program) {
+             append_initial_receives(program, state.plan, state.options.trainer_id);
+           }},
+      Pass{"fake_remote_tables", "Tables live on the servers.",
+           [&state](Program& program) {
+             fake_remote_tables(program, state.plan);
+             fake_tables(program, state.plan);
+           },
+           with_tables},
+  };
+}
+
 }  // namespace
 
 ProgramPair make_trainer_programs(const Program& main, const Program& startup,
@@ -362,6 +414,7 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                      .send_controls = {},
                      .other_controls = {},
                      .controls = 0,
+                     .followers = {},
                      .removed_vars = {}};
   const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
@@ -369,6 +422,9 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
   const bool with_tables =
       !plan.tables.empty() || std::any_of(plan.params.begin(), plan.params.end(),
                                           [](const auto& param) { return param.remote; });
+  const auto& ops = main.global_block().ops();
+  const bool with_followers =
+      std::any_of(ops.begin(), ops.end(), [](const auto& op) { return follows_updates(*op); });
   const std::array main_passes = {
       Pass{"place_remote_lookups", "Rows of tables come from the servers.",
            [&state](Program& program) {
@@ -388,6 +444,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            !plan.tables.empty()},
       Pass{"send_statistics", "Servers average what the forward part keeps.",
            with_state(send_statistics), !plan.statistics.empty()},
+      Pass{"take_followers", "What follows the updates waits for the parameters.",
+           with_state(take_followers), with_followers},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
       Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
@@ -395,24 +453,12 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
       Pass{"append_send_barrier", "The step's gradients are all sent.",
            with_state(append_send_barrier)},
       Pass{"append_receives", "The updated parameters come back.", with_state(append_receives)},
-  };
-  const std::array startup_passes = {
-      Pass{"remove_update_state", "Optimizer state lives on the servers.",
-           [&state](Program& program) { remove_update_state(program, state); }},
-      Pass{"append_initial_receives", "Training starts from the servers' parameters.",
-           [&state](Program& program) {
-             append_initial_receives(program, state.plan, state.options.trainer_id);
-           }},
-      Pass{"fake_remote_tables", "Tables live on the servers.",
-           [&state](Program& program) {
-             fake_remote_tables(program, state.plan);
-             fake_tables(program, state.plan);
-           },
-           with_tables},
+      Pass{"append_followers", "Averages take the parameters that have come.",
+           with_state(append_followers), with_followers},
   };
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);
-  runner.run(pair.startup, startup_passes);
+  runner.run(pair.startup, startup_passes(state, with_tables));
   record_distribution(pair.main, state);
   record_distribution(pair.startup, state);
   return pair;

@@ -148,9 +148,11 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
     scope_.var(block.trainer_id).emplace<fluid::Tensor>(fluid::Tensor::scalar<int64_t>(0));
   }
   auto state = updated_state(program_, scope_, {block.block}, block.value, block.gradient);
-  model.shards.push_back(std::make_unique<DenseShard>(
-      DenseShardSpec{block.value, block.gradient, std::move(state)}, scope_,
-      [this, id = block.block](const StepUpdate&) { executor_.run_block(program_, id, scope_); }));
+  model.shards.push_back(
+      std::make_unique<DenseShard>(DenseShardSpec{block.value, block.gradient, std::move(state)},
+                                   scope_, [this, id = block.block](const StepUpdate& update) {
+                                     executor_.run_block(program_, id, scope_, update.step - 1);
+                                   }));
   model.catalogue.entries.push_back(std::move(entry));
 }
 

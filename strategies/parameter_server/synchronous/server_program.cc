@@ -242,7 +242,7 @@ void ServerSteps::run_slice(size_t block, const StepUpdate& update) {
   const int32_t index = parsed_.blocks[block].chain[static_cast<size_t>(update.stage)];
   if (update.shards == 0) return clear_parts(index);
   const fluid::Program& program = update.shards == shards_ ? *full_ : program_for(update.shards);
-  slice_executors_[block].run_block(program, index, scope_);
+  slice_executors_[block].run_block(program, index, scope_, update.step - 1);
 }
 
 // Nobody contributed: what the block would make for an exchange is zero.

@@ -1,0 +1,318 @@
+// Every optimizer, schedule and average under every mode, over random programs: one worker computes
+// what one machine does, and of several nothing is lost. Synchronous jobs are in
+// every_rule_test.cc.
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "strategies/collective/collective_runtime.h"
+#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "tests/fleet/update_rules.h"
+#include "tests/testing/async_thread_cluster.h"
+#include "transpiler/distribute_transpiler.h"
+#include "transport/collective/in_process_communicator.h"
+
+namespace fleet::testing {
+namespace {
+
+using strategies::AsyncEvent;
+using strategies::AsyncMode;
+using strategies::AsyncOptions;
+using strategies::DelayCompensation;
+using strategies::DelayCompensationOptions;
+
+constexpr int kSteps = 6;
+constexpr uint32_t kInterval = 2;  // steps between two exchanges
+
+std::vector<UpdateRule> all_rules() {
+  std::vector<UpdateRule> rules = optimizer_rules();
+  for (auto& more : {clip_rules(), schedule_rules(), average_rules()}) {
+    rules.insert(rules.end(), more.begin(), more.end());
+  }
+  return rules;
+}
+
+// Each rule has programs of its own.
+class RuleTest : public ::testing::TestWithParam<UpdateRule> {
+ protected:
+  static RandomProgram program(uint64_t number) {
+    uint64_t seed = number;
+    for (const char letter : GetParam().name) seed = mix64(seed + static_cast<uint64_t>(letter));
+    return {seed, fluid::DType::kFloat32, GetParam().minimize};
+  }
+
+  static AsyncThreadOutcome run(const TrainingTask& task, const AsyncOptions& options,
+                                int workers) {
+    AsyncThreadJob job;
+    job.workers = workers;
+    job.options = options;
+    AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+    return outcome;
+  }
+};
+
+// Servers update.
+class EveryServerMode : public RuleTest {};
+// Workers update themselves.
+class EveryWorkerMode : public RuleTest {};
+
+std::map<std::string, AsyncOptions> modes_in_step() {
+  std::map<std::string, AsyncOptions> modes = {
+      {"async", {.independent_recv = false}},
+      {"half async", {.mode = AsyncMode::kHalfAsync}},
+      {"bounded staleness", {.staleness_bound = 1}},
+  };
+  for (const auto form : {DelayCompensation::kOriginal, DelayCompensation::kConstant,
+                          DelayCompensation::kAdaptive, DelayCompensation::kClipped}) {
+    modes[str_cat("compensation ", to_string(form))] = {
+        .independent_recv = false, .delay_compensation = DelayCompensationOptions::preset(form)};
+  }
+  return modes;
+}
+
+TEST_P(EveryServerMode, OfOneWorkerInStepHasTheBitsOfOneMachine) {
+  const RandomProgram net = program(1);
+  const TrainingTask task = net.task(kSteps);
+  const LocalOutcome local = train_locally(task, 1);
+  for (const auto& [name, options] : modes_in_step()) {
+    SCOPED_TRACE(name);
+    const AsyncThreadOutcome outcome = run(task, options, 1);
+    EXPECT_EQ(outcome.losses[0], local.losses);
+    EXPECT_EQ(outcome.parameters[0], local.parameters);
+    EXPECT_FALSE(outcome.persistables.empty());
+    for (const auto& [variable, bytes] : outcome.persistables) {
+      EXPECT_TRUE(local.persistables.at(variable) == bytes) << variable;
+    }
+  }
+}
+
+std::span<float> values_of(fluid::Executor& executor, const std::string& name) {
+  fluid::Tensor& tensor = executor.scope().tensor(name);
+  return {tensor.data<float>(), static_cast<size_t>(tensor.numel())};
+}
+
+// One machine that goes through what a worker and its servers do about each parameter.
+class Exchanges {
+ public:
+  Exchanges(const TrainingTask& task, AsyncMode mode) : task_(task), mode_(mode) {
+    executor_.run(*task.startup);
+    for (const auto* param : task.main->global_block().parameters()) {
+      const auto first = values_of(executor_, param->name);
+      servers_[param->name] = {first.begin(), first.end()};
+    }
+    taken_ = servers_;
+  }
+
+  std::vector<float> losses() {
+    std::vector<float> losses;
+    for (int step = 0; step < task_.steps; ++step) {
+      const auto fetched =
+          executor_.run(*task_.main, task_.feed(step, 0, 1, 1), {fluid::Fetch(task_.loss)});
+      losses.push_back(fetched.front().item<float>());
+      if ((step + 1) % static_cast<int>(kInterval) == 0) exchange();
+    }
+    return losses;
+  }
+
+ private:
+  void exchange() {
+    for (auto& [name, server] : servers_) {
+      const std::span<float> here = values_of(executor_, name);
+      std::vector<float> difference(here.size());
+      if (mode_ == AsyncMode::kEasgd) {
+        strategies::easgd_difference<float>(here, server, 0.9, difference);
+      } else {
+        strategies::geo_difference<float>(here, taken_[name], 1, difference);
+      }
+      for (size_t i = 0; i < server.size(); ++i) server[i] += difference[i];
+      if (mode_ == AsyncMode::kGeo) strategies::geo_receive<float>(server, here, taken_[name]);
+    }
+  }
+
+  const TrainingTask& task_;
+  AsyncMode mode_;
+  fluid::Executor executor_;
+  std::map<std::string, std::vector<float>> servers_;
+  std::map<std::string, std::vector<float>> taken_;
+};
+
+AsyncOptions exchanging(AsyncMode mode) {
+  return {.mode = mode, .geo_update_frequency = kInterval, .easgd_tau = kInterval};
+}
+
+TEST_P(EveryWorkerMode, ThatExchangesDifferencesOfOneWorkerIsItsArithmetic) {
+  const RandomProgram net = program(2);
+  const TrainingTask task = net.task(kSteps);
+  for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    SCOPED_TRACE(to_string(mode));
+    EXPECT_EQ(run(task, exchanging(mode), 1).losses[0], Exchanges(task, mode).losses());
+  }
+}
+
+// By the servers' logs: gradients [1, steps] of each worker for each slice, in order.
+void expect_each_once(const AsyncThreadOutcome& outcome, uint64_t steps) {
+  for (const auto& events : outcome.events) {
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> clocks;
+    for (const AsyncEvent& event : events) {
+      if (event.kind != AsyncEvent::Kind::kUpdate) continue;
+      uint64_t& clock = clocks[{event.worker, event.variable}];
+      EXPECT_EQ(event.clock, clock + event.merged);
+      clock = event.clock;
+    }
+    for (const auto& [who, clock] : clocks) EXPECT_EQ(clock, steps);
+  }
+}
+
+TEST_P(EveryServerMode, OfThreeWorkersAppliesEachGradientOnce) {
+  const RandomProgram net = program(3);
+  const TrainingTask task = net.task(kSteps);
+  std::map<std::string, AsyncOptions> modes = modes_in_step();
+  modes["async, in the background"] = {};
+  modes["geo"] = exchanging(AsyncMode::kGeo);
+  modes["easgd"] = exchanging(AsyncMode::kEasgd);
+  for (const auto& [name, options] : modes) {
+    SCOPED_TRACE(name);
+    const bool exchanges = name == "geo" || name == "easgd";
+    const AsyncThreadOutcome outcome = run(task, options, 3);
+    expect_each_once(outcome, exchanges ? kSteps / kInterval : kSteps);
+  }
+}
+
+using Losses = std::vector<std::vector<float>>;
+
+struct Collective {
+  int ranks = 2;
+  std::optional<strategies::LocalSgdOptions> local_sgd = {};
+};
+
+// By rank and step.
+Losses train_collectively(const TrainingTask& task, const Collective& job) {
+  transport::InProcessGroup group(job.ranks);
+  Losses losses(static_cast<size_t>(job.ranks));
+  const auto train = [&](int rank) {
+    const role_maker::ClusterSpec cluster = {.mode = role_maker::Mode::kCollective,
+                                             .index = rank,
+                                             .worker_num = job.ranks,
+                                             .job_id = "every mode"};
+    transpiler::DistributeTranspilerConfig config;
+    config.mode = "collective";
+    config.collective_mode = job.local_sgd ? "local_sgd" : "grad_allreduce";
+    config.local_sgd_scheduled = job.local_sgd.has_value();
+    auto programs =
+        transpiler::transpile_for(*task.main, *task.startup, cluster, config, job.ranks);
+    const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
+        cluster, [&] { return group.member(rank); },
+        strategies::CollectiveRuntimeOptions{.logical_shards = job.ranks,
+                                             .local_sgd = job.local_sgd});
+    programs.main.set_runtime(runtime);
+    programs.startup.set_runtime(runtime);
+    fluid::Executor executor;
+    executor.run(programs.startup);
+    for (int step = 0; step < task.steps; ++step) {
+      const auto fetched = executor.run(programs.main, task.feed(step, rank, rank + 1, job.ranks),
+                                        {fluid::Fetch(task.loss)});
+      losses[static_cast<size_t>(rank)].push_back(fetched.front().item<float>());
+    }
+  };
+  std::vector<std::jthread> threads;
+  threads.reserve(losses.size());
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    threads.emplace_back([&, rank] { EXPECT_NO_THROW(train(rank)); });
+  }
+  threads.clear();
+  return losses;
+}
+
+TEST_P(EveryWorkerMode, OfRanksThatReduceGradientsHasTheBitsOfOneMachine) {
+  const RandomProgram net = program(4);
+  const TrainingTask task = net.task(kSteps);
+  const LocalOutcome local = train_locally(task, 2);
+  const Losses losses = train_collectively(task, {});
+  for (size_t step = 0; step < kSteps; ++step) {
+    EXPECT_EQ((losses[0].at(step) + losses[1].at(step)) / 2, local.losses[step]) << step;
+  }
+}
+
+// Two ranks of a LocalSGD job, one after the other on one machine.
+Losses average_by_hand(const TrainingTask& task) {
+  constexpr int kRanks = 2;
+  std::vector<fluid::Executor> executors(kRanks);
+  for (auto& executor : executors) executor.run(*task.startup);
+  Losses losses(executors.size());
+  for (int step = 0; step < task.steps; ++step) {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      const auto fetched = executors[at].run(*task.main, task.feed(step, rank, rank + 1, kRanks),
+                                             {fluid::Fetch(task.loss)});
+      losses[at].push_back(fetched.front().item<float>());
+    }
+    if ((step + 1) % static_cast<int>(kInterval) != 0) continue;
+    for (const auto* param : task.main->global_block().parameters()) {
+      if (!param->trainable) continue;
+      const auto first = values_of(executors[0], param->name);
+      const auto second = values_of(executors[1], param->name);
+      for (size_t i = 0; i < first.size(); ++i) {
+        first[i] = second[i] = (first[i] + second[i]) / 2;
+      }
+    }
+  }
+  return losses;
+}
+
+TEST_P(EveryWorkerMode, OfRanksThatAverageParametersIsItsArithmetic) {
+  const RandomProgram net = program(5);
+  const TrainingTask task = net.task(kSteps);
+  const strategies::LocalSgdOptions options{.interval = static_cast<int>(kInterval)};
+  EXPECT_EQ(train_collectively(task, {.local_sgd = options}), average_by_hand(task));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, EveryServerMode, ::testing::ValuesIn(all_rules()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rules, EveryWorkerMode, ::testing::ValuesIn(all_rules()), name_of);
+INSTANTIATE_TEST_SUITE_P(Lookahead, EveryWorkerMode, ::testing::Values(lookahead_rule()), name_of);
+
+std::string refusal_of(const fluid::Program& main, const fluid::Program& startup) {
+  transpiler::DistributeTranspiler transpiler;
+  try {
+    transpiler.transpile({.trainer_id = 0,
+                          .program = &main,
+                          .pservers = "127.0.0.1:6174",
+                          .trainers = 2,
+                          .startup_program = &startup});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ServersThatUpdate, RefuseLookahead) {
+  const RandomProgram net(1, fluid::DType::kFloat32, lookahead_rule().minimize);
+  const TrainingTask task = net.task(1);
+  const std::string text = refusal_of(*task.main, *task.startup);
+  EXPECT_NE(text.find("such as Lookahead's"), std::string::npos) << text;
+  EXPECT_NE(text.find("variable 'fc_0.w_0'"), std::string::npos) << text;
+}
+
+TEST(ServersThatUpdate, RefuseTheAverageOfATableOfTheirs) {
+  fluid::Program main;
+  fluid::Program startup;
+  const fluid::ProgramGuard programs(main, startup);
+  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
+  const auto rows =
+      fluid::layers::embedding(ids, {100, 8}, {.is_sparse = true, .param_attr = {.name = "table"}});
+  average_rules().front().minimize(fluid::layers::mean(rows));
+  const std::string text = refusal_of(main, startup);
+  EXPECT_NE(text.find("variable 'table'"), std::string::npos) << text;
+  EXPECT_NE(text.find("is_sparse"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace fleet::testing

@@ -1,0 +1,114 @@
+#include "tests/fleet/update_rules.h"
+
+#include <functional>
+#include <utility>
+
+namespace fleet::testing {
+namespace {
+
+namespace clip = fluid::clip;
+namespace layers = fluid::layers;
+using namespace fluid::optimizer;
+using fluid::Variable;
+
+template <class Optimizer, class Options>
+UpdateRule rule(std::string name, Options options) {
+  return {std::move(name), [options](const Variable& loss) { Optimizer(options).minimize(loss); }};
+}
+
+UpdateRule schedule(std::string name, const std::function<LearningRate()>& rate) {
+  return {std::move(name),
+          [rate](const Variable& loss) { SGD({.learning_rate = rate()}).minimize(loss); }};
+}
+
+}  // namespace
+
+std::vector<UpdateRule> optimizer_rules() {
+  const auto l2 = fluid::regularizer::L2Decay(1e-3);
+  const auto l1 = fluid::regularizer::L1Decay(1e-3);
+  return {
+      rule<SGD>("SgdL2", SGDOptions{.learning_rate = 0.1, .regularization = l2}),
+      rule<SGD>("SgdL1", SGDOptions{.learning_rate = 0.1, .regularization = l1}),
+      rule<Momentum>("Momentum", MomentumOptions{.learning_rate = 0.05}),
+      rule<Momentum>("Nesterov", MomentumOptions{.learning_rate = 0.05, .use_nesterov = true}),
+      rule<Adagrad>("Adagrad", AdagradOptions{.learning_rate = 0.05}),
+      rule<DecayedAdagrad>("DecayedAdagrad", DecayedAdagradOptions{.learning_rate = 0.05}),
+      rule<Adadelta>("Adadelta", AdadeltaOptions{.learning_rate = 0.5}),
+      rule<Adam>("Adam", AdamOptions{.learning_rate = 0.01}),
+      rule<Adamax>("Adamax", AdamaxOptions{.learning_rate = 0.01}),
+      rule<RMSProp>("RmsProp", RMSPropOptions{.learning_rate = 0.01, .momentum = 0.5}),
+      rule<RMSProp>("RmsPropCentered", RMSPropOptions{.learning_rate = 0.01, .centered = true}),
+      rule<Ftrl>("Ftrl", FtrlOptions{.learning_rate = 0.05, .l1 = 1e-4, .l2 = 1e-4}),
+      rule<LarsMomentum>("LarsMomentum", LarsMomentumOptions{.learning_rate = 0.5}),
+      rule<Lamb>("Lamb", LambOptions{.learning_rate = 0.01}),
+      rule<Lamb>("LambOriginal", LambOptions{.learning_rate = 0.01, .original_form = true}),
+      rule<Dpsgd>("Dpsgd", DpsgdOptions{.learning_rate = 0.05, .clip = 0.5, .sigma = 1e-3}),
+  };
+}
+
+std::vector<UpdateRule> clip_rules() {
+  const auto l2 = fluid::regularizer::L2Decay(1e-3);
+  return {
+      rule<SGD>("Value",
+                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByValue(1e-3)}),
+      rule<SGD>("Norm",
+                SGDOptions{.learning_rate = 0.1, .grad_clip = clip::GradientClipByNorm(1e-2)}),
+      rule<SGD>("GlobalNorm", SGDOptions{.learning_rate = 0.1,
+                                         .grad_clip = clip::GradientClipByGlobalNorm(1e-2)}),
+      rule<Adam>("GlobalNormAdamL2", AdamOptions{.learning_rate = 0.01,
+                                                 .regularization = l2,
+                                                 .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
+      rule<Lamb>("GlobalNormLamb", LambOptions{.learning_rate = 0.01,
+                                               .grad_clip = clip::GradientClipByGlobalNorm(0.1)}),
+  };
+}
+
+std::vector<UpdateRule> schedule_rules() {
+  return {
+      schedule("Exponential", [] { return layers::exponential_decay(0.1, 3, 0.7, true); }),
+      schedule("NaturalExp", [] { return layers::natural_exp_decay(0.1, 3, 0.7); }),
+      schedule("InverseTime", [] { return layers::inverse_time_decay(0.1, 2, 0.5); }),
+      schedule("Polynomial", [] { return layers::polynomial_decay(0.1, 4, 0.01, 2.0); }),
+      schedule("PolynomialCycle", [] { return layers::polynomial_decay(0.1, 3, 0.01, 1.0, true); }),
+      schedule("Piecewise",
+               [] {
+                 return layers::piecewise_decay({2, 4}, {0.1, 0.05, 0.02});
+               }),
+      schedule("Cosine", [] { return layers::cosine_decay(0.1, 2, 5); }),
+      schedule("Noam", [] { return layers::noam_decay(64, 4); }),
+      schedule("WarmUp", [] { return layers::linear_lr_warmup(0.1, 3, 0.01, 0.1); }),
+      schedule("WarmUpOfDecay",
+               [] {
+                 return layers::linear_lr_warmup(layers::exponential_decay(0.1, 2, 0.5), 3, 0.01,
+                                                 0.1);
+               }),
+  };
+}
+
+std::vector<UpdateRule> average_rules() {
+  return {
+      {"ExponentialMovingAverage",
+       [](const Variable& loss) {
+         Momentum({.learning_rate = 0.05}).minimize(loss);
+         ExponentialMovingAverage({.decay = 0.9}).update();
+       }},
+      {"ModelAverage",
+       [](const Variable& loss) {
+         Adam({.learning_rate = 0.01}).minimize(loss);
+         ModelAverage({.average_window_rate = 0.5, .min_average_window = 2});
+       }},
+  };
+}
+
+UpdateRule lookahead_rule() {
+  return {"Lookahead", [](const Variable& loss) {
+            SGD sgd({.learning_rate = 0.1});
+            Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
+          }};
+}
+
+std::string name_of(const ::testing::TestParamInfo<UpdateRule>& info) {
+  return info.param.name;
+}
+
+}  // namespace fleet::testing

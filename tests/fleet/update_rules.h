@@ -1,0 +1,30 @@
+// Every optimizer and schedule, by name, for tests that hold each of them under each mode.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
+#include "tests/fleet/random_program.h"
+
+namespace fleet::testing {
+
+struct UpdateRule {
+  std::string name;
+  Minimize minimize;
+};
+
+std::vector<UpdateRule> optimizer_rules();
+// Clips whose norms are small enough to be reached in every step.
+std::vector<UpdateRule> clip_rules();
+// SGD by every schedule.
+std::vector<UpdateRule> schedule_rules();
+// An optimizer with a mean of the parameters over the steps.
+std::vector<UpdateRule> average_rules();
+// Where servers update, nothing may change parameters behind it.
+UpdateRule lookahead_rule();
+
+// For INSTANTIATE_TEST_SUITE_P.
+std::string name_of(const ::testing::TestParamInfo<UpdateRule>& info);
+
+}  // namespace fleet::testing
