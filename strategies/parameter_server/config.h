@@ -46,6 +46,9 @@ struct ParameterServerConfig {
   // Gradients of one server are gathered until they have this many bytes, and then leave while
   // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
   size_t flush_bytes = 64 * 1024;
+  // A step that pushes so many bytes to a server asks it for values on a lane of their own, behind
+  // all data lanes: they come while other gradients still leave.
+  size_t ask_apart_bytes = 1024 * 1024;
 
   // Slices of that many bytes are updated in other threads, where there are any: so many, or what
   // the environment thinks.

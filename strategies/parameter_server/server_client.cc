@@ -25,6 +25,7 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
   options.secret = config.secret;
   options.lane = transport::LaneKind::kData;
   options.lanes = config.data_lanes;
+  options.more_lanes = 1;
   options.rpc_deadline = config.rpc_deadline;
   options.random = std::move(random);
   return options;

@@ -26,6 +26,7 @@ struct SimJob {
   // One slice in three takes gradients of rows of one element, some of them by each shard.
   bool rows = false;
   size_t flush_bytes = 64 * 1024;
+  size_t ask_apart_bytes = 1024 * 1024;
   // What a worker's step takes before the first gradient is there.
   Duration compute{0};
   int straggle = 1;  // worker 0 is so many times slower

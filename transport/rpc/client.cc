@@ -9,7 +9,7 @@ namespace fleet::transport {
 Client::Client(Loop& loop, Network& network, ClientOptions options, Logger logger)
     : options_(std::move(options)) {
   for (uint32_t server = 0; server < servers(); ++server) {
-    for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
+    for (uint32_t lane = 0; lane < options_.lanes + options_.more_lanes; ++lane) {
       ChannelOptions channel;
       channel.endpoint = options_.servers[server];
       channel.hello = options_.hello;
@@ -29,28 +29,36 @@ Client::Client(Loop& loop, Network& network, ClientOptions options, Logger logge
 }
 
 void Client::start() {
-  for (const auto& channel : channels_) channel->start();
+  for (uint32_t server = 0; server < servers(); ++server) {
+    for (uint32_t lane = 0; lane < options_.lanes; ++lane) channel(server, lane).start();
+  }
 }
 
 Channel& Client::channel(uint32_t server, uint32_t lane) {
-  if (server >= servers() || lane >= options_.lanes) {
+  const uint32_t lanes = options_.lanes + options_.more_lanes;
+  if (server >= servers() || lane >= lanes) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "there is no such lane",
                  .where = "transport client",
-                 .expected = str_cat("server below ", servers(), ", lane below ", options_.lanes),
+                 .expected = str_cat("server below ", servers(), ", lane below ", lanes),
                  .got = str_cat("server ", server, ", lane ", lane),
                  .fix = {}});
   }
-  return *channels_[size_t{server} * options_.lanes + lane];
+  return *channels_[size_t{server} * lanes + lane];
 }
 
 uint64_t Client::submit(uint32_t server, uint32_t lane, Request request) {
-  return channel(server, lane).submit(std::move(request));
+  Channel& used = channel(server, lane);
+  if (lane >= options_.lanes) used.start();
+  return used.submit(std::move(request));
 }
 
 bool Client::all_open() const {
-  return std::all_of(channels_.begin(), channels_.end(),
-                     [](const auto& channel) { return channel->open(); });
+  const uint32_t lanes = options_.lanes + options_.more_lanes;
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    if (i % lanes < options_.lanes && !channels_[i]->open()) return false;
+  }
+  return true;
 }
 
 size_t Client::pending() const {

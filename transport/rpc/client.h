@@ -1,4 +1,4 @@
-// Channels to every server: K lanes of one kind each. Belongs to the thread that drives its loop;
+// Channels to every server: lanes of one kind. Belongs to the thread that drives its loop;
 // the training thread drives the data loop itself while it waits.
 #pragma once
 
@@ -18,6 +18,8 @@ struct ClientOptions {
   Secret secret;
   LaneKind lane = LaneKind::kData;
   uint32_t lanes = 1;  // to each server
+  // Lanes behind those, which connect when they are first used.
+  uint32_t more_lanes = 0;
   SessionLimits limits;
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration handshake_timeout = std::chrono::seconds(10);
@@ -42,7 +44,7 @@ class Client {
 
  private:
   ClientOptions options_;
-  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<std::unique_ptr<Channel>> channels_;  // server by server
 };
 
 // Counts requests that are under way and keeps the first failure. Must outlive them.

@@ -107,6 +107,7 @@ void Communicator::gather(RemoteVariable slice, ShardRange node, const transport
     }
   }
   server.pushed += pieces;
+  server.pushed_bytes += sum.size;
   gathered_ += pieces;
   lane.bytes += sum.size;
   if (lane.bytes >= config_.flush_bytes) {
@@ -170,6 +171,7 @@ void Communicator::finish_step() {
   stepping_ = true;
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     Server& server = servers_[i];
+    if (server.pushed_bytes >= config_.ask_apart_bytes) ask_apart(i);
     for (uint32_t k = 0; k < server.lanes.size(); ++k) {
       Lane& lane = server.lanes[k];
       if (k > 0 && lane.wanted.empty()) {
@@ -186,9 +188,10 @@ void Communicator::finish_step() {
       std::vector<Message> frames = std::exchange(lane.gathered, {});
       lane.gathered.reserve(frames.size() + 1);
       frames.push_back(std::move(last));
-      exchange(i, k, std::move(frames));
+      exchange(i, k, std::move(frames), lane.wanted);
     }
     server.pushed = 0;
+    server.pushed_bytes = 0;
   }
 }
 
@@ -197,19 +200,36 @@ void Communicator::fetch() {
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     for (uint32_t k = 0; k < config_.data_lanes; ++k) {
       if (servers_[i].lanes[k].wanted.empty()) continue;
-      exchange(i, k, {get_message(i, k, step_)});
+      exchange(i, k, {get_message(i, k, step_)}, servers_[i].lanes[k].wanted);
     }
   }
 }
 
-void Communicator::exchange(uint32_t server, uint32_t index, std::vector<Message> frames) {
-  Lane& lane = servers_[server].lanes[index];
-  for (const uint32_t variable : lane.wanted) {
+// Large gradients lie in the sockets for long, and nothing overtakes them there.
+void Communicator::ask_apart(uint32_t index) {
+  std::vector<uint32_t> wanted;
+  for (Lane& lane : servers_[index].lanes) {
+    wanted.insert(wanted.end(), lane.wanted.begin(), lane.wanted.end());
+    lane.wanted.clear();
+  }
+  if (wanted.empty()) return;
+  Message message;
+  message.header.verb = Verb::kGet;
+  message.header.step = step_ + 1;
+  message.header.epoch = config_.epoch;
+  message.header.variable = kListedVariables;
+  message.control = encode(wanted);
+  exchange(index, config_.data_lanes, {std::move(message)}, wanted);
+}
+
+void Communicator::exchange(uint32_t server, uint32_t index, std::vector<Message> frames,
+                            std::vector<uint32_t>& wanted) {
+  for (const uint32_t variable : wanted) {
     if (servers_[server].targets[variable].bytes > 0) {
       values_missing_ += pieces_of(servers_[server].targets[variable].bytes);
     }
   }
-  lane.wanted.clear();
+  wanted.clear();
   Request request;
   request.frames = std::move(frames);
   request.reply_target = [this, server](const FrameHeader& header, ConstBytes) {

@@ -58,6 +58,7 @@ class Communicator final : public ServerClient {
   };
   struct Server {
     uint32_t pushed = 0;  // pieces of this step
+    uint64_t pushed_bytes = 0;
     std::vector<Target> targets;
     std::vector<std::unique_ptr<PartialSums>> sums;
     std::vector<std::unique_ptr<PartialRowSums>> row_sums;
@@ -74,7 +75,10 @@ class Communicator final : public ServerClient {
               const uint64_t* rows);
   void send_gathered(uint32_t server, uint32_t lane);
   transport::Message get_message(uint32_t server, uint32_t lane, uint64_t step) const;
-  void exchange(uint32_t server, uint32_t lane, std::vector<transport::Message> frames);
+  void ask_apart(uint32_t server);
+  // Asks for what is wanted, which is forgotten then.
+  void exchange(uint32_t server, uint32_t lane, std::vector<transport::Message> frames,
+                std::vector<uint32_t>& wanted);
   transport::PayloadTarget target_of(uint32_t server, const transport::FrameHeader& header);
   void on_value(uint32_t server, const transport::FrameHeader& header);
 

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -244,6 +245,24 @@ TEST(SimClusterLaw, StepsOfManyWorkersTakeTheirComputeAndOneRoundTrip) {
     EXPECT_GT(share, 0.9);
     EXPECT_LT(share, 1.0);
   }
+}
+
+// Links of 16 KiB a round trip each way. Behind the gradients, values would begin to come when all
+// have left.
+TEST(SimClusterLaw, ValuesComeWhileOtherGradientsLeave) {
+  SimJob job;
+  job.steps = 4;
+  job.slices = {64 * 1024, 64 * 1024, 64 * 1024, 64 * 1024, 64 * 1024, 64 * 1024, 64 * 1024};
+  job.faults.delay_min = job.faults.delay_max = std::chrono::microseconds(100);
+  job.faults.pipe_bytes = 16 * 1024;
+  const SimOutcome apart = run_job(job);
+  ASSERT_TRUE(apart.ok()) << apart.failure;
+  job.ask_apart_bytes = std::numeric_limits<size_t>::max();
+  const SimOutcome behind = run_job(job);
+  ASSERT_TRUE(behind.ok()) << behind.failure;
+  const double share = std::chrono::duration<double>(apart.step_time) / behind.step_time;
+  std::printf("  a step takes %.2f of what it takes behind the gradients\n", share);
+  EXPECT_LT(share, 0.8);
 }
 
 // Longer than every deadline but stall_deadline, while the others wait in requests that have no
