@@ -48,11 +48,11 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
 
 ServerClient::ServerClient(Loop& loop, transport::Network& network,
                            const ParameterServerConfig& config, const transport::Hello& hello,
-                           std::function<void(MutableBytes)> random, Logger logger)
+                           std::function<void(MutableBytes)> random, const Logger& logger)
     : config_(config),
       catalogues_(config.server_num()),
       under_way_at_(config.server_num()),
-      client_(loop, network, client_options(config, hello, std::move(random)), std::move(logger)),
+      client_(loop, network, client_options(config, hello, std::move(random)), logger),
       catalogues_missing_(config.server_num()) {
   if (config_.observer == nullptr) return;
   watch_ = config_.observer->waits.watch("requests", loop, [this] { return client_.waits(); });

@@ -65,7 +65,7 @@ class ServerClient {
  protected:
   ServerClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
                const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
-               Logger logger);
+               const Logger& logger);
 
   // A catalogue has come.
   virtual void on_catalogue(uint32_t server) = 0;

@@ -6,7 +6,7 @@
 
 namespace fleet::transport {
 
-Client::Client(Loop& loop, Network& network, ClientOptions options, Logger logger)
+Client::Client(Loop& loop, Network& network, ClientOptions options, const Logger& logger)
     : options_(std::move(options)) {
   for (uint32_t server = 0; server < servers(); ++server) {
     for (uint32_t lane = 0; lane < options_.lanes + options_.more_lanes; ++lane) {

@@ -28,7 +28,7 @@ struct ClientOptions {
 
 class Client {
  public:
-  Client(Loop& loop, Network& network, ClientOptions options, Logger logger = {});
+  Client(Loop& loop, Network& network, ClientOptions options, const Logger& logger = {});
 
   void start();  // begins to connect to all; servers may come later
   uint64_t submit(uint32_t server, uint32_t lane, Request request);

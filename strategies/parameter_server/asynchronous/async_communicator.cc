@@ -22,8 +22,8 @@ using transport::Verb;
 AsyncCommunicator::AsyncCommunicator(Loop& loop, transport::Network& network,
                                      const ParameterServerConfig& config,
                                      const transport::Hello& hello,
-                                     std::function<void(MutableBytes)> random, Logger logger)
-    : ServerClient(loop, network, config, hello, std::move(random), std::move(logger)),
+                                     std::function<void(MutableBytes)> random, const Logger& logger)
+    : ServerClient(loop, network, config, hello, std::move(random), logger),
       lanes_(size_t{config.server_num()} * config.data_lanes),
       trained_(lanes_.size()) {}
 

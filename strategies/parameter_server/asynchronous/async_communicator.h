@@ -19,7 +19,7 @@ class AsyncCommunicator final : public ServerClient {
  public:
   AsyncCommunicator(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
                     const transport::Hello& hello,
-                    std::function<void(transport::MutableBytes)> random, Logger logger = {});
+                    std::function<void(transport::MutableBytes)> random, const Logger& logger = {});
 
   // For the next round: the gradient of clocks (clock - merged, clock] of a slice. Clocks of a
   // slice begin with 1, and none is left out. `gradient` keeps its memory alive, and the memory

@@ -21,8 +21,8 @@ using transport::Verb;
 
 Communicator::Communicator(Loop& loop, transport::Network& network,
                            const ParameterServerConfig& config, const transport::Hello& hello,
-                           std::function<void(MutableBytes)> random, Logger logger)
-    : ServerClient(loop, network, config, hello, std::move(random), std::move(logger)),
+                           std::function<void(MutableBytes)> random, const Logger& logger)
+    : ServerClient(loop, network, config, hello, std::move(random), logger),
       servers_(config.server_num()) {
   const int shards = static_cast<int>(config.shards());
   nodes_ = maximal_nodes(

@@ -23,7 +23,7 @@ class Communicator final : public ServerClient {
  public:
   Communicator(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
                const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
-               Logger logger = {});
+               const Logger& logger = {});
 
   // The gradient of one logical shard of this worker, for the next step. Shards come in order.
   // The memory must stay as it is until the step is over, or settled().
