@@ -6,6 +6,7 @@
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/control/control_flow.h"
+#include "fluid/ops/control/print.h"
 #include "fluid/ops/control/tensor_array.h"
 
 namespace fleet::fluid::layers {
@@ -128,6 +129,29 @@ ArrayToTensor tensor_array_to_tensor(const Variable& input, int axis, bool use_s
                 {{"Out", {out.name()}}, {"OutIndex", {sizes.name()}}},
                 to_attributes(TensorArrayToTensorAttrs{.axis = axis, .use_stack = use_stack}));
   return {out, sizes};
+}
+
+Variable Print(const Variable& input, const PrintOptions& options) {
+  const LayerHelper helper("print");
+  helper.check_input(input, "input");
+  PrintAttrs attrs{.first_n = options.first_n,
+                   .message = options.message,
+                   .summarize = options.summarize,
+                   .print_tensor_name = options.print_tensor_name,
+                   .print_tensor_type = options.print_tensor_type,
+                   .print_tensor_shape = options.print_tensor_shape,
+                   .print_tensor_lod = options.print_tensor_lod};
+  if (options.print_phase == "forward") {
+    attrs.print_phase = "FORWARD";
+  } else if (options.print_phase == "backward") {
+    attrs.print_phase = "BACKWARD";
+  } else if (options.print_phase != "both") {
+    helper.fail("there is no such phase to print in", "forward, backward or both",
+                "'" + options.print_phase + "'", "use one of them as print_phase");
+  }
+  const Variable out = helper.temp(input.dtype());
+  helper.append("print", {{"In", {input.name()}}}, {{"Out", {out.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 void assign(const Variable& input, const Variable& output) {

@@ -56,6 +56,21 @@ std::vector<Variable> cond(const Variable& pred,
                            const std::function<std::vector<Variable>()>& false_fn,
                            const std::string& name = {});
 
+struct PrintOptions {
+  int first_n = -1;  // only in so many steps; negative: in all
+  std::string message = {};
+  int summarize = 20;  // elements at most; negative: all
+  bool print_tensor_name = true;
+  bool print_tensor_type = true;
+  bool print_tensor_shape = true;
+  bool print_tensor_lod = true;
+  std::string print_phase =
+      "both";  // the values ("forward"), their gradients ("backward"), or both
+};
+// The same values; each run writes a line about them to standard output. Use the result in
+// `input`'s place: gradients are shown where they flow through it.
+Variable Print(const Variable& input, const PrintOptions& options = {});
+
 // Copies `input` to an existing variable.
 void assign(const Variable& input, const Variable& output);
 

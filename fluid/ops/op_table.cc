@@ -1,4 +1,5 @@
 #include "fluid/ops/control/control_flow.h"
+#include "fluid/ops/control/print.h"
 #include "fluid/ops/control/tensor_array.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/distributed/server_ops.h"
@@ -55,6 +56,7 @@ const OpTable& OpTable::standard() {
     add_selected_rows_ops(all);
     add_sequence_ops(all);
     add_optimize_ops(all);
+    add_print_op(all);
     add_reduce_ops(all);
     add_regression_loss_ops(all);
     add_scale_ops(all);

@@ -13,6 +13,7 @@ void register_kernels(KernelTable& table) {
   register_matmul(table);
   register_metric(table);
   register_optimizer(table);
+  register_print(table);
   register_random(table);
   register_reduce(table);
   register_server_ops(table);

