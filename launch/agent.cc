@@ -63,7 +63,8 @@ class Agent {
 
 int Agent::run() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  loop_.handle_signals({SIGCHLD, SIGTERM, SIGINT, SIGHUP}, [this](int s) { on_signal(s); });
+  loop_.handle_signals({SIGCHLD, SIGCONT, SIGTERM, SIGINT, SIGHUP},
+                       [this](int s) { on_signal(s); });
   watch_parent();
   loop_.watch(channel_.fd(), [this] { read_launcher(); });
   if (!channel_.send({.fields = {"hello", token_, rank_, "agent"}})) return 1;
@@ -87,8 +88,9 @@ void Agent::give_up() {
 
 void Agent::on_signal(int signal) {
   if (signal == SIGCHLD) return reap();
-  // mpirun wants the rank to end. The launcher, which knows why, says when.
-  if (!channel_.send({.fields = {"asked"}})) give_up();
+  // mpirun wants the rank to end. The launcher, which knows why, says when. Seconds before, mpirun
+  // sends SIGCONT.
+  if (!channel_.send({.fields = {signal == SIGCONT ? "woken" : "asked"}})) give_up();
 }
 
 void Agent::reap() {

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <map>
 #include <sched.h>
+#include <set>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ using std::chrono::seconds;
 
 constexpr Duration kPingInterval = seconds(1);
 constexpr Duration kStartLimit = seconds(30);
+constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
 
 int usable_cores() {
   cpu_set_t set;
@@ -122,8 +124,9 @@ class MpiHost : public Host {
   void admit(const Message& hello, int fd);
   void read_rank(size_t index);
   void handle(size_t index, const Message& message);
-  void report_end(size_t index, Ending ending);
+  void report_end(size_t index, const Ending& ending);
   void look_for_stopped_starters();
+  void look_for_lost_starter(size_t asked);
   void ping();
   void end_mpirun_after_agents();
   StartOrder order_for(size_t index) const;
@@ -141,6 +144,7 @@ class MpiHost : public Host {
   std::vector<std::unique_ptr<LineReader>> progress_;
   pid_t mpirun_ = 0;
   bool mpirun_stopped_ = false;
+  bool rank_failed_ = false;
   pid_t stopped_starter_ = 0;
   TimePoint stopped_since_;
   bool asked_ = false;
@@ -262,16 +266,20 @@ void MpiHost::handle(size_t index, const Message& message) {
     report_end(index, {.status = status, .asked = asked_, .reason = ""});
   } else if (kind == "stopped" || kind == "continued") {
     listener_->on_stopped(index, kind == "stopped");
+  } else if (kind == "woken") {
+    look_for_lost_starter(index);
   } else if (kind == "asked") {
+    look_for_lost_starter(index);
     listener_->on_asked(index);
   } else if (kind == "orphaned") {  // mpirun is gone, and that is what will be reported
     report_end(index, {.status = {.code = 0, .signal = SIGKILL}, .asked = true, .reason = ""});
   }
 }
 
-void MpiHost::report_end(size_t index, Ending ending) {
+void MpiHost::report_end(size_t index, const Ending& ending) {
   if (ranks_[index].ended) return;
   ranks_[index].ended = true;
+  rank_failed_ = rank_failed_ || (!ending.asked && !ending.ok());
   listener_->on_ended(index, ending);
 }
 
@@ -286,6 +294,23 @@ void MpiHost::on_child(const siginfo_t& info) {
   mpirun_ = 0;
   listener_->on_ended(ranks_.size(),
                       {.status = exit_status_of(info), .asked = asked_, .reason = ""});
+}
+
+// mpirun asks the others to end when it has lost an agent. One that died before it spoke is known
+// by its absence.
+void MpiHost::look_for_lost_starter(size_t asked) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (i != asked) read_rank(i);  // what they said before counts first
+  }
+  if (rank_failed_ || asked_ || mpirun_ <= 0) return;
+  std::set<std::string> alive;
+  for (const pid_t pid : descendants_of(mpirun_)) alive.insert(variable_of(pid, kRankVariable));
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i].channel || ranks_[i].ended || alive.contains(str_cat(i))) continue;
+    return report_end(i, {.status = {},
+                          .asked = false,
+                          .reason = "was lost: its agent was killed before it had started"});
+  }
 }
 
 // A rank whose agent has not spoken yet may have been stopped on its way there.
@@ -303,8 +328,12 @@ void MpiHost::look_for_stopped_starters() {
     stopped_starter_ = stopped;
     stopped_since_ = loop_.now();
   } else if (loop_.now() - stopped_since_ >= options_.heartbeat_timeout) {
-    listener_->on_stuck(ranks_.size(), str_cat("cannot start all ranks: its process ", stopped,
-                                               " is stopped (SIGSTOP)"));
+    const auto rank = parse_int(variable_of(stopped, kRankVariable));
+    const bool known = rank && static_cast<size_t>(*rank) < ranks_.size();
+    listener_->on_stuck(known ? static_cast<size_t>(*rank) : ranks_.size(),
+                        str_cat(known ? "does not start: its agent (pid "
+                                      : "cannot start all ranks: its process (pid ",
+                                stopped, ") is stopped (SIGSTOP)"));
   }
 }
 

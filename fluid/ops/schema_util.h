@@ -29,12 +29,14 @@ OpSchema make_schema(std::string type, std::vector<SlotSpec> inputs, std::vector
   auto normalize = [type](const AttributeMap& map) {
     return to_attributes(parse_attributes<Attrs>(type, map));
   };
-  return {.type = std::move(type),
-          .inputs = std::move(inputs),
-          .outputs = std::move(outputs),
-          .normalize = std::move(normalize),
-          .infer = std::move(infer),
-          .gradient = std::move(gradient)};
+  OpSchema schema;
+  schema.type = std::move(type);
+  schema.inputs = std::move(inputs);
+  schema.outputs = std::move(outputs);
+  schema.normalize = std::move(normalize);
+  schema.infer = std::move(infer);
+  schema.gradient = std::move(gradient);
+  return schema;
 }
 
 // What the usual backward op, "<type>_grad" with the forward op's attributes, takes and gives.

@@ -125,6 +125,15 @@ std::vector<pid_t> marked_processes(std::string_view assignment) {
   return all;
 }
 
+std::string variable_of(pid_t pid, std::string_view name) {
+  const std::string text = '\0' + read_all(str_cat("/proc/", pid, "/environ")) + '\0';
+  const std::string wanted = '\0' + std::string(name) + '=';
+  const size_t found = text.find(wanted);
+  if (found == std::string::npos) return {};
+  const size_t begin = found + wanted.size();
+  return text.substr(begin, text.find('\0', begin) - begin);
+}
+
 char process_state(pid_t pid) {
   return read_stat(pid).state;
 }

@@ -18,6 +18,9 @@ std::vector<pid_t> descendants_of(pid_t root);
 // started, and every descendant of such a process.
 std::vector<pid_t> marked_processes(std::string_view assignment);
 
+// What the variable was when the process started; empty when it was not set, or is not known.
+std::string variable_of(pid_t pid, std::string_view name);
+
 // 'R', 'S', 'T' (stopped) …, or 0 when there is no such process.
 char process_state(pid_t pid);
 

@@ -78,6 +78,7 @@ bool wait_until(const Done& done, Seconds limit) {
 }  // namespace
 
 JobUnderTest::JobUnderTest(const Plan& plan, std::string folder) : folder_(std::move(folder)) {
+  std::filesystem::remove_all(folder_ + "/logs");  // of the job before
   const std::string bin = fleet::testing::binary_path("bin/");
   std::vector<std::string> argv;
   if (plan.servers) {

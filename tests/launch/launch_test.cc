@@ -1,4 +1,6 @@
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 const std::string kMpiProgram = fleet::testing::binary_path("bin/mpi_rank_program");
 // Reports the rank and the pids of the rank and its agent, and stays, with a grandchild.
@@ -174,6 +177,42 @@ TEST_P(StoppedProcess, EndsTheJobAndIsNamed) {
   EXPECT_EQ(launcher.wait(seconds(7)), 1);
   EXPECT_THAT(launcher.output(),
               AllOf(HasSubstr("(pid " + victim + ")"), HasSubstr("stopped (SIGSTOP")));
+  expect_all_gone(pids);
+}
+
+// The real mpirun, in which rank 1 does something else before it becomes an agent.
+Environment with_rank_1_doing(const std::string& what, const Workplace& place) {
+  const std::string path = std::getenv("PATH");
+  std::filesystem::create_directory(place.path("bin"));
+  std::filesystem::rename(
+      place.script(str_cat("PATH='", path, "'\nfor agent; do :; done\n",
+                           "exec mpirun -np 2 --oversubscribe --bind-to none sh -c ",
+                           "'[ $OMPI_COMM_WORLD_RANK = 0 ] || { ", what,
+                           "; }; exec \"$0\"' \"$agent\"")),
+      place.path("bin/mpirun"));
+  return variable("PATH", place.path("bin") + ":" + path);
+}
+
+TEST(Launch, AnAgentThatIsKilledBeforeItSpeaksIsNamed) {
+  Workplace place;
+  const Environment mpirun = with_rank_1_doing("sleep 0.5; kill -9 $$", place);
+  LauncherProcess launcher(place, "launch", arguments(2, {place.script(kStay)}), mpirun);
+  const auto pids = place.messages(3);
+  EXPECT_EQ(launcher.wait(seconds(10)), 1);
+  EXPECT_THAT(launcher.output(), StartsWith("launch: worker 1 was lost: its agent was killed"));
+  expect_all_gone(pids);
+}
+
+TEST(Launch, AnAgentThatIsStoppedBeforeItSpeaksIsNamed) {
+  Workplace place;
+  const Environment mpirun = with_rank_1_doing("kill -STOP $$", place);
+  auto options = arguments(2, {place.script(kStay)});
+  options.insert(options.begin(), {"--heartbeat_timeout", "2"});
+  LauncherProcess launcher(place, "launch", options, mpirun);
+  const auto pids = place.messages(3);
+  EXPECT_EQ(launcher.wait(seconds(12)), 1);
+  EXPECT_THAT(launcher.output(),
+              AllOf(StartsWith("launch: worker 1 does not start"), HasSubstr("stopped (SIGSTOP)")));
   expect_all_gone(pids);
 }
 

@@ -63,6 +63,7 @@ class LayerHelper {
 
 inline std::vector<std::string> names_of(const std::vector<Variable>& variables) {
   std::vector<std::string> names;
+  names.reserve(variables.size());
   for (const Variable& variable : variables) names.push_back(variable.name());
   return names;
 }

@@ -34,7 +34,7 @@ void AsyncCommunicator::on_catalogue(uint32_t server) {
 }
 
 void AsyncCommunicator::push(RemoteVariable slice, uint64_t clock, uint32_t merged,
-                             transport::Payload gradient) {
+                             const transport::Payload& gradient) {
   check_value_bytes(slice, gradient.size, "send");
   gather(slice, clock, merged, gradient, nullptr);
 }

@@ -24,7 +24,8 @@ class AsyncCommunicator final : public ServerClient {
   // For the next round: the gradient of clocks (clock - merged, clock] of a slice. Clocks of a
   // slice begin with 1, and none is left out. `gradient` keeps its memory alive, and the memory
   // stays as it is, until the round is over.
-  void push(RemoteVariable slice, uint64_t clock, uint32_t merged, transport::Payload gradient);
+  void push(RemoteVariable slice, uint64_t clock, uint32_t merged,
+            const transport::Payload& gradient);
   // The same of rows, which rise and occur once each.
   void push_rows(RemoteVariable slice, uint64_t clock, uint32_t merged,
                  const fluid::SelectedRows& gradient);
