@@ -20,6 +20,7 @@ using std::chrono::seconds;
 
 constexpr Duration kPingInterval = seconds(1);
 constexpr Duration kStartLimit = seconds(30);
+constexpr Duration kAllStarted = seconds(2);
 constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
 
 int usable_cores() {
@@ -125,8 +126,9 @@ class MpiHost : public Host {
   void read_rank(size_t index);
   void handle(size_t index, const Message& message);
   void report_end(size_t index, const Ending& ending);
-  void look_for_stopped_starters();
-  void look_for_lost_starter(size_t asked);
+  void look_at_starters();
+  void look_for_lost_starter(const std::set<std::string>& alive);
+  std::set<std::string> ranks_with_a_process() const;
   void ping();
   void end_mpirun_after_agents();
   StartOrder order_for(size_t index) const;
@@ -147,6 +149,8 @@ class MpiHost : public Host {
   bool rank_failed_ = false;
   pid_t stopped_starter_ = 0;
   TimePoint stopped_since_;
+  std::set<std::string> starters_;
+  TimePoint starters_since_;
   bool asked_ = false;
   EventLoop::Timer ping_timer_;
   EventLoop::Timer start_timer_;
@@ -266,11 +270,12 @@ void MpiHost::handle(size_t index, const Message& message) {
     report_end(index, {.status = status, .asked = asked_, .reason = ""});
   } else if (kind == "stopped" || kind == "continued") {
     listener_->on_stopped(index, kind == "stopped");
-  } else if (kind == "woken") {
-    look_for_lost_starter(index);
-  } else if (kind == "asked") {
-    look_for_lost_starter(index);
-    listener_->on_asked(index);
+  } else if (kind == "woken" || kind == "asked") {  // by mpirun, when it has lost another one
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      if (i != index) read_rank(i);  // what they said before counts first
+    }
+    if (mpirun_ > 0) look_for_lost_starter(ranks_with_a_process());
+    if (kind == "asked") listener_->on_asked(index);
   } else if (kind == "orphaned") {  // mpirun is gone, and that is what will be reported
     report_end(index, {.status = {.code = 0, .signal = SIGKILL}, .asked = true, .reason = ""});
   }
@@ -296,15 +301,16 @@ void MpiHost::on_child(const siginfo_t& info) {
                       {.status = exit_status_of(info), .asked = asked_, .reason = ""});
 }
 
-// mpirun asks the others to end when it has lost an agent. One that died before it spoke is known
-// by its absence.
-void MpiHost::look_for_lost_starter(size_t asked) {
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (i != asked) read_rank(i);  // what they said before counts first
-  }
+std::set<std::string> MpiHost::ranks_with_a_process() const {
+  std::set<std::string> ranks;
+  for (const pid_t pid : descendants_of(mpirun_)) ranks.insert(variable_of(pid, kRankVariable));
+  ranks.erase("");
+  return ranks;
+}
+
+// An agent that died before it spoke is known by its absence.
+void MpiHost::look_for_lost_starter(const std::set<std::string>& alive) {
   if (rank_failed_ || asked_ || mpirun_ <= 0) return;
-  std::set<std::string> alive;
-  for (const pid_t pid : descendants_of(mpirun_)) alive.insert(variable_of(pid, kRankVariable));
   for (size_t i = 0; i < ranks_.size(); ++i) {
     if (ranks_[i].channel || ranks_[i].ended || alive.contains(str_cat(i))) continue;
     return report_end(i, {.status = {},
@@ -313,16 +319,23 @@ void MpiHost::look_for_lost_starter(size_t asked) {
   }
 }
 
-// A rank whose agent has not spoken yet may have been stopped on its way there.
-void MpiHost::look_for_stopped_starters() {
+// A rank whose agent has not spoken yet may have been stopped or killed on its way there.
+void MpiHost::look_at_starters() {
   const bool all_spoke = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return rank.channel != nullptr || rank.ended;
   });
+  if (all_spoke || mpirun_ <= 0) return;
   pid_t stopped = 0;
-  if (!all_spoke && mpirun_ > 0) {
-    for (const pid_t pid : descendants_of(mpirun_)) {
-      if (process_state(pid) == 'T') stopped = pid;
-    }
+  for (const pid_t pid : descendants_of(mpirun_)) {
+    if (process_state(pid) == 'T') stopped = pid;
+  }
+  // mpirun starts all of them one right after the other.
+  auto alive = ranks_with_a_process();
+  if (alive != starters_) {
+    starters_ = std::move(alive);
+    starters_since_ = loop_.now();
+  } else if (!alive.empty() && !mpirun_stopped_ && loop_.now() - starters_since_ >= kAllStarted) {
+    look_for_lost_starter(alive);
   }
   if (stopped == 0 || stopped != stopped_starter_) {
     stopped_starter_ = stopped;
@@ -338,7 +351,7 @@ void MpiHost::look_for_stopped_starters() {
 }
 
 void MpiHost::ping() {
-  look_for_stopped_starters();
+  look_at_starters();
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (!rank.channel || rank.ended) continue;
