@@ -20,7 +20,6 @@ namespace {
 
 using fleet::testing::run_command;
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
 
 struct Pair {
   int server_code = 0;
