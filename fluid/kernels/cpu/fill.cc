@@ -297,6 +297,7 @@ std::unique_ptr<Prepared> prepare_cast_to(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const From* xs = c.in<From>(x);
     To* outs = c.out<To>(out);
+    // An int8 is a number here. NOLINTNEXTLINE(bugprone-signed-char-misuse)
     for (size_t i = 0; i < n; ++i) outs[i] = static_cast<To>(xs[i]);
   });
 }

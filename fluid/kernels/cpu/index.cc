@@ -112,7 +112,7 @@ Padding padding_of(const PrepareContext& context, const char* slot, int sign) {
                   str_cat(paddings.size() / 2, " dimensions, as paddings has"), from.to_string());
   Padding padding{.before = {}, .big = from, .small = from};
   for (int i = 0; i < from.rank(); ++i) {
-    const auto at = static_cast<size_t>(2 * i);
+    const auto at = size_t{2} * static_cast<size_t>(i);
     padding.before.push_back(paddings[at]);
     Shape& other = sign > 0 ? padding.big : padding.small;
     other.set(i, from[i] + sign * (int64_t{paddings[at]} + paddings[at + 1]));
