@@ -430,14 +430,14 @@ std::vector<std::string> Channel::waits() const {
 
 Status Channel::deadline_status(const Pending& pending) const {
   const std::string verb = verb_of(pending.request);
-  return Status(
-      ErrorCode::kDeadline,
-      {.what = str_cat("a ", verb, " made no progress for ", milliseconds(pending.deadline), " ms"),
-       .where = describe(),
-       .expected = open() ? "an answer" : "a connection",
-       .got = last_failure_.ok() ? std::string("nothing") : brief(last_failure_),
-       .fix = "check that the process is up and reachable; FLAGS_rpc_deadline sets the "
-              "bound in ms"});
+  return Status(ErrorCode::kDeadline,
+                {.what = str_cat("a request (", verb, ") made no progress for ",
+                                 milliseconds(pending.deadline), " ms"),
+                 .where = describe(),
+                 .expected = open() ? "an answer" : "a connection",
+                 .got = last_failure_.ok() ? std::string("nothing") : brief(last_failure_),
+                 .fix = "check that the process is up and reachable; FLAGS_rpc_deadline sets the "
+                        "bound in ms"});
 }
 
 }  // namespace fleet::transport
