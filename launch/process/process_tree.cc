@@ -103,6 +103,11 @@ std::vector<pid_t> kill_until_none(const std::function<std::vector<pid_t>()>& fi
   }
 }
 
+// "NAME=value" between zeros, as when the process started.
+std::string environment_of(pid_t pid) {
+  return '\0' + read_all(str_cat("/proc/", pid, "/environ")) + '\0';
+}
+
 }  // namespace
 
 std::vector<pid_t> descendants_of(pid_t root) {
@@ -115,7 +120,7 @@ std::vector<pid_t> marked_processes(std::string_view assignment) {
   std::set<pid_t> marked;
   for (const auto& [pid, entry] : table) {
     if (is_gone(entry.state) || pid == ::getpid()) continue;
-    const std::string text = '\0' + read_all(str_cat("/proc/", pid, "/environ")) + '\0';
+    const std::string text = environment_of(pid);
     if (text.find(wanted) != std::string::npos) marked.insert(pid);
   }
   std::vector<pid_t> all = closure(table, marked);
@@ -126,7 +131,7 @@ std::vector<pid_t> marked_processes(std::string_view assignment) {
 }
 
 std::string variable_of(pid_t pid, std::string_view name) {
-  const std::string text = '\0' + read_all(str_cat("/proc/", pid, "/environ")) + '\0';
+  const std::string text = environment_of(pid);
   const std::string wanted = '\0' + std::string(name) + '=';
   const size_t found = text.find(wanted);
   if (found == std::string::npos) return {};
