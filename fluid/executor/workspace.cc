@@ -387,10 +387,12 @@ void Workspace::run_shards(const Step& step, int parts) {
   if (threads == 1) {
     for (int part = 0; part < parts; ++part) run_shard(*this, step, part, parts);
   } else {
-    while (lanes_.size() + 1 < static_cast<size_t>(threads)) {
-      lanes_.push_back(std::make_unique<Workspace>(plan_, scope_, nullptr, Statistics::kOwn));
+    if (threads_ == nullptr) {  // an executor has as many shards and threads in every step
+      for (int lane = 1; lane < threads; ++lane) {
+        lanes_.push_back(std::make_unique<Workspace>(plan_, scope_, nullptr, Statistics::kOwn));
+      }
+      threads_ = std::make_unique<ShardThreads>(threads - 1);
     }
-    if (threads_ == nullptr) threads_ = std::make_unique<ShardThreads>(threads - 1);
     threads_->run([&](int lane) {
       Workspace& workspace = lane == 0 ? *this : *lanes_[static_cast<size_t>(lane) - 1];
       for (int part = lane; part < parts; part += threads) {
