@@ -139,6 +139,14 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
   entry.gradient = block.gradient;
   entry.rows = has_row_gradient(parsed_.listen, block.gradient);
+  if (entry.rows && !block.backups.empty()) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "delays of gradients of rows are not compensated",
+                 .where = block.gradient,
+                 .expected = "dense gradients, or no delay compensation",
+                 .got = "a gradient of rows with backups of its parameter",
+                 .fix = "set is_sparse to false, or train without enable_dc_asgd"});
+  }
   entry.lookup = lookup_of(program_, parsed_.listen, block.value);
   make_gradient(entry, scope_);
   for (const auto& name : block.backups) {
