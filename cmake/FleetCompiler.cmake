@@ -51,6 +51,8 @@ if(FLEET_SANITIZE)
     target_compile_definitions(fleet_compile_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
 endif()
+# For libraries without loops over data.
+set(FLEET_COLD_OPTIONS $<$<CONFIG:Release>:-O2>)
 # For tests, after the options of the build type: their own code runs once.
 set(FLEET_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 if(FLEET_FUZZ)

@@ -1,10 +1,24 @@
 include(GoogleTest OPTIONAL)
 include(GNUInstallDirs)
 
-# fleet_add_library(name SOURCES ... DEPENDS <layers> PRIVATE_LINK <targets> PUBLIC_LINK <targets>)
-# A static library of this project; DEPENDS are held against the layer table.
+# Libraries spend much of their build in the system's headers, which they share precompiled; those
+# with other options read the headers themselves.
+foreach(kind precompiled precompiled_hot)
+  add_library(fleet_${kind} OBJECT ${PROJECT_SOURCE_DIR}/cmake/precompiled.cc)
+  target_link_libraries(fleet_${kind} PRIVATE fleet_compile_options)
+  target_precompile_headers(fleet_${kind} PRIVATE
+    <algorithm> <array> <chrono> <cmath> <cstring> <filesystem> <functional> <map> <memory> <mutex>
+    <numeric> <optional> <set> <span> <sstream> <string> <thread> <unordered_map> <variant> <vector>
+    <cereal/cereal.hpp>)
+endforeach()
+target_compile_options(fleet_precompiled PRIVATE ${FLEET_COLD_OPTIONS})
+
+# fleet_add_library(name [HOT] SOURCES ... DEPENDS <layers> PRIVATE_LINK <targets>
+#                   PUBLIC_LINK <targets>)
+# A static library of this project; DEPENDS are held against the layer table. HOT: it has loops over
+# data. The others make up most of the code and little of a job's time, and are optimised less.
 function(fleet_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_LINK;PUBLIC_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "HOT" "" "SOURCES;DEPENDS;PRIVATE_LINK;PUBLIC_LINK" ${ARGN})
   foreach(dependency IN LISTS ARG_DEPENDS)
     fleet_check_edge(${name} ${dependency})
   endforeach()
@@ -12,6 +26,12 @@ function(fleet_add_library name)
     add_library(fleet_${name} STATIC ${ARG_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(fleet_${name} PRIVATE $<BUILD_INTERFACE:fleet_compile_options>)
+    if(ARG_HOT)
+      target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled_hot)
+    else()
+      target_compile_options(fleet_${name} PRIVATE ${FLEET_COLD_OPTIONS})
+      target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled)
+    endif()
   else()
     add_library(fleet_${name} INTERFACE)
     set(scope INTERFACE)
