@@ -47,9 +47,10 @@ double scalar_of(const fluid::CommCall& call, std::string_view slot) {
 }
 
 template <class T>
-void divide(std::byte* values, size_t count, int64_t by) {
-  auto* typed = reinterpret_cast<T*>(values);
-  for (size_t i = 0; i < count; ++i) typed[i] /= static_cast<T>(by);
+void divide(const std::byte* sums, int64_t by, size_t bytes, void* means) {
+  const auto* from = reinterpret_cast<const T*>(sums);
+  auto* to = static_cast<T*>(means);
+  for (size_t i = 0; i < bytes / sizeof(T); ++i) to[i] = from[i] / static_cast<T>(by);
 }
 
 }  // namespace
@@ -112,10 +113,9 @@ void LocalAverage::average(std::vector<Tensor*> values,
         communicator.all_reduce(one_each, type, {&part, 1}, packed_.data(), count,
                                 {.phase = "averaging parameters", .step = schedule_.steps()});
     wait_for(token, waits_);
-    if (dtype == DType::kFloat32) divide<float>(packed_.data(), count, workers);
-    if (dtype == DType::kFloat64) divide<double>(packed_.data(), count, workers);
-    for_each([](void* value, const std::byte* packed, size_t size) {
-      std::memcpy(value, packed, size);
+    for_each([&](void* value, const std::byte* packed, size_t size) {
+      if (dtype == DType::kFloat32) divide<float>(packed, workers, size, value);
+      if (dtype == DType::kFloat64) divide<double>(packed, workers, size, value);
     });
   }
 }

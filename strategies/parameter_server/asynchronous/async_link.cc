@@ -157,15 +157,18 @@ void AsyncLink::fail(Phase phase, std::string_view what, Duration elapsed) {
   throw_error(why.code(), std::move(text));
 }
 
-// Runs `begin` on the loop and waits for what it began.
-void AsyncLink::run(Phase phase, std::string_view what,
-                    const std::function<void(DoneHandler)>& begin) {
+// Runs `work` on the loop; the ticket is for what it began.
+AsyncLink::Ticket AsyncLink::begin(const std::function<void(DoneHandler)>& work) {
   const auto done = std::make_shared<bool>(false);
-  environment_.post([this, begin, done] {
-    guarded([&] { begin([this, done](const Status& status) { complete(done, status); }); });
+  environment_.post([this, work, done] {
+    guarded([&] { work([this, done](const Status& status) { complete(done, status); }); });
   });
+  return done;
+}
+
+void AsyncLink::wait_for(const Ticket& ticket, Phase phase, std::string_view what) {
   Lock lock(mutex_);
-  wait(lock, phase, what, [&] { return *done; });
+  wait(lock, phase, what, [&] { return *ticket; });
 }
 
 void AsyncLink::set_phase(Phase phase) {
@@ -316,11 +319,20 @@ void AsyncLink::flush() {
   post_pump(lock);
 }
 
-SharedValues AsyncLink::synchronize() {
-  run(Phase::kReceiving, "exchange", [this](DoneHandler done) {
+AsyncLink::Ticket AsyncLink::begin_synchronize() {
+  return begin([this](DoneHandler done) {
     take_queued();
     worker_->synchronize(std::move(done));
   });
+}
+
+bool AsyncLink::is_over(const Ticket& ticket) const {
+  const Lock lock(mutex_);
+  return *ticket || !failure_.ok();
+}
+
+SharedValues AsyncLink::finish(const Ticket& ticket) {
+  wait_for(ticket, Phase::kReceiving, "exchange");
   return latest();
 }
 

@@ -51,7 +51,12 @@ class AsyncLink {
   // Lets what is queued leave.
   void flush();
   // Everything queued leaves, and values that hold it come back.
-  SharedValues synchronize();
+  SharedValues synchronize() { return finish(begin_synchronize()); }
+  // The same in two parts, with time for other work between them.
+  using Ticket = std::shared_ptr<const bool>;
+  Ticket begin_synchronize();
+  bool is_over(const Ticket& ticket) const;  // finish() would not wait
+  SharedValues finish(const Ticket& ticket);
   // Values as they are now.
   SharedValues fetch();
   // The newest that have come; null while none have.
@@ -101,8 +106,12 @@ class AsyncLink {
   void complete(const std::shared_ptr<bool>& done, const Status& status);
 
   void post_pump(Lock& lock);
+  Ticket begin(const std::function<void(transport::DoneHandler)>& work);
+  void wait_for(const Ticket& ticket, transport::Phase phase, std::string_view what);
   void run(transport::Phase phase, std::string_view what,
-           const std::function<void(transport::DoneHandler)>& begin);
+           const std::function<void(transport::DoneHandler)>& work) {
+    wait_for(begin(work), phase, what);
+  }
   template <class Done>
   void wait(Lock& lock, transport::Phase phase, std::string_view what, const Done& done);
   [[noreturn]] void fail(transport::Phase phase, std::string_view what, Duration elapsed);

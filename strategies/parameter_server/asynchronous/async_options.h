@@ -67,8 +67,10 @@ struct AsyncOptions {
   uint32_t send_queue_size = 1;
   // Parameters are asked for again once so many gradients of a parameter have left.
   uint32_t min_send_grad_num_before_recv = 1;
-  // True: parameters come in the background and a step starts with the newest that are there.
-  // False: a step ends when values that hold its own gradients are there.
+  // Async and GEO.
+  // True: parameters come in the background and a step starts with the newest that are there; with
+  // GEO the servers' values are taken at the end of the step during which they come.
+  // False: a step ends when values that hold its own gradients (differences) are there.
   bool independent_recv = true;
 
   // Async: bounded staleness (SSP; Ho et al., NIPS 2013). A worker that has done c steps goes on

@@ -58,7 +58,7 @@ AsyncWorkerRuntime::AsyncWorkerRuntime(ParameterServerConfig config, AsyncOption
       origin_(std::move(origin)),
       server_names_(std::move(server_names)),
       link_(config_, options_, transport, std::move(logger)),
-      local_(link_, options_, config_.worker_num) {
+      local_(link_, options, config_.worker_num) {
   if (server_names_.empty()) {
     for (const auto& endpoint : config_.servers) server_names_.push_back(endpoint.to_string());
   }

@@ -91,7 +91,7 @@ void LocalTraining::begin(fluid::Scope& scope) {
 void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
   const std::lock_guard lock(mutex_);
   const auto found = scopes_.find(&other);
-  if (found != scopes_.end()) scopes_[&scope] = {0, 0, found->second.old};
+  if (found != scopes_.end()) scopes_[&scope] = {.old = found->second.old};
 }
 
 LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
@@ -111,17 +111,17 @@ void LocalTraining::step(fluid::Scope& scope) {
   ++trainer.steps;
   const uint64_t every =
       options_.mode == AsyncMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
+  if (trainer.under_way != nullptr && link_.is_over(trainer.under_way)) receive_geo(scope, trainer);
   if (trainer.steps % every == 0) exchange(scope, trainer);
 }
 
 void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
   if (trainer.exchanged == trainer.steps) return;
   trainer.exchanged = trainer.steps;
-  if (options_.mode == AsyncMode::kGeo) {
-    exchange_geo(scope, trainer);
-  } else {
-    exchange_easgd(scope);
-  }
+  if (options_.mode == AsyncMode::kEasgd) return exchange_easgd(scope);
+  receive_geo(scope, trainer);
+  send_geo(scope, trainer);
+  if (!options_.independent_recv) receive_geo(scope, trainer);
 }
 
 void LocalTraining::send(size_t index, const std::vector<std::byte>& difference) {
@@ -131,7 +131,7 @@ void LocalTraining::send(size_t index, const std::vector<std::byte>& difference)
   link_.send_rows(gradient, changed_rows(parameter, difference));
 }
 
-void LocalTraining::exchange_geo(fluid::Scope& scope, Trainer& trainer) {
+void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
       std::vector<std::byte> difference(parameters_[i].bytes());
@@ -140,7 +140,12 @@ void LocalTraining::exchange_geo(fluid::Scope& scope, Trainer& trainer) {
       send(i, difference);
     });
   }
-  const SharedValues pulled = link_.synchronize();
+  trainer.under_way = link_.begin_synchronize();
+}
+
+void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
+  if (trainer.under_way == nullptr) return;
+  const SharedValues pulled = link_.finish(std::exchange(trainer.under_way, nullptr));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
       geo_receive<T>((*pulled)[i].values<T>(), elements<T>(parameter(scope, i)),
@@ -166,6 +171,7 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
 void LocalTraining::leave(fluid::Scope& scope) {
   Trainer& trainer = trainer_of(scope);
   exchange(scope, trainer);
+  receive_geo(scope, trainer);
   const std::lock_guard lock(mutex_);
   scopes_.erase(&scope);
 }

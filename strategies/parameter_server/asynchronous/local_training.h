@@ -16,13 +16,14 @@ namespace fleet::strategies {
 // stopped.
 class LocalTraining {
  public:
+  // `options` as they were given.
   LocalTraining(AsyncLink& link, const AsyncOptions& options, uint32_t workers);
 
   // The scope's parameters are the servers' now: what the first exchange measures from.
   void begin(fluid::Scope& scope);
   // A thread's scope goes on from where another one is.
   void begin_from(fluid::Scope& scope, const fluid::Scope& other);
-  // A local step is over; exchanges when it is time.
+  // A local step is over; exchanges when it is time, and takes values that have come meanwhile.
   void step(fluid::Scope& scope);
   // Exchanges what the last steps changed; the scope is not used any more.
   void leave(fluid::Scope& scope);
@@ -32,6 +33,7 @@ class LocalTraining {
   struct Trainer {
     uint64_t steps = 0;
     uint64_t exchanged = 0;                   // the step of the last exchange
+    AsyncLink::Ticket under_way;              // GEO: an exchange whose values were not taken
     std::vector<std::vector<std::byte>> old;  // by parameter: GEO's last snapshot of the server
   };
 
@@ -39,7 +41,8 @@ class LocalTraining {
   Trainer& trainer_of(fluid::Scope& scope);
   void exchange(fluid::Scope& scope, Trainer& trainer);
   void send(size_t index, const std::vector<std::byte>& difference);
-  void exchange_geo(fluid::Scope& scope, Trainer& trainer);
+  void send_geo(fluid::Scope& scope, Trainer& trainer);
+  void receive_geo(fluid::Scope& scope, Trainer& trainer);
   void exchange_easgd(fluid::Scope& scope);
   fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;
 

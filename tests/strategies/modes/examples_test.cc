@@ -160,6 +160,13 @@ TEST_F(Examples, CtrlCEndsATrainerThatRunsAlone) {
   }
 }
 
+TEST_F(Examples, ACollectiveTrainerDoesNotRunAlone) {
+  Process alone({binary_path("bin/collective_train"), "--steps 1"}, {}, path("output"));
+  EXPECT_EQ(alone.wait(), 2);
+  EXPECT_THAT(alone.output(), HasSubstr("this strategy needs a collective job"));
+  EXPECT_THAT(alone.output(), HasSubstr("fix: start the processes with launch or mpirun"));
+}
+
 TEST_F(Examples, CtrlCEndsAJobOfMpirun) {
   for (const char* role_maker : {"cloud", "mpi_symetric"}) {
     Process job({"mpirun -np 2 --oversubscribe", binary_path("bin/distributed_train"),

@@ -194,12 +194,15 @@ TEST(AsyncThreadCluster, GeoOfOneWorkerIsLocalTraining) {
   AsyncThreadJob job = alone();
   job.options.mode = AsyncMode::kGeo;
   job.options.geo_update_frequency = 4;
-  const AsyncThreadOutcome outcome = expect_no_errors(task, job);
-  ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
-  for (size_t i = 0; i < local.losses.size(); ++i) {
-    EXPECT_NEAR(outcome.losses[0][i], local.losses[i], 1e-5) << i;
+  for (const bool in_background : {false, true}) {
+    job.options.independent_recv = in_background;
+    const AsyncThreadOutcome outcome = expect_no_errors(task, job);
+    ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
+    for (size_t i = 0; i < local.losses.size(); ++i) {
+      EXPECT_NEAR(outcome.losses[0][i], local.losses[i], 1e-5) << i;
+    }
+    EXPECT_LT(largest_difference(local.parameters, outcome.parameters[0]), 1e-5F);
   }
-  EXPECT_LT(largest_difference(local.parameters, outcome.parameters[0]), 1e-5F);
 }
 
 TEST(AsyncThreadCluster, EveryModeLearns) {
@@ -215,6 +218,8 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
       job.options.geo_update_frequency = job.options.easgd_tau = 4;
       job.lanes = threads;
       expect_learns(task, job);
+      job.options.independent_recv = false;
+      if (mode == AsyncMode::kGeo) expect_learns(task, job);
     }
   }
 }
@@ -264,6 +269,8 @@ std::vector<strategies::AsyncOptions> every_mode() {
     all.emplace_back().mode = mode;
     all.back().geo_update_frequency = all.back().easgd_tau = 3;
   }
+  all.push_back(all[2]);
+  all.back().independent_recv = false;
   all.emplace_back().staleness_bound = 1;
   all.emplace_back().delay_compensation =
       DelayCompensationOptions::preset(DelayCompensation::kClipped);
