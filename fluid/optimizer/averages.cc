@@ -41,18 +41,19 @@ Variable counter(const std::string& name, double start) {
                                    {.persistable = true, .force_cpu = true, .name = name});
 }
 
-std::vector<Variable> trainable(Program& program) {
+std::vector<Variable> averaged(Program& program) {
   std::vector<Variable> found;
   Block& block = program.global_block();
   for (VarDesc* param : block.parameters()) {
-    if (param->trainable) found.emplace_back(block, *param);
+    if (param->trainable && param->do_model_average) found.emplace_back(block, *param);
   }
   if (!found.empty()) return found;
-  throw_error(ErrorCode::kPrecondition, {.what = "there is no parameter to average",
-                                         .where = "default main program",
-                                         .expected = "trainable parameters",
-                                         .got = "none",
-                                         .fix = "build the net first"});
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "there is no parameter to average",
+               .where = "default main program",
+               .expected = "trainable parameters with do_model_average",
+               .got = "none",
+               .fix = "build the net first, or leave do_model_average on for a parameter"});
 }
 
 [[noreturn]] void fail(const char* where, std::string expected, std::string got) {
@@ -93,7 +94,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverag
 void ExponentialMovingAverage::update() {
   Program& main = default_main_program();
   const std::string prefix = options_.name.empty() ? "" : options_.name + "_";
-  const auto params = trainable(main);
+  const auto params = averaged(main);
   const RoleGuard role(main, OpRole::kOptimize);
   const NameScopeGuard scope(main, "moving_average");
   Variable decay = layers::fill_constant(Shape{1}, DType::kFloat32, options_.decay);
@@ -122,8 +123,7 @@ void ExponentialMovingAverage::update() {
 
 ModelAverage::ModelAverage(const ModelAverageOptions& options) {
   Program& main = default_main_program();
-  for (const Variable& param : trainable(main)) {
-    if (options.filter && !options.filter(param)) continue;
+  for (const Variable& param : averaged(main)) {
     const auto named = [&](const char* what) {
       return unique_name::generate(str_cat(param.name(), "_", what));
     };

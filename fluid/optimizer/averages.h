@@ -1,5 +1,5 @@
 // Averages of parameters over the steps of a training: programs that put them in the parameters'
-// place, and back.
+// place, and back. Trainable parameters are averaged, unless ParamAttr::do_model_average says no.
 //
 //   ExponentialMovingAverage ema({.decay = 0.99});
 //   sgd.minimize(loss);
@@ -75,7 +75,7 @@ struct ExponentialMovingAverageOptions {
 class ExponentialMovingAverage : public ParameterAverage {
  public:
   explicit ExponentialMovingAverage(const ExponentialMovingAverageOptions& options = {});
-  // Appends the step of every trainable parameter to the default main program, behind what is
+  // Appends the step of every averaged parameter to the default main program, behind what is
   // there.
   void update();
 
@@ -87,8 +87,6 @@ struct ModelAverageOptions {
   double average_window_rate = 0.15;
   int64_t min_average_window = 10000;
   int64_t max_average_window = 10000;
-  // Tells the parameters to average; empty: all trainable ones.
-  std::function<bool(const Variable& param)> filter = {};
 };
 // The mean over a window of the last steps (fluid/ops/optimize/average.h). The steps are appended
 // to the default main program where the object is made.

@@ -34,6 +34,7 @@ std::string var_text(const VarDesc& var) {
     for (const auto& [name, value] : penalty->values) text += name + "=" + shortest(value) + " ";
     text.back() = ')';
   }
+  if (!var.do_model_average) text += " not_averaged";
   if (var.slice) text += str_cat(" slice_of=", var.slice->origin, "+", var.slice->offset);
   return text;
 }

@@ -30,6 +30,7 @@ struct VarRecord {
   double learning_rate = 1.0;
   std::optional<Penalty> regularizer;
   std::optional<Penalty> gradient_clip;
+  bool do_model_average = true;
   std::optional<SliceInfo> slice;
 
   template <class Archive>
@@ -38,7 +39,7 @@ struct VarRecord {
        CEREAL_NVP(lod_level), CEREAL_NVP(persistable), CEREAL_NVP(stop_gradient),
        CEREAL_NVP(is_data), CEREAL_NVP(is_parameter), CEREAL_NVP(trainable),
        CEREAL_NVP(learning_rate), CEREAL_NVP(regularizer), CEREAL_NVP(gradient_clip),
-       CEREAL_NVP(slice));
+       CEREAL_NVP(do_model_average), CEREAL_NVP(slice));
   }
 };
 
@@ -97,6 +98,7 @@ VarRecord to_record(const VarDesc& var) {
           .learning_rate = var.learning_rate,
           .regularizer = var.regularizer,
           .gradient_clip = var.gradient_clip,
+          .do_model_average = var.do_model_average,
           .slice = var.slice};
 }
 
@@ -116,6 +118,7 @@ VarDesc from_record(VarRecord record) {
   var.learning_rate = record.learning_rate;
   var.regularizer = std::move(record.regularizer);
   var.gradient_clip = std::move(record.gradient_clip);
+  var.do_model_average = record.do_model_average;
   var.slice = std::move(record.slice);
   return var;
 }

@@ -62,6 +62,7 @@ struct VarDesc {
   double learning_rate = 1.0;  // parameters only: factor on the optimizer's rate
   std::optional<Penalty> regularizer;
   std::optional<Penalty> gradient_clip;
+  bool do_model_average = true;  // parameters only: averages over steps are kept of it
 
   std::optional<SliceInfo> slice;
 

@@ -28,6 +28,7 @@ VarDesc describe(const ParamAttr& attr, std::string name, const Shape& shape, DT
   desc.learning_rate = attr.learning_rate;
   desc.regularizer = attr.regularizer;
   desc.gradient_clip = attr.gradient_clip;
+  desc.do_model_average = attr.do_model_average.value_or(true);
   return desc;
 }
 

@@ -25,6 +25,9 @@ struct ParamAttr {
   std::optional<Penalty> regularizer = {};
   bool trainable = true;
   std::optional<Penalty> gradient_clip = {};
+  // Whether ModelAverage and ExponentialMovingAverage take it. Absent: yes, but for the parts of a
+  // normalised weight.
+  std::optional<bool> do_model_average = {};
   std::optional<WeightNorm> weight_norm = {};
   // The layer does without this parameter; for biases.
   bool omit = false;

@@ -82,6 +82,7 @@ Variable normalized_weight(const LayerHelper& helper, const ParamAttr& attr,
   }
   ParamAttr part = attr;
   part.weight_norm = {};
+  part.do_model_average = attr.do_model_average.value_or(false);
   part.name = name + "_v";
   const Variable v = helper.parameter(part, shape, dtype, false);
   Shape one_each;

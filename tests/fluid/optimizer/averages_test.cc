@@ -85,6 +85,36 @@ TEST_F(AveragesTest, TheModelAverageIsTheMeanOfItsWindow) {
   EXPECT_EQ(w(), last);
 }
 
+TEST_F(AveragesTest, ParametersAreLeftOutWhenTheySaySo) {
+  const auto parameter = [](const std::string& name, std::optional<bool> average) {
+    return layers::create_parameter(Shape{1}, DType::kFloat32,
+                                    {.attr = {.name = name, .do_model_average = average}});
+  };
+  const Variable product = layers::elementwise_mul(parameter("in", true), parameter("out", false));
+  SGD({.learning_rate = 1.0}).minimize(layers::mean(layers::elementwise_mul(w_, product)));
+  const ModelAverage window;
+  ExponentialMovingAverage decaying;
+  decaying.update();
+  for (const ParameterAverage* average : {static_cast<const ParameterAverage*>(&window),
+                                          static_cast<const ParameterAverage*>(&decaying)}) {
+    const Block& apply = average->apply_program().global_block();
+    EXPECT_NE(apply.find_var("w"), nullptr);
+    EXPECT_NE(apply.find_var("in"), nullptr);
+    EXPECT_EQ(apply.find_var("out"), nullptr);
+  }
+}
+
+TEST_F(AveragesTest, PartsOfNormalisedWeightsAreLeftOutUnlessAskedFor) {
+  const Variable x = layers::data("features", {3}, DType::kFloat32);
+  layers::fc(x, 2, {.param_attr = WeightNormParamAttr(1, {.name = "usual"})});
+  layers::fc(x, 2,
+             {.param_attr = WeightNormParamAttr(1, {.name = "asked", .do_model_average = true})});
+  EXPECT_FALSE(block().var("usual_v").do_model_average);
+  EXPECT_FALSE(block().var("usual_g").do_model_average);
+  EXPECT_TRUE(block().var("asked_v").do_model_average);
+  EXPECT_TRUE(block().var("asked_g").do_model_average);
+}
+
 TEST_F(AveragesTest, ALookaheadGoesPartOfTheWayEveryKSteps) {
   SGD inner({.learning_rate = 1.0});
   Lookahead lookahead(inner, {.alpha = 0.25, .k = 3});
