@@ -1,6 +1,7 @@
 #include "transpiler/parameter_server/update_phases.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -66,6 +67,9 @@ class Planner {
     const bool writes_slice = std::any_of(outputs.begin(), outputs.end(), like);
     const bool scalar_out = !outputs.empty() && std::all_of(outputs.begin(), outputs.end(),
                                                             [&](auto& n) { return is_scalar(n); });
+    if (placed(param).sliced && placed(param).sparse && place_row_squares(op, param)) {
+      return;
+    }
     if (inputs.empty() && scalar_out) {
       constants_[outputs.front()] = {op, param};
     } else if (placed(param).sliced && plan_.form.whole_norms && needs_whole_param(op.type)) {
@@ -235,9 +239,51 @@ class Planner {
     }
   }
 
+  // The ops of a global norm over the rows that came: merge, take the values, square, add up. The
+  // last makes all of them, over the rows of every slice. False for other ops.
+  bool place_row_squares(const Operator& op, size_t param) {
+    constexpr std::array<std::string_view, 4> kChain = {
+        "merge_selected_rows", "get_tensor_from_selected_rows", "square", "reduce_sum"};
+    const std::string in = op.input("X").empty() ? std::string() : op.input("X").front();
+    const auto found = row_squares_.find(in);
+    const RowSquares made = found == row_squares_.end() ? RowSquares{in, 0} : found->second;
+    if (made.ops >= kChain.size() || op.type != kChain[made.ops]) return false;
+    const std::string out = op.output_names().front();
+    if (made.ops + 1 < kChain.size()) {
+      row_squares_[out] = {made.of, made.ops + 1};
+      return true;
+    }
+    const size_t phase = rows_phase(made.of);
+    const std::string rows = out + "@ROWS";
+    Operator part;
+    part.type = "marked_row_sums";
+    part.inputs["X"] = {made.of};
+    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
+    part.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    part.role = op.role;
+    add_var(rows, fluid::Shape{placed(param).shape[0], 2}, var(made.of).dtype);
+    append(part, param, phase, false);
+    exchange(rows, param, phase, true);
+    Operator whole;
+    whole.type = "sum_marked_rows";
+    whole.inputs["X"] = {rows};
+    whole.outputs["Out"] = {out};
+    whole.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    whole.role = op.role;
+    stage(phase).ops.push_back(std::move(whole));
+    phases_.shared.insert(out);
+    made_[out] = {.phase = phase + 1, .shared = true, .params = {param}};
+    return true;
+  }
+
+  size_t rows_phase(const std::string& rows) const {
+    const auto found = made_.find(rows);
+    return found == made_.end() ? 0 : found->second.phase;
+  }
+
   // The sums over rows of squares of `of`, whole after the phase; returns their name.
   std::string square_rows(const std::string& of, size_t param, size_t phase) {
-    const std::string rows = of + "@SQUARED_ROWS";
+    std::string rows = of + "@SQUARED_ROWS";
     Operator part;
     part.type = "squared_row_sums";
     part.inputs["X"] = {of};
@@ -302,6 +348,12 @@ class Planner {
   std::unordered_map<std::string, Made> made_;
   std::unordered_map<std::string, size_t> uses_;  // the last phase that reads or writes it
   std::unordered_map<std::string, std::pair<Operator, size_t>> constants_;
+  // What a variable becomes on the way from rows to the sum of their squares: `ops` are done.
+  struct RowSquares {
+    std::string of;
+    size_t ops = 0;
+  };
+  std::unordered_map<std::string, RowSquares> row_squares_;
   UpdatePhases phases_;
 };
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/table_ops.h"
 #include "fluid/ops/table.h"
@@ -100,6 +101,23 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   });
 }
 
+template <class T>
+std::unique_ptr<Prepared> prepare_sum_marked_rows(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  context.require(shape.rank() == 2 && shape[1] == 2, "X", "shape [rows, 2]", shape.to_string());
+  const int x = context.input("X");
+  const int out = context.set_output("Out", Shape{1}, dtype_of<T>());
+  return make_prepared(
+      [=, rows = shape[0], sums = std::vector<T>()](const KernelContext& c) mutable {
+        const T* xs = c.in<T>(x);
+        sums.clear();
+        for (int64_t row = 0; row < rows; ++row) {
+          if (xs[2 * row + 1] != T{}) sums.push_back(xs[2 * row]);
+        }
+        *c.out<T>(out) = sum_of(sums.data(), static_cast<int64_t>(sums.size()));
+      });
+}
+
 // The rows of X that fall into each section, in the order in which X has them.
 template <class T>
 std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
@@ -148,6 +166,7 @@ void register_server_ops(KernelTable& table) {
     add("dc_compensate", prepare_dc_compensate<T>);
     add("split_selected_rows", prepare_split_selected_rows<T>);
     add("squared_row_sums", prepare_squared_row_sums<T>);
+    add("sum_marked_rows", prepare_sum_marked_rows<T>);
   });
 }
 

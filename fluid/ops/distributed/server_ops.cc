@@ -38,6 +38,20 @@ void infer_squared_row_sums(InferContext& context) {
   context.set_output("Out", Shape{x.shape[0]}, DType::kFloat64);
 }
 
+void infer_marked_row_sums(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  context.require(x.kind == VarKind::kSelectedRows, "X", "selected rows",
+                  std::string(var_kind_name(x.kind)));
+  context.set_output("Out", Shape{x.shape[0], 2}, x.dtype);
+}
+
+void infer_sum_marked_rows(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  context.require(x.shape.rank() == 2 && x.shape[1] == 2, "X", "shape [rows, 2]",
+                  x.shape.to_string());
+  context.set_output("Out", Shape{1}, x.dtype);
+}
+
 void infer_lamb_direction(InferContext& context) {
   const VarDesc& param = context.input("Param");
   for (const char* slot : {"Grad", "Moment1", "Moment2"}) {
@@ -81,6 +95,10 @@ void add_server_ops(OpTable& table) {
                                  {one("ParamOut")}, infer_lamb_apply));
   table.add(
       make_schema<NoAttrs>("squared_row_sums", {one("X")}, {one("Out")}, infer_squared_row_sums));
+  table.add(
+      make_schema<NoAttrs>("marked_row_sums", {one("X")}, {one("Out")}, infer_marked_row_sums));
+  table.add(
+      make_schema<NoAttrs>("sum_marked_rows", {one("X")}, {one("Out")}, infer_sum_marked_rows));
 }
 
 }  // namespace fleet::fluid

@@ -278,7 +278,7 @@ std::set<std::string> tested_elsewhere() {
           "accuracy", "cast", "fake_init", "fill_constant", "fill_zeros_like", "gaussian_random",
           "increment", "print", "split_byref", "uniform_random", "dc_compensate", "lamb_apply",
           "lamb_direction", "ref_by_trainer_id", "split_selected_rows", "split_ids", "merge_ids",
-          "squared_row_sums",
+          "marked_row_sums", "squared_row_sums", "sum_marked_rows",
           // Updates and initial values: optimizer tests and numeric_golden_test.
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",

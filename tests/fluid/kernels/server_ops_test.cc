@@ -1,6 +1,6 @@
 // Ops that only transpilers place.
 #include <cmath>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "base/error.h"
 #include "fluid/executor/executor.h"
@@ -8,6 +8,8 @@
 
 namespace fleet::fluid {
 namespace {
+
+using testing::ElementsAre;
 
 // One op over variables of float64 values.
 class OneServerOp {
@@ -166,7 +168,8 @@ TEST(SquaredRowSums, OfASliceAreThoseOfTheWhole) {
   EXPECT_EQ(part, (std::vector<double>{all[2], all[3]}));
 }
 
-TEST(SquaredRowSums, OfRowsAreThoseOfTheDenseGradient) {
+// What the op makes of the selected rows {3, 1, 3} of 4, with values 1 to 6.
+Tensor of_rows(const std::string& type) {
   Program program;
   Executor executor;
   VarDesc var;
@@ -179,20 +182,38 @@ TEST(SquaredRowSums, OfRowsAreThoseOfTheDenseGradient) {
   var.name = "s";
   var.persistable = true;
   program.global_block().add_var(var);
-  // Row 3 comes twice: its square is that of the sum.
   executor.scope().var("g") =
       SelectedRows{.rows = {3, 1, 3},
                    .height = 4,
                    .value = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2})};
   Operator op;
-  op.type = "squared_row_sums";
+  op.type = type;
   op.inputs["X"] = {"g"};
   op.outputs["Out"] = {"s"};
   append_op(program.global_block(), op);
   executor.run(program);
-  const auto sums = executor.scope().tensor("s").values<double>();
-  EXPECT_EQ(std::vector<double>(sums.begin(), sums.end()),
-            (std::vector<double>{0.0, 25.0, 0.0, 100.0}));
+  return executor.scope().tensor("s");
+}
+
+// Row 3 comes twice: its square is that of the sum.
+TEST(SquaredRowSums, OfRowsAreThoseOfTheDenseGradient) {
+  const Tensor sums = of_rows("squared_row_sums");
+  EXPECT_THAT(sums.values<double>(), ElementsAre(0.0, 25.0, 0.0, 100.0));
+}
+
+TEST(MarkedRowSums, TellRowsThatCameFromOthers) {
+  const Tensor sums = of_rows("marked_row_sums");
+  EXPECT_TRUE(sums.shape() == (Shape{4, 2}));
+  EXPECT_THAT(sums.values<float>(), ElementsAre(0, 0, 25, 1, 0, 0, 100, 1));
+}
+
+// A row that came counts, also when its sum is zero; what is not marked does not.
+TEST(MarkedRowSums, AddUpInOrder) {
+  const auto got = OneServerOp("sum_marked_rows")
+                       .input("X", "x", {4, 2}, {0.5, 1, 7, 0, 0, 1, 2, 1})
+                       .output("Out", "sum")
+                       .run("sum");
+  EXPECT_EQ(got, (std::vector<double>{2.5}));
 }
 
 }  // namespace

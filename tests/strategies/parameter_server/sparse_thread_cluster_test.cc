@@ -116,15 +116,23 @@ TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
   }
 }
 
-TEST(SparseThreadCluster, ClipsByTheGlobalNormWhereTablesAreNotCut) {
-  const SparseNetOptions options{.minimize = [](const fluid::Variable& loss) {
+TEST(SparseThreadCluster, ClipsByTheGlobalNormOfAllGradients) {
+  SparseNetOptions options{.minimize = [](const fluid::Variable& loss) {
     fluid::optimizer::Adam(
         {.learning_rate = 0.01, .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
         .minimize(loss);
   }};
-  ThreadJob job = exchanging(2, 2, 2);
-  job.config.slice_var_up = false;
-  expect_local_bits(options, job, 4);
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoLookups, RowKind::kHsigmoid}) {
+    options.kind = kind;
+    SCOPED_TRACE(static_cast<int>(kind));
+    for (const bool cut : {true, false}) {
+      SCOPED_TRACE(cut ? "cut" : "whole");
+      ThreadJob job = exchanging(2, 3, 2);
+      job.config.slice_var_up = cut;
+      expect_local_bits(options, job, 4);
+    }
+    expect_local_bits(options, exchanging(1, 1, 2), 4);
+  }
 }
 
 TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {

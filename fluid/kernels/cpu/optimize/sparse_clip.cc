@@ -1,8 +1,11 @@
 // Clipping of gradients of selected rows. Rows that occur several times are summed first: a bound
 // on a gradient is a bound on the sum.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "fluid/kernels/cpu/math/row_sums.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/math/scale.h"
@@ -84,6 +87,30 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   });
 }
 
+// As square and reduce_sum of the rows' values have it, but for the order of rows.
+template <class T>
+std::unique_ptr<Prepared> prepare_marked_row_sums(PrepareContext& context) {
+  context.require(takes_rows(context), "X", "selected rows", "a dense tensor");
+  const int x = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared(
+      [=, rows = MergedRows<T>(), squares = std::vector<T>()](const KernelContext& c) mutable {
+        const auto& source = std::get<SelectedRows>(c.input_value(x));
+        const int64_t width = source.value.shape().numel(1, source.value.shape().rank());
+        rows.merge(source, source.height, width);
+        squares.resize(static_cast<size_t>(width));
+        Tensor sums = Tensor::zeros(dtype_of<T>(), {source.height, 2});
+        for (size_t i = 0; i < rows.count(); ++i) {
+          const T* values = rows.values() + static_cast<int64_t>(i) * width;
+          std::transform(values, values + width, squares.begin(), [](T v) { return v * v; });
+          T* sum = sums.data<T>() + 2 * rows.row(i);
+          sum[0] = sum_of(squares.data(), width);
+          sum[1] = T{1};
+        }
+        c.output_value(out) = std::move(sums);
+      });
+}
+
 // By one number, as clipping by the global norm does.
 template <class T>
 std::unique_ptr<Prepared> prepare_scaled(PrepareContext& context) {
@@ -118,6 +145,7 @@ void register_sparse_clip(KernelTable& table) {
     add("clip_by_norm", prepare_clip_by_norm<T>);
     add("elementwise_mul", prepare_scaled<T>);
     add("squared_row_sums", prepare_squared_row_sums<T>);
+    add("marked_row_sums", prepare_marked_row_sums<T>);
   });
 }
 
