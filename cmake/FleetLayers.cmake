@@ -22,7 +22,7 @@ set(FLEET_LAYERS
   "role_maker: base cluster_spec mpi_session"
   "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"
   "strategies_dump: base fluid_core fluid_program fluid_io cluster_spec transpiler"
-  "strategies_parameter_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport cluster_spec"
+  "strategies_parameter_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transport cluster_spec"
   "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport collective mpi_session transport_mpi cluster_spec"
   "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport collective mpi_session transport_mpi cluster_spec transpiler strategies_dump strategies_parameter_server strategies_collective"
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies_dump strategies"

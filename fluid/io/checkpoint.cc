@@ -1,8 +1,14 @@
 #include "fluid/io/checkpoint.h"
 
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "base/error.h"
+#include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
 #include "fluid/io/persistables.h"
+#include "fluid/io/table_files.h"
 #include "fluid/program/interleaved.h"
 
 namespace fleet::fluid::io {
@@ -27,6 +33,44 @@ Tensor part_of(const Tensor& whole, const Program& program, const VarDesc& var) 
   return whole.rows(begin, begin + var.shape[0]);
 }
 
+// What a variable of a server is a part of, or a copy of.
+struct Origin {
+  std::string name;
+  bool listed = false;  // the job's overview says so: a checkpoint must have it
+};
+
+Origin origin_of(const Program& program, const VarDesc& var) {
+  Origin origin{.name = var.slice ? var.slice->origin : var.name, .listed = var.slice.has_value()};
+  for (const DistributedVar& row : program.distribution().vars) {
+    if (row.slice != var.name) continue;
+    origin.listed = true;
+    if (!var.slice) origin.name = row.origin;
+  }
+  return origin;
+}
+
+// The variable's part of the checkpoint; none for what only servers have.
+std::optional<Tensor> load_slice(const Program& program, const VarDesc& var,
+                                 const NamedTensors& saved,
+                                 const std::filesystem::path& directory) {
+  const Origin origin = origin_of(program, var);
+  const auto found = saved.find(origin.name);
+  if (found != saved.end()) return part_of(found->second, program, var);
+  const auto tables = directory / kLookupTableDirectory;
+  if (var.kind == VarKind::kSelectedRows && has_table_files(tables, origin.name)) {
+    const int64_t width = var.shape.numel(1, var.shape.rank());
+    return load_table_rows(tables, origin.name, var.slice ? var.slice->offset / width : 0,
+                           row_stride(program, var), var.shape[0]);
+  }
+  if (!origin.listed) return std::nullopt;
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "the checkpoint lacks a variable of this server",
+               .where = directory.string(),
+               .expected = "variable '" + origin.name + "'",
+               .got = str_cat(saved.size(), " other variables"),
+               .fix = "load a checkpoint of the same program and optimizer"});
+}
+
 }  // namespace
 
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
@@ -45,26 +89,21 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
 
 void load_slices(const Program& program, Scope& scope, const std::filesystem::path& directory) {
   const NamedTensors saved = load_tensors(directory);
-  for (const VarDesc* var : persistables(program)) {
-    const std::string& origin = var->slice ? var->slice->origin : var->name;
-    const auto found = saved.find(origin);
-    if (found == saved.end()) {
-      throw_error(ErrorCode::kInvalidProgram,
-                  {.what = "the checkpoint lacks a variable of this server",
-                   .where = directory.string(),
-                   .expected = "variable '" + origin + "'",
-                   .fix = "load a checkpoint of the same program and optimizer"});
-    }
-    const Tensor part = part_of(found->second, program, *var);
-    if (part.dtype() != var->dtype || !var->shape.compatible(part.shape())) {
+  for (const auto& [name, var] : program.global_block().vars()) {
+    const Value* value = scope.find(name);
+    const auto* initial = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+    if (initial == nullptr || !initial->initialized()) continue;
+    const auto part = load_slice(program, *var, saved, directory);
+    if (!part) continue;
+    if (part->dtype() != initial->dtype() || !(part->shape() == initial->shape())) {
       throw_error(ErrorCode::kShapeMismatch,
                   {.what = "a variable of the checkpoint has another type or shape",
-                   .where = "variable '" + origin + "'",
-                   .expected = str_cat(dtype_name(var->dtype), var->shape),
-                   .got = str_cat(dtype_name(part.dtype()), part.shape()),
+                   .where = "variable '" + origin_of(program, *var).name + "'",
+                   .expected = str_cat(dtype_name(initial->dtype()), initial->shape()),
+                   .got = str_cat(dtype_name(part->dtype()), part->shape()),
                    .fix = "load a checkpoint of the same program"});
     }
-    scope.var(var->name) = part.clone();
+    scope.var(name) = part->clone();
   }
 }
 

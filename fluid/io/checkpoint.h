@@ -19,8 +19,10 @@ void save_persistables(Executor& executor, const std::filesystem::path& director
 void load_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program = default_main_program());
 
-// For servers: puts into `scope` the parts that `program`'s persistable variables are of what a
-// checkpoint holds.
+// For servers, whose startup `program` has been run on `scope`: puts there the parts that its
+// variables are of what a checkpoint holds, which a job of any number of servers, or a local one,
+// may have written. A distributed table that is not among its parameters is read from the files
+// that servers wrote of it (fluid/io/table_files.h).
 void load_slices(const Program& program, Scope& scope, const std::filesystem::path& directory);
 
 }  // namespace fleet::fluid::io

@@ -63,6 +63,7 @@ void add_table_ops(OpTable& table) {
   table.add(make_schema<LookupSparseTableAttrs>("lookup_sparse_table", {one("W"), one("Ids")},
                                                 {one("Out")}));
   table.add(make_schema<SaveAttrs>("save", {one("X")}, {}));
+  table.add(make_schema<CheckpointNotifyAttrs>("checkpoint_notify", {}, {}));
 }
 
 }  // namespace fleet::fluid

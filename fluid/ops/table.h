@@ -15,6 +15,8 @@
 //                        the ids Rows[i], which rise
 //   lookup_sparse_table  W, Ids -> Out: on a server
 //   save                 X ->: to the file that kLookupTablePath names; on a server
+//   checkpoint_notify    ->: server epmap[i] saves the rows of table `lookup_table` that it has to
+//                        its file `dir`/`lookup_table`_<i> (fluid/io/table_files.h)
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -76,6 +78,16 @@ struct SaveAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(file_path));
+  }
+};
+
+struct CheckpointNotifyAttrs {
+  std::vector<std::string> epmap;
+  std::string dir;
+  std::string lookup_table;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(epmap), CEREAL_NVP(dir), CEREAL_NVP(lookup_table));
   }
 };
 

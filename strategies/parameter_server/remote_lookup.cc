@@ -135,6 +135,27 @@ void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const
   requests.begun();
 }
 
+std::vector<RemoteSnapshot> snapshots_of(const fluid::Operator& op,
+                                         const std::vector<std::string>& server_names) {
+  const auto attrs = fluid::parse_attributes<fluid::CheckpointNotifyAttrs>(op.type, op.attrs);
+  std::vector<RemoteSnapshot> snapshots;
+  for (size_t i = 0; i < attrs.epmap.size(); ++i) {
+    snapshots.push_back({server_of(op, attrs.epmap[i], server_names),
+                         {.table = attrs.lookup_table,
+                          .path = str_cat(attrs.dir, "/", attrs.lookup_table, "_", i)}});
+  }
+  return snapshots;
+}
+
+void save_tables(const std::vector<RemoteSnapshot>& snapshots, ServerClient& client,
+                 transport::DoneHandler on_done) {
+  Requests requests(std::move(on_done));
+  for (const auto& [server, snapshot] : snapshots) {
+    client.save_table(server, snapshot, requests.add());
+  }
+  requests.begun();
+}
+
 RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids)
     : table_(table), ids_(std::move(ids)) {
   for (const fluid::Tensor* tensor : ids_) {

@@ -1,4 +1,4 @@
-// Rows of tables that live on servers, for the ops that look them up.
+// Rows of tables that live on servers, for the ops that look them up or have them saved.
 #pragma once
 
 #include <optional>
@@ -58,6 +58,17 @@ RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client
 void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
                    std::span<fluid::Value* const> outputs, ServerClient& client,
                    transport::DoneHandler on_done = nullptr);
+
+// What a checkpoint_notify op tells each server.
+struct RemoteSnapshot {
+  uint32_t server = 0;
+  TableSnapshot snapshot;
+};
+std::vector<RemoteSnapshot> snapshots_of(const fluid::Operator& op,
+                                         const std::vector<std::string>& server_names);
+// On the thread of the client's loop; `on_done` as with prefetch_rows.
+void save_tables(const std::vector<RemoteSnapshot>& snapshots, ServerClient& client,
+                 transport::DoneHandler on_done = nullptr);
 
 // The rows of a table that some ids name, each fetched once. The values that come stay with this
 // object, which must live until they have.

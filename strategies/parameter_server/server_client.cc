@@ -166,6 +166,18 @@ void ServerClient::fail_incomplete(uint64_t pieces) {
          .fix = "run the same version in every process"}});
 }
 
+void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
+                              transport::DoneHandler on_done) {
+  Request request;
+  Message& message = request.frames.emplace_back();
+  message.header.verb = Verb::kSnapshot;
+  message.header.step = rows_step();
+  message.header.epoch = config_.epoch;
+  message.control = encode(snapshot);
+  request.on_done = std::move(on_done);
+  submit(server, 0, std::move(request));
+}
+
 void ServerClient::complete() {
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
     Request request;

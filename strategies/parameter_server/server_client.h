@@ -43,6 +43,9 @@ class ServerClient {
   // request is over.
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                 transport::DoneHandler on_done = nullptr);
+  // Tells a server to save its rows of a table as they are after step() steps.
+  void save_table(uint32_t server, const TableSnapshot& snapshot,
+                  transport::DoneHandler on_done = nullptr);
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.

@@ -18,6 +18,9 @@
 //                  With kFlagRows: of one variable, the rows whose numbers (i64, rising) are the
 //                  payload; answered by pieces of their values.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
+//   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
+//   by
+//                  an empty reply when the file is there.
 //
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
 // slice (docs/wire_protocol.md, "Asynchronous servers").
@@ -104,6 +107,17 @@ struct Catalogue {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(step, trained, entries);
+  }
+};
+
+// What a server is told to save, and where.
+struct TableSnapshot {
+  std::string table;
+  std::string path;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(table, path);
   }
 };
 

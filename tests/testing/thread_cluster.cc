@@ -158,6 +158,7 @@ class ThreadCluster {
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);
+    if (job_.before_serving) job_.before_serving(programs.startup, executor.scope());
     executor.run(programs.main);
     const std::lock_guard lock(mutex_);
     outcome_.servers[static_cast<size_t>(index)] = {observer->bytes_in, observer->bytes_out};
@@ -189,6 +190,7 @@ class ThreadCluster {
     runtime->init_worker();
     connecting_.count_down();
     executor.run(startup);
+    if (job_.before_steps) job_.before_steps(*runtime, executor);
     std::vector<float> losses;
     const auto at = static_cast<size_t>(index);
     const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;

@@ -40,6 +40,10 @@ struct ThreadJob {
   bool workers_first = false;
   // Steps of single workers, by index, where they differ from the task's.
   std::vector<int> uneven_steps;
+  // Called by each server's thread between its startup program and serving; may be empty.
+  std::function<void(const fluid::Program& startup, fluid::Scope&)> before_serving;
+  // Called by each worker's thread between its startup program and its steps; may be empty.
+  std::function<void(strategies::WorkerRuntime&, fluid::Executor&)> before_steps;
   // Called by each worker's thread after its steps, before it stops; may be empty.
   std::function<void(int worker, strategies::WorkerRuntime&, fluid::Executor&)> after_steps;
 };

@@ -369,8 +369,13 @@ void AsyncLink::receive(const std::vector<Target>& targets) {
   }
 }
 
-void AsyncLink::look_up(const std::function<void(ServerClient&, DoneHandler)>& ask) {
+void AsyncLink::look_up(const Ask& ask) {
   run(Phase::kReceiving, "lookup",
+      [&](DoneHandler done) { ask(node_->communicator(), std::move(done)); });
+}
+
+void AsyncLink::save(const Ask& ask) {
+  run(Phase::kSaving, "checkpoint_notify",
       [&](DoneHandler done) { ask(node_->communicator(), std::move(done)); });
 }
 

@@ -68,8 +68,12 @@ class AsyncLink {
   };
   // Values as they are now.
   void receive(const std::vector<Target>& targets);
-  // Rows as they are now. `ask` sends the requests, on the loop's thread.
-  void look_up(const std::function<void(ServerClient&, transport::DoneHandler)>& ask);
+  // Sends requests, on the loop's thread.
+  using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
+  // Rows as they are now.
+  void look_up(const Ask& ask);
+  // Servers save what they have.
+  void save(const Ask& ask);
   // Initial values.
   void assign(const RemoteTensor& place, const fluid::Tensor& value);
 

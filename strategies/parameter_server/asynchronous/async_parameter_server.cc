@@ -80,9 +80,12 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
     }
     case Verb::kNotify:
       return answered(session, header, core_.complete(worker, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
     default:
       return bad_frame("a frame has no meaning on a data lane of an asynchronous server",
-                       "push, get, init or notify", std::string(transport::verb_name(header.verb)));
+                       "push, get, init, notify or snapshot",
+                       std::string(transport::verb_name(header.verb)));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "strategies/parameter_server/server/server_variables.h"
+#include "strategies/parameter_server/server/table_checkpoint.h"
 
 namespace fleet::strategies {
 namespace {
@@ -187,6 +188,7 @@ AsyncServerModel AsyncServerSteps::make_model() {
   for (const auto& entry : model.server.catalogue.entries) {
     model.server.tensors.push_back(&scope_.tensor(entry.name));
   }
+  model.server.save_table = table_checkpoint(program_, parsed_.listen, scope_);
   if (parsed_.listen.lr_decay_block_id >= 0) {
     model.server.learning_rate = [this](uint64_t gradients) { run_rate(gradients); };
   }

@@ -188,6 +188,12 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
         prefetch_rows(bound.prefetch, call.inputs, call.outputs, client, std::move(done));
       });
       break;
+    case Kind::kSaveTable:
+      link_.synchronize();
+      link_.save([&](ServerClient& client, transport::DoneHandler done) {
+        save_tables(bound.snapshots, client, std::move(done));
+      });
+      break;
     case Kind::kStart:
       local_.begin(call.scope);
       break;
@@ -328,6 +334,10 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
       BoundOp& bound = program[op.get()];
       bound.kind = Kind::kPrefetch;
       bound.prefetch = prefetch_of(*op, link_.ready(), server_names_);
+    } else if (op->type == "checkpoint_notify") {
+      BoundOp& bound = program[op.get()];
+      bound.kind = Kind::kSaveTable;
+      bound.snapshots = snapshots_of(*op, server_names_);
     } else if (table_of_op(*op, link_.ready(), server_names_)) {
       BoundOp& bound = program[op.get()];
       bound.kind = Kind::kTable;

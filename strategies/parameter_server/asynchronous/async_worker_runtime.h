@@ -73,7 +73,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     kLocalStep,
     kLookup,
     kTable,
-    kPrefetch
+    kPrefetch,
+    kSaveTable
   };
   // What an op of a program means.
   struct BoundOp {
@@ -84,6 +85,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     bool meets = false;                 // threads meet here
     RemoteTable table;                  // of lookups
     RemotePrefetch prefetch;
+    std::vector<RemoteSnapshot> snapshots;
   };
   using BoundProgram = std::unordered_map<const fluid::Operator*, BoundOp>;
   struct Thread {

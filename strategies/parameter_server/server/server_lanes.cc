@@ -187,6 +187,22 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header) {
   return {};
 }
 
+Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
+                                    ConstBytes control) {
+  const auto snapshot = decode<TableSnapshot>(control, "what to save");
+  if (!snapshot.ok()) return snapshot.status();
+  if (!model_.save_table) {
+    return bad_frame("a server without distributed tables was told to save one",
+                     "a server program with checkpint_block_id", snapshot.value().table);
+  }
+  try {
+    model_.save_table(snapshot.value());
+  } catch (const Error& error) {
+    return Status(error.code(), error.text());
+  }
+  return answered(session, header, {});
+}
+
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
   // Only slices have versions that stay while others read them; the rest is small or rare.
   return variable < model_.shards.size() ? model_.shards[variable]->read().value

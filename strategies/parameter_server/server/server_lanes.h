@@ -28,6 +28,8 @@ struct ServerModel {
   std::vector<fluid::Tensor*> tensors;
   // Once per step, before its first update; may be empty.
   std::function<void(uint64_t step)> learning_rate;
+  // Empty for servers without a block that saves tables.
+  std::function<void(const TableSnapshot&)> save_table;
   // Of a synchronous step, between the stages of its updates.
   std::vector<Exchange> exchanges;
 };
@@ -90,6 +92,8 @@ class ServerLanes : public transport::ServerHandler {
                       const transport::FrameHeader& header) const;
   transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);
   Status handle_init(transport::Session& session, const transport::FrameHeader& header);
+  Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
+                         transport::ConstBytes control);
   // Where the numbers of the rows go that a get asks for.
   transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
                                                const transport::FrameHeader& header);

@@ -86,9 +86,11 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
       return handle_init(session, header);
     case Verb::kNotify:
       return answered(session, header, core_.complete(worker, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
     default:
       return bad_frame("a frame has no meaning on a data lane",
-                       "push, get, barrier, init or notify",
+                       "push, get, barrier, init, notify or snapshot",
                        std::string(transport::verb_name(header.verb)));
   }
 }

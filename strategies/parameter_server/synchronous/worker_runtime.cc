@@ -173,6 +173,10 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
       prefetch_rows(bound.prefetch, call.inputs, call.outputs, node_.communicator());
       node_.wait(Phase::kReceiving, call.op.type);
       return nullptr;
+    case Kind::kSaveTable:
+      save_tables(bound.snapshots, node_.communicator());
+      node_.wait(Phase::kSaving, call.op.type);
+      return nullptr;
     case Kind::kNothing:
       return nullptr;
   }
@@ -327,6 +331,9 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
   } else if (call.op.type == "prefetch") {
     bound.kind = Kind::kPrefetch;
     bound.prefetch = prefetch_of(call.op, node_.communicator(), server_names_);
+  } else if (call.op.type == "checkpoint_notify") {
+    bound.kind = Kind::kSaveTable;
+    bound.snapshots = snapshots_of(call.op, server_names_);
   } else if (const auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
     bound.kind = Kind::kTable;
     bound.table = *table;

@@ -67,6 +67,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
     kLookup,
     kTable,
     kPrefetch,
+    kSaveTable,
     kNothing
   };
   // A part of one of the op's variables, and where it lives.
@@ -88,6 +89,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
     std::string whole;  // what a concat makes of recv's outputs; a table
     RemoteTable table;
     RemotePrefetch prefetch;
+    std::vector<RemoteSnapshot> snapshots;
     bool needs_token = false;  // recv without a fetch_barrier behind it
   };
   struct Place {

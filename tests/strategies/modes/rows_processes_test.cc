@@ -33,10 +33,13 @@ class RowsProcesses : public ::testing::Test {
         str_cat(launcher, " ", binary_path("bin/rows_worker"), " ", options, " --save ", model),
         60);
     EXPECT_EQ(result.code, 0) << name << ": " << result.output;
-    std::ifstream file(model + "/params.safetensors", std::ios::binary);
-    std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    std::string bytes = bytes_of(model + "/params.safetensors");
     EXPECT_FALSE(bytes.empty()) << name;
     return bytes;
+  }
+  static std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
   std::string servers(int workers, int servers) const {
     return str_cat(binary_path("bin/launch_ps"), " --worker_num ", workers, " --server_num ",
@@ -61,6 +64,41 @@ TEST_F(RowsProcesses, DistributedTablesEndWithTheFileOfALocalRun) {
   const std::string local = train("local", "", "--distributed");
   EXPECT_TRUE(train("two_servers", servers(2, 2), "--distributed") == local);
   EXPECT_TRUE(train("three_servers", servers(2, 3), "--distributed") == local);
+}
+
+// Saved by two servers, loaded by three and by one machine: the file of a run in one go.
+TEST_F(RowsProcesses, SavedModelsGoOnAtOtherNumbersOfServers) {
+  for (const char* table : {"", " --distributed"}) {
+    SCOPED_TRACE(table);
+    train("local", "", table);
+    const std::string whole =
+        train("local_rest", "", str_cat("--first 12 --load ", folder_, "/local", table));
+    const std::string saved = str_cat(folder_, "/two_servers");
+    train("two_servers", servers(2, 2), table);
+    const std::string rest = str_cat("--first 12", table);
+    EXPECT_TRUE(train("by_servers", servers(2, 3), str_cat(rest, " --model ", saved)) == whole);
+    EXPECT_TRUE(train("by_workers", servers(1, 3), str_cat(rest, " --load ", saved)) == whole);
+    EXPECT_TRUE(train("locally", "", str_cat(rest, " --load ", saved)) == whole);
+  }
+}
+
+TEST_F(RowsProcesses, ServersSaveTheRowsOfADistributedTable) {
+  const auto save_to = [this](const std::string& name, const std::string& strategy) {
+    train(name, servers(1, 3),
+          str_cat("--distributed --shards 1 --tables ", folder_, "/", name, "/__lookup_table__",
+                  strategy));
+    return folder_ + "/" + name;
+  };
+  const std::string synchronous = save_to("sync", "");
+  for (const char* strategy : {"async", "half_async"}) {
+    const std::string other = save_to(strategy, str_cat(" --strategy ", strategy));
+    for (const int server : {0, 1, 2}) {
+      const auto file = str_cat("/__lookup_table__/table_", server);
+      EXPECT_FALSE(bytes_of(synchronous + file).empty()) << file;
+      EXPECT_TRUE(bytes_of(synchronous + file) == bytes_of(other + file)) << strategy << file;
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(synchronous + "/__lookup_table__/table_3"));
 }
 
 TEST_F(RowsProcesses, AsynchronousTablesOfOneWorkerEndWithTheFileOfALocalRun) {

@@ -3,15 +3,22 @@
 //   --shards N       logical shards of a step (default: 2)
 //   --distributed    the table is on servers only
 //   --strategy NAME  async or half_async, where servers train (default: synchronous)
+//   --first N        the step to begin with
+//   --load DIR       workers load a saved model before their first step
+//   --model DIR      servers load it before they serve
+//   --tables DIR     servers save the rows of the table that they have, at the end
 //   --save DIR       at the end
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "fleet/fleet.h"
 #include "fluid/fluid.h"
+#include "fluid/ops/append.h"
+#include "fluid/ops/table.h"
 
 namespace {
 
@@ -23,7 +30,11 @@ constexpr int64_t kHeight = 3000;
 struct Options {
   int shards = 2;
   bool distributed = false;
+  int first = 0;
   std::string strategy;
+  std::string load;
+  std::string model;
+  std::string tables;
   std::string save;
 };
 
@@ -33,6 +44,10 @@ Options parse(int argc, char** argv) {
     if (std::strcmp(argv[i], "--distributed") == 0) options.distributed = true;
     if (std::strcmp(argv[i], "--shards") == 0) options.shards = std::stoi(argv[++i]);
     if (std::strcmp(argv[i], "--strategy") == 0) options.strategy = argv[++i];
+    if (std::strcmp(argv[i], "--first") == 0) options.first = std::stoi(argv[++i]);
+    if (std::strcmp(argv[i], "--load") == 0) options.load = argv[++i];
+    if (std::strcmp(argv[i], "--model") == 0) options.model = argv[++i];
+    if (std::strcmp(argv[i], "--tables") == 0) options.tables = argv[++i];
     if (std::strcmp(argv[i], "--save") == 0) options.save = argv[++i];
   }
   return options;
@@ -69,26 +84,46 @@ fleet::DistributedOptimizer distributed(fluid::optimizer::Optimizer& optimizer,
   return fleet::distributed_optimizer(optimizer, {.logical_shards = options.shards});
 }
 
+// Every server writes the rows that it has.
+void save_tables(fluid::Executor& exe, const std::string& table, const std::string& folder) {
+  fluid::Program program;
+  fluid::Operator op;
+  op.type = "checkpoint_notify";
+  op.attrs = fluid::to_attributes(fluid::CheckpointNotifyAttrs{
+      .epmap = fleet::server_endpoints(), .dir = folder, .lookup_table = table});
+  fluid::append_op(program.global_block(), std::move(op));
+  program.set_runtime(fluid::default_main_program().runtime());
+  exe.run(program);
+}
+
 int train(const Options& options) {
   fluid::default_startup_program().set_random_seed(7);
   auto ids = fluid::layers::data("ids", {kWords, 1}, fluid::DType::kInt64);
   auto label = fluid::layers::data("label", {1}, fluid::DType::kInt64);
-  auto words = fluid::layers::embedding(ids, {kHeight, 8},
-                                        {.is_sparse = true, .is_distributed = options.distributed});
+  auto words = fluid::layers::embedding(
+      ids, {kHeight, 8},
+      {.is_sparse = true, .is_distributed = options.distributed, .param_attr = {.name = "table"}});
   auto prediction = fluid::layers::fc(words, 5, {.act = "softmax"});
   auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, label));
   fluid::optimizer::Adam adam({.learning_rate = 0.01});
   fleet::init(role_maker::PaddleCloudRoleMaker());
   auto optimizer = distributed(adam, options);
   optimizer.minimize(cost);
-  if (fleet::is_server()) return fleet::run_server();
+  if (fleet::is_server()) {
+    fleet::default_fleet().init_server(options.model);
+    return fleet::run_server();
+  }
   fleet::init_worker();
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
+  if (!options.load.empty()) fluid::io::load_persistables(exe, options.load);
   float loss = 0;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = options.first; step < options.first + kSteps; ++step) {
     const auto rows = batch(step, fleet::worker_index(), fleet::worker_num());
     loss = exe.run(fluid::default_main_program(), rows, {cost})[0].item<float>();
+  }
+  if (!options.tables.empty() && fleet::is_first_worker()) {
+    save_tables(exe, "table", options.tables);
   }
   if (!options.save.empty()) fluid::io::save_persistables(exe, options.save);
   fleet::stop_worker();

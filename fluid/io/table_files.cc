@@ -1,0 +1,119 @@
+#include "fluid/io/table_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/io/atomic_file.h"
+#include "fluid/io/original_tensor.h"
+
+namespace fleet::fluid::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFile = size_t{1} << 40;
+
+fs::path file_of(const fs::path& directory, const std::string& table, size_t index) {
+  return directory / str_cat(table, "_", index);
+}
+
+[[noreturn]] void throw_corrupt(const fs::path& path, std::string what, std::string expected,
+                                std::string got) {
+  throw_error(ErrorCode::kCorruptFile, {.what = std::move(what),
+                                        .where = path.string(),
+                                        .expected = std::move(expected),
+                                        .got = std::move(got),
+                                        .fix = "save the table again, on all servers"});
+}
+
+SelectedRows read_file(const fs::path& path) {
+  const std::vector<std::byte> bytes = read_whole_file(path, kMaxFile);
+  std::span<const std::byte> rest = bytes;
+  auto rows = decode_original_rows(rest);
+  if (!rows.ok()) {
+    throw_corrupt(path, "a file of a table is damaged", "selected rows", rows.status().text().what);
+  }
+  if (rows.value().value.shape().rank() == 0 || !rest.empty()) {
+    throw_corrupt(path, "a file of a table holds something else", "one value of rows",
+                  str_cat(rest.size(), " bytes behind it"));
+  }
+  return std::move(rows).value();
+}
+
+// The rows of one load, as they come from the files.
+class Wanted {
+ public:
+  Wanted(int64_t first, int64_t stride, int64_t count)
+      : first_(first), stride_(stride), here_(static_cast<size_t>(count)) {}
+
+  void take(const SelectedRows& from, const fs::path& path) {
+    Shape shape = from.value.shape();
+    shape.set(0, static_cast<int64_t>(here_.size()));
+    if (!rows_) {
+      height_ = from.height;
+      rows_ = Tensor::zeros(from.value.dtype(), shape);
+    }
+    if (from.height != height_ || !(rows_->shape() == shape) ||
+        rows_->dtype() != from.value.dtype()) {
+      throw_corrupt(path, "the files of a table are of different tables",
+                    str_cat(height_, " rows, ", dtype_name(rows_->dtype()), rows_->shape()),
+                    str_cat(from.height, " rows, ", dtype_name(from.value.dtype()), shape));
+    }
+    for (size_t i = 0; i < from.rows.size(); ++i) {
+      const int64_t distance = from.rows[i] - first_;
+      const int64_t at = distance / stride_;
+      if (distance < 0 || distance % stride_ != 0 || at >= static_cast<int64_t>(here_.size())) {
+        continue;
+      }
+      const auto row = static_cast<int64_t>(i);
+      rows_->rows(at, at + 1).copy_from(from.value.rows(row, row + 1));
+      here_[static_cast<size_t>(at)] = true;
+    }
+  }
+
+  Tensor whole(const fs::path& directory, const std::string& table) {
+    for (size_t i = 0; i < here_.size(); ++i) {
+      const int64_t row = first_ + static_cast<int64_t>(i) * stride_;
+      if (here_[i] || row >= height_) continue;
+      throw_corrupt(directory, "the files of a table do not hold all of its rows",
+                    str_cat("row ", row, " of '", table, "'"), "no such row");
+    }
+    return std::move(*rows_);
+  }
+
+ private:
+  int64_t first_;
+  int64_t stride_;
+  std::vector<bool> here_;
+  int64_t height_ = 0;
+  std::optional<Tensor> rows_;
+};
+
+}  // namespace
+
+void save_table_rows(const fs::path& path, const SelectedRows& rows) {
+  std::vector<std::byte> bytes;
+  encode_original(rows, bytes);
+  write_file_atomically(path, bytes);
+}
+
+bool has_table_files(const fs::path& directory, const std::string& table) {
+  return fs::exists(file_of(directory, table, 0));
+}
+
+Tensor load_table_rows(const fs::path& directory, const std::string& table, int64_t first,
+                       int64_t stride, int64_t count) {
+  Wanted wanted(first, stride, count);
+  size_t index = 0;
+  do {
+    const fs::path path = file_of(directory, table, index);
+    wanted.take(read_file(path), path);
+  } while (fs::exists(file_of(directory, table, ++index)));
+  return wanted.whole(directory, table);
+}
+
+}  // namespace fleet::fluid::io

@@ -1,0 +1,319 @@
+// Saved models: what a job of some servers wrote goes on at any other number of them, and locally,
+// with the bits of a run that was never interrupted.
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <gmock/gmock.h>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/io/checkpoint.h"
+#include "fluid/io/persistables.h"
+#include "fluid/io/table_files.h"
+#include "fluid/layers/layers.h"
+#include "fluid/ops/append.h"
+#include "fluid/ops/table.h"
+#include "tests/testing/sparse_net.h"
+
+namespace fleet::testing {
+namespace {
+
+namespace optimizer = fluid::optimizer;
+using ::testing::HasSubstr;
+
+constexpr int kShards = 2;
+constexpr int kSteps = 4;
+
+class ModelFiles : public ::testing::Test {
+ protected:
+  ModelFiles() {
+    folder_ = ::testing::TempDir() + "models-XXXXXX";
+    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+  }
+  ~ModelFiles() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::filesystem::path path(const std::string& name) const {
+    return std::filesystem::path(folder_) / name;
+  }
+
+ private:
+  std::string folder_;
+};
+
+// The steps from `first` on.
+TrainingTask part_of(TrainingTask task, int first, int steps) {
+  task.feed = [feed = task.feed, first](int step, int begin, int end, int parts) {
+    return feed(first + step, begin, end, parts);
+  };
+  task.steps = steps;
+  return task;
+}
+
+ThreadJob job_of(int servers, const transpiler::DistributeTranspilerConfig& config = {}) {
+  ThreadJob job{.workers = kShards, .servers = servers};
+  job.config = config;
+  return job;
+}
+
+ThreadOutcome run(const TrainingTask& task, const ThreadJob& job) {
+  ThreadOutcome outcome = train_in_threads(task, job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  return outcome;
+}
+
+// Worker 0 writes what all hold.
+std::function<void(int, strategies::WorkerRuntime&, fluid::Executor&)> saving(
+    const TrainingTask& task, const std::filesystem::path& directory) {
+  return [&task, directory](int, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+    runtime.barrier_worker();
+    if (runtime.gather_persistables(executor.scope())) {
+      fluid::save_persistables(executor, directory, *task.main);
+    }
+  };
+}
+
+void expect_same(const Values& values, const Values& expected) {
+  EXPECT_EQ(values.size(), expected.size());
+  for (const auto& [name, bytes] : expected) {
+    const auto found = values.find(name);
+    ASSERT_NE(found, values.end()) << name;
+    EXPECT_TRUE(found->second == bytes) << name << " differs";
+  }
+}
+
+std::string bytes_of(const std::filesystem::path& directory) {
+  const auto bytes = fluid::NamedTensors(fluid::load_tensors(directory));
+  const auto encoded = fluid::encode_safetensors(bytes);
+  return {reinterpret_cast<const char*>(encoded.data()), encoded.size()};
+}
+
+TrainingTask whole_run(const SparseNet& net) {
+  return part_of(net.task(2 * kSteps), 0, 2 * kSteps);
+}
+
+void by_adam(const fluid::Variable& loss) {
+  optimizer::Adam({.learning_rate = fluid::layers::exponential_decay(0.01, 3, 0.9)}).minimize(loss);
+}
+
+SparseNetOptions adam_net(bool distributed, RowKind kind = RowKind::kLookup) {
+  return {.kind = kind, .minimize = by_adam, .is_distributed = distributed};
+}
+
+TEST_F(ModelFiles, GoOnAtAnyNumberOfServers) {
+  for (const bool distributed : {false, true}) {
+    const SparseNet net(adam_net(distributed));
+    const TrainingTask whole = whole_run(net);
+    const TrainingTask first = part_of(whole, 0, kSteps);
+    const TrainingTask rest = part_of(whole, kSteps, kSteps);
+    const Values expected = train_locally(whole, kShards).persistables;
+    std::set<std::string> files;
+    for (const int servers : {1, 2, 3}) {
+      const auto directory = path(str_cat("from_", servers, distributed ? "_distributed" : ""));
+      ThreadJob saves = job_of(servers);
+      saves.after_steps = saving(first, directory);
+      run(first, saves);
+      files.insert(bytes_of(directory));
+      for (const int others : {1, 2, 4}) {
+        SCOPED_TRACE(str_cat(servers, " servers to ", others, distributed ? ", distributed" : ""));
+        ThreadJob loads = job_of(others);
+        loads.before_serving = [&](const fluid::Program& startup, fluid::Scope& scope) {
+          fluid::io::load_slices(startup, scope, directory);
+        };
+        expect_same(run(rest, loads).persistables, expected);
+      }
+    }
+    EXPECT_EQ(files.size(), 1u) << "the files of different numbers of servers differ";
+  }
+}
+
+TEST_F(ModelFiles, GoOnWhereSlicesOfAParameterShareAServer) {
+  const SparseNet net(adam_net(false));
+  const TrainingTask whole = whole_run(net);
+  const TrainingTask first = part_of(whole, 0, kSteps);
+  ThreadJob saves = job_of(2);
+  saves.after_steps = saving(first, path("model"));
+  run(first, saves);
+  std::atomic<bool> shared = false;
+  for (const int servers : {3, 4, 5}) {
+    SCOPED_TRACE(servers);
+    ThreadJob loads = job_of(servers, {.split_method = "HashName"});
+    loads.before_serving = [&](const fluid::Program& startup, fluid::Scope& scope) {
+      for (const auto& row : startup.distribution().vars) {
+        if (row.vtype == "Optimizer" && row.slice != row.origin) shared = true;
+      }
+      fluid::io::load_slices(startup, scope, path("model"));
+    };
+    expect_same(run(part_of(whole, kSteps, kSteps), loads).persistables,
+                train_locally(whole, kShards).persistables);
+  }
+  EXPECT_TRUE(shared) << "choose other numbers of servers: no server has two slices";
+}
+
+TEST_F(ModelFiles, GoOnWhenAWorkerSpreadsThem) {
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SparseNet net(adam_net(distributed));
+    const TrainingTask whole = whole_run(net);
+    const TrainingTask first = part_of(whole, 0, kSteps);
+    ThreadJob saves = job_of(3);
+    saves.after_steps = saving(first, path("model"));
+    run(first, saves);
+    ThreadJob loads = job_of(2);
+    loads.before_steps = [&](strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+      fluid::load_persistables(executor, path("model"), *whole.main);
+      runtime.spread_persistables(executor.scope());
+    };
+    expect_same(run(part_of(whole, kSteps, kSteps), loads).persistables,
+                train_locally(whole, kShards).persistables);
+  }
+}
+
+TEST_F(ModelFiles, GoOnLocally) {
+  const SparseNet net(adam_net(true));
+  const TrainingTask whole = whole_run(net);
+  const TrainingTask first = part_of(whole, 0, kSteps);
+  ThreadJob saves = job_of(3);
+  saves.after_steps = saving(first, path("model"));
+  run(first, saves);
+  fluid::ExecutorOptions options;
+  options.logical_shards = kShards;
+  fluid::Executor executor(fluid::CPUPlace(), options);
+  executor.run(*whole.startup);
+  fluid::load_persistables(executor, path("model"), *whole.main);
+  for (int step = kSteps; step < 2 * kSteps; ++step) {
+    executor.run(*whole.main, whole.feed(step, 0, kShards, kShards), {whole.loss});
+  }
+  const Values expected = train_locally(whole, kShards).parameters;
+  for (const auto& [name, bytes] : expected) {
+    const fluid::Tensor& value = executor.scope().tensor(name);
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), value.raw())) << name;
+  }
+}
+
+// ---- distributed tables, saved by their servers
+
+fluid::Program notify(const std::vector<std::string>& endpoints, const std::string& table,
+                      const std::string& directory) {
+  fluid::Program program;
+  fluid::Operator op;
+  op.type = "checkpoint_notify";
+  op.attrs = fluid::to_attributes(
+      fluid::CheckpointNotifyAttrs{.epmap = endpoints, .dir = directory, .lookup_table = table});
+  fluid::append_op(program.global_block(), std::move(op));
+  return program;
+}
+
+std::vector<std::string> endpoints_of(int servers) {
+  std::vector<std::string> endpoints;
+  for (int i = 0; i < servers; ++i) endpoints.push_back(str_cat("127.0.0.1:", 6174 + i));
+  return endpoints;
+}
+
+std::string table_of(const SparseNet& net) {
+  for (const auto* param : net.main().global_block().parameters()) {
+    if (param->shape[0] > 1000) return param->name;
+  }
+  return {};
+}
+
+// A runtime that its owner keeps.
+std::shared_ptr<fluid::ProgramRuntime> borrowed(strategies::WorkerRuntime& runtime) {
+  return {&runtime, [](fluid::ProgramRuntime*) {}};
+}
+
+TEST_F(ModelFiles, ServersSaveTheirRowsOfADistributedTable) {
+  const SparseNet net(adam_net(true, RowKind::kTwoLookups));
+  const std::string table = table_of(net);
+  const TrainingTask whole = whole_run(net);
+  const TrainingTask first = part_of(whole, 0, kSteps);
+  const auto tables = path("model") / fluid::io::kLookupTableDirectory;
+  ThreadJob saves = job_of(3);
+  const auto save_all = saving(first, path("whole"));
+  saves.after_steps = [&](int worker, strategies::WorkerRuntime& runtime,
+                          fluid::Executor& executor) {
+    save_all(worker, runtime, executor);
+    if (worker != 0) return;
+    fluid::Program program = notify(endpoints_of(3), table, tables.string());
+    program.set_runtime(borrowed(runtime));
+    executor.run(program);
+  };
+  run(first, saves);
+  // Each file has one server's rows; together they are the table.
+  fluid::NamedTensors saved = fluid::load_tensors(path("whole"));
+  const fluid::Tensor expected = saved.at(table);
+  const fluid::Tensor loaded = fluid::io::load_table_rows(tables, table, 0, 1, expected.shape()[0]);
+  EXPECT_TRUE(loaded.shape() == expected.shape());
+  EXPECT_TRUE(std::equal(loaded.raw(), loaded.raw() + loaded.bytes(), expected.raw()));
+  EXPECT_FALSE(std::filesystem::exists(tables / (table + "_3")));
+  // The table's parameters need not be elsewhere.
+  saved.erase(table);
+  fluid::save_tensors(path("model"), saved);
+  for (const int servers : {1, 2, 3}) {
+    SCOPED_TRACE(servers);
+    ThreadJob loads = job_of(servers);
+    loads.before_serving = [&](const fluid::Program& startup, fluid::Scope& scope) {
+      fluid::io::load_slices(startup, scope, path("model"));
+    };
+    expect_same(run(part_of(whole, kSteps, kSteps), loads).persistables,
+                train_locally(whole, kShards).persistables);
+  }
+  std::filesystem::remove(tables / (table + "_1"));
+  EXPECT_THROW(fluid::io::load_table_rows(tables, table, 0, 1, 2000), Error);
+}
+
+// What worker 0 is told when it runs the op at the end of a job.
+std::string refusal(const SparseNet& net, const fluid::Program& program) {
+  ThreadJob job = job_of(2);
+  std::string text;
+  job.after_steps = [&](int worker, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+    if (worker != 0) return;
+    fluid::Program copy = program;
+    copy.set_runtime(borrowed(runtime));
+    try {
+      executor.run(copy);
+    } catch (const Error& error) {
+      text = error.what();
+      throw;
+    }
+  };
+  train_in_threads(net.task(1), job);
+  return text;
+}
+
+TEST_F(ModelFiles, TablesThatServersDoNotHaveAreNamed) {
+  const std::string directory = path("none").string();
+  const SparseNet net(adam_net(true));
+  EXPECT_THAT(refusal(net, notify(endpoints_of(2), "tabel", directory)),
+              HasSubstr("no such table to save"));
+  const SparseNet plain(adam_net(false));
+  EXPECT_THAT(refusal(plain, notify(endpoints_of(2), table_of(plain), directory)),
+              HasSubstr("without distributed tables"));
+  EXPECT_FALSE(std::filesystem::exists(directory));
+}
+
+TEST_F(ModelFiles, OfAnotherNetAreRefused) {
+  const SparseNet net(adam_net(false));
+  const TrainingTask task = net.task(1);
+  fluid::save_tensors(path("model"),
+                      {{"other", fluid::Tensor::zeros(fluid::DType::kFloat32, {2})}});
+  ThreadJob job = job_of(1);
+  std::string text;
+  job.before_serving = [&](const fluid::Program& startup, fluid::Scope& scope) {
+    try {
+      fluid::io::load_slices(startup, scope, path("model"));
+    } catch (const Error& error) {
+      text = error.what();
+    }
+  };
+  run(task, job);
+  EXPECT_THAT(text, HasSubstr("the checkpoint lacks a variable of this server"));
+}
+
+}  // namespace
+}  // namespace fleet::testing
