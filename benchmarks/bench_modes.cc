@@ -204,7 +204,7 @@ JobResult run_shaped(const JobShape& shape, Timeline& timeline) {
 // parameters the other way.
 Row sync_shaped_1g() {
   constexpr int kRounds = 3;
-  JobShape shape = wide(JobShape::parameter_servers(2, 2, 30));
+  JobShape shape = wide(JobShape::parameter_servers(2, 2, 30).with("sync_slices8"));
   const double bytes_s = 2 * kWideMegabytes * 1e6 * 8 / (kLinkMegabits * 1e6);
   const std::string picture = program_folder() + "/../sync_shaped_1g.svg";
   Timeline timeline;
@@ -226,7 +226,7 @@ Row sync_shaped_1g() {
           .peer_value = pair.peer,
           .target = 0.9,
           .rounds = kRounds,
-          .note = str_cat("2 workers share the link, ", 1e3 * bytes_s,
+          .note = str_cat("2 workers share the link, 8 slices per server, ", 1e3 * bytes_s,
                           " ms a step each way; timeline ", picture)};
 }
 

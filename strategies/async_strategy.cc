@@ -21,6 +21,7 @@ struct ServerModeOptions {
   AsyncOptions async;
   bool slice_var_up = true;
   int min_block_size = 8192;
+  int slices_per_server = 1;
   std::string split_method = "RoundRobin";
   TrainerRuntimeConfig trainer;
   ServerRuntimeConfig server;
@@ -32,6 +33,7 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
   config.runtime_split_send_recv = true;
   config.slice_var_up = options.slice_var_up;
   config.min_block_size = options.min_block_size;
+  config.slices_per_server = options.slices_per_server;
   config.split_method = options.split_method;
   const DelayCompensationOptions& delay = options.async.delay_compensation;
   if (delay.form != DelayCompensation::kNone) {
@@ -95,6 +97,7 @@ class ServerMode final : public Strategy {
     OptionsText text;
     text.add("slice_var_up", options_.slice_var_up, true)
         .add("min_block_size", options_.min_block_size, 8192)
+        .add("slices_per_server", options_.slices_per_server, 1)
         .add("split_method", options_.split_method, std::string("RoundRobin"));
     const auto bound = [](const AsyncOptions& options) {
       return options.staleness_bound ? str_cat(*options.staleness_bound) : std::string("none");
@@ -161,6 +164,7 @@ template <class Options>
 void take_slices_and_delay(const Options& options, ServerModeOptions& made) {
   made.slice_var_up = options.slice_var_up;
   made.min_block_size = options.min_block_size;
+  made.slices_per_server = options.slices_per_server;
   made.split_method = options.split_method;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
@@ -195,6 +199,7 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
     SyncStrategy sync;
     sync.slice_var_up = slice_var_up;
     sync.min_block_size = min_block_size;
+    sync.slices_per_server = slices_per_server;
     sync.split_method = split_method;
     sync.trainer_runtime_config = trainer_runtime_config;
     sync.server_runtime_config = server_runtime_config;

@@ -20,6 +20,7 @@ namespace fleet::strategies {
 struct AsyncStrategy {
   bool slice_var_up = true;
   int min_block_size = 8192;
+  int slices_per_server = 1;
   std::string split_method = "RoundRobin";
   // SSP: no worker is more than so many steps ahead of the slowest. Without: no bound; 0 is
   // synchronous training, bit for bit.
@@ -38,6 +39,7 @@ struct AsyncStrategy {
 struct HalfAsyncStrategy {
   bool slice_var_up = true;
   int min_block_size = 8192;
+  int slices_per_server = 1;
   std::string split_method = "RoundRobin";
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};

@@ -29,6 +29,7 @@ class Sync final : public Strategy {
         .add("logical_shards", options_.logical_shards, defaults.logical_shards)
         .add("slice_var_up", options_.slice_var_up, defaults.slice_var_up)
         .add("min_block_size", options_.min_block_size, defaults.min_block_size)
+        .add("slices_per_server", options_.slices_per_server, defaults.slices_per_server)
         .add("split_method", options_.split_method, defaults.split_method)
         .add("runtime_split_send_recv", options_.runtime_split_send_recv,
              defaults.runtime_split_send_recv)
@@ -41,6 +42,7 @@ class Sync final : public Strategy {
     transpiler::DistributeTranspilerConfig config;
     config.slice_var_up = options_.slice_var_up;
     config.min_block_size = options_.min_block_size;
+    config.slices_per_server = options_.slices_per_server;
     config.split_method = options_.split_method;
     if (options_.runtime_split_send_recv) {
       config.sync_mode = false;

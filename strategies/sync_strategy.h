@@ -18,6 +18,9 @@ struct SyncStrategy {
   bool slice_var_up = true;
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.
   int min_block_size = 8192;
+  // Of a dense parameter, where min_block_size allows so many. More than 1 pays over slow networks:
+  // a slice's new value comes back while gradients of others still leave.
+  int slices_per_server = 1;
   // "RoundRobin" or "HashName".
   std::string split_method = "RoundRobin";
   // send and recv carry whole variables and the runtime cuts them.

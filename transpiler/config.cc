@@ -71,6 +71,7 @@ void check_values(const DistributeTranspilerConfig& config) {
   one_of("collective_mode", config.collective_mode, kCollective);
   one_of("dc_asgd_form", config.dc_asgd_form, kForms);
   at_least("min_block_size", config.min_block_size, kSmallestBlock);
+  at_least("slices_per_server", config.slices_per_server, 1);
   at_least("geo_sgd_need_push_nums", config.geo_sgd_need_push_nums, 1);
   at_least("nccl_comm_num", config.nccl_comm_num, 1);
   at_least("hierarchical_allreduce_inter_nranks", config.hierarchical_allreduce_inter_nranks, 0);
@@ -141,6 +142,14 @@ void check_delay_compensation(const DistributeTranspilerConfig& config) {
 
 // Options that mean something in one mode only.
 void check_details(const DistributeTranspilerConfig& config) {
+  if (config.slices_per_server > 1 && !config.slice_var_up) {
+    contradiction("slices_per_server", str_cat(config.slices_per_server), "slice_var_up", "false",
+                  "set slice_var_up to true");
+  }
+  if (config.slices_per_server > 1 && config.mode != "pserver") {
+    contradiction("slices_per_server", str_cat(config.slices_per_server), "mode",
+                  "'" + config.mode + "'", "leave slices_per_server out, or set mode to 'pserver'");
+  }
   if (!config.geo_sgd_mode &&
       config.geo_sgd_need_push_nums != DistributeTranspilerConfig().geo_sgd_need_push_nums) {
     contradiction("geo_sgd_need_push_nums", str_cat(config.geo_sgd_need_push_nums), "geo_sgd_mode",

@@ -17,6 +17,10 @@ struct DistributeTranspilerConfig {
   std::string split_method = "RoundRobin";
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.
   int min_block_size = 8192;
+  // Slices of a dense parameter on each server, where min_block_size allows so many. The original
+  // makes 1. Over a slow network more are faster: a slice's new value comes back while gradients of
+  // others still leave.
+  int slices_per_server = 1;
   // Norms in updates (LARS, LAMB) are those of the whole parameter: servers exchange sums over rows
   // where gradients are averaged; elsewhere such a parameter is not cut. False: of each slice, as
   // the original computes them.
@@ -66,7 +70,7 @@ struct DistributeTranspilerConfig {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
-       CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics), CEREAL_NVP(enable_dc_asgd),
+       CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics), CEREAL_NVP(enable_dc_asgd),
        CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m),
        CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port),
        CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),

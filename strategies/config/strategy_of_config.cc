@@ -12,6 +12,7 @@ void take_slicing(const transpiler::DistributeTranspilerConfig& config, Options&
   options.slice_var_up = config.slice_var_up;
   options.split_method = config.split_method;
   options.min_block_size = config.min_block_size;
+  options.slices_per_server = config.slices_per_server;
 }
 
 }  // namespace

@@ -96,9 +96,17 @@ TEST(TranspilerConfig, FieldsOfServersHaveNoMeaningWithoutThem) {
                        "use_hierarchical_allreduce", "mode");
 }
 
+TEST(TranspilerConfig, SlicesOfAServerNeedSlices) {
+  expect_contradiction({.slice_var_up = false, .slices_per_server = 2}, "slices_per_server",
+                       "slice_var_up");
+  expect_contradiction({.slices_per_server = 2, .mode = "nccl2"}, "slices_per_server", "mode");
+}
+
 TEST(TranspilerConfig, ValuesOutOfRangeNameTheField) {
   EXPECT_THAT(refusal({.min_block_size = 4096}, ErrorCode::kInvalidArgument),
               HasSubstr("min_block_size"));
+  EXPECT_THAT(refusal({.slices_per_server = 0}, ErrorCode::kInvalidArgument),
+              HasSubstr("slices_per_server"));
   EXPECT_THAT(refusal({.nccl_comm_num = 0}, ErrorCode::kInvalidArgument),
               HasSubstr("nccl_comm_num"));
   EXPECT_THAT(refusal({.split_method = "RoundRobbin"}, ErrorCode::kInvalidArgument),

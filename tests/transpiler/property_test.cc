@@ -31,6 +31,7 @@ RandomJob random_job(uint64_t seed) {
                 .config = {}};
   job.config.slice_var_up = seed % 7 != 0;
   job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
+  job.config.slices_per_server = job.config.slice_var_up && seed % 4 == 0 ? 3 : 1;
   if (seed % 4 == 1) job.config.sync_mode = false;
   if (seed % 8 == 1) job.config.runtime_split_send_recv = true;
   if (seed % 8 == 3) {

@@ -88,7 +88,8 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
   // dpsgd clips by a norm and adds noise for the whole.
   const bool whole =
       update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !synchronous);
-  const int parts = config.slice_var_up && !(whole && !config.geo_sgd_mode) ? servers : 1;
+  const bool cut = config.slice_var_up && !(whole && !config.geo_sgd_mode);
+  const int parts = cut ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -149,6 +149,18 @@ TEST(ThreadCluster, MovesLargeGradientsInPieces) {
   expect_local_bits(net.task(3), {.shards = 4, .transport = TransportChoice::kTcp});
 }
 
+TEST(ThreadCluster, SeveralSlicesOfAParameterLiveOnOneServer) {
+  ThreadJob job;
+  job.config.slices_per_server = 4;
+  for (const auto rule : {Net::Rule::kSgd, Net::Rule::kAdam}) {
+    const Net net(rule, 640);
+    for (const int servers : {1, 2}) {
+      job.servers = servers;
+      expect_local_bits(net.task(3), job);
+    }
+  }
+}
+
 TEST(ThreadCluster, UpdatesLargeSlicesInOtherThreads) {
   const Net net(Net::Rule::kAdam, 800);  // slices of 1.3 MB
   expect_local_bits(net.task(3), {});
