@@ -140,28 +140,38 @@ void check_delay_compensation(const DistributeTranspilerConfig& config) {
            config.dc_asgd_epsilon);
 }
 
-// Options that mean something in one mode only.
+// Options that mean something beside another one only.
 void check_details(const DistributeTranspilerConfig& config) {
-  if (config.slices_per_server > 1 && !config.slice_var_up) {
+  const DistributeTranspilerConfig usual;
+  const std::string collective = "'" + config.collective_mode + "'";
+  if (!config.slice_var_up && config.min_block_size != usual.min_block_size) {
+    contradiction("min_block_size", str_cat(config.min_block_size), "slice_var_up", "false",
+                  "set slice_var_up to true: min_block_size is about slices");
+  }
+  if (!config.slice_var_up && config.slices_per_server > 1) {
     contradiction("slices_per_server", str_cat(config.slices_per_server), "slice_var_up", "false",
                   "set slice_var_up to true");
   }
-  if (config.slices_per_server > 1 && config.mode != "pserver") {
-    contradiction("slices_per_server", str_cat(config.slices_per_server), "mode",
-                  "'" + config.mode + "'", "leave slices_per_server out, or set mode to 'pserver'");
-  }
-  if (!config.geo_sgd_mode &&
-      config.geo_sgd_need_push_nums != DistributeTranspilerConfig().geo_sgd_need_push_nums) {
+  if (!config.geo_sgd_mode && config.geo_sgd_need_push_nums != usual.geo_sgd_need_push_nums) {
     contradiction("geo_sgd_need_push_nums", str_cat(config.geo_sgd_need_push_nums), "geo_sgd_mode",
                   "false", "set geo_sgd_mode to true");
+  }
+  if (config.geo_sgd_mode && !config.whole_norms) {
+    contradiction("whole_norms", "false", "geo_sgd_mode", "true",
+                  "leave whole_norms out: GEO's trainers update whole parameters");
+  }
+  if (!config.server_statistics && config.mode == "pserver" && !config.sync_mode &&
+      !config.completely_not_async) {
+    contradiction("server_statistics", "false", "sync_mode", "false",
+                  "leave server_statistics out: without a common step there are no averages");
   }
   if (config.nccl_comm_num > 1 && config.mode == "pserver") {
     contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "mode", "'pserver'",
                   "set mode to 'collective' or 'nccl2'");
   }
   if (config.nccl_comm_num > 1 && config.collective_mode == "single_process_multi_thread") {
-    contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "collective_mode",
-                  "'single_process_multi_thread'", "leave nccl_comm_num out: there is one ring");
+    contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "collective_mode", collective,
+                  "leave nccl_comm_num out: there is one ring");
   }
   if (config.hierarchical_allreduce_inter_nranks > 0 && !config.use_hierarchical_allreduce) {
     contradiction("hierarchical_allreduce_inter_nranks",
@@ -169,14 +179,40 @@ void check_details(const DistributeTranspilerConfig& config) {
                   "false", "set use_hierarchical_allreduce to true");
   }
   if (config.local_sgd_scheduled && config.collective_mode != "local_sgd") {
-    contradiction("local_sgd_scheduled", "true", "collective_mode",
-                  "'" + config.collective_mode + "'", "set collective_mode to 'local_sgd'");
+    contradiction("local_sgd_scheduled", "true", "collective_mode", collective,
+                  "set collective_mode to 'local_sgd'");
   }
   if (config.fuse_all_reduce_bytes > 0 && config.collective_mode != "grad_allreduce" &&
       config.collective_mode != "single_process_multi_thread") {
     contradiction("fuse_all_reduce_bytes", str_cat(config.fuse_all_reduce_bytes), "collective_mode",
-                  "'" + config.collective_mode + "'", "set collective_mode to 'grad_allreduce'");
+                  collective, "set collective_mode to 'grad_allreduce'");
   }
+}
+
+// Fields that only jobs with servers read.
+void check_without_servers(const DistributeTranspilerConfig& config) {
+  if (config.mode == "pserver") return;
+  const DistributeTranspilerConfig usual;
+  const auto only_servers = [&config](bool set, std::string_view field, std::string_view value) {
+    if (!set) return;
+    contradiction(field, value, "mode", "'" + config.mode + "'",
+                  str_cat("leave ", field, " out, or set mode to 'pserver'"));
+  };
+  only_servers(config.runtime_split_send_recv, "runtime_split_send_recv", "true");
+  only_servers(config.enable_dc_asgd, "enable_dc_asgd", "true");
+  only_servers(config.half_async, "half_async", "true");
+  only_servers(config.completely_not_async, "completely_not_async", "true");
+  only_servers(config.geo_sgd_mode, "geo_sgd_mode", "true");
+  only_servers(!config.slice_var_up, "slice_var_up", "false");
+  only_servers(config.split_method != usual.split_method, "split_method",
+               "'" + config.split_method + "'");
+  only_servers(config.min_block_size != usual.min_block_size, "min_block_size",
+               str_cat(config.min_block_size));
+  only_servers(config.slices_per_server != usual.slices_per_server, "slices_per_server",
+               str_cat(config.slices_per_server));
+  only_servers(!config.whole_norms, "whole_norms", "false");
+  only_servers(!config.server_statistics, "server_statistics", "false");
+  only_servers(!config.sync_mode, "sync_mode", "false");
 }
 
 void check_collective(const DistributeTranspilerConfig& config) {
@@ -188,18 +224,6 @@ void check_collective(const DistributeTranspilerConfig& config) {
   if (!collective && !config.collective_mode.empty()) {
     contradiction("collective_mode", "'" + config.collective_mode + "'", "mode",
                   "'" + config.mode + "'", "set mode to 'collective'");
-  }
-  if (config.mode != "pserver") {
-    const auto only_servers = [&config](bool set, std::string_view field) {
-      if (!set) return;
-      contradiction(field, "true", "mode", "'" + config.mode + "'",
-                    str_cat("leave ", field, " out, or set mode to 'pserver'"));
-    };
-    only_servers(config.runtime_split_send_recv, "runtime_split_send_recv");
-    only_servers(config.enable_dc_asgd, "enable_dc_asgd");
-    only_servers(config.half_async, "half_async");
-    only_servers(config.completely_not_async, "completely_not_async");
-    only_servers(config.geo_sgd_mode, "geo_sgd_mode");
   }
   if (config.use_hierarchical_allreduce && config.hierarchical_allreduce_inter_nranks < 2) {
     contradiction("use_hierarchical_allreduce", "true", "hierarchical_allreduce_inter_nranks",
@@ -218,6 +242,7 @@ void validate(const DistributeTranspilerConfig& config) {
   check_values(config);
   check_server_modes(config);
   check_collective(config);
+  check_without_servers(config);
   check_delay_compensation(config);
   check_details(config);
 }

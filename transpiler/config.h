@@ -8,7 +8,8 @@
 namespace fleet::transpiler {
 
 // Field names and defaults are those of Paddle Fluid 1.8. A value type; validate() below says
-// whether its fields agree with each other.
+// whether its fields agree with each other: one that differs from its default where the mode does
+// not read it is an error as well.
 struct DistributeTranspilerConfig {
   // Cut parameters into slices of whole rows, so that servers share the work.
   bool slice_var_up = true;
@@ -39,6 +40,7 @@ struct DistributeTranspilerConfig {
   double dc_asgd_epsilon = 1e-7;
   // "pserver"; "nccl2": ids for communicators, main program untouched; "collective".
   std::string mode = "pserver";
+  // Every pass and where every slice went, in lines of TranspileOptions::logger.
   bool print_log = false;
   // Recorded in the program; the runtime waits, bounded by its deadline.
   bool wait_port = true;

@@ -122,6 +122,47 @@ void keep_noted_clips(Program& main) {
   }
 }
 
+// Options that only one mode reads.
+void check_read(const TranspileOptions& options, const DistributeTranspilerConfig& config) {
+  const auto unread = [&config](std::string_view option, const std::string& got,
+                                std::string_view mode) {
+    bad_argument(str_cat(option, " and mode contradict each other"),
+                 str_cat("transpile, ", option, "; DistributeTranspilerConfig.mode"),
+                 str_cat("mode '", mode, "' with ", option),
+                 str_cat(option, " = ", got, ", mode = '", config.mode, "'"),
+                 str_cat("leave ", option, " out, or set mode to '", mode, "'"));
+  };
+  if (options.logical_shards != 0 && config.mode != "collective") {
+    unread("logical_shards", str_cat(options.logical_shards), "collective");
+  }
+  if (!options.deal_order.empty() && config.mode != "pserver") {
+    unread("deal_order", "[" + join(options.deal_order, ", ") + "]", "pserver");
+  }
+}
+
+// Tells the log of passes that have run, and `also` of everything.
+std::function<void(const PassEvent&)> printing(const Logger& logger,
+                                               std::function<void(const PassEvent&)> also) {
+  return [logger, also = std::move(also)](const PassEvent& event) {
+    if (also) also(event);
+    if (event.finished) {
+      logger.info("transpiler", "pass", {{"name", event.pass}, {"purpose", event.purpose}});
+    }
+  };
+}
+
+void print_placement(const ServerPlan& plan, const Logger& logger) {
+  for (const fluid::DistributedVar& row : plan.overview) {
+    logger.info("transpiler", "placed",
+                {{"slice", row.slice},
+                 {"of", row.origin},
+                 {"shape", fluid::Shape(row.slice_shape).to_string()},
+                 {"offset", row.offset},
+                 {"kind", row.vtype},
+                 {"endpoint", row.endpoint}});
+  }
+}
+
 void check_skipped(const std::set<std::string, std::less<>>& passes) {
   const auto known = pass_names();
   for (const std::string& name : passes) {
@@ -189,7 +230,11 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
   config.sync_mode = options.sync_mode.value_or(config.sync_mode);
   validate(config);
   check_skipped(options.skip_passes);
+  check_read(options, config);
   auto fresh = std::make_unique<State>(options);
+  if (config.print_log) {
+    fresh->runner.observer = printing(options.logger, options.pass_observer);
+  }
   if (config.mode == "pserver") {
     const int shards = shard_count(options);
     fresh->trainer = {.trainer_id = options.trainer_id,
@@ -207,6 +252,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
     fresh->plan->form.counts_per_trainer = counted;
+    if (config.print_log) print_placement(*fresh->plan, options.logger);
     if (!config.geo_sgd_mode) {
       fresh->phases = plan_phases(fresh->main, fresh->ops, *fresh->plan);
     }
@@ -312,6 +358,8 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
             .startup = transpiler.get_trainer_startup_program()};
   }
   validate(config);
+  std::function<void(const PassEvent&)> observer;
+  if (config.print_log) observer = printing(Logger(LogLevel::kInfo), {});
   const auto make =
       config.collective_mode == "local_sgd" ? make_local_sgd_programs : make_all_reduce_programs;
   return make(main, startup,
@@ -324,7 +372,7 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
                .wait_port = config.wait_port,
                .scheduled = config.local_sgd_scheduled,
                .fuse_bytes = config.fuse_all_reduce_bytes},
-              PassRunner{.table = table});
+              PassRunner{.table = table, .observer = std::move(observer)});
 }
 
 }  // namespace fleet::transpiler

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/log.h"
 #include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 #include "role_maker/cluster_spec.h"
@@ -48,6 +49,8 @@ struct TranspileOptions {
   std::set<std::string, std::less<>> skip_passes = {};
   // Hears of every pass, also those of programs that getters make.
   std::function<void(const PassEvent&)> pass_observer = {};
+  // Where the lines of DistributeTranspilerConfig::print_log go.
+  Logger logger = Logger(LogLevel::kInfo);
 };
 
 // After transpile, the getters may be called in any order and any number of times; equal calls

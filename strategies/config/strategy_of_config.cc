@@ -1,3 +1,5 @@
+#include "base/error.h"
+#include "base/strings.h"
 #include "strategies/async_strategy.h"
 #include "strategies/collective_strategy.h"
 #include "strategies/strategy.h"
@@ -15,10 +17,44 @@ void take_slicing(const transpiler::DistributeTranspilerConfig& config, Options&
   options.slices_per_server = config.slices_per_server;
 }
 
+// DC-ASGD as the transpiler would do it.
+template <class Options>
+void take_delay_compensation(const transpiler::DistributeTranspilerConfig& config,
+                             Options& options) {
+  if (!config.enable_dc_asgd) return;
+  const transpiler::DcAsgdForm form = transpiler::dc_asgd_form(config);
+  options.delay_compensation = {.form = parse_delay_compensation(form.name).value(),
+                                .lambda = form.lambda,
+                                .mean_square_decay = form.m,
+                                .epsilon = form.epsilon};
+}
+
+// A field that no strategy has.
+void refuse(bool set, const char* field, const char* strategy) {
+  if (!set) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = str_cat(strategy, " has no ", field),
+               .where = str_cat("DistributedStrategy, DistributeTranspilerConfig.", field),
+               .expected = "its default",
+               .got = "another value",
+               .fix = str_cat("leave ", field, " out, or use DistributeTranspiler itself")});
+}
+
 }  // namespace
 
 DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerConfig& config) {
   transpiler::validate(config);
+  const transpiler::DistributeTranspilerConfig usual;
+  refuse(config.print_log, "print_log", "a strategy");
+  refuse(!config.whole_norms, "whole_norms", "a strategy");
+  refuse(!config.server_statistics, "server_statistics", "a strategy");
+  refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
+  if (config.geo_sgd_mode) {
+    refuse(!config.slice_var_up, "slice_var_up", "GeoStrategy");
+    refuse(config.split_method != usual.split_method, "split_method", "GeoStrategy");
+    refuse(config.min_block_size != usual.min_block_size, "min_block_size", "GeoStrategy");
+    refuse(config.slices_per_server != usual.slices_per_server, "slices_per_server", "GeoStrategy");
+  }
   if (config.mode != "pserver") {
     collective::DistributedStrategy collective;
     collective.mode = config.mode;
@@ -37,12 +73,12 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   } else if (config.half_async || !config.runtime_split_send_recv) {
     HalfAsyncStrategy half;
     take_slicing(config, half);
-    half.enable_dc_asgd = config.enable_dc_asgd;
+    take_delay_compensation(config, half);
     strategy_ = half.make();
   } else {
     AsyncStrategy async;
     take_slicing(config, async);
-    async.enable_dc_asgd = config.enable_dc_asgd;
+    take_delay_compensation(config, async);
     strategy_ = async.make();
   }
 }

@@ -305,7 +305,8 @@ bool keeps_statistics(const json& golden) {
 }
 
 void keep_statistics_local(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
-  config.server_statistics = false;
+  if (config.mode != "pserver") return;
+  config.server_statistics = !config.sync_mode && !config.completely_not_async;
 }
 
 // (ids, padding) of the user's lookups.

@@ -14,8 +14,11 @@ namespace {
 
 using fluid::Block;
 using fluid::Program;
+using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 DistributeTranspiler transpiled(const TranspileOptions& options,
                                 const DistributeTranspilerConfig& config = {}) {
@@ -152,6 +155,41 @@ TEST(Servers, WrongArgumentsAreNamed) {
   EXPECT_THAT(refusal(order), HasSubstr("deal_order"));
   const SampleNet empty;
   EXPECT_THAT(refusal(options_for(empty, 2, 2)), HasSubstr("minimize"));
+}
+
+TEST(Servers, OptionsThatTheModeDoesNotReadAreErrors) {
+  const SampleNet net = reference_net();
+  TranspileOptions options = options_for(net, 2, 2);
+  options.logical_shards = 4;
+  EXPECT_THAT(refusal(options), AllOf(HasSubstr("logical_shards"), HasSubstr("mode")));
+  options = options_for(net, 2, 2);
+  options.trainers = "127.0.0.1:6174,127.0.0.1:6175";
+  options.deal_order = {1, 0};
+  DistributeTranspiler nccl2({.mode = "nccl2"});
+  EXPECT_THROW(nccl2.transpile(options), UsageError);
+}
+
+// The lines of print_log, without their times.
+std::vector<std::string> printed(const DistributeTranspilerConfig& config) {
+  const SampleNet net = reference_net();
+  std::vector<std::string> lines;
+  TranspileOptions options = options_for(net, 2, 2);
+  if (config.mode != "pserver") options.trainers = "127.0.0.1:6174,127.0.0.1:6175";
+  options.logger = Logger(LogLevel::kInfo, [&lines](LogLevel, std::string_view line) {
+    lines.emplace_back(line.substr(line.find("transpiler")));
+  });
+  transpiled(options, config);
+  return lines;
+}
+
+TEST(Servers, PrintLogTellsOfPassesAndPlacement) {
+  EXPECT_THAT(printed({}), IsEmpty());
+  const auto lines = printed({.print_log = true});
+  EXPECT_THAT(lines, Contains("transpiler placed slice=fc_w.block1 of=fc_w shape=\"[500, 1000]\" "
+                              "offset=500000 kind=Param endpoint=127.0.0.1:6174\n"));
+  EXPECT_THAT(lines, Contains(HasSubstr("pass name=insert_sends purpose=")));
+  EXPECT_THAT(printed({.mode = "nccl2", .print_log = true}),
+              ElementsAre(HasSubstr("pass name=append_gen_nccl_id")));
 }
 
 TEST(Servers, UnknownEndpointsAndEarlyCallsAreErrors) {

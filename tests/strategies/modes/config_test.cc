@@ -1,4 +1,6 @@
 // What a user may set, where values come from, and how mistakes are told.
+#include "transpiler/config.h"
+
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -159,6 +161,31 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   EXPECT_THAT(message({.use_local_sgd = true, .gradient_merge = 2}),
               HasSubstr("gradient_merge = 2"));
   EXPECT_THAT(message({.nccl_comm_num = 0}), HasSubstr("nccl_comm_num"));
+}
+
+TEST(DistributedStrategyTest, AConfigurationKeepsItsDelayCompensation) {
+  transpiler::DistributeTranspilerConfig config;
+  config.sync_mode = false;
+  config.runtime_split_send_recv = true;
+  config.enable_dc_asgd = true;
+  config.dc_asgd_form = "constant";
+  config.dc_asgd_lambda = 0.5;
+  EXPECT_THAT(text_of(config),
+              AllOf(HasSubstr("delay_compensation = constant"), HasSubstr("lambda = 0.5")));
+  config.dc_asgd_form = "original";
+  config.dc_asgd_lambda = 0;
+  EXPECT_EQ(*DistributedStrategy(config).get()->transpiler_config(), config);
+}
+
+TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
+  const auto message = [](const transpiler::DistributeTranspilerConfig& config) {
+    return error_of([&] { const DistributedStrategy strategy(config); });
+  };
+  EXPECT_THAT(message({.print_log = true}), HasSubstr("has no print_log"));
+  EXPECT_THAT(message({.whole_norms = false}), HasSubstr("has no whole_norms"));
+  EXPECT_THAT(message({.server_statistics = false}), HasSubstr("has no server_statistics"));
+  EXPECT_THAT(message({.slice_var_up = false, .sync_mode = false, .geo_sgd_mode = true}),
+              HasSubstr("GeoStrategy has no slice_var_up"));
 }
 
 TEST(GradAllReduceStrategyTest, GradientMergeAndShardsExcludeEachOther) {
