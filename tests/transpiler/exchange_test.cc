@@ -7,8 +7,12 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/backward/gradient_clip.h"
+#include "fluid/layers/embedding.h"
+#include "fluid/layers/layers.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -18,8 +22,10 @@ namespace {
 using fluid::Block;
 using fluid::Operator;
 using fluid::Program;
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using Names = std::vector<std::string>;
@@ -248,6 +254,25 @@ TEST(Tables, GoThroughEveryMode) {
       fluid::verify(server.main);
       fluid::verify(server.startup);
     }
+  }
+}
+
+// Servers would take norms of their own rows.
+TEST(DistributedTables, AreNotUpdatedByNormsOfTheWhole) {
+  SampleNet net;
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
+  const auto rows = fluid::layers::embedding(
+      ids, {1000, 16},
+      {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
+  fluid::optimizer::Lamb({.learning_rate = 0.1}).minimize(fluid::layers::mean(rows));
+  DistributeTranspiler transpiler;
+  try {
+    transpiler.transpile(options_for(net, 2, 2));
+    ADD_FAILURE() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'lamb'"), HasSubstr("'table'")));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/program/interleaved.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -87,15 +88,25 @@ void for_every_job(void (*check)(const EveryJob&)) {
 
 void check_coverage(const EveryJob& every) {
   std::map<std::string, std::map<int64_t, int64_t>> parts;  // origin -> offset -> elements
+  std::map<std::string, int64_t> tables;  // rows of tables that servers have in turns
   for (const std::string& endpoint : server_endpoints(every.job.servers)) {
     const Program server = every.transpiler.get_pserver_program(endpoint);
     for (const fluid::DistributedVar& row : server.distribution().vars) {
-      if (!is_value(row) || row.endpoint != endpoint) continue;
+      if (row.endpoint != endpoint) continue;
+      if (row.vtype == fluid::kDistributedTable) {
+        const int64_t behind = row.origin_shape[0] - row.block_id;
+        tables[row.origin] += (behind + every.job.servers - 1) / every.job.servers;
+      }
+      if (!is_value(row)) continue;
       const fluid::VarDesc& var = server.global_block().var(row.slice);
       EXPECT_TRUE(parts[row.origin].emplace(row.offset, var.shape.numel()).second) << row.slice;
     }
   }
   for (const fluid::VarDesc* param : every.job.net.main.global_block().parameters()) {
+    if (tables.contains(param->name)) {
+      EXPECT_EQ(tables[param->name], param->shape[0]) << param->name;
+      continue;
+    }
     int64_t next = 0;
     for (const auto& [offset, elements] : parts[param->name]) {
       EXPECT_EQ(offset, next) << param->name;
@@ -114,6 +125,8 @@ void check_traffic(const EveryJob& every) {
       sent.merge(travels(*op, names_on_servers(*op, "send_varnames", op->input("X"))));
     } else if (op->type == "recv") {
       received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
+    } else if (op->type == "prefetch") {
+      received.merge(travels(*op, op->input("X")));
     } else if (op->type == "distributed_lookup_table") {
       const auto names = std::get<std::vector<std::string>>(*op->attr("table_names"));
       const auto endpoints = std::get<std::vector<std::string>>(*op->attr("endpoints"));
@@ -125,9 +138,15 @@ void check_traffic(const EveryJob& every) {
   std::set<std::pair<std::string, std::string>> held;
   for (const std::string& endpoint : server_endpoints(every.job.servers)) {
     const Program server = every.transpiler.get_pserver_program(endpoint);
-    for (const std::string& name : server.global_block().op(0).input("X")) {
+    const Operator& listen = server.global_block().op(0);
+    for (const auto& lookup :
+         std::get<std::vector<std::string>>(*listen.attr("prefetch_var_name_to_block_id"))) {
+      held.emplace(lookup.substr(0, lookup.rfind(':')), endpoint);
+    }
+    for (const std::string& name : listen.input("X")) {
       const auto shard = name.find(".trainer_");
-      if (shard == std::string::npos || name.ends_with(".trainer_0")) taken.emplace(name, endpoint);
+      const bool first = name.ends_with(".trainer_0") || name.find(".trainer_0.") != name.npos;
+      if (shard == std::string::npos || first) taken.emplace(name, endpoint);
       // What batch norm keeps comes back as well.
       const auto statistic = name.find("@STATISTIC");
       if (statistic != std::string::npos) held.emplace(name.substr(0, statistic), endpoint);
@@ -188,6 +207,26 @@ void check_saved(const EveryJob& every) {
     expect_same(server.main);
     expect_same(server.startup);
   }
+}
+
+// What is rare must be among them.
+TEST(RandomJobs, DrawTablesOfServersAndSeveralRules) {
+  int tables = 0;
+  int rules = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const SampleNet net = random_net(seed);
+    std::set<std::string> updates;
+    for (const auto& op : net.main.global_block().ops()) {
+      if (!op->output("ParamOut").empty()) updates.insert(op->type);
+      const fluid::Attribute* distributed = op->attr("is_distributed");
+      if (op->type == "lookup_table" && distributed != nullptr && std::get<bool>(*distributed)) {
+        ++tables;
+      }
+    }
+    rules += updates.size() > 1 ? 1 : 0;
+  }
+  EXPECT_GE(tables, 3);
+  EXPECT_GE(rules, 5);
 }
 
 TEST(RandomJobs, TheOverviewOfSlicesIsSavedWithEveryProgram) {

@@ -45,7 +45,7 @@ struct Draw {
   bool chance(int percent) { return number(100) < percent; }
 
   std::mt19937_64 generator;
-  bool has_rows = false;  // a table with gradients of rows was drawn
+  bool has_distributed = false;  // a table on servers only was drawn
 };
 
 ParamAttr random_attr(Draw& draw) {
@@ -63,9 +63,13 @@ Variable with_table(const Variable& x, Draw& draw) {
   const Variable chosen =
       layers::clip(layers::scale(sum, {.scale = 20.0, .bias = 600.0}), 0, kHeight - 1);
   const bool sparse = draw.chance(60);
-  draw.has_rows = draw.has_rows || sparse;
-  const Variable rows = layers::embedding(layers::cast(chosen, DType::kInt64), {kHeight, 16},
-                                          {.is_sparse = sparse, .param_attr = random_attr(draw)});
+  const bool distributed = sparse && draw.chance(40);
+  draw.has_distributed = draw.has_distributed || distributed;
+  const Variable rows =
+      layers::embedding(layers::cast(chosen, DType::kInt64), {kHeight, 16},
+                        {.is_sparse = sparse,
+                         .is_distributed = distributed,
+                         .param_attr = distributed ? ParamAttr{} : random_attr(draw)});
   return layers::concat({x, rows}, 1);
 }
 
@@ -103,11 +107,11 @@ std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
   optimizer::LearningRate rate = 0.1;
   if (draw.chance(30)) rate = layers::exponential_decay(1.0, 10, 0.5, draw.chance(50));
   std::optional<fluid::Penalty> decay;
-  if (draw.chance(30)) decay = fluid::regularizer::L2Decay(0.01);
+  // Of a table on servers only the update takes the rows as they come, and no norms.
+  if (draw.chance(30) && !draw.has_distributed) decay = fluid::regularizer::L2Decay(0.01);
   std::optional<fluid::Penalty> clip;
-  if (draw.chance(40)) {
-    // The global norm of a table that is cut is refused.
-    switch (draw.number(draw.has_rows ? 2 : 3)) {
+  if (draw.chance(40) && !draw.has_distributed) {
+    switch (draw.number(3)) {
       case 0:
         clip = fluid::clip::GradientClipByValue(0.1);
         break;
@@ -124,7 +128,8 @@ std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
     options.grad_clip = clip;
     return std::unique_ptr<optimizer::Optimizer>(std::make_unique<Optimizer>(std::move(options)));
   };
-  switch (draw.number(8)) {
+  const int rule = draw.number(8);
+  switch (draw.has_distributed && (rule == 2 || rule == 6) ? 7 : rule) {
     case 0:
       return make.template operator()<optimizer::SGD>(optimizer::SGDOptions());
     case 1:
@@ -212,7 +217,17 @@ SampleNet random_net(uint64_t seed) {
   return build([seed] {
     Draw draw(seed);
     const Variable loss = random_loss(draw);
-    random_optimizer(draw)->minimize(loss);
+    const auto first = random_optimizer(draw);
+    if (draw.chance(70)) {
+      first->minimize(loss);
+      return;
+    }
+    // Two rules, each for some of the parameters.
+    auto pairs = first->backward(loss);
+    const auto middle = pairs.begin() + static_cast<std::ptrdiff_t>(pairs.size() / 2);
+    const auto second = random_optimizer(draw);
+    if (middle != pairs.begin()) first->apply_gradients({pairs.begin(), middle});
+    second->apply_gradients({middle, pairs.end()});
   });
 }
 

@@ -150,6 +150,17 @@ void append_table_update(Program& program, const Program& origin, const Training
   }
 }
 
+// Servers have some of a table's rows each, and exchange no norms of them.
+void check_table_update(const Operator& update, const std::string& param) {
+  if (!needs_whole_param(update.type) && update.type != "dpsgd") return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "a distributed table is updated by a norm of the whole table",
+               .where = "op '" + update.type + "', parameter '" + param + "'",
+               .expected = "an update of single rows",
+               .got = update.type,
+               .fix = "set is_distributed to false, or choose another optimizer for the table"});
+}
+
 }  // namespace
 
 void take_distributed_tables(const Program& program, TrainingOps& ops) {
@@ -175,6 +186,7 @@ void take_distributed_tables(const Program& program, TrainingOps& ops) {
                    .got = rows ? "a clipped gradient" : "a dense gradient",
                    .fix = "set is_sparse, leave clipping out, or set is_distributed to false"});
     }
+    check_table_update(block.op(param.update), param.param);
     ops.tables.push_back(std::move(param));
   }
   ops.params = std::move(dense);

@@ -211,6 +211,7 @@ fluid::Program notify(const std::vector<std::string>& endpoints, const std::stri
 
 std::vector<std::string> endpoints_of(int servers) {
   std::vector<std::string> endpoints;
+  endpoints.reserve(static_cast<size_t>(servers));
   for (int i = 0; i < servers; ++i) endpoints.push_back(str_cat("127.0.0.1:", 6174 + i));
   return endpoints;
 }
