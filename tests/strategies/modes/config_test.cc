@@ -100,15 +100,15 @@ TEST(ServerRuntimeConfigTest, ThreadNumbersAreUpperBoundsOnLanes) {
 }
 
 TEST(RuntimeConfigTest, AMisspeltVariableNamesTheNearest) {
-  for (const auto& [name, nearest] : std::map<std::string, std::string>{
+  for (const auto& row : std::map<std::string, std::string>{
            {"FLAGS_rpc_dedline", "FLAGS_rpc_deadline"},
            {"FLAGS_communicator_max_merge_vars_num", "FLAGS_communicator_max_merge_var_num"},
            {"FLAGS_check_nan", "FLAGS_check_nan_inf"},
            {"FLEET_STALL_DEADLINE", "FLEET_STALL_DEADLINE_MS"}}) {
     EXPECT_THAT(error_of([&] {
-                  RuntimeConfig::from_environment(environment_of({{name, "1"}}));
+                  RuntimeConfig::from_environment(environment_of({{row.first, "1"}}));
                 }),
-                AllOf(HasSubstr(name), HasSubstr("did you mean '" + nearest + "'?")));
+                AllOf(HasSubstr(row.first), HasSubstr("did you mean '" + row.second + "'?")));
   }
 }
 
