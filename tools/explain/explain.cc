@@ -271,7 +271,7 @@ class Explainer {
       options.trainer_id = options_.trainer;
       options.trainers = join(endpoints_, ",");
       options.current_endpoint = endpoints_[static_cast<size_t>(options_.trainer)];
-      options.logical_shards = shards();
+      if (options_.config.mode == "collective") options.logical_shards = shards();
     }
     history_.set_process(trainer_name(), false);
     transpiler_.transpile(options);
