@@ -143,7 +143,7 @@ std::string draw(const explain::Explanation& explanation, const po::variables_ma
   if (given["dot"].as<bool>()) return explain::draw_graph(explanation);
   if (given["html"].as<bool>()) {
     explain::PageOptions page;
-    if (all) page.most_rows = static_cast<size_t>(-1);
+    if (all) page.most_rows = page.most_text = static_cast<size_t>(-1);
     return explain::draw_page(explanation, page);
   }
   const tools::Terminal terminal = tools::standard_output(Environment::of_process());

@@ -27,6 +27,13 @@ std::string role_class(const std::string& role) {
   return talks ? "rpc" : "forward";
 }
 
+// How many bytes, of at most so many, end a character.
+size_t whole_characters(const std::string& text, size_t most) {
+  if (text.size() <= most) return text.size();
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0U) == 0x80U) --most;
+  return most;
+}
+
 class Page {
  public:
   Page(const Explanation& explanation, const PageOptions& options)
@@ -284,7 +291,14 @@ class Page {
     }
     out_ << "</summary>";
     if (!op.why.empty()) out_ << "<p>" << escape_markup(op.why) << "</p>";
-    out_ << "<code>" << escape_markup(op.text) << "</code></details>";
+    const size_t shown = whole_characters(op.text, options_.most_text);
+    out_ << "<code>" << escape_markup(op.text.substr(0, shown)) << "</code>";
+    if (shown < op.text.size()) {
+      out_ << "<p class=\"soft\">… and "
+           << counted(static_cast<int64_t>(op.text.size() - shown), "more byte")
+           << "; --all shows them.</p>";
+    }
+    out_ << "</details>";
   }
 
   void draw_row(const Row& row, const ProgramSet& programs) {

@@ -25,6 +25,8 @@ std::string draw_graph(const Explanation& explanation);
 
 struct PageOptions {
   size_t most_rows = 2000;
+  // Bytes of an op's whole text: that of a server's sums and of listen_and_serv names every shard.
+  size_t most_text = 1000;
 };
 // One HTML file that stands alone: no other file, no network. It needs no script to be read; the
 // reader's light or dark scheme decides its colours.

@@ -206,5 +206,25 @@ TEST(ExplainPage, StaysSmallForManyServers) {
   expect_well_formed(page);
 }
 
+TEST(ExplainPage, StaysSmallForManyTrainers) {
+  const auto net = transpiler::deep_net(10, 16);
+  const auto page_for = [&net](int trainers, const PageOptions& options = {}) {
+    return draw_page(explain(net.main, net.startup, {.trainers = trainers, .servers = 2}), options);
+  };
+  const std::string page = page_for(1000);
+  EXPECT_LT(page.size(), page_for(100).size() + 10'000);
+  EXPECT_THAT(page, HasSubstr("more bytes; --all shows them"));
+  EXPECT_THAT(page, Not(HasSubstr("trainer_999")));
+  expect_well_formed(page);
+  EXPECT_THAT(page_for(1000, {.most_text = static_cast<size_t>(-1)}), HasSubstr("trainer_999"));
+}
+
+TEST(ExplainPage, CutsTextsBetweenCharacters) {
+  Explanation explanation = reference();
+  explanation.main.local.ops.front().text = "é×" + std::string(100, 'x');
+  EXPECT_THAT(draw_page(explanation, {.most_text = 3}),
+              HasSubstr("<code>é</code><p class=\"soft\">… and 102 more bytes"));
+}
+
 }  // namespace
 }  // namespace fleet::explain
