@@ -144,10 +144,6 @@ void check_delay_compensation(const DistributeTranspilerConfig& config) {
 void check_details(const DistributeTranspilerConfig& config) {
   const DistributeTranspilerConfig usual;
   const std::string collective = "'" + config.collective_mode + "'";
-  if (!config.slice_var_up && config.min_block_size != usual.min_block_size) {
-    contradiction("min_block_size", str_cat(config.min_block_size), "slice_var_up", "false",
-                  "set slice_var_up to true: min_block_size is about slices");
-  }
   if (!config.slice_var_up && config.slices_per_server > 1) {
     contradiction("slices_per_server", str_cat(config.slices_per_server), "slice_var_up", "false",
                   "set slice_var_up to true");
@@ -155,15 +151,6 @@ void check_details(const DistributeTranspilerConfig& config) {
   if (!config.geo_sgd_mode && config.geo_sgd_need_push_nums != usual.geo_sgd_need_push_nums) {
     contradiction("geo_sgd_need_push_nums", str_cat(config.geo_sgd_need_push_nums), "geo_sgd_mode",
                   "false", "set geo_sgd_mode to true");
-  }
-  if (config.geo_sgd_mode && !config.whole_norms) {
-    contradiction("whole_norms", "false", "geo_sgd_mode", "true",
-                  "leave whole_norms out: GEO's trainers update whole parameters");
-  }
-  if (!config.server_statistics && config.mode == "pserver" && !config.sync_mode &&
-      !config.completely_not_async) {
-    contradiction("server_statistics", "false", "sync_mode", "false",
-                  "leave server_statistics out: without a common step there are no averages");
   }
   if (config.nccl_comm_num > 1 && config.mode == "pserver") {
     contradiction("nccl_comm_num", str_cat(config.nccl_comm_num), "mode", "'pserver'",
@@ -189,10 +176,10 @@ void check_details(const DistributeTranspilerConfig& config) {
   }
 }
 
-// Fields that only jobs with servers read.
+// Modes and options of jobs with servers. How parameters would be cut and placed may stay as it is:
+// programs that come from the original change the mode and keep the rest.
 void check_without_servers(const DistributeTranspilerConfig& config) {
   if (config.mode == "pserver") return;
-  const DistributeTranspilerConfig usual;
   const auto only_servers = [&config](bool set, std::string_view field, std::string_view value) {
     if (!set) return;
     contradiction(field, value, "mode", "'" + config.mode + "'",
@@ -203,16 +190,8 @@ void check_without_servers(const DistributeTranspilerConfig& config) {
   only_servers(config.half_async, "half_async", "true");
   only_servers(config.completely_not_async, "completely_not_async", "true");
   only_servers(config.geo_sgd_mode, "geo_sgd_mode", "true");
-  only_servers(!config.slice_var_up, "slice_var_up", "false");
-  only_servers(config.split_method != usual.split_method, "split_method",
-               "'" + config.split_method + "'");
-  only_servers(config.min_block_size != usual.min_block_size, "min_block_size",
-               str_cat(config.min_block_size));
-  only_servers(config.slices_per_server != usual.slices_per_server, "slices_per_server",
+  only_servers(config.slices_per_server > 1, "slices_per_server",
                str_cat(config.slices_per_server));
-  only_servers(!config.whole_norms, "whole_norms", "false");
-  only_servers(!config.server_statistics, "server_statistics", "false");
-  only_servers(!config.sync_mode, "sync_mode", "false");
 }
 
 void check_collective(const DistributeTranspilerConfig& config) {

@@ -8,8 +8,8 @@
 namespace fleet::transpiler {
 
 // Field names and defaults are those of Paddle Fluid 1.8. A value type; validate() below says
-// whether its fields agree with each other: one that differs from its default where the mode does
-// not read it is an error as well.
+// whether its fields agree with each other: an option of a mode beside another mode is an error as
+// well.
 struct DistributeTranspilerConfig {
   // Cut parameters into slices of whole rows, so that servers share the work.
   bool slice_var_up = true;
@@ -72,11 +72,11 @@ struct DistributeTranspilerConfig {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
-       CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics), CEREAL_NVP(enable_dc_asgd),
-       CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m),
-       CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port),
-       CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
-       CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
+       CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics),
+       CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda),
+       CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log),
+       CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv),
+       CEREAL_NVP(half_async), CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
        CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
        CEREAL_NVP(collective_mode), CEREAL_NVP(local_sgd_scheduled),
