@@ -9,6 +9,7 @@
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/shape_ops.h"
 
@@ -26,81 +27,18 @@ T constant_of(const PrepareContext& context, float value, const std::string& tex
   return static_cast<T>(*number);
 }
 
-// A whole number of an int32 or int64 tensor.
-int64_t whole_at(const Tensor& tensor, int64_t i) {
-  return tensor.dtype() == DType::kInt64 ? tensor.data<int64_t>()[i] : tensor.data<int32_t>()[i];
-}
-
-// The shape that tensors give while running.
-Shape shape_of_tensors(const KernelContext& c, int whole, int first, size_t count) {
-  Shape shape;
-  for (size_t i = 0; i < count; ++i) {
-    shape.push_back(whole_at(c.input(first + static_cast<int>(i)), 0));
-  }
-  for (int64_t i = 0; count == 0 && i < c.input(whole).numel(); ++i) {
-    shape.push_back(whole_at(c.input(whole), i));
-  }
-  for (const int64_t dim : shape) {
-    if (dim >= 0) continue;
-    throw_error(ErrorCode::kShapeMismatch,
-                {.what = "a shape tensor holds a negative number",
-                 .where = "op fill_constant, slot 'ShapeTensor' or 'ShapeTensorList'",
-                 .expected = "dimensions >= 0",
-                 .got = shape.to_string(),
-                 .fix = "correct the shape"});
-  }
-  return shape;
-}
-
-void require_whole(const PrepareContext& context, const char* slot) {
-  for (size_t i = 0; i < context.input_count(slot); ++i) {
-    const DType dtype = context.in(slot, i).dtype;
-    context.require(dtype == DType::kInt32 || dtype == DType::kInt64, slot, "int32 or int64",
-                    std::string(dtype_name(dtype)));
-  }
-}
-
-// With a shape or a value that tensors give.
-template <class T>
-std::unique_ptr<Prepared> prepare_fill_by_tensors(PrepareContext& context,
-                                                  const FillConstantAttrs& attrs) {
-  const size_t dims = context.input_count("ShapeTensorList");
-  const int first = context.input("ShapeTensorList");
-  const int whole = context.input("ShapeTensor");
-  const int given = context.input("ValueTensor");
-  require_whole(context, "ShapeTensorList");
-  require_whole(context, "ShapeTensor");
-  if (given >= 0) {
-    const ValueSpec& spec = context.in("ValueTensor");
-    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == 1, "ValueTensor",
-                    str_cat("one element of ", dtype_name(dtype_of<T>())),
-                    str_cat(dtype_name(spec.dtype), spec.shape));
-  }
-  const Shape fixed(attrs.shape);
-  const T constant = constant_of<T>(context, attrs.value, attrs.str_value);
-  const int out = context.own_output("Out");
-  return make_prepared([=](const KernelContext& c) {
-    const bool shaped = dims != 0 || whole >= 0;
-    const Shape shape = shaped ? shape_of_tensors(c, whole, first, dims) : fixed;
-    const T value = given >= 0 ? *c.in<T>(given) : constant;
-    Tensor& tensor = c.make_dense(out, dtype_of<T>(), shape);
-    std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
-  });
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   const auto attrs = context.attrs<FillConstantAttrs>();
-  for (const char* slot : {"ShapeTensor", "ShapeTensorList", "ValueTensor"}) {
-    if (context.input_count(slot) != 0) return prepare_fill_by_tensors<T>(context, attrs);
-  }
   const Shape shape(attrs.shape);
+  context.require(shape.known(), "Out", "dimensions >= 0", shape.to_string());
   const int64_t n = shape.numel();
-  const T value = constant_of<T>(context, attrs.value, attrs.str_value);
+  const T constant = constant_of<T>(context, attrs.value, attrs.str_value);
+  const int given = optional_scalar_input<T>(context, "ValueTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     T* outs = c.out<T>(out);
-    std::fill(outs, outs + n, value);
+    std::fill(outs, outs + n, given >= 0 ? *c.in<T>(given) : constant);
   });
 }
 
@@ -133,9 +71,10 @@ std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
                   str_cat("more than ", attrs.input_dim_idx, " dimensions (input_dim_idx)"),
                   input.to_string());
   std::unique_ptr<Prepared> prepared;
-  for_types<bool, int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T>) {
-    if (attrs.dtype == dtype_of<T>()) prepared = fill_like_batch<T>(context, attrs);
-  });
+  for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
+      [&]<class T>(std::type_identity<T>) {
+        if (attrs.dtype == dtype_of<T>()) prepared = fill_like_batch<T>(context, attrs);
+      });
   return prepared;
 }
 
@@ -228,14 +167,16 @@ std::unique_ptr<Prepared> prepare_increment(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
-  if (context.has_input("Min") || context.has_input("Max")) return nullptr;
   const auto attrs = context.attrs<ClipAttrs>();
   const Shape shape = context.in("X").shape;
   const auto n = static_cast<size_t>(shape.numel());
   const int x = context.input("X");
+  const int min = optional_scalar_input<T>(context, "Min");
+  const int max = optional_scalar_input<T>(context, "Max");
   const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared([=, low = static_cast<T>(attrs.min),
-                        high = static_cast<T>(attrs.max)](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) {
+    const T low = min >= 0 ? *c.in<T>(min) : static_cast<T>(attrs.min);
+    const T high = max >= 0 ? *c.in<T>(max) : static_cast<T>(attrs.max);
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
     for (size_t i = 0; i < n; ++i) outs[i] = xs[i] < low ? low : xs[i] > high ? high : xs[i];
@@ -244,15 +185,17 @@ std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_clip_grad(PrepareContext& context) {
-  if (context.has_input("Min") || context.has_input("Max")) return nullptr;
   const auto attrs = context.attrs<ClipAttrs>();
   const Shape shape = context.in("X").shape;
   const auto n = static_cast<size_t>(shape.numel());
   const int x = context.input("X");
   const int grad = context.input("Out@GRAD");
+  const int min = optional_scalar_input<T>(context, "Min");
+  const int max = optional_scalar_input<T>(context, "Max");
   const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
-  return make_prepared([=, low = static_cast<T>(attrs.min),
-                        high = static_cast<T>(attrs.max)](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) {
+    const T low = min >= 0 ? *c.in<T>(min) : static_cast<T>(attrs.min);
+    const T high = max >= 0 ? *c.in<T>(max) : static_cast<T>(attrs.max);
     const T* xs = c.in<T>(x);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
@@ -316,12 +259,13 @@ std::unique_ptr<Prepared> prepare_cast(PrepareContext& context) {
 }  // namespace
 
 void register_fill(KernelTable& table) {
+  const TensorAttribute shape{.name = "shape", .whole = "ShapeTensor", .list = "ShapeTensorList"};
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
-      [&table]<class T>(std::type_identity<T>) {
-        const auto add = [&table](const char* op, auto prepare) {
+      [&]<class T>(std::type_identity<T>) {
+        const auto add = [&table](const char* op, const auto& prepare) {
           table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
         };
-        add("fill_constant", prepare_fill_constant<T>);
+        add("fill_constant", with_tensor_attributes(prepare_fill_constant<T>, {shape}));
         add("fill_constant_batch_size_like", prepare_fill_like_batch);
         add("fill_zeros_like", prepare_zeros_like);
         add("assign", prepare_assign);

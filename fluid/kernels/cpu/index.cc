@@ -2,6 +2,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/strided.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
@@ -74,23 +75,13 @@ std::string where_of(const PrepareContext& context, const char* slot) {
                  "'");
 }
 
-bool has_any(const PrepareContext& context, std::initializer_list<const char*> slots) {
-  return std::any_of(slots.begin(), slots.end(),
-                     [&](const char* slot) { return context.input_count(slot) != 0; });
-}
-
-constexpr std::initializer_list<const char*> kSliceTensors = {"StartsTensor", "EndsTensor",
-                                                              "StartsTensorList", "EndsTensorList"};
-
 std::unique_ptr<Prepared> prepare_slice(PrepareContext& context) {
-  if (has_any(context, kSliceTensors)) return nullptr;
   const auto range = slice_range(context.in("Input").shape, context.attrs<SliceAttrs>(),
                                  where_of(context, "Input"));
   return cut_box(context, "Input", "Out", range.first, range.length, range.out);
 }
 
 std::unique_ptr<Prepared> prepare_slice_grad(PrepareContext& context) {
-  if (has_any(context, kSliceTensors)) return nullptr;
   const Shape& whole = context.in("Input").shape;
   const auto range = slice_range(whole, context.attrs<SliceAttrs>(), where_of(context, "Input"));
   context.require(context.in("Out@GRAD").shape.numel() == range.length.numel(), "Out@GRAD",
@@ -171,6 +162,8 @@ Expansion expansion_of(const PrepareContext& context) {
   const auto times = context.attrs<ExpandAttrs>().expand_times;
   context.require(static_cast<int>(times.size()) == x.rank(), "X",
                   str_cat(times.size(), " dimensions, as expand_times has"), x.to_string());
+  context.require(std::all_of(times.begin(), times.end(), [](int32_t n) { return n >= 1; }), "X",
+                  "expand_times >= 1", "[" + join(times, ", ") + "]");
   Expansion e;
   for (int i = 0; i < x.rank(); ++i) e.out.push_back(x[i] * times[static_cast<size_t>(i)]);
   const auto from = strides_of(x);
@@ -186,7 +179,6 @@ Expansion expansion_of(const PrepareContext& context) {
 }
 
 std::unique_ptr<Prepared> prepare_expand(PrepareContext& context) {
-  if (has_any(context, {"ExpandTimes", "expand_times_tensor"})) return nullptr;
   const Expansion e = expansion_of(context);
   const DType dtype = context.in("X").dtype;
   const int x = context.input("X");
@@ -198,7 +190,6 @@ std::unique_ptr<Prepared> prepare_expand(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
-  if (has_any(context, {"ExpandTimes", "expand_times_tensor"})) return nullptr;
   const Expansion e = expansion_of(context);
   const Shape& shape = context.in("X").shape;
   context.require(context.in("Out@GRAD").shape == e.out, "Out@GRAD", e.out.to_string(),
@@ -358,24 +349,32 @@ std::unique_ptr<Prepared> prepare_shape(PrepareContext& context) {
 }  // namespace
 
 void register_index(KernelTable& table) {
-  const auto add = [&table]<class T>(std::type_identity<T>, const char* op, auto prepare) {
+  const std::vector<TensorAttribute> range = {
+      {.name = "starts", .whole = "StartsTensor", .list = "StartsTensorList"},
+      {.name = "ends", .whole = "EndsTensor", .list = "EndsTensorList"}};
+  const std::vector<TensorAttribute> times = {
+      {.name = "expand_times", .whole = "ExpandTimes", .list = "expand_times_tensor"}};
+  const PrepareKernel slice = with_tensor_attributes(prepare_slice, range);
+  const PrepareKernel slice_grad = with_tensor_attributes(prepare_slice_grad, range);
+  const PrepareKernel expand = with_tensor_attributes(prepare_expand, times);
+  const auto add = [&table]<class T>(std::type_identity<T>, const char* op, const auto& prepare) {
     table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "copy", .prepare = prepare});
   };
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T> type) {
-        add(type, "slice", prepare_slice);
-        add(type, "slice_grad", prepare_slice_grad);
+        add(type, "slice", slice);
+        add(type, "slice_grad", slice_grad);
         add(type, "pad", prepare_pad<T>);
         add(type, "pad_grad", prepare_pad_grad);
         add(type, "reverse", prepare_reverse);
-        add(type, "expand", prepare_expand);
+        add(type, "expand", expand);
         add(type, "gather", prepare_gather);
         add(type, "shape", prepare_shape);
       });
   for_types<int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T> type) { add(type, "scatter", prepare_scatter<T>); });
   for_types<float, double>([&]<class T>(std::type_identity<T> type) {
-    add(type, "expand_grad", prepare_expand_grad<T>);
+    add(type, "expand_grad", with_tensor_attributes(prepare_expand_grad<T>, times));
     add(type, "gather_grad", prepare_gather_grad<T>);
     add(type, "scatter_grad", prepare_scatter_grad<T>);
   });

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/strided.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/shape/shape_ops.h"
 
@@ -13,6 +14,14 @@ namespace {
 
 int positive_axis(int axis, const Shape& shape) {
   return axis < 0 ? axis + shape.rank() : axis;
+}
+
+int checked_axis(const PrepareContext& context, int axis) {
+  const Shape& shape = context.in("X").shape;
+  const int at = positive_axis(axis, shape);
+  context.require(at >= 0 && at < shape.rank(), "X",
+                  str_cat("an axis in [", -shape.rank(), ", ", shape.rank(), ")"), str_cat(axis));
+  return at;
 }
 
 // Parts of a whole along one axis: in every outer row, part i is a run of bytes.
@@ -29,9 +38,8 @@ struct Parts {
 };
 
 std::unique_ptr<Prepared> prepare_concat(PrepareContext& context) {
-  if (context.has_input("AxisTensor")) return nullptr;
   const ValueSpec& first = context.in("X");
-  const int axis = positive_axis(context.attrs<ConcatAttrs>().axis, first.shape);
+  const int axis = checked_axis(context, context.attrs<ConcatAttrs>().axis);
   Shape shape = first.shape;
   Parts parts;
   int64_t along = 0;
@@ -83,9 +91,8 @@ std::unique_ptr<Prepared> take_apart(int whole, std::vector<int> outs, Parts par
 }
 
 std::unique_ptr<Prepared> prepare_concat_grad(PrepareContext& context) {
-  if (context.has_input("AxisTensor")) return nullptr;
   const ValueSpec& first = context.in("X");
-  const int axis = positive_axis(context.attrs<ConcatAttrs>().axis, first.shape);
+  const int axis = checked_axis(context, context.attrs<ConcatAttrs>().axis);
   Parts parts;
   std::vector<int> outs;
   for (size_t i = 0; i < context.input_count("X"); ++i) {
@@ -116,7 +123,8 @@ std::vector<int64_t> sections_of(const PrepareContext& context, const std::vecto
   std::replace(sizes.begin(), sizes.end(), int64_t{-1}, whole - known);
   int64_t sum = 0;
   for (const int64_t size : sizes) sum += size;
-  context.require(sum == whole && static_cast<int64_t>(sizes.size()) == outputs, "X",
+  const bool counts = std::all_of(sizes.begin(), sizes.end(), [](int64_t n) { return n >= 0; });
+  context.require(counts && sum == whole && static_cast<int64_t>(sizes.size()) == outputs, "X",
                   str_cat("sections that add up to ", whole), "[" + join(given, ", ") + "]");
   return sizes;
 }
@@ -136,10 +144,9 @@ std::unique_ptr<Prepared> split_along(PrepareContext& context, int axis,
 }
 
 std::unique_ptr<Prepared> prepare_split(PrepareContext& context) {
-  if (context.has_input("AxisTensor") || context.has_input("SectionsTensorList")) return nullptr;
   const auto attrs = context.attrs<SplitAttrs>();
   const Shape& shape = context.in("X").shape;
-  const int axis = positive_axis(attrs.axis, shape);
+  const int axis = checked_axis(context, attrs.axis);
   const std::vector<int64_t> given(attrs.sections.begin(), attrs.sections.end());
   return split_along(context, axis, sections_of(context, given, attrs.num, shape[axis]));
 }
@@ -182,7 +189,6 @@ std::string where_of(const PrepareContext& context) {
 }
 
 std::unique_ptr<Prepared> prepare_reshape2(PrepareContext& context) {
-  if (context.has_input("Shape") || context.has_input("ShapeTensor")) return nullptr;
   const Shape shape = reshaped_shape(context.in("X").shape, context.attrs<Reshape2Attrs>().shape,
                                      where_of(context));
   set_xshape(context);
@@ -248,9 +254,6 @@ std::unique_ptr<Prepared> prepare_squeeze2(PrepareContext& context) {
 }
 
 std::unique_ptr<Prepared> prepare_unsqueeze2(PrepareContext& context) {
-  if (context.input_count("AxesTensor") + context.input_count("AxesTensorList") != 0) {
-    return nullptr;
-  }
   const auto axes = context.attrs<AxesAttrs>().axes;
   return relabel(context, unsqueezed_shape(context.in("X").shape, axes, where_of(context)));
 }
@@ -334,22 +337,31 @@ std::unique_ptr<Prepared> prepare_unstack_grad(PrepareContext& context) {
 }  // namespace
 
 void register_manipulation(KernelTable& table) {
+  const TensorAttribute axis{.name = "axis", .whole = "AxisTensor", .scalar = true};
+  const TensorAttribute sections{.name = "sections", .whole = {}, .list = "SectionsTensorList"};
+  const TensorAttribute shape{.name = "shape", .whole = "Shape", .list = "ShapeTensor"};
+  const TensorAttribute axes{.name = "axes", .whole = "AxesTensor", .list = "AxesTensorList"};
+  const PrepareKernel concat = with_tensor_attributes(prepare_concat, {axis});
+  const PrepareKernel concat_grad = with_tensor_attributes(prepare_concat_grad, {axis});
+  const PrepareKernel split = with_tensor_attributes(prepare_split, {axis, sections});
+  const PrepareKernel reshape2 = with_tensor_attributes(prepare_reshape2, {shape});
+  const PrepareKernel unsqueeze2 = with_tensor_attributes(prepare_unsqueeze2, {axes});
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
-      [&table]<class T>(std::type_identity<T>) {
-        const auto add = [&table](const char* op, auto prepare) {
+      [&]<class T>(std::type_identity<T>) {
+        const auto add = [&table](const char* op, const auto& prepare) {
           table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "copy", .prepare = prepare});
         };
-        add("concat", prepare_concat);
-        add("concat_grad", prepare_concat_grad);
-        add("split", prepare_split);
+        add("concat", concat);
+        add("concat_grad", concat_grad);
+        add("split", split);
         add("split_byref", prepare_split_byref);
-        add("reshape2", prepare_reshape2);
+        add("reshape2", reshape2);
         add("reshape2_grad", prepare_reshape2_grad);
         add("transpose2", prepare_transpose2);
         add("transpose2_grad", prepare_transpose2_grad);
         add("squeeze2", prepare_squeeze2);
         add("squeeze2_grad", prepare_reshape2_grad);
-        add("unsqueeze2", prepare_unsqueeze2);
+        add("unsqueeze2", unsqueeze2);
         add("unsqueeze2_grad", prepare_reshape2_grad);
         add("flatten2", prepare_flatten2);
         add("flatten2_grad", prepare_reshape2_grad);

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/shape/fill.h"
 #include "fluid/ops/shape/initialize.h"
 #include "fluid/program/interleaved.h"
@@ -78,14 +79,11 @@ struct Draw {
   uint64_t index(int64_t i) const { return stream.index(i); }
 };
 
-// fill(draw, outs, n) fills output Out, whose shape the attributes have. Shapes that come as
-// tensors are not for this kernel.
+// fill(draw, outs, n) fills output Out, whose shape the attributes have.
 template <class T, class Attrs, class Fill>
 std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& attrs, Fill fill) {
-  if (context.input_count("ShapeTensor") + context.input_count("ShapeTensorList") != 0) {
-    return nullptr;
-  }
   const Shape shape(attrs.shape);
+  context.require(shape.known(), "Out", "dimensions >= 0", shape.to_string());
   const int64_t n = shape.numel();
   const Stream stream = stream_of(context, attrs.seed);
   const int out = context.set_output("Out", shape, dtype_of<T>());
@@ -199,11 +197,12 @@ std::unique_ptr<Prepared> prepare_assign_value(PrepareContext& context) {
 }  // namespace
 
 void register_random(KernelTable& table) {
-  for_types<float, double>([&table]<class T>(std::type_identity<T>) {
+  const TensorAttribute shape{.name = "shape", .whole = "ShapeTensor", .list = "ShapeTensorList"};
+  for_types<float, double>([&]<class T>(std::type_identity<T>) {
     table.add_last("uniform_random", DeviceKind::kCpu, dtype_of<T>(),
-                   {"philox", prepare_uniform<T>});
+                   {"philox", with_tensor_attributes(prepare_uniform<T>, {shape})});
     table.add_last("gaussian_random", DeviceKind::kCpu, dtype_of<T>(),
-                   {"philox", prepare_gaussian<T>});
+                   {"philox", with_tensor_attributes(prepare_gaussian<T>, {shape})});
     table.add_last("truncated_gaussian_random", DeviceKind::kCpu, dtype_of<T>(),
                    {"philox", prepare_truncated<T>});
   });

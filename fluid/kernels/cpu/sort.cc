@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
@@ -61,9 +62,9 @@ void write_one_hot(const X* xs, int64_t count, int64_t depth, bool allow_outside
 
 template <class X>
 std::unique_ptr<Prepared> prepare_one_hot(PrepareContext& context) {
-  if (context.has_input("depth_tensor")) return nullptr;
   const auto attrs = context.attrs<OneHotAttrs>();
   Shape shape = context.in("X").shape;
+  context.require(attrs.depth >= 1, "X", "depth >= 1", str_cat(attrs.depth));
   const int64_t count = shape.numel();
   if (context.op().type == "one_hot_v2") {
     shape.push_back(attrs.depth);
@@ -175,7 +176,7 @@ std::unique_ptr<Prepared> prepare_argsort_grad(PrepareContext& context) {
 }  // namespace
 
 void register_sort(KernelTable& table) {
-  const auto add = [&table]<class T>(std::type_identity<T>, const char* op, auto prepare) {
+  const auto add = [&table]<class T>(std::type_identity<T>, const char* op, const auto& prepare) {
     table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
   };
   for_types<int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T> type) {
@@ -184,9 +185,11 @@ void register_sort(KernelTable& table) {
     add(type, "arg_min", prepare_arg<T, false>);
     add(type, "argsort", prepare_argsort<T>);
   });
+  const TensorAttribute depth{.name = "depth", .whole = "depth_tensor", .scalar = true};
   for_types<int32_t, int64_t>([&]<class T>(std::type_identity<T> type) {
-    add(type, "one_hot", prepare_one_hot<T>);
-    add(type, "one_hot_v2", prepare_one_hot<T>);
+    for (const char* op : {"one_hot", "one_hot_v2"}) {
+      add(type, op, with_tensor_attributes(prepare_one_hot<T>, {depth}));
+    }
   });
   for_types<float, double>([&]<class T>(std::type_identity<T> type) {
     add(type, "argsort_grad", prepare_argsort_grad<T>);

@@ -9,9 +9,10 @@ namespace {
 
 void infer_top_k(InferContext& context) {
   const VarDesc& x = context.input("X");
-  const auto k = context.attrs<TopKAttrs>().k;
+  const bool given = context.has_input("K");
+  const int64_t k = given ? Shape::kUnknown : context.attrs<TopKAttrs>().k;
   check_axis(context, -1, x.shape.rank(), "X");
-  context.require(k >= 1 && (x.shape[-1] < 0 || k <= x.shape[-1]), "X",
+  context.require(given || (k >= 1 && (x.shape[-1] < 0 || k <= x.shape[-1])), "X",
                   str_cat("1 <= k <= ", x.shape[-1], ", the last dimension"), str_cat("k = ", k),
                   "ask for fewer values");
   Shape out = x.shape;

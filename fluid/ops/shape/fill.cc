@@ -6,28 +6,20 @@
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid {
 namespace {
 
+// Of a shape that tensors give, the attribute has the dimensions that are known.
 template <class Attrs>
 void infer_fill(InferContext& context) {
   const auto attrs = context.attrs<Attrs>();
-  context.set_output("Out", Shape(attrs.shape), attrs.dtype);
-}
-
-// The shape tensors say nothing before the run, except how many dimensions there are.
-void infer_fill_constant(InferContext& context) {
-  const auto attrs = context.attrs<FillConstantAttrs>();
   Shape shape(attrs.shape);
   if (const size_t dims = context.input_count("ShapeTensorList"); dims != 0) {
-    shape = Shape(std::vector<int64_t>(dims, Shape::kUnknown));
+    if (attrs.shape.size() != dims) shape = unknown_shape(static_cast<int64_t>(dims));
   } else if (context.has_input("ShapeTensor")) {
-    const int64_t rank = context.input("ShapeTensor").shape.numel();
-    context.require(rank >= 0 && rank <= Shape::kMaxRank, "ShapeTensor",
-                    str_cat("a known number of dimensions, at most ", Shape::kMaxRank),
-                    context.input("ShapeTensor").shape.to_string());
-    shape = Shape(std::vector<int64_t>(static_cast<size_t>(rank), Shape::kUnknown));
+    shape = unknown_shape(context, "ShapeTensor");
   }
   context.set_output("Out", shape, attrs.dtype);
 }
@@ -79,7 +71,7 @@ void add_fill_ops(OpTable& table) {
   const std::vector<SlotSpec> shape_slots = {maybe("ShapeTensor"), maybe_many("ShapeTensorList")};
   table.add(make_schema<FillConstantAttrs>(
       "fill_constant", {maybe("ShapeTensor"), maybe_many("ShapeTensorList"), maybe("ValueTensor")},
-      {one("Out")}, infer_fill_constant));
+      {one("Out")}, infer_fill<FillConstantAttrs>));
   table.add(make_schema<FillConstantBatchSizeLikeAttrs>(
       "fill_constant_batch_size_like", {one("Input")}, {one("Out")}, infer_fill_like_batch));
   table.add(make_schema<NoAttrs>("range", {one("Start"), one("End"), one("Step")}, {one("Out")},

@@ -72,19 +72,22 @@ void infer_scatter(InferContext& context) {
 
 void infer_expand(InferContext& context) {
   const VarDesc& x = context.input("X");
-  const auto times = context.attrs<ExpandAttrs>().expand_times;
+  auto times = context.attrs<ExpandAttrs>().expand_times;
   const bool given = context.has_input("ExpandTimes") || context.has_input("expand_times_tensor");
   const int rank = x.shape.rank();
-  context.require(given || static_cast<int>(times.size()) == rank, "X",
+  // The attribute has the numbers that are known, -1 for the others, or nothing.
+  if (given && times.empty()) times.assign(static_cast<size_t>(rank), -1);
+  context.require(static_cast<int>(times.size()) == rank, "X",
                   str_cat("expand_times of ", rank, " numbers for ", x.shape),
                   "[" + join(times, ", ") + "]", "give one number a dimension");
   Shape out = x.shape;
   for (int i = 0; i < rank; ++i) {
-    const int64_t factor = given ? -1 : times[static_cast<size_t>(i)];
-    context.require(given || factor >= 1, "X", "expand_times >= 1", str_cat(factor));
-    out.set(i, given || x.shape[i] < 0 ? Shape::kUnknown : x.shape[i] * factor);
+    const int64_t factor = times[static_cast<size_t>(i)];
+    const bool open = given && factor == -1;
+    context.require(open || factor >= 1, "X", "expand_times >= 1", str_cat(factor));
+    out.set(i, open || x.shape[i] < 0 ? Shape::kUnknown : x.shape[i] * factor);
   }
-  const bool rows_stay = !given && rank > 0 && times[0] == 1;
+  const bool rows_stay = rank > 0 && times[0] == 1;
   context.set_output("Out", out, x.dtype, 0, rows_stay ? x.lod_level : 0);
 }
 

@@ -14,8 +14,12 @@ namespace {
 void infer_concat(InferContext& context) {
   const VarDesc& first = context.input("X");
   const int rank = first.shape.rank();
-  const int axis = check_axis(context, context.attrs<ConcatAttrs>().axis, rank, "X");
   context.require_dtype("X", first.dtype);
+  if (context.has_input("AxisTensor")) {
+    context.set_output("Out", unknown_shape(rank), first.dtype);
+    return;
+  }
+  const int axis = check_axis(context, context.attrs<ConcatAttrs>().axis, rank, "X");
   Shape out = first.shape;
   for (size_t i = 1; i < context.input_count("X"); ++i) {
     const VarDesc& x = context.input("X", i);
@@ -48,6 +52,8 @@ std::vector<int64_t> part_sizes(const InferContext& context, const SplitAttrs& a
   }
   std::vector<int64_t> sizes(attrs.sections.begin(), attrs.sections.end());
   context.require(sizes.size() == parts, "Out", str_cat(parts, " sections"), str_cat(sizes.size()));
+  // Each that tensors give is -1.
+  if (context.has_input("SectionsTensorList")) return sizes;
   int64_t given = 0;
   for (int64_t size : sizes) given += std::max<int64_t>(size, 0);
   const auto unknown = std::count(sizes.begin(), sizes.end(), -1);
@@ -62,6 +68,12 @@ std::vector<int64_t> part_sizes(const InferContext& context, const SplitAttrs& a
 void infer_split(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<SplitAttrs>();
+  if (context.has_input("AxisTensor")) {
+    for (size_t i = 0; i < context.output_count("Out"); ++i) {
+      context.set_output("Out", unknown_shape(x.shape.rank()), x.dtype, i);
+    }
+    return;
+  }
   const int axis = check_axis(context, attrs.axis, x.shape.rank(), "X");
   const auto sizes = part_sizes(context, attrs, x.shape[axis]);
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -88,11 +100,29 @@ void set_xshape(InferContext& context) {
   context.set_output("XShape", carried, x.dtype, 0, x.lod_level);
 }
 
+// The shape that tensors give, as far as the attribute has it: 0 keeps a dimension, -1 is unknown.
+Shape partly_known_shape(const InferContext& context, const std::vector<int32_t>& known) {
+  const auto list = static_cast<int64_t>(context.input_count("ShapeTensor"));
+  if (known.empty()) return list > 0 ? unknown_shape(list) : unknown_shape(context, "Shape");
+  const VarDesc& x = context.input("X");
+  Shape out;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const int at = static_cast<int>(i);
+    context.require(known[i] != 0 || at < x.shape.rank(), "X",
+                    str_cat("more than ", at, " dimensions: shape keeps one by 0"),
+                    x.shape.to_string());
+    out.push_back(known[i] == 0 ? x.shape[at] : known[i]);
+  }
+  return out;
+}
+
 void infer_reshape2(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<Reshape2Attrs>();
   const std::string where = str_cat("op '", context.op().type, "', X '", x.name, "'");
-  const Shape out = reshaped_shape(x.shape, attrs.shape, where);
+  const bool given = context.has_input("Shape") || context.has_input("ShapeTensor");
+  const Shape out = given ? partly_known_shape(context, attrs.shape)
+                          : reshaped_shape(x.shape, attrs.shape, where);
   const bool same_rows = out.rank() > 0 && x.shape.rank() > 0 && out[0] == x.shape[0];
   context.set_output("Out", out, x.dtype, 0, same_rows ? x.lod_level : 0);
   set_xshape(context);
@@ -139,6 +169,12 @@ Shape squeezed(const InferContext& context, const Shape& from, std::string_view 
   return squeezed_shape(from, context.attrs<AxesAttrs>().axes, where);
 }
 Shape unsqueezed(const InferContext& context, const Shape& from, std::string_view where) {
+  if (const size_t count = context.input_count("AxesTensorList"); count != 0) {
+    return unknown_shape(from.rank() + static_cast<int64_t>(count));
+  }
+  if (context.has_input("AxesTensor")) {
+    return unknown_shape(context, "AxesTensor", from.rank());
+  }
   return unsqueezed_shape(from, context.attrs<AxesAttrs>().axes, where);
 }
 Shape flattened(const InferContext& context, const Shape& from, std::string_view where) {
@@ -227,11 +263,11 @@ std::vector<Operator> assign_gradient(const GradContext& context) {
 }
 
 [[noreturn]] void fail_axes(std::string_view where, const Shape& from, std::string expected,
-                            std::string got) {
+                            const std::string& got) {
   throw_error(ErrorCode::kShapeMismatch, {.what = "the axes do not fit",
                                           .where = std::string(where),
                                           .expected = std::move(expected),
-                                          .got = str_cat(std::move(got), " for ", from),
+                                          .got = str_cat(got, " for ", from),
                                           .fix = "correct the axes"});
 }
 
@@ -363,6 +399,19 @@ Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted,
   }
   if (out.numel() != whole) fail("the number of elements changes");
   return out;
+}
+
+Shape unknown_shape(int64_t rank) {
+  return Shape(std::vector<int64_t>(static_cast<size_t>(rank), Shape::kUnknown));
+}
+
+Shape unknown_shape(const InferContext& context, std::string_view slot, int64_t more) {
+  const Shape& numbers = context.input(slot).shape;
+  const int64_t rank = numbers.known() ? numbers.numel() + more : -1;
+  context.require(rank >= 0 && rank <= Shape::kMaxRank, slot,
+                  str_cat("a known number of dimensions, at most ", Shape::kMaxRank),
+                  numbers.to_string());
+  return unknown_shape(rank);
 }
 
 void add_shape_ops(OpTable& table) {

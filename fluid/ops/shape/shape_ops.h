@@ -115,6 +115,11 @@ void add_shape_ops(OpTable& table);
 // `where`.
 Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted, std::string_view where);
 
+// Dimensions that only the run tells: so many, or as many as `slot`, a tensor of numbers, has, and
+// `more`.
+Shape unknown_shape(int64_t rank);
+Shape unknown_shape(const InferContext& context, std::string_view slot, int64_t more = 0);
+
 // What squeeze2, unsqueeze2 and flatten2 make of `from`. Throw ProgramError that names `where`.
 Shape squeezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);
 Shape unsqueezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);

@@ -71,6 +71,33 @@ TEST_F(DenseOps, WhereGivesThePositionsOfWhatIsTrue) {
   EXPECT_THAT(found.values<int64_t>(), ElementsAre(0, 1, 0, 2, 1, 2));
 }
 
+TEST_F(DenseOps, NumbersOfTensorsAreAttributesThatChange) {
+  std::vector<float> ramp(24);
+  for (size_t i = 0; i < ramp.size(); ++i) ramp[i] = static_cast<float>(i);
+  const Variable x = feed<float>("x", ramp, {4, 6});
+  const Variable numbers = layers::data("n", {2}, DType::kInt32, {.append_batch_size = false});
+  const auto by_tensor = [&](const char* type, const char* slot) {
+    VarDesc desc;
+    desc.name = type;
+    const Variable out(block(), block().add_var(desc));
+    append_op(block(), {.type = type,
+                        .inputs = {{"X", {x.name()}}, {slot, {numbers.name()}}},
+                        .outputs = {{"Out", {out.name()}}},
+                        .attrs = {}});
+    return out;
+  };
+  const Variable expanded = by_tensor("expand", "ExpandTimes");
+  for (const std::vector<int>& times : {std::vector<int>{3, 2}, {1, 4}, {3, 2}}) {
+    const Variable known = layers::expand(x, times);
+    feed_.resize(1);
+    feed_.emplace_back("n", Tensor::from(std::vector<int32_t>{times[0], times[1]}, {2}));
+    EXPECT_EQ(run(expanded).shape(), (Shape{4 * times[0], 6 * times[1]}));
+    EXPECT_EQ(values<float>(expanded), values<float>(known));
+  }
+  feed_.back().second = Tensor::from(std::vector<int32_t>{0, 1}, {2});
+  expect_error([&] { run(expanded); }, ErrorCode::kShapeMismatch, {"expand", "expand_times >= 1"});
+}
+
 TEST_F(DenseOps, ARangeEndsBeforeItsEnd) {
   EXPECT_THAT(values<int64_t>(layers::range(1, 8, 3, DType::kInt64)), ElementsAre(1, 4, 7));
   EXPECT_THAT(values<float>(layers::range(1, -1, -0.5, DType::kFloat32)),

@@ -77,21 +77,39 @@ void add_reductions_and_moves(std::vector<OpCase>& all) {
   all.push_back({.type = "mean", .inputs = {floats("X", {5, 11})}});
   all.push_back(
       {.type = "sum", .inputs = {floats("X", {3, 5}), floats("X", {3, 5}), floats("X", {3, 5})}});
+  // Truths are added up, or averaged, as numbers only.
   for (const char* type : {"reduce_sum", "reduce_mean"}) {
+    const auto add = [&](Shape shape, AttributeMap attrs) {
+      all.push_back({.type = type,
+                     .inputs = {floats("X", shape)},
+                     .attrs = std::move(attrs),
+                     .takes_truths = false});
+    };
     for (const std::vector<int64_t>& dims : {std::vector<int64_t>{0}, {1}, {-1}, {0, 2}}) {
-      all.push_back({.type = type, .inputs = {floats("X", {3, 4, 5})}, .attrs = {{"dim", dims}}});
+      add({3, 4, 5}, {{"dim", dims}});
     }
+    add({3, 20}, {{"reduce_all", true}});
+    add({3, 4}, {{"dim", std::vector<int64_t>{1}}, {"keep_dim", true}});
     all.push_back(
-        {.type = type, .inputs = {floats("X", {3, 20})}, .attrs = {{"reduce_all", true}}});
-    all.push_back({.type = type,
-                   .inputs = {floats("X", {3, 4})},
-                   .attrs = {{"dim", std::vector<int64_t>{1}}, {"keep_dim", true}}});
+        {.type = type,
+         .inputs = {{"X", {3, 4}, DType::kBool, 0, 1, false}},
+         .attrs = {{"dim", std::vector<int64_t>{1}}, {"out_dtype", std::string("float64")}},
+         .takes_empty = false});
   }
   all.push_back({.type = "scale",
                  .inputs = {floats("X", {3, 5})},
-                 .attrs = {{"scale", -2.5}, {"bias", 0.5}, {"bias_after_scale", false}}});
+                 .attrs = {{"scale", -2.5}, {"bias", 0.5}, {"bias_after_scale", false}},
+                 .floats_only = true});
+  all.push_back({.type = "scale",
+                 .inputs = {floats("X", {3, 5})},
+                 .attrs = {{"scale", -2.0}, {"bias", 3.0}}});
   all.push_back(
       {.type = "clip", .inputs = {floats("X", {3, 15})}, .attrs = {{"min", -0.4}, {"max", 0.6}}});
+  all.push_back({.type = "clip",
+                 .inputs = {floats("X", {3, 15}),
+                            {"Min", {1}, DType::kFloat64, -0.5, -0.4, false},
+                            {"Max", {1}, DType::kFloat64, 0.5, 0.6, false}},
+                 .takes_empty = false});
   all.push_back({.type = "clip_by_norm",
                  .inputs = {{"X", {3, 15}, DType::kFloat64, -1, 1, false}},
                  .attrs = {{"max_norm", 1.5}}});
@@ -295,11 +313,14 @@ void add_places(std::vector<OpCase>& all) {
                                {"reverse", reverse}}});
     }
   }
-  all.push_back(
-      {.type = "one_hot", .inputs = {indices("X", {5, 1}, 4)}, .attrs = {{"depth", whole(4)}}});
-  all.push_back({.type = "one_hot_v2",
-                 .inputs = {indices("X", {5, 2}, 4, DType::kInt32)},
-                 .attrs = {{"depth", whole(4)}}});
+  for (const DType dtype : {DType::kInt32, DType::kInt64}) {
+    all.push_back({.type = "one_hot",
+                   .inputs = {indices("X", {5, 1}, 4, dtype)},
+                   .attrs = {{"depth", whole(4)}}});
+    all.push_back({.type = "one_hot_v2",
+                   .inputs = {indices("X", {5, 2}, 4, dtype)},
+                   .attrs = {{"depth", whole(4)}}});
+  }
   for (const char* type : {"arg_max", "arg_min"}) {
     all.push_back(
         {.type = type, .inputs = {floats("X", {3, 4, 5})}, .attrs = {{"axis", whole(1)}}});
@@ -344,6 +365,85 @@ void add_relabellings(std::vector<OpCase>& all) {
                  .inputs = {floats("X", {2, 3, 4, 2})},
                  .attrs = {{"axis", wholes({0, 2, 1, 3})}},
                  .outputs = {"Out", "XShape"}});
+}
+
+// Shapes, axes and sections as tensors give them: all numbers of a tensor are the same one.
+void add_numbers_of_tensors(std::vector<OpCase>& all) {
+  const auto numbers = [](const char* slot, int64_t count, int value, DType dtype) {
+    const double number = value;
+    return Input{slot, {count}, dtype, number, number, false};
+  };
+  const auto add = [&all](const char* type, std::vector<Input> inputs, AttributeMap attrs = {},
+                          std::vector<std::string> outputs = {"Out"}, size_t copies = 1) {
+    all.push_back({.type = type,
+                   .inputs = std::move(inputs),
+                   .attrs = std::move(attrs),
+                   .outputs = std::move(outputs),
+                   .output_copies = copies,
+                   .takes_empty = false});
+  };
+  const Input x = floats("X", {4, 6});
+  const DType narrow = DType::kInt32;
+  const DType wide = DType::kInt64;
+  const std::vector<std::string> with_shape = {"Out", "XShape"};
+  add("reshape2", {x, numbers("Shape", 2, 0, narrow)}, {}, with_shape);
+  add("reshape2", {x, numbers("ShapeTensor", 1, 3, narrow), numbers("ShapeTensor", 1, 8, wide)},
+      {{"shape", wholes({3, -1})}}, with_shape);
+  add("unsqueeze2", {x, numbers("AxesTensor", 1, 1, wide)}, {}, with_shape);
+  add("unsqueeze2",
+      {x, numbers("AxesTensorList", 1, -1, wide), numbers("AxesTensorList", 1, 0, narrow)}, {},
+      with_shape);
+  add("expand", {x, numbers("ExpandTimes", 2, 2, narrow)});
+  add("expand",
+      {x, numbers("expand_times_tensor", 1, 3, wide), numbers("expand_times_tensor", 1, 1, wide)},
+      {{"expand_times", wholes({-1, 1})}});
+  add("concat", {x, x, numbers("AxisTensor", 1, 1, narrow)});
+  add("split", {x, numbers("AxisTensor", 1, -1, narrow)}, {{"num", whole(2)}}, {"Out"}, 2);
+  add("split",
+      {x, numbers("SectionsTensorList", 1, 1, narrow), numbers("SectionsTensorList", 1, 5, wide)},
+      {{"axis", whole(1)}, {"sections", wholes({-1, -1})}}, {"Out"}, 2);
+  add("top_k", {x, numbers("K", 1, 3, narrow)}, {}, {"Out", "Indices"});
+  Input sliced = x;
+  sliced.slot = "Input";
+  add("slice", {sliced, numbers("StartsTensor", 2, 1, narrow), numbers("EndsTensor", 2, -1, wide)},
+      {{"axes", wholes({0, 1})}});
+  add("slice",
+      {sliced, numbers("StartsTensorList", 1, 2, wide), numbers("EndsTensorList", 1, 5, narrow)},
+      {{"axes", wholes({1})}});
+  add("one_hot", {indices("X", {5, 1}, 4), numbers("depth_tensor", 1, 4, narrow)});
+  for (const char* slot : {"ShapeTensor", "ShapeTensorList"}) {
+    all.push_back({.type = "fill_constant",
+                   .inputs = {numbers(slot, 1, 7, narrow)},
+                   .attrs = {{"value", 2.0}},
+                   .takes_empty = false,
+                   .typed_attribute = "dtype"});
+  }
+}
+
+// Ops that only fill, copy or convert.
+void add_copies(std::vector<OpCase>& all) {
+  all.push_back({.type = "fill_constant",
+                 .inputs = {},
+                 .attrs = {{"shape", wholes({3, 4})}, {"value", 1.0}},
+                 .typed_attribute = "dtype"});
+  all.push_back({.type = "fill_constant_batch_size_like",
+                 .inputs = {floats("Input", {5, 2})},
+                 .attrs = {{"shape", wholes({-1, 4})}, {"value", 1.0}},
+                 .typed_attribute = "dtype"});
+  all.push_back({.type = "fill_zeros_like", .inputs = {floats("X", {3, 4})}});
+  all.push_back({.type = "increment",
+                 .inputs = {floats("X", {1})},
+                 .attrs = {{"step", 2.0}},
+                 .takes_empty = false});
+  all.push_back({.type = "cast",
+                 .inputs = {floats("X", {3, 4})},
+                 .attrs = {{"out_dtype", std::string("float64")}},
+                 .typed_attribute = "in_dtype"});
+  all.push_back({.type = "split_byref",
+                 .inputs = {floats("X", {4, 3})},
+                 .attrs = {{"sections", wholes({1, 3})}},
+                 .output_copies = 2,
+                 .takes_empty = false});
 }
 
 // Without XShape.
@@ -427,6 +527,8 @@ std::vector<OpCase> op_cases() {
   add_other_reductions(all);
   add_places(all);
   add_relabellings(all);
+  add_copies(all);
+  add_numbers_of_tensors(all);
   add_old_forms(all);
   add_pairs(all);
   return all;

@@ -23,9 +23,12 @@ struct OpCase {
   std::vector<Input> inputs;
   AttributeMap attrs = {};
   std::vector<std::string> outputs = {"Out"};
-  std::string output = "Out";  // the one that is differentiated
-  size_t output_copies = 1;    // variables in the slot of the differentiated output
-  bool takes_empty = true;     // rows may be none
+  std::string output = "Out";        // the one that is differentiated
+  size_t output_copies = 1;          // variables in the slot of the differentiated output
+  bool takes_empty = true;           // rows may be none
+  bool takes_truths = true;          // the op's kernels for bool take this case
+  bool floats_only = false;          // other types that the op has compute something else
+  std::string typed_attribute = {};  // names the type under test
 };
 
 inline void PrintTo(const OpCase& op_case, std::ostream* out) {

@@ -7,143 +7,13 @@
 #include <set>
 
 #include "base/strings.h"
-#include "fluid/backward/backward.h"
-#include "fluid/executor/executor.h"
-#include "fluid/ops/append.h"
-#include "tests/fluid/kernels/op_cases.h"
+#include "tests/fluid/kernels/one_op.h"
 
 namespace fleet::fluid {
 namespace {
 
 std::string name_of(const testing::TestParamInfo<OpCase>& info) {
   return str_cat(info.param.type, "_", info.index);
-}
-
-// The program of one op, its inputs' values and its output.
-class OneOp {
- public:
-  OneOp(const OpCase& op_case, DType dtype) : case_(op_case) {
-    Operator op;
-    op.type = op_case.type;
-    op.attrs = op_case.attrs;
-    for (size_t i = 0; i < op_case.inputs.size(); ++i) {
-      const Input& input = op_case.inputs[i];
-      const std::string name = str_cat("in", i);
-      op.inputs[input.slot].push_back(name);
-      const DType type = is_floating(input.dtype) ? dtype : input.dtype;
-      feed_.emplace_back(name, values(input, type, name));
-      VarDesc var;
-      var.name = name;
-      var.dtype = type;
-      var.shape = input.shape;
-      var.is_data = true;
-      var.stop_gradient = !input.differentiable;
-      block().add_var(var);
-    }
-    for (const std::string& slot : op_case.outputs) {
-      for (size_t i = 0; i < op_case.output_copies; ++i) {
-        op.outputs[slot].push_back(str_cat(slot, i));
-        add_var(op.outputs[slot].back(), dtype);
-      }
-    }
-    append_op(block(), op);
-  }
-
-  Block& block() { return program_.global_block(); }
-  Feed& feed() { return feed_; }
-
-  // The outputs, by the kernel at a position of the op's list (-1: the last).
-  std::vector<Tensor> run(int position = 0) {
-    KernelTable table;
-    for (const auto& row : KernelTable::standard().rows()) {
-      for (size_t i = 0; i < row.kernels.size(); ++i) {
-        const size_t last = row.kernels.size() - 1;
-        const size_t first = position < 0 ? last : std::min(static_cast<size_t>(position), last);
-        if (i >= first) table.add_last(row.op, row.device, row.dtype, row.kernels[i]);
-      }
-    }
-    Executor executor(CPUPlace(), {.kernels = &table});
-    std::vector<Fetch> fetch;
-    for (const std::string& slot : case_.outputs) {
-      if (slot == "XShape") continue;
-      for (size_t i = 0; i < case_.output_copies; ++i) fetch.emplace_back(str_cat(slot, i));
-    }
-    return executor.run(program_, feed_, fetch);
-  }
-
-  // Appends the sum of the outputs, each element with a weight of its own, and its gradient.
-  void append_loss() {
-    std::vector<std::string> parts;
-    for (size_t i = 0; i < case_.output_copies; ++i) {
-      const std::string out = str_cat(case_.output, i);
-      const VarDesc& desc = block().var(out);
-      Input weights = {"", desc.shape, DType::kFloat64, 0.5, 1.5, false};
-      const std::string weight = str_cat("weight", i);
-      feed_.emplace_back(weight, values(weights, DType::kFloat64, weight));
-      VarDesc var;
-      var.name = weight;
-      var.dtype = DType::kFloat64;
-      var.shape = desc.shape;
-      var.is_data = true;
-      var.stop_gradient = true;
-      block().add_var(var);
-      parts.push_back(str_cat("part", i));
-      add_var(str_cat("weighted", i), DType::kFloat64);
-      add_var(parts.back(), DType::kFloat64);
-      append_op(block(), {.type = "elementwise_mul",
-                          .inputs = {{"X", {out}}, {"Y", {weight}}},
-                          .outputs = {{"Out", {str_cat("weighted", i)}}},
-                          .attrs = {}});
-      append_op(block(), {.type = "reduce_sum",
-                          .inputs = {{"X", {str_cat("weighted", i)}}},
-                          .outputs = {{"Out", {parts.back()}}},
-                          .attrs = {{"reduce_all", true}}});
-    }
-    add_var("loss", DType::kFloat64);
-    append_op(
-        block(),
-        {.type = "sum", .inputs = {{"X", parts}}, .outputs = {{"Out", {"loss"}}}, .attrs = {}});
-    append_backward(Variable(block(), block().var("loss")));
-  }
-
-  Tensor fetch(Executor& executor, const std::string& name) {
-    return executor.run(program_, feed_, {name})[0];
-  }
-
- private:
-  static Tensor values(const Input& input, DType dtype, const std::string& name) {
-    Tensor tensor(dtype, input.shape);
-    const RandomKey key = RandomKey::of(11, name);
-    for (int64_t i = 0; i < tensor.numel(); ++i) {
-      const double x =
-          input.low + (input.high - input.low) * uniform_double(key, static_cast<uint64_t>(i));
-      if (dtype == DType::kFloat32) tensor.data<float>()[i] = static_cast<float>(x);
-      if (dtype == DType::kFloat64) tensor.data<double>()[i] = x;
-      if (dtype == DType::kInt64) tensor.data<int64_t>()[i] = static_cast<int64_t>(std::floor(x));
-      if (dtype == DType::kInt32) tensor.data<int32_t>()[i] = static_cast<int32_t>(std::floor(x));
-      if (dtype == DType::kBool) tensor.data<bool>()[i] = x > (input.low + input.high) / 2;
-    }
-    return tensor;
-  }
-
-  void add_var(const std::string& name, DType dtype) {
-    VarDesc var;
-    var.name = name;
-    var.dtype = dtype;
-    block().add_var(var);
-  }
-
-  const OpCase& case_;
-  Program program_;
-  Feed feed_;
-};
-
-double element(const Tensor& tensor, int64_t i) {
-  if (tensor.dtype() == DType::kFloat32) return static_cast<double>(tensor.data<float>()[i]);
-  if (tensor.dtype() == DType::kFloat64) return tensor.data<double>()[i];
-  if (tensor.dtype() == DType::kBool) return tensor.data<bool>()[i] ? 1 : 0;
-  if (tensor.dtype() == DType::kInt32) return tensor.data<int32_t>()[i];
-  return static_cast<double>(tensor.data<int64_t>()[i]);
 }
 
 void expect_near(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, double rtol) {
@@ -273,12 +143,11 @@ INSTANTIATE_TEST_SUITE_P(Table, OpsOfBatches, testing::ValuesIn(cases_that(takes
 // Ops that have tests of their own; "<op>_grad" goes with its op.
 std::set<std::string> tested_elsewhere() {
   return {// dense_ops_test.cc: their shapes depend on values, or they keep counts.
-          "auc", "fill_constant_batch_size_like", "precision_recall", "range", "where_index",
+          "auc", "precision_recall", "range", "where_index",
           // Values, types and slices: executor, slices and server tests.
-          "accuracy", "cast", "fake_init", "fill_constant", "fill_zeros_like", "gaussian_random",
-          "increment", "print", "split_byref", "uniform_random", "dc_compensate", "lamb_apply",
-          "lamb_direction", "ref_by_trainer_id", "split_selected_rows", "split_ids", "merge_ids",
-          "marked_row_sums", "squared_row_sums", "sum_marked_rows",
+          "accuracy", "fake_init", "gaussian_random", "print", "uniform_random", "dc_compensate",
+          "lamb_apply", "lamb_direction", "ref_by_trainer_id", "split_selected_rows", "split_ids",
+          "merge_ids", "marked_row_sums", "squared_row_sums", "sum_marked_rows",
           // Updates and initial values: optimizer tests and numeric_golden_test.
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tensor_attributes.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 // Falling order; equal values in the order of their indices; not-a-number last.
 template <class T>
 std::unique_ptr<Prepared> prepare_top_k(PrepareContext& context) {
-  if (context.has_input("K")) return nullptr;
   const Shape& x_shape = context.in("X").shape;
   const int64_t n = x_shape[-1];
   const int64_t k = context.attrs<TopKAttrs>().k;
@@ -315,8 +315,10 @@ void register_metric(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     table.add_last("top_k_grad", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_top_k_grad<T>});
   });
-  for_types<float, double, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
-    table.add_last("top_k", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_top_k<T>});
+  const TensorAttribute k{.name = "k", .whole = "K", .scalar = true};
+  for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
+    table.add_last("top_k", DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", with_tensor_attributes(prepare_top_k<T>, {k})});
   });
 }
 
