@@ -23,6 +23,7 @@ struct ServerModeOptions {
   int min_block_size = 8192;
   int slices_per_server = 1;
   std::string split_method = "RoundRobin";
+  bool original_schedules = false;
   TrainerRuntimeConfig trainer;
   ServerRuntimeConfig server;
 };
@@ -35,6 +36,7 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
   config.min_block_size = options.min_block_size;
   config.slices_per_server = options.slices_per_server;
   config.split_method = options.split_method;
+  config.original_schedules = options.original_schedules;
   const DelayCompensationOptions& delay = options.async.delay_compensation;
   if (delay.form != DelayCompensation::kNone) {
     config.enable_dc_asgd = true;
@@ -105,6 +107,7 @@ class ServerMode final : public Strategy {
     if (async.mode == AsyncMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
     if (async.mode == AsyncMode::kAsync || async.mode == AsyncMode::kHalfAsync) {
       const auto& delay = async.delay_compensation;
+      text.add("original_schedules", options_.original_schedules, false);
       text.add("delay_compensation", strategies::to_string(delay.form),
                strategies::to_string(none.delay_compensation.form));
       if (delay.form != DelayCompensation::kNone) {
@@ -161,15 +164,25 @@ ServerModeOptions common(const char* name, const char* title, AsyncMode mode,
 }
 
 template <class Options>
-void take_slices_and_delay(const Options& options, ServerModeOptions& made) {
+void take_common_fields(const Options& options, ServerModeOptions& made) {
   made.slice_var_up = options.slice_var_up;
   made.min_block_size = options.min_block_size;
   made.slices_per_server = options.slices_per_server;
   made.split_method = options.split_method;
+  made.original_schedules = options.original_schedules;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
     made.async.delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kOriginal);
   }
+}
+
+[[noreturn]] void refuse_without_delay(const char* option, const char* reason) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat("staleness_bound and ", option, " contradict each other"),
+               .where = "AsyncStrategy",
+               .expected = "at most one of them",
+               .got = str_cat("staleness_bound = 0, and ", reason),
+               .fix = "leave one out"});
 }
 
 uint32_t count_of(int value, const char* title, const char* field) {
@@ -185,16 +198,13 @@ uint32_t count_of(int value, const char* title, const char* field) {
 
 std::shared_ptr<const Strategy> AsyncStrategy::make() const {
   auto made = common("async", "AsyncStrategy", AsyncMode::kAsync, *this);
-  take_slices_and_delay(*this, made);
+  take_common_fields(*this, made);
   if (staleness_bound == 0u) {
     if (made.async.delay_compensation.form != DelayCompensation::kNone) {
-      throw_error(
-          ErrorCode::kInvalidArgument,
-          {.what = "staleness_bound and delay compensation contradict each other",
-           .where = "AsyncStrategy",
-           .expected = "at most one of them",
-           .got = "staleness_bound = 0, and gradients without delay have none to compensate",
-           .fix = "leave one out"});
+      refuse_without_delay("delay compensation", "gradients without delay have none to compensate");
+    }
+    if (original_schedules) {
+      refuse_without_delay("original_schedules", "in synchronous training schedules count steps");
     }
     SyncStrategy sync;
     sync.slice_var_up = slice_var_up;
@@ -211,7 +221,7 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
 
 std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
   auto made = common("half_async", "HalfAsyncStrategy", AsyncMode::kHalfAsync, *this);
-  take_slices_and_delay(*this, made);
+  take_common_fields(*this, made);
   return std::make_shared<ServerMode>(std::move(made));
 }
 

@@ -29,6 +29,8 @@ struct AsyncStrategy {
   // `delay_compensation` implies it.
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
+  // Schedules count the first gradient as step 1, as the original does, not as step 0.
+  bool original_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
 
@@ -43,6 +45,8 @@ struct HalfAsyncStrategy {
   std::string split_method = "RoundRobin";
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
+  // Schedules count the first gradient as step 1, as the original does, not as step 0.
+  bool original_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
 

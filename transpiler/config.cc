@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -104,6 +105,12 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
           "leave completely_not_async out for GEO");
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
+  for (const auto& [mode, field] : {std::pair{config.sync_mode, "sync_mode"},
+                                    std::pair{config.completely_not_async, "completely_not_async"},
+                                    std::pair{config.geo_sgd_mode, "geo_sgd_mode"}}) {
+    exclude(config.original_schedules, "original_schedules", mode, field,
+            "leave original_schedules out: only servers without a common step count gradients");
+  }
   if (config.completely_not_async && !config.runtime_split_send_recv) {
     contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",
                   "set runtime_split_send_recv to true, or use sync_mode");
@@ -187,6 +194,7 @@ void check_without_servers(const DistributeTranspilerConfig& config) {
   };
   only_servers(config.runtime_split_send_recv, "runtime_split_send_recv", "true");
   only_servers(config.enable_dc_asgd, "enable_dc_asgd", "true");
+  only_servers(config.original_schedules, "original_schedules", "true");
   only_servers(config.half_async, "half_async", "true");
   only_servers(config.completely_not_async, "completely_not_async", "true");
   only_servers(config.geo_sgd_mode, "geo_sgd_mode", "true");

@@ -242,7 +242,10 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                       .wait_port = config.wait_port};
     const bool synchronous = config.sync_mode || config.completely_not_async;
     const bool counted = !synchronous && !config.geo_sgd_mode && counts_steps(fresh->main);
-    if (counted) count_per_trainer(fresh->main, fresh->startup, shards, fresh->runner);
+    if (counted) {
+      count_per_trainer(fresh->main, fresh->startup, shards, config.original_schedules,
+                        fresh->runner);
+    }
     keep_noted_clips(fresh->main);
     if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);

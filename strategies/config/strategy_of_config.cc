@@ -17,10 +17,10 @@ void take_slicing(const transpiler::DistributeTranspilerConfig& config, Options&
   options.slices_per_server = config.slices_per_server;
 }
 
-// DC-ASGD as the transpiler would do it.
+// What only servers without a common step have; DC-ASGD as the transpiler would do it.
 template <class Options>
-void take_delay_compensation(const transpiler::DistributeTranspilerConfig& config,
-                             Options& options) {
+void take_asynchronous(const transpiler::DistributeTranspilerConfig& config, Options& options) {
+  options.original_schedules = config.original_schedules;
   if (!config.enable_dc_asgd) return;
   const transpiler::DcAsgdForm form = transpiler::dc_asgd_form(config);
   options.delay_compensation = {.form = parse_delay_compensation(form.name).value(),
@@ -73,12 +73,12 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   } else if (config.half_async || !config.runtime_split_send_recv) {
     HalfAsyncStrategy half;
     take_slicing(config, half);
-    take_delay_compensation(config, half);
+    take_asynchronous(config, half);
     strategy_ = half.make();
   } else {
     AsyncStrategy async;
     take_slicing(config, async);
-    take_delay_compensation(config, async);
+    take_asynchronous(config, async);
     strategy_ = async.make();
   }
 }

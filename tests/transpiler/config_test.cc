@@ -56,6 +56,14 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
                         .completely_not_async = true,
                         .geo_sgd_mode = true},
                        "completely_not_async", "geo_sgd_mode");
+  expect_contradiction({.original_schedules = true}, "original_schedules", "sync_mode");
+  expect_contradiction({.original_schedules = true, .sync_mode = false, .geo_sgd_mode = true},
+                       "original_schedules", "geo_sgd_mode");
+  expect_contradiction({.original_schedules = true,
+                        .sync_mode = false,
+                        .runtime_split_send_recv = true,
+                        .completely_not_async = true},
+                       "original_schedules", "completely_not_async");
   expect_contradiction({.mode = "collective"}, "collective_mode", "mode");
   expect_contradiction({.collective_mode = "grad_allreduce"}, "collective_mode", "mode");
   expect_contradiction({.mode = "nccl2", .sync_mode = false, .half_async = true}, "half_async",
@@ -73,6 +81,7 @@ TEST(TranspilerConfig, FieldsOfServersHaveNoMeaningWithoutThem) {
          std::vector<std::pair<std::string, bool DistributeTranspilerConfig::*>>{
              {"runtime_split_send_recv", &DistributeTranspilerConfig::runtime_split_send_recv},
              {"enable_dc_asgd", &DistributeTranspilerConfig::enable_dc_asgd},
+             {"original_schedules", &DistributeTranspilerConfig::original_schedules},
              {"half_async", &DistributeTranspilerConfig::half_async},
              {"geo_sgd_mode", &DistributeTranspilerConfig::geo_sgd_mode}}) {
       DistributeTranspilerConfig config = other;

@@ -55,7 +55,7 @@ void sum_trainer_counters(Program& main, int trainers) {
   }
 }
 
-void start_trainer_counters(Program& startup, int trainers) {
+void start_trainer_counters(Program& startup, int trainers, bool original_schedules) {
   Block& block = startup.global_block();
   declare_counters(block, trainers);
   auto ops = block.take_ops();
@@ -74,7 +74,7 @@ void start_trainer_counters(Program& startup, int trainers) {
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
-      attrs.value += 1.0f - static_cast<float>(trainers);
+      attrs.value += static_cast<float>((original_schedules ? 2 : 1) - trainers);
       op->attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));
@@ -92,14 +92,17 @@ bool counts_steps(const Program& main) {
   });
 }
 
-void count_per_trainer(Program& main, Program& startup, int trainers, const PassRunner& runner) {
+void count_per_trainer(Program& main, Program& startup, int trainers, bool original_schedules,
+                       const PassRunner& runner) {
   const std::array main_passes = {
       Pass{"sum_trainer_counters", "The schedule counts the steps of all trainers.",
            [trainers](Program& program) { sum_trainer_counters(program, trainers); }},
   };
   const std::array startup_passes = {
       Pass{"start_trainer_counters", "Each trainer reports one step at a time.",
-           [trainers](Program& program) { start_trainer_counters(program, trainers); }},
+           [trainers, original_schedules](Program& program) {
+             start_trainer_counters(program, trainers, original_schedules);
+           }},
   };
   runner.run(main, main_passes);
   runner.run(startup, startup_passes);

@@ -17,8 +17,8 @@ bool counts_steps(const fluid::Program& main);
 
 // In the main program the counter becomes the sum of one counter per trainer; the startup program
 // sets those to 1 and starts the sum such that the first step of all trainers is the schedule's
-// first. Throws ProgramError when a result does not verify.
+// first; or, as the original does, its second. Throws ProgramError when a result does not verify.
 void count_per_trainer(fluid::Program& main, fluid::Program& startup, int trainers,
-                       const PassRunner& runner);
+                       bool original_schedules, const PassRunner& runner);
 
 }  // namespace fleet::transpiler

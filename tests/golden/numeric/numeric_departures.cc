@@ -120,7 +120,7 @@ const std::vector<NumericDeparture>& numeric_departures() {
        "those of this step, as with dense gradients", "original_form", trains_sparse_adam},
       {"distributed", "schedules of asynchronous jobs",
        "servers count the first gradient as step 1",
-       "as step 0: one worker has the rates of a local run", "the rate of a step later",
+       "as step 0: one worker has the rates of a local run", "original_schedules",
        counts_on_servers},
       {"lr_schedules", "polynomial_decay with cycle, staircases, cosine_decay",
        "periods are counted with the float32 nearest to 1/n: for some n one begins a step late, or "

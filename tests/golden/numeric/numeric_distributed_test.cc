@@ -1,6 +1,5 @@
 // Jobs of real trainer and server processes of the original, run again by threads over real
 // sockets: losses, parameters as the trainers have them, and what the servers keep.
-#include <cmath>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -60,15 +59,8 @@ class Distributed : public FileCase {
   // A file without servers holds what a job of as many trainers must come to.
   bool joined() const { return !json_.contains("servers"); }
 
-  // In the original's form where the library departs from it.
-  NumericNet net(bool original_form) const {
-    Json settings = json_["settings"];
-    if (original_form && find_departure("distributed", json_) != nullptr) {
-      // Exponential decay: a step later is a smaller first rate.
-      const double later = std::pow(number_in(settings, "dr"), 1 / number_in(settings, "ds"));
-      settings["lr"] = number_in(settings, "lr") * later;
-    }
-    return build_net(json_["net"].get<std::string>(), settings,
+  NumericNet net() const {
+    return build_net(json_["net"].get<std::string>(), json_["settings"],
                      [this](const std::string& name, Tensor& value) {
                        const bool data = name.starts_with("data/");
                        const std::string stored = data ? "trainer0/" + name : name;
@@ -76,10 +68,6 @@ class Distributed : public FileCase {
                        value = tensor(stored);
                        return true;
                      });
-  }
-
-  static double number_in(const Json& settings, const char* name) {
-    return settings.at(name).get<double>();
   }
 
   Feed feed(int step, int trainer) const {
@@ -134,12 +122,13 @@ class Distributed : public FileCase {
     return options;
   }
 
-  Outcome run_async(const NumericNet& net) const {
+  Outcome run_async(const NumericNet& net, bool original_form) const {
     fleet::testing::AsyncThreadJob job;
     job.workers = number("trainers", 1);
     job.servers = number("servers", 1);
     job.options = options_of(json_["mode"].get<std::string>());
     job.config = transpiler_config();
+    job.config.original_schedules = original_form;
     TrainingTask task = task_of(net);
     Turns turns(job.workers);
     if (!json_["turns"].is_null()) {
@@ -220,7 +209,7 @@ class Distributed : public FileCase {
 };
 
 TEST_P(Distributed, EndsWhereTheOriginalDoes) {
-  const NumericNet built = net(/*original_form=*/true);
+  const NumericNet built = net();
   const auto mode = json_["mode"].get<std::string>();
   const std::set<std::string> known = {"sync",
                                        "fleet_sync",
@@ -230,8 +219,9 @@ TEST_P(Distributed, EndsWhereTheOriginalDoes) {
                                        "fleet_geo",
                                        "one process on the joined batch"};
   ASSERT_TRUE(known.contains(mode)) << "not a mode that is known: " << mode;
+  const bool original_form = find_departure("distributed", json_) != nullptr;
   const bool steps_together = mode == "sync" || mode == "fleet_sync" || joined();
-  const Outcome outcome = steps_together ? run_sync(built) : run_async(built);
+  const Outcome outcome = steps_together ? run_sync(built) : run_async(built, original_form);
   ASSERT_THAT(outcome.errors, ::testing::IsEmpty());
   if (joined()) return expect_joined(outcome);
   expect_trainers(outcome);
@@ -241,7 +231,7 @@ TEST_P(Distributed, EndsWhereTheOriginalDoes) {
 TEST_P(Distributed, DiffersWhereADepartureIsListed) {
   const NumericDeparture* departure = find_departure("distributed", json_);
   if (departure == nullptr) return;  // the other test says that it is equal
-  const Outcome outcome = run_async(net(/*original_form=*/false));
+  const Outcome outcome = run_async(net(), /*original_form=*/false);
   ASSERT_THAT(outcome.errors, ::testing::IsEmpty());
   const Tensor got = Tensor::from(outcome.losses[0], {json_["steps"].get<int64_t>()});
   EXPECT_NE(difference(got, tensor("trainer0/losses"), rtol(json_["tolerance"]["losses"])), "")

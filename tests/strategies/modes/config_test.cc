@@ -188,6 +188,18 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
               HasSubstr("GeoStrategy has no slice_var_up"));
 }
 
+TEST(AsyncStrategyTest, SchedulesOfTheOriginalArePrintedAndNeedGradientsThatAreCounted) {
+  EXPECT_THAT(text_of(AsyncStrategy{.original_schedules = true}),
+              HasSubstr("original_schedules = 1  (code)"));
+  const transpiler::DistributeTranspilerConfig config{
+      .original_schedules = true, .sync_mode = false, .runtime_split_send_recv = true};
+  EXPECT_THAT(text_of(DistributedStrategy(config)),
+              AllOf(HasSubstr("async"), HasSubstr("original_schedules = 1  (code)")));
+  EXPECT_THAT(
+      error_of([] { AsyncStrategy{.staleness_bound = 0, .original_schedules = true}.make(); }),
+      AllOf(HasSubstr("staleness_bound = 0"), HasSubstr("original_schedules")));
+}
+
 TEST(GradAllReduceStrategyTest, GradientMergeAndShardsExcludeEachOther) {
   EXPECT_THAT(
       error_of([] { GradAllReduceStrategy{.logical_shards = 4, .gradient_merge = 2}.make(); }),
