@@ -13,6 +13,7 @@
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/geo_program.h"
 #include "transpiler/parameter_server/server_program.h"
+#include "transpiler/parameter_server/server_startup.h"
 #include "transpiler/training_ops.h"
 
 namespace fleet::transpiler {

@@ -38,8 +38,8 @@ struct BackwardOptions {
 // backward, the first one backward|loss, and the op that makes a parameter's gradient carries
 // (parameter, gradient) as role_var. A second call gives its variables the suffix "_0", "_1", ….
 //
-// A variable with an error clip (VarDesc::error_clip) has its gradient clipped in place as soon as
-// it is whole.
+// A variable with an error clip (set_error_clip, gradient_clip.h) has its gradient clipped in place
+// as soon as it is whole.
 //
 // Throws ProgramError when the loss has another shape, or nothing in the program makes it; and for
 // names in the options that the program does not have.

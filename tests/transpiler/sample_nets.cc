@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 
 #include "base/strings.h"
@@ -90,6 +91,10 @@ Variable random_loss(Draw& draw) {
   for (int i = 0; i < depth; ++i) {
     const int64_t width = kWidths[draw.number(5)];
     ParamAttr weight = random_attr(draw);
+    if (draw.chance(20)) {
+      const bool by_output = draw.chance(50);
+      weight = fluid::WeightNormParamAttr(by_output ? std::optional<int>(1) : std::nullopt, weight);
+    }
     if (hidden.shape()[-1] == width && draw.chance(30)) {
       weight = {.name = str_cat("shared_", width)};  // square ones may meet again
     }

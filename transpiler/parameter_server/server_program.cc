@@ -2,7 +2,6 @@
 
 #include <array>
 #include <string_view>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -377,91 +376,6 @@ void append_listen(Program& program, ServerState& state) {
   program.global_block().append_op(std::move(op));
 }
 
-// What a startup program makes -> the variables of the server that get a part or all of it.
-using Copies = std::unordered_map<std::string_view, std::vector<const VarDesc*>>;
-
-Copies copies_by_origin(const Program& startup, const Program& server_program) {
-  Copies copies;
-  for (const auto& op : startup.global_block().ops()) {
-    for (const auto& [slot, names] : op->outputs) {
-      for (const std::string& name : names) copies.try_emplace(name);
-    }
-  }
-  const auto add = [&copies](const std::string& origin, const VarDesc* var) {
-    const auto found = copies.find(origin);
-    if (found != copies.end()) found->second.push_back(var);
-  };
-  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
-    add(var->slice ? var->slice->origin : var->name, var);
-  }
-  // Whole state of several slices of one parameter is called "<origin>.block<i>".
-  for (const fluid::DistributedVar& row : server_program.distribution().vars) {
-    if (row.is_slice || row.slice == row.origin) continue;
-    const VarDesc* var = server_program.global_block().find_var(row.slice);
-    if (var != nullptr) add(row.origin, var);
-  }
-  return copies;
-}
-
-// The slice's part of the values that an initialiser lists.
-template <class T>
-void cut_values(fluid::Attribute& attr, const fluid::SliceInfo& slice, int64_t count) {
-  auto* values = std::get_if<std::vector<T>>(&attr);
-  if (values == nullptr || static_cast<int64_t>(values->size()) < slice.offset + count) return;
-  const auto first = values->begin() + slice.offset;
-  *values = std::vector<T>(first, first + count);
-}
-
-void cut_values(fluid::AttributeMap& attrs, const fluid::SliceInfo& slice, int64_t count) {
-  for (const char* name : {"bool_values", "fp32_values", "int32_values", "int64_values"}) {
-    const auto found = attrs.find(name);
-    if (found == attrs.end()) continue;
-    cut_values<double>(found->second, slice, count);
-    cut_values<int64_t>(found->second, slice, count);
-  }
-}
-
-Operator initialise(const Operator& origin, const std::string& name, const VarDesc& copy) {
-  Operator op = origin;
-  for (auto& [slot, names] : op.outputs) {
-    for (std::string& output : names) {
-      if (output == name) output = copy.name;
-    }
-  }
-  if (!copy.slice) return op;
-  const auto shape = op.attrs.find("shape");
-  if (shape == op.attrs.end() || !op.input_names().empty()) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "an initialiser cannot make a slice of its variable",
-                 .where = "startup program, op '" + op.type + "', variable '" + name + "'",
-                 .expected = "an initialiser with a shape and without inputs",
-                 .got = origin.to_string(),
-                 .fix = "use Constant, Uniform, Normal or Xavier, or set slice_var_up to false"});
-  }
-  shape->second = copy.shape.to_vector();
-  cut_values(op.attrs, *copy.slice, copy.shape.numel());
-  return op;
-}
-
-void append_initialisers(Program& program, const Program& startup, const Program& server_program) {
-  Block& block = program.global_block();
-  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
-    VarDesc copy = *var;
-    copy.persistable = copy.kind != fluid::VarKind::kStepScopes;
-    block.add_var(std::move(copy));
-  }
-  const Copies copies = copies_by_origin(startup, server_program);
-  for (const auto& op : startup.global_block().ops()) {
-    for (const std::string& name : op->output_names()) {
-      const auto found = copies.find(name);
-      if (found == copies.end() || found->second.empty()) continue;
-      for (const VarDesc* copy : found->second) block.append_op(initialise(*op, name, *copy));
-      break;
-    }
-  }
-  append_backup_initialisers(program, server_program);
-}
-
 }  // namespace
 
 Program make_server_program(const Program& main, const TrainingOps& ops, const ServerPlan& plan,
@@ -489,19 +403,6 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
   program.set_random_seed(main.random_seed());
   runner.run(program, passes);
   record_server(program, plan, server);
-  return program;
-}
-
-Program make_server_startup(const Program& startup, const Program& server_program,
-                            const PassRunner& runner) {
-  Program program;
-  program.set_random_seed(startup.random_seed());
-  const std::array passes = {
-      Pass{"append_initialisers", "Initialises what the server holds.",
-           [&](Program& target) { append_initialisers(target, startup, server_program); }},
-  };
-  runner.run(program, passes);
-  program.distribution() = server_program.distribution();
   return program;
 }
 

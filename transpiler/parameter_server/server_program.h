@@ -20,10 +20,4 @@ fluid::Program make_server_program(const fluid::Program& main, const TrainingOps
                                    const ServerPlan& plan, const UpdatePhases& phases, int server,
                                    const PassRunner& runner);
 
-// Initialises what `server_program` holds, by the initialisers of `startup`, the user's own
-// startup program; slices with their own shapes. Throws ProgramError (kNotSupported) for a sliced
-// variable whose initialiser cannot make a part of it.
-fluid::Program make_server_startup(const fluid::Program& startup,
-                                   const fluid::Program& server_program, const PassRunner& runner);
-
 }  // namespace fleet::transpiler

@@ -47,7 +47,7 @@ Stream stream_of(const PrepareContext& context, int32_t seed) {
         static_cast<uint64_t>(std::max<int64_t>(1, var->shape.numel(1, var->shape.rank())));
     stream.row_stride = static_cast<uint64_t>(row_stride(context.block().program(), *var));
   }
-  stream.every_step = var != nullptr && !var->persistable;
+  stream.every_step = var != nullptr && !var->persistable && !var->slice;
   const uint64_t program_seed = context.block().program().random_seed();
   stream.key = RandomKey::of(seed != 0 ? static_cast<uint64_t>(seed) : program_seed, name);
   return stream;

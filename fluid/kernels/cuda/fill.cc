@@ -84,7 +84,7 @@ Source source_of(const PrepareContext& context, int32_t seed) {
     name = var->slice->origin;
     source.random.first = static_cast<uint64_t>(var->slice->offset);
   }
-  source.every_step = var != nullptr && !var->persistable;
+  source.every_step = var != nullptr && !var->persistable && !var->slice;
   const uint64_t program_seed = context.block().program().random_seed();
   source.random.key = RandomKey::of(seed != 0 ? static_cast<uint64_t>(seed) : program_seed, name);
   return source;

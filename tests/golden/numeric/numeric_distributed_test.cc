@@ -160,10 +160,11 @@ class Distributed : public FileCase {
 
   void expect_trainers(const Outcome& outcome) const {
     for (size_t i = 0; i < outcome.losses.size(); ++i) {
-      const std::string prefix = str_cat("trainer", i, "/");
-      expect_losses(outcome.losses[i], prefix + "losses");
-      for (const std::string& name : stored_below(prefix + "final/")) {
-        expect_values(outcome.parameters[i], name, tensor(prefix + "final/" + name));
+      const std::string trainer = str_cat("trainer", i);
+      const std::string ends = trainer + "/final/";
+      expect_losses(outcome.losses[i], trainer + "/losses");
+      for (const std::string& name : stored_below(ends)) {
+        expect_values(outcome.parameters[i], name, tensor(ends + name));
       }
     }
   }
