@@ -337,6 +337,7 @@ std::vector<json> split_by_padding(const json& op, const std::map<std::string, j
     parts[own]["outputs"]["Outputs"].push_back(outputs[i]);
   }
   std::vector<json> ops;
+  ops.reserve(parts.size());
   for (auto& [own, part] : parts) ops.push_back(std::move(part));
   return ops;
 }
