@@ -19,8 +19,7 @@
 //                  payload; answered by pieces of their values.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
-//   by
-//                  an empty reply when the file is there.
+//                  by an empty reply when the file is there.
 //
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
 // slice (docs/wire_protocol.md, "Asynchronous servers").

@@ -1,5 +1,6 @@
 #include "transpiler/parameter_server/server_startup.h"
 
+#include <algorithm>
 #include <array>
 #include <set>
 #include <string>
@@ -116,7 +117,8 @@ Operator take_part(const Operator& origin, const std::string& name, const VarDes
 }
 
 bool is_computed(const Operator& op) {
-  return !op.input_names().empty();
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [](const auto& slot) { return !slot.second.empty(); });
 }
 
 // Of each op of the startup program, whether this server runs it as it is: it computes what lives

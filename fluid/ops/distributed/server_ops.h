@@ -4,8 +4,7 @@
 //   dc_compensate      Param, Grad, Backup, MeanSquare? -> Out, MeanSquareOut?
 //   squared_row_sums   X [R, …] -> Out [R], float64: the sum of squares of each row, in order
 //   marked_row_sums    X selected rows of [R, …] -> Out [R, 2]: for each row that came the sum of
-//   the
-//                      squares of its values, added up, and 1; zeros for the others
+//                      its squared values and 1, for the others zeros
 //   sum_marked_rows    X [R, 2] -> Out [1]: the sum of the marked ones, in order
 //   lamb_direction     Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow -> Direction, Moment1Out,
 //                      Moment2Out, Beta1PowOut?, Beta2PowOut?: the first half of lamb

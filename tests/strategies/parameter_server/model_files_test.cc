@@ -93,6 +93,14 @@ std::string bytes_of(const std::filesystem::path& directory) {
   return {reinterpret_cast<const char*>(encoded.data()), encoded.size()};
 }
 
+// Trains the first half on so many servers, which save the model.
+void train_and_save(const TrainingTask& whole, int servers, const std::filesystem::path& model) {
+  const TrainingTask first = part_of(whole, 0, kSteps);
+  ThreadJob saves = job_of(servers);
+  saves.after_steps = saving(first, model);
+  run(first, saves);
+}
+
 TrainingTask whole_run(const SparseNet& net) {
   return part_of(net.task(2 * kSteps), 0, 2 * kSteps);
 }
@@ -109,15 +117,12 @@ TEST_F(ModelFiles, GoOnAtAnyNumberOfServers) {
   for (const bool distributed : {false, true}) {
     const SparseNet net(adam_net(distributed));
     const TrainingTask whole = whole_run(net);
-    const TrainingTask first = part_of(whole, 0, kSteps);
     const TrainingTask rest = part_of(whole, kSteps, kSteps);
     const Values expected = train_locally(whole, kShards).persistables;
     std::set<std::string> files;
     for (const int servers : {1, 2, 3}) {
       const auto directory = path(str_cat("from_", servers, distributed ? "_distributed" : ""));
-      ThreadJob saves = job_of(servers);
-      saves.after_steps = saving(first, directory);
-      run(first, saves);
+      train_and_save(whole, servers, directory);
       files.insert(bytes_of(directory));
       for (const int others : {1, 2, 4}) {
         SCOPED_TRACE(str_cat(servers, " servers to ", others, distributed ? ", distributed" : ""));
@@ -135,10 +140,7 @@ TEST_F(ModelFiles, GoOnAtAnyNumberOfServers) {
 TEST_F(ModelFiles, GoOnWhereSlicesOfAParameterShareAServer) {
   const SparseNet net(adam_net(false));
   const TrainingTask whole = whole_run(net);
-  const TrainingTask first = part_of(whole, 0, kSteps);
-  ThreadJob saves = job_of(2);
-  saves.after_steps = saving(first, path("model"));
-  run(first, saves);
+  train_and_save(whole, 2, path("model"));
   std::atomic<bool> shared = false;
   for (const int servers : {3, 4, 5}) {
     SCOPED_TRACE(servers);
@@ -160,10 +162,7 @@ TEST_F(ModelFiles, GoOnWhenAWorkerSpreadsThem) {
     SCOPED_TRACE(distributed);
     const SparseNet net(adam_net(distributed));
     const TrainingTask whole = whole_run(net);
-    const TrainingTask first = part_of(whole, 0, kSteps);
-    ThreadJob saves = job_of(3);
-    saves.after_steps = saving(first, path("model"));
-    run(first, saves);
+    train_and_save(whole, 3, path("model"));
     ThreadJob loads = job_of(2);
     loads.before_steps = [&](strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
       fluid::load_persistables(executor, path("model"), *whole.main);
@@ -177,10 +176,7 @@ TEST_F(ModelFiles, GoOnWhenAWorkerSpreadsThem) {
 TEST_F(ModelFiles, GoOnLocally) {
   const SparseNet net(adam_net(true));
   const TrainingTask whole = whole_run(net);
-  const TrainingTask first = part_of(whole, 0, kSteps);
-  ThreadJob saves = job_of(3);
-  saves.after_steps = saving(first, path("model"));
-  run(first, saves);
+  train_and_save(whole, 3, path("model"));
   fluid::ExecutorOptions options;
   options.logical_shards = kShards;
   fluid::Executor executor(fluid::CPUPlace(), options);
