@@ -1,11 +1,11 @@
 #include "launch/process/process_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <dirent.h>
-#include <fstream>
+#include <fcntl.h>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <poll.h>
 #include <set>
@@ -24,9 +24,15 @@ struct Entry {
   char state = 0;
 };
 
+// What can be read: a process may end while its file is open, and a stream's iterators throw then.
 std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> part{};
+  for (ssize_t n = 0; file && (n = ::read(file.get(), part.data(), part.size())) > 0;) {
+    text.append(part.data(), static_cast<size_t>(n));
+  }
+  return text;
 }
 
 // Fields after the command name, which is in parentheses and may hold any character.

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <signal.h>
+#include <sstream>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -19,9 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What can be read: a process may end while its file is open.
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
 }
 
 // Fields of /proc/<pid>/stat after the name: state first.
@@ -92,6 +95,7 @@ JobUnderTest::JobUnderTest(const Plan& plan, std::string folder) : folder_(std::
     argv.push_back(arg);
   }
   std::vector<char*> args;
+  args.reserve(argv.size() + 1);
   for (std::string& arg : argv) args.push_back(arg.data());
   args.push_back(nullptr);
   launcher_ = fork();

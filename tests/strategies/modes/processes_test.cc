@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 #include <spawn.h>
+#include <sstream>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,19 +105,22 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
+// What can be read of /proc/<pid>/<name>: a process may end while its file is open.
+std::string process_file(int64_t pid, const char* name) {
+  const std::ifstream file(str_cat("/proc/", pid, "/", name), std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 // The processes of this user whose command line and environment have these texts.
 std::vector<pid_t> find_processes(const std::string& command, const std::string& variable) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const auto pid = parse_int(entry.path().filename().string());
     if (!pid) continue;
-    const auto text_of = [&](const char* file) {
-      std::ifstream stream(entry.path() / file, std::ios::binary);
-      return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
-    };
-    const std::string name = text_of("cmdline");
-    if (name.starts_with(command) &&
-        ('\0' + text_of("environ")).find('\0' + variable + '\0') != std::string::npos) {
+    if (process_file(*pid, "cmdline").starts_with(command) &&
+        ('\0' + process_file(*pid, "environ")).find('\0' + variable + '\0') != std::string::npos) {
       found.push_back(static_cast<pid_t>(*pid));
     }
   }
@@ -219,10 +223,8 @@ class WaitsOf : public Processes {
   }
   pid_t process(const std::string& variable) {
     for (const pid_t pid : find_processes(worker(), "FLEET_JOB_ID=" + folder_)) {
-      std::ifstream stream(str_cat("/proc/", pid, "/environ"), std::ios::binary);
-      const std::string all((std::istreambuf_iterator<char>(stream)),
-                            std::istreambuf_iterator<char>());
-      if (('\0' + all).find('\0' + variable + '\0') != std::string::npos) return pid;
+      const std::string variables = '\0' + process_file(pid, "environ");
+      if (variables.find('\0' + variable + '\0') != std::string::npos) return pid;
     }
     ADD_FAILURE() << "no process with " << variable;
     return 0;
