@@ -51,6 +51,17 @@ Variable product(const char* op, const Variable& x, const Variable& y, const std
   return out;
 }
 
+// 1 where the program knows a range, else -1.
+std::vector<int32_t> infer_flags(const Numbers& starts, const Numbers& ends, size_t axes) {
+  std::vector<int32_t> flags(axes, 1);
+  for (const auto& known : {starts.known(), ends.known()}) {
+    for (size_t i = 0; i < axes; ++i) {
+      if (i >= known.size() || !known[i]) flags[i] = -1;
+    }
+  }
+  return flags;
+}
+
 }  // namespace
 
 Variable matmul(const Variable& x, const Variable& y, const MatmulOptions& options) {
@@ -70,8 +81,17 @@ Variable squeeze(const Variable& x, const std::vector<int>& axes, const std::str
   return relabelled("squeeze2", x, "input", to_attributes(AxesAttrs{.axes = axes}), name);
 }
 
-Variable unsqueeze(const Variable& x, const std::vector<int>& axes, const std::string& name) {
-  return relabelled("unsqueeze2", x, "input", to_attributes(AxesAttrs{.axes = axes}), name);
+Variable unsqueeze(const Variable& x, const Numbers& axes, const std::string& name) {
+  const LayerHelper helper("unsqueeze2", name);
+  helper.check_input(x, "input");
+  SlotMap inputs = {{"X", {x.name()}}};
+  AxesAttrs attrs{.axes = axes.attribute(helper, "AxesTensor", "AxesTensorList", inputs)};
+  if (inputs.count("AxesTensorList") != 0) attrs.axes.clear();
+  const Variable out = helper.temp(x.dtype());
+  const Variable carried = helper.temp(x.dtype());
+  helper.append("unsqueeze2", std::move(inputs),
+                {{"Out", {out.name()}}, {"XShape", {carried.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 Variable flatten(const Variable& x, int axis, const std::string& name) {
@@ -108,17 +128,19 @@ std::vector<Variable> unstack(const Variable& x, int axis, int num) {
   return outs;
 }
 
-Variable slice(const Variable& x, const std::vector<int>& axes, const std::vector<int>& starts,
-               const std::vector<int>& ends) {
+Variable slice(const Variable& x, const std::vector<int>& axes, const Numbers& starts,
+               const Numbers& ends) {
   const LayerHelper helper("slice");
   helper.check_input(x, "input");
-  const SliceAttrs attrs{.axes = axes,
-                         .starts = starts,
-                         .ends = ends,
-                         .decrease_axis = {},
-                         .infer_flags = std::vector<int32_t>(axes.size(), 1)};
+  SlotMap inputs = {{"Input", {x.name()}}};
+  const SliceAttrs attrs{
+      .axes = axes,
+      .starts = starts.attribute(helper, "StartsTensor", "StartsTensorList", inputs),
+      .ends = ends.attribute(helper, "EndsTensor", "EndsTensorList", inputs),
+      .decrease_axis = {},
+      .infer_flags = infer_flags(starts, ends, axes.size())};
   const Variable out = helper.temp(x.dtype());
-  helper.append("slice", {{"Input", {x.name()}}}, {{"Out", {out.name()}}}, to_attributes(attrs));
+  helper.append("slice", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
   return out;
 }
 
@@ -145,8 +167,15 @@ Variable scatter(const Variable& x, const Variable& index, const Variable& updat
   return out;
 }
 
-Variable expand(const Variable& x, const std::vector<int>& expand_times, const std::string& name) {
-  return unary("expand", x, name, to_attributes(ExpandAttrs{.expand_times = expand_times}));
+Variable expand(const Variable& x, const Numbers& expand_times, const std::string& name) {
+  const LayerHelper helper("expand", name);
+  helper.check_input(x, "x");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const ExpandAttrs attrs{
+      .expand_times = expand_times.attribute(helper, "ExpandTimes", "expand_times_tensor", inputs)};
+  const Variable out = helper.temp(x.dtype());
+  helper.append("expand", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 Variable pad(const Variable& x, const std::vector<int>& paddings, double pad_value,
@@ -167,9 +196,16 @@ Variable cumsum(const Variable& x, const CumsumOptions& options) {
   return unary("cumsum", x, {}, to_attributes(attrs));
 }
 
-Variable one_hot(const Variable& x, int depth, bool allow_out_of_range) {
-  const OneHotAttrs attrs{.depth = depth, .allow_out_of_range = allow_out_of_range};
-  return found("one_hot", x, "X", DType::kFloat32, to_attributes(attrs));
+Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range) {
+  const LayerHelper helper("one_hot");
+  helper.check_input(x, "x");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const OneHotAttrs attrs{
+      .depth = static_cast<int32_t>(depth.attribute(helper, "depth_tensor", inputs, -1)),
+      .allow_out_of_range = allow_out_of_range};
+  const Variable out = helper.temp(DType::kFloat32, true);
+  helper.append("one_hot", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 Variable argmax(const Variable& x, int axis) {

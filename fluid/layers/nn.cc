@@ -165,14 +165,15 @@ Variable mean(const Variable& x, const std::string& name) {
   return helper.append_unary("mean", x);
 }
 
-TopK topk(const Variable& input, int k, const std::string& name) {
+TopK topk(const Variable& input, const Number& k, const std::string& name) {
   const LayerHelper helper("top_k", name);
   helper.check_input(input, "input");
+  SlotMap inputs = {{"X", {input.name()}}};
+  const TopKAttrs attrs{.k = static_cast<int32_t>(k.attribute(helper, "K", inputs, 1))};
   const Variable values = helper.temp(input.dtype());
   const Variable indices = helper.temp(DType::kInt64);
-  helper.append("top_k", {{"X", {input.name()}}},
-                {{"Out", {values.name()}}, {"Indices", {indices.name()}}},
-                to_attributes(TopKAttrs{.k = k}));
+  helper.append("top_k", std::move(inputs),
+                {{"Out", {values.name()}}, {"Indices", {indices.name()}}}, to_attributes(attrs));
   values.set_stop_gradient(true);
   indices.set_stop_gradient(true);
   return {values, indices};

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
@@ -78,7 +79,7 @@ struct TopK {
   Variable indices;  // int64
 };
 // The k largest of each row, in falling order.
-TopK topk(const Variable& input, int k, const std::string& name = {});
+TopK topk(const Variable& input, const Number& k, const std::string& name = {});
 
 // The share of rows whose label is among the k largest predictions: [1], float32.
 Variable accuracy(const Variable& input, const Variable& label, int k = 1);

@@ -80,18 +80,19 @@ Variable batch_norm(const Variable& input, const BatchNormOptions& options) {
   const Variable saved_mean = helper.temp(dtype, true);
   const Variable saved_variance = helper.temp(dtype, true);
   const Variable out = options.in_place ? input : helper.temp(dtype);
+  SlotMap inputs = {{"X", {input.name()}},
+                    {"Scale", {scale.name()}},
+                    {"Bias", {bias.name()}},
+                    {"Mean", {mean.name()}},
+                    {"Variance", {variance.name()}}};
   BatchNormAttrs attrs;
-  attrs.momentum = static_cast<float>(options.momentum);
+  attrs.momentum =
+      static_cast<float>(options.momentum.attribute(helper, "MomentumTensor", inputs, 0.9));
   attrs.epsilon = static_cast<float>(options.epsilon);
   attrs.data_layout = options.data_layout;
   attrs.is_test = options.is_test;
   attrs.use_global_stats = options.use_global_stats;
-  helper.append("batch_norm",
-                {{"X", {input.name()}},
-                 {"Scale", {scale.name()}},
-                 {"Bias", {bias.name()}},
-                 {"Mean", {mean.name()}},
-                 {"Variance", {variance.name()}}},
+  helper.append("batch_norm", std::move(inputs),
                 {{"Y", {out.name()}},
                  {"MeanOut", {mean.name()}},
                  {"VarianceOut", {variance.name()}},

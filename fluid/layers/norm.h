@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
@@ -11,7 +12,7 @@ namespace fleet::fluid::layers {
 struct BatchNormOptions {
   std::string act = {};
   bool is_test = false;
-  double momentum = 0.9;  // of the running statistics
+  Real momentum = 0.9;  // of the running statistics; a variable is of float32
   double epsilon = 1e-5;
   ParamAttr param_attr = {};  // scale, 1 at first
   ParamAttr bias_attr = {};

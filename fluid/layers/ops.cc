@@ -189,8 +189,14 @@ Variable stanh(const Variable& x, const StanhOptions& options) {
 }
 
 Variable pow(const Variable& x, const PowOptions& options) {
-  const PowAttrs attrs{.factor = static_cast<float>(options.factor)};
-  return unary("pow", x, options.name, to_attributes(attrs));
+  const LayerHelper helper("pow", options.name);
+  helper.check_input(x, "x");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const PowAttrs attrs{
+      .factor = static_cast<float>(options.factor.attribute(helper, "FactorTensor", inputs, 1.0))};
+  const Variable out = helper.temp(x.dtype());
+  helper.append("pow", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 Variable prelu(const Variable& x, const std::string& mode, const PreluOptions& options) {
@@ -311,9 +317,13 @@ Variable reduce_any(const Variable& x, const ReduceOptions& options) {
 Variable scale(const Variable& x, const ScaleOptions& options) {
   const LayerHelper helper("scale", options.name);
   helper.check_input(x, "x");
-  const ScaleAttrs attrs{
-      .scale = options.scale, .bias = options.bias, .bias_after_scale = options.bias_after_scale};
-  return helper.activate(helper.append_unary("scale", x, to_attributes(attrs)), options.act);
+  SlotMap inputs = {{"X", {x.name()}}};
+  const ScaleAttrs attrs{.scale = options.scale.attribute(helper, "ScaleTensor", inputs, 1.0),
+                         .bias = options.bias,
+                         .bias_after_scale = options.bias_after_scale};
+  const Variable out = helper.temp(x.dtype());
+  helper.append("scale", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
+  return helper.activate(out, options.act);
 }
 
 Variable clip(const Variable& x, double min, double max, const std::string& name) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
@@ -74,7 +75,7 @@ struct StanhOptions {
 Variable stanh(const Variable& x, const StanhOptions& options = {});
 
 struct PowOptions {
-  double factor = 1.0;
+  Real factor = 1.0;
   std::string name = {};
 };
 // x to the power `factor`, as one op; pow(x, 2.0) of math_ops.h makes a constant and
@@ -136,7 +137,7 @@ Variable reduce_all(const Variable& x, const ReduceOptions& options = {});
 Variable reduce_any(const Variable& x, const ReduceOptions& options = {});
 
 struct ScaleOptions {
-  double scale = 1.0;
+  Real scale = 1.0;
   double bias = 0.0;
   bool bias_after_scale = true;
   std::string act = {};

@@ -113,12 +113,16 @@ Variable sequence_unpad(const Variable& x, const Variable& length, const std::st
   return out;
 }
 
-Variable sequence_mask(const Variable& x, int maxlen, DType dtype, const std::string& name) {
+Variable sequence_mask(const Variable& x, const Number& maxlen, DType dtype,
+                       const std::string& name) {
   const LayerHelper helper("sequence_mask", name);
   helper.check_input(x, "x");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const SequenceMaskAttrs attrs{
+      .maxlen = static_cast<int32_t>(maxlen.attribute(helper, "MaxLenTensor", inputs, -1)),
+      .out_dtype = dtype};
   const Variable out = helper.temp(dtype, true);
-  helper.append("sequence_mask", {{"X", {x.name()}}}, {{"Y", {out.name()}}},
-                to_attributes(SequenceMaskAttrs{.maxlen = maxlen, .out_dtype = dtype}));
+  helper.append("sequence_mask", std::move(inputs), {{"Y", {out.name()}}}, to_attributes(attrs));
   return out;
 }
 

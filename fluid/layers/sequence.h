@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
@@ -53,7 +54,7 @@ Padded sequence_pad(const Variable& x, const Variable& pad_value, int maxlen = -
 Variable sequence_unpad(const Variable& x, const Variable& length, const std::string& name = {});
 
 // 1 where the position is before the length, else 0; maxlen -1: the largest length.
-Variable sequence_mask(const Variable& x, int maxlen = -1, DType dtype = DType::kInt64,
+Variable sequence_mask(const Variable& x, const Number& maxlen = -1, DType dtype = DType::kInt64,
                        const std::string& name = {});
 
 struct DynamicLstmOptions {

@@ -9,16 +9,31 @@
 namespace fleet::fluid::layers {
 namespace {
 
-std::vector<Variable> split_parts(const Variable& x, SplitAttrs attrs, size_t parts,
-                                  const std::string& name) {
-  const LayerHelper helper("split", name);
+std::vector<Variable> split_parts(const LayerHelper& helper, const Variable& x, const Number& dim,
+                                  SplitAttrs attrs, size_t parts, SlotMap inputs) {
   helper.check_input(x, "input");
   if (parts < 1) helper.fail("a split needs parts", ">= 1", "0", "give how many");
+  inputs["X"] = {x.name()};
+  attrs.axis = static_cast<int32_t>(dim.attribute(helper, "AxisTensor", inputs, 0));
   if (attrs.axis < 0) attrs.axis += x.shape().rank();
   std::vector<Variable> outs;
   for (size_t i = 0; i < parts; ++i) outs.push_back(helper.temp(x.dtype()));
-  helper.append("split", {{"X", {x.name()}}}, {{"Out", names_of(outs)}}, to_attributes(attrs));
+  helper.append("split", std::move(inputs), {{"Out", names_of(outs)}}, to_attributes(attrs));
   return outs;
+}
+
+// An op whose output has the shape asked for, and no gradient.
+template <class Attrs>
+Variable filled(const LayerHelper& helper, const Numbers& shape, Attrs attrs, SlotMap inputs = {}) {
+  attrs.shape = shape.attribute<int64_t>(helper, "ShapeTensor", "ShapeTensorList", inputs);
+  const bool given = inputs.count("ShapeTensor") + inputs.count("ShapeTensorList") != 0;
+  if (!given && !Shape(attrs.shape).known()) {
+    helper.fail("the shape must be known", "dimensions >= 0", Shape(attrs.shape).to_string(),
+                "give every dimension, by a number or a variable");
+  }
+  const Variable out = helper.temp(attrs.dtype, true);
+  helper.append(helper.type(), std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
+  return out;
 }
 
 }  // namespace
@@ -31,33 +46,41 @@ Variable sums(const std::vector<Variable>& xs) {
   return out;
 }
 
-Variable concat(const std::vector<Variable>& xs, int axis, const std::string& name) {
+Variable concat(const std::vector<Variable>& xs, const Number& axis, const std::string& name) {
   const LayerHelper helper("concat", name);
   helper.check_inputs(xs, "input");
+  SlotMap inputs = {{"X", names_of(xs)}};
+  const ConcatAttrs attrs{
+      .axis = static_cast<int32_t>(axis.attribute(helper, "AxisTensor", inputs, 0))};
   const Variable out = helper.temp(xs.front().dtype());
-  helper.append("concat", {{"X", names_of(xs)}}, {{"Out", {out.name()}}},
-                to_attributes(ConcatAttrs{.axis = axis}));
+  helper.append("concat", std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
   return out;
 }
 
-std::vector<Variable> split(const Variable& x, int num, int dim, const std::string& name) {
-  const auto parts = static_cast<size_t>(num > 0 ? num : 0);
-  return split_parts(x, SplitAttrs{.axis = dim, .num = num}, parts, name);
-}
-
-std::vector<Variable> split(const Variable& x, const std::vector<int>& sections, int dim,
+std::vector<Variable> split(const Variable& x, int num, const Number& dim,
                             const std::string& name) {
-  return split_parts(x, SplitAttrs{.axis = dim, .sections = sections}, sections.size(), name);
+  const auto parts = static_cast<size_t>(num > 0 ? num : 0);
+  return split_parts(LayerHelper("split", name), x, dim, SplitAttrs{.num = num}, parts, {});
 }
 
-Variable reshape(const Variable& x, const std::vector<int>& shape, const ReshapeOptions& options) {
+std::vector<Variable> split(const Variable& x, const Numbers& sections, const Number& dim,
+                            const std::string& name) {
+  const LayerHelper helper("split", name);
+  SlotMap inputs;
+  const SplitAttrs attrs{
+      .sections = sections.attribute(helper, "SectionsTensor", "SectionsTensorList", inputs)};
+  return split_parts(helper, x, dim, attrs, attrs.sections.size(), std::move(inputs));
+}
+
+Variable reshape(const Variable& x, const Numbers& shape, const ReshapeOptions& options) {
   const LayerHelper helper("reshape2", options.name);
   helper.check_input(x, "x");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const Reshape2Attrs attrs{.shape = shape.attribute(helper, "Shape", "ShapeTensor", inputs)};
   const Variable out = helper.temp(x.dtype());
   const Variable carried = helper.temp(x.dtype());
-  helper.append("reshape2", {{"X", {x.name()}}},
-                {{"Out", {out.name()}}, {"XShape", {carried.name()}}},
-                to_attributes(Reshape2Attrs{.shape = shape}));
+  helper.append("reshape2", std::move(inputs),
+                {{"Out", {out.name()}}, {"XShape", {carried.name()}}}, to_attributes(attrs));
   return helper.activate(out, options.act);
 }
 
@@ -95,23 +118,33 @@ Variable increment(const Variable& x, double step) {
   return x;
 }
 
-Variable fill_constant(const Shape& shape, DType dtype, double value, bool force_cpu) {
+Variable fill_constant(const Numbers& shape, DType dtype, const Real& value, bool force_cpu) {
   const LayerHelper helper("fill_constant");
-  if (!shape.known()) {
-    helper.fail("the shape must be known", "dimensions >= 0", shape.to_string(),
-                "give every dimension");
+  SlotMap inputs;
+  FillConstantAttrs attrs{.dtype = dtype, .force_cpu = force_cpu};
+  const double number = value.attribute(helper, "ValueTensor", inputs, 0.0);
+  if (value.known()) {
+    attrs.value = static_cast<float>(number);
+    attrs.str_value =
+        is_floating(dtype) ? float_text(number) : str_cat(static_cast<int64_t>(number));
   }
-  const bool integer = !is_floating(dtype);
-  const FillConstantAttrs attrs{
-      .shape = shape.to_vector(),
-      .dtype = dtype,
-      .value = static_cast<float>(value),
-      .str_value = integer ? str_cat(static_cast<int64_t>(value)) : float_text(value),
-      .force_cpu = force_cpu};
-  const Variable out = helper.temp(dtype);
-  helper.append("fill_constant", {}, {{"Out", {out.name()}}}, to_attributes(attrs));
-  out.set_stop_gradient(true);
-  return out;
+  return filled(helper, shape, attrs, std::move(inputs));
+}
+
+Variable uniform_random(const Numbers& shape, const UniformRandomOptions& options) {
+  return filled(LayerHelper("uniform_random"), shape,
+                UniformRandomAttrs{.dtype = options.dtype,
+                                   .min = static_cast<float>(options.min),
+                                   .max = static_cast<float>(options.max),
+                                   .seed = options.seed});
+}
+
+Variable gaussian_random(const Numbers& shape, const GaussianRandomOptions& options) {
+  return filled(LayerHelper("gaussian_random"), shape,
+                GaussianRandomAttrs{.dtype = options.dtype,
+                                    .mean = static_cast<float>(options.mean),
+                                    .std = static_cast<float>(options.std),
+                                    .seed = options.seed});
 }
 
 Variable fill_constant_batch_size_like(const Variable& input, const Shape& shape, DType dtype,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/param_attr.h"
 #include "fluid/program/variable.h"
 
@@ -12,11 +13,13 @@ namespace fleet::fluid::layers {
 
 // The sum of variables of one shape.
 Variable sums(const std::vector<Variable>& xs);
-Variable concat(const std::vector<Variable>& xs, int axis = 0, const std::string& name = {});
+Variable concat(const std::vector<Variable>& xs, const Number& axis = 0,
+                const std::string& name = {});
 
 // `num` equal parts along `dim` (negative counts from the end), or parts of the sizes given.
-std::vector<Variable> split(const Variable& x, int num, int dim = -1, const std::string& name = {});
-std::vector<Variable> split(const Variable& x, const std::vector<int>& sections, int dim = -1,
+std::vector<Variable> split(const Variable& x, int num, const Number& dim = -1,
+                            const std::string& name = {});
+std::vector<Variable> split(const Variable& x, const Numbers& sections, const Number& dim = -1,
                             const std::string& name = {});
 
 struct ReshapeOptions {
@@ -24,8 +27,7 @@ struct ReshapeOptions {
   std::string name = {};
 };
 // One dimension may be -1 (what is left); 0 keeps x's dimension at that place.
-Variable reshape(const Variable& x, const std::vector<int>& shape,
-                 const ReshapeOptions& options = {});
+Variable reshape(const Variable& x, const Numbers& shape, const ReshapeOptions& options = {});
 // Dimension i of the result is dimension perm[i] of x.
 Variable transpose(const Variable& x, const std::vector<int>& perm, const std::string& name = {});
 Variable cast(const Variable& x, DType dtype);
@@ -35,7 +37,25 @@ Variable assign(const Variable& x);
 Variable increment(const Variable& x, double step = 1.0);
 
 // A variable of that value; no gradient flows into it.
-Variable fill_constant(const Shape& shape, DType dtype, double value, bool force_cpu = false);
+Variable fill_constant(const Numbers& shape, DType dtype, const Real& value,
+                       bool force_cpu = false);
+
+struct UniformRandomOptions {
+  DType dtype = DType::kFloat32;
+  double min = -1.0;
+  double max = 1.0;
+  int32_t seed = 0;  // 0: the program's
+};
+// Drawn anew in each step, evenly in [min, max); no gradient flows into it.
+Variable uniform_random(const Numbers& shape, const UniformRandomOptions& options = {});
+
+struct GaussianRandomOptions {
+  double mean = 0.0;
+  double std = 1.0;
+  int32_t seed = 0;
+  DType dtype = DType::kFloat32;
+};
+Variable gaussian_random(const Numbers& shape, const GaussianRandomOptions& options = {});
 
 struct BatchSizeLikeOptions {
   int input_dim_idx = 0;
@@ -90,7 +110,7 @@ Variable mul(const Variable& x, const Variable& y, const MulOptions& options = {
 
 // Without the dimensions `axes` of size 1; no axes: all of them.
 Variable squeeze(const Variable& x, const std::vector<int>& axes, const std::string& name = {});
-Variable unsqueeze(const Variable& x, const std::vector<int>& axes, const std::string& name = {});
+Variable unsqueeze(const Variable& x, const Numbers& axes, const std::string& name = {});
 // A matrix: dimensions before `axis` are its rows.
 Variable flatten(const Variable& x, int axis = 1, const std::string& name = {});
 Variable stack(const std::vector<Variable>& xs, int axis = 0);
@@ -98,16 +118,15 @@ Variable stack(const std::vector<Variable>& xs, int axis = 0);
 std::vector<Variable> unstack(const Variable& x, int axis = 0, int num = 0);
 
 // [starts, ends) along `axes`; negative positions count from the end.
-Variable slice(const Variable& x, const std::vector<int>& axes, const std::vector<int>& starts,
-               const std::vector<int>& ends);
+Variable slice(const Variable& x, const std::vector<int>& axes, const Numbers& starts,
+               const Numbers& ends);
 // Rows of x. `overwrite`: a row taken several times gets the gradient of the last taking only, as
 // in the original, instead of the sum.
 Variable gather(const Variable& x, const Variable& index, bool overwrite = false);
 // x with the rows `index` replaced by `updates`, or, not overwriting, by the sums of them.
 Variable scatter(const Variable& x, const Variable& index, const Variable& updates,
                  bool overwrite = true, const std::string& name = {});
-Variable expand(const Variable& x, const std::vector<int>& expand_times,
-                const std::string& name = {});
+Variable expand(const Variable& x, const Numbers& expand_times, const std::string& name = {});
 // Two numbers a dimension: how many to put before and behind.
 Variable pad(const Variable& x, const std::vector<int>& paddings, double pad_value = 0.0,
              const std::string& name = {});
@@ -121,7 +140,7 @@ struct CumsumOptions {
 Variable cumsum(const Variable& x, const CumsumOptions& options = {});
 
 // [..., depth] of [..., 1].
-Variable one_hot(const Variable& x, int depth, bool allow_out_of_range = false);
+Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range = false);
 Variable argmax(const Variable& x, int axis = 0);
 Variable argmin(const Variable& x, int axis = 0);
 struct Sorted {

@@ -3,6 +3,17 @@
 #include "base/strings.h"
 
 namespace fleet::fluid {
+namespace {
+
+void require_count(const InferContext& context, std::string_view slot, size_t i, int64_t count) {
+  const VarDesc& var = context.input(slot, i);
+  context.require(!var.shape.known() || var.shape.numel() == count, slot,
+                  count == 1 ? "one number" : str_cat(count, " numbers"),
+                  str_cat(var.shape, " ('", var.name, "')"),
+                  "reshape it, or give another variable");
+}
+
+}  // namespace
 
 void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::string>& names) {
   if (!names.empty()) slots[slot] = names;
@@ -50,6 +61,22 @@ int check_axis(const InferContext& context, int axis, int rank, std::string_view
                   str_cat("an axis in [", -rank, ", ", rank, ")"), str_cat("axis ", axis),
                   "give an axis that the variable has");
   return axis < 0 ? axis + rank : axis;
+}
+
+void require_whole_numbers(const InferContext& context, std::string_view slot, int64_t count) {
+  for (size_t i = 0; i < context.input_count(slot); ++i) {
+    const VarDesc& var = context.input(slot, i);
+    context.require(var.dtype == DType::kInt32 || var.dtype == DType::kInt64, slot,
+                    "int32 or int64", str_cat(dtype_name(var.dtype), " ('", var.name, "')"),
+                    "cast it");
+    if (count >= 0) require_count(context, slot, i, count);
+  }
+}
+
+void require_number(const InferContext& context, std::string_view slot, DType dtype) {
+  if (!context.has_input(slot)) return;
+  context.require_dtype(slot, dtype);
+  require_count(context, slot, 0, 1);
 }
 
 }  // namespace fleet::fluid

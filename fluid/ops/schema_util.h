@@ -60,4 +60,10 @@ void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::st
 // `axis` counted from the front; ProgramError when it is outside [-rank, rank).
 int check_axis(const InferContext& context, int axis, int rank, std::string_view slot);
 
+// For the tensors in optional slots, which give an attribute. Each has `count` numbers (-1: any)
+// of int32 or int64, as far as its shape is known; ProgramError otherwise.
+void require_whole_numbers(const InferContext& context, std::string_view slot, int64_t count);
+// One number of `dtype`.
+void require_number(const InferContext& context, std::string_view slot, DType dtype);
+
 }  // namespace fleet::fluid

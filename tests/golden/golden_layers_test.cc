@@ -75,6 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
         LayerCase{R"([{"layer": "stanh", "in": {"x": "x"}, "out": "out"}])", "stanh"},
         LayerCase{R"([{"layer": "pow", "in": {"x": "x"}, "args": {"factor": 2.0}, "out": "out"}])",
                   "pow"},
+        LayerCase{R"([{"layer": "uniform_random", "args": {"shape": [3, 2]}, "out": "out"}])",
+                  "uniform_random"},
+        LayerCase{R"([{"layer": "gaussian_random", "args": {"shape": [3, 2]}, "out": "out"}])",
+                  "gaussian_random"},
         LayerCase{
             R"([{"layer": "prelu", "in": {"x": "x"}, "args": {"mode": "all"}, "out": "out"}])",
             "prelu"},

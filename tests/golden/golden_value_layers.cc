@@ -119,6 +119,18 @@ void add_constants(std::map<std::string, Builder>& builders) {
     return {layers::fill_constant(shape(call), dtype(call), number(call, "value", 0.0),
                                   flag(call, "force_cpu", false))};
   };
+  builders["uniform_random"] = [](Call& call) -> Outputs {
+    return {layers::uniform_random(shape(call), {.dtype = dtype(call),
+                                                 .min = number(call, "min", -1.0),
+                                                 .max = number(call, "max", 1.0),
+                                                 .seed = call.args.get<int>("seed", 0)})};
+  };
+  builders["gaussian_random"] = [](Call& call) -> Outputs {
+    return {layers::gaussian_random(shape(call), {.mean = number(call, "mean", 0.0),
+                                                  .std = number(call, "std", 1.0),
+                                                  .seed = call.args.get<int>("seed", 0),
+                                                  .dtype = dtype(call)})};
+  };
   builders["fill_constant_batch_size_like"] = [](Call& call) -> Outputs {
     return {layers::fill_constant_batch_size_like(
         call.in("input"), shape(call), dtype(call), number(call, "value", 0.0),

@@ -10,6 +10,7 @@ namespace {
 void infer_top_k(InferContext& context) {
   const VarDesc& x = context.input("X");
   const bool given = context.has_input("K");
+  require_whole_numbers(context, "K", 1);
   const int64_t k = given ? Shape::kUnknown : context.attrs<TopKAttrs>().k;
   check_axis(context, -1, x.shape.rank(), "X");
   context.require(given || (k >= 1 && (x.shape[-1] < 0 || k <= x.shape[-1])), "X",

@@ -65,9 +65,13 @@ void add_prelu(OpTable& table) {
                                     infer_shape_like({{"X", "X@GRAD"}, {"Alpha", "Alpha@GRAD"}})));
 }
 
+void infer_pow(InferContext& context) {
+  require_number(context, "FactorTensor", context.input("X").dtype);
+  context.share("X", "Out");
+}
+
 void add_pow(OpTable& table) {
-  table.add(make_schema<PowAttrs>("pow", {one("X"), maybe("FactorTensor")}, {one("Out")},
-                                  infer_like({{"X", "Out"}}),
+  table.add(make_schema<PowAttrs>("pow", {one("X"), maybe("FactorTensor")}, {one("Out")}, infer_pow,
                                   usual_gradient({.inputs = {"X", "FactorTensor"}})));
   table.add(make_schema<PowAttrs>("pow_grad", {one("X"), maybe("FactorTensor"), one("Out@GRAD")},
                                   {one("X@GRAD")}, infer_like({{"Out@GRAD", "X@GRAD"}})));

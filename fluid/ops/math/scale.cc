@@ -17,6 +17,11 @@ std::vector<Operator> scale_gradient(const GradContext& context) {
   return {op};
 }
 
+void infer_scale(InferContext& context) {
+  require_number(context, "ScaleTensor", context.input("X").dtype);
+  context.share("X", "Out");
+}
+
 void infer_increment(InferContext& context) {
   const Shape& shape = context.input("X").shape;
   context.require(shape.numel() == 1, "X", "one element", shape.to_string());
@@ -35,7 +40,7 @@ void infer_clip(InferContext& context) {
 
 void add_scale_ops(OpTable& table) {
   table.add(make_schema<ScaleAttrs>("scale", {one("X"), maybe("ScaleTensor")}, {one("Out")},
-                                    infer_like({{"X", "Out"}}), scale_gradient));
+                                    infer_scale, scale_gradient));
   table.add(make_schema<IncrementAttrs>("increment", {one("X")}, {one("Out")}, infer_increment));
   table.add(make_schema<ClipAttrs>("clip", {one("X"), maybe("Min"), maybe("Max")}, {one("Out")},
                                    infer_clip, usual_gradient({.inputs = {"X", "Min", "Max"}})));

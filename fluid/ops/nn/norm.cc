@@ -41,6 +41,7 @@ void infer_batch_norm(InferContext& context) {
   const int64_t channels =
       x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
   check_vectors(context, {"Scale", "Bias", "Mean", "Variance"}, channels);
+  require_number(context, "MomentumTensor", DType::kFloat32);
   context.share("X", "Y");
   for (const char* slot : {"MeanOut", "VarianceOut", "SavedMean", "SavedVariance"}) {
     context.set_output(slot, Shape{channels}, x.dtype);

@@ -120,6 +120,7 @@ std::vector<Operator> reverse_gradient(const GradContext& context) {
 void infer_mask(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<SequenceMaskAttrs>();
+  require_whole_numbers(context, "MaxLenTensor", 1);
   Shape out = x.shape;
   const bool open = attrs.maxlen <= 0 || context.has_input("MaxLenTensor");
   out.push_back(open ? Shape::kUnknown : attrs.maxlen);

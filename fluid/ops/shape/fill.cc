@@ -15,6 +15,9 @@ namespace {
 template <class Attrs>
 void infer_fill(InferContext& context) {
   const auto attrs = context.attrs<Attrs>();
+  require_whole_numbers(context, "ShapeTensor", -1);
+  require_whole_numbers(context, "ShapeTensorList", 1);
+  require_number(context, "ValueTensor", attrs.dtype);
   Shape shape(attrs.shape);
   if (const size_t dims = context.input_count("ShapeTensorList"); dims != 0) {
     if (attrs.shape.size() != dims) shape = unknown_shape(static_cast<int64_t>(dims));

@@ -20,22 +20,37 @@ void require_index(const InferContext& context, const char* slot) {
                   str_cat("declare or cast '", var.name, "' as int64"));
 }
 
+// Ranges that tensors give: dimensions of unknown size. infer_flags tells those whose numbers the
+// attributes have nonetheless.
+void set_open_ranges(const InferContext& context, SliceAttrs& attrs, Shape& from) {
+  const size_t axes = attrs.axes.size();
+  const auto given = [&context](const char* whole, const char* list) {
+    return context.has_input(whole) || context.has_input(list);
+  };
+  if (attrs.starts.empty() && given("StartsTensor", "StartsTensorList")) {
+    attrs.starts.assign(axes, 0);
+  }
+  if (attrs.ends.empty() && given("EndsTensor", "EndsTensorList")) attrs.ends.assign(axes, 1);
+  for (size_t i = 0; i < axes; ++i) {
+    const int axis = check_axis(context, attrs.axes[i], from.rank(), "Input");
+    const bool known = i < attrs.infer_flags.size() && attrs.infer_flags[i] != -1;
+    if (!known) from.set(axis, Shape::kUnknown);
+  }
+}
+
 void infer_slice(InferContext& context) {
   const VarDesc& x = context.input("Input");
   auto attrs = context.attrs<SliceAttrs>();
   Shape from = x.shape;
+  const auto axes = static_cast<int64_t>(attrs.axes.size());
   bool given = false;
-  for (const char* slot : {"StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"}) {
-    given = given || context.input_count(slot) != 0;
+  for (const auto& [slot, count] :
+       {std::pair{"StartsTensor", axes}, std::pair{"EndsTensor", axes},
+        std::pair{"StartsTensorList", int64_t{1}}, std::pair{"EndsTensorList", int64_t{1}}}) {
+    require_whole_numbers(context, slot, count);
+    given = given || context.has_input(slot);
   }
-  if (given) {
-    // Known with the tensors only.
-    for (const int32_t axis : attrs.axes) {
-      from.set(check_axis(context, axis, from.rank(), "Input"), Shape::kUnknown);
-    }
-    attrs.starts.assign(attrs.axes.size(), 0);
-    attrs.ends.assign(attrs.axes.size(), 1);
-  }
+  if (given) set_open_ranges(context, attrs, from);
   const std::string where = str_cat("op 'slice', Input '", x.name, "'");
   const bool rows_stay = std::find(attrs.axes.begin(), attrs.axes.end(), 0) == attrs.axes.end();
   context.set_output("Out", slice_range(from, attrs, where).out, x.dtype, 0,
@@ -75,6 +90,8 @@ void infer_expand(InferContext& context) {
   auto times = context.attrs<ExpandAttrs>().expand_times;
   const bool given = context.has_input("ExpandTimes") || context.has_input("expand_times_tensor");
   const int rank = x.shape.rank();
+  require_whole_numbers(context, "ExpandTimes", rank);
+  require_whole_numbers(context, "expand_times_tensor", 1);
   // The attribute has the numbers that are known, -1 for the others, or nothing.
   if (given && times.empty()) times.assign(static_cast<size_t>(rank), -1);
   context.require(static_cast<int>(times.size()) == rank, "X",
@@ -143,6 +160,7 @@ void infer_one_hot(InferContext& context) {
   require_index(context, "X");
   const auto attrs = context.attrs<OneHotAttrs>();
   const bool given = context.has_input("depth_tensor");
+  require_whole_numbers(context, "depth_tensor", 1);
   context.require(given || attrs.depth >= 1, "X", "depth >= 1", str_cat(attrs.depth),
                   "give the number of classes");
   Shape out = x.shape;

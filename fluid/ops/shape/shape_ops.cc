@@ -15,6 +15,7 @@ void infer_concat(InferContext& context) {
   const VarDesc& first = context.input("X");
   const int rank = first.shape.rank();
   context.require_dtype("X", first.dtype);
+  require_whole_numbers(context, "AxisTensor", 1);
   if (context.has_input("AxisTensor")) {
     context.set_output("Out", unknown_shape(rank), first.dtype);
     return;
@@ -68,6 +69,8 @@ std::vector<int64_t> part_sizes(const InferContext& context, const SplitAttrs& a
 void infer_split(InferContext& context) {
   const VarDesc& x = context.input("X");
   const auto attrs = context.attrs<SplitAttrs>();
+  require_whole_numbers(context, "AxisTensor", 1);
+  require_whole_numbers(context, "SectionsTensorList", 1);
   if (context.has_input("AxisTensor")) {
     for (size_t i = 0; i < context.output_count("Out"); ++i) {
       context.set_output("Out", unknown_shape(x.shape.rank()), x.dtype, i);
@@ -121,6 +124,8 @@ void infer_reshape2(InferContext& context) {
   const auto attrs = context.attrs<Reshape2Attrs>();
   const std::string where = str_cat("op '", context.op().type, "', X '", x.name, "'");
   const bool given = context.has_input("Shape") || context.has_input("ShapeTensor");
+  require_whole_numbers(context, "Shape", -1);
+  require_whole_numbers(context, "ShapeTensor", 1);
   const Shape out = given ? partly_known_shape(context, attrs.shape)
                           : reshaped_shape(x.shape, attrs.shape, where);
   const bool same_rows = out.rank() > 0 && x.shape.rank() > 0 && out[0] == x.shape[0];
@@ -169,6 +174,8 @@ Shape squeezed(const InferContext& context, const Shape& from, std::string_view 
   return squeezed_shape(from, context.attrs<AxesAttrs>().axes, where);
 }
 Shape unsqueezed(const InferContext& context, const Shape& from, std::string_view where) {
+  require_whole_numbers(context, "AxesTensor", -1);
+  require_whole_numbers(context, "AxesTensorList", 1);
   if (const size_t count = context.input_count("AxesTensorList"); count != 0) {
     return unknown_shape(from.rank() + static_cast<int64_t>(count));
   }

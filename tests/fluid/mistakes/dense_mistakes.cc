@@ -266,6 +266,66 @@ void add_resizing_mistakes(std::vector<Mistake>& all) {
                  {"pad", "'x'", ">= 0", "-1"}});
 }
 
+// Numbers that variables should give.
+void add_number_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"reshape_by_a_float",
+                 [](const Inputs& in) {
+                   layers::reshape(in.z, {layers::reduce_sum(in.flat), -1});
+                 },
+                 kShape,
+                 {"reshape2", "ShapeTensor", "int32 or int64", "float32", "cast"}});
+  all.push_back({"reshape_by_two_numbers_for_one",
+                 [](const Inputs& in) {
+                   layers::reshape(in.z, {layers::fill_constant({2}, DType::kInt32, 2), -1});
+                 },
+                 kShape,
+                 {"reshape2", "ShapeTensor", "one number", "[2]"}});
+  all.push_back(
+      {"expand_by_too_few_numbers",
+       [](const Inputs& in) { layers::expand(in.z, layers::fill_constant({2}, DType::kInt32, 2)); },
+       kShape,
+       {"expand", "ExpandTimes", "3 numbers", "[2]"}});
+  all.push_back(
+      {"slice_from_too_many_numbers",
+       [](const Inputs& in) {
+         layers::slice(in.z, {0, 1}, layers::fill_constant({3}, DType::kInt64, 0), {1, 1});
+       },
+       kShape,
+       {"slice", "StartsTensor", "2 numbers", "[3]"}});
+  all.push_back({"topk_of_a_float",
+                 [](const Inputs& in) { layers::topk(in.x, layers::reduce_sum(in.flat)); },
+                 kShape,
+                 {"top_k", "'K", "int32 or int64", "float32"}});
+  all.push_back({"concat_along_a_float",
+                 [](const Inputs& in) {
+                   layers::concat({in.x, in.x}, layers::reduce_sum(in.flat));
+                 },
+                 kShape,
+                 {"concat", "AxisTensor", "int32 or int64", "float32"}});
+  all.push_back({"fill_constant_by_a_value_of_another_type",
+                 [](const Inputs& in) {
+                   layers::fill_constant({2}, DType::kInt64, layers::reduce_sum(in.flat));
+                 },
+                 kType,
+                 {"fill_constant", "int64", "float32", "cast"}});
+  all.push_back({"scale_by_a_number_of_another_type",
+                 [](const Inputs& in) {
+                   layers::scale(in.x, {.scale = layers::fill_constant({1}, DType::kInt32, 2)});
+                 },
+                 kType,
+                 {"scale", "float32", "int32", "cast"}});
+  all.push_back({"pow_by_many_numbers",
+                 [](const Inputs& in) { layers::pow(in.x, {.factor = in.flat}); },
+                 kShape,
+                 {"pow", "'flat'", "one number", "[6]"}});
+  all.push_back({"fill_constant_of_an_unknown_shape",
+                 [](const Inputs&) {
+                   layers::fill_constant({-1, 2}, DType::kFloat32, 1.0);
+                 },
+                 kArgument,
+                 {"fill_constant", "dimensions >= 0", "[-1, 2]"}});
+}
+
 void add_index_mistakes(std::vector<Mistake>& all) {
   all.push_back({"slice_along_an_axis_that_is_not_there",
                  [](const Inputs& in) { layers::slice(in.z, {3}, {0}, {1}); },
@@ -503,6 +563,7 @@ void add_dense_mistakes(std::vector<Mistake>& all) {
   add_reduction_mistakes(all);
   add_shape_mistakes(all);
   add_resizing_mistakes(all);
+  add_number_mistakes(all);
   add_index_mistakes(all);
   add_search_mistakes(all);
   add_choice_mistakes(all);
