@@ -14,11 +14,13 @@ ParamAttr starting_at(ParamAttr attr, double value) {
 }
 
 // Running statistics: parameters that no optimizer moves.
-Variable running(const LayerHelper& helper, const std::string& name, int64_t channels, DType dtype,
-                 double value) {
-  const ParamAttr attr{
-      .name = name, .initializer = initializer::Constant{.value = value}, .trainable = false};
-  const Variable made = helper.parameter(attr, Shape{channels}, dtype, false);
+Variable running(const LayerHelper& helper, const std::string& name, double value, bool averaged,
+                 const Variable& like) {
+  const ParamAttr attr{.name = name,
+                       .initializer = initializer::Constant{.value = value},
+                       .trainable = false,
+                       .do_model_average = averaged};
+  const Variable made = helper.parameter(attr, like.shape(), like.dtype(), false);
   made.set_stop_gradient(true);
   return made;
 }
@@ -75,8 +77,9 @@ Variable batch_norm(const Variable& input, const BatchNormOptions& options) {
   const Variable scale =
       helper.parameter(starting_at(options.param_attr, 1.0), shape, dtype, false);
   const Variable bias = helper.parameter(options.bias_attr, shape, dtype, true);
-  const Variable mean = running(helper, options.moving_mean_name, channels, dtype, 0.0);
-  const Variable variance = running(helper, options.moving_variance_name, channels, dtype, 1.0);
+  const bool averaged = options.do_model_average_for_mean_and_var;
+  const Variable mean = running(helper, options.moving_mean_name, 0.0, averaged, scale);
+  const Variable variance = running(helper, options.moving_variance_name, 1.0, averaged, scale);
   const Variable saved_mean = helper.temp(dtype, true);
   const Variable saved_variance = helper.temp(dtype, true);
   const Variable out = options.in_place ? input : helper.temp(dtype);

@@ -21,6 +21,7 @@ struct BatchNormOptions {
   std::string name = {};
   std::string moving_mean_name = {};
   std::string moving_variance_name = {};
+  bool do_model_average_for_mean_and_var = true;
   bool use_global_stats = false;  // the running statistics in training too
 };
 // Over everything but channels: dimension 1 (NCHW) or the last one (NHWC).

@@ -45,13 +45,13 @@ std::vector<Variable> averaged(Program& program) {
   std::vector<Variable> found;
   Block& block = program.global_block();
   for (VarDesc* param : block.parameters()) {
-    if (param->trainable && param->do_model_average) found.emplace_back(block, *param);
+    if (param->do_model_average) found.emplace_back(block, *param);
   }
   if (!found.empty()) return found;
   throw_error(ErrorCode::kPrecondition,
               {.what = "there is no parameter to average",
                .where = "default main program",
-               .expected = "trainable parameters with do_model_average",
+               .expected = "parameters with do_model_average",
                .got = "none",
                .fix = "build the net first, or leave do_model_average on for a parameter"});
 }

@@ -1,5 +1,6 @@
 // Averages of parameters over the steps of a training: programs that put them in the parameters'
-// place, and back. Trainable parameters are averaged, unless ParamAttr::do_model_average says no.
+// place, and back. All parameters are averaged, the running statistics of batch_norm among them,
+// unless ParamAttr::do_model_average (do_model_average_for_mean_and_var) says no.
 //
 //   ExponentialMovingAverage ema({.decay = 0.99});
 //   sgd.minimize(loss);

@@ -131,7 +131,8 @@ void sgd(const Variable& loss) {
 class EveryAverage : public ::testing::TestWithParam<UpdateRule> {};
 
 TEST_P(EveryAverage, OfAWorkerHasTheBitsOfOneMachine) {
-  const Net net(GetParam().minimize);
+  // Of its running statistics too, which the servers average over the shards.
+  const Net net(GetParam().minimize, [](const Variable& x) { return layers::batch_norm(x); });
   constexpr int kSteps = 6;
   const auto local = train_locally(net.task(kSteps), 2);
   ThreadJob job{.workers = 2, .servers = 2};

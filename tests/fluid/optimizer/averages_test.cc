@@ -104,6 +104,57 @@ TEST_F(AveragesTest, ParametersAreLeftOutWhenTheySaySo) {
   }
 }
 
+TEST_F(AveragesTest, RunningStatisticsAreAveragedToo) {
+  const Variable x = layers::data("features", {1});
+  const Variable h = layers::batch_norm(x, {.momentum = 0.5, .moving_mean_name = "mean"});
+  SGD({.learning_rate = 1.0}).minimize(layers::mean(h) + loss_);
+  const ModelAverage window(
+      {.average_window_rate = 1.0, .min_average_window = 9, .max_average_window = 9});
+  ExponentialMovingAverage decaying({.decay = 0.75});
+  decaying.update();
+  executor_.run(startup_);
+  const auto mean = [this] { return executor_.scope().tensor("mean").item<float>(); };
+  double kept = 0;
+  double sum = 0;
+  double decayed = 0;
+  double weights = 0;
+  for (const float at : {4.0F, -2.0F, 8.0F}) {
+    const Tensor features = Tensor::from(std::vector<float>{at - 1, at + 1}, {2, 1});
+    executor_.run(main_, {{"x", Tensor::scalar(0.0F)}, {"features", features}});
+    kept = 0.5 * kept + 0.5 * at;
+    sum += kept;
+    decayed = 0.75 * decayed + 0.25 * kept;
+    weights = 0.75 * weights + 0.25;
+    EXPECT_NEAR(mean(), kept, 1e-6);
+  }
+  {
+    const auto applied = window.apply(executor_);
+    EXPECT_NEAR(mean(), sum / 3, 1e-6);
+  }
+  {
+    const auto applied = decaying.apply(executor_);
+    EXPECT_NEAR(mean(), decayed / weights, 1e-5);
+  }
+  EXPECT_NEAR(mean(), kept, 1e-6);
+}
+
+TEST_F(AveragesTest, RunningStatisticsAreLeftOutWhenTheLayerSaysSo) {
+  const Variable x = layers::data("features", {3});
+  layers::batch_norm(x, {.moving_mean_name = "mean",
+                         .moving_variance_name = "variance",
+                         .do_model_average_for_mean_and_var = false});
+  const ModelAverage window;
+  ExponentialMovingAverage decaying;
+  decaying.update();
+  for (const ParameterAverage* average : {static_cast<const ParameterAverage*>(&window),
+                                          static_cast<const ParameterAverage*>(&decaying)}) {
+    const Block& apply = average->apply_program().global_block();
+    EXPECT_NE(apply.find_var("batch_norm_0.w_0"), nullptr);
+    EXPECT_EQ(apply.find_var("mean"), nullptr);
+    EXPECT_EQ(apply.find_var("variance"), nullptr);
+  }
+}
+
 TEST_F(AveragesTest, PartsOfNormalisedWeightsAreLeftOutUnlessAskedFor) {
   const Variable x = layers::data("features", {3}, DType::kFloat32);
   layers::fc(x, 2, {.param_attr = WeightNormParamAttr(1, {.name = "usual"})});
