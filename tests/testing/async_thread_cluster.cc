@@ -38,6 +38,7 @@ class AsyncThreadCluster {
     outcome_.losses.resize(static_cast<size_t>(job.workers));
     outcome_.parameters.resize(static_cast<size_t>(job.workers));
     outcome_.events.resize(static_cast<size_t>(job.servers));
+    outcome_.servers.resize(static_cast<size_t>(job.servers));
   }
 
   AsyncThreadOutcome run() {
@@ -121,9 +122,11 @@ class AsyncThreadCluster {
     if (index > 0) servers = wait_for(1);
     if (servers.empty()) return;
     servers[at] = {"127.0.0.1", 0};
+    strategies::ParameterServerConfig config = config_for(index, std::move(servers));
+    const auto observer = std::make_shared<strategies::JobObserver>();
+    config.observer = observer;
     const auto runtime = std::make_shared<strategies::AsyncServerRuntime>(
-        config_for(index, std::move(servers)), job_.options, transport::TransportChoice::kAuto,
-        Logger(),
+        std::move(config), job_.options, transport::TransportChoice::kAuto, Logger(),
         [this, at](const transport::Endpoint& bound) {
           const std::lock_guard lock(mutex_);
           endpoints_[at] = bound;
@@ -134,6 +137,7 @@ class AsyncThreadCluster {
     fluid::Executor executor;
     executor.run(programs.startup);
     executor.run(programs.main);
+    outcome_.servers[at] = {observer->bytes_in, observer->bytes_out};
     if (index == 0) outcome_.staleness = runtime->staleness();
   }
 

@@ -32,6 +32,7 @@ struct AsyncThreadOutcome {
   std::vector<Values> parameters;             // by worker, as they end in the worker's scope
   std::vector<std::vector<float>> losses;     // by worker: of each step of its first thread
   strategies::StalenessStatistics staleness;  // of server 0
+  std::vector<ThreadOutcome::Server> servers;
   std::vector<std::vector<strategies::AsyncEvent>> events;  // by server
   uint64_t cuts = 0;                                        // by the proxies
   std::vector<std::string> errors;

@@ -5,6 +5,7 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/nn/sampled.h"
 #include "tools/explain/placement.h"
 #include "transpiler/training_ops.h"
 
@@ -46,23 +47,65 @@ double sums_of_all(const ExplainOptions& options) {
   return sums;
 }
 
-// Ids that one trainer looks up in a table in a step, repeated ones counted every time.
-double ids_of(const Program& main, const std::string& table, int64_t batch) {
-  double ids = 0;
-  for (const auto& op : main.global_block().ops()) {
-    const auto& weights = op->input("W");
-    if (op->role != fluid::OpRole::kForward || weights.empty() || weights.front() != table) {
-      continue;
-    }
-    const auto& inputs = op->input("Ids");
-    const VarDesc* var = inputs.empty() ? nullptr : main.global_block().find_var(inputs.front());
-    double count = static_cast<double>(batch);
-    for (int i = 1; var != nullptr && i < var->shape.rank(); ++i) {
-      count *= static_cast<double>(std::max<int64_t>(1, var->shape[i]));
-    }
-    ids += count;
+// What a trainer's step does with the rows of a table, when no row is named twice.
+struct TableUse {
+  double touched = 0;  // rows of the gradient
+  double asked = 0;    // of those, rows that a lookup asks for by number
+  bool whole = false;  // an op draws its rows when it runs, and takes the table before
+};
+
+double ids_of(const Block& block, const Operator& op, int64_t batch) {
+  const VarDesc* ids = block.find_var(op.input("Ids").front());
+  auto count = static_cast<double>(batch);
+  for (int i = 1; ids != nullptr && i < ids->shape.rank(); ++i) {
+    count *= static_cast<double>(std::max<int64_t>(1, ids->shape[i]));
   }
-  return std::max(ids, static_cast<double>(batch));
+  return count;
+}
+
+double classes_of_nce(const Block& block, const Operator& op, int64_t batch) {
+  const auto attrs = fluid::parse_attributes<fluid::NceAttrs>(op.type, op.attrs);
+  const VarDesc* label = block.find_var(op.input("Label").front());
+  const int64_t labels = label != nullptr && label->shape.rank() == 2 ? label->shape[1] : 1;
+  const auto fixed = static_cast<int64_t>(attrs.custom_neg_classes.size());
+  return static_cast<double>(fixed > 0 ? batch * labels + fixed
+                                       : batch * (labels + attrs.num_neg_samples));
+}
+
+// Nodes of a tree of classes on the paths of so many labels; near the root they are few.
+double nodes_of_paths(const Block& block, const Operator& op, int64_t batch) {
+  const auto attrs = fluid::parse_attributes<fluid::HierarchicalSigmoidAttrs>(op.type, op.attrs);
+  const auto& given = op.input("PathTable");
+  const VarDesc* paths = given.empty() ? nullptr : block.find_var(given.front());
+  if (paths != nullptr && paths->shape.rank() == 2) {
+    return static_cast<double>(batch * paths->shape[1]);
+  }
+  double nodes = 0;
+  for (int64_t level = 1; level < attrs.num_classes; level *= 2) {
+    nodes += static_cast<double>(std::min(level, batch));
+  }
+  return nodes;
+}
+
+TableUse use_of(const Program& main, const std::string& table, int64_t batch) {
+  const Block& block = main.global_block();
+  TableUse use;
+  for (const auto& op : block.ops()) {
+    const bool draws = op->type == "nce";
+    const auto& weights = op->input(draws ? "Weight" : "W");
+    if (weights.empty() || weights.front() != table) continue;
+    if (draws) {
+      use.touched += classes_of_nce(block, *op, batch);
+      use.whole = true;
+    } else if (op->type == "hierarchical_sigmoid") {
+      use.touched += nodes_of_paths(block, *op, batch);
+    } else if (op->type == "lookup_table" || op->type == "lookup_table_v2") {
+      const double ids = ids_of(block, *op, batch);
+      use.touched += ids;
+      use.asked += ids;
+    }
+  }
+  return use;
 }
 
 // Bytes to and from the servers, of a step.
@@ -80,7 +123,7 @@ class ServerTraffic {
   void count() {
     for (const PlacedParam& param : plan_.params) {
       for (const PlacedSlice& slice : param.slices) {
-        param.sparse ? add_sparse(param, slice) : add_dense(param, slice);
+        travels_as_rows(param) ? add_sparse(param, slice) : add_dense(param, slice);
       }
     }
     for (const auto& statistic : plan_.statistics) {
@@ -88,20 +131,24 @@ class ServerTraffic {
       add(statistic.server, bytes, bytes);
     }
     for (const auto& table : plan_.tables) add_table(table);
-    if (plan_.form.counts_per_trainer) {
-      for (size_t i = 0; i < plan_.endpoints.size(); ++i) {
-        add(static_cast<int>(i), kIdBytes, 0);
-      }
-    }
   }
 
  private:
+  // Trainers that train alone know only of tables which rows have changed.
+  bool travels_as_rows(const PlacedParam& param) const {
+    return param.sparse && (param.remote || !plan_.form.geo);
+  }
+
   // `in`: what each sum of a trainer sends there; `out`: what each trainer gets.
-  void add(int server, double in, double out) {
+  void add(int server, double in, double out) { add(server, in, out, sums_, all_sums_); }
+  // The same of rows, which are spread over a trainer's sums.
+  void add_rows(int server, double in, double out) { add(server, in, out, 1, trainers_); }
+
+  void add(int server, double in, double out, double sums, double all_sums) {
     ServerLoad& load = out_.servers[static_cast<size_t>(server)];
-    load.bytes_in += in * all_sums_ / every_;
+    load.bytes_in += in * all_sums / every_;
     load.bytes_out += out * trainers_ / every_;
-    out_.traffic.trainer_out += in * sums_ / every_;
+    out_.traffic.trainer_out += in * sums / every_;
     out_.traffic.trainer_in += out / every_;
   }
 
@@ -111,28 +158,28 @@ class ServerTraffic {
   }
 
   // Rows that are touched are spread over the slices by their size. A row of a gradient travels
-  // with its number; a table's rows are asked for by number.
+  // with its number; a table's rows are asked for by number, unless all of them come.
   void add_sparse(const PlacedParam& param, const PlacedSlice& slice) {
     out_.traffic.estimated = true;
+    const TableUse use = use_of(main_, param.param, options_.batch);
     const auto rows = static_cast<double>(slice.shape[0]);
     const double share = rows / static_cast<double>(param.shape[0]);
-    const double touched =
-        std::min(rows, every_ * ids_of(main_, param.param, options_.batch) * share);
-    const double row = bytes_of(slice.shape, param.dtype) / rows;
-    const double gradient = touched * (row + kIdBytes);
-    if (!param.remote) return add(slice.server, gradient, bytes_of(slice.shape, param.dtype));
-    const double asked = plan_.form.geo ? 0 : touched * kIdBytes;
-    add(slice.server, gradient + asked, touched * row);
+    const double whole = bytes_of(slice.shape, param.dtype);
+    const double row = whole / rows;
+    const double gradient = std::min(rows, every_ * use.touched * share) * (row + kIdBytes);
+    if (!param.remote || plan_.form.geo) return add_rows(slice.server, gradient, whole);
+    const double asked = std::min(rows, use.asked * share);
+    add_rows(slice.server, gradient + asked * kIdBytes, asked * row + (use.whole ? whole : 0));
   }
 
   void add_table(const transpiler::PlacedTable& table) {
     out_.traffic.estimated = true;
     const auto servers = static_cast<double>(plan_.endpoints.size());
-    const double touched = std::min(static_cast<double>(table.rows),
-                                    ids_of(main_, table.param, options_.batch) / servers);
+    const TableUse use = use_of(main_, table.param, options_.batch);
+    const double touched = std::min(static_cast<double>(table.rows), use.touched / servers);
     const double row = bytes_of(table.shape, table.dtype) / static_cast<double>(table.shape[0]);
     for (size_t i = 0; i < plan_.endpoints.size(); ++i) {
-      add(static_cast<int>(i), touched * (row + 2 * kIdBytes), touched * row);
+      add_rows(static_cast<int>(i), touched * (row + 2 * kIdBytes), touched * row);
     }
   }
 
@@ -167,6 +214,11 @@ void count_exchanges(const Program& server_program, Explanation& out) {
   }
 }
 
+std::string estimate_of_rows(const ExplainOptions& options) {
+  return str_cat("Rows of tables are estimated for ", options.batch,
+                 options.batch == 1 ? " row" : " rows", " of data a trainer and step.");
+}
+
 void describe(const ServerPlan& plan, const ExplainOptions& options, Traffic& traffic) {
   if (plan.form.geo) {
     traffic.note =
@@ -181,30 +233,55 @@ void describe(const ServerPlan& plan, const ExplainOptions& options, Traffic& tr
   }
   if (traffic.estimated) {
     if (!traffic.note.empty()) traffic.note += ' ';
-    traffic.note += str_cat("Rows of tables are estimated for ", options.batch,
-                            options.batch == 1 ? " row" : " rows", " of data a trainer and step.");
+    traffic.note += estimate_of_rows(options);
   }
 }
 
-// What all ranks sum in a step.
-double reduced_bytes(const Program& program, const ExplainOptions& options) {
-  const Block& block = program.global_block();
-  double bytes = 0;
+// What ranks make the same among themselves.
+struct Reduced {
+  double dense = 0;  // bytes that all ranks sum
+  double rows = 0;   // bytes of the rows that one rank gives to all others
+};
+
+// The table that a gradient belongs to.
+std::string param_of(const Block& block, const std::string& gradient) {
   for (const auto& op : block.ops()) {
-    const bool scheduled = op->type == "c_local_sgd";
-    if (op->type != "c_allreduce_sum" && !scheduled) continue;
-    for (const std::string& name : op->input("X")) {
-      bytes += bytes_of(block.var(name)) / (scheduled ? options.average_every : 1);
+    const auto& grads = op->input("Grad");
+    if (!grads.empty() && grads.front() == gradient) return op->input("Param").front();
+  }
+  return {};
+}
+
+void add_gradient(const Program& program, const std::string& name, const ExplainOptions& options,
+                  Reduced& reduced) {
+  const Block& block = program.global_block();
+  const VarDesc& var = block.var(name);
+  if (var.kind != fluid::VarKind::kSelectedRows) {
+    reduced.dense += bytes_of(var);
+    return;
+  }
+  const auto height = static_cast<double>(var.shape[0]);
+  const TableUse use = use_of(program, param_of(block, name), options.batch);
+  reduced.rows += std::min(height, use.touched) * (bytes_of(var) / height + kIdBytes);
+}
+
+Reduced reduced_in_step(const Program& program, const ExplainOptions& options) {
+  const Block& block = program.global_block();
+  Reduced reduced;
+  for (const auto& op : block.ops()) {
+    if (op->type == "c_allreduce_sum") {
+      add_gradient(program, op->input("X").front(), options, reduced);
+    } else if (op->type == "c_local_sgd") {
+      for (const std::string& name : op->input("X")) {
+        reduced.dense += bytes_of(block.var(name)) / options.average_every;
+      }
+    } else if (options.config.mode == "nccl2" && transpiler::is_update_role(*op) &&
+               !op->input("Grad").empty()) {
+      // The executor sums what updates take.
+      add_gradient(program, op->input("Grad").front(), options, reduced);
     }
   }
-  if (options.config.mode != "nccl2") return bytes;
-  // The executor sums what updates take.
-  for (const auto& op : block.ops()) {
-    if (!transpiler::is_update_role(*op) || op->input("Grad").empty()) continue;
-    const VarDesc* param = block.find_var(op->input("Param").front());
-    if (param != nullptr) bytes += bytes_of(*param);
-  }
-  return bytes;
+  return reduced;
 }
 
 }  // namespace
@@ -228,17 +305,22 @@ void count_server_traffic(const ServerPlan& plan, const Program& main,
 void count_collective_traffic(const Program& trainer_program, const ExplainOptions& options,
                               Explanation& out) {
   const double ranks = options.trainers;
-  const double bytes = reduced_bytes(trainer_program, options) * (ranks - 1) / ranks;
+  const Reduced reduced = reduced_in_step(trainer_program, options);
+  const double bytes = reduced.dense * (ranks - 1) / ranks;
+  const double rows = reduced.rows * (ranks - 1);
   // A rank gives every other its piece of each of its own sums, and then the finished piece.
   const double sums = sums_of(options, options.trainer);
   const double all_sums = sums_of_all(options);
-  out.traffic.trainer_out = bytes * (sums + 1);
-  out.traffic.trainer_in = bytes * ((all_sums - sums) / std::max(1.0, ranks - 1) + 1);
-  out.traffic.total = bytes * (all_sums + ranks);
-  out.traffic.note = options.config.collective_mode == "local_sgd" && options.average_every > 1
-                         ? str_cat("Ranks average every ", options.average_every,
-                                   " steps; a step's share is shown.")
-                         : std::string("As a ring would: every rank sends each piece twice.");
+  Traffic& traffic = out.traffic;
+  traffic.trainer_out = bytes * (sums + 1) + rows;
+  traffic.trainer_in = bytes * ((all_sums - sums) / std::max(1.0, ranks - 1) + 1) + rows;
+  traffic.total = bytes * (all_sums + ranks) + rows * ranks;
+  traffic.note = options.config.collective_mode == "local_sgd" && options.average_every > 1
+                     ? str_cat("Ranks average every ", options.average_every,
+                               " steps; a step's share is shown.")
+                     : std::string("As a ring would: every rank sends each piece twice.");
+  traffic.estimated = rows > 0;
+  if (traffic.estimated) traffic.note += ' ' + estimate_of_rows(options);
 }
 
 }  // namespace fleet::explain

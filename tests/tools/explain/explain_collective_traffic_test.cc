@@ -1,0 +1,181 @@
+// What is said to travel in a step between ranks without servers, held against what their runtimes
+// ask their communicators for.
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "base/strings.h"
+#include "fluid/executor/executor.h"
+#include "strategies/collective/collective_runtime.h"
+#include "tests/tools/explain/traffic_nets.h"
+#include "transpiler/distribute_transpiler.h"
+#include "transport/collective/in_process_communicator.h"
+
+namespace fleet::explain {
+namespace {
+
+using transport::CollectiveCommunicator;
+using transport::CollectiveLabel;
+using transport::CollectiveToken;
+using transport::ElementType;
+using transport::ShardLayout;
+
+// Payload of one rank.
+struct RankBytes {
+  double out = 0;
+  double in = 0;
+};
+
+// Counts the bytes of operations on gradients, rows and parameters.
+class Meter final : public CollectiveCommunicator {
+ public:
+  Meter(std::unique_ptr<CollectiveCommunicator> communicator, RankBytes& bytes)
+      : communicator_(std::move(communicator)), bytes_(bytes) {}
+
+  int rank() const override { return communicator_->rank(); }
+  int size() const override { return communicator_->size(); }
+
+  CollectiveToken all_reduce(const ShardLayout& layout, ElementType type,
+                             std::span<const void* const> parts, void* out, size_t count,
+                             CollectiveLabel label) override {
+    if (label.phase == "backward" || label.phase == "averaging parameters") {
+      const auto own = static_cast<double>(parts.size());
+      // What the other ranks have of an array, each its piece.
+      const double others = bytes_at_others(static_cast<double>(count * size_of(type)));
+      const double from_others = static_cast<double>(layout.parts()) - own;
+      bytes_.out += others * (own + 1);
+      bytes_.in += others * (from_others / (size() - 1) + 1);
+    }
+    return communicator_->all_reduce(layout, type, parts, out, count, label);
+  }
+  CollectiveToken reduce_scatter(const ShardLayout& layout, ElementType type,
+                                 std::span<const void* const> parts, void* out,
+                                 std::span<const size_t> counts, CollectiveLabel label) override {
+    return communicator_->reduce_scatter(layout, type, parts, out, counts, label);
+  }
+  CollectiveToken broadcast(std::span<std::byte> bytes, int root, CollectiveLabel label) override {
+    return communicator_->broadcast(bytes, root, label);
+  }
+  CollectiveToken all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                             CollectiveLabel label) override {
+    if (label.phase == "rows") {
+      // First how many rows come, and then they.
+      if (rows_follow_) {
+        bytes_.out += static_cast<double>(mine.size()) * (size() - 1);
+        bytes_.in += static_cast<double>(all.size() - mine.size());
+      }
+      rows_follow_ = !rows_follow_;
+    }
+    return communicator_->all_gather(mine, all, label);
+  }
+  CollectiveToken barrier(CollectiveLabel label) override { return communicator_->barrier(label); }
+  void abort(Status reason) override { communicator_->abort(std::move(reason)); }
+
+ private:
+  double bytes_at_others(double bytes) const { return bytes * (size() - 1) / size(); }
+
+  std::unique_ptr<CollectiveCommunicator> communicator_;
+  RankBytes& bytes_;
+  bool rows_follow_ = false;
+};
+
+struct CollectiveJob {
+  transpiler::DistributeTranspilerConfig config;
+  int ranks = 2;
+  int shards = 2;
+  int average_every = 1;
+};
+
+// By rank.
+std::vector<RankBytes> train(const TrafficNet& net, const CollectiveJob& job, int steps) {
+  transport::InProcessGroup group(job.ranks);
+  std::vector<RankBytes> bytes(static_cast<size_t>(job.ranks));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      role_maker::ClusterSpec cluster;
+      cluster.mode = role_maker::Mode::kCollective;
+      cluster.index = rank;
+      cluster.worker_num = job.ranks;
+      cluster.job_id = "test";
+      auto programs =
+          transpiler::transpile_for(net.main, net.startup, cluster, job.config, job.shards);
+      strategies::CollectiveRuntimeOptions options{.logical_shards = job.shards};
+      if (job.config.local_sgd_scheduled) options.local_sgd = {.interval = job.average_every};
+      const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
+          cluster,
+          [&] {
+            return std::make_unique<Meter>(group.member(rank), bytes[static_cast<size_t>(rank)]);
+          },
+          options);
+      programs.main.set_runtime(runtime);
+      programs.startup.set_runtime(runtime);
+      fluid::Executor executor;
+      executor.run(programs.startup);
+      const ShardRange own = owned_shards(rank, job.ranks, job.shards);
+      const testing::TrainingTask task = net.task(steps);
+      for (int step = 0; step < steps; ++step) {
+        executor.run(programs.main, task.feed(step, own.begin, own.end, job.shards), {net.loss});
+      }
+    });
+  }
+  threads.clear();
+  return bytes;
+}
+
+void expect_measured(const TrafficNet& net, const CollectiveJob& job) {
+  SCOPED_TRACE(str_cat(job.ranks, " ranks, ", job.shards, " shards"));
+  constexpr int kSteps = 8;
+  const auto bytes = train(net, job, kSteps);
+  double said = 0;
+  double total = 0;
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    SCOPED_TRACE(str_cat("rank ", rank));
+    const Explanation told = explain(net.main, net.startup,
+                                     {.config = job.config,
+                                      .trainers = job.ranks,
+                                      .shards = job.shards,
+                                      .trainer = rank,
+                                      .batch = net.rows / job.ranks,
+                                      .average_every = job.average_every});
+    const RankBytes& measured = bytes[static_cast<size_t>(rank)];
+    EXPECT_DOUBLE_EQ(told.traffic.trainer_out, measured.out / kSteps);
+    EXPECT_DOUBLE_EQ(told.traffic.trainer_in, measured.in / kSteps);
+    total += measured.out;
+    said = told.traffic.total;
+  }
+  EXPECT_DOUBLE_EQ(said, total / kSteps);
+}
+
+TEST(ExplainCollectiveTraffic, IsWhatRanksReduce) {
+  const TrafficNet net = dense_net();
+  const auto config = config_of_mode("all_reduce");
+  expect_measured(net, {.config = config});
+  expect_measured(net, {.config = config, .ranks = 3, .shards = 3});
+  expect_measured(net, {.config = config, .ranks = 2, .shards = 6});
+  expect_measured(net, {.config = config, .ranks = 3, .shards = 8});
+}
+
+TEST(ExplainCollectiveTraffic, IsWhatRanksGatherOfRows) {
+  const auto config = config_of_mode("all_reduce");
+  for (const Rows rows : {Rows::kLookup, Rows::kTwoLookups, Rows::kNce, Rows::kHsigmoid}) {
+    SCOPED_TRACE(static_cast<int>(rows));
+    const TrafficNet net = rows_net(rows);
+    expect_measured(net, {.config = config});
+    expect_measured(net, {.config = config, .ranks = 2, .shards = 2});
+  }
+  expect_measured(rows_net(Rows::kLookup), {.config = config, .ranks = 2, .shards = 6});
+  expect_measured(rows_net(Rows::kLookup), {.config = config, .ranks = 3, .shards = 3});
+}
+
+TEST(ExplainCollectiveTraffic, IsWhatRanksAverage) {
+  const TrafficNet net = dense_net();
+  auto config = config_of_mode("local_sgd");
+  expect_measured(net, {.config = config});
+  expect_measured(net, {.config = config, .ranks = 3, .shards = 3, .average_every = 4});
+  config.local_sgd_scheduled = false;
+  expect_measured(net, {.config = config, .ranks = 3, .shards = 3});
+  expect_measured(rows_net(Rows::kLookup), {.config = config});
+}
+
+}  // namespace
+}  // namespace fleet::explain
