@@ -8,8 +8,8 @@
 #include "base/strings.h"
 #include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/server_job.h"
+#include "strategies/jobs/transpiled.h"
 #include "strategies/sync_strategy.h"
-#include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {
 namespace {
@@ -78,8 +78,7 @@ class ServerMode final : public Strategy {
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, options_.title);
     const int workers = input.cluster.worker_num;
-    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              config_for(options_), workers);
+    auto programs = transpiled(input, config_for(options_), workers);
     const ServerModeConfig config = resolve(input.config);
     SyncJob common = make_server_job(input, *this, workers, config);
     AsyncJob job{.config = std::move(common.config),

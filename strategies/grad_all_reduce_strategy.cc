@@ -4,7 +4,7 @@
 #include "base/strings.h"
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
-#include "transpiler/distribute_transpiler.h"
+#include "strategies/jobs/transpiled.h"
 
 namespace fleet::strategies {
 namespace {
@@ -42,8 +42,7 @@ class GradAllReduce final : public Strategy {
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "GradAllReduceStrategy");
     const int shards = resolve_logical_shards(wanted_shards(input.cluster), input.cluster);
-    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              *transpiler_config(), shards);
+    auto programs = transpiled(input, *transpiler_config(), shards);
     CollectiveRuntimeOptions runtime{.logical_shards = shards};
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));

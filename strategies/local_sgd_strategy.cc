@@ -4,7 +4,7 @@
 
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
-#include "transpiler/distribute_transpiler.h"
+#include "strategies/jobs/transpiled.h"
 
 namespace fleet::strategies {
 namespace {
@@ -18,8 +18,7 @@ class LocalSgd final : public Strategy {
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "LocalSgdStrategy");
     const int workers = input.cluster.worker_num;
-    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              *transpiler_config(), workers);
+    auto programs = transpiled(input, *transpiler_config(), workers);
     CollectiveRuntimeOptions runtime{.logical_shards = workers, .local_sgd = options_};
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
     return {std::move(programs.main), std::move(programs.startup), std::move(made)};

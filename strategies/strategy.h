@@ -29,6 +29,8 @@ struct StrategyInput {
   Logger logger;
   // What people may ask this process; never null in programs that the facade makes.
   std::shared_ptr<JobObserver> observer = {};
+  // This process tells the log what it transpiles (DistributeTranspilerConfig::print_log).
+  bool print_log = false;
 };
 
 // The runtime of one process. Members are called by the thread that trains or serves, in the order

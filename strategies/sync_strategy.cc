@@ -1,7 +1,7 @@
 #include "strategies/sync_strategy.h"
 
 #include "strategies/jobs/server_job.h"
-#include "transpiler/distribute_transpiler.h"
+#include "strategies/jobs/transpiled.h"
 
 namespace fleet::strategies {
 namespace {
@@ -15,8 +15,7 @@ class Sync final : public Strategy {
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, "SyncStrategy");
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
-    auto programs = transpiler::transpile_for(input.main, input.startup, input.cluster,
-                                              *transpiler_config(), shards);
+    auto programs = transpiled(input, *transpiler_config(), shards);
     SyncJob job = make_server_job(input, *this, shards, resolve(input.config));
     auto runtime = input.cluster.is_server() ? make_sync_server(std::move(job))
                                              : make_sync_worker(std::move(job), input.main);

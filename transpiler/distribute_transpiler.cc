@@ -338,7 +338,7 @@ Program DistributeTranspiler::get_startup_program(const std::string& endpoint,
 ProgramPair transpile_for(const Program& main, const Program& startup,
                           const role_maker::ClusterSpec& cluster,
                           const DistributeTranspilerConfig& config, int shards,
-                          const OpTable& table) {
+                          const OpTable& table, const Logger& logger) {
   if (!cluster.is_distributed()) return {.main = main, .startup = startup};
   const int contributors = shards > 0 ? shards : cluster.worker_num;
   const int first =
@@ -356,14 +356,15 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
                           .trainers = contributors,
                           .startup_program = &startup,
                           .current_endpoint = near_server,
-                          .op_table = &table});
+                          .op_table = &table,
+                          .logger = logger});
     if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
     return {.main = transpiler.get_trainer_program(),
             .startup = transpiler.get_trainer_startup_program()};
   }
   validate(config);
   std::function<void(const PassEvent&)> observer;
-  if (config.print_log) observer = printing(Logger(LogLevel::kInfo), {});
+  if (config.print_log) observer = printing(logger, {});
   const auto make =
       config.collective_mode == "local_sgd" ? make_local_sgd_programs : make_all_reduce_programs;
   return make(main, startup,

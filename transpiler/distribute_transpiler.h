@@ -95,10 +95,11 @@ class DistributeTranspiler {
 // The pair of programs that one process of a job runs, as values: what Fleet's strategies use.
 // `shards` >= workers are the contributors of a step (0: one per worker); a worker's trainer_id is
 // the first that it owns. A local job, and a collective one of one worker with one shard, gets its
-// programs unchanged. Throws as DistributeTranspiler does.
+// programs unchanged. `logger`: where lines of print_log go. Throws as DistributeTranspiler does.
 ProgramPair transpile_for(const fluid::Program& main, const fluid::Program& startup,
                           const role_maker::ClusterSpec& cluster,
                           const DistributeTranspilerConfig& config, int shards = 0,
-                          const fluid::OpTable& table = fluid::OpTable::standard());
+                          const fluid::OpTable& table = fluid::OpTable::standard(),
+                          const Logger& logger = Logger(LogLevel::kInfo));
 
 }  // namespace fleet::transpiler

@@ -1,7 +1,11 @@
+#include <memory>
+#include <utility>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "strategies/async_strategy.h"
 #include "strategies/collective_strategy.h"
+#include "strategies/config/options_text.h"
 #include "strategies/strategy.h"
 #include "strategies/sync_strategy.h"
 #include "transpiler/config.h"
@@ -40,12 +44,36 @@ void refuse(bool set, const char* field, const char* strategy) {
                .fix = str_cat("leave ", field, " out, or use DistributeTranspiler itself")});
 }
 
+// A strategy that tells the log of the first worker what it transpiles.
+class Printing final : public Strategy {
+ public:
+  explicit Printing(std::shared_ptr<const Strategy> strategy) : strategy_(std::move(strategy)) {}
+
+  std::string_view name() const override { return strategy_->name(); }
+  StrategyResult rewrite(const StrategyInput& input) const override {
+    StrategyInput told = input;
+    told.print_log = input.cluster.is_worker() && input.cluster.index == 0;
+    return strategy_->rewrite(told);
+  }
+  std::string to_string() const override { return strategy_->to_string(); }
+  std::string describe(const RuntimeConfig& config) const override {
+    return strategy_->describe(config) + OptionsText().add("print_log", true, false).text();
+  }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    auto config = *strategy_->transpiler_config();
+    config.print_log = true;
+    return std::make_shared<transpiler::DistributeTranspilerConfig>(std::move(config));
+  }
+
+ private:
+  std::shared_ptr<const Strategy> strategy_;
+};
+
 }  // namespace
 
 DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerConfig& config) {
   transpiler::validate(config);
   const transpiler::DistributeTranspilerConfig usual;
-  refuse(config.print_log, "print_log", "a strategy");
   refuse(!config.whole_norms, "whole_norms", "a strategy");
   refuse(!config.server_statistics, "server_statistics", "a strategy");
   refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
@@ -81,6 +109,7 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
     take_asynchronous(config, async);
     strategy_ = async.make();
   }
+  if (config.print_log) strategy_ = std::make_shared<Printing>(std::move(strategy_));
 }
 
 }  // namespace fleet::strategies

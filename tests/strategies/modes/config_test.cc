@@ -1,16 +1,22 @@
 // What a user may set, where values come from, and how mistakes are told.
 #include "transpiler/config.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "strategies/strategies.h"
 
 namespace fleet::strategies {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 template <class Call>
 std::string error_of(const Call& call) {
@@ -181,11 +187,83 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
   const auto message = [](const transpiler::DistributeTranspilerConfig& config) {
     return error_of([&] { const DistributedStrategy strategy(config); });
   };
-  EXPECT_THAT(message({.print_log = true}), HasSubstr("has no print_log"));
   EXPECT_THAT(message({.whole_norms = false}), HasSubstr("has no whole_norms"));
   EXPECT_THAT(message({.server_statistics = false}), HasSubstr("has no server_statistics"));
   EXPECT_THAT(message({.slice_var_up = false, .sync_mode = false, .geo_sgd_mode = true}),
               HasSubstr("GeoStrategy has no slice_var_up"));
+}
+
+// What a process of a job with two servers, or of two ranks, prints while it is rewritten.
+std::vector<std::string> printed(const transpiler::DistributeTranspilerConfig& config,
+                                 role_maker::Role role, int index) {
+  fluid::Program main;
+  fluid::Program startup;
+  const fluid::ProgramGuard programs(main, startup);
+  const fluid::unique_name::Guard names;
+  const auto x = fluid::layers::data("x", {100});
+  fluid::optimizer::SGD({.learning_rate = 0.1})
+      .minimize(fluid::layers::mean(fluid::layers::fc(x, 200)));
+  role_maker::ClusterSpec cluster{.role = role, .index = index, .worker_num = 2};
+  const bool servers = config.mode == "pserver";
+  cluster.mode = servers ? role_maker::Mode::kParameterServer : role_maker::Mode::kCollective;
+  cluster.server_num = servers ? 2 : 0;
+  if (servers) cluster.server_endpoints = {"127.0.0.1:6174", "127.0.0.1:6175"};
+  cluster.worker_endpoints = {"127.0.0.1:6184", "127.0.0.1:6185"};
+  cluster.job_id = "test";
+  std::vector<std::string> lines;
+  const Logger logger(LogLevel::kInfo, [&lines](LogLevel, std::string_view line) {
+    if (line.find("transpiler") != std::string_view::npos) lines.emplace_back(line);
+  });
+  const auto runtime =
+      RuntimeConfig::from_environment(environment_of({{"FLEET_JOB_SECRET", "a secret of tests"}}));
+  const DistributedStrategy strategy(config);
+  const StrategyResult result =
+      strategy.get()->rewrite({main, startup, cluster, runtime, logger, nullptr});
+  EXPECT_FALSE(result.main.global_block().ops().empty());
+  return lines;
+}
+
+TEST(DistributedStrategyTest, PrintLogIsPrintedByTheFirstWorkerAlone) {
+  using role_maker::Role;
+  std::vector<transpiler::DistributeTranspilerConfig> with_servers(4, {.print_log = true});
+  for (size_t i = 1; i < with_servers.size(); ++i) {
+    with_servers[i].sync_mode = false;
+    with_servers[i].runtime_split_send_recv = true;
+  }
+  with_servers[1].half_async = true;
+  with_servers[2].geo_sgd_mode = true;
+  for (auto config : with_servers) {
+    SCOPED_TRACE(text_of(DistributedStrategy(config)));
+    const auto lines = printed(config, Role::kWorker, 0);
+    EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                            [](const auto& line) {
+                              return line.find("placed slice=fc_0.w_0.block") != std::string::npos;
+                            }),
+              2);
+    EXPECT_THAT(lines, Contains(HasSubstr("transpiler pass name=")));
+    EXPECT_THAT(printed(config, Role::kWorker, 1), IsEmpty());
+    EXPECT_THAT(printed(config, Role::kServer, 0), IsEmpty());
+    config.print_log = false;
+    EXPECT_THAT(printed(config, Role::kWorker, 0), IsEmpty());
+  }
+}
+
+TEST(DistributedStrategyTest, PrintLogOfRanksIsPrintedByTheFirst) {
+  for (const char* mode : {"grad_allreduce", "local_sgd"}) {
+    const transpiler::DistributeTranspilerConfig config{
+        .mode = "collective", .print_log = true, .collective_mode = mode};
+    EXPECT_THAT(printed(config, role_maker::Role::kWorker, 0),
+                Contains(HasSubstr("transpiler pass name=")));
+    EXPECT_THAT(printed(config, role_maker::Role::kWorker, 1), IsEmpty());
+  }
+}
+
+TEST(DistributedStrategyTest, PrintLogIsToldAndKept) {
+  const transpiler::DistributeTranspilerConfig config{.print_log = true};
+  const DistributedStrategy strategy(config);
+  EXPECT_EQ(*strategy.get()->transpiler_config(), config);
+  EXPECT_THAT(strategy.get()->describe({}), HasSubstr("print_log = 1  (code)"));
+  EXPECT_EQ(text_of(strategy), text_of(DistributedStrategy(SyncStrategy())));
 }
 
 TEST(AsyncStrategyTest, SchedulesOfTheOriginalArePrintedAndNeedGradientsThatAreCounted) {
