@@ -188,7 +188,7 @@ AsyncServerModel AsyncServerSteps::make_model() {
   for (const auto& entry : model.server.catalogue.entries) {
     model.server.tensors.push_back(&scope_.tensor(entry.name));
   }
-  model.server.save_table = table_checkpoint(program_, parsed_.listen, scope_);
+  model.server.saved_tables = saved_tables(program_, parsed_.listen);
   if (parsed_.listen.lr_decay_block_id >= 0) {
     model.server.learning_rate = [this](uint64_t gradients) { run_rate(gradients); };
   }

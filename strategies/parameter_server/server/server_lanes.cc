@@ -4,8 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/mistakes.h"
+#include "strategies/parameter_server/server/table_checkpoint.h"
 
 namespace fleet::strategies {
 namespace {
@@ -103,10 +105,13 @@ void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstByt
   if (config_.observer) config_.observer->bytes_in += header.payload_bytes;
   Status status = check_sender(session, header);
   if (status.ok()) status = handle(session, header, control, payload);
-  if (status.ok()) return;
+  if (!status.ok()) refuse(session, header, status);
+}
+
+void ServerLanes::refuse(Session& session, const FrameHeader& header, const Status& why) const {
   logger_.warning("server", "a request was refused",
-                  {{"peer", session.describe()}, {"why", status.to_string()}});
-  if (header.request_id != 0) session.send(transport::make_error_reply(header, status));
+                  {{"peer", session.describe()}, {"why", why.to_string()}});
+  if (header.request_id != 0) session.send(transport::make_error_reply(header, why));
 }
 
 PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header) {
@@ -187,20 +192,61 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header) {
   return {};
 }
 
+Result<uint32_t> ServerLanes::find_saved_table(const std::string& name) const {
+  const auto& tables = model_.saved_tables;
+  if (tables.empty()) {
+    return bad_frame("a server without distributed tables was told to save one",
+                     "a server program with checkpint_block_id", name);
+  }
+  const auto& entries = model_.catalogue.entries;
+  const auto entry = std::find_if(entries.begin(), entries.end(),
+                                  [&name](const auto& each) { return each.name == name; });
+  if (entry != entries.end() && std::find(tables.begin(), tables.end(), name) != tables.end()) {
+    return static_cast<uint32_t>(entry - entries.begin());
+  }
+  return Status(ErrorCode::kUnknownName,
+                {.what = "a server has no such table to save",
+                 .where = "checkpoint_notify, lookup_table",
+                 .expected = "one of " + join(tables, ", "),
+                 .got = str_cat("'", name, "'", did_you_mean(name, tables)),
+                 .fix = "name a table with is_distributed"});
+}
+
 Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
                                     ConstBytes control) {
   const auto snapshot = decode<TableSnapshot>(control, "what to save");
   if (!snapshot.ok()) return snapshot.status();
-  if (!model_.save_table) {
-    return bad_frame("a server without distributed tables was told to save one",
-                     "a server program with checkpint_block_id", snapshot.value().table);
+  const auto table = find_saved_table(snapshot.value().table);
+  if (!table.ok()) return table.status();
+  const auto outcome = std::make_shared<Status>();
+  // The version stays as it is while updates go on.
+  auto write = [outcome, entry = model_.catalogue.entries[table.value()],
+                value = value_of(table.value()), path = snapshot.value().path] {
+    try {
+      save_table(entry, value, path);
+    } catch (const Error& error) {
+      *outcome = Status(error.code(), error.text());
+    }
+  };
+  auto finish = [this, outcome, header, id = session.id()] {
+    finish_snapshot(id, header, *outcome);
+  };
+  if (events_.run_aside) {
+    events_.run_aside(std::move(write), std::move(finish));
+  } else {
+    write();
+    finish();
   }
-  try {
-    model_.save_table(snapshot.value());
-  } catch (const Error& error) {
-    return Status(error.code(), error.text());
-  }
-  return answered(session, header, {});
+  return {};
+}
+
+void ServerLanes::finish_snapshot(uint64_t session, const FrameHeader& header,
+                                  const Status& outcome) {
+  const auto found = peers_.find(session);
+  if (found == peers_.end()) return;
+  Session& peer = *found->second.session;
+  const Status status = answered(peer, header, outcome);
+  if (!status.ok()) refuse(peer, header, status);
 }
 
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {

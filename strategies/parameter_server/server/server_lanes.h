@@ -28,8 +28,8 @@ struct ServerModel {
   std::vector<fluid::Tensor*> tensors;
   // Once per step, before its first update; may be empty.
   std::function<void(uint64_t step)> learning_rate;
-  // Empty for servers without a block that saves tables.
-  std::function<void(const TableSnapshot&)> save_table;
+  // Tables that workers may have saved, by name.
+  std::vector<std::string> saved_tables;
   // Of a synchronous step, between the stages of its updates.
   std::vector<Exchange> exchanges;
 };
@@ -92,6 +92,7 @@ class ServerLanes : public transport::ServerHandler {
                       const transport::FrameHeader& header) const;
   transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);
   Status handle_init(transport::Session& session, const transport::FrameHeader& header);
+  // Begins to write a table as it is now; answers when the file is there.
   Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
                          transport::ConstBytes control);
   // Where the numbers of the rows go that a get asks for.
@@ -118,6 +119,12 @@ class ServerLanes : public transport::ServerHandler {
     transport::Session* session = nullptr;
     size_t unflushed = 0;
   };
+  void refuse(transport::Session& session, const transport::FrameHeader& header,
+              const Status& why) const;
+  // The number in the catalogue of a table that is to be saved.
+  Result<uint32_t> find_saved_table(const std::string& name) const;
+  void finish_snapshot(uint64_t session, const transport::FrameHeader& header,
+                       const Status& outcome);
   Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
                                                 transport::ConstBytes payload) const;
 

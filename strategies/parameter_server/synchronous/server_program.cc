@@ -337,7 +337,7 @@ ServerModel ServerSteps::make_model() {
   for (size_t i = 0; i < parsed_.exchanges.size(); ++i) {
     model.exchanges.push_back(make_exchange(i));
   }
-  model.save_table = table_checkpoint(program_, parsed_.listen, scope_);
+  model.saved_tables = saved_tables(program_, parsed_.listen);
   if (parsed_.listen.lr_decay_block_id >= 0) {
     model.learning_rate = [this](uint64_t) { run_rate(); };
   }
