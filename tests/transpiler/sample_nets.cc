@@ -12,6 +12,7 @@
 #include "fluid/layers/embedding.h"
 #include "fluid/layers/layers.h"
 #include "fluid/layers/norm.h"
+#include "fluid/layers/sequence.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 
@@ -74,6 +75,21 @@ Variable with_table(const Variable& x, Draw& draw) {
   return layers::concat({x, rows}, 1);
 }
 
+// What an LSTM makes of a sequence for each row, beside the layer itself.
+Variable with_sequence(const Variable& x, Draw& draw) {
+  constexpr int64_t kCells = 24;  // or 64, whose recurrent weight is cut
+  const int64_t width = 4 * (draw.chance(50) ? kCells : 64);
+  const Variable steps = layers::data("steps", {5}, DType::kFloat32, {.lod_level = 1});
+  const Variable gates = layers::fc(steps, width, {.param_attr = random_attr(draw)});
+  const auto made = layers::dynamic_lstm(gates, width,
+                                         {.param_attr = random_attr(draw),
+                                          .bias_attr = random_attr(draw),
+                                          .use_peepholes = draw.chance(50),
+                                          .is_reverse = draw.chance(50)});
+  const char* const kPools[] = {"sum", "max", "last", "average"};
+  return layers::concat({x, layers::sequence_pool(made.hidden, kPools[draw.number(4)])}, 1);
+}
+
 // The values of a layer's input as an image of one row.
 Variable with_image(const Variable& x, Draw& draw) {
   const Variable image = layers::reshape(x, {-1, 1, 1, static_cast<int>(x.shape()[-1])});
@@ -87,6 +103,7 @@ Variable random_loss(Draw& draw) {
   Variable hidden = layers::data("x", {kWidths[draw.number(5)]});
   if (draw.chance(30)) hidden = with_table(hidden, draw);
   if (draw.chance(30)) hidden = with_image(hidden, draw);
+  if (draw.chance(30)) hidden = with_sequence(hidden, draw);
   const int depth = 1 + draw.number(4);
   for (int i = 0; i < depth; ++i) {
     const int64_t width = kWidths[draw.number(5)];

@@ -31,8 +31,9 @@ SampleNet table_net(int lookups, bool distributed = false);
 SampleNet normalised_net();
 // `layers` fully connected layers of one width, SGD.
 SampleNet deep_net(int layers, int64_t width);
-// Layers, widths, optimizer, decay, schedule, rates per parameter, frozen and shared parameters
-// drawn from the seed.
+// Layers (tables, images and sequences among them), widths, optimizer, decay, schedule, rates per
+// parameter, frozen and shared parameters drawn from the seed. Fed x, y, and where it is declared
+// steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
 // 127.0.0.1:6174 and the ports after it.

@@ -41,6 +41,23 @@ fluid::Tensor numbers(uint64_t key, int64_t begin, int64_t end, int64_t width) {
   return fluid::Tensor::from(values, {end - begin, width});
 }
 
+// A sequence of 1 to 6 for each row, the same whichever rows are fed with it.
+fluid::Tensor sequences(uint64_t key, int64_t begin, int64_t end, int64_t width) {
+  std::vector<float> values;
+  std::vector<int64_t> offsets{0};
+  for (int64_t row = begin; row < end; ++row) {
+    const uint64_t drawn = mix64(key * 1000003 + static_cast<uint64_t>(row));
+    const auto length = static_cast<int64_t>(1 + drawn % 6);
+    const fluid::Tensor steps = numbers(drawn, 0, length, width);
+    const auto own = steps.values<float>();
+    values.insert(values.end(), own.begin(), own.end());
+    offsets.push_back(offsets.back() + length);
+  }
+  fluid::Tensor made = fluid::Tensor::from(values, {offsets.back(), width});
+  made.set_lod({offsets});
+  return made;
+}
+
 TrainingTask task_of(const SampleNet& net) {
   TrainingTask task;
   task.main = &net.main;
@@ -52,8 +69,13 @@ TrainingTask task_of(const SampleNet& net) {
     const int64_t first = kBatch / parts * begin;
     const int64_t last = kBatch / parts * end;
     const auto key = static_cast<uint64_t>(step);
-    return fluid::Feed{{"x", numbers(key, first, last, width)},
-                       {"y", numbers(key + 7777, first, last, 1)}};
+    fluid::Feed feed{{"x", numbers(key, first, last, width)},
+                     {"y", numbers(key + 7777, first, last, 1)}};
+    const fluid::VarDesc* steps = net.main.global_block().find_var("steps");
+    if (steps != nullptr) {
+      feed.emplace_back("steps", sequences(key + 999, first, last, steps->shape[-1]));
+    }
+    return feed;
   };
   return task;
 }
@@ -122,6 +144,15 @@ fluid::Tensor part_of(const fluid::Tensor& whole, const fluid::DistributedVar& r
   if (!row.is_slice) return whole;
   const int64_t first = row.offset / whole.shape().numel(1, whole.shape().rank());
   return whole.rows(first, first + shape[0]);
+}
+
+TEST(RandomNets, HaveSequencesAmongThem) {
+  int sequences = 0;
+  for (uint64_t seed = 1; seed <= 2 * kRuns; ++seed) {
+    const auto net = transpiler::random_net(seed);
+    sequences += net.main.global_block().find_var("steps") != nullptr ? 1 : 0;
+  }
+  EXPECT_GE(sequences, 5);
 }
 
 TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
