@@ -50,6 +50,11 @@ po::options_description flags(Options& options) {
   add("strategy", po::value(&options.strategy)->default_value(options.strategy),
       "how several processes train: sync, async, half_async, ssp, dc_asgd, geo or easgd with "
       "servers, all_reduce or local_sgd without");
+  if (options.has_embedding) {
+    add("sparse", po::bool_switch(&options.sparse),
+        "gradients of the embedding are of rows, and servers keep it; needs --model_dir, as it is "
+        "evaluated from what is saved");
+  }
   add("help", "print this text");
   add("version", "print the version");
   return all;
@@ -74,6 +79,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(),
           options.strategy + fleet::did_you_mean(options.strategy, kStrategies));
+  require(!options.sparse || !options.model_dir.empty(), "model_dir",
+          "a folder, where there is --sparse", "nothing");
   const bool reads_files = options.input != Input::kMadeUp && !options.synthetic;
   require(!reads_files || given.count("data_dir") != 0, "data_dir", "the folder of the data",
           "nothing");

@@ -29,7 +29,10 @@ struct Options {
   std::string role_maker = "cloud";  // or "mpi_symetric"
   // How a job of several processes trains; a process alone trains locally.
   std::string strategy = "default";
-  Input input = Input::kDigits;  // not a flag
+  bool sparse = false;  // gradients of the embedding are of rows
+  // Not flags:
+  Input input = Input::kDigits;
+  bool has_embedding = false;  // and so --sparse
 };
 
 // Reads the command line; `defaults` are the values of flags that are not given. Nothing when

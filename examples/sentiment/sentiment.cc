@@ -87,7 +87,7 @@ int train(const quick_start::Options& options) {
   fluid::default_startup_program().set_random_seed(options.seed);
   auto words = layers::data("words", {1}, fluid::DType::kInt64, {.lod_level = 1});
   auto label = layers::data("label", {1}, fluid::DType::kInt64);
-  auto embedded = fluid::layers::embedding(words, {kWords, kWidth});
+  auto embedded = layers::embedding(words, {kWords, kWidth}, {.is_sparse = options.sparse});
   auto features = layers::sequence_conv(embedded, kWidth, {.filter_size = 3, .act = "tanh"});
   auto prediction = layers::fc(layers::sequence_pool(features, "max"), 2, {.act = "softmax"});
   auto cost = layers::mean(layers::cross_entropy(prediction, label));
@@ -114,10 +114,11 @@ int train(const quick_start::Options& options) {
     auto result = exe.run(fluid::default_main_program(), loader.next(), {cost});
     report.step(step, result[0].item<float>());
   }
+  // Saving gathers what only servers have.
+  if (!options.model_dir.empty()) fluid::io::save_persistables(exe, options.model_dir);
   const auto test = texts(kTrainTexts, kTrainTexts + kTestTexts);
   auto predictions = exe.run(test_program, test, {prediction});
   report.finish(accuracy(predictions[0], test[1].second));
-  if (!options.model_dir.empty()) fluid::io::save_persistables(exe, options.model_dir);
   fleet::stop_worker();
   return 0;
 }
@@ -125,7 +126,10 @@ int train(const quick_start::Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return quick_start::run_trainer(
-      train, argc, argv, "Learns whether made-up texts are kind.",
-      {.steps = 600, .batch_size = 64, .learning_rate = 0.1, .input = quick_start::Input::kMadeUp});
+  return quick_start::run_trainer(train, argc, argv, "Learns whether made-up texts are kind.",
+                                  {.steps = 600,
+                                   .batch_size = 64,
+                                   .learning_rate = 0.1,
+                                   .input = quick_start::Input::kMadeUp,
+                                   .has_embedding = true});
 }

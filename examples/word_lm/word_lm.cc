@@ -21,9 +21,10 @@ struct Net {
   fluid::Variable cost;  // mean cross entropy a word, [1]
 };
 
-Net lstm(const fluid::Variable& words, const fluid::Variable& next, int64_t vocabulary) {
+Net lstm(const fluid::Variable& words, const fluid::Variable& next, int64_t vocabulary,
+         bool sparse) {
   const layers::DropoutOptions scaled{.dropout_implementation = "upscale_in_train"};
-  auto top = layers::embedding(words, {vocabulary, kEmbedding});
+  auto top = layers::embedding(words, {vocabulary, kEmbedding}, {.is_sparse = sparse});
   top = layers::dropout(top, kDropout, scaled);
   const auto gates = layers::fc(top, 4 * kHidden);
   top = layers::dynamic_lstm(gates, 4 * kHidden, {.use_peepholes = false}).hidden;
@@ -52,7 +53,7 @@ int train(const quick_start::Options& options) {
   fluid::default_startup_program().set_random_seed(options.seed);
   auto words = layers::data("words", {1}, fluid::DType::kInt64, {.lod_level = 1});
   auto next = layers::data("next", {1}, fluid::DType::kInt64, {.lod_level = 1});
-  auto [cost] = lstm(words, next, text.words);
+  auto [cost] = lstm(words, next, text.words, options.sparse);
   auto test_program = fluid::default_main_program().clone(/*for_test=*/true);
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate});
 
@@ -76,10 +77,11 @@ int train(const quick_start::Options& options) {
     auto result = exe.run(fluid::default_main_program(), loader.next(), {cost});
     report.step(step, result[0].item<float>());
   }
+  // Saving gathers what only servers have.
+  if (!options.model_dir.empty()) fluid::io::save_persistables(exe, options.model_dir);
   const auto test = sequences(text.test, static_cast<int64_t>(text.test.size()) - 1);
   auto loss = exe.run(test_program, test, {cost});
   report.finish({"perplexity", std::exp(loss[0].item<double>())});
-  if (!options.model_dir.empty()) fluid::io::save_persistables(exe, options.model_dir);
   fleet::stop_worker();
   return 0;
 }
@@ -93,5 +95,6 @@ int main(int argc, char** argv) {
        .batch_size = 16,
        .learning_rate = 0.002,
        .data_dir = FLEET_WORD_LM_TEXT,
-       .input = quick_start::Input::kFiles});
+       .input = quick_start::Input::kFiles,
+       .has_embedding = true});
 }

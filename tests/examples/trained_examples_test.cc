@@ -12,6 +12,25 @@ namespace {
 
 class Examples : public QuickStart {
  protected:
+  struct Run {
+    nlohmann::json losses;   // by step
+    double score = 0;        // of the saved model
+    std::string parameters;  // their file
+  };
+
+  // With the embedding's gradients of rows.
+  Run run_sparse(const std::string& command, const std::string& score) const {
+    const std::string model = path("model");
+    const std::string metrics = path("metrics.json");
+    std::filesystem::remove_all(model);
+    const auto result = run_command(
+        str_cat(command, " --sparse --model_dir ", model, " --metrics_file ", metrics), 120);
+    EXPECT_EQ(result.code, 0) << command << "\n" << result.output << logs();
+    if (result.code != 0) return {};
+    const auto report = nlohmann::json::parse(read(metrics));
+    return {report.at("loss"), report.at(score).get<double>(), read(model + "/params.safetensors")};
+  }
+
   // Trains in each mode and gives what the metrics file holds under `score`.
   std::vector<double> scores(const std::string& program, const std::string& flags,
                              const std::string& score, int limit_s = 300) {
@@ -38,6 +57,29 @@ class Examples : public QuickStart {
     return std::filesystem::exists(folder + "/t10k-images-idx3-ubyte.gz") ? folder : "";
   }
 };
+
+TEST_F(Examples, TablesOfRowsTrainWithServersAsAlone) {
+  const std::pair<std::string, std::string> programs[] = {
+      {"sentiment --steps 40", "accuracy"}, {"word_lm --steps 8 --batch_size 8", "perplexity"}};
+  for (const auto& [program, score] : programs) {
+    SCOPED_TRACE(program);
+    const Run alone = run_sparse(str_cat(kBin, program, " --shards 2"), score);
+    const Run servers =
+        run_sparse(str_cat(kBin, "launch_ps --worker_num 2 --server_num 2 --log_dir ", path("logs"),
+                           " ", kBin, program),
+                   score);
+    EXPECT_EQ(servers.losses, alone.losses);
+    EXPECT_EQ(servers.score, alone.score);
+    EXPECT_FALSE(alone.parameters.empty());
+    EXPECT_TRUE(servers.parameters == alone.parameters);
+  }
+}
+
+TEST_F(Examples, RowsAreEvaluatedFromWhatIsSaved) {
+  const auto result = run_command(kBin + "sentiment --sparse --steps 1", 60);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.output.find("--model_dir"), std::string::npos) << result.output;
+}
 
 TEST_F(Examples, FitALineFindsTheLine) {
   for (const double error : scores("fit_a_line", "", "squared error")) {
