@@ -147,7 +147,9 @@ TrainingOps find_training_ops(const fluid::Program& program) {
   }
   for (size_t i = 0; i < block.op_count(); ++i) {
     const Operator& op = block.op(i);
-    for (const std::string& rate : op.input("LearningRate")) found.learning_rates.insert(rate);
+    for (const char* slot : {"LearningRate", "Beta1Tensor", "Beta2Tensor"}) {
+      for (const std::string& number : op.input(slot)) found.learning_rates.insert(number);
+    }
     if (is_schedule_role(op)) {
       found.lr_ops.push_back(i);
       for (const std::string& name : op.input_names()) found.learning_rates.insert(name);

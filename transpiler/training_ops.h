@@ -28,7 +28,8 @@ struct TrainingOps {
   // Of role optimize and of no parameter, behind the updates: what is made of parameters, such as
   // their averages. Trainers run these ops with the values that come back.
   std::vector<size_t> followers;
-  // Variables of the schedule and all that update ops take as LearningRate.
+  // Variables of the schedule and all that update ops take as LearningRate, Beta1Tensor and
+  // Beta2Tensor.
   std::set<std::string, std::less<>> learning_rates;
 };
 

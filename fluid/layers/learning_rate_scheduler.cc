@@ -257,8 +257,8 @@ Variable noam_decay(double d_model, double warmup_steps, double learning_rate) {
   return (learning_rate * std::pow(d_model, -0.5)) * elementwise_min(falling, rising);
 }
 
-Variable linear_lr_warmup(const std::variant<double, Variable>& learning_rate, double warmup_steps,
-                          double start_lr, double end_lr) {
+Variable linear_lr_warmup(const Real& learning_rate, double warmup_steps, double start_lr,
+                          double end_lr) {
   const RoleGuard guard = schedule_role();
   const Variable rate = make_rate("learning_rate_warmup");
   const Variable step = step_counter();
@@ -268,9 +268,8 @@ Variable linear_lr_warmup(const std::variant<double, Variable>& learning_rate, d
     return assign_to(rate, risen);
   });
   cases.otherwise([&] {
-    const auto* fixed = std::get_if<double>(&learning_rate);
-    if (fixed == nullptr) return assign_to(rate, std::get<Variable>(learning_rate));
-    return assign_to(rate, fill_constant(Shape{1}, DType::kFloat32, *fixed));
+    if (!learning_rate.known()) return assign_to(rate, learning_rate.variable());
+    return assign_to(rate, fill_constant(Shape{1}, DType::kFloat32, learning_rate.value()));
   });
   return rate;
 }

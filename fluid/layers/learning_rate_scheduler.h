@@ -4,9 +4,9 @@
 // shares the counter with it, a warm-up around it included.
 #pragma once
 
-#include <variant>
 #include <vector>
 
+#include "fluid/layers/numbers.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid::layers {
@@ -45,7 +45,7 @@ Variable cosine_decay(double learning_rate, double step_each_epoch, double epoch
 Variable noam_decay(double d_model, double warmup_steps, double learning_rate = 1.0);
 // From start_lr towards end_lr, linearly, while step < warmup_steps; then learning_rate, a number
 // or another schedule.
-Variable linear_lr_warmup(const std::variant<double, Variable>& learning_rate, double warmup_steps,
-                          double start_lr, double end_lr);
+Variable linear_lr_warmup(const Real& learning_rate, double warmup_steps, double start_lr,
+                          double end_lr);
 
 }  // namespace fleet::fluid::layers

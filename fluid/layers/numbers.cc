@@ -29,15 +29,15 @@ template <class T>
 std::vector<T> Numbers::attribute(const LayerHelper& helper, const std::string& whole,
                                   const std::string& list, SlotMap& inputs) const {
   if (whole_) {
-    helper.check_input(whole_, whole);
-    inputs[whole] = {whole_.name()};
+    helper.check_input(*whole_, whole);
+    inputs[whole] = {whole_->name()};
     return {};
   }
   const bool all_known = std::all_of(numbers_.begin(), numbers_.end(),
                                      [](const Number& number) { return number.known(); });
   std::vector<T> attribute;
   for (const Number& number : numbers_) {
-    attribute.push_back(static_cast<T>(number.known() ? number.value() : -1));
+    attribute.push_back(static_cast<T>(number.value_or(-1)));
     if (all_known) continue;
     const Variable variable =
         number.known() ? fill_constant({1}, DType::kInt32, static_cast<double>(number.value()),

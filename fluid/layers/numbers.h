@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,19 +19,21 @@ namespace layers {
 template <class T>
 class Given {
  public:
-  Given(T value) : value_(value) {}
+  Given(T value) : known_(true), value_(value) {}
   Given(const Variable& variable) : variable_(variable) {}
 
-  bool known() const { return !variable_; }
+  bool known() const { return known_; }
   T value() const { return value_; }
+  T value_or(T otherwise) const { return known_ ? value_ : otherwise; }
   const Variable& variable() const { return variable_; }
 
   // What the attribute says: the number, or `otherwise` for a variable, which `slot` of `inputs`
-  // gets then. Throws UsageError for a variable of another program.
+  // gets then. Throws UsageError for an empty variable, or one of another program.
   T attribute(const LayerHelper& helper, const std::string& slot, SlotMap& inputs,
               T otherwise) const;
 
  private:
+  bool known_ = false;
   T value_{};
   Variable variable_;
 };
@@ -57,7 +60,7 @@ class Numbers {
 
  private:
   std::vector<Number> numbers_;
-  Variable whole_;
+  std::optional<Variable> whole_;
 };
 
 }  // namespace layers

@@ -158,6 +158,7 @@ ModelAverage::ModelAverage(const ModelAverageOptions& options) {
     append_op(main.global_block(), std::move(op));
     add_swap(param.desc(), [&](Block& block) {
       std::vector<Variable> parts;
+      parts.reserve(sums.size());
       for (const VarDesc& sum : sums) parts.push_back(declare(block, sum));
       const Variable steps = declare(block, counts[0]) + declare(block, counts[1]);
       return layers::sums(parts) / layers::cast(steps, param.dtype());

@@ -94,8 +94,9 @@ class Adadelta : public Optimizer {
 
 struct AdamOptions {
   LearningRate learning_rate = 0.001;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
+  // A variable is [1], float32. Its powers begin with 0.9 and 0.999.
+  layers::Real beta1 = 0.9;
+  layers::Real beta2 = 0.999;
   double epsilon = 1e-8;
   bool lazy_mode = false;      // selected rows: only the rows named move
   bool original_form = false;  // selected rows: bias corrections one step ahead

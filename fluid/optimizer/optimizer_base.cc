@@ -138,23 +138,27 @@ Variable Optimizer::global_rate(const Context& context) {
 }
 
 Variable Optimizer::make_rate(const Context& context) const {
-  const auto* rate = std::get_if<Variable>(&common_.learning_rate);
-  if (rate == nullptr) {
+  if (common_.learning_rate.known()) {
     return layers::create_global_var(
-        Shape{1}, std::get<double>(common_.learning_rate), context.dtype,
+        Shape{1}, common_.learning_rate.value(), context.dtype,
         {.persistable = true, .name = unique_name::generate("learning_rate")});
   }
-  if (&rate->program() != &context.main) {
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "the learning rate belongs to another program",
-                 .where = str_cat("optimizer '", type(), "'"),
-                 .expected = "a variable of the loss's program",
-                 .got = "'" + rate->name() + "'",
-                 .fix = "make the schedule under the same ProgramGuard as the loss"});
-  }
-  if (rate->dtype() == context.dtype) return *rate;
+  const Variable& rate = common_.learning_rate.variable();
+  check_program(context, rate, "the learning rate");
+  if (rate.dtype() == context.dtype) return rate;
   const RoleGuard role(context.main, OpRole::kLrSched);
-  return layers::cast(*rate, context.dtype);
+  return layers::cast(rate, context.dtype);
+}
+
+void Optimizer::check_program(const Context& context, const Variable& given,
+                              const char* what) const {
+  if (given && &given.program() == &context.main) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = str_cat(what, given ? " belongs to another program" : " is empty"),
+               .where = str_cat("optimizer '", type(), "'"),
+               .expected = "a variable of the loss's program",
+               .got = given ? "'" + given.name() + "'" : "an empty variable",
+               .fix = "make it under the same ProgramGuard as the loss"});
 }
 
 Variable Optimizer::rate_of(const Context& context, const Variable& param) {
@@ -183,6 +187,10 @@ void Optimizer::append_update(const Context& context, const ParamGrad& pair) {
     const std::string name = accumulator(context, state.name, pair.param).name();
     inputs[state.in] = {name};
     if (!state.out.empty()) outputs[state.out] = {name};
+  }
+  for (const auto& [slot, given] : rule_.inputs) {
+    check_program(context, given, slot.c_str());
+    inputs[slot] = {given.name()};
   }
   append(context, std::move(inputs), std::move(outputs), attributes_of(pair.param));
 }

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "fluid/backward/backward.h"
 #include "fluid/backward/gradient_clip.h"
 #include "fluid/backward/regularizer.h"
+#include "fluid/layers/numbers.h"
 #include "fluid/layers/parameters/initializer.h"
 
 namespace fleet::fluid::optimizer {
@@ -21,7 +21,7 @@ using ClipFilter = std::function<bool(const Variable& param)>;
 
 // A number, or a variable [1] that a schedule computes (fluid/layers/learning_rate_scheduler.h). A
 // schedule of another element type than the parameters is cast.
-using LearningRate = std::variant<double, Variable>;
+using LearningRate = layers::Real;
 
 struct MinimizeOptions {
   Program* startup_program = nullptr;  // the default startup program when null
@@ -96,6 +96,7 @@ class Optimizer {
     std::string type;
     std::vector<State> states = {};
     AttributeMap attrs = {};
+    std::map<std::string, Variable> inputs = {};  // by slot, the same in every update
     bool takes_rate = true;
   };
   Optimizer(Rule rule, Common common) : rule_(std::move(rule)), common_(std::move(common)) {}
@@ -136,6 +137,7 @@ class Optimizer {
   void append(const Context& context, SlotMap inputs, SlotMap outputs, AttributeMap attrs = {});
 
  private:
+  void check_program(const Context& context, const Variable& given, const char* what) const;
   Variable global_rate(const Context& context);
   Variable make_rate(const Context& context) const;
 

@@ -6,8 +6,21 @@
 namespace fleet::fluid::optimizer {
 namespace {
 
+// Of Adam, where variables give them.
+constexpr double kBeta1 = 0.9;
+constexpr double kBeta2 = 0.999;
+
 float f(double value) {
   return static_cast<float>(value);
+}
+
+// Those that are variables.
+std::map<std::string, Variable> variables_of(const std::map<std::string, layers::Real>& given) {
+  std::map<std::string, Variable> found;
+  for (const auto& [slot, number] : given) {
+    if (!number.known()) found[slot] = number.variable();
+  }
+  return found;
 }
 
 }  // namespace
@@ -54,18 +67,21 @@ Adadelta::Adadelta(const AdadeltaOptions& options)
                 common_of(options)) {}
 
 Adam::Adam(const AdamOptions& options)
-    : Optimizer(
-          {.type = "adam",
-           .states = {{"Moment1", "Moment1Out", "moment1"},
-                      {"Moment2", "Moment2Out", "moment2"},
-                      {"Beta1Pow", "Beta1PowOut", "beta1_pow_acc", options.beta1, true, true},
-                      {"Beta2Pow", "Beta2PowOut", "beta2_pow_acc", options.beta2, true, true}},
-           .attrs = to_attributes(AdamAttrs{.beta1 = f(options.beta1),
-                                            .beta2 = f(options.beta2),
-                                            .epsilon = f(options.epsilon),
-                                            .lazy_mode = options.lazy_mode,
-                                            .original_form = options.original_form})},
-          common_of(options)) {}
+    : Optimizer({.type = "adam",
+                 .states = {{"Moment1", "Moment1Out", "moment1"},
+                            {"Moment2", "Moment2Out", "moment2"},
+                            {"Beta1Pow", "Beta1PowOut", "beta1_pow_acc",
+                             options.beta1.value_or(kBeta1), true, true},
+                            {"Beta2Pow", "Beta2PowOut", "beta2_pow_acc",
+                             options.beta2.value_or(kBeta2), true, true}},
+                 .attrs = to_attributes(AdamAttrs{.beta1 = f(options.beta1.value_or(kBeta1)),
+                                                  .beta2 = f(options.beta2.value_or(kBeta2)),
+                                                  .epsilon = f(options.epsilon),
+                                                  .lazy_mode = options.lazy_mode,
+                                                  .original_form = options.original_form}),
+                 .inputs = variables_of(
+                     {{"Beta1Tensor", options.beta1}, {"Beta2Tensor", options.beta2}})},
+                common_of(options)) {}
 
 Adamax::Adamax(const AdamaxOptions& options)
     : Optimizer({.type = "adamax",

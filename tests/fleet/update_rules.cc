@@ -21,6 +21,18 @@ UpdateRule schedule(std::string name, const std::function<LearningRate()>& rate)
           [rate](const Variable& loss) { SGD({.learning_rate = rate()}).minimize(loss); }};
 }
 
+// One that stays, one that a schedule computes.
+UpdateRule adam_of_given_decays() {
+  return {"AdamOfGivenDecays", [](const Variable& loss) {
+            const Variable stays = layers::create_global_var(
+                {1}, 0.8, fluid::DType::kFloat32, {.persistable = true, .name = "beta1"});
+            Adam({.learning_rate = 0.01,
+                  .beta1 = stays,
+                  .beta2 = layers::exponential_decay(0.99, 4, 0.9)})
+                .minimize(loss);
+          }};
+}
+
 }  // namespace
 
 std::vector<UpdateRule> optimizer_rules() {
@@ -35,6 +47,7 @@ std::vector<UpdateRule> optimizer_rules() {
       rule<DecayedAdagrad>("DecayedAdagrad", DecayedAdagradOptions{.learning_rate = 0.05}),
       rule<Adadelta>("Adadelta", AdadeltaOptions{.learning_rate = 0.5}),
       rule<Adam>("Adam", AdamOptions{.learning_rate = 0.01}),
+      adam_of_given_decays(),
       rule<Adamax>("Adamax", AdamaxOptions{.learning_rate = 0.01}),
       rule<RMSProp>("RmsProp", RMSPropOptions{.learning_rate = 0.01, .momentum = 0.5}),
       rule<RMSProp>("RmsPropCentered", RMSPropOptions{.learning_rate = 0.01, .centered = true}),

@@ -82,7 +82,7 @@ optimizer::ClipFilter make_filter(const Json* clip) {
 
 // What all optimizers are told.
 struct Common {
-  optimizer::LearningRate learning_rate;
+  optimizer::LearningRate learning_rate = 0.001;
   std::optional<fluid::Penalty> regularization;
   std::optional<fluid::Penalty> grad_clip;
   optimizer::ClipFilter need_clip;
@@ -111,6 +111,9 @@ Maker maker(Fill fill) {
 
 void take(Arguments& args, const char* name, double& value) {
   value = args.get<double>(name, value);
+}
+void take(Arguments& args, const char* name, fluid::layers::Real& value) {
+  value = args.get<double>(name, value.value());
 }
 void take(Arguments& args, const char* name, bool& value) {
   value = args.get<bool>(name, value);

@@ -298,7 +298,7 @@ void add_schedules(std::map<std::string, Builder>& builders) {
         "piecewise_decay", "cosine_decay", "noam_decay", "linear_lr_warmup"}) {
     builders[name] = [name](Call& call) -> Outputs {
       const auto rate = make_rate({{"schedule", name}, {"args", call.args.take_all()}});
-      return {std::get<Variable>(rate)};
+      return {rate.variable()};
     };
   }
 }

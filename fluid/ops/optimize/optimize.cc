@@ -76,6 +76,12 @@ void infer_lamb(InferContext& context) {
                   "give the outputs, or set original_form");
 }
 
+void infer_adam(InferContext& context) {
+  require_number(context, "Beta1Tensor", DType::kFloat32);
+  require_number(context, "Beta2Tensor", DType::kFloat32);
+  infer_update(context);
+}
+
 template <class Attrs>
 void add_update(OpTable& table, const std::string& type, InferFunction infer = infer_update,
                 std::vector<SlotSpec> more_inputs = {}) {
@@ -111,7 +117,7 @@ void add_optimize_ops(OpTable& table) {
   add_update<AdagradAttrs>(table, "adagrad");
   add_update<DecayedAdagradAttrs>(table, "decayed_adagrad");
   add_update<AdadeltaAttrs>(table, "adadelta");
-  add_update<AdamAttrs>(table, "adam", infer_update, {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
+  add_update<AdamAttrs>(table, "adam", infer_adam, {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
   add_update<AdamaxAttrs>(table, "adamax");
   add_update<RmspropAttrs>(table, "rmsprop");
   add_update<FtrlAttrs>(table, "ftrl");

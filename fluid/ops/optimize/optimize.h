@@ -9,7 +9,8 @@
 //   adagrad          Param, Grad, Moment, LearningRate
 //   decayed_adagrad  Param, Grad, Moment, LearningRate
 //   adadelta         Param, Grad, AvgSquaredGrad, AvgSquaredUpdate
-//   adam             Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow
+//   adam             Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow; Beta1Tensor?,
+//                    Beta2Tensor? [1], float32, instead of the attributes
 //   adamax           Param, Grad, LearningRate, Moment, InfNorm, Beta1Pow (which a `scale` behind
 //                    all updates advances)
 //   rmsprop          Param, Grad, LearningRate, MeanSquare, MeanGrad, Moment

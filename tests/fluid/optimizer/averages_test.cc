@@ -1,5 +1,7 @@
 #include "fluid/optimizer/averages.h"
 
+#include <array>
+
 #include "fluid/executor/executor.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -72,8 +74,8 @@ TEST_F(AveragesTest, TheModelAverageIsTheMeanOfItsWindow) {
   ModelAverage average(
       {.average_window_rate = 1.0, .min_average_window = 3, .max_average_window = 3});
   executor_.run(startup_);
-  std::vector<double> values;
-  for (int i = 0; i < 8; ++i) values.push_back(step(static_cast<float>(i)));
+  std::array<double, 8> values{};
+  for (size_t i = 0; i < values.size(); ++i) values[i] = step(static_cast<float>(i));
   const float last = w();
   // Windows [0,3), [3,6) are full; the last full one and what came since count.
   double sum = 0;

@@ -1,5 +1,10 @@
 #include "fluid/optimizer/optimizer.h"
 
+#include <array>
+#include <cmath>
+#include <functional>
+
+#include "fluid/executor/executor.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -48,6 +53,70 @@ TEST_F(OptimizerTest, StateIsNamedAndMadeInOrder) {
   EXPECT_EQ(beta1.attrs.at("value"), Attribute(static_cast<double>(0.8f)));
   EXPECT_EQ(block().var("fc_0.w_0_beta1_pow_acc_0").shape, (Shape{1}));
   EXPECT_NO_THROW(verify(main_));
+}
+
+// The values of a table [5, 2] after some steps that take rows 1, 3, 1.
+std::vector<float> trained_table(const std::function<AdamOptions()>& options, bool is_sparse) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const Variable ids = layers::data("ids", {1}, DType::kInt64);
+  const Variable rows =
+      layers::embedding(ids, {5, 2}, {.is_sparse = is_sparse, .param_attr = {.name = "table"}});
+  Adam(options()).minimize(layers::mean(layers::square(rows) + rows));
+  Executor executor;
+  executor.run(startup);
+  const Tensor taken = Tensor::from(std::vector<int64_t>{1, 3, 1}, {3, 1});
+  for (int step = 0; step < 4; ++step) executor.run(main, {{"ids", taken}});
+  const auto values = executor.scope().tensor("table").values<float>();
+  return {values.begin(), values.end()};
+}
+
+TEST(AdamDecays, OfVariablesAreThoseOfNumbers) {
+  for (const bool is_sparse : {false, true}) {
+    for (const bool lazy : {false, true}) {
+      const auto known = [lazy] { return AdamOptions{.learning_rate = 0.1, .lazy_mode = lazy}; };
+      const auto given = [lazy] {
+        return AdamOptions{.learning_rate = layers::fill_constant({1}, DType::kFloat32, 0.1),
+                           .beta1 = layers::fill_constant({1}, DType::kFloat32, 0.9),
+                           .beta2 = layers::fill_constant({1}, DType::kFloat32, 0.999),
+                           .lazy_mode = lazy};
+      };
+      EXPECT_EQ(trained_table(given, is_sparse), trained_table(known, is_sparse));
+    }
+  }
+}
+
+TEST_F(OptimizerTest, AdamTakesItsDecaysAnewInEachStep) {
+  const Variable x = layers::data("x", {1}, DType::kFloat32, {.append_batch_size = false});
+  const Variable w = layers::create_parameter(
+      {1}, DType::kFloat32,
+      {.attr = {.name = "w", .initializer = initializer::Constant{.value = 2.0}}});
+  const auto given = [](const char* name) {
+    return layers::data(name, {1}, DType::kFloat32, {.append_batch_size = false});
+  };
+  Adam({.learning_rate = 0.1, .beta1 = given("beta1"), .beta2 = given("beta2"), .epsilon = 1e-3})
+      .minimize(layers::mean(w * x));
+  Executor executor;
+  executor.run(startup_);
+  double p = 2.0;
+  double m = 0;
+  double v = 0;
+  double power1 = 0.9;
+  double power2 = 0.999;
+  for (const auto& [g, beta1, beta2] : std::vector<std::array<float, 3>>{
+           {1.5F, 0.5F, 0.75F}, {-1.0F, 0.875F, 0.5F}, {3.0F, 0.25F, 0.9375F}}) {
+    executor.run(main_, {{"x", Tensor::from(std::vector<float>{g}, {1})},
+                         {"beta1", Tensor::from(std::vector<float>{beta1}, {1})},
+                         {"beta2", Tensor::from(std::vector<float>{beta2}, {1})}});
+    m = beta1 * m + (1.0 - beta1) * g;
+    v = beta2 * v + (1.0 - beta2) * g * g;
+    p -= 0.1 * std::sqrt(1.0 - power2) / (1.0 - power1) * m / (std::sqrt(v) + 1e-3);
+    power1 *= beta1;
+    power2 *= beta2;
+    EXPECT_NEAR(executor.scope().tensor("w").item<float>(), p, 1e-5);
+  }
 }
 
 TEST_F(OptimizerTest, MomentumCarriesItsNumbers) {
@@ -150,6 +219,18 @@ TEST_F(OptimizerTest, RefusesARateOfAnotherProgram) {
   const Variable cost = loss();
   expect_error([&] { SGD({.learning_rate = rate}).minimize(cost); }, ErrorCode::kInvalidArgument,
                {"sgd", rate.name()});
+}
+
+TEST_F(OptimizerTest, RefusesDecaysThatDoNotFit) {
+  const Variable cost = loss();
+  expect_error([&] { Adam({.beta1 = Variable()}).minimize(cost); }, ErrorCode::kInvalidArgument,
+               {"adam", "Beta1Tensor", "empty"});
+  const Variable two = layers::fill_constant({2}, DType::kFloat32, 0.9);
+  expect_error([&] { Adam({.beta2 = two}).minimize(cost); }, ErrorCode::kShapeMismatch,
+               {"adam", "Beta2Tensor", "one number", "[2]"});
+  const Variable wide = layers::fill_constant({1}, DType::kFloat64, 0.9);
+  expect_error([&] { Adam({.beta1 = wide}).minimize(cost); }, ErrorCode::kDTypeMismatch,
+               {"adam", wide.name(), "float32", "float64"});
 }
 
 TEST_F(OptimizerTest, RefusesAnEmptyLoss) {

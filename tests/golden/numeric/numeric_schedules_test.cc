@@ -32,7 +32,7 @@ class Schedules : public FileCase {
     const ProgramGuard programs(built.main, built.startup);
     const unique_name::Guard names;
     const auto rate = fleet::golden::make_rate(net_schedule(json_["schedule"]), form);
-    built.rate = std::get<Variable>(rate).name();
+    built.rate = rate.variable().name();
   }
 
   std::string compare(const Built& built) const {

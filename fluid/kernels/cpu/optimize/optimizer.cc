@@ -134,7 +134,6 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
-  if (context.has_input("Beta1Tensor") || context.has_input("Beta2Tensor")) return nullptr;
   const auto attrs = context.attrs<AdamAttrs>();
   Update<T> update(context);
   const int power1 = scalar_input<T>(context, "Beta1Pow");
@@ -143,12 +142,14 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
   const StatePositions moment2 = state<T>(context, "Moment2", "Moment2Out");
   const int next1 = context.set_output("Beta1PowOut", context.in("Beta1Pow").shape, dtype_of<T>());
   const int next2 = context.set_output("Beta2PowOut", context.in("Beta2Pow").shape, dtype_of<T>());
-  const T beta1 = static_cast<T>(attrs.beta1);
-  const T beta2 = static_cast<T>(attrs.beta2);
+  const int given1 = optional_scalar_input<float>(context, "Beta1Tensor");
+  const int given2 = optional_scalar_input<float>(context, "Beta2Tensor");
   const T epsilon = static_cast<T>(attrs.epsilon);
   const bool lazy = attrs.lazy_mode;
   const bool ahead = attrs.original_form && update.gradient.sparse();
   return make_prepared([=](const KernelContext& c) mutable {
+    const T beta1 = static_cast<T>(given1 >= 0 ? *c.in<float>(given1) : attrs.beta1);
+    const T beta2 = static_cast<T>(given2 >= 0 ? *c.in<float>(given2) : attrs.beta2);
     const T b1 = *c.in<T>(power1);
     const T b2 = *c.in<T>(power2);
     const T used1 = ahead ? b1 * beta1 : b1;
