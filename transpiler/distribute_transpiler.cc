@@ -242,10 +242,10 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                       .current_endpoint = options.current_endpoint,
                       .wait_port = config.wait_port};
     const bool synchronous = config.sync_mode || config.completely_not_async;
-    const bool counted = !synchronous && !config.geo_sgd_mode && counts_steps(fresh->main);
-    if (counted) {
-      count_per_trainer(fresh->main, fresh->startup, shards, config.original_schedules,
-                        fresh->runner);
+    std::optional<int64_t> first_count;
+    if (!synchronous && !config.geo_sgd_mode && counts_steps(fresh->main)) {
+      first_count = count_per_trainer(fresh->main, fresh->startup, shards,
+                                      config.original_schedules, fresh->runner);
     }
     keep_noted_clips(fresh->main);
     if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
@@ -255,7 +255,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     if (config.enable_dc_asgd) require_dense_gradients(fresh->main, fresh->ops);
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
-    fresh->plan->form.counts_per_trainer = counted;
+    fresh->plan->form.first_count = first_count;
     if (config.print_log) print_placement(*fresh->plan, options.logger);
     if (!config.geo_sgd_mode) {
       fresh->phases = plan_phases(fresh->main, fresh->ops, *fresh->plan);

@@ -55,7 +55,9 @@ void sum_trainer_counters(Program& main, int trainers) {
   }
 }
 
-void start_trainer_counters(Program& startup, int trainers, bool original_schedules) {
+// Returns what all of them count in their first step.
+int64_t start_trainer_counters(Program& startup, int trainers, bool original_schedules) {
+  int64_t first = 0;
   Block& block = startup.global_block();
   declare_counters(block, trainers);
   auto ops = block.take_ops();
@@ -74,12 +76,14 @@ void start_trainer_counters(Program& startup, int trainers, bool original_schedu
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
-      attrs.value += static_cast<float>((original_schedules ? 2 : 1) - trainers);
+      first = static_cast<int64_t>(attrs.value) + (original_schedules ? 2 : 1);
+      attrs.value = static_cast<float>(first - trainers);
       op->attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));
   }
   block.set_ops(std::move(rewritten));
+  return first;
 }
 
 }  // namespace
@@ -92,20 +96,22 @@ bool counts_steps(const Program& main) {
   });
 }
 
-void count_per_trainer(Program& main, Program& startup, int trainers, bool original_schedules,
-                       const PassRunner& runner) {
+int64_t count_per_trainer(Program& main, Program& startup, int trainers, bool original_schedules,
+                          const PassRunner& runner) {
+  int64_t first = 0;
   const std::array main_passes = {
       Pass{"sum_trainer_counters", "The schedule counts the steps of all trainers.",
            [trainers](Program& program) { sum_trainer_counters(program, trainers); }},
   };
   const std::array startup_passes = {
       Pass{"start_trainer_counters", "Each trainer reports one step at a time.",
-           [trainers, original_schedules](Program& program) {
-             start_trainer_counters(program, trainers, original_schedules);
+           [&](Program& program) {
+             first = start_trainer_counters(program, trainers, original_schedules);
            }},
   };
   runner.run(main, main_passes);
   runner.run(startup, startup_passes);
+  return first;
 }
 
 }  // namespace fleet::transpiler

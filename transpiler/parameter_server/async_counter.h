@@ -2,6 +2,7 @@
 // tells the servers of its own, and the schedule counts their sum.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "fluid/program/program.h"
@@ -17,8 +18,9 @@ bool counts_steps(const fluid::Program& main);
 
 // In the main program the counter becomes the sum of one counter per trainer; the startup program
 // sets those to 1 and starts the sum such that the first step of all trainers is the schedule's
-// first; or, as the original does, its second. Throws ProgramError when a result does not verify.
-void count_per_trainer(fluid::Program& main, fluid::Program& startup, int trainers,
-                       bool original_schedules, const PassRunner& runner);
+// first; or, as the original does, its second. What it counts first is returned. Throws
+// ProgramError when a result does not verify.
+int64_t count_per_trainer(fluid::Program& main, fluid::Program& startup, int trainers,
+                          bool original_schedules, const PassRunner& runner);
 
 }  // namespace fleet::transpiler

@@ -2,6 +2,7 @@
 // and which form the programs take. Every program of the job is made from the same plan.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,9 @@ struct ServerForm {
   bool fetch_barrier = false;
   // Servers keep one gradient per shard and average them.
   bool averages = false;
-  // Trainers report their steps to the schedule on the servers
+  // Trainers report their steps to the schedule on the servers, which count from here on
   // (transpiler/parameter_server/async_counter.h).
-  bool counts_per_trainer = false;
+  std::optional<int64_t> first_count = {};
   int distributed_mode = 0;  // fluid::ServerMode
   // Updates of averaged gradients may need numbers from other servers
   // (transpiler/parameter_server/update_phases.h).

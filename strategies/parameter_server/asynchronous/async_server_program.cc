@@ -119,8 +119,6 @@ void AsyncServerSteps::read_schedule() {
     if (!counts || initialised(scope_, kStepCounter) == nullptr) continue;
     counter_ = kStepCounter;
     counter_start_ = number_in(scope_.tensor(kStepCounter));
-    const auto trainers = op.type == "sum" ? op.input("X").size() : 1;
-    counter_first_ = counter_start_ + static_cast<double>(trainers);
     block.remove_op(i);
     return;
   }
@@ -129,7 +127,8 @@ void AsyncServerSteps::read_schedule() {
 void AsyncServerSteps::run_rate(uint64_t gradients) {
   if (!counter_.empty()) {
     const double count = counter_start_ + static_cast<double>(gradients);
-    set_number(scope_.tensor(counter_), std::max(count, counter_first_));
+    const auto first = static_cast<double>(parsed_.listen.lr_first_count);
+    set_number(scope_.tensor(counter_), std::max(count, first));
   }
   executor_.run_block(program_, parsed_.listen.lr_decay_block_id, scope_);
 }

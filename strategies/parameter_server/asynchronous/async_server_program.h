@@ -39,7 +39,8 @@ AsyncServerProgram read_async_server_program(const fluid::Program& program,
 // A learning-rate schedule counts the gradients of all trainers, merged ones each: the k-th uses
 // what a local run uses in step k - N + 1 for N trainers, and the first N what it uses in its first
 // (the counter of an asynchronous program starts N - 1 lower than that of a local one). So with one
-// trainer the rates are those of a local run, and with N every rate serves as many gradients.
+// trainer the rates are those of a local run, and with N every rate serves as many gradients. Behind
+// a loaded counter every gradient counts.
 class AsyncServerSteps {
  public:
   AsyncServerSteps(const fluid::Program& program, AsyncServerProgram parsed, fluid::Scope& scope);
@@ -65,7 +66,6 @@ class AsyncServerSteps {
   fluid::Executor executor_;
   std::string counter_;          // the schedule's; empty: none
   double counter_start_ = 0.0;   // its value before the first gradient
-  double counter_first_ = 0.0;   // the least that the schedule sees
   std::vector<Backup> backups_;  // by slice
 };
 
