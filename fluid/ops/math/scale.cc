@@ -31,6 +31,7 @@ void infer_increment(InferContext& context) {
 void infer_clip(InferContext& context) {
   const auto attrs = context.attrs<ClipAttrs>();
   const bool given = context.has_input("Min") || context.has_input("Max");
+  for (const char* slot : {"Min", "Max"}) require_number(context, slot, context.input("X").dtype);
   context.require(given || attrs.min < attrs.max, "X", "min < max",
                   str_cat("min ", attrs.min, ", max ", attrs.max), "swap the bounds");
   context.share("X", "Out");

@@ -23,6 +23,12 @@ Shape image_shape(const ImageAxes& axes, int64_t batch, int64_t channels, int64_
 // Input and Filter of a convolution: ranks, types, channels. `per_group` is the filter's dimension
 // of the channels that it reads, `whole` the one of all channels on the other side.
 void check_conv(const InferContext& context, const Conv2dAttrs& attrs, bool transposed) {
+  for (const char* slot : {"Bias", "ResidualData"}) {
+    context.require(!context.has_input(slot), slot,
+                    "an empty slot, which only fusing passes of the original fill",
+                    "[" + join(context.op().input(slot), ", ") + "]",
+                    "add it behind the convolution by elementwise_add");
+  }
   const VarDesc& input = context.input("Input");
   const VarDesc& filter = context.input("Filter");
   context.require(input.shape.rank() == 4, "Input", "an image batch of four dimensions",

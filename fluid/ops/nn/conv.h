@@ -8,7 +8,7 @@
 //   conv2d_transpose_grad  as conv2d_grad; depthwise_conv2d_transpose as conv2d_transpose
 //   pool2d                 X -> Out
 //   pool2d_grad            X, Out, Out@GRAD -> X@GRAD
-// Bias and ResidualData belong to fused forms that do not exist here and stay empty.
+// Bias and ResidualData belong to fused forms that do not exist here, and are refused.
 #pragma once
 
 #include "fluid/ops/nn/window.h"

@@ -13,6 +13,7 @@ void infer_dropout(InferContext& context) {
   context.require(attrs.upscales() || attrs.dropout_implementation == "downgrade_in_infer", "X",
                   "dropout_implementation downgrade_in_infer or upscale_in_train",
                   attrs.dropout_implementation, "use one of the two");
+  require_number(context, "Seed", DType::kInt32);
   context.share("X", "Out");
   const VarDesc& x = context.input("X");
   context.set_output("Mask", x.shape, DType::kUInt8);

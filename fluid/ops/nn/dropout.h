@@ -1,7 +1,8 @@
 // dropout: elements set to zero at random, by counter: element i of step s and shard k depends on
 // the seed, the name of Mask's variable, i, s and k alone.
 //
-//   dropout       X, Seed? -> Out, Mask (uint8: 1 where the element stays)
+//   dropout       X, Seed? [1], int32 -> Out, Mask (uint8: 1 where the element stays). Under a Seed
+//                 element i depends on its number and i alone: equal seeds drop equal elements.
 //   dropout_grad  Mask, Out@GRAD -> X@GRAD
 // With p = dropout_prob:
 //   downgrade_in_infer  training X * mask, test X * (1 - p)

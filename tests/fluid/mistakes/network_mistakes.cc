@@ -1,10 +1,34 @@
 // Mistakes with images, tables, sequences and blocks.
+#include "fluid/ops/append.h"
 #include "tests/fluid/mistakes/mistakes.h"
 
 namespace fleet::fluid::mistakes {
 namespace {
 
+// A convolution of `image` that has `more` too, as fused programs of the original do.
+void convolve(const Inputs& in, const std::string& op, const std::string& slot) {
+  Block& block = in.main.global_block();
+  VarDesc filter;
+  filter.name = "filter";
+  filter.shape = Shape{6, 6, 3, 3};
+  block.add_var(filter);
+  VarDesc out;
+  out.name = "convolved";
+  block.add_var(out);
+  append_op(block, {.type = op,
+                    .inputs = {{"Input", {"image"}}, {"Filter", {"filter"}}, {slot, {"flat"}}},
+                    .outputs = {{"Output", {"convolved"}}},
+                    .attrs = {}});
+}
+
 void add_convolution_mistakes(std::vector<Mistake>& all) {
+  for (const auto& [op, slot] : std::vector<std::pair<std::string, std::string>>{
+           {"conv2d", "Bias"}, {"conv2d", "ResidualData"}, {"conv2d_transpose", "Bias"}}) {
+    all.push_back({op + "_with_" + slot,
+                   [op = op, slot = slot](const Inputs& in) { convolve(in, op, slot); },
+                   kShape,
+                   {op, slot, "'flat'", "fusing passes", "elementwise_add"}});
+  }
   all.push_back({"conv2d_of_rows",
                  [](const Inputs& in) { layers::conv2d(in.x, 4, 3); },
                  kArgument,

@@ -1,4 +1,5 @@
 // Kernels against each other and against what they promise: backends, dropout, selected rows.
+#include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/nn/gradient_check.h"
 
@@ -137,7 +138,81 @@ TEST_F(Dropout, OfATestProgramKeepsEverything) {
   for (const float value : result.values<float>()) EXPECT_FLOAT_EQ(value, 0.75f);
 }
 
+TEST_F(Dropout, OfOneSeedDropsTheSameElements) {
+  layers::data("x", {1000});
+  layers::data("seed", {1}, DType::kInt32, {.append_batch_size = false});
+  std::vector<Fetch> outs;
+  for (const char* name : {"first", "second"}) {
+    for (const std::string& made : {std::string(name), str_cat(name, "_mask")}) {
+      VarDesc var;
+      var.name = made;
+      block().add_var(var);
+    }
+    append_op(block(), {.type = "dropout",
+                        .inputs = {{"X", {"x"}}, {"Seed", {"seed"}}},
+                        .outputs = {{"Out", {name}}, {"Mask", {str_cat(name, "_mask")}}},
+                        .attrs = {{"dropout_prob", 0.5}}});
+    outs.emplace_back(name);
+  }
+  Executor executor;
+  const auto run = [&](int32_t number) {
+    const Tensor fed = Tensor::from(std::vector<int32_t>{number}, {1});
+    const auto got = executor.run(main_, {{"x", ones(3)}, {"seed", fed}}, outs);
+    const std::vector<float> first(got[0].values<float>().begin(), got[0].values<float>().end());
+    const std::vector<float> second(got[1].values<float>().begin(), got[1].values<float>().end());
+    EXPECT_EQ(first, second);
+    EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 0.0F)) / 3000, 0.5,
+                0.05);
+    return first;
+  };
+  const auto of_seven = run(7);
+  EXPECT_NE(run(8), of_seven);
+  EXPECT_EQ(run(7), of_seven);
+}
+
 using Rows = NetFixture;
+
+// Rows 1 (taken twice), 3 and 5 of a table's gradient, clipped and scaled by numbers of the step.
+TEST_F(Rows, AreClippedAndScaledByTensors) {
+  const Variable ids = layers::data("ids", {1}, DType::kInt64);
+  const Variable weights = layers::data("weights", {2});
+  const Variable rows =
+      layers::embedding(ids, {6, 2}, {.is_sparse = true, .param_attr = {.name = "table"}});
+  append_backward(layers::reduce_sum(rows * weights));
+  for (const char* name : {"low", "high", "factor"}) {
+    layers::data(name, {1}, DType::kFloat32, {.append_batch_size = false});
+  }
+  for (const char* name : {"clipped", "scaled"}) {
+    VarDesc var;
+    var.name = name;
+    var.persistable = true;
+    block().add_var(var);
+  }
+  append_op(block(), {.type = "clip",
+                      .inputs = {{"X", {"table@GRAD"}}, {"Min", {"low"}}, {"Max", {"high"}}},
+                      .outputs = {{"Out", {"clipped"}}},
+                      .attrs = {}});
+  append_op(block(), {.type = "scale",
+                      .inputs = {{"X", {"clipped"}}, {"ScaleTensor", {"factor"}}},
+                      .outputs = {{"Out", {"scaled"}}},
+                      .attrs = {}});
+  Executor executor;
+  executor.run(startup_);
+  const auto number = [](float value) { return Tensor::from(std::vector<float>{value}, {1}); };
+  for (const float bound : {2.0F, 5.0F}) {
+    executor.run(main_,
+                 {{"ids", Tensor::from(std::vector<int64_t>{5, 1, 3, 1}, {4, 1})},
+                  {"weights", Tensor::from(std::vector<float>{1, -9, 2, 1, 9, 0, 1, 1}, {4, 2})},
+                  {"low", number(-bound)},
+                  {"high", number(bound)},
+                  {"factor", number(3)}});
+    const auto& scaled = std::get<SelectedRows>(*executor.scope().find("scaled"));
+    EXPECT_EQ(scaled.height, 6);
+    EXPECT_THAT(scaled.rows, ElementsAre(1, 3, 5));
+    const float sum = bound == 2.0F ? 2.0F : 3.0F;  // 2 + 1, and then the bound
+    EXPECT_THAT(scaled.value.values<float>(), ElementsAre(3 * sum, 6, 3 * bound, 0, 3, -3 * bound));
+  }
+}
 
 TEST_F(Rows, OfSeveralLookupsAreSummedAndMerged) {
   const Variable a = layers::data("a", {1}, DType::kInt64);

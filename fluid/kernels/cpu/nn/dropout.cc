@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 
 namespace fleet::fluid::cpu {
@@ -13,13 +14,22 @@ namespace {
 // Which elements stay: `keep` of 2^32 words of the stream do. Four elements share a block.
 struct Keeper {
   RandomKey key;
+  int seed = -1;           // input with the number that makes the key instead
   uint64_t threshold = 0;  // a word below it drops its element
 
   void fill(const KernelContext& c, uint8_t* mask, int64_t n) const {
-    const uint64_t word =
-        (c.step() + 1) << 16 | static_cast<uint64_t>(c.shard() < 0 ? 0 : c.shard());
+    if (seed >= 0) {
+      const auto number = static_cast<uint64_t>(*c.in<int32_t>(seed));
+      fill_by(RandomKey::of(number, ""), 0, mask, n);
+      return;
+    }
+    const auto shard = static_cast<uint64_t>(c.shard() < 0 ? 0 : c.shard());
+    fill_by(key, (c.step() + 1) << 16 | shard, mask, n);
+  }
+
+  void fill_by(RandomKey by, uint64_t word, uint8_t* mask, int64_t n) const {
     for (int64_t i = 0; i < n; i += 4) {
-      const auto block = philox(key, static_cast<uint64_t>(i / 4), word);
+      const auto block = philox(by, static_cast<uint64_t>(i / 4), word);
       const int64_t end = std::min<int64_t>(4, n - i);
       for (int64_t k = 0; k < end; ++k) mask[i + k] = block[static_cast<size_t>(k)] >= threshold;
     }
@@ -34,13 +44,13 @@ Keeper keeper_of(const PrepareContext& context, const DropoutAttrs& attrs) {
   const uint64_t seed = attrs.fix_seed ? static_cast<uint64_t>(attrs.seed) : program;
   return {
       .key = RandomKey::of(seed, name),
+      .seed = optional_scalar_input<int32_t>(context, "Seed"),
       .threshold = static_cast<uint64_t>(static_cast<double>(attrs.dropout_prob) * 4294967296.0)};
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
   const auto attrs = context.attrs<DropoutAttrs>();
-  if (context.has_input("Seed")) return nullptr;
   const Shape shape = context.in("X").shape;
   const int64_t n = shape.numel();
   const int x = context.input("X");

@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/accumulate.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/ops/math/scale.h"
@@ -157,12 +158,12 @@ std::unique_ptr<Prepared> prepare_values(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
   const auto attrs = context.attrs<ScaleAttrs>();
-  const bool scales_rows = context.in("X").kind == ValueKind::kSelectedRows && attrs.bias == 0 &&
-                           !context.has_input("ScaleTensor");
-  if (!scales_rows) return nullptr;
+  if (context.in("X").kind != ValueKind::kSelectedRows || attrs.bias != 0) return nullptr;
+  const int given = optional_scalar_input<T>(context, "ScaleTensor");
   const int from = context.input("X");
   const int out = context.own_output("Out");
-  return make_prepared([=, factor = static_cast<T>(attrs.scale)](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) {
+    const T factor = given >= 0 ? *c.in<T>(given) : static_cast<T>(attrs.scale);
     const SelectedRows& source = c.rows_input(from);
     SelectedRows result{.rows = source.rows, .height = source.height, .value = {}};
     result.value = Tensor(dtype_of<T>(), source.value.shape());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
@@ -35,13 +36,15 @@ bool takes_rows(const PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
-  if (!takes_rows(context) || context.has_input("Min") || context.has_input("Max")) return nullptr;
+  if (!takes_rows(context)) return nullptr;
   const auto attrs = context.attrs<ClipAttrs>();
   const int x = context.input("X");
   const int out = context.own_output("Out");
-  const T low = static_cast<T>(attrs.min);
-  const T high = static_cast<T>(attrs.max);
+  const int min = optional_scalar_input<T>(context, "Min");
+  const int max = optional_scalar_input<T>(context, "Max");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
+    const T low = min >= 0 ? *c.in<T>(min) : static_cast<T>(attrs.min);
+    const T high = max >= 0 ? *c.in<T>(max) : static_cast<T>(attrs.max);
     replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
       for (int64_t i = 0; i < count * width; ++i) {
         to[i] = values[i] < low ? low : values[i] > high ? high : values[i];
