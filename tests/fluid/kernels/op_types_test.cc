@@ -2,11 +2,15 @@
 // with the same values, forward and backward.
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
+#include <utility>
 
+#include "base/philox.h"
 #include "base/strings.h"
 #include "fluid/backward/backward.h"
 #include "fluid/ops/append.h"
+#include "tests/fluid/kernels/net_cases.h"
 #include "tests/fluid/kernels/one_op.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -141,7 +145,9 @@ void for_each_type(const std::vector<DType>& types,
 }
 
 TEST(OtherTypes, GoThroughArraysAndBack) {
-  for_each_type(kOthers, [](DType dtype, Program& main, Program&) {
+  std::vector<DType> types = kOthers;
+  types.insert(types.end(), {DType::kFloat32, DType::kFloat64});
+  for_each_type(types, [](DType dtype, Program& main, Program&) {
     const auto input = [dtype](const char* name) {
       const Variable var = layers::data(name, {2, 3}, dtype, {.append_batch_size = false});
       var.set_stop_gradient(false);
@@ -198,7 +204,7 @@ TEST(OtherTypes, ArePrintedAndChosen) {
 }
 
 TEST(OtherTypes, AreInitialValues) {
-  const std::vector<DType> types = {DType::kBool, DType::kInt32, DType::kInt64};
+  const std::vector<DType> types = {DType::kBool, DType::kInt32, DType::kInt64, DType::kFloat32};
   for_each_type(types, [](DType dtype, Program&, Program& startup) {
     const Tensor given = counted(dtype, {2, 3});
     const Variable made = layers::create_parameter(
@@ -229,7 +235,131 @@ TEST(OtherTypes, FormSequences) {
   });
 }
 
-// Ops whose other types than floating ones have tests of their own, above or where it is said.
+// The kernels of the library, with a note of each that took an op.
+KernelTable noting(TypedOps& taken) {
+  KernelTable table;
+  for (const auto& row : KernelTable::standard().rows()) {
+    for (const Kernel& kernel : row.kernels) {
+      Kernel noted = kernel;
+      noted.prepare = [&taken, pair = std::pair(row.op, row.dtype),
+                       prepare = kernel.prepare](PrepareContext& context) {
+        auto prepared = prepare(context);
+        if (prepared != nullptr) taken.insert(pair);
+        return prepared;
+      };
+      table.add_last(row.op, row.device, row.dtype, std::move(noted));
+    }
+  }
+  return table;
+}
+
+// A net in one floating type, and what it computes in some steps.
+class TypedNet {
+ public:
+  TypedNet(const NetCase& net, DType dtype, const KernelTable& kernels)
+      : dtype_(dtype), executor_(CPUPlace(), {.kernels = &kernels}) {
+    const ProgramGuard programs(main_, startup_);
+    const unique_name::Guard names;
+    for (const Variable& var : net.build(dtype)) compared_.emplace_back(var.name());
+    executor_.run(startup_);
+  }
+
+  // Persistable variables get the values that `other` has.
+  void begin_as(TypedNet& other) {
+    for (const auto& [name, desc] : main_.global_block().vars()) {
+      Value* value = executor_.scope().find(name);
+      if (!desc->persistable || value == nullptr) continue;
+      const Tensor& from = other.executor_.scope().tensor(name);
+      Tensor& to = std::get<Tensor>(*value);
+      ASSERT_EQ(from.shape(), to.shape()) << name;
+      for (int64_t i = 0; i < to.numel(); ++i) set_element(to, i, element(from, i));
+    }
+  }
+
+  std::vector<Tensor> run(int step) { return executor_.run(main_, feed(step), compared_); }
+
+  // What outlives steps, by name.
+  std::map<std::string, Tensor> kept() {
+    std::map<std::string, Tensor> tensors;
+    for (const auto& [name, desc] : main_.global_block().vars()) {
+      const Value* value = executor_.scope().find(name);
+      if (desc->persistable && value != nullptr) tensors[name] = std::get<Tensor>(*value);
+    }
+    return tensors;
+  }
+
+ private:
+  static constexpr int64_t kRows = 6;
+
+  Feed feed(int step) const {
+    Feed feed;
+    for (const auto& [name, desc] : main_.global_block().vars()) {
+      if (!desc->is_data) continue;
+      Shape shape = desc->shape;
+      shape.set(0, kRows);
+      Tensor tensor(desc->dtype, shape);
+      const RandomKey key = RandomKey::of(5, name);
+      for (int64_t i = 0; i < tensor.numel(); ++i) {
+        const auto word = static_cast<uint64_t>(step);
+        const float drawn = uniform_float(key, static_cast<uint64_t>(i), word);
+        const auto whole = static_cast<double>((i + step) % 3);
+        set_element(tensor, i, is_floating(desc->dtype) ? 0.1 + static_cast<double>(drawn) : whole);
+      }
+      if (desc->lod_level > 0) tensor.set_lod({{0, 2, kRows}});
+      feed.emplace_back(name, std::move(tensor));
+    }
+    return feed;
+  }
+
+  DType dtype_;
+  Program main_;
+  Program startup_;
+  Executor executor_;
+  std::vector<Fetch> compared_;
+};
+
+class NetTypes : public testing::TestWithParam<NetCase> {};
+
+// Floats round where doubles do not, in each of many sums.
+void expect_near(const Tensor& got, const Tensor& exact, const std::string& name) {
+  ASSERT_EQ(got.shape(), exact.shape()) << name;
+  double scale = 1e-2;
+  for (int64_t i = 0; i < exact.numel(); ++i) scale = std::max(scale, std::abs(element(exact, i)));
+  for (int64_t i = 0; i < got.numel(); ++i) {
+    ASSERT_NEAR(element(got, i), element(exact, i), 1e-4 * scale) << name << " element " << i;
+  }
+}
+
+TEST_P(NetTypes, ComputeWhatDoublesDo) {
+  TypedNet floats(GetParam(), DType::kFloat32, KernelTable::standard());
+  TypedNet doubles(GetParam(), DType::kFloat64, KernelTable::standard());
+  doubles.begin_as(floats);
+  for (int step = 0; step < 3; ++step) {
+    const auto got = floats.run(step);
+    const auto exact = doubles.run(step);
+    ASSERT_EQ(got.size(), exact.size());
+    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], exact[i], str_cat("value ", i));
+  }
+  const auto exact = doubles.kept();
+  for (const auto& [name, tensor] : floats.kept()) expect_near(tensor, exact.at(name), name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nets, NetTypes, testing::ValuesIn(net_cases()),
+                         [](const auto& net) { return net.param.name; });
+
+// What nets of each floating type ran.
+TypedOps tried_by_nets() {
+  TypedOps taken;
+  const KernelTable kernels = noting(taken);
+  for (const NetCase& net : net_cases()) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+      TypedNet(net, dtype, kernels).run(0);
+    }
+  }
+  return taken;
+}
+
+// Types of ops that have tests of their own, above or where it is said.
 TypedOps tried_elsewhere() {
   TypedOps pairs;
   const auto add = [&pairs](std::initializer_list<const char*> ops,
@@ -239,13 +369,16 @@ TypedOps tried_elsewhere() {
     }
   };
   // Above.
-  add({"assign_value"}, {DType::kBool, DType::kInt32, DType::kInt64});
+  add({"assign_value"}, {DType::kBool, DType::kInt32, DType::kInt64, DType::kFloat32});
   add({"sequence_expand", "sequence_concat", "sequence_reverse", "sequence_pad", "sequence_unpad"},
       kWhole);
   add({"write_to_array", "write_to_array_grad", "read_from_array", "read_from_array_grad",
        "lod_array_length", "tensor_array_to_tensor", "tensor_array_to_tensor_grad", "print",
        "select_input", "select_output"},
       kOthers);
+  add({"read_from_array", "read_from_array_grad", "lod_array_length", "tensor_array_to_tensor",
+       "tensor_array_to_tensor_grad"},
+      {DType::kFloat32, DType::kFloat64});
   // dense_ops_test.cc, tests/fluid/nn/sequence_test.cc, slices_test.cc, averages_test.cc.
   add({"range", "sequence_mask"}, kWhole);
   add({"where_index", "split_ids", "average_accumulates"}, {DType::kInt64});
@@ -254,18 +387,18 @@ TypedOps tried_elsewhere() {
 
 TEST(OpTypes, OfEveryKernelAreTried) {
   TypedOps tried = tried_elsewhere();
+  tried.merge(tried_by_nets());
   for (const OpCase& op_case : op_cases()) {
     for (const DType dtype : types_of(op_case)) {
       tried.emplace(op_case.type, dtype);
       tried.emplace(op_case.type + "_grad", dtype);
+      if (op_case.type == "cross_entropy2") tried.emplace("cross_entropy_grad2", dtype);
     }
     for (const Input& input : op_case.inputs) {
       if (input.slot == "X" && !is_floating(input.dtype)) tried.emplace(op_case.type, input.dtype);
     }
   }
   for (const auto& [op, dtype] : registered()) {
-    // Without a case of its own, an op's floating types are tried where the harness says.
-    if (is_floating(dtype)) continue;
     EXPECT_TRUE(tried.contains({op, dtype})) << op << " of " << dtype_name(dtype);
   }
 }

@@ -1,8 +1,12 @@
 // Layers whose shapes, axes, sections and counts variables give: each against the same layer with
 // the numbers themselves, step by step, forward and backward.
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "base/strings.h"
+#include "fluid/layers/parameters/layer_helper.h"
+#include "fluid/ops/op_schema.h"
 #include "tests/fluid/nn/gradient_check.h"
 
 namespace fleet::fluid {
@@ -30,6 +34,16 @@ void PrintTo(const NumbersCase& layer, std::ostream* out) {
 
 Variable lengths() {
   return layers::data("lengths", {4, 1}, DType::kInt64, {.append_batch_size = false});
+}
+
+// Of the original's fluid.one_hot.
+Variable one_hot_v2(const Variable& x, const Number& depth) {
+  const LayerHelper helper("one_hot_v2");
+  SlotMap inputs = {{"X", {x.name()}}};
+  const AttributeMap attrs = {{"depth", depth.attribute(helper, "depth_tensor", inputs, -1)}};
+  const Variable out = helper.temp(DType::kFloat32, true);
+  helper.append("one_hot_v2", std::move(inputs), {{"Out", {out.name()}}}, attrs);
+  return out;
 }
 
 void add_reshapes(std::vector<NumbersCase>& all) {
@@ -122,6 +136,10 @@ void add_repetitions(std::vector<NumbersCase>& all) {
        [](const Variable&, const Taken& n) { return layers::one_hot(lengths(), n.each[0]); },
        {{7}, {9}},
        {4, -1}});
+  all.push_back({"one_hot_v2",
+                 [](const Variable&, const Taken& n) { return one_hot_v2(lengths(), n.each[0]); },
+                 {{7}, {9}},
+                 {4, 1, -1}});
   all.push_back(
       {"sequence_mask",
        [](const Variable&, const Taken& n) { return layers::sequence_mask(lengths(), n.each[0]); },
@@ -203,6 +221,16 @@ class Net {
   std::vector<std::string> fetched_;
 };
 
+// Data variables for `count` numbers.
+Taken variables(DType dtype, int64_t count) {
+  const auto given = [dtype](const std::string& name, int64_t size) {
+    return layers::data(name, Shape{size}, dtype, {.append_batch_size = false});
+  };
+  Taken taken{.each = {}, .whole = given("all", count)};
+  for (int64_t i = 0; i < count; ++i) taken.each.emplace_back(given(str_cat("n", i), 1));
+  return taken;
+}
+
 class TensorNumbers : public testing::TestWithParam<NumbersCase> {
  protected:
   static Feed feed(const Program& main, size_t step) {
@@ -223,15 +251,6 @@ class TensorNumbers : public testing::TestWithParam<NumbersCase> {
     }
     return tensor;
   }
-  static Taken variables(DType dtype, int64_t count) {
-    const auto given = [dtype](const std::string& name, int64_t size) {
-      return layers::data(name, Shape{size}, dtype, {.append_batch_size = false});
-    };
-    Taken taken{.each = {}, .whole = given("all", count)};
-    for (int64_t i = 0; i < count; ++i) taken.each.emplace_back(given(str_cat("n", i), 1));
-    return taken;
-  }
-
   // What the numbers themselves give in step `step`.
   static std::vector<Tensor> expected(size_t step) {
     Program main;
@@ -279,6 +298,37 @@ TEST_P(TensorNumbers, GiveWhatTheNumbersGiveInEachStep) {
 
 INSTANTIATE_TEST_SUITE_P(All, TensorNumbers, testing::ValuesIn(cases()),
                          [](const auto& row) { return row.param.name; });
+
+// Slots of tensors that give numbers: optional, and named so in the original.
+bool gives_numbers(const SlotSpec& slot) {
+  const std::set<std::string> others = {"Shape", "K", "ExpandTimes", "depth_tensor",
+                                        "expand_times_tensor"};
+  return slot.optional && (slot.name.ends_with("Tensor") || slot.name.ends_with("TensorList") ||
+                           others.contains(slot.name));
+}
+
+TEST(TensorNumbersCases, HaveEverySlotThatGivesNumbers) {
+  // Those of real numbers are in the tests below; Adam's in tests/fluid/optimizer.
+  std::set<std::string> tried = {"scale ScaleTensor",         "pow FactorTensor",
+                                 "fill_constant ValueTensor", "batch_norm MomentumTensor",
+                                 "adam Beta1Tensor",          "adam Beta2Tensor"};
+  for (const NumbersCase& layer : cases()) {
+    Program main;
+    Program startup;
+    const ProgramGuard programs(main, startup);
+    const Net net(layer, variables(DType::kInt32, static_cast<int64_t>(layer.steps[0].size())));
+    for (const auto& op : main.global_block().ops()) {
+      for (const auto& [slot, names] : op->inputs) tried.insert(str_cat(op->type, " ", slot));
+    }
+  }
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    if (type.ends_with("_grad")) continue;
+    for (const SlotSpec& slot : schema.inputs) {
+      if (!gives_numbers(slot)) continue;
+      EXPECT_TRUE(tried.contains(str_cat(type, " ", slot.name))) << type << " " << slot.name;
+    }
+  }
+}
 
 using RealNumbers = GradientCheck;
 
