@@ -257,7 +257,7 @@ KernelTable noting(TypedOps& taken) {
 class TypedNet {
  public:
   TypedNet(const NetCase& net, DType dtype, const KernelTable& kernels)
-      : dtype_(dtype), executor_(CPUPlace(), {.kernels = &kernels}) {
+      : executor_(CPUPlace(), {.kernels = &kernels}) {
     const ProgramGuard programs(main_, startup_);
     const unique_name::Guard names;
     for (const Variable& var : net.build(dtype)) compared_.emplace_back(var.name());
@@ -311,7 +311,6 @@ class TypedNet {
     return feed;
   }
 
-  DType dtype_;
   Program main_;
   Program startup_;
   Executor executor_;

@@ -1,4 +1,5 @@
 // Mistakes with images, tables, sequences and blocks.
+#include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/mistakes/mistakes.h"
 
@@ -24,7 +25,7 @@ void convolve(const Inputs& in, const std::string& op, const std::string& slot) 
 void add_convolution_mistakes(std::vector<Mistake>& all) {
   for (const auto& [op, slot] : std::vector<std::pair<std::string, std::string>>{
            {"conv2d", "Bias"}, {"conv2d", "ResidualData"}, {"conv2d_transpose", "Bias"}}) {
-    all.push_back({op + "_with_" + slot,
+    all.push_back({str_cat(op, "_with_", slot),
                    [op = op, slot = slot](const Inputs& in) { convolve(in, op, slot); },
                    kShape,
                    {op, slot, "'flat'", "fusing passes", "elementwise_add"}});

@@ -158,7 +158,7 @@ TEST_F(Dropout, OfOneSeedDropsTheSameElements) {
   const auto run = [&](int32_t number) {
     const Tensor fed = Tensor::from(std::vector<int32_t>{number}, {1});
     const auto got = executor.run(main_, {{"x", ones(3)}, {"seed", fed}}, outs);
-    const std::vector<float> first(got[0].values<float>().begin(), got[0].values<float>().end());
+    std::vector<float> first(got[0].values<float>().begin(), got[0].values<float>().end());
     const std::vector<float> second(got[1].values<float>().begin(), got[1].values<float>().end());
     EXPECT_EQ(first, second);
     EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), 0.0F)) / 3000, 0.5,
