@@ -2,6 +2,7 @@
 // whole.
 #include <filesystem>
 #include <gmock/gmock.h>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -53,8 +54,8 @@ class TableSnapshots : public ::testing::Test {
     return config;
   }
   ServerModel model() {
-    std::vector<float> values;
-    for (int i = 0; i < kRows * kWidth; ++i) values.push_back(static_cast<float>(i));
+    std::vector<float> values(kRows * kWidth);
+    std::iota(values.begin(), values.end(), 0.0F);
     table_ = fluid::Tensor::from(values, {kRows, kWidth});
     ServerModel model;
     model.catalogue.entries = {{.name = "table",

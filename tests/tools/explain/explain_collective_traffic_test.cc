@@ -90,6 +90,7 @@ std::vector<RankBytes> train(const TrafficNet& net, const CollectiveJob& job, in
   transport::InProcessGroup group(job.ranks);
   std::vector<RankBytes> bytes(static_cast<size_t>(job.ranks));
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(job.ranks));
   for (int rank = 0; rank < job.ranks; ++rank) {
     threads.emplace_back([&, rank] {
       role_maker::ClusterSpec cluster;

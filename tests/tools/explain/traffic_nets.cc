@@ -1,7 +1,6 @@
 #include "tests/tools/explain/traffic_nets.h"
 
 #include <gtest/gtest.h>
-#include <numeric>
 
 #include "base/strings.h"
 #include "fluid/optimizer/optimizer.h"
@@ -37,6 +36,7 @@ fluid::Tensor spread_ids(int step, int64_t rows, int64_t height, int64_t begin =
   const int64_t count = rows * kWords;
   const int64_t shift = kServers * (step % (kGap / kServers));
   std::vector<int64_t> ids;
+  ids.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     ids.push_back(i * (height / count) + begin + i % kServers + shift);
   }
@@ -72,6 +72,7 @@ void build_losses(TrafficNet& net, Rows kind) {
   net.rows = kClasses;
   net.feed = [](int, int64_t rows) {
     std::vector<int64_t> labels;
+    labels.reserve(static_cast<size_t>(rows));
     for (int64_t i = 0; i < rows; ++i) labels.push_back(i * (kClasses / rows));
     return fluid::Feed{{"x", constant(rows, kFeatures)},
                        {"label", fluid::Tensor::from(labels, {rows, 1})}};
@@ -121,6 +122,7 @@ std::vector<ServerBytes> bytes_per_step(const std::vector<testing::ThreadOutcome
                                         const std::vector<testing::ThreadOutcome::Server>& many,
                                         int steps) {
   std::vector<ServerBytes> bytes;
+  bytes.reserve(many.size());
   for (size_t i = 0; i < many.size(); ++i) {
     bytes.push_back({static_cast<double>(many[i].bytes_in - few[i].bytes_in) / steps,
                      static_cast<double>(many[i].bytes_out - few[i].bytes_out) / steps});
