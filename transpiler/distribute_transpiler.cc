@@ -19,6 +19,7 @@
 namespace fleet::transpiler {
 namespace {
 
+using fluid::Block;
 using fluid::OpTable;
 using fluid::Program;
 using Names = std::vector<std::string>;
@@ -116,9 +117,11 @@ CollectiveOptions collective_options(const TranspileOptions& options,
 
 // What set_gradient_clip asked for acts on what each trainer computes, so it is a part of backward.
 void keep_noted_clips(Program& main) {
-  for (const auto& op : main.global_block().ops()) {
-    if (is_update_role(*op) && op->name_scope.find("@CLIP") != std::string::npos) {
-      op->role = fluid::OpRole::kBackward;
+  Block& block = main.global_block();
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const fluid::Operator& op = *block.ops()[i];
+    if (is_update_role(op) && op.name_scope.find("@CLIP") != std::string::npos) {
+      block.edit_op(i).role = fluid::OpRole::kBackward;
     }
   }
 }

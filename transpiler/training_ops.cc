@@ -100,7 +100,7 @@ void keep_clips_on_trainer(fluid::Program& program) {
   }
   if (wanted.empty()) return;
   for (size_t i = block.op_count(); i-- > 0;) {
-    Operator& op = block.op(i);
+    const Operator& op = *block.ops()[i];
     if (!is_update_role(op) || is_update_op(op)) continue;
     const auto outputs = op.output_names();
     const auto inputs = op.input_names();
@@ -112,7 +112,7 @@ void keep_clips_on_trainer(fluid::Program& program) {
         })) {
       continue;
     }
-    op.role = OpRole::kBackward;
+    block.edit_op(i).role = OpRole::kBackward;
     for (const std::string& name : inputs) {
       if (!made.contains(name)) wanted.insert(name);
     }
@@ -179,6 +179,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
 }
 
 void check_followers(const fluid::Program& program, const TrainingOps& ops) {
+  if (ops.followers.empty()) return;
   const Block& block = program.global_block();
   std::set<std::string, std::less<>> params;
   std::set<std::string, std::less<>> taken = ops.learning_rates;

@@ -173,12 +173,12 @@ std::vector<std::string> wanted_parameters(const Block& block, const BackwardOpt
   return names;
 }
 
-// The op that makes each variable last, among those from position `first` on.
-std::map<std::string, Operator*, std::less<>> makers(Block& block, size_t first) {
-  std::map<std::string, Operator*, std::less<>> found;
+// The position of the op that makes each variable last, among those from position `first` on.
+std::map<std::string, size_t, std::less<>> makers(const Block& block, size_t first) {
+  std::map<std::string, size_t, std::less<>> found;
   for (size_t i = first; i < block.op_count(); ++i) {
     for (const auto& [slot, names] : block.op(i).outputs) {
-      for (const std::string& name : names) found[name] = &block.op(i);
+      for (const std::string& name : names) found[name] = i;
     }
   }
   return found;
@@ -187,8 +187,8 @@ std::map<std::string, Operator*, std::less<>> makers(Block& block, size_t first)
 // What no gradient is computed for: variables that stop gradients, and those named.
 NameSet without_gradient(const Block& block, const std::set<std::string>& named) {
   NameSet no_grad;
-  for (const auto& [name, var] : block.vars()) {
-    if (var->stop_gradient) no_grad.insert(name);
+  for (const VarDesc* var : block.vars()) {
+    if (var->stop_gradient) no_grad.insert(var->name);
   }
   for (const std::string& name : named) no_grad.insert(block.var(name).name);
   return no_grad;
@@ -219,7 +219,7 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   ops.insert(ops.begin(), loss_grad_op(loss));
   const auto renamed = rename_existing(ops, block);
   NameSet before;
-  for (const auto& [name, var] : block.vars()) before.insert(name);
+  for (const VarDesc* var : block.vars()) before.insert(var->name);
   const size_t first = block.op_count();
   append_grad_ops(block, std::move(ops), table);
 
@@ -228,13 +228,12 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   for (const std::string& param : parameters) {
     std::string grad = internal::grad_name(param);
     if (const auto found = renamed.find(grad); found != renamed.end()) grad = found->second;
-    VarDesc* desc = block.find_var(grad);
-    if (desc == nullptr || before.contains(grad)) continue;
+    if (!block.has_var(grad) || before.contains(grad)) continue;
     if (const auto maker = made_by.find(grad); maker != made_by.end()) {
-      auto& role_var = maker->second->role_var;
+      auto& role_var = block.edit_op(maker->second).role_var;
       role_var.insert(role_var.begin(), {param, grad});
     }
-    pairs.push_back({Variable(block, block.var(param)), Variable(block, *desc)});
+    pairs.push_back({Variable(block, param), Variable(block, grad)});
   }
   return pairs;
 }

@@ -27,7 +27,7 @@ void set_gradient_clip(const Penalty& clip, Program& program,
                        const std::optional<std::vector<std::string>>& parameter_list) {
   Block& block = program.global_block();
   if (!parameter_list) {
-    for (VarDesc* param : block.parameters()) param->gradient_clip = clip;
+    for (const VarDesc* param : block.parameters()) block.var(param->name).gradient_clip = clip;
     return;
   }
   for (const std::string& name : *parameter_list) block.var(name).gradient_clip = clip;
@@ -42,7 +42,7 @@ void set_error_clip(const Variable& variable, double max, double min) {
                  .got = variable ? "parameter '" + variable.name() + "'" : "Variable()",
                  .fix = "give the optimizer a grad_clip to clip gradients of parameters"});
   }
-  variable.desc().gradient_clip = GradientClipByValue(max, min);
+  variable.edit().gradient_clip = GradientClipByValue(max, min);
 }
 
 }  // namespace clip
@@ -66,7 +66,7 @@ Variable append_new(Block& block, const std::string& type, SlotMap inputs, DType
 
 // Clipping selected rows gives selected rows.
 Variable like(const Variable& grad, const Variable& clipped) {
-  clipped.desc().kind = grad.desc().kind;
+  clipped.edit().kind = grad.desc().kind;
   return clipped;
 }
 

@@ -110,8 +110,8 @@ std::vector<Operator> make_recomputing_grad_ops(const Block& block, const std::v
   const size_t recomputed = ends.size();
   if (ends.empty() || ends.back() < path.size()) ends.push_back(path.size());
   NameSet kept(checkpoints.begin(), checkpoints.end());
-  for (const auto& [name, var] : block.vars()) {
-    if (var->persistable) kept.insert(name);
+  for (const VarDesc* var : block.vars()) {
+    if (var->persistable) kept.insert(var->name);
   }
   std::vector<Operator> ops;
   for (size_t k = ends.size(); k-- > 0;) {

@@ -66,7 +66,7 @@ std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs
     const Variable target = sum_target(param, grad);
     append_simple(grad.block(), "sum", {{"X", {grad.name(), decay.name()}}},
                   {{"Out", {target.name()}}});
-    target.desc().shape = param.shape();
+    target.edit().shape = param.shape();
     decayed.push_back({param, target});
   }
   return decayed;

@@ -139,7 +139,7 @@ class PlanCompiler {
 
   std::vector<std::string> known_names() const {
     std::vector<std::string> names;
-    for (const auto& [name, var] : block().vars()) names.push_back(name);
+    for (const VarDesc* var : block().vars()) names.push_back(var->name);
     return names;
   }
 

@@ -89,8 +89,8 @@ void load_persistables(Executor& executor, const std::filesystem::path& director
 
 void load_slices(const Program& program, Scope& scope, const std::filesystem::path& directory) {
   const NamedTensors saved = load_tensors(directory);
-  for (const auto& [name, var] : program.global_block().vars()) {
-    const Value* value = scope.find(name);
+  for (const VarDesc* var : program.global_block().vars()) {
+    const Value* value = scope.find(var->name);
     const auto* initial = value == nullptr ? nullptr : std::get_if<Tensor>(value);
     if (initial == nullptr || !initial->initialized()) continue;
     const auto part = load_slice(program, *var, saved, directory);
@@ -103,7 +103,7 @@ void load_slices(const Program& program, Scope& scope, const std::filesystem::pa
                    .got = str_cat(dtype_name(part->dtype()), part->shape()),
                    .fix = "load a checkpoint of the same program"});
     }
-    scope.var(name) = part->clone();
+    scope.var(var->name) = part->clone();
   }
 }
 

@@ -37,9 +37,9 @@ std::filesystem::path file_of(const std::filesystem::path& directory, const std:
 // Persistable variables that hold values, sorted by name.
 std::vector<const VarDesc*> stored(const Program& program) {
   std::vector<const VarDesc*> found;
-  for (const auto& [name, var] : program.global_block().vars()) {
+  for (const VarDesc* var : program.global_block().vars()) {
     const bool values = var->kind == VarKind::kLodTensor || var->kind == VarKind::kSelectedRows;
-    if (var->persistable && var->typed && values) found.push_back(var.get());
+    if (var->persistable && var->typed && values) found.push_back(var);
   }
   return found;
 }

@@ -57,9 +57,9 @@ void check_manifest(const std::filesystem::path& directory,
 
 std::vector<const VarDesc*> persistables(const Program& program) {
   std::vector<const VarDesc*> found;
-  for (const auto& [name, var] : program.global_block().vars()) {
+  for (const VarDesc* var : program.global_block().vars()) {
     if (var->persistable && var->typed && var->kind == VarKind::kLodTensor) {
-      found.push_back(var.get());
+      found.push_back(var);
     }
   }
   return found;

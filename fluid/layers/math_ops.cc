@@ -65,7 +65,7 @@ Variable combined(const char* type, const Variable& x, const Variable& y, bool c
   check_operand(x, type);
   check_operand(y, type);
   const Variable out = make_tmp(x);
-  if (compares) out.desc().dtype = DType::kBool;
+  if (compares) out.edit().dtype = DType::kBool;
   const bool batch_first = y.shape().rank() > 0 && y.shape()[0] < 0;
   Operator op;
   op.type = type;

@@ -7,8 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/program/live_blocks.h"
-#include "fluid/program/var_index.h"
+#include "fluid/program/verify.h"
 
 namespace fleet::fluid {
 namespace {
@@ -110,13 +109,11 @@ class CheckedOp {
   CheckedOp(const Operator& op, std::vector<const VarDesc*> vars)
       : op_(&op), vars_(std::move(vars)) {}
 
-  const std::vector<const VarDesc*>& vars() const { return vars_; }
-
   // Looks at a few variables only: that ops with many are alike would be rare.
-  bool alike(const CheckedOp& other) const {
-    return vars_.size() == other.vars_.size() && vars_.size() <= kMostVars &&
-           alike(op_->inputs, other.op_->inputs) && alike(op_->outputs, other.op_->outputs) &&
-           op_->attrs == other.op_->attrs && alike_vars(other);
+  bool alike(const Operator& op, const std::vector<const VarDesc*>& vars) const {
+    return vars_.size() == vars.size() && vars_.size() <= kMostVars &&
+           alike(op_->inputs, op.inputs) && alike(op_->outputs, op.outputs) &&
+           op_->attrs == op.attrs && alike(vars);
   }
 
  private:
@@ -137,11 +134,11 @@ class CheckedOp {
   }
 
   // Variables that occur twice in one op do so in the other.
-  bool alike_vars(const CheckedOp& other) const {
+  bool alike(const std::vector<const VarDesc*>& vars) const {
     for (size_t i = 0; i < vars_.size(); ++i) {
-      if (!alike(vars_[i], other.vars_[i])) return false;
+      if (!alike(vars_[i], vars[i])) return false;
       for (size_t j = 0; j < i; ++j) {
-        if ((vars_[i] == vars_[j]) != (other.vars_[i] == other.vars_[j])) return false;
+        if ((vars_[i] == vars_[j]) != (vars[i] == vars[j])) return false;
       }
     }
     return true;
@@ -154,33 +151,20 @@ class CheckedOp {
 // Checks ops of a program that nobody changes. Inference works on copies of an op's own variables.
 class Verifier {
  public:
-  Verifier(VarIndex& index, const OpTable& table) : index_(index), table_(table) {}
+  explicit Verifier(const OpTable& table) : table_(table) {}
 
   // Nets repeat themselves: an op like the last one of its type is as right as that.
-  void verify(const Block& block, const Operator& op) {
-    CheckedOp checked(op, vars_of(block, op));
+  void verify(const Operator& op, const std::vector<const VarDesc*>& vars) {
     const auto last = last_.find(op.type);
-    if (last != last_.end() && checked.alike(last->second)) return;
+    if (last != last_.end() && last->second.alike(op, vars)) return;
     const OpSchema& schema = table_.at(op.type);
     check_slots(nullptr, op, schema);
     if (schema.normalize) schema.normalize(op.attrs);
-    if (schema.infer) check_inference(op, schema, checked.vars());
-    last_.insert_or_assign(op.type, std::move(checked));
+    if (schema.infer) check_inference(op, schema, vars);
+    last_.insert_or_assign(op.type, CheckedOp(op, vars));
   }
 
  private:
-  std::vector<const VarDesc*> vars_of(const Block& block, const Operator& op) {
-    std::vector<const VarDesc*> vars;
-    for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
-      for (const auto& [slot, names] : *slots) {
-        for (const std::string& name : names) {
-          vars.push_back(name.empty() ? nullptr : index_.find(block, name));
-        }
-      }
-    }
-    return vars;
-  }
-
   static void check_inference(const Operator& op, const OpSchema& schema,
                               const std::vector<const VarDesc*>& vars) {
     Program apart;
@@ -194,18 +178,17 @@ class Verifier {
     for (const auto& [slot, names] : op.outputs) outputs += names.size();
     for (size_t i = vars.size() - outputs; i < vars.size(); ++i) {
       if (vars[i] == nullptr || !vars[i]->typed) continue;
-      check_output(op, *copies.find_var(vars[i]->name), *vars[i]);
+      check_output(op, std::as_const(copies).var(vars[i]->name), *vars[i]);
     }
   }
 
-  VarIndex& index_;
   const OpTable& table_;
   std::unordered_map<std::string_view, CheckedOp> last_;  // by type, which the program holds
 };
 
 }  // namespace
 
-Operator& append_op(Block& block, Operator op, const OpTable& table) {
+const Operator& append_op(Block& block, Operator op, const OpTable& table) {
   complete(block, op, table);
   const Program& program = block.program();
   op.role = program.current_role();
@@ -214,7 +197,7 @@ Operator& append_op(Block& block, Operator op, const OpTable& table) {
   return block.append_op(std::move(op));
 }
 
-Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& table) {
+const Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& table) {
   complete(block, op, table);
   const Program& program = block.program();
   if (op.role == OpRole::kForward) {
@@ -226,13 +209,10 @@ Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& t
 }
 
 void verify(const Program& program, const OpTable& table) {
-  VarIndex index(program);
-  verify(program, index).throw_if_error();
-  Verifier verifier(index, table);
-  for (const int32_t at : live_blocks(program)) {
-    const Block& block = program.block(at);
-    for (const auto& op : block.ops()) verifier.verify(block, *op);
-  }
+  Verifier verifier(table);
+  verify(program, [&verifier](const Operator& op, const auto& vars) {
+    verifier.verify(op, vars);
+  }).throw_if_error();
 }
 
 }  // namespace fleet::fluid

@@ -9,10 +9,10 @@ namespace fleet::fluid {
 // slots and attributes against the schema, filling in default attributes and inferring the shapes
 // of its outputs, whose variables must exist. Throws ProgramError that names op, slot, attribute
 // or variable, and leaves the block unchanged then.
-Operator& append_op(Block& block, Operator op, const OpTable& table = OpTable::standard());
+const Operator& append_op(Block& block, Operator op, const OpTable& table = OpTable::standard());
 // The same at a position; a role set in `op` other than kForward is kept.
-Operator& insert_op(Block& block, size_t position, Operator op,
-                    const OpTable& table = OpTable::standard());
+const Operator& insert_op(Block& block, size_t position, Operator op,
+                          const OpTable& table = OpTable::standard());
 
 // Every op of every block against its schema, names and shapes; throws for the first problem.
 void verify(const Program& program, const OpTable& table = OpTable::standard());

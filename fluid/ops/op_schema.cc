@@ -21,13 +21,13 @@ const VarDesc& InferContext::input(std::string_view slot, size_t i) const {
                                              .got = str_cat(names.size()),
                                              .fix = "fill the slot"});
   }
-  return block_.var(names[i]);
+  return std::as_const(block_).var(names[i]);
 }
 
 VarDesc* InferContext::output(std::string_view slot, size_t i) const {
   const auto& names = op_.output(slot);
   if (i >= names.size() || names[i].empty()) return nullptr;
-  return &block_.var(names[i]);
+  return &block_.edit_var(names[i]);
 }
 
 void InferContext::set_output(std::string_view slot, const Shape& shape, DType dtype, size_t i,

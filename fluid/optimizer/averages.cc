@@ -44,7 +44,7 @@ Variable counter(const std::string& name, double start) {
 std::vector<Variable> averaged(Program& program) {
   std::vector<Variable> found;
   Block& block = program.global_block();
-  for (VarDesc* param : block.parameters()) {
+  for (const VarDesc* param : block.parameters()) {
     if (param->do_model_average) found.emplace_back(block, *param);
   }
   if (!found.empty()) return found;

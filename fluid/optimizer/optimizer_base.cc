@@ -69,8 +69,8 @@ std::vector<ParamGrad> Optimizer::backward(const Variable& loss, const MinimizeO
   return append_backward(loss, backward);
 }
 
-std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
-                                                  Program* startup_program) {
+std::vector<const Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
+                                                        Program* startup_program) {
   if (pairs.empty()) return {};
   Program& main = pairs.front().param.program();
   Program& startup = startup_of(startup_program);
@@ -99,8 +99,8 @@ std::vector<Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
     append_update(context, pair);
   }
   finish_update(context, pairs);
-  std::vector<Operator*> ops;
-  for (size_t i = first; i < block.op_count(); ++i) ops.push_back(&block.op(i));
+  std::vector<const Operator*> ops;
+  for (size_t i = first; i < block.op_count(); ++i) ops.push_back(block.ops()[i].get());
   return ops;
 }
 

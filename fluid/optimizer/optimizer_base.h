@@ -32,7 +32,7 @@ struct MinimizeOptions {
 };
 
 struct MinimizeResult {
-  std::vector<Operator*> optimize_ops;  // of the main program, which owns them
+  std::vector<const Operator*> optimize_ops;  // of the main program, which owns them
   std::vector<ParamGrad> params_grads;
 };
 
@@ -59,8 +59,8 @@ class Optimizer {
   // those that need_clip names, or else what was noted on the parameters), the decay and the update
   // of each parameter, and returns the update ops (with those that scale a rate or advance a
   // state).
-  std::vector<Operator*> apply_gradients(std::vector<ParamGrad> pairs,
-                                         Program* startup_program = nullptr);
+  std::vector<const Operator*> apply_gradients(std::vector<ParamGrad> pairs,
+                                               Program* startup_program = nullptr);
 
  protected:
   struct Common {

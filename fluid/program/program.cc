@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/program/live_blocks.h"
-#include "fluid/program/var_index.h"
+#include "fluid/program/verify.h"
 
 namespace fleet::fluid {
 namespace {
@@ -39,45 +39,42 @@ std::string var_text(const VarDesc& var) {
   return text;
 }
 
-// Adds, sorted by name, what `make` gives for each variable of the source; they keep their order of
-// creation.
-template <class Make>
-void add_vars(const Block& source, Block& target, const Make& make) {
-  std::vector<uint64_t> creations;
-  creations.reserve(source.vars().size());
-  for (const VarDesc* var : source.vars_in_order()) creations.push_back(var->creation);
-  for (const auto& [name, var] : source.vars()) {
-    const uint64_t own = var->creation;
-    const bool dense = own < creations.size() && creations[own] == own;
-    const auto place = dense ? creations.begin() + static_cast<std::ptrdiff_t>(own)
-                             : std::lower_bound(creations.begin(), creations.end(), own);
-    target.add_var(make(*var)).creation = static_cast<uint64_t>(place - creations.begin());
-  }
+// For writing; what others share stays theirs, and stays as long as this block.
+template <class T>
+T& edit(Shared<T>& handle, std::vector<Shared<T>>& former) {
+  if (handle.is_shared()) former.push_back(handle);
+  return handle.edit();
 }
 
 }  // namespace
 
-VarDesc& Block::add_var(VarDesc var) {
-  var.creation = next_creation_++;
-  // Names that come sorted, as those of a copied block do, need no search.
-  const bool last = vars_.empty() || vars_.rbegin()->first < var.name;
-  auto& slot = last ? vars_.emplace_hint(vars_.end(), var.name, nullptr)->second : vars_[var.name];
-  if (slot) {
-    var.creation = slot->creation;
-    *slot = std::move(var);
-  } else {
-    slot = std::make_unique<VarDesc>(std::move(var));
-  }
-  return *slot;
+Block::Block(Program* program, const Block& other)
+    : program_(program),
+      index_(other.index_),
+      parent_(other.parent_),
+      forward_block_(other.forward_block_),
+      vars_(other.vars_),
+      ops_(other.ops_) {}
+
+const VarDesc& Block::add_var(VarDesc var) {
+  const size_t there = vars_.find(var.name);
+  if (there == VarTable::kNone) return vars_.at(vars_.add(std::move(var)));
+  return edit(vars_.handle(there), former_vars_) = std::move(var);
 }
 
 const VarDesc* Block::find_var(std::string_view name) const {
-  const auto found = vars_.find(name);
-  return found == vars_.end() ? nullptr : found->second.get();
+  const size_t found = vars_.find(name);
+  return found == VarTable::kNone ? nullptr : &vars_.at(found);
 }
 
 VarDesc* Block::find_var(std::string_view name) {
-  return const_cast<VarDesc*>(std::as_const(*this).find_var(name));
+  const size_t found = vars_.find(name);
+  return found == VarTable::kNone ? nullptr : &var_at(found);
+}
+
+VarDesc& Block::var_at(size_t position) {
+  edit(vars_.handle(position), former_vars_);
+  return vars_.handle(position).open();
 }
 
 const VarDesc* Block::find_var_recursive(std::string_view name) const {
@@ -89,13 +86,17 @@ const VarDesc* Block::find_var_recursive(std::string_view name) const {
 }
 
 VarDesc* Block::find_var_recursive(std::string_view name) {
-  return const_cast<VarDesc*>(std::as_const(*this).find_var_recursive(name));
+  for (Block* block = this;;) {
+    if (VarDesc* var = block->find_var(name)) return var;
+    if (block->parent_ < 0) return nullptr;
+    block = &program_->block(block->parent_);
+  }
 }
 
 const VarDesc& Block::var(std::string_view name) const {
   if (const VarDesc* found = find_var_recursive(name)) return *found;
   std::vector<std::string> names;
-  for (const auto& [known, var] : vars_) names.push_back(known);
+  for (const VarDesc* known : vars()) names.push_back(known->name);
   throw_error(ErrorCode::kUnknownName,
               {.what = str_cat("no variable '", name, "'", did_you_mean(name, names)),
                .where = str_cat("block ", index_),
@@ -105,51 +106,56 @@ const VarDesc& Block::var(std::string_view name) const {
 }
 
 VarDesc& Block::var(std::string_view name) {
-  return const_cast<VarDesc&>(std::as_const(*this).var(name));
+  if (VarDesc* found = find_var_recursive(name)) return *found;
+  return const_cast<VarDesc&>(std::as_const(*this).var(name));  // throws
+}
+
+VarDesc& Block::edit_var(std::string_view name) {
+  for (Block* block = this; block != nullptr;) {
+    const size_t found = block->vars_.find(name);
+    if (found != VarTable::kNone) return edit(block->vars_.handle(found), block->former_vars_);
+    block = block->parent_ < 0 ? nullptr : &program_->block(block->parent_);
+  }
+  return var(name);  // throws
 }
 
 void Block::remove_var(std::string_view name) {
-  const auto found = vars_.find(name);
-  if (found != vars_.end()) vars_.erase(found);
+  vars_.remove(name);
 }
 
 void Block::rename_var(std::string_view from, std::string_view to) {
-  const auto found = vars_.find(from);
-  if (found == vars_.end() || from == to) return;
-  auto moved = std::move(found->second);
-  vars_.erase(found);
-  moved->name = std::string(to);
-  vars_[moved->name] = std::move(moved);
+  vars_.rename(from, to);
 }
 
-std::vector<VarDesc*> Block::vars_in_order() const {
-  std::vector<VarDesc*> ordered(next_creation_);
-  for (const auto& [name, var] : vars_) {
-    if (var->creation < ordered.size()) ordered[var->creation] = var.get();
-  }
-  std::erase(ordered, nullptr);
-  if (ordered.size() == vars_.size()) return ordered;
-  // Somebody has written over a variable, and its place with it.
-  ordered.clear();
-  for (const auto& [name, var] : vars_) ordered.push_back(var.get());
-  std::stable_sort(ordered.begin(), ordered.end(),
-                   [](const VarDesc* a, const VarDesc* b) { return a->creation < b->creation; });
-  return ordered;
+std::vector<const VarDesc*> Block::vars() const {
+  std::vector<const VarDesc*> sorted = vars_.in_order();
+  std::sort(sorted.begin(), sorted.end(),
+            [](const VarDesc* a, const VarDesc* b) { return a->name < b->name; });
+  return sorted;
 }
 
-std::vector<VarDesc*> Block::parameters() const {
-  std::vector<VarDesc*> found = vars_in_order();
+std::vector<const VarDesc*> Block::parameters() const {
+  std::vector<const VarDesc*> found = vars_in_order();
   std::erase_if(found, [](const VarDesc* var) { return !var->is_parameter; });
   return found;
 }
 
-Operator& Block::append_op(Operator op) {
-  return *ops_.emplace_back(std::make_unique<Operator>(std::move(op)));
+Operator& Block::op(size_t i) {
+  edit_op(i);
+  return ops_[i].open();
 }
 
-Operator& Block::insert_op(size_t position, Operator op) {
+Operator& Block::edit_op(size_t i) {
+  return edit(ops_[i], former_ops_);
+}
+
+const Operator& Block::append_op(Operator op) {
+  return *ops_.emplace_back(std::move(op));
+}
+
+const Operator& Block::insert_op(size_t position, Operator op) {
   const auto at = ops_.begin() + static_cast<std::ptrdiff_t>(position);
-  return **ops_.insert(at, std::make_unique<Operator>(std::move(op)));
+  return **ops_.emplace(at, std::move(op));
 }
 
 void Block::remove_ops(size_t begin, size_t end) {
@@ -159,7 +165,7 @@ void Block::remove_ops(size_t begin, size_t end) {
 
 std::string Block::to_string() const {
   std::string text = str_cat("block ", index_, " parent ", parent_, "\n");
-  for (const auto& [name, var] : vars_) text += "  var " + var_text(*var) + "\n";
+  for (const VarDesc* var : vars()) text += "  var " + var_text(*var) + "\n";
   for (const auto& op : ops_) text += "  op " + op->to_string() + "\n";
   return text;
 }
@@ -175,11 +181,7 @@ Program::Program(const Program& other)
       runtime_(other.runtime_),
       id_(next_program_id()) {
   for (const auto& source : other.blocks_) {
-    auto copy = std::make_unique<Block>(this, source->index(), source->parent());
-    copy->set_forward_block(source->forward_block());
-    add_vars(*source, *copy, [](const VarDesc& var) { return var; });
-    for (const auto& op : source->ops()) copy->append_op(*op);
-    blocks_.push_back(std::move(copy));
+    blocks_.push_back(std::make_unique<Block>(this, *source));
   }
 }
 
@@ -193,14 +195,9 @@ Program::Program(Program&& other) noexcept : id_(next_program_id()) {
 }
 
 Program& Program::operator=(Program&& other) noexcept {
-  blocks_.clear();
-  for (auto& source : other.blocks_) {
-    auto moved = std::make_unique<Block>(this, source->index(), source->parent());
-    moved->set_forward_block(source->forward_block());
-    moved->set_ops(source->take_ops());
-    add_vars(*source, *moved, [](VarDesc& var) { return std::move(var); });
-    blocks_.push_back(std::move(moved));
-  }
+  if (this == &other) return *this;
+  blocks_ = std::move(other.blocks_);
+  for (const auto& block : blocks_) block->program_ = this;
   current_block_ = other.current_block_;
   random_seed_ = other.random_seed_;
   current_role_ = other.current_role_;
@@ -239,9 +236,8 @@ Program Program::clone(bool for_test) const {
   for (const auto& block : copy.blocks_) {
     auto ops = block->take_ops();
     std::erase_if(ops, [](const auto& op) { return !has_role(op->role, OpRole::kForward); });
-    for (const auto& op : ops) {
-      const auto flag = op->attrs.find("is_test");
-      if (flag != op->attrs.end()) flag->second = true;
+    for (Shared<Operator>& op : ops) {
+      if (op->attrs.contains("is_test")) op.edit().attrs["is_test"] = true;
     }
     block->set_ops(std::move(ops));
   }
@@ -255,7 +251,7 @@ Program Program::prune(std::span<const std::string> targets,
   Block& block = pruned.global_block();
   std::set<std::string, std::less<>> needed(targets.begin(), targets.end());
   const std::set<std::string, std::less<>> given(feeds.begin(), feeds.end());
-  std::vector<std::unique_ptr<Operator>> kept;
+  OpList kept;
   auto ops = block.take_ops();
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
     const auto outputs = (*op)->output_names();
@@ -300,38 +296,26 @@ std::set<int32_t> live_blocks(const Program& program) {
   return live;
 }
 
-Status verify(const Program& program, VarIndex& index) {
-  const auto fail = [](std::string what, const Block& block, const Operator* op, std::string got) {
-    return Status(ErrorCode::kInvalidProgram,
-                  {.what = std::move(what),
-                   .where = str_cat("block ", block.index(), op ? ", op '" + op->type + "'" : ""),
-                   .expected = "a name or block of this program",
-                   .got = std::move(got),
-                   .fix = "declare the variable before the op that uses it"});
-  };
-  const std::set<int32_t> live = live_blocks(program);
-  for (int32_t at = 0; at < program.block_count(); ++at) {
-    const Block& block = program.block(at);
-    if (block.parent() >= at) {
-      return fail("a block's parent must come before it", block, nullptr,
-                  str_cat("parent ", block.parent()));
-    }
-    if (!live.contains(at)) continue;
-    for (const auto& op : block.ops()) {
-      for (const SlotMap* slots : {&op->inputs, &op->outputs}) {
-        for (const auto& [slot, names] : *slots) {
-          for (const std::string& name : names) {
-            if (!name.empty() && index.find(block, name) == nullptr) {
-              return fail("an op uses a variable that does not exist", block, op.get(), name);
-            }
-          }
-        }
-      }
-      for (const auto& [name, value] : op->attrs) {
-        const auto* ref = std::get_if<BlockRef>(&value);
-        if (ref != nullptr && ref->index >= program.block_count()) {
-          return fail("an op refers to a block that does not exist", block, op.get(),
-                      str_cat(name, " = ", ref->index));
+namespace {
+
+Status misfit(std::string what, const Block& block, const Operator* op, std::string got) {
+  return {ErrorCode::kInvalidProgram,
+          {.what = std::move(what),
+           .where = str_cat("block ", block.index(), op ? ", op '" + op->type + "'" : ""),
+           .expected = "a name or block of this program",
+           .got = std::move(got),
+           .fix = "declare the variable before the op that uses it"}};
+}
+
+// Puts the variables of the op's names into `vars`.
+Status find_vars(const Block& block, const Operator& op, std::vector<const VarDesc*>& vars) {
+  vars.clear();
+  for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
+    for (const auto& [slot, names] : *slots) {
+      for (const std::string& name : names) {
+        vars.push_back(name.empty() ? nullptr : block.find_var_recursive(name));
+        if (vars.back() == nullptr && !name.empty()) {
+          return misfit("an op uses a variable that does not exist", block, &op, name);
         }
       }
     }
@@ -339,9 +323,40 @@ Status verify(const Program& program, VarIndex& index) {
   return {};
 }
 
+Status check_blocks(const Block& block, const Operator& op) {
+  for (const auto& [name, value] : op.attrs) {
+    const auto* ref = std::get_if<BlockRef>(&value);
+    if (ref != nullptr && ref->index >= block.program().block_count()) {
+      return misfit("an op refers to a block that does not exist", block, &op,
+                    str_cat(name, " = ", ref->index));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status verify(const Program& program, const SeeOp& see) {
+  const std::set<int32_t> live = live_blocks(program);
+  std::vector<const VarDesc*> vars;
+  for (int32_t at = 0; at < program.block_count(); ++at) {
+    const Block& block = program.block(at);
+    if (block.parent() >= at) {
+      return misfit("a block's parent must come before it", block, nullptr,
+                    str_cat("parent ", block.parent()));
+    }
+    if (!live.contains(at)) continue;
+    for (const auto& op : block.ops()) {
+      if (Status found = find_vars(block, *op, vars); !found.ok()) return found;
+      if (Status fits = check_blocks(block, *op); !fits.ok()) return fits;
+      if (see) see(*op, vars);
+    }
+  }
+  return {};
+}
+
 Status Program::verify() const {
-  VarIndex index(*this);
-  return fluid::verify(*this, index);
+  return fluid::verify(*this, nullptr);
 }
 
 std::string Program::to_string() const {

@@ -3,29 +3,38 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "fluid/program/operator.h"
 #include "fluid/program/runtime.h"
+#include "fluid/program/shared.h"
 #include "fluid/program/var_desc.h"
+#include "fluid/program/var_table.h"
 
 namespace fleet::fluid {
 
 class Program;
 
-// Variables by name and operators in order. Addresses of variables and operators stay the same
-// until they are removed.
+// Operators in order. Copies of the list share them until one is edited.
+using OpList = std::vector<Shared<Operator>>;
+
+// Variables by name and operators in order. A copy of a program shares both with it until one of
+// the two changes its own; neither ever sees a change of the other. Addresses of variables and
+// operators are valid until they are removed; what was taken from a const block shows a variable or
+// operator as it was before its first change behind a copy.
 class Block {
  public:
   Block(Program* program, int32_t index, int32_t parent) noexcept
       : program_(program), index_(index), parent_(parent) {}
+  // Of another program.
+  Block(Program* program, const Block& other);
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
@@ -37,7 +46,8 @@ class Block {
   void set_forward_block(int32_t index) { forward_block_ = index; }
 
   // Adds a variable; one of the same name in this block is replaced in place.
-  VarDesc& add_var(VarDesc var);
+  const VarDesc& add_var(VarDesc var);
+  bool has_var(std::string_view name) const { return find_var(name) != nullptr; }
   VarDesc* find_var(std::string_view name);
   const VarDesc* find_var(std::string_view name) const;
   // Here or in an enclosing block; null when there is none.
@@ -46,39 +56,54 @@ class Block {
   // As find_var_recursive; throws ProgramError that names the variable and the nearest known one.
   VarDesc& var(std::string_view name);
   const VarDesc& var(std::string_view name) const;
+  // As var, for a change at once: what it gives must not be used when the program has been copied.
+  // Later copies share the variable, which they do not share one that `var` gave away.
+  VarDesc& edit_var(std::string_view name);
   void remove_var(std::string_view name);
   void rename_var(std::string_view from, std::string_view to);  // the variable only, not its uses
 
-  // Variables sorted by name.
-  const std::map<std::string, std::unique_ptr<VarDesc>, std::less<>>& vars() const { return vars_; }
+  size_t var_count() const { return vars_.count(); }
+  // Sorted by name.
+  std::vector<const VarDesc*> vars() const;
   // In order of creation.
-  std::vector<VarDesc*> vars_in_order() const;
-  std::vector<VarDesc*> parameters() const;
+  std::vector<const VarDesc*> vars_in_order() const { return vars_.in_order(); }
+  std::vector<const VarDesc*> parameters() const;
+
+  // Variables by a number that names them for as long as they are here; for Variable.
+  size_t position_of(std::string_view name) const { return vars_.find(name); }
+  const VarDesc& var_at(size_t position) const { return vars_.at(position); }
+  VarDesc& var_at(size_t position);
 
   size_t op_count() const { return ops_.size(); }
-  Operator& op(size_t i) { return *ops_[i]; }
+  Operator& op(size_t i);
   const Operator& op(size_t i) const { return *ops_[i]; }
-  const std::vector<std::unique_ptr<Operator>>& ops() const { return ops_; }
+  const OpList& ops() const { return ops_; }
+  // As op, for a change at once, as edit_var.
+  Operator& edit_op(size_t i);
 
   // No checks: fluid/ops/append.h has the checked form that layers use.
-  Operator& append_op(Operator op);
-  Operator& insert_op(size_t position, Operator op);
+  const Operator& append_op(Operator op);
+  const Operator& insert_op(size_t position, Operator op);
   void remove_op(size_t position) { remove_ops(position, position + 1); }
   void remove_ops(size_t begin, size_t end);
   // Gives all operators away, to be put back, with others, by append_op or set_ops in one pass.
-  std::vector<std::unique_ptr<Operator>> take_ops() { return std::move(ops_); }
-  void set_ops(std::vector<std::unique_ptr<Operator>> ops) { ops_ = std::move(ops); }
+  OpList take_ops() { return std::exchange(ops_, {}); }
+  void set_ops(OpList ops) { ops_ = std::move(ops); }
 
   std::string to_string() const;
 
  private:
+  friend class Program;
+
   Program* program_;
   int32_t index_;
   int32_t parent_;
   int32_t forward_block_ = -1;
-  uint64_t next_creation_ = 0;
-  std::map<std::string, std::unique_ptr<VarDesc>, std::less<>> vars_;
-  std::vector<std::unique_ptr<Operator>> ops_;
+  VarTable vars_;
+  OpList ops_;
+  // What this block shared before it got its own: addresses of it may be in use.
+  std::vector<Shared<VarDesc>> former_vars_;
+  OpList former_ops_;
 };
 
 // One row of the overview of a transpiled program: which part of which variable is where.
@@ -102,6 +127,24 @@ struct DistributedVar {
   }
 };
 
+// The overview of a program. Copies share it.
+class DistributedVars {
+ public:
+  DistributedVars() = default;
+  DistributedVars(std::vector<DistributedVar> rows) : rows_(std::move(rows)) {}
+
+  auto begin() const { return rows_->begin(); }
+  auto end() const { return rows_->end(); }
+  size_t size() const { return rows_->size(); }
+  bool empty() const { return rows_->empty(); }
+  void push_back(DistributedVar row) { rows_.edit().push_back(std::move(row)); }
+  const std::vector<DistributedVar>& rows() const { return *rows_; }
+  bool operator==(const DistributedVars& other) const { return rows() == other.rows(); }
+
+ private:
+  Shared<std::vector<DistributedVar>> rows_{std::vector<DistributedVar>()};
+};
+
 // What a transpiler records in a program; travels with it.
 struct DistributionInfo {
   bool is_distributed = false;
@@ -115,7 +158,7 @@ struct DistributionInfo {
   bool use_hierarchical_allreduce = false;
   int32_t hierarchical_allreduce_inter_nranks = 0;
   bool wait_port = true;
-  std::vector<DistributedVar> vars;
+  DistributedVars vars;
 
   bool operator==(const DistributionInfo&) const = default;
   template <class Archive>
@@ -124,7 +167,10 @@ struct DistributionInfo {
        CEREAL_NVP(trainers), CEREAL_NVP(endpoints), CEREAL_NVP(ps_endpoint),
        CEREAL_NVP(trainers_endpoints), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
-       CEREAL_NVP(wait_port), CEREAL_NVP(vars));
+       CEREAL_NVP(wait_port));
+    std::vector<DistributedVar> rows = vars.rows();
+    ar(cereal::make_nvp("vars", rows));
+    vars = std::move(rows);
   }
 };
 
@@ -166,7 +212,7 @@ class Program {
   const std::shared_ptr<ProgramRuntime>& runtime() const { return runtime_; }
   void set_runtime(std::shared_ptr<ProgramRuntime> runtime) { runtime_ = std::move(runtime); }
 
-  // A deep copy. For a test: the forward part only, with attribute is_test set where it exists.
+  // A copy. For a test: the forward part only, with attribute is_test set where it exists.
   Program clone(bool for_test = false) const;
   // The ops of block 0 that the targets need, and the variables that those ops name; what makes
   // `feeds` is cut away. Throws UsageError for a target that the program does not have.

@@ -66,9 +66,6 @@ struct VarDesc {
 
   std::optional<SliceInfo> slice;
 
-  // Position in the order of creation within the block.
-  uint64_t creation = 0;
-
   bool operator==(const VarDesc&) const = default;
 };
 

@@ -2,32 +2,38 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "fluid/program/program.h"
 
 namespace fleet::fluid {
 
-// Names one variable of a block. Copies name the same variable; the program must outlive them.
+// Names one variable of a block. Copies name the same variable; the block must outlive them.
 class Variable {
  public:
   Variable() = default;
-  Variable(Block& block, VarDesc& desc) : block_(&block), desc_(&desc) {}
+  // The block's variable of that name, which it must have.
+  Variable(Block& block, const VarDesc& desc) : Variable(block, desc.name) {}
+  Variable(Block& block, std::string_view name)
+      : block_(&block), position_(block.position_of(name)) {}
 
-  explicit operator bool() const { return desc_ != nullptr; }
+  explicit operator bool() const { return block_ != nullptr; }
   Block& block() const { return *block_; }
-  VarDesc& desc() const { return *desc_; }
+  const VarDesc& desc() const { return std::as_const(*block_).var_at(position_); }
+  VarDesc& edit() const { return block_->var_at(position_); }
   Program& program() const { return block_->program(); }
 
-  const std::string& name() const { return desc_->name; }
-  const Shape& shape() const { return desc_->shape; }
-  DType dtype() const { return desc_->dtype; }
-  bool stop_gradient() const { return desc_->stop_gradient; }
-  void set_stop_gradient(bool stop) const { desc_->stop_gradient = stop; }
-  void set_persistable(bool persistable) const { desc_->persistable = persistable; }
+  const std::string& name() const { return desc().name; }
+  const Shape& shape() const { return desc().shape; }
+  DType dtype() const { return desc().dtype; }
+  bool stop_gradient() const { return desc().stop_gradient; }
+  void set_stop_gradient(bool stop) const { edit().stop_gradient = stop; }
+  void set_persistable(bool persistable) const { edit().persistable = persistable; }
 
  private:
   Block* block_ = nullptr;
-  VarDesc* desc_ = nullptr;
+  size_t position_ = 0;
 };
 
 }  // namespace fleet::fluid

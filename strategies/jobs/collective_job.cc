@@ -77,8 +77,8 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     enter(Phase::kSaving);
     std::vector<std::string> persistables;
     std::vector<std::string> parameters;
-    for (const auto& [name, var] : origin_.global_block().vars()) {
-      if (var->persistable) persistables.push_back(name);
+    for (const fluid::VarDesc* var : origin_.global_block().vars()) {
+      if (var->persistable) persistables.push_back(var->name);
     }
     for (const auto* parameter : origin_.global_block().parameters()) {
       parameters.push_back(parameter->name);

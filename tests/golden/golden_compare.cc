@@ -125,7 +125,7 @@ class Dumper {
     Json ops = Json::array();
     for (const auto& op : block.ops()) ops.push_back(op_json(*op));
     std::map<std::string, Json> vars;
-    for (const auto& [name, var] : block.vars()) vars[shown(name)] = var_json(*var);
+    for (const VarDesc* var : block.vars()) vars[shown(var->name)] = var_json(*var);
     Json list = Json::array();
     for (auto& [name, var] : vars) list.push_back(std::move(var));
     return {{"idx", block.index()},

@@ -19,13 +19,13 @@ using strategies::DelayCompensation;
 
 Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
   Values values;
-  for (const auto& [name, desc] : program.global_block().vars()) {
+  for (const fluid::VarDesc* desc : program.global_block().vars()) {
     const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
-    const fluid::Value* value = scope.find(name);
+    const fluid::Value* value = scope.find(desc->name);
     const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
     if (!wanted || tensor == nullptr || !tensor->initialized()) continue;
     const fluid::Tensor& read = *tensor;
-    values[name] = {read.raw(), read.raw() + read.bytes()};
+    values[desc->name] = {read.raw(), read.raw() + read.bytes()};
   }
   return values;
 }

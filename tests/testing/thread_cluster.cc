@@ -24,11 +24,12 @@ std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
 
 Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
   Values values;
-  for (const auto& [name, desc] : program.global_block().vars()) {
+  for (const fluid::VarDesc* desc : program.global_block().vars()) {
     const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
-    const fluid::Value* value = scope.find(name);
+    const fluid::Value* value = scope.find(desc->name);
     const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-    if (wanted && tensor != nullptr && tensor->initialized()) values[name] = bytes_of(*tensor);
+    if (wanted && tensor != nullptr && tensor->initialized())
+      values[desc->name] = bytes_of(*tensor);
   }
   return values;
 }

@@ -128,7 +128,7 @@ TEST(Passes, AreTimedByTheClockOfTheCaller) {
   transpiler.transpile(options);
   for (const std::string& endpoint : server_endpoints(2)) transpiler.get_pserver_program(endpoint);
   ASSERT_FALSE(times.times().empty());
-  EXPECT_EQ(times.times().front().pass, "rename_gradients");
+  EXPECT_EQ(times.times().front().pass, "insert_sends");
   for (const PassTime& time : times.times()) {
     EXPECT_EQ(time.total, time.runs * Duration(std::chrono::milliseconds(1))) << time.pass;
     EXPECT_EQ(time.runs, time.pass == "append_listen" || time.pass == "declare_slices" ||

@@ -129,8 +129,8 @@ std::map<std::string, std::string> origins_of(const Program& program) {
   for (const fluid::DistributedVar& row : program.distribution().vars) {
     if (row.endpoint == program.distribution().ps_endpoint) origins[row.slice] = row.origin;
   }
-  for (const auto& [name, var] : program.global_block().vars()) {
-    if (var->slice) origins[name] = var->slice->origin;
+  for (const fluid::VarDesc* var : program.global_block().vars()) {
+    if (var->slice) origins[var->name] = var->slice->origin;
   }
   return origins;
 }
@@ -382,7 +382,7 @@ DistributeTranspilerConfig config_of_mode(const std::string& mode) {
 }
 
 Explanation explain(const Program& main, const Program& startup, const ExplainOptions& options) {
-  if (!startup.global_block().vars().empty()) return Explainer(main, startup, options).run();
+  if (startup.global_block().var_count() > 0) return Explainer(main, startup, options).run();
   // The transpiler wants what startup programs declare.
   Program declared;
   for (const fluid::VarDesc* var : main.global_block().vars_in_order()) {

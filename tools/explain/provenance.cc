@@ -88,7 +88,7 @@ void PassHistory::begin(const Program& program) {
     for (size_t k = 0; k < ops.size(); ++k) {
       OpBefore before{.story = {}, .op = *ops[k]};
       if (known != nullptr) before.story = known->story[static_cast<size_t>(i)][k];
-      before_.emplace(ops[k].get(), std::move(before));
+      before_.emplace(ops[k].identity(), std::move(before));
     }
   }
 }
@@ -103,7 +103,7 @@ void PassHistory::end(const transpiler::PassEvent& event) {
   for (int32_t i = 0; i < event.program.block_count(); ++i) {
     auto& block = story.emplace_back();
     for (const auto& op : event.program.block(i).ops()) {
-      const auto before = before_.find(op.get());
+      const auto before = before_.find(op.identity());
       if (before == before_.end() || before->second.op.type != op->type) {
         block.push_back({Origin::kAdded, -1, name, pass.purpose});
         ++pass.added;

@@ -58,7 +58,7 @@ class PassHistory {
   bool empty_is_startup_ = false;
   std::vector<Known> known_;
   // Of the pass that runs.
-  std::unordered_map<const fluid::Operator*, OpBefore> before_;
+  std::unordered_map<uint64_t, OpBefore> before_;  // by identity
   bool startup_ = false;
   std::vector<ExplainedPass> passes_;
 };

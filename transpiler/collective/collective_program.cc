@@ -20,7 +20,7 @@ using fluid::OpRole;
 using fluid::Program;
 using fluid::VarDesc;
 using Names = std::vector<std::string>;
-using OpList = std::vector<std::unique_ptr<Operator>>;
+using fluid::OpList;
 
 Operator in_place(std::string type, const std::string& var, fluid::AttributeMap attrs,
                   OpRole role) {
@@ -51,8 +51,8 @@ void scale_loss_gradient(Program& program, const CollectiveOptions& options) {
     fluid::ScaleAttrs attrs;
     attrs.scale = 1.0 / options.shards;
     const std::string gradient = rewritten.back()->output_names().front();
-    rewritten.push_back(std::make_unique<Operator>(
-        in_place("scale", gradient, fluid::to_attributes(attrs), OpRole::kBackward)));
+    rewritten.emplace_back(
+        in_place("scale", gradient, fluid::to_attributes(attrs), OpRole::kBackward));
   }
   block.set_ops(std::move(rewritten));
 }
@@ -68,16 +68,15 @@ std::vector<std::string> finished_gradients(const Operator& op) {
 // All-reduces of one op: the op waits once, and the last of its gradients goes first.
 void emit_all_reduce(const std::vector<std::string>& gradients, int last_ring, int rings,
                      OpList& out) {
-  out.push_back(std::make_unique<Operator>(in_place("c_sync_calc_stream", gradients.front(),
-                                                    fluid::to_attributes(fluid::NoAttrs{}),
-                                                    OpRole::kBackward)));
+  out.emplace_back(in_place("c_sync_calc_stream", gradients.front(),
+                            fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
   int ring = last_ring;
   for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
     fluid::CAllReduceAttrs attrs;
     attrs.ring_id = ring;
     ring = (ring + rings - 1) % rings;
-    out.push_back(std::make_unique<Operator>(
-        in_place("c_allreduce_sum", *gradient, fluid::to_attributes(attrs), OpRole::kBackward)));
+    out.emplace_back(
+        in_place("c_allreduce_sum", *gradient, fluid::to_attributes(attrs), OpRole::kBackward));
   }
 }
 
@@ -99,8 +98,7 @@ void insert_all_reduces(Program& program, const CollectiveOptions& options) {
     if (!synchronised && !first_gradient.empty() &&
         fluid::has_role(ops[i]->role, OpRole::kOptimize)) {
       for (int ring = 0; ring < options.rings; ++ring) {
-        rewritten.push_back(
-            std::make_unique<Operator>(sync_comm_stream(first_gradient, ring, OpRole::kBackward)));
+        rewritten.emplace_back(sync_comm_stream(first_gradient, ring, OpRole::kBackward));
       }
       synchronised = true;
     }
@@ -219,14 +217,13 @@ int64_t bytes_of(const Block& block, const Operator& op) {
 void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
   Block& block = program.global_block();
   OpList rewritten;
-  std::vector<std::unique_ptr<Operator>> open(static_cast<size_t>(options.rings));
+  OpList open(static_cast<size_t>(options.rings));
   std::vector<int64_t> bytes(open.size(), 0);
   std::set<std::string> waiting;  // gradients that are not summed yet
   const auto flush = [&](size_t ring) {
     if (open[ring]) {
-      rewritten.push_back(std::make_unique<Operator>(
-          in_place("c_sync_calc_stream", open[ring]->input("X").front(),
-                   fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward)));
+      rewritten.emplace_back(in_place("c_sync_calc_stream", open[ring]->input("X").front(),
+                                      fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
       rewritten.push_back(std::move(open[ring]));
     }
     bytes[ring] = 0;
@@ -240,9 +237,8 @@ void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
     if (op->type == "c_allreduce_sum") {
       // Rows differ from rank to rank: they go alone.
       if (block.var(op->input("X").front()).kind == fluid::VarKind::kSelectedRows) {
-        rewritten.push_back(std::make_unique<Operator>(
-            in_place("c_sync_calc_stream", op->input("X").front(),
-                     fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward)));
+        rewritten.emplace_back(in_place("c_sync_calc_stream", op->input("X").front(),
+                                        fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
         rewritten.push_back(std::move(op));
         continue;
       }
@@ -258,8 +254,8 @@ void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
         continue;
       }
       for (const std::string& name : op->input("X")) {
-        open[ring]->inputs["X"].push_back(name);
-        open[ring]->outputs["Out"].push_back(name);
+        open[ring].edit().inputs["X"].push_back(name);
+        open[ring].edit().outputs["Out"].push_back(name);
       }
       continue;
     }

@@ -73,10 +73,8 @@ void insert_change_sums(Program& program, const CollectiveOptions& options) {
   Block& block = program.global_block();
   const Names params = updated_params(block);
   auto left = params.size();
-  std::vector<std::unique_ptr<Operator>> rewritten;
-  const auto append = [&rewritten](Operator op) {
-    rewritten.push_back(std::make_unique<Operator>(std::move(op)));
-  };
+  fluid::OpList rewritten;
+  const auto append = [&rewritten](Operator op) { rewritten.emplace_back(std::move(op)); };
   for (auto& op : block.take_ops()) {
     const bool update = is_update(*op);
     const std::string param = update ? op->input("Param").front() : "";

@@ -43,11 +43,12 @@ void declare_counters(Block& block, int trainers) {
 void sum_trainer_counters(Program& main, int trainers) {
   Block& block = main.global_block();
   declare_counters(block, trainers);
-  for (const auto& op : block.ops()) {
-    if (op->type != "increment" || !writes_counter(*op)) continue;
-    op->type = "sum";
-    op->attrs = fluid::to_attributes(fluid::NoAttrs{});
-    auto& inputs = op->inputs["X"];
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    if (block.ops()[i]->type != "increment" || !writes_counter(*block.ops()[i])) continue;
+    Operator& op = block.edit_op(i);
+    op.type = "sum";
+    op.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    auto& inputs = op.inputs["X"];
     inputs.clear();
     for (int trainer = 0; trainer < trainers; ++trainer) {
       inputs.push_back(trainer_counter(trainer));
@@ -61,24 +62,24 @@ int64_t start_trainer_counters(Program& startup, int trainers, bool original_sch
   Block& block = startup.global_block();
   declare_counters(block, trainers);
   auto ops = block.take_ops();
-  std::vector<std::unique_ptr<Operator>> rewritten;
+  fluid::OpList rewritten;
   for (int trainer = trainers; trainer-- > 0;) {
     fluid::FillConstantAttrs attrs;
     attrs.shape = {1};
     attrs.dtype = block.var(kStepCounter).dtype;
     attrs.value = 1.0f;
-    auto fill = std::make_unique<Operator>();
-    fill->type = "fill_constant";
-    fill->outputs["Out"] = {trainer_counter(trainer)};
-    fill->attrs = fluid::to_attributes(std::move(attrs));
-    rewritten.push_back(std::move(fill));
+    Operator fill;
+    fill.type = "fill_constant";
+    fill.outputs["Out"] = {trainer_counter(trainer)};
+    fill.attrs = fluid::to_attributes(std::move(attrs));
+    rewritten.emplace_back(std::move(fill));
   }
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
       first = static_cast<int64_t>(attrs.value) + (original_schedules ? 2 : 1);
       attrs.value = static_cast<float>(first - trainers);
-      op->attrs = fluid::to_attributes(std::move(attrs));
+      op.edit().attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));
   }

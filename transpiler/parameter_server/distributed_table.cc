@@ -17,11 +17,11 @@ namespace {
 
 using fluid::Block;
 using fluid::Operator;
+using fluid::OpList;
 using fluid::OpRole;
 using fluid::Program;
 using fluid::VarDesc;
 using fluid::VarKind;
-using OpList = std::vector<std::unique_ptr<Operator>>;
 
 bool is_distributed_lookup(const Operator& op) {
   if (op.type != "lookup_table" && op.type != "lookup_table_v2") return false;
@@ -136,7 +136,7 @@ void append_table_update(Program& program, const Program& origin, const Training
           const VarDesc& var = origin.global_block().var(name);
           if (name == table.grad) {
             name = grad;
-          } else if (global.find_var(name) == nullptr) {
+          } else if (!global.has_var(name)) {
             const bool cut = !ops.learning_rates.contains(name) && var.shape == table.shape;
             VarDesc copy = cut ? table_var(var, table, server) : like(var, name);
             copy.persistable = true;
@@ -231,8 +231,7 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
       auto made = make_lookups(block, plan, table, std::move(ids), std::move(outputs),
                                *paddings.begin(), trainer_id);
       for (size_t i = 0; i < made.size(); ++i) {
-        kept.insert(kept.begin() + static_cast<std::ptrdiff_t>(first + i),
-                    std::make_unique<Operator>(std::move(made[i])));
+        kept.emplace(kept.begin() + static_cast<std::ptrdiff_t>(first + i), std::move(made[i]));
       }
     }
     block.set_ops(std::move(kept));
@@ -263,16 +262,15 @@ void send_table_gradients(Program& program, const ServerPlan& plan, int trainer_
         part.shape.set(0, table.rows);
         block.add_var(std::move(part));
       }
-      rewritten.push_back(
-          std::make_unique<Operator>(make("split_ids", {{"Ids", {table.grad}}}, {{"Out", parts}},
-                                          fluid::to_attributes(fluid::NoAttrs{}), OpRole::kDist)));
+      rewritten.emplace_back(make("split_ids", {{"Ids", {table.grad}}}, {{"Out", parts}},
+                                  fluid::to_attributes(fluid::NoAttrs{}), OpRole::kDist));
       fluid::SendAttrs attrs;
       attrs.epmap = plan.endpoints;
       controls.push_back(add_control_var(block, next_control++));
       Operator send = make("send", {{"X", parts}}, {{"Out", {controls.back()}}},
                            fluid::to_attributes(std::move(attrs)), OpRole::kRpc);
       send.role_var = {table.param, table.grad};
-      rewritten.push_back(std::make_unique<Operator>(std::move(send)));
+      rewritten.emplace_back(std::move(send));
     }
   }
   block.set_ops(std::move(rewritten));

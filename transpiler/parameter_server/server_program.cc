@@ -199,7 +199,7 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
   }
   const VarDesc& var = find_var(state, name);
   if (state.phases.shared.contains(name)) {
-    if (block.find_var(name) == nullptr) block.add_var(server_var(var, name));
+    if (!block.has_var(name)) block.add_var(server_var(var, name));
     return name;
   }
   std::string local = name;
@@ -209,7 +209,7 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
     case StateKind::kGrad:
       return here.slice->grad;
     case StateKind::kLearningRate:
-      if (block.find_var(name) == nullptr) block.add_var(server_var(var, name));
+      if (!block.has_var(name)) block.add_var(server_var(var, name));
       return name;
     case StateKind::kSliced:
       local = state_name(*here.param, *here.slice, name);
@@ -251,7 +251,7 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
 Operator make_exchange(Program& program, const ServerState& state, const ExchangedVar& var) {
   const PlacedParam& param = state.plan.params[var.param];
   Block& block = program.global_block();
-  if (block.find_var(var.name) == nullptr) {
+  if (!block.has_var(var.name)) {
     block.add_var(server_var(find_var(state, var.name), var.name));
   }
   fluid::ExchangeRowsAttrs attrs;
@@ -283,7 +283,7 @@ void add_exchange_block(Program& program, ServerState& state, const ExchangeStag
   for (Operator op : stage.ops) {
     for (const Names& names : {op.input_names(), op.output_names()}) {
       for (const std::string& name : names) {
-        if (global.find_var(name) == nullptr) {
+        if (!global.has_var(name)) {
           global.add_var(server_var(find_var(state, name), name));
         }
       }

@@ -14,9 +14,8 @@ namespace {
 
 using fluid::Block;
 using fluid::Operator;
+using fluid::OpList;
 using fluid::Program;
-using fluid::VarDesc;
-using OpList = std::vector<std::unique_ptr<Operator>>;
 
 bool is_lookup(const Operator& op) {
   return op.type == "lookup_table" || op.type == "lookup_table_v2";
@@ -129,7 +128,7 @@ void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_
     const std::string table = table_of(*ops[i]);
     const auto found = tables.find(table);
     if (found != tables.end() && prefetches(*ops[i])) {
-      locate_table(*ops[i], *found->second, plan, trainer_id);
+      locate_table(ops[i].edit(), *found->second, plan, trainer_id);
     }
     if (ops[i]->type.ends_with("_grad")) continue;
     for (std::string& name : ops[i]->output_names()) maker[std::move(name)] = i + 1;
@@ -153,8 +152,7 @@ void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_
     const auto here = places.find(i);
     if (here == places.end()) continue;
     for (auto group = here->second.rbegin(); group != here->second.rend(); ++group) {
-      rewritten.push_back(
-          std::make_unique<Operator>(make_lookup(block, **group, plan, trainer_id)));
+      rewritten.emplace_back(make_lookup(block, **group, plan, trainer_id));
     }
   }
   block.set_ops(std::move(rewritten));
@@ -184,10 +182,12 @@ void fake_remote_tables(Program& startup, const ServerPlan& plan) {
 
 std::vector<std::pair<std::string, std::string>> keep_lookups_local(Program& program) {
   std::vector<std::pair<std::string, std::string>> lookups;
-  for (const auto& op : program.global_block().ops()) {
-    if (!is_lookup(*op) || !prefetches(*op)) continue;
-    op->attrs["remote_prefetch"] = false;
-    lookups.emplace_back(op->input("Ids").front(), table_of(*op));
+  Block& block = program.global_block();
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = *block.ops()[i];
+    if (!is_lookup(op) || !prefetches(op)) continue;
+    lookups.emplace_back(op.input("Ids").front(), table_of(op));
+    block.edit_op(i).attrs["remote_prefetch"] = false;
   }
   return lookups;
 }

@@ -23,6 +23,7 @@ namespace {
 
 using fluid::Block;
 using fluid::Operator;
+using fluid::OpList;
 using fluid::OpRole;
 using fluid::Program;
 using fluid::VarDesc;
@@ -31,11 +32,10 @@ using fluid::VarDesc;
 struct TrainerState {
   const ServerPlan& plan;
   const TrainerOptions& options;
-  Names whole_grads;     // by parameter: the gradient's name on this trainer
   Names send_controls;   // by parameter: the control variable of its send
   Names other_controls;  // of what else is sent
   int controls = 0;      // control variables made
-  std::vector<std::unique_ptr<Operator>> followers;  // what the trainer does after its receives
+  OpList followers;      // what the trainer does after its receives
   std::set<std::string, std::less<>> removed_vars;
 };
 
@@ -45,34 +45,56 @@ std::string local_suffix(const ServerPlan& plan, const TrainerOptions& options) 
   return named ? shard_suffix(options.trainer_id) : "";
 }
 
-// Gradients that travel whole get their shard's name.
-void rename_gradients(Program& program, TrainerState& state) {
-  const std::string suffix = local_suffix(state.plan, state.options);
-  std::unordered_map<std::string, std::string> renamed;
-  for (const PlacedParam& param : state.plan.params) {
-    const bool whole = !param.sliced && !suffix.empty();
-    state.whole_grads.push_back(whole ? param.grad + suffix : param.grad);
-    if (whole) renamed.emplace(param.grad, param.grad + suffix);
-  }
-  if (renamed.empty()) return;
+// What the gradient is called on this trainer: one that travels whole carries its shard's name.
+std::string local_grad(const TrainerState& state, const PlacedParam& param) {
+  return param.sliced ? param.grad : param.grad + local_suffix(state.plan, state.options);
+}
+
+using Renamed = std::unordered_map<std::string_view, std::string>;
+
+void rename(OpList& ops, const Renamed& renamed) {
+  const auto concerned = [&renamed](const Names& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&renamed](const auto& name) { return renamed.contains(name); });
+  };
+  const auto in_slots = [&concerned](const fluid::SlotMap& slots) {
+    return std::any_of(slots.begin(), slots.end(),
+                       [&concerned](const auto& slot) { return concerned(slot.second); });
+  };
   const auto apply = [&renamed](Names& names) {
     for (std::string& name : names) {
       const auto found = renamed.find(name);
       if (found != renamed.end()) name = found->second;
     }
   };
-  for (const auto& [from, to] : renamed) program.global_block().rename_var(from, to);
-  for (int32_t index = 0; index < program.block_count(); ++index) {
-    for (const auto& op : program.block(index).ops()) {
-      for (auto& [slot, names] : op->inputs) apply(names);
-      for (auto& [slot, names] : op->outputs) apply(names);
-      apply(op->role_var);
-    }
+  for (auto& op : ops) {
+    if (!in_slots(op->inputs) && !in_slots(op->outputs) && !concerned(op->role_var)) continue;
+    Operator& own = op.edit();
+    for (auto& [slot, names] : own.inputs) apply(names);
+    for (auto& [slot, names] : own.outputs) apply(names);
+    apply(own.role_var);
   }
 }
 
-Operator make_send(const TrainerState& state, size_t i, Names inputs, std::string control) {
-  const PlacedParam& param = state.plan.params[i];
+void rename_gradients(Program& program, TrainerState& state) {
+  Renamed renamed;
+  for (const PlacedParam& param : state.plan.params) {
+    std::string local = local_grad(state, param);
+    if (local == param.grad) continue;
+    program.global_block().rename_var(param.grad, local);
+    renamed.emplace(param.grad, std::move(local));
+  }
+  if (renamed.empty()) return;
+  for (int32_t index = 0; index < program.block_count(); ++index) {
+    OpList ops = program.block(index).take_ops();
+    rename(ops, renamed);
+    program.block(index).set_ops(std::move(ops));
+  }
+  rename(state.followers, renamed);
+}
+
+Operator make_send(const TrainerState& state, const PlacedParam& param, Names inputs,
+                   std::string control) {
   fluid::SendAttrs attrs;
   attrs.epmap = endpoints_of(state.plan, param);
   if (state.plan.form.runtime_split) {
@@ -88,11 +110,11 @@ Operator make_send(const TrainerState& state, size_t i, Names inputs, std::strin
   op.outputs["Out"] = {std::move(control)};
   op.attrs = fluid::to_attributes(std::move(attrs));
   op.role = OpRole::kRpc;
-  op.role_var = {param.param, state.whole_grads[i]};
+  op.role_var = {param.param, param.grad};
   return op;
 }
 
-Operator make_split(const PlacedParam& param, const std::string& grad, Names slices) {
+Operator make_split(const PlacedParam& param, Names slices) {
   Operator op;
   if (param.sparse) {
     op.type = "split_selected_rows";
@@ -104,34 +126,32 @@ Operator make_split(const PlacedParam& param, const std::string& grad, Names sli
     op.type = "split_byref";
     op.attrs = fluid::to_attributes(std::move(attrs));
   }
-  op.inputs["X"] = {grad};
+  op.inputs["X"] = {param.grad};
   op.outputs["Out"] = std::move(slices);
   op.role = OpRole::kDist;
   return op;
 }
 
 // The ops that send the gradient of parameter i, appended to `out`.
-void emit_send(Block& block, TrainerState& state, size_t i,
-               std::vector<std::unique_ptr<Operator>>& out) {
+void emit_send(Block& block, TrainerState& state, size_t i, OpList& out) {
   const PlacedParam& param = state.plan.params[i];
-  Names inputs = {state.whole_grads[i]};
+  Names inputs = {param.grad};
   if (param.sliced) {
     const std::string suffix = local_suffix(state.plan, state.options);
     Names slices;
     for (const PlacedSlice& slice : param.slices) {
       slices.push_back(slice.grad + suffix);
       add_slice_var(block, param, slice, param.grad, slices.back());
-      if (param.sparse) block.var(slices.back()).kind = fluid::VarKind::kSelectedRows;
+      if (param.sparse) block.edit_var(slices.back()).kind = fluid::VarKind::kSelectedRows;
     }
     if (!state.plan.form.runtime_split) {
-      out.push_back(std::make_unique<Operator>(make_split(param, state.whole_grads[i], slices)));
+      out.emplace_back(make_split(param, slices));
       inputs = std::move(slices);
     }
   }
   std::string control = add_control_var(block, state.controls++);
   state.send_controls[i] = control;
-  out.push_back(
-      std::make_unique<Operator>(make_send(state, i, std::move(inputs), std::move(control))));
+  out.emplace_back(make_send(state, param, std::move(inputs), std::move(control)));
 }
 
 // Sends each gradient right after the last op that makes it, so that the rest of backward runs
@@ -139,10 +159,11 @@ void emit_send(Block& block, TrainerState& state, size_t i,
 void insert_sends(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   std::unordered_map<std::string_view, size_t> wanted;
-  for (size_t i = 0; i < state.whole_grads.size(); ++i) wanted.emplace(state.whole_grads[i], i);
+  const auto& params = state.plan.params;
+  for (size_t i = 0; i < params.size(); ++i) wanted.emplace(params[i].grad, i);
   std::vector<size_t> last_writer(wanted.size(), 0);
   for (size_t position = 0; position < block.op_count(); ++position) {
-    for (const auto& [slot, names] : block.op(position).outputs) {
+    for (const auto& [slot, names] : block.ops()[position]->outputs) {
       for (const std::string& name : names) {
         const auto found = wanted.find(name);
         if (found != wanted.end()) last_writer[found->second] = position;
@@ -152,8 +173,8 @@ void insert_sends(Program& program, TrainerState& state) {
   std::vector<std::vector<size_t>> after(block.op_count());
   const auto& order = state.plan.deal_order;
   for (auto i = order.rbegin(); i != order.rend(); ++i) after[last_writer[*i]].push_back(*i);
-  state.send_controls.resize(state.whole_grads.size());
-  std::vector<std::unique_ptr<Operator>> rewritten;
+  state.send_controls.resize(params.size());
+  OpList rewritten;
   auto ops = block.take_ops();
   for (size_t position = 0; position < ops.size(); ++position) {
     rewritten.push_back(std::move(ops[position]));
@@ -167,7 +188,7 @@ void send_statistics(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   std::unordered_map<std::string, size_t> last_writer;
   for (size_t i = 0; i < block.op_count(); ++i) {
-    for (std::string& name : block.op(i).output_names()) last_writer[std::move(name)] = i;
+    for (std::string& name : block.ops()[i]->output_names()) last_writer[std::move(name)] = i;
   }
   std::vector<std::vector<const PlacedStatistic*>> after(block.op_count());
   for (const PlacedStatistic& statistic : state.plan.statistics) {
@@ -175,7 +196,7 @@ void send_statistics(Program& program, TrainerState& state) {
   }
   const bool split = state.plan.form.runtime_split;
   const std::string shard = state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
-  std::vector<std::unique_ptr<Operator>> rewritten;
+  OpList rewritten;
   auto ops = block.take_ops();
   for (size_t i = 0; i < ops.size(); ++i) {
     rewritten.push_back(std::move(ops[i]));
@@ -191,7 +212,7 @@ void send_statistics(Program& program, TrainerState& state) {
       copy.outputs["Out"] = {made};
       copy.attrs = fluid::to_attributes(fluid::NoAttrs{});
       copy.role = OpRole::kDist;
-      rewritten.push_back(std::make_unique<Operator>(std::move(copy)));
+      rewritten.emplace_back(std::move(copy));
       fluid::SendAttrs attrs;
       attrs.epmap = {state.plan.endpoints[static_cast<size_t>(statistic->server)]};
       if (split) {
@@ -206,7 +227,7 @@ void send_statistics(Program& program, TrainerState& state) {
       send.attrs = fluid::to_attributes(std::move(attrs));
       send.role = OpRole::kRpc;
       send.role_var = {statistic->name, made};
-      rewritten.push_back(std::make_unique<Operator>(std::move(send)));
+      rewritten.emplace_back(std::move(send));
     }
   }
   block.set_ops(std::move(rewritten));
@@ -232,7 +253,7 @@ void check_no_table(const Operator& follower, const ServerPlan& plan) {
 // Averages of parameters take what comes back from the servers.
 void take_followers(Program& program, TrainerState& state) {
   Block& block = program.global_block();
-  std::vector<std::unique_ptr<Operator>> others;
+  OpList others;
   for (auto& op : block.take_ops()) {
     const bool follows = follows_updates(*op);
     if (follows) check_no_table(*op, state.plan);
@@ -242,7 +263,10 @@ void take_followers(Program& program, TrainerState& state) {
 }
 
 void append_followers(Program& program, TrainerState& state) {
-  for (auto& op : state.followers) program.global_block().append_op(std::move(*op));
+  Block& block = program.global_block();
+  OpList ops = block.take_ops();
+  for (auto& op : state.followers) ops.push_back(std::move(op));
+  block.set_ops(std::move(ops));
 }
 
 // What `ops` of the optimizer read and nothing else of the program needs: neither parameters nor
@@ -278,8 +302,8 @@ std::set<std::string_view> find_update_state(const Program& program,
 // Updates and schedules run on the servers; what only they used goes with them.
 void remove_update_ops(Program& program, TrainerState& state) {
   Block& block = program.global_block();
-  std::vector<std::unique_ptr<Operator>> kept;
-  std::vector<std::unique_ptr<Operator>> removed;
+  OpList kept;
+  OpList removed;
   std::vector<const Operator*> optimizing;
   for (auto& op : block.take_ops()) {
     if (fluid::has_role(op->role, OpRole::kOptimize)) optimizing.push_back(op.get());
@@ -341,7 +365,7 @@ void append_receives(Program& program, TrainerState& state) {
     if (param.remote) continue;
     Operator op = make_recv(state.plan, param, state.options.trainer_id, split_at_runtime);
     op.inputs["X"] = {state.send_controls[i]};
-    op.role_var = {param.param, state.whole_grads[i]};
+    op.role_var = {param.param, local_grad(state, param)};
     const Names& out = op.outputs["Out"];
     received.insert(received.end(), out.begin(), out.end());
     block.append_op(std::move(op));
@@ -410,7 +434,6 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                                   const PassRunner& runner) {
   TrainerState state{.plan = plan,
                      .options = options,
-                     .whole_grads = {},
                      .send_controls = {},
                      .other_controls = {},
                      .controls = 0,
@@ -432,8 +455,6 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
              place_table_lookups(program, state.plan, state.options.trainer_id);
            },
            with_tables},
-      Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
-           with_state(rename_gradients)},
       Pass{"insert_sends", "Each gradient is sent right after the op that makes it.",
            with_state(insert_sends)},
       Pass{"send_table_gradients", "Rows of distributed tables go to the servers that have them.",
@@ -448,6 +469,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            with_state(take_followers), with_followers},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
+      Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
+           with_state(rename_gradients)},
       Pass{"append_counter_send", "Schedules on the servers hear of this trainer's step.",
            with_state(append_counter_send), plan.form.first_count.has_value()},
       Pass{"append_send_barrier", "The step's gradients are all sent.",

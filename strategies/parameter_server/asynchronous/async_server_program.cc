@@ -171,11 +171,12 @@ void AsyncServerSteps::add_readable(ServerModel& model) {
     taken.insert({block.value, block.gradient, block.trainer_id});
     taken.insert(block.backups.begin(), block.backups.end());
   }
-  for (const auto& [name, desc] : program_.global_block().vars()) {
-    if (!desc->persistable || taken.contains(name) || initialised(scope_, name) == nullptr) {
+  for (const fluid::VarDesc* desc : program_.global_block().vars()) {
+    if (!desc->persistable || taken.contains(desc->name) ||
+        initialised(scope_, desc->name) == nullptr) {
       continue;
     }
-    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, name));
+    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, desc->name));
   }
 }
 

@@ -408,8 +408,8 @@ bool AsyncWorkerRuntime::assign(const std::string& name, const fluid::Tensor& va
 bool AsyncWorkerRuntime::gather_persistables(fluid::Scope& scope) {
   if (config_.index != 0) return false;
   std::vector<std::string> names;
-  for (const auto& [name, desc] : origin_.global_block().vars()) {
-    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(name);
+  for (const fluid::VarDesc* desc : origin_.global_block().vars()) {
+    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(desc->name);
   }
   pull(names, scope);
   return true;
@@ -417,11 +417,11 @@ bool AsyncWorkerRuntime::gather_persistables(fluid::Scope& scope) {
 
 void AsyncWorkerRuntime::spread_persistables(fluid::Scope& scope) {
   if (config_.index == 0) {
-    for (const auto& [name, desc] : origin_.global_block().vars()) {
+    for (const fluid::VarDesc* desc : origin_.global_block().vars()) {
       if (!desc->persistable || desc->kind != fluid::VarKind::kLodTensor) continue;
-      fluid::Value* value = scope.find(name);
+      fluid::Value* value = scope.find(desc->name);
       const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-      if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
+      if (tensor != nullptr && tensor->initialized()) assign(desc->name, *tensor);
     }
   }
   barrier_worker();

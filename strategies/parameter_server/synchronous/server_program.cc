@@ -326,10 +326,11 @@ ServerModel ServerSteps::make_model() {
     model.catalogue.entries.push_back(std::move(entry));
   }
   model.catalogue.trained = static_cast<uint32_t>(model.shards.size());
-  for (const auto& [name, desc] : program_.global_block().vars()) {
-    if (!desc->persistable || taken.contains(name) || initialised(scope_, name) == nullptr)
+  for (const fluid::VarDesc* desc : program_.global_block().vars()) {
+    if (!desc->persistable || taken.contains(desc->name) ||
+        initialised(scope_, desc->name) == nullptr)
       continue;
-    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, name));
+    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, desc->name));
   }
   for (const auto& entry : model.catalogue.entries) {
     model.tensors.push_back(&scope_.tensor(entry.name));

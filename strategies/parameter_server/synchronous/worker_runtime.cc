@@ -500,8 +500,8 @@ bool WorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) 
 
 std::vector<std::string> WorkerRuntime::checkpoint_names() const {
   std::vector<std::string> names;
-  for (const auto& [name, desc] : origin_.global_block().vars()) {
-    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(name);
+  for (const fluid::VarDesc* desc : origin_.global_block().vars()) {
+    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(desc->name);
   }
   return names;
 }

@@ -21,7 +21,7 @@ class PrintTest : public ::testing::Test {
     const ProgramGuard programs(main_, startup_);
     const unique_name::Guard names;
     Variable x = layers::data("x", {3});
-    x.desc().stop_gradient = false;
+    x.edit().stop_gradient = false;
     const Variable shown = layers::Print(layers::elementwise_add(x, x), options);
     const Variable sum = layers::reduce_sum(shown);
     gradient_ = gradients({sum}, {x}).front().name();

@@ -86,9 +86,9 @@ Values train(const std::string& cpu_num, int shards) {
     values["cost " + std::to_string(step)] = values_of(fetched[0]);
     values["rows " + std::to_string(step)] = values_of(fetched[1]);
   }
-  for (const auto& [name, var] : net.main.global_block().vars()) {
+  for (const VarDesc* var : net.main.global_block().vars()) {
     if (!var->persistable || var->dtype != DType::kFloat32) continue;
-    values[name] = values_of(executor.scope().tensor(name));
+    values[var->name] = values_of(executor.scope().tensor(var->name));
   }
   return values;
 }

@@ -302,7 +302,7 @@ void add_row_ops(std::vector<NetCase>& all) {
          const auto marks = made("marked_row_sums", {{"X", {grad}}}, "Out", dtype);
          const auto scaled =
              made("scale", {{"X", {merged.name()}}}, "Out", dtype, {{"scale", 2.0}});
-         scaled.desc().kind = VarKind::kSelectedRows;
+         scaled.edit().kind = VarKind::kSelectedRows;
          parted("split_selected_rows", "X", grad, dtype,
                 {{"height_sections", std::vector<int64_t>{2, 3}}});
          parted("split_ids", "Ids", grad, dtype, {});

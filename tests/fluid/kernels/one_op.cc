@@ -170,7 +170,7 @@ Variable OneOp::add_var(const std::string& name, DType dtype) {
 
 void OneOp::add_fed(const std::string& name, const Input& input, DType dtype) {
   feed_.emplace_back(name, values_of(input, dtype, name));
-  VarDesc& var = add_var(name, dtype).desc();
+  VarDesc& var = add_var(name, dtype).edit();
   var.shape = input.shape;
   var.is_data = true;
   var.stop_gradient = !input.differentiable;

@@ -266,7 +266,8 @@ class TypedNet {
 
   // Persistable variables get the values that `other` has.
   void begin_as(TypedNet& other) {
-    for (const auto& [name, desc] : main_.global_block().vars()) {
+    for (const VarDesc* desc : main_.global_block().vars()) {
+      const std::string& name = desc->name;
       Value* value = executor_.scope().find(name);
       if (!desc->persistable || value == nullptr) continue;
       const Tensor& from = other.executor_.scope().tensor(name);
@@ -281,7 +282,8 @@ class TypedNet {
   // What outlives steps, by name.
   std::map<std::string, Tensor> kept() {
     std::map<std::string, Tensor> tensors;
-    for (const auto& [name, desc] : main_.global_block().vars()) {
+    for (const VarDesc* desc : main_.global_block().vars()) {
+      const std::string& name = desc->name;
       const Value* value = executor_.scope().find(name);
       if (desc->persistable && value != nullptr) tensors[name] = std::get<Tensor>(*value);
     }
@@ -293,7 +295,8 @@ class TypedNet {
 
   Feed feed(int step) const {
     Feed feed;
-    for (const auto& [name, desc] : main_.global_block().vars()) {
+    for (const VarDesc* desc : main_.global_block().vars()) {
+      const std::string& name = desc->name;
       if (!desc->is_data) continue;
       Shape shape = desc->shape;
       shape.set(0, kRows);

@@ -12,7 +12,7 @@ Variable index(int64_t value) {
 
 TEST_F(ControlFlow, ALoopRunsAsOftenAsItsConditionHolds) {
   const Variable limit = ids("limit", {1});
-  limit.desc().shape = Shape{1};
+  limit.edit().shape = Shape{1};
   const Variable i = index(0);
   const Variable sum = layers::fill_constant({1}, DType::kInt64, 0);
   const Variable holds = layers::less_than(i, limit);

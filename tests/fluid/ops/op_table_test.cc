@@ -161,12 +161,12 @@ TEST_F(AppendOp, VerifyFindsTheOneWrongOpAmongManyAlike) {
     expect_error([&] { verify(main_); }, code, texts);
   };
   EXPECT_NO_THROW(verify(main_));
-  outs[3].desc().shape = Shape{7, 5};
+  outs[3].edit().shape = Shape{7, 5};
   refuses(ErrorCode::kShapeMismatch, {"op 'relu'", outs[3].name(), "[7, 5]"});
-  outs[3].desc().shape = x_.shape();
-  outs[4].desc().dtype = DType::kInt64;
+  outs[3].edit().shape = x_.shape();
+  outs[4].edit().dtype = DType::kInt64;
   refuses(ErrorCode::kDTypeMismatch, {"op 'relu'", outs[4].name()});
-  outs[4].desc().dtype = x_.dtype();
+  outs[4].edit().dtype = x_.dtype();
   Operator& last = block().op(block().op_count() - 1);
   last.attrs["skale"] = 2.0;
   refuses(ErrorCode::kInvalidProgram, {"relu", "skale"});

@@ -69,7 +69,7 @@ TEST_F(ProgramTest, PruneCutsAtFeeds) {
 TEST_F(ProgramTest, BytesAndJsonBringBackTheSameProgram) {
   main_.set_random_seed(7);
   main_.distribution().endpoints = {"127.0.0.1:1"};
-  block().parameters().front()->do_model_average = false;
+  block().var(block().parameters().front()->name).do_model_average = false;
   const auto bytes = main_.to_bytes();
   const auto from_bytes = Program::from_bytes(bytes);
   ASSERT_TRUE(from_bytes.ok()) << from_bytes.status().to_string();

@@ -34,7 +34,8 @@ class Training : public FileCase {
       }
     }
     append_ops(block, json_["ops"]);
-    for (const auto& op : block.ops()) {
+    for (size_t i = 0; i < block.op_count(); ++i) {
+      Operator* op = &block.op(i);
       if (op->type == "mean") net.loss = op->output("Out").front();
       const auto& attrs = OpTable::standard().at(op->type).normalize({});
       if (attrs.contains("original_form")) op->attrs["original_form"] = original_form;
@@ -68,7 +69,8 @@ class Training : public FileCase {
     var.persistable = persistable;
     var.is_data = !persistable;
     if (!persistable) var.shape.set(0, Shape::kUnknown);
-    return block.add_var(var);
+    block.add_var(std::move(var));
+    return block.var(name);
   }
 
   Tensor first_state(const Block& block, const std::string& name,
