@@ -260,7 +260,8 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
   const T l2 = static_cast<T>(attrs.l2) + static_cast<T>(1e-10);
   const T minus_l1 = -l1;
   return make_prepared([=](const KernelContext& c) mutable {
-    const T lr = update.learning_rate(c);
+    // Quotients are what the loop waits for.
+    const T per_rate = T{1} / update.learning_rate(c);
     update.gradient.each_run(c, [=, &c](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> s(c, squares, first);
@@ -270,14 +271,14 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
         const T g = grad(i);
         const T square = s.from[i] + g * g;
         const T new_root = root(square);
-        const T sum = l.from[i] + (g - (new_root - root(s.from[i])) / lr * p.from[i]);
+        const T sum = l.from[i] + (g - (new_root - root(s.from[i])) * per_rate * p.from[i]);
         // Choices between numbers that are there: of choices between sums or quotients compilers
         // make branches.
         const T side = sum > T{} ? l1 : minus_l1;
         const T pull = (std::abs(sum) > l1 ? side : sum) - sum;
         s.to[i] = square;
         l.to[i] = sum;
-        p.to[i] = pull / (new_root / lr + T{2} * l2);
+        p.to[i] = pull / (new_root * per_rate + T{2} * l2);
       }
     });
   });
