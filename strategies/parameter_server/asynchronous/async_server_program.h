@@ -39,8 +39,8 @@ AsyncServerProgram read_async_server_program(const fluid::Program& program,
 // A learning-rate schedule counts the gradients of all trainers, merged ones each: the k-th uses
 // what a local run uses in step k - N + 1 for N trainers, and the first N what it uses in its first
 // (the counter of an asynchronous program starts N - 1 lower than that of a local one). So with one
-// trainer the rates are those of a local run, and with N every rate serves as many gradients. Behind
-// a loaded counter every gradient counts.
+// trainer the rates are those of a local run, and with N every rate serves as many gradients.
+// Behind a loaded counter every gradient counts.
 class AsyncServerSteps {
  public:
   AsyncServerSteps(const fluid::Program& program, AsyncServerProgram parsed, fluid::Scope& scope);
