@@ -169,6 +169,18 @@ void complete_attrs(Json& op) {
   attrs.erase("original_form");
 }
 
+// Whether an op clips is what its scope tells, and a number may be written in several ways.
+void unify_texts(Json& attrs) {
+  if (const auto scope = attrs.find("op_namescope"); scope != attrs.end()) {
+    const bool clips = scope->get<std::string>().find("@CLIP") != std::string::npos;
+    attrs.erase(scope);
+    if (clips) attrs["op_namescope"] = true;
+  }
+  const auto text = attrs.find("str_value");
+  if (text == attrs.end() || text->get<std::string>().empty()) return;
+  *text = std::stod(text->get<std::string>());
+}
+
 // Both sides in the same form, so that what is left of a difference is a difference.
 Json normalized(Json program) {
   for (Json& block : program["blocks"]) {
@@ -176,6 +188,7 @@ Json normalized(Json program) {
       drop_empty(op["inputs"]);
       drop_unwanted(op["outputs"]);
       complete_attrs(op);
+      unify_texts(op["attrs"]);
     }
     // By name, so that one variable too many is one difference.
     Json vars = Json::object();

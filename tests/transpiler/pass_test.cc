@@ -43,6 +43,7 @@ TEST(Passes, AreListedWithEveryPassThatAnyJobHas) {
   const SampleNet tables = table_net(2);
   const SampleNet distributed = table_net(2, true);
   const SampleNet normalised = normalised_net();
+  const SampleNet averaged = averaged_net();
   const SampleNet reference = reference_net();
   std::set<std::string> found;
   const auto run = [&found](const DistributeTranspilerConfig& config, TranspileOptions options) {
@@ -52,6 +53,7 @@ TEST(Passes, AreListedWithEveryPassThatAnyJobHas) {
   run({}, options_for(tables, 2, 2));
   run({}, options_for(distributed, 2, 2));
   run({}, options_for(normalised, 2, 2));
+  run({}, options_for(averaged, 2, 2));
   run({.sync_mode = false, .geo_sgd_mode = true}, options_for(reference, 2, 2));
   run({.mode = "collective", .collective_mode = "grad_allreduce", .fuse_all_reduce_bytes = 1 << 20},
       ranks_of(reference));

@@ -13,6 +13,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/layers/norm.h"
 #include "fluid/layers/sequence.h"
+#include "fluid/optimizer/averages.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 
@@ -201,6 +202,13 @@ SampleNet deep_net(int depth, int64_t width) {
 SampleNet clipped_net(const fluid::Penalty& clip) {
   return build([&clip] {
     optimizer::SGD({.learning_rate = 0.1, .grad_clip = clip}).minimize(reference_loss());
+  });
+}
+
+SampleNet averaged_net() {
+  return build([] {
+    optimizer::SGD({.learning_rate = 0.1}).minimize(reference_loss());
+    optimizer::ExponentialMovingAverage({.decay = 0.99}).update();
   });
 }
 

@@ -23,7 +23,9 @@ SampleNet adam_net();
 SampleNet scheduled_net();
 // The reference net, with grad_clip=.
 SampleNet clipped_net(const fluid::Penalty& clip);
-// The same, with Lamb.
+// The reference net, with moving averages of its parameters.
+SampleNet averaged_net();
+// The reference net with Lamb.
 SampleNet lamb_net();
 // Lookups of sparse tables [1000, 16], two of each table; Adam.
 SampleNet table_net(int lookups, bool distributed = false);

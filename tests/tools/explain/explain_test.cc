@@ -181,7 +181,8 @@ const std::map<std::string, std::function<SampleNet()>>& nets() {
        [] { return transpiler::clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)); }},
       {"tables", [] { return transpiler::table_net(2); }},
       {"distributed table", [] { return transpiler::table_net(2, true); }},
-      {"batch norm", transpiler::normalised_net}};
+      {"batch norm", transpiler::normalised_net},
+      {"averages", transpiler::averaged_net}};
   return kNets;
 }
 
