@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "fluid/fluid.h"
+#include "fluid/layers/conv.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/shape/fill.h"
+#include "fluid/ops/shape/initialize.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {
@@ -75,6 +77,37 @@ TEST_F(LayersTest, ParamAttrReachesTheParameter) {
   EXPECT_EQ(w.learning_rate, 0.5);
   EXPECT_EQ(w.regularizer->kind, "L2Decay");
   EXPECT_EQ(startup_op(1).type, "gaussian_random");
+}
+
+TEST_F(LayersTest, MsraDrawsForTheInputsOfAnElement) {
+  layers::fc(x_, 3, {.param_attr = {.initializer = initializer::MSRA{}}, .bias_attr = no_bias()});
+  const auto uniform = parse_attributes<UniformRandomAttrs>("t", startup_op(0).attrs);
+  EXPECT_FLOAT_EQ(uniform.max, std::sqrt(6.0f / 4.0f));
+  EXPECT_FLOAT_EQ(uniform.min, -uniform.max);
+  // A filter of 3 x 3 over 2 channels.
+  const ParamAttr normal{.initializer = initializer::MSRA{.uniform = false}};
+  layers::conv2d(layers::data("image", {2, 8, 8}), 4, 3,
+                 {.param_attr = normal, .bias_attr = no_bias()});
+  const auto filter = parse_attributes<GaussianRandomAttrs>("t", startup_op(0).attrs);
+  EXPECT_FLOAT_EQ(filter.std, std::sqrt(2.0f / 18.0f));
+  EXPECT_FLOAT_EQ(filter.mean, 0.0f);
+  const ParamAttr told{.initializer = initializer::MSRA{.uniform = false, .fan_in = 8.0}};
+  layers::fc(x_, 3, {.param_attr = told, .bias_attr = no_bias()});
+  EXPECT_FLOAT_EQ(parse_attributes<GaussianRandomAttrs>("t", startup_op(0).attrs).std, 0.5f);
+}
+
+// The middle two of four weights of a filter that doubles an image are 3/4, the outer two 1/4.
+TEST_F(LayersTest, BilinearFiltersInterpolate) {
+  layers::conv2d_transpose(layers::data("image", {1, 4, 4}), 2,
+                           {.filter_size = 4,
+                            .param_attr = {.initializer = initializer::Bilinear{}},
+                            .bias_attr = no_bias()});
+  const auto attrs = parse_attributes<AssignValueAttrs>("t", startup_op(0).attrs);
+  const float weights[] = {0.25f, 0.75f, 0.75f, 0.25f};
+  ASSERT_EQ(attrs.fp32_values.size(), 2U * 16U);
+  for (size_t i = 0; i < attrs.fp32_values.size(); ++i) {
+    EXPECT_FLOAT_EQ(attrs.fp32_values[i], weights[i / 4 % 4] * weights[i % 4]) << i;
+  }
 }
 
 TEST_F(LayersTest, SharedParametersAreInitialisedOnce) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/strings.h"
+
 namespace fleet::fluid::golden {
 namespace {
 
@@ -13,17 +15,23 @@ double argument(const Json& json, const char* name, double otherwise) {
   return json.value("arguments", Json::object()).value(name, otherwise);
 }
 
-bool any_sparse(const Json& json) {
-  const Json parameters = json.value("parameters", Json::object());
-  return std::any_of(parameters.begin(), parameters.end(), [](const Json& parameter) {
-    return parameter.is_object() && parameter.value("gradient", "") == "selected_rows";
-  });
+bool decays(const Json& json) {
+  return json.contains("regularizer") && !json["regularizer"].is_null();
 }
 
-// The selected rows of these cases reach the update op: a decay makes the gradient dense.
+// Selected rows reach the update op of a parameter: a decay, its own or that of all, makes the
+// gradient dense.
+bool updates_by_rows(const Json& json) {
+  const Json parameters = json.value("parameters", Json::object());
+  return !decays(json) &&
+         std::any_of(parameters.begin(), parameters.end(), [](const Json& parameter) {
+           return parameter.is_object() && parameter.value("gradient", "") == "selected_rows" &&
+                  !decays(parameter);
+         });
+}
+
 bool sparse_adam(const Json& json) {
-  const bool decays = json.contains("regularizer") && !json["regularizer"].is_null();
-  return is_optimizer(json, "Adam") && any_sparse(json) && !decays;
+  return is_optimizer(json, "Adam") && updates_by_rows(json);
 }
 
 // Nets train with ops only: an adam whose gradient comes from a sparse lookup.
@@ -104,18 +112,17 @@ const std::vector<NumericDeparture>& numeric_departures() {
        "original_form", [](const Json& json) { return json.value("op", "") == "elu"; }},
       {"ops", "auc with curve PR", "the area under the ROC curve",
        "the area under precision over recall", "original_form", curve_of_precision},
-      {"optimizers", "Adadelta", "the step is taken with the new mean of squared updates",
+      {"optimizers, clip_regularizer", "Adadelta",
+       "the step is taken with the new mean of squared updates",
        "with the old one, as Zeiler has it", "original_form",
        [](const Json& json) { return is_optimizer(json, "Adadelta"); }},
-      {"optimizers", "Adam, selected rows", "bias corrections are one step ahead",
+      {"optimizers, clip_regularizer", "Adam, selected rows", "bias corrections are one step ahead",
        "those of this step, as with dense gradients", "original_form", sparse_adam},
-      {"optimizers", "Ftrl", "l2 is ignored, l1 taken in its place", "l2 is l2", "original_form",
-       ignores_l2},
-      {"optimizers", "Lamb", "no bias correction, the powers of beta stay",
+      {"optimizers, clip_regularizer", "Ftrl", "l2 is ignored, l1 taken in its place", "l2 is l2",
+       "original_form", ignores_l2},
+      {"optimizers, clip_regularizer", "Lamb", "no bias correction, the powers of beta stay",
        "moments are corrected and the powers advance, as You et al. have it", "original_form",
        [](const Json& json) { return is_optimizer(json, "Lamb"); }},
-      {"clip_regularizer", "Adam, selected rows", "bias corrections are one step ahead",
-       "those of this step, as with dense gradients", "original_form", sparse_adam},
       {"training", "adam, selected rows", "bias corrections are one step ahead",
        "those of this step, as with dense gradients", "original_form", trains_sparse_adam},
       {"distributed", "schedules of asynchronous jobs",
@@ -132,7 +139,10 @@ const std::vector<NumericDeparture>& numeric_departures() {
 
 const NumericDeparture* find_departure(const std::string& family, const Json& json) {
   for (const NumericDeparture& rule : numeric_departures()) {
-    if (rule.family == family && rule.applies(json)) return &rule;
+    std::vector<std::string> families;
+    for (const std::string& part : split(rule.family, ',')) families.emplace_back(trim(part));
+    const bool concerned = std::find(families.begin(), families.end(), family) != families.end();
+    if (concerned && rule.applies(json)) return &rule;
   }
   return nullptr;
 }

@@ -11,7 +11,7 @@
 namespace fleet::fluid::golden {
 
 struct NumericDeparture {
-  std::string family;   // folder of the golden files
+  std::string family;   // folders of the golden files, by commas
   std::string subject;  // op, optimizer or schedule
   std::string original;
   std::string here;
