@@ -147,11 +147,10 @@ ExplainedOp explain_op(const Operator& op, const OpStory& story, const Wording& 
   return explained;
 }
 
-// Of a program that is there already, as moving one costs a step for each of its variables.
 // `moved_from`: the program whose ops run here instead; null for a trainer's.
-void explain_program(ExplainedProgram& explained, std::string process, const ProgramStory& story,
-                     const Wording& wording, const LocalOps* moved_from) {
-  explained.process = std::move(process);
+ExplainedProgram explain_program(std::string process, Program program, const ProgramStory& story,
+                                 const Wording& wording, const LocalOps* moved_from) {
+  ExplainedProgram explained{.process = std::move(process), .program = std::move(program)};
   const auto origins =
       moved_from == nullptr ? std::map<std::string, std::string>() : origins_of(explained.program);
   for (const int32_t index : fluid::live_blocks(explained.program)) {
@@ -172,6 +171,7 @@ void explain_program(ExplainedProgram& explained, std::string process, const Pro
       explained.ops.push_back(std::move(op));
     }
   }
+  return explained;
 }
 
 class Explainer {
@@ -279,41 +279,43 @@ class Explainer {
 
   void explain_given() {
     const PassHistory given(main_, startup_);
-    out_.main.local.program = main_;
-    out_.startup.local.program = startup_;
-    explain_program(out_.main.local, "local", given.story_of(main_), wording_, nullptr);
-    explain_program(out_.startup.local, "local", given.story_of(startup_), wording_, nullptr);
+    out_.main.local = explain_program("local", main_, given.story_of(main_), wording_, nullptr);
+    out_.startup.local =
+        explain_program("local", startup_, given.story_of(startup_), wording_, nullptr);
   }
 
   void explain_trainer() {
-    for (ProgramSet* programs : {&out_.main, &out_.startup}) {
-      const bool startup = programs == &out_.startup;
-      ExplainedProgram& trainer = programs->trainer;
-      trainer.program =
-          startup ? transpiler_.get_trainer_startup_program() : transpiler_.get_trainer_program();
-      explain_program(trainer, trainer_name(), history_.story_of(trainer.program), wording_,
-                      nullptr);
-    }
+    Program main = transpiler_.get_trainer_program();
+    Program startup = transpiler_.get_trainer_startup_program();
+    const ProgramStory main_story = history_.story_of(main);
+    const ProgramStory startup_story = history_.story_of(startup);
+    out_.main.trainer =
+        explain_program(trainer_name(), std::move(main), main_story, wording_, nullptr);
+    out_.startup.trainer =
+        explain_program(trainer_name(), std::move(startup), startup_story, wording_, nullptr);
   }
 
   void explain_servers() {
     const LocalOps main_ops(main_, false);
     const LocalOps startup_ops(startup_, true);
     const size_t shown = std::min(endpoints_.size(), std::max<size_t>(1, options_.most_servers));
-    out_.main.servers.resize(shown);
-    out_.startup.servers.resize(shown);
+    out_.main.servers.reserve(shown);
+    out_.startup.servers.reserve(shown);
     for (size_t i = 0; i < shown; ++i) {
       const std::string name = str_cat("server ", i);
-      ExplainedProgram& main = out_.main.servers[i];
-      ExplainedProgram& startup = out_.startup.servers[i];
-      main.server = startup.server = static_cast<int>(i);
       history_.set_process(name, false);
-      main.program = transpiler_.get_pserver_program(endpoints_[i]);
-      explain_program(main, name, history_.story_of(main.program), wording_, &main_ops);
-      if (i == 0) count_server_traffic(transpiler_.plan(), main_, main.program, options_, out_);
+      Program main = transpiler_.get_pserver_program(endpoints_[i]);
+      const ProgramStory main_story = history_.story_of(main);
       history_.set_process(name, true);
-      startup.program = transpiler_.get_startup_program(endpoints_[i], &main.program);
-      explain_program(startup, name, history_.story_of(startup.program), wording_, &startup_ops);
+      Program startup = transpiler_.get_startup_program(endpoints_[i], &main);
+      const ProgramStory startup_story = history_.story_of(startup);
+      if (i == 0) count_server_traffic(transpiler_.plan(), main_, main, options_, out_);
+      out_.main.servers.push_back(
+          explain_program(name, std::move(main), main_story, wording_, &main_ops));
+      out_.startup.servers.push_back(
+          explain_program(name, std::move(startup), startup_story, wording_, &startup_ops));
+      out_.main.servers.back().server = static_cast<int>(i);
+      out_.startup.servers.back().server = static_cast<int>(i);
     }
   }
 

@@ -86,7 +86,7 @@ void PassHistory::begin(const Program& program) {
   for (int32_t i = 0; i < program.block_count(); ++i) {
     const auto& ops = program.block(i).ops();
     for (size_t k = 0; k < ops.size(); ++k) {
-      OpBefore before{.story = {}, .op = *ops[k]};
+      OpBefore before{.story = {}, .op = ops[k]};
       if (known != nullptr) before.story = known->story[static_cast<size_t>(i)][k];
       before_.emplace(ops[k].identity(), std::move(before));
     }
@@ -104,14 +104,14 @@ void PassHistory::end(const transpiler::PassEvent& event) {
     auto& block = story.emplace_back();
     for (const auto& op : event.program.block(i).ops()) {
       const auto before = before_.find(op.identity());
-      if (before == before_.end() || before->second.op.type != op->type) {
+      if (before == before_.end() || before->second.op->type != op->type) {
         block.push_back({Origin::kAdded, -1, name, pass.purpose});
         ++pass.added;
         continue;
       }
       ++found;
       OpStory now = before->second.story;
-      if (before->second.op != *op) {
+      if (before->second.op.get() != op.get() && *before->second.op != *op) {
         ++pass.changed;
         if (now.origin == Origin::kKept) now = {Origin::kChanged, now.local, name, pass.purpose};
       }

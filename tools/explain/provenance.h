@@ -41,7 +41,7 @@ class PassHistory {
  private:
   struct OpBefore {
     OpStory story;
-    fluid::Operator op;
+    fluid::Shared<fluid::Operator> op;  // an edit makes another, so that this stays as it was
   };
   struct Known {
     uint64_t form = 0;
