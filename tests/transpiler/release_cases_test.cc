@@ -456,7 +456,7 @@ TEST(ReleaseCases, TrainersDoNotInitialiseTables) {
               testing::UnorderedElementsAre("emb", "emb_w", "emb_b"));
 }
 
-// RemoteNce: rows of the weight are fetched, the bias is received.
+// RemoteNce: the weight is fetched, the bias is received.
 TEST(ReleaseCases, SampledWeightsAreNotReceived) {
   const Job job(sampled_softmax, {});
   const Names received = outputs_of(job.transpiler.get_trainer_program(), "recv");
