@@ -129,6 +129,15 @@ class RepeatedOutputs {
   std::vector<std::pair<size_t, Operator>> sums_;  // before which op, rising
 };
 
+// Whether every gradient that the op reads is of a variable that none comes in for, such as a label
+// that the net computes.
+bool reads_nothing(const Operator& op, const NameSet& produced, const NameSet& no_grad) {
+  const auto reads = grad_names(op.input_names());
+  return !reads.empty() && std::none_of(reads.begin(), reads.end(), [&](const auto& name) {
+    return produced.contains(name) || no_grad.contains(strip_grad_suffix(name));
+  });
+}
+
 bool removable(const Operator& op, NameSet& no_grad) {
   const auto outputs = op.output_names();
   if (outputs.empty() || all_in(outputs, no_grad)) return true;
@@ -191,6 +200,7 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
       made = schema.gradient(GradContext(forward, block, wanted));
     }
     for (Operator& op : made) {
+      if (reads_nothing(op, produced, no_grad)) continue;
       for (const std::string& name : op.output_names()) produced.insert(name);
       if (op.attr("sub_block") == nullptr) {
         for (const std::string& name : before) {

@@ -212,13 +212,15 @@ void check_saved(const EveryJob& every) {
 }
 
 // What is rare must be among them.
-TEST(RandomJobs, DrawTablesOfServersAndSeveralRules) {
+TEST(RandomJobs, DrawEveryRuleAndWhatIsRare) {
   int tables = 0;
   int rules = 0;
+  std::map<std::string, int> drawn;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const SampleNet net = random_net(seed);
     std::set<std::string> updates;
     for (const auto& op : net.main.global_block().ops()) {
+      ++drawn[op->type];
       if (!op->output("ParamOut").empty()) updates.insert(op->type);
       const fluid::Attribute* distributed = op->attr("is_distributed");
       if (op->type == "lookup_table" && distributed != nullptr && std::get<bool>(*distributed)) {
@@ -229,6 +231,11 @@ TEST(RandomJobs, DrawTablesOfServersAndSeveralRules) {
   }
   EXPECT_GE(tables, 3);
   EXPECT_GE(rules, 5);
+  for (const char* op :
+       {"sgd", "momentum", "lars_momentum", "adagrad", "decayed_adagrad", "adadelta", "adam",
+        "adamax", "rmsprop", "ftrl", "lamb", "dpsgd", "nce", "hierarchical_sigmoid"}) {
+    EXPECT_GE(drawn[op], 2) << op;
+  }
 }
 
 TEST(RandomJobs, TheOverviewOfSlicesIsSavedWithEveryProgram) {

@@ -12,6 +12,7 @@
 #include "fluid/layers/embedding.h"
 #include "fluid/layers/layers.h"
 #include "fluid/layers/norm.h"
+#include "fluid/layers/sampled.h"
 #include "fluid/layers/sequence.h"
 #include "fluid/optimizer/averages.h"
 #include "fluid/optimizer/optimizer.h"
@@ -59,17 +60,22 @@ ParamAttr random_attr(Draw& draw) {
   return attr;
 }
 
+// A number in [0, count) for each row, which the values of a layer's input choose.
+Variable chosen_of(const Variable& x, int count) {
+  const auto most = static_cast<float>(count - 1);
+  const Variable sum = layers::reduce_sum(x, {.dim = {1}, .keep_dim = true});
+  const Variable scaled = layers::scale(sum, {.scale = 20.0F, .bias = most / 2});
+  return layers::cast(layers::clip(scaled, 0, most), DType::kInt64);
+}
+
 // Rows of a table that the values of a layer's input choose, beside the layer itself.
 Variable with_table(const Variable& x, Draw& draw) {
-  constexpr int64_t kHeight = 1200;
-  const Variable sum = layers::reduce_sum(x, {.dim = {1}, .keep_dim = true});
-  const Variable chosen =
-      layers::clip(layers::scale(sum, {.scale = 20.0, .bias = 600.0}), 0, kHeight - 1);
+  constexpr int kHeight = 1200;
   const bool sparse = draw.chance(60);
   const bool distributed = sparse && draw.chance(40);
   draw.has_distributed = draw.has_distributed || distributed;
   const Variable rows =
-      layers::embedding(layers::cast(chosen, DType::kInt64), {kHeight, 16},
+      layers::embedding(chosen_of(x, kHeight), {kHeight, 16},
                         {.is_sparse = sparse,
                          .is_distributed = distributed,
                          .param_attr = distributed ? ParamAttr{} : random_attr(draw)});
@@ -99,6 +105,23 @@ Variable with_image(const Variable& x, Draw& draw) {
   return layers::reshape(made, {-1, 3 * static_cast<int>(x.shape()[-1])});
 }
 
+// A loss over classes of which each row looks at a few, [n, 1].
+Variable sampled_cost(const Variable& x, Draw& draw) {
+  constexpr int kClasses = 700;
+  const Variable label = chosen_of(x, kClasses);
+  const bool sparse = draw.chance(60);
+  if (draw.chance(50)) {
+    return layers::hsigmoid(x, label, kClasses,
+                            {.param_attr = random_attr(draw), .is_sparse = sparse});
+  }
+  return layers::nce(x, label, kClasses,
+                     {.param_attr = random_attr(draw),
+                      .num_neg_samples = 4,
+                      .sampler = draw.chance(50) ? "uniform" : "log_uniform",
+                      .seed = draw.number(2),
+                      .is_sparse = sparse});
+}
+
 Variable random_loss(Draw& draw) {
   constexpr int64_t kWidths[] = {1, 7, 64, 130, 300};
   Variable hidden = layers::data("x", {kWidths[draw.number(5)]});
@@ -123,55 +146,84 @@ Variable random_loss(Draw& draw) {
   }
   // The last layer always trains, so that there is something to transpile.
   const Variable y = layers::data("y", {1});
-  return layers::mean(layers::square_error_cost(layers::fc(hidden, 1), y));
+  Variable cost = layers::square_error_cost(layers::fc(hidden, 1), y);
+  if (draw.chance(30)) cost = layers::elementwise_add(cost, sampled_cost(hidden, draw));
+  return layers::mean(cost);
 }
 
-std::unique_ptr<optimizer::Optimizer> random_optimizer(Draw& draw) {
-  optimizer::LearningRate rate = 0.1;
-  if (draw.chance(30)) rate = layers::exponential_decay(1.0, 10, 0.5, draw.chance(50));
-  std::optional<fluid::Penalty> decay;
-  // Of a table on servers only the update takes the rows as they come, and no norms.
-  if (draw.chance(30) && !draw.has_distributed) decay = fluid::regularizer::L2Decay(0.01);
-  std::optional<fluid::Penalty> clip;
-  if (draw.chance(40) && !draw.has_distributed) {
-    switch (draw.number(3)) {
-      case 0:
-        clip = fluid::clip::GradientClipByValue(0.1);
-        break;
-      case 1:
-        clip = fluid::clip::GradientClipByNorm(0.5);
-        break;
-      default:
-        clip = fluid::clip::GradientClipByGlobalNorm(0.5);
-    }
-  }
-  const auto make = [&]<class Optimizer, class Options>(Options options) {
-    options.learning_rate = rate;
-    options.regularization = decay;
-    options.grad_clip = clip;
-    return std::unique_ptr<optimizer::Optimizer>(std::make_unique<Optimizer>(std::move(options)));
-  };
-  const int rule = draw.number(8);
-  switch (draw.has_distributed && (rule == 2 || rule == 6) ? 7 : rule) {
+std::optional<fluid::Penalty> random_clip(Draw& draw) {
+  switch (draw.number(3)) {
     case 0:
-      return make.template operator()<optimizer::SGD>(optimizer::SGDOptions());
+      return fluid::clip::GradientClipByValue(0.1);
     case 1:
-      return make.template operator()<optimizer::Momentum>(
-          optimizer::MomentumOptions{.use_nesterov = draw.chance(50)});
-    case 2:
-      return make.template operator()<optimizer::LarsMomentum>(optimizer::LarsMomentumOptions());
-    case 3:
-      return make.template operator()<optimizer::Adagrad>(optimizer::AdagradOptions());
-    case 4:
-      return make.template operator()<optimizer::Adamax>(optimizer::AdamaxOptions());
-    case 5:
-      return make.template operator()<optimizer::RMSProp>(
-          optimizer::RMSPropOptions{.centered = draw.chance(50)});
-    case 6:
-      return make.template operator()<optimizer::Lamb>(optimizer::LambOptions());
+      return fluid::clip::GradientClipByNorm(0.5);
     default:
-      return make.template operator()<optimizer::Adam>(optimizer::AdamOptions());
+      return fluid::clip::GradientClipByGlobalNorm(0.5);
   }
+}
+
+// What every optimizer of a draw is given.
+struct Common {
+  optimizer::LearningRate rate = 0.1;
+  std::optional<fluid::Penalty> decay;
+  std::optional<fluid::Penalty> clip;
+};
+
+using Made = std::unique_ptr<optimizer::Optimizer>;
+
+template <class Optimizer, class Options>
+Made make(const Common& common, Options options) {
+  options.learning_rate = common.rate;
+  options.regularization = common.decay;
+  options.grad_clip = common.clip;
+  return std::make_unique<Optimizer>(std::move(options));
+}
+
+// Updates that need the whole parameter or gradient.
+Made rule_of_wholes(Draw& draw, const Common& common) {
+  using namespace fluid::optimizer;
+  switch (draw.number(3)) {
+    case 0:
+      return make<LarsMomentum>(common, LarsMomentumOptions());
+    case 1:
+      return make<Dpsgd>(common, DpsgdOptions{.clip = 0.5, .sigma = 1e-3});
+    default:
+      return make<Lamb>(common, LambOptions());
+  }
+}
+
+Made rule_of_elements(Draw& draw, const Common& common) {
+  using namespace fluid::optimizer;
+  switch (draw.number(9)) {
+    case 0:
+      return make<SGD>(common, SGDOptions());
+    case 1:
+      return make<Momentum>(common, MomentumOptions{.use_nesterov = draw.chance(50)});
+    case 2:
+      return make<Ftrl>(common, FtrlOptions{.l1 = 1e-4, .l2 = 1e-4});
+    case 3:
+      return make<Adagrad>(common, AdagradOptions());
+    case 4:
+      return make<Adamax>(common, AdamaxOptions());
+    case 5:
+      return make<RMSProp>(common, RMSPropOptions{.centered = draw.chance(50)});
+    case 6:
+      return make<DecayedAdagrad>(common, DecayedAdagradOptions());
+    case 7:
+      return make<Adadelta>(common, AdadeltaOptions());
+    default:
+      return make<Adam>(common, AdamOptions());
+  }
+}
+
+Made random_optimizer(Draw& draw) {
+  Common common;
+  if (draw.chance(30)) common.rate = layers::exponential_decay(1.0, 10, 0.5, draw.chance(50));
+  // Of a table on servers only the update takes the rows as they come, and no norms.
+  if (draw.has_distributed) return rule_of_elements(draw, common);
+  if (draw.chance(30)) common.decay = fluid::regularizer::L2Decay(0.01);
+  if (draw.chance(40)) common.clip = random_clip(draw);
+  return draw.chance(25) ? rule_of_wholes(draw, common) : rule_of_elements(draw, common);
 }
 
 }  // namespace

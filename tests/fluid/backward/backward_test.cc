@@ -46,6 +46,18 @@ TEST_F(BackwardTest, SumsFanOutRightBeforeItsFirstReader) {
                                                    "tanh_0.tmp_0@GRAD@RENAME@block0@1"));
 }
 
+TEST_F(BackwardTest, WhatALabelIsComputedFromGetsNoPartForIt) {
+  const Variable h = layers::fc(x_, 3);
+  const Variable sum = layers::reduce_sum(h, {.dim = {1}, .keep_dim = true});
+  const Variable label = layers::cast(layers::clip(sum, 0, 2), DType::kInt64);
+  const Variable loss = layers::mean(layers::softmax_with_cross_entropy(layers::relu(h), label));
+  const size_t forward = block().op_count();
+  append_backward(loss);
+  EXPECT_THAT(op_types(forward),
+              ElementsAre("fill_constant", "mean_grad", "softmax_with_cross_entropy_grad",
+                          "relu_grad", "elementwise_add_grad", "mul_grad"));
+}
+
 TEST_F(BackwardTest, AVariableUsedTwiceByOneOpHasTwoParts) {
   const Variable h = layers::fc(x_, 3, {.bias_attr = no_bias()});
   append_backward(layers::mean(layers::elementwise_mul(h, h)));
