@@ -61,7 +61,7 @@ bool linear_in_the_gradient(const fluid::Program& program) {
   static const std::set<std::string, std::less<>> kLinear = {"sgd", "momentum"};
   const auto& ops = program.global_block().ops();
   return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
-    return op->input("Param").empty() || !fluid::has_role(op->role, fluid::OpRole::kOptimize) ||
+    return op->input("Grad").empty() || !fluid::has_role(op->role, fluid::OpRole::kOptimize) ||
            kLinear.count(op->type) > 0;
   });
 }

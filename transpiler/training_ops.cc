@@ -193,7 +193,7 @@ void check_followers(const fluid::Program& program, const TrainingOps& ops) {
     const Operator& op = block.op(position);
     for (const std::string& name : op.output_names()) {
       if (!taken.contains(name)) continue;
-      cannot_move(op, "a step behind the updates, such as Lookahead's, changes what they take",
+      cannot_move(op, "a step behind the updates changes what they take",
                   "variable '" + name + "'");
     }
     for (const std::string& name : op.input_names()) {

@@ -52,7 +52,7 @@ bool is_schedule_role(const fluid::Operator& op);  // lrsched, also with optimiz
 TrainingOps find_training_ops(const fluid::Program& program);
 
 // For servers that update: throws ProgramError for a follower that takes more of the updates than
-// parameters, or changes what they take (parameters, as Lookahead does).
+// parameters, or changes what they take.
 void check_followers(const fluid::Program& program, const TrainingOps& ops);
 
 }  // namespace fleet::transpiler

@@ -112,8 +112,8 @@ void ExponentialMovingAverage::update() {
     const Variable factor = same ? decay : layers::cast(decay, param.dtype());
     const Variable next = ema * factor + param * (1.0 - factor);
     assign(main.global_block(), next.name(), ema.name());
-    const VarDesc ema_desc = ema.desc();
-    const VarDesc product_desc = product.desc();
+    const VarDesc& ema_desc = ema.desc();
+    const VarDesc& product_desc = product.desc();
     add_swap(param.desc(), [&](Block& block) {
       const Variable weight = 1.0 - declare(block, product_desc);
       return declare(block, ema_desc) / (same ? weight : layers::cast(weight, ema_desc.dtype));
@@ -180,27 +180,21 @@ MinimizeResult Lookahead::minimize(const Variable& loss, const MinimizeOptions& 
   Program& startup =
       options.startup_program != nullptr ? *options.startup_program : default_startup_program();
   const ProgramGuard programs(main, startup);
-  const RoleGuard role(main, OpRole::kOptimize);
   const NameScopeGuard scope(main, "lookahead");
-  // 1 in steps k, 2k, …, else 0: the slow parameters move by alpha times it.
-  const Variable step = counter(unique_name::generate("lookahead_step"), 0.0);
-  layers::increment(step, 1.0);
-  const Variable phase = layers::cast(step, DType::kFloat64) / static_cast<double>(options_.k);
-  const Variable whole = layers::floor(phase + 0.5 / options_.k);
-  const Variable before = layers::floor(phase - 0.5 / options_.k);
-  const Variable now = whole - before;
   for (const ParamGrad& pair : result.params_grads) {
     const Variable& param = pair.param;
     if (!param.desc().trainable) continue;
-    const Variable slow = state_like(param, param.name() + "_slow");
+    const RoleGuard role(main, OpRole::kOptimize, {param.name(), pair.grad.name()});
+    const std::string slow = state_like(param, param.name() + "_slow").name();
     // Behind all initialisers: the slow parameter starts where the fast one does.
-    assign(startup.global_block(), param.name(), slow.name());
-    const Variable due = layers::cast(now, param.dtype());
-    const Variable slow_step = (param - slow) * options_.alpha;
-    const Variable next_slow = slow + slow_step * due;
-    const Variable next_fast = param + (next_slow - param) * due;
-    assign(main.global_block(), next_slow.name(), slow.name());
-    assign(main.global_block(), next_fast.name(), param.name());
+    assign(startup.global_block(), param.name(), slow);
+    const std::string step = counter(param.name() + "_lookahead_step", 0.0).name();
+    Operator op;
+    op.type = "lookahead";
+    op.inputs = {{"Param", {param.name()}}, {"SlowParam", {slow}}, {"Step", {step}}};
+    op.outputs = {{"ParamOut", {param.name()}}, {"SlowParamOut", {slow}}, {"StepOut", {step}}};
+    op.attrs = to_attributes(LookaheadAttrs{.alpha = options_.alpha, .k = options_.k});
+    append_op(main.global_block(), std::move(op));
   }
   return result;
 }

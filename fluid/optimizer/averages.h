@@ -97,7 +97,8 @@ class ModelAverage : public ParameterAverage {
 };
 
 // Zhang, Lucas, Hinton and Ba 2019: `inner` moves the parameters ("fast"); every k steps the slow
-// ones go alpha of the way to them, and the fast ones start from there again.
+// ones go alpha of the way to them, and the fast ones start from there again. Steps are counted for
+// each parameter, by whoever updates it: parameter servers have the slow ones.
 struct LookaheadOptions {
   double alpha = 0.5;
   int k = 5;

@@ -34,7 +34,7 @@ constexpr uint32_t kInterval = 2;  // steps between two exchanges
 
 std::vector<UpdateRule> all_rules() {
   std::vector<UpdateRule> rules = optimizer_rules();
-  for (auto& more : {clip_rules(), schedule_rules(), average_rules()}) {
+  for (auto& more : {clip_rules(), schedule_rules(), average_rules(), lookahead_rules()}) {
     rules.insert(rules.end(), more.begin(), more.end());
   }
   return rules;
@@ -277,7 +277,6 @@ TEST_P(EveryWorkerMode, OfRanksThatAverageParametersIsItsArithmetic) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, EveryServerMode, ::testing::ValuesIn(all_rules()), name_of);
 INSTANTIATE_TEST_SUITE_P(Rules, EveryWorkerMode, ::testing::ValuesIn(all_rules()), name_of);
-INSTANTIATE_TEST_SUITE_P(Lookahead, EveryWorkerMode, ::testing::Values(lookahead_rule()), name_of);
 
 std::string refusal_of(const fluid::Program& main, const fluid::Program& startup) {
   transpiler::DistributeTranspiler transpiler;
@@ -293,11 +292,31 @@ std::string refusal_of(const fluid::Program& main, const fluid::Program& startup
   return "no error";
 }
 
-TEST(ServersThatUpdate, RefuseLookahead) {
-  const RandomProgram net(1, fluid::DType::kFloat32, lookahead_rule().minimize);
+TEST(ServersThatUpdate, RefuseLookaheadOfADistributedTable) {
+  fluid::Program main;
+  fluid::Program startup;
+  const fluid::ProgramGuard programs(main, startup);
+  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
+  const auto rows = fluid::layers::embedding(
+      ids, {100, 8}, {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
+  lookahead_rules().front().minimize(fluid::layers::mean(rows));
+  const std::string text = refusal_of(main, startup);
+  EXPECT_NE(text.find("op 'lookahead', parameter 'table'"), std::string::npos) << text;
+  EXPECT_NE(text.find("set is_distributed to false"), std::string::npos) << text;
+}
+
+TEST(ServersThatUpdate, RefuseAStepThatChangesParametersBehindTheUpdates) {
+  const RandomProgram net(1, fluid::DType::kFloat32, [](const fluid::Variable& loss) {
+    fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+    fluid::Program& main = loss.program();
+    const fluid::RoleGuard role(main, fluid::OpRole::kOptimize);
+    fluid::Block& block = main.global_block();
+    const fluid::Variable weight(block, block.var("fc_0.w_0"));
+    fluid::layers::assign(weight * 0.5, weight);
+  });
   const TrainingTask task = net.task(1);
   const std::string text = refusal_of(*task.main, *task.startup);
-  EXPECT_NE(text.find("such as Lookahead's"), std::string::npos) << text;
+  EXPECT_NE(text.find("a step behind the updates changes"), std::string::npos) << text;
   EXPECT_NE(text.find("variable 'fc_0.w_0'"), std::string::npos) << text;
 }
 

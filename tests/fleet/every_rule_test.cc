@@ -111,6 +111,8 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, EveryRule, ::testing::ValuesIn(optimizer_ru
 
 INSTANTIATE_TEST_SUITE_P(Clips, EveryRule, ::testing::ValuesIn(clip_rules()), name_of);
 
+INSTANTIATE_TEST_SUITE_P(Lookaheads, EveryRule, ::testing::ValuesIn(lookahead_rules()), name_of);
+
 // The older form clips what each worker computed: with one of them, that is the whole gradient.
 TEST(NotedClip, OfOneWorkerGivesTheBitsOfOneMachine) {
   namespace clip = fluid::clip;

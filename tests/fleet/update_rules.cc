@@ -113,11 +113,25 @@ std::vector<UpdateRule> average_rules() {
   };
 }
 
-UpdateRule lookahead_rule() {
-  return {"Lookahead", [](const Variable& loss) {
-            SGD sgd({.learning_rate = 0.1});
-            Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
-          }};
+std::vector<UpdateRule> lookahead_rules() {
+  return {
+      {"Lookahead",
+       [](const Variable& loss) {
+         SGD sgd({.learning_rate = 0.1});
+         Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
+       }},
+      {"LookaheadAdamGlobalNorm",
+       [](const Variable& loss) {
+         Adam adam({.learning_rate = 0.01, .grad_clip = clip::GradientClipByGlobalNorm(0.1)});
+         Lookahead(adam, {.alpha = 0.8, .k = 3}).minimize(loss);
+       }},
+      {"LookaheadLambAverage",
+       [](const Variable& loss) {
+         Lamb lamb({.learning_rate = 0.01});
+         Lookahead(lamb, {.alpha = 0.5, .k = 2}).minimize(loss);
+         ExponentialMovingAverage({.decay = 0.9}).update();
+       }},
+  };
 }
 
 std::string name_of(const ::testing::TestParamInfo<UpdateRule>& info) {

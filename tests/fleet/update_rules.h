@@ -21,8 +21,8 @@ std::vector<UpdateRule> clip_rules();
 std::vector<UpdateRule> schedule_rules();
 // An optimizer with a mean of the parameters over the steps.
 std::vector<UpdateRule> average_rules();
-// Where servers update, nothing may change parameters behind it.
-UpdateRule lookahead_rule();
+// Optimizers whose steps are partly taken back.
+std::vector<UpdateRule> lookahead_rules();
 
 // For INSTANTIATE_TEST_SUITE_P.
 std::string name_of(const ::testing::TestParamInfo<UpdateRule>& info);

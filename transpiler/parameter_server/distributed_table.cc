@@ -150,8 +150,18 @@ void append_table_update(Program& program, const Program& origin, const Training
   }
 }
 
-// Servers have some of a table's rows each, and exchange no norms of them.
+// Servers have some of a table's rows each, exchange no norms of them, and touch only those of the
+// gradient.
 void check_table_update(const Operator& update, const std::string& param) {
+  if (update.type == "lookahead") {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "Lookahead moves all rows of a distributed table, of which servers have "
+                         "those that were looked up",
+                 .where = "op '" + update.type + "', parameter '" + param + "'",
+                 .expected = "an update of the rows of the gradient",
+                 .got = update.type,
+                 .fix = "set is_distributed to false, or train the table without Lookahead"});
+  }
   if (!needs_whole_param(update.type) && update.type != "dpsgd") return;
   throw_error(ErrorCode::kNotSupported,
               {.what = "a distributed table is updated by a norm of the whole table",
@@ -186,7 +196,7 @@ void take_distributed_tables(const Program& program, TrainingOps& ops) {
                    .got = rows ? "a clipped gradient" : "a dense gradient",
                    .fix = "set is_sparse, leave clipping out, or set is_distributed to false"});
     }
-    check_table_update(block.op(param.update), param.param);
+    for (const size_t position : param.ops) check_table_update(block.op(position), param.param);
     ops.tables.push_back(std::move(param));
   }
   ops.params = std::move(dense);

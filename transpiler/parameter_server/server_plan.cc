@@ -16,7 +16,6 @@ namespace fleet::transpiler {
 namespace {
 
 using fluid::DistributedVar;
-using fluid::Operator;
 using fluid::Program;
 using fluid::ServerMode;
 using fluid::VarDesc;
@@ -117,11 +116,23 @@ DistributedVar overview_row(const ServerPlan& plan, const PlacedParam& param,
           .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
 }
 
-// Rows of the state that the update op of one slice reads.
+// What the ops of an update read, each name once, in their order.
+std::vector<std::string> inputs_of(const Program& program, const UpdatedParam& updated) {
+  std::vector<std::string> found;
+  for (const size_t position : updated.ops) {
+    for (std::string& name : program.global_block().op(position).input_names()) {
+      if (std::find(found.begin(), found.end(), name) == found.end()) {
+        found.push_back(std::move(name));
+      }
+    }
+  }
+  return found;
+}
+
+// Rows of the state that the update of one slice reads.
 void add_state_rows(const Program& program, const TrainingOps& ops, const PlacedParam& param,
                     const PlacedSlice& slice, ServerPlan& plan) {
-  const Operator& update = program.global_block().op(ops.params[param.updated].update);
-  for (const std::string& name : update.input_names()) {
+  for (const std::string& name : inputs_of(program, ops.params[param.updated])) {
     const VarDesc& var = program.global_block().var(name);
     if (!var.persistable) continue;
     const StateKind kind = state_kind(ops, param, var);

@@ -116,6 +116,29 @@ Operator take_part(const Operator& origin, const std::string& name, const VarDes
   return op;
 }
 
+bool same_part(const VarDesc& a, const VarDesc& b) {
+  return a.shape == b.shape && a.slice.has_value() == b.slice.has_value() &&
+         (!a.slice || a.slice->offset == b.slice->offset);
+}
+
+// Assignments of the parts that are here, where the op copies a variable that is cut alike: a slow
+// parameter starts where the fast one does. Empty for other ops.
+std::vector<Operator> copy_parts(const Operator& op, const Copies& copies) {
+  if (op.type != "assign" || !copies.contains(op.input("X").front())) return {};
+  const auto& sources = copies.at(op.input("X").front());
+  std::vector<Operator> parts;
+  for (const VarDesc* copy : copies.at(op.output("Out").front())) {
+    const auto source = std::find_if(sources.begin(), sources.end(),
+                                     [copy](const VarDesc* var) { return same_part(*var, *copy); });
+    if (source == sources.end()) return {};
+    Operator part = op;
+    part.inputs["X"] = {(*source)->name};
+    part.outputs["Out"] = {copy->name};
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 bool is_computed(const Operator& op) {
   return std::any_of(op.inputs.begin(), op.inputs.end(),
                      [](const auto& slot) { return !slot.second.empty(); });
@@ -131,7 +154,8 @@ std::vector<bool> whole_ops(const Block& startup, const Copies& copies) {
     const Operator& op = *ops[i];
     for (const std::string& name : op.output_names()) {
       const bool here = is_computed(op) && !copies.at(name).empty();
-      whole[i] = whole[i] || here || wanted.count(name) != 0;
+      const bool whole_here = here && copy_parts(op, copies).empty();
+      whole[i] = whole[i] || whole_here || wanted.count(name) != 0;
     }
     if (whole[i]) {
       for (std::string& name : op.input_names()) wanted.insert(std::move(name));
@@ -165,6 +189,11 @@ void append_initialisers(Program& program, const Program& startup, const Program
   for (size_t i = 0; i < ops.size(); ++i) {
     const Operator& op = *ops[i];
     if (whole[i]) append_whole(block, startup.global_block(), op);
+    auto parts = whole[i] ? std::vector<Operator>() : copy_parts(op, copies);
+    if (!parts.empty()) {
+      for (Operator& part : parts) block.append_op(std::move(part));
+      continue;
+    }
     for (const std::string& name : op.output_names()) {
       for (const VarDesc* copy : copies.at(name)) {
         if (whole[i] && copy->name == name) continue;

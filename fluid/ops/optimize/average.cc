@@ -9,6 +9,12 @@ namespace {
 const std::vector<std::string> kSums = {"sum_1", "sum_2", "sum_3"};
 const std::vector<std::string> kCounts = {"num_accumulates", "old_num_accumulates", "num_updates"};
 
+void require_count(InferContext& context, const std::string& slot) {
+  context.require_dtype(slot, DType::kInt64);
+  const Shape& shape = context.input(slot).shape;
+  context.require(shape.numel() == 1, slot, "one element", shape.to_string());
+}
+
 void infer_average(InferContext& context) {
   const VarDesc& param = context.input("param");
   for (const std::string& name : kSums) {
@@ -19,11 +25,21 @@ void infer_average(InferContext& context) {
     context.share("in_" + name, "out_" + name);
   }
   for (const std::string& name : kCounts) {
-    context.require_dtype("in_" + name, DType::kInt64);
-    const Shape& shape = context.input("in_" + name).shape;
-    context.require(shape.numel() == 1, "in_" + name, "one element", shape.to_string());
+    require_count(context, "in_" + name);
     context.share("in_" + name, "out_" + name);
   }
+}
+
+void infer_lookahead(InferContext& context) {
+  const VarDesc& param = context.input("Param");
+  const VarDesc& slow = context.input("SlowParam");
+  context.require_dtype("SlowParam", param.dtype);
+  context.require(slow.shape.compatible(param.shape), "SlowParam", param.shape.to_string(),
+                  slow.shape.to_string());
+  require_count(context, "Step");
+  const int64_t k = context.attrs<LookaheadAttrs>().k;
+  context.require(k >= 1, "k", "at least 1", str_cat(k));
+  for (const char* slot : {"Param", "SlowParam", "Step"}) context.share(slot, str_cat(slot, "Out"));
 }
 
 }  // namespace
@@ -39,6 +55,9 @@ void add_average_ops(OpTable& table) {
   }
   table.add(make_schema<AverageAccumulatesAttrs>("average_accumulates", std::move(inputs),
                                                  std::move(outputs), infer_average));
+  table.add(make_schema<LookaheadAttrs>("lookahead", {one("Param"), one("SlowParam"), one("Step")},
+                                        {one("ParamOut"), one("SlowParamOut"), one("StepOut")},
+                                        infer_lookahead));
 }
 
 }  // namespace fleet::fluid

@@ -240,6 +240,12 @@ void add_updates(std::vector<NetCase>& all) {
                    ModelAverage({.average_window_rate = 1.0, .min_average_window = 2});
                    return Variables{loss};
                  }});
+  all.push_back({"lookahead", [](DType dtype) {
+                   const auto loss = loss_of(layers::fc(numbers("x", {4}, dtype), 3));
+                   SGD sgd({.learning_rate = 0.05});
+                   Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
+                   return Variables{loss};
+                 }});
 }
 
 // What transpilers place on servers.

@@ -151,7 +151,7 @@ std::set<std::string> tested_elsewhere() {
           // Updates and initial values: optimizer tests and numeric_golden_test.
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
-          "rmsprop", "truncated_gaussian_random",
+          "lookahead", "rmsprop", "truncated_gaussian_random",
           // Networks and sequences: tests/fluid/nn and numeric_golden_test.
           "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d",
           "depthwise_conv2d_transpose", "dropout", "get_tensor_from_selected_rows", "group_norm",

@@ -1,4 +1,4 @@
-// Running sums of parameters.
+// Running sums of parameters, and parameters that go back part of their way.
 #include "fluid/ops/optimize/average.h"
 
 #include <algorithm>
@@ -68,6 +68,31 @@ std::unique_ptr<Prepared> prepare_average(PrepareContext& context) {
   });
 }
 
+template <class T>
+std::unique_ptr<Prepared> prepare_lookahead(PrepareContext& context) {
+  const auto attrs = context.attrs<LookaheadAttrs>();
+  const StatePositions param = state<T>(context, "Param", "ParamOut");
+  const StatePositions slow = state<T>(context, "SlowParam", "SlowParamOut");
+  const StatePositions step = {scalar_input<int64_t>(context, "Step"),
+                               context.set_output("StepOut", Shape{1}, DType::kInt64)};
+  const auto n = static_cast<size_t>(context.in("Param").shape.numel());
+  const T alpha = static_cast<T>(attrs.alpha);
+  return make_prepared([=](const KernelContext& c) {
+    const StateArrays<T> p(c, param);
+    const StateArrays<T> s(c, slow);
+    const int64_t now = *c.in<int64_t>(step.in) + 1;
+    *c.out<int64_t>(step.out) = now;
+    if (now % attrs.k != 0) {
+      if (p.to != p.from) std::copy_n(p.from, n, p.to);
+      if (s.to != s.from) std::copy_n(s.from, n, s.to);
+      return;
+    }
+    FLEET_EACH_ALONE
+    for (size_t i = 0; i < n; ++i) s.to[i] = s.from[i] + (p.from[i] - s.from[i]) * alpha;
+    std::copy_n(s.to, n, p.to);
+  });
+}
+
 }  // namespace
 
 // Listed under the type of the counts, which the op's first output has.
@@ -79,6 +104,8 @@ void register_average(KernelTable& table) {
   };
   table.add_last("average_accumulates", DeviceKind::kCpu, DType::kInt64,
                  {.name = "loop", .prepare = prepare});
+  add_update<float>(table, "lookahead", prepare_lookahead<float>);
+  add_update<double>(table, "lookahead", prepare_lookahead<double>);
 }
 
 }  // namespace fleet::fluid::cpu
