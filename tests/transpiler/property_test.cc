@@ -1,4 +1,5 @@
 // What must hold for every program and every cluster, over random ones.
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
@@ -16,32 +17,7 @@ namespace {
 using fluid::Operator;
 using fluid::Program;
 
-constexpr uint64_t kSeeds = 60;
-
-struct RandomJob {
-  SampleNet net;
-  int servers;
-  int shards;
-  DistributeTranspilerConfig config;
-};
-
-RandomJob random_job(uint64_t seed) {
-  RandomJob job{.net = random_net(seed),
-                .servers = 1 + static_cast<int>(seed % 5),
-                .shards = 1 + static_cast<int>(seed % 4),
-                .config = {}};
-  job.config.slice_var_up = seed % 7 != 0;
-  job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
-  job.config.slices_per_server = job.config.slice_var_up && seed % 4 == 0 ? 3 : 1;
-  if (seed % 4 == 1) job.config.sync_mode = false;
-  if (seed % 8 == 1) job.config.runtime_split_send_recv = true;
-  if (seed % 8 == 3) {
-    job.config.sync_mode = false;
-    job.config.runtime_split_send_recv = true;
-    job.config.completely_not_async = true;
-  }
-  return job;
-}
+constexpr uint64_t kSeeds = 170;
 
 // Of a parameter: received by trainers, or looked up on the server.
 bool is_value(const fluid::DistributedVar& row) {
@@ -116,7 +92,46 @@ void check_coverage(const EveryJob& every) {
   }
 }
 
+const Operator& listen_of(const Program& server) {
+  return *server.global_block().ops().back();
+}
+
+// GEO: servers take the difference of each slice, and trainers begin with what servers have, but
+// for tables that they look up.
+void check_differences(const EveryJob& every) {
+  const Program trainer = every.transpiler.get_trainer_program();
+  const auto tables = std::get<std::vector<std::string>>(
+      *trainer.global_block().ops().back()->attr("send_varnames"));
+  const Program startup = every.transpiler.get_trainer_startup_program();
+  std::set<std::pair<std::string, std::string>> received;
+  for (const auto& op : startup.global_block().ops()) {
+    if (op->type != "recv") continue;
+    received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
+  }
+  std::set<std::pair<std::string, std::string>> held;
+  for (const std::string& endpoint : server_endpoints(every.job.servers)) {
+    const Program server = every.transpiler.get_pserver_program(endpoint);
+    std::set<std::string> differences;
+    for (const fluid::DistributedVar& row : server.distribution().vars) {
+      if (row.endpoint != endpoint) continue;
+      if (std::ranges::count(tables, row.origin) == 0) held.emplace(row.slice, endpoint);
+      differences.insert(row.slice + ".delta");
+    }
+    std::set<std::string> taken;
+    for (const auto& bound :
+         std::get<std::vector<std::string>>(*listen_of(server).attr("grad_to_block_id"))) {
+      taken.insert(bound.substr(0, bound.rfind(':')));
+    }
+    EXPECT_EQ(taken, differences);
+  }
+  EXPECT_EQ(received, held);
+}
+
 void check_traffic(const EveryJob& every) {
+  if (every.job.config.geo_sgd_mode) {
+    check_differences(every);
+    return;
+  }
   const Program trainer = every.transpiler.get_trainer_program();
   std::set<std::pair<std::string, std::string>> sent;
   std::set<std::pair<std::string, std::string>> received;
@@ -127,6 +142,8 @@ void check_traffic(const EveryJob& every) {
       received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
     } else if (op->type == "prefetch") {
       received.merge(travels(*op, op->input("X")));
+    } else if (op->type == "nce" && op->attr("epmap") != nullptr) {
+      received.merge(travels(*op, std::get<std::vector<std::string>>(*op->attr("table_names"))));
     } else if (op->type == "distributed_lookup_table") {
       const auto names = std::get<std::vector<std::string>>(*op->attr("table_names"));
       const auto endpoints = std::get<std::vector<std::string>>(*op->attr("endpoints"));
@@ -138,7 +155,7 @@ void check_traffic(const EveryJob& every) {
   std::set<std::pair<std::string, std::string>> held;
   for (const std::string& endpoint : server_endpoints(every.job.servers)) {
     const Program server = every.transpiler.get_pserver_program(endpoint);
-    const Operator& listen = server.global_block().op(0);
+    const Operator& listen = listen_of(server);
     for (const auto& lookup :
          std::get<std::vector<std::string>>(*listen.attr("prefetch_var_name_to_block_id"))) {
       held.emplace(lookup.substr(0, lookup.rfind(':')), endpoint);
@@ -187,6 +204,8 @@ void check_repeatable(const EveryJob& every) {
   again.transpile(options_for(every.job.net, every.job.servers, every.job.shards));
   EXPECT_EQ(again.get_trainer_program().to_string(),
             every.transpiler.get_trainer_program().to_string());
+  EXPECT_EQ(again.get_trainer_startup_program().to_string(),
+            every.transpiler.get_trainer_startup_program().to_string());
   for (const std::string& endpoint : server_endpoints(every.job.servers)) {
     const ProgramPair first = every.transpiler.get_pserver_programs(endpoint);
     const ProgramPair second = again.get_pserver_programs(endpoint);

@@ -1,5 +1,6 @@
 #include "tests/transpiler/sample_nets.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -311,6 +312,71 @@ SampleNet random_net(uint64_t seed) {
     if (middle != pairs.begin()) first->apply_gradients({pairs.begin(), middle});
     second->apply_gradients({middle, pairs.end()});
   });
+}
+
+bool has_row_gradients(const SampleNet& net) {
+  const auto& block = net.main.global_block();
+  return std::ranges::any_of(block.parameters(), [&block](const fluid::VarDesc* param) {
+    const fluid::VarDesc* gradient = block.find_var(param->name + "@GRAD");
+    return gradient != nullptr && gradient->kind == fluid::VarKind::kSelectedRows;
+  });
+}
+
+std::vector<NamedConfig> synchronous_modes() {
+  const DistributeTranspilerConfig split{
+      .sync_mode = false, .runtime_split_send_recv = true, .completely_not_async = true};
+  DistributeTranspilerConfig half_split = split;
+  half_split.half_async = true;
+  return {{"classic", {}}, {"split", split}, {"half async split", half_split}};
+}
+
+std::vector<NamedConfig> asynchronous_modes() {
+  std::vector<NamedConfig> modes;
+  for (const bool split : {false, true}) {
+    const DistributeTranspilerConfig async{.sync_mode = false, .runtime_split_send_recv = split};
+    DistributeTranspilerConfig half_async = async;
+    half_async.half_async = true;
+    const std::string suffix = split ? ", split" : "";
+    modes.push_back({"async" + suffix, async});
+    modes.push_back({"half async" + suffix, half_async});
+    for (const char* form : {"original", "constant", "adaptive", "clipped"}) {
+      DistributeTranspilerConfig compensated = async;
+      compensated.enable_dc_asgd = true;
+      compensated.dc_asgd_form = form;
+      modes.push_back({form + suffix, compensated});
+    }
+  }
+  return modes;
+}
+
+namespace {
+
+std::vector<NamedConfig> server_modes() {
+  std::vector<NamedConfig> modes = synchronous_modes();
+  for (NamedConfig& mode : asynchronous_modes()) modes.push_back(std::move(mode));
+  for (const bool split : {false, true}) {
+    modes.push_back(
+        {"geo", {.sync_mode = false, .runtime_split_send_recv = split, .geo_sgd_mode = true}});
+  }
+  return modes;
+}
+
+}  // namespace
+
+RandomJob random_job(uint64_t seed) {
+  static const std::vector<NamedConfig> modes = server_modes();
+  RandomJob job{.net = random_net(seed),
+                .servers = 1 + static_cast<int>(seed % 5),
+                .shards = 1 + static_cast<int>(seed % 4),
+                .config = modes[seed % modes.size()].config};
+  if (has_row_gradients(job.net) && job.config.enable_dc_asgd) {
+    job.config.enable_dc_asgd = false;
+    job.config.dc_asgd_form = DistributeTranspilerConfig().dc_asgd_form;
+  }
+  job.config.slice_var_up = seed % 7 != 0;
+  job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
+  job.config.slices_per_server = job.config.slice_var_up && seed % 4 == 0 ? 3 : 1;
+  return job;
 }
 
 std::vector<std::string> server_endpoints(int servers) {

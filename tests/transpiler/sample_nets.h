@@ -38,6 +38,29 @@ SampleNet deep_net(int layers, int64_t width);
 // steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
+// Whether a gradient is of selected rows, which compensation of delay refuses.
+bool has_row_gradients(const SampleNet& net);
+
+struct NamedConfig {
+  std::string name;
+  DistributeTranspilerConfig config;
+};
+// Synchronous forms: classic, and with the runtime split.
+std::vector<NamedConfig> synchronous_modes();
+// Asynchronous, half-asynchronous, and every compensation of delay, each with and without the
+// runtime split.
+std::vector<NamedConfig> asynchronous_modes();
+
+struct RandomJob {
+  SampleNet net;
+  int servers;
+  int shards;
+  DistributeTranspilerConfig config;
+};
+// Mode, slicing and placement by the seed. Over the seeds of a test, every mode of jobs with
+// servers comes with every number of servers (up to 5) and of shards (up to 4).
+RandomJob random_job(uint64_t seed);
+
 // 127.0.0.1:6174 and the ports after it.
 std::vector<std::string> server_endpoints(int servers);
 // With every pass verified in full, as tests want it.
