@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/executor/workspace.h"
+#include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid {
 namespace {
@@ -22,11 +23,12 @@ OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> input
     : plan_(plan),
       op_(op),
       inputs_(std::move(inputs)),
+      seen_(inputs_),
       outputs_(std::move(outputs)),
       unwanted_(outputs_.size()),
       buffers_(buffers),
       context_(
-          inputs_,
+          seen_,
           [&] {
             for (size_t i = 0; i < outputs_.size(); ++i) {
               if (outputs_[i] == nullptr) outputs_[i] = &unwanted_[i];
@@ -51,9 +53,69 @@ bool OpRunner::fits(const Entry& entry) const {
     if (!wanted.declared) continue;
     const auto* tensor = std::get_if<Tensor>(outputs_[i]);
     if (tensor == nullptr || !tensor->initialized() || tensor->dtype() != wanted.dtype ||
-        !(tensor->shape() == wanted.shape)) {
+        tensor->layout() != wanted.layout || !(tensor->shape() == wanted.shape)) {
       return false;
     }
+  }
+  return true;
+}
+
+// True when the kernel may see all images of this shape in blocks, and leave its results in them.
+bool OpRunner::takes_blocks(const Kernel& kernel, const Entry& entry, const Shape& image) const {
+  for (const ValueSpec& spec : entry.inputs) {
+    if (spec.kind == ValueKind::kNone) continue;
+    if (spec.kind != ValueKind::kTensor || !can_be_blocked(spec.dtype, image)) return false;
+    const bool number = kernel.images == ImageOrder::kChannels && spec.shape.rank() < 2;
+    if (!number && !(spec.shape == image)) return false;
+  }
+  return std::all_of(op_.outputs.begin(), op_.outputs.end(), [&](int i) {
+    if (i < 0) return true;
+    const PlanVar& var = plan_.vars()[static_cast<size_t>(i)];
+    const bool number =
+        kernel.images == ImageOrder::kChannels && var.desc != nullptr && var.desc->shape.rank() < 2;
+    return number || var.may_block;
+  });
+}
+
+// The specs of the inputs as the kernel takes them.
+std::vector<ValueSpec> OpRunner::wanted_by(const Kernel& kernel, const Entry& entry) const {
+  std::vector<ValueSpec> specs = entry.inputs;
+  const auto blocked = std::find_if(specs.begin(), specs.end(), [](const ValueSpec& spec) {
+    return spec.layout == Layout::kBlocked;
+  });
+  if (blocked == specs.end() || kernel.images == ImageOrder::kAny) return specs;
+  const Shape image = blocked->shape;
+  const bool takes = kernel.images != ImageOrder::kPlain && takes_blocks(kernel, entry, image);
+  for (ValueSpec& spec : specs) {
+    const bool is_image = spec.kind == ValueKind::kTensor && spec.shape == image;
+    spec.layout = takes && is_image ? Layout::kBlocked : Layout::kPlain;
+  }
+  return specs;
+}
+
+bool OpRunner::prepare_with(const Kernel& kernel, Entry& entry) const {
+  const std::vector<ValueSpec> specs = wanted_by(kernel, entry);
+  PrepareContext context(plan_.block(), *op_.op, specs, outputs_.size());
+  if (kernel.images == ImageOrder::kAny) {
+    std::vector<bool> may_block;
+    for (const int i : op_.outputs) {
+      may_block.push_back(i >= 0 && plan_.vars()[static_cast<size_t>(i)].may_block);
+    }
+    context.allow_blocks(std::move(may_block));
+  }
+  entry.prepared = kernel.prepare(context);
+  if (entry.prepared == nullptr) return false;
+  entry.outputs = context.outputs();
+  entry.sets_lod = context.sets_lod();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].layout != entry.inputs[i].layout) entry.reordered.push_back({i, Tensor()});
+  }
+  const auto blocked = std::find_if(specs.begin(), specs.end(), [](const ValueSpec& spec) {
+    return spec.layout == Layout::kBlocked;
+  });
+  if (blocked == specs.end() || kernel.images == ImageOrder::kAny) return true;
+  for (auto& output : entry.outputs) {
+    if (output.declared && output.shape == blocked->shape) output.layout = Layout::kBlocked;
   }
   return true;
 }
@@ -63,15 +125,8 @@ std::unique_ptr<OpRunner::Entry> OpRunner::prepare() const {
   for (const Value* value : inputs_) entry->inputs.push_back(spec_of(*value));
   const Operator& op = *op_.op;
   const DType dtype = kernel_dtype(plan_.block(), op, entry->inputs);
-  PrepareContext context(plan_.block(), op, entry->inputs, outputs_.size());
   for (const Kernel& kernel : plan_.kernels().find(op.type, plan_.key().place.kind, dtype)) {
-    context.clear_outputs();
-    entry->prepared = kernel.prepare(context);
-    if (entry->prepared != nullptr) {
-      entry->outputs = context.outputs();
-      entry->sets_lod = context.sets_lod();
-      return entry;
-    }
+    if (prepare_with(kernel, *entry)) return entry;
   }
   std::vector<std::string> given;
   for (const ValueSpec& spec : entry->inputs) {
@@ -96,7 +151,13 @@ void OpRunner::bind() {
     if (entries_.size() > kMaxEntries) entries_.pop_back();
   }
   current_ = entries_.front().get();
+  seen_ = inputs_;
+  for (Reordered& image : current_->reordered) seen_[image.input] = &image.value;
   for (size_t i = 0; i < outputs_.size(); ++i) give_memory(current_->outputs[i], i);
+}
+
+void OpRunner::reorder(Reordered& image) {
+  reorder_image(*std::get_if<Tensor>(inputs_[image.input]), *std::get_if<Tensor>(&image.value));
 }
 
 void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
@@ -104,7 +165,10 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
   Value& value = *outputs_[i];
   if (!std::holds_alternative<Tensor>(value)) value = Tensor();
   Tensor& tensor = *std::get_if<Tensor>(&value);
-  if (tensor.initialized() && tensor.dtype() == spec.dtype && tensor.shape() == spec.shape) return;
+  if (tensor.initialized() && tensor.dtype() == spec.dtype && tensor.shape() == spec.shape &&
+      tensor.layout() == spec.layout) {
+    return;
+  }
   const int var = op_.outputs[i];
   const int slot = var < 0 ? -1 : plan_.vars()[static_cast<size_t>(var)].buffer;
   if (slot < 0) {
@@ -117,6 +181,7 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
     shared = Buffer(std::max<size_t>(bytes, 64), allocator_of(plan_.key().place));
   }
   tensor = Tensor(spec.dtype, spec.shape, shared, 0, plan_.key().place);
+  if (spec.layout == Layout::kBlocked) mark_blocked(tensor);
 }
 
 void OpRunner::pass_on_lod() {

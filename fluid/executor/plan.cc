@@ -5,9 +5,11 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid {
 namespace {
@@ -97,7 +99,10 @@ class PlanCompiler {
     find_whether_shards_are_apart();
     find_waits();
     find_lod();
-    if (whole_step_) plan_buffers();
+    if (whole_step_) {
+      plan_buffers();
+      find_images();
+    }
     plan_->index_ = std::move(index_);
     return plan_;
   }
@@ -445,7 +450,7 @@ class PlanCompiler {
     for (Life& life : lives) {
       // What is made before the shards begin must outlive all of them.
       if (life.begin < plan_->head_ && life.end >= plan_->head_) {
-        life.end = std::max(life.end, plan_->tail_ - 1);
+        life.end = std::max(life.end, plan_->tail_);
       }
     }
     for (const PlanFetch& fetch : plan_->fetches_)
@@ -467,31 +472,96 @@ class PlanCompiler {
       return std::pair(all[static_cast<size_t>(a)].begin, a) <
              std::pair(all[static_cast<size_t>(b)].begin, b);
     });
-    struct Shared {
-      int free_after = -1;
-      const VarDesc* last = nullptr;
-    };
     std::vector<Shared> buffers;
     for (const int i : order) {
       const Life& life = all[static_cast<size_t>(i)];
-      const VarDesc* desc = var(i).desc;
-      int chosen = -1;
-      for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
-        const Shared& buffer = buffers[static_cast<size_t>(b)];
-        if (buffer.free_after >= life.begin) continue;
-        const bool same = desc != nullptr && buffer.last != nullptr &&
-                          desc->shape == buffer.last->shape && desc->dtype == buffer.last->dtype;
-        if (chosen < 0 || same) chosen = b;
-        if (same) break;
-      }
+      int chosen = buffer_of_input(i, life.begin, buffers);
+      if (chosen < 0) chosen = free_buffer(i, life.begin, buffers);
       if (chosen < 0) {
         chosen = static_cast<int>(buffers.size());
         buffers.emplace_back();
       }
-      buffers[static_cast<size_t>(chosen)] = {life.end, desc};
+      buffers[static_cast<size_t>(chosen)] = {life.end, var(i).desc};
       var(i).buffer = chosen;
     }
     plan_->buffer_count_ = static_cast<int>(buffers.size());
+  }
+
+  struct Shared {
+    int free_after = -1;
+    const VarDesc* last = nullptr;
+
+    bool suits(const VarDesc* desc) const {
+      return desc != nullptr && last != nullptr && desc->shape == last->shape &&
+             desc->dtype == last->dtype;
+    }
+  };
+
+  // The buffer of an input that op k reads last and may write its output i over; or -1.
+  int buffer_of_input(int i, int k, const std::vector<Shared>& buffers) const {
+    const PlanOp& op = plan_->ops_[static_cast<size_t>(k)];
+    const auto kernels = kernels_of(op, plan_->vars_[static_cast<size_t>(i)]);
+    const bool in_place = std::all_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
+      const bool numbers = kernel.images == ImageOrder::kChannels && var_desc(i)->shape.rank() < 2;
+      return kernel.in_place && !numbers;
+    });
+    if (kernels.empty() || !in_place) return -1;
+    for (const int input : op.inputs) {
+      const int b = plan_->vars_[static_cast<size_t>(input)].buffer;
+      if (b < 0) continue;
+      const Shared& buffer = buffers[static_cast<size_t>(b)];
+      const bool dies = buffer.free_after == k && buffer.last == var_desc(input);
+      if (dies && buffer.suits(var_desc(i))) return b;
+    }
+    return -1;
+  }
+
+  // One of so many buffers that is free when op k runs, preferably of this type and shape; or -1.
+  int free_buffer(int i, int k, const std::vector<Shared>& buffers) const {
+    int chosen = -1;
+    for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
+      const Shared& buffer = buffers[static_cast<size_t>(b)];
+      if (buffer.free_after >= k) continue;
+      const bool same = buffer.suits(var_desc(i));
+      if (chosen < 0 || same) chosen = b;
+      if (same) break;
+    }
+    return chosen;
+  }
+
+  const VarDesc* var_desc(int i) const { return plan_->vars_[static_cast<size_t>(i)].desc; }
+
+  // Kernels that may compute an op on tensors of the variable's type.
+  std::span<const Kernel> kernels_of(const PlanOp& op, const PlanVar& var) const {
+    if (var.desc == nullptr || op.communication || op.block != nullptr) return {};
+    return kernels_.find(op.op->type, plan_->key_.place.kind, var.desc->dtype);
+  }
+
+  // Images that stay in blocks of channels between the ops that compute in them.
+  void find_images() {
+    if (!plan_->key_.place.is_cpu()) return;
+    std::set<int> joined(plan_->per_shard_.begin(), plan_->per_shard_.end());
+    joined.insert(plan_->statistics_.begin(), plan_->statistics_.end());
+    for (const PlanOp& op : plan_->ops_) {
+      for (const int i : op.inputs) {
+        PlanVar& image = var(i);
+        const bool own = image.buffer >= 0 && image.desc != nullptr && !joined.contains(i);
+        if (!own || image.may_block || !can_be_blocked(image.desc->dtype, image.desc->shape)) {
+          continue;
+        }
+        image.may_block = reads_blocks(op, image);
+      }
+    }
+  }
+
+  bool reads_blocks(const PlanOp& op, const PlanVar& image) const {
+    const bool alike = std::all_of(op.inputs.begin(), op.inputs.end(), [&](int i) {
+      return var_desc(i) != nullptr && var_desc(i)->shape == image.desc->shape;
+    });
+    const auto kernels = kernels_of(op, image);
+    return std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
+      return kernel.images == ImageOrder::kElements ? alike : kernel.images != ImageOrder::kPlain;
+    });
   }
 
   const KernelTable& kernels_;

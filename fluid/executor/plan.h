@@ -18,10 +18,11 @@ namespace fleet::fluid {
 struct PlanVar {
   std::string name;
   const VarDesc* desc = nullptr;
-  bool in_scope = false;  // persistable: the value is the scope's, else the workspace's
-  bool outer = false;     // of an enclosing block: the value is the enclosing workspace's
-  int feed = -1;          // position among the feeds
-  int buffer = -1;        // shared buffer of the workspace; -1: memory of its own
+  bool in_scope = false;   // persistable: the value is the scope's, else the workspace's
+  bool outer = false;      // of an enclosing block: the value is the enclosing workspace's
+  int feed = -1;           // position among the feeds
+  int buffer = -1;         // shared buffer of the workspace; -1: memory of its own
+  bool may_block = false;  // kernels may leave an image in blocks of channels here
   bool written = false;
   bool fed_and_written = false;  // the fed tensor is copied, so that the caller's stays as it is
 };

@@ -24,6 +24,7 @@ class OpRunner {
 
   void run(uint64_t step, int shard) {
     if (current_ == nullptr || !fits(*current_)) bind();
+    for (Reordered& image : current_->reordered) reorder(image);
     context_.set_step(step, shard);
     current_->prepared->run(context_);
     if (op_.lod_from >= 0 && !current_->sets_lod) pass_on_lod();
@@ -35,9 +36,15 @@ class OpRunner {
  private:
   static constexpr size_t kMaxEntries = 8;
 
+  // An input that the kernel wants in the other order of images.
+  struct Reordered {
+    size_t input = 0;
+    Value value;
+  };
   struct Entry {
     std::vector<ValueSpec> inputs;
     std::vector<PrepareContext::OutputSpec> outputs;
+    std::vector<Reordered> reordered;
     std::unique_ptr<Prepared> prepared;
     bool sets_lod = false;
   };
@@ -46,12 +53,17 @@ class OpRunner {
   bool fits(const Entry& entry) const;
   void bind();
   std::unique_ptr<Entry> prepare() const;
+  bool prepare_with(const Kernel& kernel, Entry& entry) const;
+  std::vector<ValueSpec> wanted_by(const Kernel& kernel, const Entry& entry) const;
+  bool takes_blocks(const Kernel& kernel, const Entry& entry, const Shape& image) const;
+  void reorder(Reordered& image);
   void give_memory(const PrepareContext::OutputSpec& spec, size_t i);
   void pass_on_lod();
 
   const Plan& plan_;
   const PlanOp& op_;
   std::vector<Value*> inputs_;
+  std::vector<Value*> seen_;  // inputs as the kernel takes them
   std::vector<Value*> outputs_;
   std::vector<Value> unwanted_;  // stand in for outputs that nobody wants
   std::span<Buffer> buffers_;

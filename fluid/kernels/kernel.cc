@@ -107,6 +107,16 @@ int PrepareContext::own_output(std::string_view slot, size_t i) {
   return position;
 }
 
+bool PrepareContext::may_block(std::string_view slot) const {
+  const int position = output(slot);
+  return position >= 0 && !may_block_.empty() && may_block_[static_cast<size_t>(position)];
+}
+
+void PrepareContext::set_blocked(std::string_view slot) {
+  const int position = output(slot);
+  if (position >= 0) outputs_[static_cast<size_t>(position)].layout = Layout::kBlocked;
+}
+
 const VarDesc* PrepareContext::output_var(std::string_view slot, size_t i) const {
   return find_var(block_, op_.output(slot), i);
 }
@@ -125,11 +135,6 @@ void PrepareContext::require(bool condition, std::string_view slot, std::string 
                .expected = std::move(expected),
                .got = std::move(got),
                .fix = "check the shapes of the fed tensors and of the layers before this op"});
-}
-
-void PrepareContext::clear_outputs() {
-  std::fill(outputs_.begin(), outputs_.end(), OutputSpec{});
-  own_lod_ = false;
 }
 
 DType kernel_dtype(const Block& block, const Operator& op, std::span<const ValueSpec> inputs) {

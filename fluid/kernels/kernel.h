@@ -145,6 +145,10 @@ class PrepareContext {
   // first input whose variable has one.
   void own_lod() { own_lod_ = true; }
   bool sets_lod() const { return own_lod_; }
+  // True when the output may lie in blocks of channels (fluid/kernels/image_layout.h), as far as
+  // the program goes; set_blocked says that the declared output does.
+  bool may_block(std::string_view slot) const;
+  void set_blocked(std::string_view slot);
   // Null when the slot has no such variable.
   const VarDesc* output_var(std::string_view slot, size_t i = 0) const;
   const VarDesc* input_var(std::string_view slot, size_t i = 0) const;
@@ -164,16 +168,32 @@ class PrepareContext {
     bool own = false;
     DType dtype = DType::kFloat32;
     Shape shape;
+    Layout layout = Layout::kPlain;
   };
   const std::vector<OutputSpec>& outputs() const { return outputs_; }
-  void clear_outputs();
+  // Which outputs may lie in blocks; none unless the executor says so.
+  void allow_blocks(std::vector<bool> outputs) { may_block_ = std::move(outputs); }
 
  private:
   const Block& block_;
   const Operator& op_;
   std::span<const ValueSpec> inputs_;
   std::vector<OutputSpec> outputs_;
+  std::vector<bool> may_block_;
   bool own_lod_ = false;
+};
+
+// Which orders of images (fluid/kernels/image_layout.h) a kernel takes. The executor reorders
+// inputs that come otherwise.
+enum class ImageOrder : uint8_t {
+  kPlain,
+  // Either, the same in all images; an element of an output depends on those in its place alone.
+  kElements,
+  // Either, the same in all images; the other operands are numbers of a channel. The kernel finds
+  // the order in the specs.
+  kChannels,
+  // Each image its own, as it comes; the kernel says itself how its outputs lie.
+  kAny,
 };
 
 // One way to compute an op. `prepare` returns null when it cannot handle these shapes, layouts or
@@ -181,6 +201,9 @@ class PrepareContext {
 struct Kernel {
   std::string name;  // "onednn", "reference"
   std::function<std::unique_ptr<Prepared>(PrepareContext&)> prepare;
+  ImageOrder images = ImageOrder::kPlain;
+  // An output may be given the memory of an input of its shape; with kChannels, of an image.
+  bool in_place = false;
 };
 
 // The dtype under which an op's kernels are listed: that of its first dense input among X, Input,

@@ -272,7 +272,11 @@ void register_fill(KernelTable& table) {
         add("cast", prepare_cast<T>);
         if constexpr (std::is_same_v<T, float>) add("fake_init", prepare_fake_init);
         if constexpr (sizeof(T) >= 4) {
-          add("scale", prepare_scale<T>);
+          table.add_last("scale", DeviceKind::kCpu, dtype_of<T>(),
+                         {.name = "loop",
+                          .prepare = prepare_scale<T>,
+                          .images = ImageOrder::kElements,
+                          .in_place = true});
           add("increment", prepare_increment<T>);
           add("range", prepare_range<T>);
         }

@@ -112,11 +112,13 @@ struct Pow {
 template <class Op>
 void add(KernelTable& table, const std::string& type) {
   for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
-    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
-                   {"loop", [](PrepareContext& context) {
-                      return prepare_binary<T, T>(context, context.attrs<ElementwiseAttrs>().axis,
-                                                  binary_row<Op, T, T>);
-                    }});
+    const auto prepare = [](PrepareContext& context) {
+      return prepare_binary<T, T>(context, context.attrs<ElementwiseAttrs>().axis,
+                                  binary_row<Op, T, T>);
+    };
+    table.add_last(
+        type, DeviceKind::kCpu, dtype_of<T>(),
+        {.name = "loop", .prepare = prepare, .images = ImageOrder::kElements, .in_place = true});
   });
 }
 

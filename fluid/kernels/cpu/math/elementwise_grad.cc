@@ -109,11 +109,11 @@ constexpr RowGradient<T> gradient_of() {
 template <class ToX, class ToY>
 void add(KernelTable& table, const char* type) {
   for_types<float, double>([&]<class T>(std::type_identity<T>) {
-    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(), {"loop", [](PrepareContext& context) {
-                                                             return prepare_binary_grad<T>(
-                                                                 context, gradient_of<ToX, T>(),
-                                                                 gradient_of<ToY, T>());
-                                                           }});
+    const auto prepare = [](PrepareContext& context) {
+      return prepare_binary_grad<T>(context, gradient_of<ToX, T>(), gradient_of<ToY, T>());
+    };
+    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
+                   {.name = "loop", .prepare = prepare, .images = ImageOrder::kElements});
   });
 }
 

@@ -402,7 +402,11 @@ void register_reduce(KernelTable& table) {
                     return prepare_reduce<bool>(c, reducer<AnyStep>(false), false, nullptr);
                   }});
   for_types<float, double, int64_t>([&table]<class T>(std::type_identity<T>) {
-    table.add_last("sum", DeviceKind::kCpu, dtype_of<T>(), {"tree", prepare_sum<T>});
+    table.add_last("sum", DeviceKind::kCpu, dtype_of<T>(),
+                   {.name = "tree",
+                    .prepare = prepare_sum<T>,
+                    .images = ImageOrder::kElements,
+                    .in_place = true});
   });
 }
 

@@ -136,15 +136,19 @@ void each_back(UnaryParams params, const T* in, const T* g, T* out, int64_t n) {
 }
 
 template <class T, class Prepare>
-void add_kernel(KernelTable& table, const std::string& type, const char* name, Prepare prepare) {
-  table.add_last(type, DeviceKind::kCpu, dtype_of<T>(), {.name = name, .prepare = prepare});
+void add_kernel(KernelTable& table, const std::string& type, const char* name, Prepare prepare,
+                bool in_place = false) {
+  table.add_last(
+      type, DeviceKind::kCpu, dtype_of<T>(),
+      {.name = name, .prepare = prepare, .images = ImageOrder::kElements, .in_place = in_place});
 }
 
 template <class F, class T>
 void add_each_value(KernelTable& table, const char* type, ParamsOf params = no_params) {
-  add_kernel<T>(table, type, "loop", [params](PrepareContext& context) {
+  const auto prepare = [params](PrepareContext& context) {
     return prepare_unary<T>(context, each_value<F, T>, params);
-  });
+  };
+  add_kernel<T>(table, type, "loop", prepare, true);
 }
 
 // An op whose value and gradient are written element by element.
@@ -152,9 +156,10 @@ template <class F>
 void add_each(KernelTable& table, const char* type, ParamsOf params = no_params) {
   for_types<float, double>([&]<class T>(std::type_identity<T>) {
     add_each_value<F, T>(table, type, params);
-    add_kernel<T>(table, std::string(type) + "_grad", "loop", [params](PrepareContext& context) {
+    const auto prepare = [params](PrepareContext& context) {
       return prepare_unary_grad<T>(context, each_back<F, T>, params);
-    });
+    };
+    add_kernel<T>(table, std::string(type) + "_grad", "loop", prepare, true);
   });
 }
 

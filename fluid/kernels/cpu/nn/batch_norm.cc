@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/image_layout.h"
 #include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::cpu {
@@ -50,6 +51,44 @@ void channel_each(const Channels& v, int64_t k, F f) {
   }
 }
 
+// For images in blocks of channels: sums[c] = the sum of f(position, c) over the block's channel c,
+// added in the order of channel_sum.
+template <int64_t Block, class T, class F>
+void block_sums(const Channels& v, int64_t block, T* sums, F f) {
+  constexpr int64_t kLanes = LaneSum<T>::kLanes;
+  T lanes[kLanes][Block] = {};
+  const auto add = [&](int64_t position, T* lane) {
+    for (int64_t c = 0; c < Block; ++c) lane[c] += f(position + c, c);
+  };
+  for (int64_t row = 0; row < v.outer; ++row) {
+    const int64_t base = (row * v.count + block * Block) * v.inner;
+    int64_t i = 0;
+    for (; i + kLanes <= v.inner; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) add(base + (i + lane) * Block, lanes[lane]);
+    }
+    for (int64_t lane = 0; i < v.inner; ++i, ++lane) add(base + i * Block, lanes[lane]);
+  }
+  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (int64_t lane = 0; lane < width; ++lane) {
+      for (int64_t c = 0; c < Block; ++c) lanes[lane][c] += lanes[lane + width][c];
+    }
+  }
+  std::copy_n(lanes[0], Block, sums);
+}
+
+// out[position] = f(position, c) for every element of a block.
+template <int64_t Block, class T, class F>
+void block_each(const Channels& v, int64_t block, T* out, F f) {
+  for (int64_t row = 0; row < v.outer; ++row) {
+    const int64_t begin = (row * v.count + block * Block) * v.inner;
+    for (int64_t i = begin; i < begin + v.inner * Block; i += Block) {
+      T values[Block];
+      for (int64_t c = 0; c < Block; ++c) values[c] = f(i + c, c);
+      std::copy_n(values, Block, out + i);
+    }
+  }
+}
+
 // For channels of one element in a row: sums[k] = the sum of f(position, k) over channel k.
 template <class T, class F>
 void channel_sums(const Channels& v, T* sums, F f) {
@@ -78,7 +117,10 @@ template <class T>
 class BatchNorm {
  public:
   BatchNorm(PrepareContext& context, const BatchNormAttrs& attrs)
-      : attrs_(attrs), v_(channels_of(context, attrs)), factor_(static_cast<size_t>(v_.count)) {
+      : attrs_(attrs),
+        v_(channels_of(context, attrs)),
+        blocked_(context.in("X").layout == Layout::kBlocked),
+        factor_(static_cast<size_t>(v_.count)) {
     for (const char* slot : {"Scale", "Bias", "Mean", "Variance"}) {
       const ValueSpec& spec = context.in(slot);
       context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == v_.count, slot,
@@ -110,7 +152,11 @@ class BatchNorm {
       std::copy_n(c.in<T>(at_.variance), v_.count, variance);
       keep_running(c);
     }
-    if (v_.inner > 1) {
+    if (blocked_ && image_block() == 16) {
+      by_block<16>(c, x, mean, variance);
+    } else if (blocked_) {
+      by_block<8>(c, x, mean, variance);
+    } else if (v_.inner > 1) {
       by_channel(c, x, mean, variance);
     } else {
       by_row(c, x, mean, variance);
@@ -142,6 +188,36 @@ class BatchNorm {
       const T factor = inverse_of(variance[k]) * c.in<T>(at_.scale)[k];
       const T shift = c.in<T>(at_.bias)[k];
       channel_each(v_, k, [=](int64_t i) { y[i] = (x[i] - centre) * factor + shift; });
+    }
+  }
+
+  template <int64_t Block>
+  void by_block(const KernelContext& context, const T* x, T* mean, T* variance) const {
+    const T m = static_cast<T>(v_.each());
+    for (int64_t block = 0; block < v_.count / Block; ++block) {
+      const int64_t first = block * Block;
+      if (!attrs_.global_stats()) {
+        block_sums<Block>(v_, block, mean + first, [x](int64_t i, int64_t) { return x[i]; });
+        for (int64_t c = 0; c < Block; ++c) mean[first + c] /= m;
+      }
+      T centre[Block];
+      std::copy_n(mean + first, Block, centre);
+      if (!attrs_.global_stats()) {
+        block_sums<Block>(v_, block, variance + first, [x, &centre](int64_t i, int64_t c) {
+          const T centred = x[i] - centre[c];
+          return centred * centred;
+        });
+        for (int64_t c = 0; c < Block; ++c) variance[first + c] /= m;
+      }
+      T factor[Block];
+      T shift[Block];
+      std::copy_n(context.in<T>(at_.bias) + first, Block, shift);
+      for (int64_t c = 0; c < Block; ++c) {
+        factor[c] = inverse_of(variance[first + c]) * context.in<T>(at_.scale)[first + c];
+      }
+      block_each<Block>(v_, block, context.out<T>(at_.y), [&](int64_t i, int64_t c) {
+        return (x[i] - centre[c]) * factor[c] + shift[c];
+      });
     }
   }
 
@@ -195,13 +271,21 @@ class BatchNorm {
 
   BatchNormAttrs attrs_;
   Channels v_;
+  bool blocked_;
   std::vector<T> factor_;
   ForwardPositions at_;
 };
 
+// What is in blocks has its channels in front.
+bool is_misread(const PrepareContext& context, const BatchNormAttrs& attrs) {
+  return context.in("X").layout == Layout::kBlocked && attrs.data_layout == "NHWC";
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
-  return make_prepared(BatchNorm<T>(context, context.attrs<BatchNormAttrs>()));
+  const auto attrs = context.attrs<BatchNormAttrs>();
+  if (is_misread(context, attrs)) return nullptr;
+  return make_prepared(BatchNorm<T>(context, attrs));
 }
 
 struct BackwardPositions {
@@ -213,7 +297,10 @@ template <class T>
 class BatchNormGrad {
  public:
   BatchNormGrad(PrepareContext& context, const BatchNormAttrs& attrs)
-      : attrs_(attrs), v_(channels_of(context, attrs)), sums_(static_cast<size_t>(4 * v_.count)) {
+      : attrs_(attrs),
+        v_(channels_of(context, attrs)),
+        blocked_(context.in("X").layout == Layout::kBlocked),
+        sums_(static_cast<size_t>(4 * v_.count)) {
     context.require(!attrs.is_test || attrs.use_global_stats || attrs.trainable_statistics, "X",
                     "batch_norm with is_test off, or use_global_stats, for a gradient", "is_test");
     const bool global = attrs.global_stats();
@@ -249,21 +336,12 @@ class BatchNormGrad {
     // statistics do not depend on x.
     const T m = global ? T{} : T{1} / static_cast<T>(v_.each());
     T* x_grads = at_.x_grad >= 0 ? c.out<T>(at_.x_grad) : nullptr;
-    if (v_.inner > 1) {
-      for (int64_t k = 0; k < v_.count; ++k) {
-        const T centre = mean[k];
-        const T factor = inverse[k];
-        bias_sum[k] = channel_sum<T>(v_, k, [grad](int64_t i) { return grad[i]; });
-        scale_sum[k] =
-            channel_sum<T>(v_, k, [=](int64_t i) { return grad[i] * ((x[i] - centre) * factor); });
-        if (x_grads == nullptr) continue;
-        const T all = scale[k] * factor;
-        const T back = bias_sum[k] * m;
-        const T slope = scale_sum[k] * (m * factor);
-        channel_each(v_, k, [=](int64_t i) {
-          x_grads[i] = all * (grad[i] - back - (x[i] - centre) * slope);
-        });
-      }
+    if (blocked_ && image_block() == 16) {
+      by_block<16>(c, m, x_grads);
+    } else if (blocked_) {
+      by_block<8>(c, m, x_grads);
+    } else if (v_.inner > 1) {
+      by_channel(c, m, x_grads);
     } else {
       channel_sums(v_, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
       channel_sums(v_, scale_sum,
@@ -271,7 +349,7 @@ class BatchNormGrad {
     }
     if (at_.scale_grad >= 0) std::copy_n(scale_sum, v_.count, c.out<T>(at_.scale_grad));
     if (at_.bias_grad >= 0) std::copy_n(bias_sum, v_.count, c.out<T>(at_.bias_grad));
-    if (x_grads == nullptr || v_.inner > 1) return;
+    if (x_grads == nullptr || blocked_ || v_.inner > 1) return;
     for (int64_t k = 0; k < v_.count; ++k) {
       bias_sum[k] *= m;
       scale_sum[k] *= m * inverse[k];
@@ -285,6 +363,58 @@ class BatchNormGrad {
  private:
   T* part(int64_t i) { return sums_.data() + i * v_.count; }
 
+  void by_channel(const KernelContext& c, T m, T* x_grads) {
+    const T* x = c.in<T>(at_.x);
+    const T* grad = c.in<T>(at_.grad);
+    const T* inverse = part(0);
+    for (int64_t k = 0; k < v_.count; ++k) {
+      const T centre = c.in<T>(at_.mean)[k];
+      const T factor = inverse[k];
+      const T bias_sum = channel_sum<T>(v_, k, [grad](int64_t i) { return grad[i]; });
+      const T scale_sum =
+          channel_sum<T>(v_, k, [=](int64_t i) { return grad[i] * ((x[i] - centre) * factor); });
+      part(1)[k] = bias_sum;
+      part(2)[k] = scale_sum;
+      if (x_grads == nullptr) continue;
+      const T all = c.in<T>(at_.scale)[k] * factor;
+      const T back = bias_sum * m;
+      const T slope = scale_sum * (m * factor);
+      channel_each(
+          v_, k, [=](int64_t i) { x_grads[i] = all * (grad[i] - back - (x[i] - centre) * slope); });
+    }
+  }
+
+  template <int64_t Block>
+  void by_block(const KernelContext& context, T m, T* x_grads) {
+    const T* x = context.in<T>(at_.x);
+    const T* grad = context.in<T>(at_.grad);
+    for (int64_t block = 0; block < v_.count / Block; ++block) {
+      const int64_t first = block * Block;
+      T centre[Block];
+      T factor[Block];
+      std::copy_n(context.in<T>(at_.mean) + first, Block, centre);
+      std::copy_n(part(0) + first, Block, factor);
+      T* bias_sum = part(1) + first;
+      T* scale_sum = part(2) + first;
+      block_sums<Block>(v_, block, bias_sum, [grad](int64_t i, int64_t) { return grad[i]; });
+      block_sums<Block>(v_, block, scale_sum, [&](int64_t i, int64_t c) {
+        return grad[i] * ((x[i] - centre[c]) * factor[c]);
+      });
+      if (x_grads == nullptr) continue;
+      T all[Block];
+      T back[Block];
+      T slope[Block];
+      for (int64_t c = 0; c < Block; ++c) {
+        all[c] = context.in<T>(at_.scale)[first + c] * factor[c];
+        back[c] = bias_sum[c] * m;
+        slope[c] = scale_sum[c] * (m * factor[c]);
+      }
+      block_each<Block>(v_, block, x_grads, [&](int64_t i, int64_t c) {
+        return all[c] * (grad[i] - back[c] - (x[i] - centre[c]) * slope[c]);
+      });
+    }
+  }
+
   void pass_through(const KernelContext& c, const T* grad) const {
     if (at_.x_grad >= 0) std::copy_n(grad, v_.numel(), c.out<T>(at_.x_grad));
     for (const int out : {at_.scale_grad, at_.bias_grad}) {
@@ -294,22 +424,31 @@ class BatchNormGrad {
 
   BatchNormAttrs attrs_;
   Channels v_;
+  bool blocked_;
   std::vector<T> sums_;
   BackwardPositions at_;
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
-  return make_prepared(BatchNormGrad<T>(context, context.attrs<BatchNormAttrs>()));
+  const auto attrs = context.attrs<BatchNormAttrs>();
+  if (is_misread(context, attrs)) return nullptr;
+  return make_prepared(BatchNormGrad<T>(context, attrs));
 }
 
 }  // namespace
 
 void register_batch_norm(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    table.add_last("batch_norm", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_batch_norm<T>});
-    table.add_last("batch_norm_grad", DeviceKind::kCpu, dtype_of<T>(),
-                   {"loop", prepare_batch_norm_grad<T>});
+    const auto add = [&table](const char* op, auto prepare) {
+      // The second is for images whose channels are last.
+      for (const ImageOrder images : {ImageOrder::kChannels, ImageOrder::kPlain}) {
+        table.add_last(op, DeviceKind::kCpu, dtype_of<T>(),
+                       {.name = "loop", .prepare = prepare, .images = images, .in_place = true});
+      }
+    };
+    add("batch_norm", prepare_batch_norm<T>);
+    add("batch_norm_grad", prepare_batch_norm_grad<T>);
   });
 }
 

@@ -18,6 +18,9 @@ struct ConvShape {
   int64_t groups = 1;
   Window window;
   bool channels_last = false;
+  // In blocks of channels (fluid/kernels/image_layout.h).
+  bool src_blocked = false;
+  bool dst_blocked = false;
 };
 
 enum class ConvPart { kForward, kBackwardData, kBackwardFilter };

@@ -9,6 +9,8 @@ namespace fleet::fluid::cpu {
 template <class T>
 class LaneSum {
  public:
+  static constexpr int64_t kLanes = 16;
+
   // Adds value(i) for i in [0, n).
   template <class F>
   void add(int64_t n, F value) {
@@ -26,7 +28,6 @@ class LaneSum {
   }
 
  private:
-  static constexpr int64_t kLanes = 16;
   T lanes_[kLanes] = {};
 };
 

@@ -1,5 +1,6 @@
 #include "fluid/kernels/cpu/nn/conv.h"
 #include "fluid/kernels/cpu/nn/onednn_call_impl.h"
+#include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -13,15 +14,19 @@ struct Descriptions {
   explicit Descriptions(const ConvShape& s) {
     const WindowAxis& high = s.window[0];
     const WindowAxis& wide = s.window[1];
-    const auto image = s.channels_last ? memory::format_tag::nhwc : memory::format_tag::nchw;
+    const auto image = [&s](bool blocked) {
+      if (s.channels_last) return memory::format_tag::nhwc;
+      if (!blocked) return memory::format_tag::nchw;
+      return image_block() == 16 ? memory::format_tag::nChw16c : memory::format_tag::nChw8c;
+    };
     const Dims src_dims = {s.batch, s.in, high.in, wide.in};
     const Dims dst_dims = {s.batch, s.out, high.out, wide.out};
     const bool grouped = s.groups > 1;
     const Dims filter_dims =
         grouped ? Dims{s.groups, s.out / s.groups, s.in / s.groups, high.kernel, wide.kernel}
                 : Dims{s.out, s.in, high.kernel, wide.kernel};
-    src = {src_dims, kFloat, image};
-    dst = {dst_dims, kFloat, image};
+    src = {src_dims, kFloat, image(s.src_blocked)};
+    dst = {dst_dims, kFloat, image(s.dst_blocked)};
     filter = {filter_dims, kFloat, grouped ? memory::format_tag::goihw : memory::format_tag::oihw};
     any_src = {src_dims, kFloat, memory::format_tag::any};
     any_dst = {dst_dims, kFloat, memory::format_tag::any};

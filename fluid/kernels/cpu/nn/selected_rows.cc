@@ -179,8 +179,13 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
 void register_selected_rows(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     const DType dtype = dtype_of<T>();
-    table.add_first("sum", DeviceKind::kCpu, dtype, {"rows", prepare_sum<T>});
-    table.add_first("scale", DeviceKind::kCpu, dtype, {"rows", prepare_scale<T>});
+    const auto add_first = [&](const char* op, auto prepare) {
+      table.add_first(
+          op, DeviceKind::kCpu, dtype,
+          {.name = "rows", .prepare = prepare, .images = ImageOrder::kElements, .in_place = true});
+    };
+    add_first("sum", prepare_sum<T>);
+    add_first("scale", prepare_scale<T>);
     table.add_last("merge_selected_rows", DeviceKind::kCpu, dtype, {"sort", prepare_merge<T>});
     table.add_last("get_tensor_from_selected_rows", DeviceKind::kCpu, dtype,
                    {"copy", prepare_values<T>});
