@@ -82,7 +82,7 @@ class AsyncThreadCluster {
     transpiler::DistributeTranspilerConfig config = job_.config;
     const auto& options = job_.options;
     config.sync_mode = false;
-    config.runtime_split_send_recv = true;
+    config.runtime_split_send_recv = job_.runtime_split;
     config.half_async = options.mode == AsyncMode::kHalfAsync;
     config.geo_sgd_mode = options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
     if (options.delay_compensation.form != DelayCompensation::kNone) {

@@ -18,7 +18,8 @@ struct AsyncThreadJob {
   int servers = 2;
   uint32_t lanes = 1;
   strategies::AsyncOptions options;
-  // Fields of the mode are set to fit the options.
+  bool runtime_split = true;
+  // Fields of the mode are set to fit the options and the split.
   transpiler::DistributeTranspilerConfig config;
   // Workers reach servers through proxies with these faults, each with a seed of its own.
   std::optional<ProxyFaults> faults;

@@ -105,6 +105,13 @@ TEST(Exchanges, RowsOfASliceAreAPartOfTheWhole) {
   }
 }
 
+TEST(Exchanges, OfSlicesOnOneServerPutThemTogetherThere) {
+  const auto servers = servers_of(lamb_net(), 1, 2, {.slices_per_server = 3});
+  const Block& block = servers[0].block(listen_of(servers[0]).exchange_blocks[0].index);
+  EXPECT_THAT(op_types(block), ElementsAre("exchange_rows", "exchange_rows"));
+  for (const auto& op : block.ops()) EXPECT_EQ(op->input("X").size(), 3u) << op->to_string();
+}
+
 TEST(Exchanges, WithOneServerNothingTravels) {
   const auto servers = servers_of(clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)), 1, 2);
   for (int32_t i = 0; i < servers[0].block_count(); ++i) {

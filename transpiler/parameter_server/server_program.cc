@@ -273,11 +273,11 @@ Operator make_exchange(Program& program, const ServerState& state, const Exchang
 void add_exchange_block(Program& program, ServerState& state, const ExchangeStage& stage,
                         int32_t parent) {
   const int32_t index = program.add_block(parent).index();
-  if (state.plan.endpoints.size() > 1) {
-    for (const ExchangedVar& var : stage.vars) {
-      Operator op = make_exchange(program, state, var);
-      program.block(index).append_op(std::move(op));
-    }
+  for (const ExchangedVar& var : stage.vars) {
+    const bool cut = state.plan.params[var.param].slices.size() > 1;
+    if (state.plan.endpoints.size() == 1 && !cut) continue;  // the one part is the whole
+    Operator op = make_exchange(program, state, var);
+    program.block(index).append_op(std::move(op));
   }
   Block& global = program.global_block();
   for (Operator op : stage.ops) {

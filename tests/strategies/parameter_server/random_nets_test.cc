@@ -1,5 +1,4 @@
 // Random nets, run: what their transpiled programs compute is what one machine computes.
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -9,6 +8,8 @@
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
 #include "fluid/program/interleaved.h"
+#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/thread_cluster.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
@@ -85,14 +86,46 @@ bool has_row_gradient(const fluid::Program& main, const std::string& parameter) 
   return gradient != nullptr && gradient->kind == fluid::VarKind::kSelectedRows;
 }
 
+// What servers have is what one machine has.
+void expect_parameters(const SampleNet& net, const Values& local, const Values& servers,
+                       const std::vector<Values>& workers) {
+  for (const auto& [name, bytes] : local) {
+    if (!has_row_gradient(net.main, name)) continue;  // workers look its rows up
+    ASSERT_TRUE(servers.contains(name)) << name;
+    EXPECT_TRUE(servers.at(name) == bytes) << name << " on the servers differs";
+  }
+  for (const Values& parameters : workers) {
+    for (const auto& [name, bytes] : local) {
+      if (has_row_gradient(net.main, name)) continue;
+      ASSERT_TRUE(parameters.contains(name)) << name;
+      EXPECT_TRUE(parameters.at(name) == bytes) << name << " differs";
+    }
+  }
+}
+
+// The mean of what equal workers, a power of two of them, saw in each step.
+std::vector<float> mean_of(const std::vector<std::vector<float>>& losses) {
+  std::vector<float> means(losses.front().size());
+  for (size_t step = 0; step < means.size(); ++step) {
+    std::vector<float> row;
+    row.reserve(losses.size());
+    for (const auto& own : losses) row.push_back(own.at(step));
+    for (; row.size() > 1; row.resize(row.size() / 2)) {
+      for (size_t i = 0; i < row.size() / 2; ++i) row[i] = (row[2 * i] + row[2 * i + 1]) / 2;
+    }
+    means[step] = row.front();
+  }
+  return means;
+}
+
 void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config) {
   SCOPED_TRACE(str_cat("seed ", seed));
   const SampleNet net = transpiler::random_net(seed);
   const TrainingTask task = task_of(net);
   ThreadJob job;
-  job.workers = 1 + static_cast<int>(seed % 2);
-  job.servers = 1 + static_cast<int>(seed % 3);
-  job.shards = seed % 4 == 0 ? 4 : 2;
+  job.workers = 1 << seed % 3;
+  job.servers = 1 + static_cast<int>(seed / 3 % 3);
+  job.shards = seed % 4 == 0 || job.workers == 4 ? 4 : 2;
   job.config = config;
   // Servers exchange numbers: with Unix sockets each knows the others' names from the first.
   job.transport = transport::TransportChoice::kUnix;
@@ -100,39 +133,56 @@ void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config)
   const ThreadOutcome threads = train_in_threads(task, job);
   for (const std::string& error : threads.errors) ADD_FAILURE() << error;
   ASSERT_TRUE(threads.errors.empty());
-  for (const auto& [name, bytes] : local.parameters) {
-    if (!has_row_gradient(net.main, name)) continue;
-    ASSERT_TRUE(threads.persistables.contains(name)) << name;
-    EXPECT_TRUE(threads.persistables.at(name) == bytes) << name << " on the servers differs";
-  }
-  for (const Values& parameters : threads.parameters) {
-    for (const auto& [name, bytes] : local.parameters) {
-      if (has_row_gradient(net.main, name)) continue;  // workers look its rows up
-      ASSERT_TRUE(parameters.contains(name)) << name;
-      EXPECT_TRUE(parameters.at(name) == bytes) << name << " differs";
-    }
-  }
-  for (size_t step = 0; step < local.losses.size() && job.workers == 1; ++step) {
-    EXPECT_EQ(std::bit_cast<uint32_t>(threads.losses[0][step]),
-              std::bit_cast<uint32_t>(local.losses[step]))
-        << "loss of step " << step;
-  }
+  expect_parameters(net, local.parameters, threads.persistables, threads.parameters);
+  EXPECT_EQ(mean_of(threads.losses), local.losses);
 }
 
 constexpr uint64_t kRuns = 20;
 
-TEST(RandomNets, TrainSynchronouslyToTheBitsOfOneMachine) {
-  for (uint64_t seed = 1; seed <= kRuns && !HasFailure(); ++seed) expect_local_steps(seed, {});
+TEST(RandomNets, TrainToTheBitsOfOneMachineInEverySynchronousMode) {
+  uint64_t seed = 0;
+  for (auto& [name, config] : transpiler::synchronous_modes()) {
+    SCOPED_TRACE(name);
+    for (uint64_t run = 0; run < kRuns && !HasFailure(); ++run) {
+      ++seed;
+      config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
+      config.slice_var_up = seed % 5 != 0;
+      config.slices_per_server = seed % 5 == 1 ? 3 : 1;
+      expect_local_steps(seed, config);
+    }
+  }
 }
 
-TEST(RandomNets, TrainWithTheRuntimeSplitToTheBitsOfOneMachine) {
-  DistributeTranspilerConfig config;
-  config.sync_mode = false;
-  config.runtime_split_send_recv = true;
-  config.half_async = true;
-  config.completely_not_async = true;
-  for (uint64_t seed = kRuns + 1; seed <= 2 * kRuns && !HasFailure(); ++seed) {
-    expect_local_steps(seed, config);
+void expect_local_steps_of_one_worker(uint64_t seed, const DistributeTranspilerConfig& config) {
+  SCOPED_TRACE(str_cat("seed ", seed));
+  const SampleNet net = transpiler::random_net(seed);
+  if (config.enable_dc_asgd && transpiler::has_row_gradients(net)) return;
+  const TrainingTask task = task_of(net);
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.servers = 1 + static_cast<int>(seed % 3);
+  job.runtime_split = config.runtime_split_send_recv;
+  job.options.independent_recv = false;
+  if (config.half_async) job.options = {.mode = strategies::AsyncMode::kHalfAsync};
+  if (config.enable_dc_asgd) {
+    const auto form = strategies::parse_delay_compensation(config.dc_asgd_form);
+    job.options.delay_compensation = strategies::DelayCompensationOptions::preset(form.value());
+  }
+  const LocalOutcome local = train_locally(task, 1);
+  const AsyncThreadOutcome threads = train_async_in_threads(task, job);
+  for (const std::string& error : threads.errors) ADD_FAILURE() << error;
+  ASSERT_TRUE(threads.errors.empty());
+  expect_parameters(net, local.parameters, threads.persistables, threads.parameters);
+  EXPECT_EQ(threads.losses.front(), local.losses);
+}
+
+TEST(RandomNets, OfOneWorkerTrainToTheBitsOfOneMachineInEveryAsynchronousMode) {
+  uint64_t seed = 100;
+  for (const auto& [name, config] : transpiler::asynchronous_modes()) {
+    SCOPED_TRACE(name);
+    for (uint64_t run = 0; run < kRuns / 2 && !HasFailure(); ++run) {
+      expect_local_steps_of_one_worker(++seed, config);
+    }
   }
 }
 
@@ -148,7 +198,7 @@ fluid::Tensor part_of(const fluid::Tensor& whole, const fluid::DistributedVar& r
 
 TEST(RandomNets, HaveSequencesAmongThem) {
   int sequences = 0;
-  for (uint64_t seed = 1; seed <= 2 * kRuns; ++seed) {
+  for (uint64_t seed = 1; seed <= 3 * kRuns; ++seed) {
     const auto net = transpiler::random_net(seed);
     sequences += net.main.global_block().find_var("steps") != nullptr ? 1 : 0;
   }
@@ -156,16 +206,15 @@ TEST(RandomNets, HaveSequencesAmongThem) {
 }
 
 TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= 85; ++seed) {  // every mode five times
     SCOPED_TRACE(str_cat("seed ", seed));
-    const SampleNet net = transpiler::random_net(seed);
+    const transpiler::RandomJob job = transpiler::random_job(seed);
     fluid::Executor local;
-    local.run(net.startup);
-    const int servers = 1 + static_cast<int>(seed % 4);
+    local.run(job.net.startup);
     size_t compared = 0;
-    DistributeTranspiler made;
-    made.transpile(transpiler::options_for(net, servers, 2));
-    for (const std::string& endpoint : transpiler::server_endpoints(servers)) {
+    DistributeTranspiler made(job.config);
+    made.transpile(transpiler::options_for(job.net, job.servers, job.shards));
+    for (const std::string& endpoint : transpiler::server_endpoints(job.servers)) {
       const auto pair = made.get_pserver_programs(endpoint);
       fluid::Executor server;
       server.run(pair.startup);
@@ -174,7 +223,7 @@ TEST(RandomNets, ServersStartFromTheBitsOfOneMachine) {
         const fluid::Tensor& here = server.scope().tensor(row.slice);
         const fluid::Tensor& whole = local.scope().tensor(row.origin);
         ASSERT_EQ(here.shape().to_vector(), row.slice_shape) << row.slice;
-        const fluid::Tensor part = part_of(whole, row, servers);
+        const fluid::Tensor part = part_of(whole, row, job.servers);
         ASSERT_EQ(here.bytes(), part.bytes()) << row.slice;
         EXPECT_EQ(std::memcmp(here.raw(), part.raw(), here.bytes()), 0) << row.slice;
         ++compared;
