@@ -293,7 +293,9 @@ class PlanCompiler {
       if (op.communication || !has_role(op.op->role, OpRole::kForward)) continue;
       for (const int i : op.outputs) {
         if (i < 0 || !var(i).in_scope || var(i).desc == nullptr) continue;
-        const bool averaged = is_floating(var(i).desc->dtype) && is_dense(var(i));
+        // hierarchical_sigmoid names its weight among its outputs, and leaves it as it is.
+        const bool trained = var(i).desc->is_parameter && var(i).desc->trainable;
+        const bool averaged = !trained && is_floating(var(i).desc->dtype) && is_dense(var(i));
         if (averaged && seen.insert(i).second) plan_->statistics_.push_back(i);
       }
     }

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/strings.h"
+#include "tests/fleet/drawn_rules.h"
 #include "tests/fleet/random_program.h"
+#include "tests/testing/sparse_net.h"
 
 namespace fleet::testing {
 namespace {
@@ -38,23 +40,64 @@ TEST_P(RandomPrograms, ShardsChangeNoMoreThanRoundingInFloat64) {
   }
 }
 
+// Servers exchange numbers: with Unix sockets each knows the others' names from the first.
+ThreadJob draw_job(Draw& draw) {
+  ThreadJob job;
+  job.workers = draw.between(1, 3);
+  job.servers = draw.between(1, 3);
+  job.shards = job.workers == 3 ? 0 : 4;
+  job.transport = transport::TransportChoice::kUnix;
+  return job;
+}
+
+// All that the servers have, parameters and states.
+void expect_bits_of_one_machine(const TrainingTask& task, const ThreadJob& job) {
+  SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers"));
+  const auto local = train_locally(task, job.shards == 0 ? job.workers : job.shards);
+  const auto outcome = train_in_threads(task, job);
+  ASSERT_TRUE(outcome.errors.empty()) << outcome.errors.front();
+  for (const auto& [name, bytes] : local.parameters) {
+    EXPECT_TRUE(outcome.persistables.contains(name)) << name;
+  }
+  for (const auto& [name, bytes] : outcome.persistables) {
+    EXPECT_TRUE(local.persistables.at(name) == bytes) << name;
+  }
+}
+
 TEST_P(RandomPrograms, AJobOfServersGivesTheBitsOfOneMachine) {
   SCOPED_TRACE(str_cat("seed ", GetParam()));
   const auto dtype = GetParam() % 2 == 0 ? DType::kFloat32 : DType::kFloat64;
   const RandomProgram program(GetParam(), dtype);
   Draw draw(GetParam() + 1000);
-  ThreadJob job;
-  job.workers = draw.between(1, 3);
-  job.servers = draw.between(1, 3);
-  job.shards = job.workers == 3 ? 0 : 4;
-  const int shards = job.shards == 0 ? job.workers : job.shards;
-  const auto local = train_locally(program.task(10), shards);
-  const auto outcome = train_in_threads(program.task(10), job);
-  ASSERT_TRUE(outcome.errors.empty()) << outcome.errors.front();
-  for (const auto& parameters : outcome.parameters) EXPECT_TRUE(parameters == local.parameters);
+  expect_bits_of_one_machine(program.task(10), draw_job(draw));
+}
+
+// Of every optimizer several.
+class RandomRules : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomRules, OfDenseNetsGiveTheBitsOfOneMachine) {
+  Draw draw(GetParam() + 2000);
+  const auto dtype = draw.between(0, 3) == 0 ? DType::kFloat64 : DType::kFloat32;
+  const UpdateRule rule = draw_rule(draw, {.optimizer = static_cast<int>(GetParam() % kOptimizers),
+                                           .schedules = dtype == DType::kFloat32});
+  SCOPED_TRACE(str_cat(rule.name, ", seed ", GetParam()));
+  const RandomProgram program(GetParam(), dtype, rule.minimize);
+  expect_bits_of_one_machine(program.task(5), draw_job(draw));
+}
+
+TEST_P(RandomRules, OfTablesGiveTheBitsOfOneMachine) {
+  Draw draw(GetParam() + 3000);
+  const UpdateRule rule = draw_rule(draw, {.optimizer = static_cast<int>(GetParam() % kForRows)});
+  SparseNetOptions options{.minimize = rule.minimize};
+  options.kind = static_cast<RowKind>(draw.between(0, static_cast<int>(RowKind::kHsigmoid)));
+  if (draw.coin()) options.padding = 3;
+  SCOPED_TRACE(str_cat(rule.name, ", net ", static_cast<int>(options.kind), ", seed ", GetParam()));
+  const SparseNet net(options);
+  expect_bits_of_one_machine(net.task(4), draw_job(draw));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPrograms, ::testing::Range<uint64_t>(1, 21));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRules, ::testing::Range<uint64_t>(1, 49));
 
 }  // namespace
 }  // namespace fleet::testing

@@ -16,11 +16,6 @@ UpdateRule rule(std::string name, Options options) {
   return {std::move(name), [options](const Variable& loss) { Optimizer(options).minimize(loss); }};
 }
 
-UpdateRule schedule(std::string name, const std::function<LearningRate()>& rate) {
-  return {std::move(name),
-          [rate](const Variable& loss) { SGD({.learning_rate = rate()}).minimize(loss); }};
-}
-
 // One that stays, one that a schedule computes.
 UpdateRule adam_of_given_decays() {
   return {"AdamOfGivenDecays", [](const Variable& loss) {
@@ -76,26 +71,37 @@ std::vector<UpdateRule> clip_rules() {
   };
 }
 
-std::vector<UpdateRule> schedule_rules() {
+std::vector<Schedule> schedules() {
   return {
-      schedule("Exponential", [] { return layers::exponential_decay(0.1, 3, 0.7, true); }),
-      schedule("NaturalExp", [] { return layers::natural_exp_decay(0.1, 3, 0.7); }),
-      schedule("InverseTime", [] { return layers::inverse_time_decay(0.1, 2, 0.5); }),
-      schedule("Polynomial", [] { return layers::polynomial_decay(0.1, 4, 0.01, 2.0); }),
-      schedule("PolynomialCycle", [] { return layers::polynomial_decay(0.1, 3, 0.01, 1.0, true); }),
-      schedule("Piecewise",
-               [] {
-                 return layers::piecewise_decay({2, 4}, {0.1, 0.05, 0.02});
-               }),
-      schedule("Cosine", [] { return layers::cosine_decay(0.1, 2, 5); }),
-      schedule("Noam", [] { return layers::noam_decay(64, 4); }),
-      schedule("WarmUp", [] { return layers::linear_lr_warmup(0.1, 3, 0.01, 0.1); }),
-      schedule("WarmUpOfDecay",
-               [] {
-                 return layers::linear_lr_warmup(layers::exponential_decay(0.1, 2, 0.5), 3, 0.01,
-                                                 0.1);
-               }),
+      {"Exponential", [](double rate) { return layers::exponential_decay(rate, 3, 0.7, true); }},
+      {"NaturalExp", [](double rate) { return layers::natural_exp_decay(rate, 3, 0.7); }},
+      {"InverseTime", [](double rate) { return layers::inverse_time_decay(rate, 2, 0.5); }},
+      {"Polynomial", [](double rate) { return layers::polynomial_decay(rate, 4, rate / 10, 2.0); }},
+      {"PolynomialCycle",
+       [](double rate) { return layers::polynomial_decay(rate, 3, rate / 10, 1.0, true); }},
+      {"Piecewise",
+       [](double rate) {
+         return layers::piecewise_decay({2, 4}, {rate, rate / 2, rate / 5});
+       }},
+      {"Cosine", [](double rate) { return layers::cosine_decay(rate, 2, 5); }},
+      {"Noam", [](double rate) { return layers::noam_decay(64, 4, rate * 10); }},
+      {"WarmUp", [](double rate) { return layers::linear_lr_warmup(rate, 3, rate / 10, rate); }},
+      {"WarmUpOfDecay",
+       [](double rate) {
+         return layers::linear_lr_warmup(layers::exponential_decay(rate, 2, 0.5), 3, rate / 10,
+                                         rate);
+       }},
   };
+}
+
+std::vector<UpdateRule> schedule_rules() {
+  std::vector<UpdateRule> rules;
+  for (const Schedule& schedule : schedules()) {
+    rules.push_back({schedule.name, [schedule](const Variable& loss) {
+                       SGD({.learning_rate = schedule.rate(0.1)}).minimize(loss);
+                     }});
+  }
+  return rules;
 }
 
 std::vector<UpdateRule> average_rules() {

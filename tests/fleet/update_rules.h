@@ -1,6 +1,7 @@
 // Every optimizer and schedule, by name, for tests that hold each of them under each mode.
 #pragma once
 
+#include <functional>
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>
@@ -13,6 +14,13 @@ struct UpdateRule {
   std::string name;
   Minimize minimize;
 };
+
+// Learning rates that ops compute, from the one they begin with.
+struct Schedule {
+  std::string name;
+  std::function<fluid::optimizer::LearningRate(double rate)> rate;
+};
+std::vector<Schedule> schedules();
 
 std::vector<UpdateRule> optimizer_rules();
 // Clips whose norms are small enough to be reached in every step.

@@ -69,7 +69,12 @@ TEST(SparseThreadCluster, UpdatesWithEveryRuleForRows) {
         rules::Adam({.learning_rate = 0.01, .lazy_mode = true}).minimize(loss);
       },
       [](const Variable& loss) { rules::Adagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::DecayedAdagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::Adadelta({.learning_rate = 0.5}).minimize(loss); },
       [](const Variable& loss) { rules::RMSProp({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) {
+        rules::RMSProp({.learning_rate = 0.01, .momentum = 0.5, .centered = true}).minimize(loss);
+      },
       [](const Variable& loss) { rules::Ftrl({.learning_rate = 0.1}).minimize(loss); },
       [](const Variable& loss) {
         rules::SGD({.learning_rate = 0.1, .regularization = fluid::regularizer::L2Decay(0.01)})
@@ -79,6 +84,19 @@ TEST(SparseThreadCluster, UpdatesWithEveryRuleForRows) {
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
     expect_local_bits({.minimize = all[i]}, {.workers = 2, .servers = 3}, 4);
+  }
+}
+
+TEST(SparseThreadCluster, TrainsAndDecaysEveryOpWithRowsOfThreeShards) {
+  const auto decayed = [](const fluid::Variable& loss) {
+    fluid::optimizer::SGD(
+        {.learning_rate = 0.1, .regularization = fluid::regularizer::L2Decay(0.01)})
+        .minimize(loss);
+  };
+  for (const RowKind kind : {RowKind::kTwoLookups, RowKind::kNce, RowKind::kHsigmoid}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    expect_local_bits({.kind = kind}, {.workers = 1, .servers = 1, .shards = 3}, 1);
+    expect_local_bits({.kind = kind, .minimize = decayed}, {.workers = 3, .servers = 2}, 4);
   }
 }
 
