@@ -24,20 +24,21 @@ bool all_finite(const Tensor& tensor) {
   return std::all_of(values.begin(), values.end(), [](T x) { return std::isfinite(x); });
 }
 
-// The tree sum of the shards' tensors, times 1 / their number, in the tensors' own type.
+// Elements [begin, end) of the tree sum of the shards' tensors, times 1 / their number, in the
+// tensors' own type. `out` may be one of them.
 template <class T>
-void tree_mean_as(const std::vector<Tensor>& shards, Tensor& out) {
+void tree_mean_as(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end) {
   std::vector<const T*> arrays;
   arrays.reserve(shards.size());
-  for (const Tensor& shard : shards) arrays.push_back(shard.data<T>());
-  T* result = out.data<T>();
-  const auto n = static_cast<size_t>(out.numel());
+  for (const Tensor& shard : shards) arrays.push_back(shard.data<T>() + begin);
+  T* result = out.data<T>() + begin;
+  const auto n = static_cast<size_t>(end - begin);
   tree_sum<T>(arrays, result, n);
   const T factor = T{1} / static_cast<T>(shards.size());
   for (size_t i = 0; i < n; ++i) result[i] *= factor;
 }
 
-void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tensor& out) {
+void check_shards(const std::vector<Tensor>& shards, const std::string& name) {
   for (const Tensor& shard : shards) {
     if (shard.shape() == shards.front().shape() && shard.dtype() == shards.front().dtype())
       continue;
@@ -47,14 +48,24 @@ void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tenso
                                             .got = shard.shape().to_string(),
                                             .fix = "use one logical shard for this program"});
   }
-  out.reset(shards.front().dtype(), shards.front().shape());
-  if (out.dtype() == DType::kFloat32) return tree_mean_as<float>(shards, out);
-  if (out.dtype() == DType::kFloat64) return tree_mean_as<double>(shards, out);
+  const DType dtype = shards.front().dtype();
+  if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return;
   throw_error(ErrorCode::kDTypeMismatch, {.what = "only float32 and float64 are averaged",
                                           .where = "variable '" + name + "'",
                                           .expected = "float32 or float64",
-                                          .got = std::string(dtype_name(out.dtype())),
+                                          .got = std::string(dtype_name(dtype)),
                                           .fix = "cast it in the program"});
+}
+
+void tree_mean(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end) {
+  if (out.dtype() == DType::kFloat32) return tree_mean_as<float>(shards, out, begin, end);
+  tree_mean_as<double>(shards, out, begin, end);
+}
+
+void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tensor& out) {
+  check_shards(shards, name);
+  out.reset(shards.front().dtype(), shards.front().shape());
+  tree_mean(shards, out, 0, out.numel());
 }
 
 const Tensor& dense(const Value& value, const std::string& name) {
@@ -277,7 +288,8 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   step.profile->add(std::move(call));
 }
 
-void Workspace::keep_shard(const Workspace& lane, int part) {
+// A copy, when the lane will run another part.
+void Workspace::keep_shard(const Workspace& lane, int part, bool copies) {
   const auto at = static_cast<size_t>(part);
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -289,23 +301,35 @@ void Workspace::keep_shard(const Workspace& lane, int part) {
     }
     const Tensor& tensor = dense(made, plan_->vars()[static_cast<size_t>(sums[i])].name);
     Tensor& slot = contributions_[i][at];
+    if (!copies) {
+      slot = tensor;
+      continue;
+    }
     slot.reset(tensor.dtype(), tensor.shape());
     slot.copy_from(tensor);
   }
 }
 
-void Workspace::join_shards() {
+// Each lane adds up its elements of every gradient.
+void Workspace::join_shards(int lanes) {
   const auto& sums = plan_->per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
     if (std::holds_alternative<SelectedRows>(value(sums[i]))) {
       value(sums[i]) = mean_of_rows(row_contributions_[i]);
-      continue;
+    } else {
+      check_shards(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name);
     }
-    Tensor mean;
-    Tensor& out = *std::get_if<Tensor>(&value(sums[i]));
-    tree_mean(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name, mean);
-    out.copy_from(mean);
   }
+  const auto join = [&](int lane) {
+    for (size_t i = 0; i < sums.size(); ++i) {
+      auto* out = std::get_if<Tensor>(&value(sums[i]));
+      if (out == nullptr) continue;
+      const int64_t n = out->numel();
+      tree_mean(contributions_[i], *out, n * lane / lanes, n * (lane + 1) / lanes);
+    }
+  };
+  if (lanes == 1) return join(0);
+  threads_->run(join);
 }
 
 void Workspace::save_statistics(int parts) {
@@ -359,7 +383,8 @@ void Workspace::run_shard(Workspace& home, const Step& step, int part, int parts
   const int shard = plan_->sharded() ? step.shards.begin + part : -1;
   run_ops(step, plan_->head(), plan_->tail(), shard);
   if (parts == 1) return;
-  if (step.runtime == nullptr) home.keep_shard(*this, part);
+  const bool copies = home.lanes_.size() + 1 < static_cast<size_t>(parts);
+  if (step.runtime == nullptr) home.keep_shard(*this, part, copies);
   home.keep_statistics(*this, part);
   for (size_t i = 0; i < home.fetched_.size(); ++i) {
     const PlanFetch& fetch = plan_->fetches()[i];
@@ -402,7 +427,7 @@ void Workspace::run_shards(const Step& step, int parts) {
     for (auto& lane : lanes_) lane->release_feeds();
   }
   if (parts == 1) return;
-  if (step.runtime == nullptr) join_shards();
+  if (step.runtime == nullptr) join_shards(threads);
   join_statistics();
 }
 

@@ -125,8 +125,8 @@ class Workspace {
   void check_finite(const Step& step, int k);
   void run_shards(const Step& step, int parts);
   void run_shard(Workspace& home, const Step& step, int part, int parts);
-  void keep_shard(const Workspace& lane, int part);
-  void join_shards();
+  void keep_shard(const Workspace& lane, int part, bool copies);
+  void join_shards(int lanes);
   void save_statistics(int parts);
   void begin_statistics(Workspace& lane);
   void keep_statistics(const Workspace& lane, int part);
