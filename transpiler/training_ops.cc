@@ -57,6 +57,7 @@ using NameViews = std::unordered_set<std::string_view>;
 // What forward and backward make; the names are those of the ops.
 NameViews made_before_updates(const Block& block) {
   NameViews made;
+  made.reserve(block.op_count());
   for (const auto& op : block.ops()) {
     if (is_update_role(*op) || is_schedule_role(*op)) continue;
     for (const auto& [slot, names] : op->outputs) made.insert(names.begin(), names.end());
@@ -68,8 +69,10 @@ NameViews made_before_updates(const Block& block) {
 void find_gradient(const Block& block, const NameViews& made, UpdatedParam& param) {
   std::set<std::string> found;
   for (const size_t position : param.ops) {
-    for (const std::string& name : block.op(position).input_names()) {
-      if (name != param.param && made.contains(name)) found.insert(name);
+    for (const auto& [slot, names] : block.op(position).inputs) {
+      for (const std::string& name : names) {
+        if (name != param.param && made.contains(name)) found.insert(name);
+      }
     }
   }
   if (found.size() != 1) {
@@ -147,6 +150,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
   }
   for (size_t i = 0; i < block.op_count(); ++i) {
     const Operator& op = block.op(i);
+    if (!is_update_role(op) && !is_schedule_role(op)) continue;
     for (const char* slot : {"LearningRate", "Beta1Tensor", "Beta2Tensor"}) {
       for (const std::string& number : op.input(slot)) found.learning_rates.insert(number);
     }
@@ -156,7 +160,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       for (const std::string& name : op.output_names()) found.learning_rates.insert(name);
     } else if (follows_updates(op)) {
       found.followers.push_back(i);
-    } else if (is_update_role(op)) {
+    } else {
       check_role_var(op);
       const auto owner = index.find(op.role_var[0]);
       if (owner == index.end()) {

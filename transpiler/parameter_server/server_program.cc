@@ -230,7 +230,7 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
   const bool named = state.plan.form.classic_sync && state.plan.form.averages;
   const std::string suffix = named && !here.param->sliced ? shard_suffix(0) : "";
   for (const PhasedOp& phased : ops) {
-    Operator op = phased.op;
+    Operator op = *phased.op;
     for (auto* slots : {&op.inputs, &op.outputs}) {
       for (auto& [slot, names] : *slots) {
         for (std::string& name : names) {

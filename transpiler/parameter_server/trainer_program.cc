@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
@@ -50,12 +51,30 @@ std::string local_grad(const TrainerState& state, const PlacedParam& param) {
   return param.sliced ? param.grad : param.grad + local_suffix(state.plan, state.options);
 }
 
-using Renamed = std::unordered_map<std::string_view, std::string>;
+// New names by old ones.
+class Renamed {
+ public:
+  void add(std::string_view from, std::string to) {
+    ends_.set(static_cast<unsigned char>(from.back()));
+    names_.emplace(from, std::move(to));
+  }
+  bool empty() const { return names_.empty(); }
+  // Null for a name that stays. Most do, and their last letter says so.
+  const std::string* find(std::string_view name) const {
+    if (name.empty() || !ends_.test(static_cast<unsigned char>(name.back()))) return nullptr;
+    const auto found = names_.find(name);
+    return found == names_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::bitset<256> ends_;
+  std::unordered_map<std::string_view, std::string> names_;
+};
 
 void rename(OpList& ops, const Renamed& renamed) {
   const auto concerned = [&renamed](const Names& names) {
     return std::any_of(names.begin(), names.end(),
-                       [&renamed](const auto& name) { return renamed.contains(name); });
+                       [&renamed](const auto& name) { return renamed.find(name) != nullptr; });
   };
   const auto in_slots = [&concerned](const fluid::SlotMap& slots) {
     return std::any_of(slots.begin(), slots.end(),
@@ -63,8 +82,7 @@ void rename(OpList& ops, const Renamed& renamed) {
   };
   const auto apply = [&renamed](Names& names) {
     for (std::string& name : names) {
-      const auto found = renamed.find(name);
-      if (found != renamed.end()) name = found->second;
+      if (const std::string* to = renamed.find(name)) name = *to;
     }
   };
   for (auto& op : ops) {
@@ -82,7 +100,7 @@ void rename_gradients(Program& program, TrainerState& state) {
     std::string local = local_grad(state, param);
     if (local == param.grad) continue;
     program.global_block().rename_var(param.grad, local);
-    renamed.emplace(param.grad, std::move(local));
+    renamed.add(param.grad, std::move(local));
   }
   if (renamed.empty()) return;
   for (int32_t index = 0; index < program.block_count(); ++index) {

@@ -17,6 +17,18 @@ using fluid::Operator;
 using fluid::VarDesc;
 using Names = std::vector<std::string>;
 
+using SharedOp = fluid::Shared<Operator>;
+
+// f(name) for every name in the slots.
+template <class F>
+void each_name(const fluid::SlotMap& slots, F f) {
+  for (const auto& [slot, names] : slots) {
+    for (const std::string& name : names) {
+      if (!name.empty()) f(name);
+    }
+  }
+}
+
 // Where a variable that update ops make is to be had.
 struct Made {
   size_t phase = 0;         // from this phase on
@@ -35,11 +47,13 @@ class Planner {
     }
     std::sort(order_.begin(), order_.end());
     phases_.params.resize(plan.params.size());
+    made_.reserve(2 * order_.size());
+    uses_.reserve(4 * order_.size());
   }
 
   UpdatePhases run() {
     for (const auto& [position, param] : order_) {
-      place(block_.op(position), param,
+      place(block_.ops()[position], param,
             position == ops_.params[plan_.params[param].updated].update);
     }
     for (auto& chain : phases_.params) {
@@ -59,7 +73,8 @@ class Planner {
     return var(name).shape == placed(param).shape && !(is_scalar(name) && made_.contains(name));
   }
 
-  void place(const Operator& op, size_t param, bool update) {
+  void place(const SharedOp& shared, size_t param, bool update) {
+    const Operator& op = *shared;
     const Names inputs = op.input_names();
     const Names outputs = op.output_names();
     const auto like = [&](const std::string& name) { return is_like(name, param); };
@@ -81,7 +96,7 @@ class Planner {
     } else if (!reads_slice && !writes_slice && needs_others(inputs)) {
       place_shared(op);
     } else {
-      append(op, param, phase_for(op, param), update);
+      append(shared, param, phase_for(op, param), update);
     }
   }
 
@@ -103,10 +118,10 @@ class Planner {
   // overwrites.
   size_t phase_for(const Operator& op, size_t param) {
     size_t phase = 0;
-    for (const std::string& name : op.input_names()) {
+    each_name(op.inputs, [&](const std::string& name) {
       place_constant(name, param);
       const auto found = made_.find(name);
-      if (found == made_.end()) continue;
+      if (found == made_.end()) return;
       Made& made = found->second;
       if (!made.shared && !made.params.contains(param) && is_scalar(name)) {
         exchange(name, *made.params.begin(), made.phase, false);
@@ -114,8 +129,9 @@ class Planner {
         made.phase += 1;
       }
       phase = std::max(phase, made.phase);
-    }
-    for (const std::string& name : op.output_names()) phase = std::max(phase, last_use(name));
+    });
+    each_name(op.outputs,
+              [&](const std::string& name) { phase = std::max(phase, last_use(name)); });
     return phase;
   }
 
@@ -123,23 +139,29 @@ class Planner {
   void place_constant(const std::string& name, size_t param) {
     const auto found = constants_.find(name);
     if (found == constants_.end()) return;
-    const Operator op = found->second.first;
+    Operator op = std::move(found->second.first);
     constants_.erase(found);
-    append(op, param, 0, false);
+    append(std::move(op), param, 0, false);
   }
 
-  void append(const Operator& op, size_t param, size_t phase, bool update) {
+  void append(Operator op, size_t param, size_t phase, bool update) {
+    append(SharedOp(std::move(op)), param, phase, update);
+  }
+
+  void append(const SharedOp& op, size_t param, size_t phase, bool update) {
     auto& chain = phases_.params[param];
     if (chain.size() <= phase) chain.resize(phase + 1);
     chain[phase].push_back({op, update});
-    for (const std::string& name : op.input_names()) {
-      last_use(name) = std::max(last_use(name), phase);
-    }
-    for (const std::string& name : op.output_names()) {
-      last_use(name) = std::max(last_use(name), phase);
-      if (name.ends_with(kPartSuffix)) continue;
+    const auto use = [&](const std::string& name) {
+      size_t& last = last_use(name);
+      last = std::max(last, phase);
+    };
+    each_name(op->inputs, use);
+    each_name(op->outputs, [&](const std::string& name) {
+      use(name);
+      if (name.ends_with(kPartSuffix)) return;
       made_[name] = {.phase = phase, .shared = false, .params = {param}};
-    }
+    });
   }
 
   ExchangeStage& stage(size_t index) {
@@ -200,7 +222,7 @@ class Planner {
     part.role = op.role;
     part.role_var = op.role_var;
     add_var(rows, reduced, var(in).dtype);
-    append(part, param, phase, false);
+    append(std::move(part), param, phase, false);
     exchange(rows, param, phase, true);
     Operator whole = op;
     whole.inputs["X"] = {rows};
@@ -262,7 +284,7 @@ class Planner {
     part.attrs = fluid::to_attributes(fluid::NoAttrs{});
     part.role = op.role;
     add_var(rows, fluid::Shape{placed(param).shape[0], 2}, var(made.of).dtype);
-    append(part, param, phase, false);
+    append(std::move(part), param, phase, false);
     exchange(rows, param, phase, true);
     Operator whole;
     whole.type = "sum_marked_rows";
@@ -291,7 +313,7 @@ class Planner {
     part.attrs = fluid::to_attributes(fluid::NoAttrs{});
     part.role = fluid::OpRole::kOptimize;
     add_var(rows, fluid::Shape{placed(param).shape[0]}, fluid::DType::kFloat64);
-    append(part, param, phase, false);
+    append(std::move(part), param, phase, false);
     exchange(rows, param, phase, true);
     return rows;
   }
@@ -300,7 +322,7 @@ class Planner {
     const size_t phase = phase_for(op, param);
     Operator clip = op;
     clip.inputs["SquaredRowSums"] = {square_rows(op.input("X").front(), param, phase)};
-    append(clip, param, phase + 1, false);
+    append(std::move(clip), param, phase + 1, false);
   }
 
   void place_whole_update(const Operator& op, size_t param, bool update) {
@@ -313,7 +335,7 @@ class Planner {
     Operator last = op;
     last.inputs["ParamSquaredRowSums"] = {square_rows(value, param, phase)};
     last.inputs["GradSquaredRowSums"] = {square_rows(op.input("Grad").front(), param, phase)};
-    append(last, param, phase + 1, update);
+    append(std::move(last), param, phase + 1, update);
   }
 
   void place_lamb(const Operator& op, size_t param, size_t phase, bool update) {
@@ -325,7 +347,7 @@ class Planner {
     first.inputs.erase("LearningRate");
     first.outputs.erase("ParamOut");
     first.outputs["Direction"] = {direction};
-    append(first, param, phase, false);
+    append(std::move(first), param, phase, false);
     Operator last;
     last.type = "lamb_apply";
     last.role = op.role;
@@ -337,7 +359,7 @@ class Planner {
     last.inputs["DirectionSquaredRowSums"] = {square_rows(direction, param, phase)};
     last.outputs["ParamOut"] = op.output("ParamOut");
     last.attrs = fluid::to_attributes(fluid::NoAttrs{});
-    append(last, param, phase + 1, update);
+    append(std::move(last), param, phase + 1, update);
   }
 
   const Block& block_;
@@ -364,7 +386,7 @@ UpdatePhases as_they_are(const Block& block, const TrainingOps& ops, const Serve
     const UpdatedParam& updated = ops.params[param.updated];
     auto& chain = phases.params.emplace_back(1);
     for (const size_t position : updated.ops) {
-      chain.front().push_back({block.op(position), position == updated.update});
+      chain.front().push_back({block.ops()[position], position == updated.update});
     }
   }
   return phases;

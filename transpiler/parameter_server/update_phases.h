@@ -21,7 +21,7 @@ inline constexpr std::string_view kPartSuffix = "@PART";
 
 // One op of a slice's chain; `update` marks the one with Param and Grad that its parameter has.
 struct PhasedOp {
-  fluid::Operator op;
+  fluid::Shared<fluid::Operator> op;
   bool update = false;
 };
 
