@@ -227,7 +227,7 @@ Kernel recorder(std::vector<std::string>& plain, const char* op, const char* slo
 }
 
 TEST(ImageLayout, StaysInBlocksBetweenConvolutions) {
-  const Residual net(image_block());
+  const Residual net(2 * image_block());
   std::vector<std::string> plain;
   KernelTable kernels = KernelTable::standard();
   const auto record = [&](const char* op, const char* slot) {
