@@ -266,20 +266,37 @@ TEST(Tables, GoThroughEveryMode) {
 
 // Servers would take norms of their own rows.
 TEST(DistributedTables, AreNotUpdatedByNormsOfTheWhole) {
-  SampleNet net;
-  const fluid::ProgramGuard programs(net.main, net.startup);
-  const fluid::unique_name::Guard names;
-  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
-  const auto rows = fluid::layers::embedding(
-      ids, {1000, 16},
-      {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
-  fluid::optimizer::Lamb({.learning_rate = 0.1}).minimize(fluid::layers::mean(rows));
-  DistributeTranspiler transpiler;
-  try {
-    transpiler.transpile(options_for(net, 2, 2));
-    ADD_FAILURE() << "it was accepted";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("'lamb'"), HasSubstr("'table'")));
+  using fluid::Variable;
+  namespace rules = fluid::optimizer;
+  namespace clip = fluid::clip;
+  const auto sgd = [](const auto& grad_clip) {
+    return [grad_clip](const Variable& loss) {
+      rules::SGD({.learning_rate = 0.1, .grad_clip = grad_clip}).minimize(loss);
+    };
+  };
+  const std::vector<std::pair<std::string, std::function<void(const Variable&)>>> all = {
+      {"'lamb'", [](const Variable& loss) { rules::Lamb({.learning_rate = 0.1}).minimize(loss); }},
+      {"'lars_momentum'",
+       [](const Variable& loss) { rules::LarsMomentum({.learning_rate = 0.1}).minimize(loss); }},
+      {"'clip_by_norm'", sgd(clip::GradientClipByNorm(0.1))},
+      {"op '", sgd(clip::GradientClipByGlobalNorm(0.1))},
+  };
+  for (const auto& [named, minimize] : all) {
+    SampleNet net;
+    const fluid::ProgramGuard programs(net.main, net.startup);
+    const fluid::unique_name::Guard names;
+    const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
+    const auto rows = fluid::layers::embedding(
+        ids, {1000, 16},
+        {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
+    minimize(fluid::layers::mean(rows));
+    DistributeTranspiler transpiler;
+    try {
+      transpiler.transpile(options_for(net, 2, 2));
+      ADD_FAILURE() << named << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(named), HasSubstr("'table'")));
+    }
   }
 }
 

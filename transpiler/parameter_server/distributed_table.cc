@@ -64,40 +64,44 @@ Operator make(std::string type, fluid::SlotMap inputs, fluid::SlotMap outputs,
   return op;
 }
 
-// split_ids, prefetch and merge_ids of one table.
-std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t table, Names ids,
-                                   Names outputs, int64_t padding, int trainer_id) {
+// The lookups of a table that leave out the same id.
+struct Lookups {
+  Names ids;
+  Names outputs;
+};
+using LookupsByPadding = std::map<int64_t, Lookups>;
+
+// split_ids and prefetch of one table, and a merge_ids for each padding.
+std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t table,
+                                   const LookupsByPadding& lookups, int trainer_id) {
+  Names ids;
+  for (const auto& [padding, group] : lookups) {
+    ids.insert(ids.end(), group.ids.begin(), group.ids.end());
+  }
+  const std::string& output = lookups.begin()->second.outputs.front();
   Names split;
   Names rows;
   for (size_t server = 0; server < plan.endpoints.size(); ++server) {
     split.push_back(in_name(plan, table, server));
     rows.push_back(out_name(plan, table, server));
     block.add_var(like(block.var(ids.front()), split.back()));
-    block.add_var(like(block.var(outputs.front()), rows.back()));
+    block.add_var(like(block.var(output), rows.back()));
   }
   fluid::PrefetchAttrs attrs;
   attrs.epmap = plan.endpoints;
   attrs.trainer_id = trainer_id;
   const auto none = fluid::to_attributes(fluid::NoAttrs{});
   std::vector<Operator> ops;
-  ops.push_back(make("split_ids", {{"Ids", ids}}, {{"Out", split}}, none, OpRole::kDist));
+  ops.push_back(
+      make("split_ids", {{"Ids", std::move(ids)}}, {{"Out", split}}, none, OpRole::kDist));
   ops.push_back(make("prefetch", {{"X", split}}, {{"Out", rows}},
                      fluid::to_attributes(std::move(attrs)), OpRole::kRpc));
-  ops.push_back(make("merge_ids", {{"Ids", std::move(ids)}, {"Rows", split}, {"X", rows}},
-                     {{"Out", std::move(outputs)}},
-                     fluid::to_attributes(fluid::MergeIdsAttrs{.padding_idx = padding}),
-                     OpRole::kDist));
+  for (const auto& [padding, group] : lookups) {
+    ops.push_back(make(
+        "merge_ids", {{"Ids", group.ids}, {"Rows", split}, {"X", rows}}, {{"Out", group.outputs}},
+        fluid::to_attributes(fluid::MergeIdsAttrs{.padding_idx = padding}), OpRole::kDist));
+  }
   return ops;
-}
-
-void check_paddings(const PlacedTable& table, const std::set<int64_t>& paddings) {
-  if (paddings.size() <= 1) return;
-  throw_error(ErrorCode::kNotSupported,
-              {.what = "lookups of a distributed table leave out different ids",
-               .where = "parameter '" + table.param + "'",
-               .expected = "one padding_idx for all lookups of the table",
-               .got = str_cat(paddings.size(), " of them"),
-               .fix = "give every lookup the same padding_idx, or set is_distributed to false"});
 }
 
 // A table, or state of its shape, on one of several servers.
@@ -139,7 +143,7 @@ void append_table_update(Program& program, const Program& origin, const Training
           } else if (!global.has_var(name)) {
             const bool cut = !ops.learning_rates.contains(name) && var.shape == table.shape;
             VarDesc copy = cut ? table_var(var, table, server) : like(var, name);
-            copy.persistable = true;
+            copy.persistable = var.persistable || !cut;
             global.add_var(std::move(copy));
           }
         }
@@ -150,25 +154,38 @@ void append_table_update(Program& program, const Program& origin, const Training
   }
 }
 
-// Servers have some of a table's rows each, exchange no norms of them, and touch only those of the
-// gradient.
-void check_table_update(const Operator& update, const std::string& param) {
-  if (update.type == "lookahead") {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "Lookahead moves all rows of a distributed table, of which servers have "
-                         "those that were looked up",
-                 .where = "op '" + update.type + "', parameter '" + param + "'",
-                 .expected = "an update of the rows of the gradient",
-                 .got = update.type,
-                 .fix = "set is_distributed to false, or train the table without Lookahead"});
-  }
-  if (!needs_whole_param(update.type) && update.type != "dpsgd") return;
+void refuse_lookahead(const Operator& op, const std::string& param) {
+  if (op.type != "lookahead") return;
   throw_error(ErrorCode::kNotSupported,
-              {.what = "a distributed table is updated by a norm of the whole table",
-               .where = "op '" + update.type + "', parameter '" + param + "'",
-               .expected = "an update of single rows",
-               .got = update.type,
-               .fix = "set is_distributed to false, or choose another optimizer for the table"});
+              {.what = "Lookahead moves all rows of a distributed table, of which servers have "
+                       "those that were looked up",
+               .where = "op '" + op.type + "', parameter '" + param + "'",
+               .expected = "an update of the rows of the gradient",
+               .got = op.type,
+               .fix = "set is_distributed to false, or train the table without Lookahead"});
+}
+
+// Servers have some of a table's rows each, and exchange no norms of them.
+void check_table_updates(const Block& block, const TrainingOps& ops, const UpdatedParam& updated) {
+  const fluid::Shape& shape = block.var(updated.param).shape;
+  const auto is_known = [&](const std::string& name) {
+    const VarDesc& var = block.var(name);
+    return var.shape == shape || var.persistable || ops.learning_rates.contains(name);
+  };
+  for (const size_t position : updated.ops) {
+    const Operator& op = block.op(position);
+    refuse_lookahead(op, updated.param);
+    const bool whole =
+        needs_whole_param(op.type) || op.type == "dpsgd" || op.type == "clip_by_norm";
+    const auto names = op.input_names();
+    if (!whole && std::all_of(names.begin(), names.end(), is_known)) continue;
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "a distributed table is updated by a norm of the whole table",
+                 .where = "op '" + op.type + "', parameter '" + updated.param + "'",
+                 .expected = "an update of single rows",
+                 .got = op.type,
+                 .fix = "set is_distributed to false, or choose another optimizer or clip"});
+  }
 }
 
 }  // namespace
@@ -185,18 +202,15 @@ void take_distributed_tables(const Program& program, TrainingOps& ops) {
       dense.push_back(std::move(param));
       continue;
     }
-    const bool rows = block.var(param.grad).kind == VarKind::kSelectedRows;
-    const bool own = block.op(param.update).input("Grad").front() == param.grad;
-    if (!rows || !own) {
+    if (block.var(param.grad).kind != VarKind::kSelectedRows) {
       throw_error(ErrorCode::kNotSupported,
-                  {.what = "a distributed table is updated from something else than the rows that "
-                           "backward makes",
+                  {.what = "a distributed table has a gradient that is not of rows",
                    .where = "parameter '" + param.param + "'",
-                   .expected = "is_sparse, and no grad_clip=",
-                   .got = rows ? "a clipped gradient" : "a dense gradient",
-                   .fix = "set is_sparse, leave clipping out, or set is_distributed to false"});
+                   .expected = "is_sparse",
+                   .got = "a dense gradient",
+                   .fix = "set is_sparse, or set is_distributed to false"});
     }
-    for (const size_t position : param.ops) check_table_update(block.op(position), param.param);
+    check_table_updates(block, ops, param);
     ops.tables.push_back(std::move(param));
   }
   ops.params = std::move(dense);
@@ -219,9 +233,7 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
   Block& block = program.global_block();
   for (size_t table = 0; table < plan.tables.size(); ++table) {
     OpList ops = block.take_ops();
-    Names ids;
-    Names outputs;
-    std::set<int64_t> paddings;
+    LookupsByPadding lookups;
     size_t first = ops.size();
     OpList kept;
     for (auto& op : ops) {
@@ -232,14 +244,12 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
         continue;
       }
       first = std::min(first, kept.size());
-      ids.push_back(op->input("Ids").front());
-      outputs.push_back(op->output("Out").front());
-      paddings.insert(std::get<int64_t>(*op->attr("padding_idx")));
+      Lookups& group = lookups[std::get<int64_t>(*op->attr("padding_idx"))];
+      group.ids.push_back(op->input("Ids").front());
+      group.outputs.push_back(op->output("Out").front());
     }
-    check_paddings(plan.tables[table], paddings);
-    if (!ids.empty()) {
-      auto made = make_lookups(block, plan, table, std::move(ids), std::move(outputs),
-                               *paddings.begin(), trainer_id);
+    if (!lookups.empty()) {
+      auto made = make_lookups(block, plan, table, lookups, trainer_id);
       for (size_t i = 0; i < made.size(); ++i) {
         kept.emplace(kept.begin() + static_cast<std::ptrdiff_t>(first + i), std::move(made[i]));
       }

@@ -13,16 +13,17 @@
 namespace fleet::transpiler {
 
 // Moves the updates of such tables from ops.params to ops.tables. Throws ProgramError
-// (kNotSupported) for a table whose gradient is clipped, or is not selected rows.
+// (kNotSupported) for a table whose gradient is not selected rows, or is clipped or used by a norm
+// of the whole.
 void take_distributed_tables(const fluid::Program& program, TrainingOps& ops);
 
 // The tables of a plan.
 std::vector<PlacedTable> place_tables(const fluid::Program& program, const TrainingOps& ops,
                                       int servers);
 
-// Trainer: all lookups of a table become split_ids, prefetch and merge_ids, where the first of them
-// was; its gradient is split by server and sent right after the op that makes it. Adds the control
-// variables of the sends to `controls`.
+// Trainer: all lookups of a table become split_ids, prefetch and a merge_ids for each padding,
+// where the first of them was; its gradient is split by server and sent right after the op that
+// makes it. Adds the control variables of the sends to `controls`.
 void place_table_lookups(fluid::Program& program, const ServerPlan& plan, int trainer_id);
 void send_table_gradients(fluid::Program& program, const ServerPlan& plan, int trainer_id,
                           int& next_control, std::vector<std::string>& controls);
