@@ -77,8 +77,8 @@ int64_t start_trainer_counters(Program& startup, int trainers, bool original_sch
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
-      first = static_cast<int64_t>(attrs.value) + (original_schedules ? 2 : 1);
-      attrs.value = static_cast<float>(first - trainers);
+      first = original_schedules ? 1 : static_cast<int64_t>(attrs.value) + 1;
+      attrs.value = static_cast<float>(-trainers);
       op.edit().attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));

@@ -126,9 +126,10 @@ void AsyncServerSteps::read_schedule() {
 
 void AsyncServerSteps::run_rate(uint64_t gradients) {
   if (!counter_.empty()) {
-    const double count = counter_start_ + static_cast<double>(gradients);
     const auto first = static_cast<double>(parsed_.listen.lr_first_count);
-    set_number(scope_.tensor(counter_), std::max(count, first));
+    // A counter that nobody has counted with yet is negative; one of a model says its last step.
+    const double before = counter_start_ < 0 ? counter_start_ + first : counter_start_;
+    set_number(scope_.tensor(counter_), std::max(before + static_cast<double>(gradients), first));
   }
   executor_.run_block(program_, parsed_.listen.lr_decay_block_id, scope_);
 }

@@ -1,4 +1,5 @@
 // Learning-rate schedules on asynchronous servers: what each gradient counts.
+#include <functional>
 #include <gmock/gmock.h>
 #include <vector>
 
@@ -28,7 +29,7 @@ class AsyncSchedule : public ::testing::Test {
     const fluid::ProgramGuard programs(main, startup);
     const fluid::unique_name::Guard names;
     const auto loss = layers::mean(layers::fc(layers::data("x", {2}), 1));
-    fluid::optimizer::SGD({.learning_rate = layers::noam_decay(4, 8)}).minimize(loss);
+    fluid::optimizer::SGD({.learning_rate = rate_()}).minimize(loss);
     transpiler::DistributeTranspilerConfig config;
     config.sync_mode = false;
     config.original_schedules = original_schedules_;
@@ -57,15 +58,24 @@ class AsyncSchedule : public ::testing::Test {
 
   fluid::Tensor counter_;  // as a model saved at the end has it
   bool original_schedules_ = false;
+  std::function<fluid::Variable()> rate_ = [] { return layers::noam_decay(4, 8); };
 };
 
 TEST_F(AsyncSchedule, GivesTheFirstStepOfAllTrainersTheFirstRate) {
   EXPECT_THAT(counts(6), ElementsAre(1, 1, 1, 2, 3, 4));
 }
 
+TEST_F(AsyncSchedule, BeginsWhereTheScheduleDoes) {
+  rate_ = [] { return layers::exponential_decay(0.1, 4, 0.5); };
+  EXPECT_THAT(counts(6), ElementsAre(0, 0, 0, 1, 2, 3));
+}
+
+// The original's programs do not say where a schedule begins.
 TEST_F(AsyncSchedule, CountsAsTheOriginalOnRequest) {
   original_schedules_ = true;
-  EXPECT_THAT(counts(6), ElementsAre(2, 2, 2, 3, 4, 5));
+  EXPECT_THAT(counts(6), ElementsAre(1, 1, 1, 2, 3, 4));
+  rate_ = [] { return layers::exponential_decay(0.1, 4, 0.5); };
+  EXPECT_THAT(counts(6), ElementsAre(1, 1, 1, 2, 3, 4));
 }
 
 TEST_F(AsyncSchedule, GoesOnWhereAModelWasSaved) {
