@@ -145,16 +145,6 @@ void drop_empty(Json& slots) {
   }
 }
 
-// A list of unwanted outputs is as good as an empty slot.
-void drop_unwanted(Json& slots) {
-  for (auto& names : slots) {
-    const bool unwanted =
-        std::all_of(names.begin(), names.end(), [](const Json& name) { return name == "@EMPTY@"; });
-    if (unwanted) names = Json::array();
-  }
-  drop_empty(slots);
-}
-
 void complete_attrs(Json& op) {
   const auto* schema = fluid::OpTable::standard().find(op["type"].get<std::string>());
   Json& attrs = op["attrs"];
@@ -186,7 +176,7 @@ Json normalized(Json program) {
   for (Json& block : program["blocks"]) {
     for (Json& op : block["ops"]) {
       drop_empty(op["inputs"]);
-      drop_unwanted(op["outputs"]);
+      drop_empty(op["outputs"]);
       complete_attrs(op);
       unify_texts(op["attrs"]);
     }
