@@ -10,6 +10,7 @@
 #include "strategies/dump/program_dump.h"
 #include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
+#include "strategies/jobs/listening_servers.h"
 #include "strategies/jobs/sync_runtime.h"
 
 namespace fleet::strategies {
@@ -160,6 +161,9 @@ SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, L
   job.config.worker_num = static_cast<uint32_t>(cluster.worker_num);
   job.config.job_id = choose_job_id(config, cluster);
   job.config.secret = choose_job_secret(config, cluster);
+  if (!serves(program) && !info.wait_port) {
+    require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
+  }
   job.config.facts = {{"placement", str_cat(std::hex, fnv1a(placement_text(info)))}};
   return job;
 }

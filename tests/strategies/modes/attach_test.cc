@@ -12,10 +12,12 @@
 #include "fluid/program/default_programs.h"
 #include "tests/testing/ports.h"
 #include "transpiler/distribute_transpiler.h"
+#include "transport/link/asio_network.h"
 
 namespace fleet::strategies {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using transpiler::DistributeTranspilerConfig;
 
@@ -187,6 +189,28 @@ TEST_F(Attach, TakesWhatProgramsDoNotRecordFromOptions) {
     SCOPED_TRACE("bounded staleness");
     expect_trains(asynchronous(), AsyncOptions{.staleness_bound = 2});
   }
+}
+
+TEST_F(Attach, ATrainerThatDoesNotWaitNeedsItsServersAtOnce) {
+  server_ = str_cat("127.0.0.1:", fleet::testing::free_port());
+  const auto transpiler = transpile({}, 0);
+  const fluid::Program waits = transpiler.get_trainer_program();
+  const fluid::Program does_not = transpiler.get_trainer_program(false);
+  fluid::Executor executor;
+  EXPECT_NO_THROW(attach(executor, waits, runtime_config()));
+  try {
+    attach(executor, does_not, runtime_config());
+    ADD_FAILURE() << "nobody listens";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(server_), HasSubstr("wait_port")));
+  }
+  transport::AsioLoop loop;
+  transport::AsioNetwork network;
+  const transport::Address address{transport::LinkKind::kTcp,
+                                   transport::Endpoint::parse(server_).value()};
+  const auto listener = network.listen(loop, address, [](const auto&) {});
+  ASSERT_TRUE(listener.ok());
+  EXPECT_NO_THROW(attach(executor, does_not, runtime_config()));
 }
 
 TEST_F(Attach, RefusesOptionsOfAnotherMode) {
