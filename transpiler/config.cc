@@ -183,6 +183,24 @@ void check_details(const DistributeTranspilerConfig& config) {
   }
 }
 
+// Forms of updates, statistics and tables, in modes that have none of them.
+void check_forms(const DistributeTranspilerConfig& config) {
+  const bool servers = config.mode == "pserver";
+  const auto needs = [](bool set, std::string_view field, bool read, std::string_view other,
+                        std::string_view other_value) {
+    if (!set || read) return;
+    contradiction(field, "false", other, other_value, str_cat("leave ", field, " out"));
+  };
+  const std::string mode = "'" + config.mode + "'";
+  needs(!config.whole_norms, "whole_norms", servers, "mode", mode);
+  needs(!config.whole_norms, "whole_norms", !config.geo_sgd_mode, "geo_sgd_mode", "true");
+  needs(!config.prefetch_trees, "prefetch_trees", servers, "mode", mode);
+  needs(!config.prefetch_trees, "prefetch_trees", !config.geo_sgd_mode, "geo_sgd_mode", "true");
+  needs(!config.server_statistics, "server_statistics", servers, "mode", mode);
+  needs(!config.server_statistics, "server_statistics",
+        config.sync_mode || config.completely_not_async, "sync_mode", "false");
+}
+
 // Modes and options of jobs with servers. How parameters would be cut and placed may stay as it is:
 // programs that come from the original change the mode and keep the rest.
 void check_without_servers(const DistributeTranspilerConfig& config) {
@@ -230,6 +248,7 @@ void validate(const DistributeTranspilerConfig& config) {
   check_server_modes(config);
   check_collective(config);
   check_without_servers(config);
+  check_forms(config);
   check_delay_compensation(config);
   check_details(config);
 }

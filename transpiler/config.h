@@ -29,8 +29,11 @@ struct DistributeTranspilerConfig {
   // Synchronous jobs: servers average what the forward part keeps (batch norm's moving mean and
   // variance) over the shards. False: each trainer keeps its own, as the original does.
   bool server_statistics = true;
+  // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
+  // is received, as in the original.
+  bool prefetch_trees = true;
   // Asynchronous jobs: schedules count the first gradient as step 1, as the original does. False:
-  // as step 0, so that one worker has the rates of a local run.
+  // as the step that they begin with, mostly 0, so that one worker has the rates of a local run.
   bool original_schedules = false;
   bool enable_dc_asgd = false;
   // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and
@@ -76,10 +79,10 @@ struct DistributeTranspilerConfig {
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
        CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics),
-       CEREAL_NVP(original_schedules), CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form),
-       CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon),
-       CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode),
-       CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
+       CEREAL_NVP(prefetch_trees), CEREAL_NVP(original_schedules), CEREAL_NVP(enable_dc_asgd),
+       CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m),
+       CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port),
+       CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
        CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
        CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),

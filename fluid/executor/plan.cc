@@ -40,6 +40,12 @@ bool fetches_table(const Operator& op) {
   return names != nullptr && !names->empty() && !is_communication(op.type);
 }
 
+// Only updates change it, also where a forward op names it among its outputs (W_Out of
+// hierarchical_sigmoid).
+bool is_trained(const PlanVar& var) {
+  return var.desc != nullptr && var.desc->is_parameter && var.desc->trainable;
+}
+
 bool is_dense(const PlanVar& var) {
   return var.desc == nullptr || (var.desc->kind == VarKind::kLodTensor && var.desc->typed);
 }
@@ -293,9 +299,8 @@ class PlanCompiler {
       if (op.communication || !has_role(op.op->role, OpRole::kForward)) continue;
       for (const int i : op.outputs) {
         if (i < 0 || !var(i).in_scope || var(i).desc == nullptr) continue;
-        // hierarchical_sigmoid names its weight among its outputs, and leaves it as it is.
-        const bool trained = var(i).desc->is_parameter && var(i).desc->trainable;
-        const bool averaged = !trained && is_floating(var(i).desc->dtype) && is_dense(var(i));
+        const bool averaged =
+            is_floating(var(i).desc->dtype) && is_dense(var(i)) && !is_trained(var(i));
         if (averaged && seen.insert(i).second) plan_->statistics_.push_back(i);
       }
     }
@@ -328,7 +333,7 @@ class PlanCompiler {
     }
     for (const int i : touched(head, tail, &PlanOp::outputs)) {
       const bool joined = contains(plan_->statistics_, i) || contains(plan_->per_shard_, i);
-      if (!joined && (var(i).in_scope || later.contains(i))) return;
+      if (!joined && !is_trained(var(i)) && (var(i).in_scope || later.contains(i))) return;
     }
     const std::set<int> before = touched(0, head, &PlanOp::outputs);
     const std::set<int> read = touched(head, tail, &PlanOp::inputs);

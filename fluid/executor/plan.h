@@ -33,7 +33,7 @@ struct PlanOp {
   std::vector<int> inputs;
   std::vector<int> outputs;
   bool communication = false;
-  // The CommRuntime runs first, and fetches the table that the op's kernel reads.
+  // The CommRuntime runs first, and fetches the rows of a table that the op's kernel reads.
   bool fetches_table = false;
   // Communication ops (positions in the plan) that must be done before this op may run, because
   // it changes what they read, or touches what they write.

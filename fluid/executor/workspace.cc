@@ -122,7 +122,8 @@ void Workspace::add_runner(size_t k) {
   for (const int i : op.outputs) {
     outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
   }
-  comm_inputs_.push_back(op.communication ? inputs : std::vector<Value*>());
+  const bool calls = op.communication || op.fetches_table;
+  comm_inputs_.push_back(calls ? inputs : std::vector<Value*>());
   comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
   runners_.emplace_back();
   block_runners_.emplace_back();

@@ -177,6 +177,9 @@ RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*>
   values_ = Buffer(rows_.size() * table.row_bytes);
 }
 
+RowLookup::RowLookup(const RemoteTable& table, std::vector<int64_t> rows)
+    : table_(table), rows_(std::move(rows)), values_(rows_.size() * table.row_bytes) {}
+
 void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
   Requests requests(std::move(on_done));
   auto begin = rows_.begin();
@@ -214,6 +217,18 @@ void RowLookup::fill(std::span<fluid::Value* const> outputs) const {
       }
       to += table_.row_bytes;
     }
+  }
+}
+
+void RowLookup::place(fluid::Tensor& whole) const {
+  const fluid::Shape shape{table_.height, table_.width};
+  if (!whole.initialized() || whole.dtype() != table_.dtype || !(whole.shape() == shape)) {
+    whole.reset(table_.dtype, shape);
+    std::memset(whole.raw(), 0, whole.bytes());
+  }
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    std::memcpy(whole.raw() + static_cast<uint64_t>(rows_[i]) * table_.row_bytes,
+                values_.data() + i * table_.row_bytes, table_.row_bytes);
   }
 }
 

@@ -34,8 +34,8 @@ struct RemoteTable {
 RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& client,
                             const std::vector<std::string>& server_names);
 
-// The table that another op needs whole, and knows the places of (nce: table_names, epmap); none
-// for ops without.
+// The table that another op knows the places of (table_names, epmap) and reads rows of; none for
+// ops without.
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names);
 
@@ -70,17 +70,22 @@ std::vector<RemoteSnapshot> snapshots_of(const fluid::Operator& op,
 void save_tables(const std::vector<RemoteSnapshot>& snapshots, ServerClient& client,
                  transport::DoneHandler on_done = nullptr);
 
-// The rows of a table that some ids name, each fetched once. The values that come stay with this
+// Rows of a table, such as some ids name, each fetched once. The values that come stay with this
 // object, which must live until they have.
 class RowLookup {
  public:
   // Throws UsageError for an id outside of the table.
   RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids);
+  // Of rows of the table, which rise.
+  RowLookup(const RemoteTable& table, std::vector<int64_t> rows);
 
   // As prefetch_rows.
   void ask(ServerClient& client, transport::DoneHandler on_done = nullptr);
   // A row for each id, in the outputs' tensors.
   void fill(std::span<fluid::Value* const> outputs) const;
+  // The rows in their places of a tensor of the whole table. One that has not the table's shape yet
+  // becomes zeros first.
+  void place(fluid::Tensor& whole) const;
 
  private:
   const RemoteTable& table_;

@@ -269,6 +269,26 @@ void expect_trainer_only(json& golden) {
   golden.erase("errors");
 }
 
+// A schedule that begins with 1 (noam_decay) on servers without a common step.
+bool counts_from_one(const json& golden) {
+  if (!on_servers(golden) || classic_sync(golden) || !golden.contains("startup_before") ||
+      option(golden, "completely_not_async", false)) {
+    return false;
+  }
+  for (const json& op : golden["startup_before"]["blocks"][0]["ops"]) {
+    const bool counter = op["outputs"].contains("Out") && !op["outputs"]["Out"].empty() &&
+                         op["outputs"]["Out"][0] == "@LR_DECAY_COUNTER@";
+    if (counter && op["attrs"]["value"] == 0.0) return true;
+  }
+  return false;
+}
+
+void expect_first_count(json& golden) {
+  each_op(golden["pservers"], [](json& op) {
+    if (op["type"] == "listen_and_serv") op["attrs"]["lr_first_count"] = 1;
+  });
+}
+
 bool has_layer(const json& golden, std::string_view name) {
   for (const json& layer : golden["net"]["layers"]) {
     if (layer["layer"] == name) return true;
@@ -292,6 +312,14 @@ bool sparse_nce(const json& golden) {
   return on_servers(golden) && layer_argument(golden, "nce", "is_sparse");
 }
 
+bool sparse_tree(const json& golden) {
+  return on_servers(golden) && layer_argument(golden, "hsigmoid", "is_sparse");
+}
+
+void receive_whole_trees(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
+  config.prefetch_trees = false;
+}
+
 bool distributed_table(const json& golden) {
   return on_servers(golden) && layer_argument(golden, "embedding", "is_distributed");
 }
@@ -300,8 +328,22 @@ bool hash_name(const json& golden) {
   return server_job(golden) && option<std::string>(golden, "split_method", "") == "HashName";
 }
 
+bool fleet_synchronous(const json& golden) {
+  if (golden["kind"] != "fleet") return false;
+  const json& fleet = golden["config"]["fleet"];
+  if (fleet.contains("collective")) return false;
+  const json& strategy = fleet.at("strategy");
+  return !strategy.is_string() || strategy == "sync" || strategy == "DistributeTranspilerConfig";
+}
+
+bool averages_on_servers(const json& golden) {
+  return classic_sync(golden) ||
+         (server_job(golden) && option(golden, "completely_not_async", false));
+}
+
 bool keeps_statistics(const json& golden) {
-  return golden["kind"] != "layers" && has_layer(golden, "batch_norm");
+  return has_layer(golden, "batch_norm") &&
+         (averages_on_servers(golden) || fleet_synchronous(golden));
 }
 
 void keep_statistics_local(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
@@ -364,14 +406,6 @@ void expect_own_padding(json& golden) {
     for (json& part : split_by_padding(op, padding)) ops.push_back(std::move(part));
   }
   block["ops"] = std::move(ops);
-}
-
-bool fleet_synchronous(const json& golden) {
-  if (golden["kind"] != "fleet") return false;
-  const json& fleet = golden["config"]["fleet"];
-  if (fleet.contains("collective")) return false;
-  const json& strategy = fleet.at("strategy");
-  return !strategy.is_string() || strategy == "sync" || strategy == "DistributeTranspilerConfig";
 }
 
 void split_at_run_time(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
@@ -462,6 +496,12 @@ constexpr Departure kDepartures[] = {
      .reason = "Schedules should not depend on where they run.",
      .applies = nested_schedule,
      .expect = expect_trainer_only},
+    {.name = "schedules from 1",
+     .original = "Servers of asynchronous jobs cannot tell with what a schedule begins.",
+     .ours = "lr_first_count of listen_and_serv says 1 where it is not 0.",
+     .reason = "One worker has the rates of a local run.",
+     .applies = counts_from_one,
+     .expect = expect_first_count},
     {.name = "error clip",
      .original = "Ops of an error clip have no role, and the release stops.",
      .ours = "They have role backward.",
@@ -474,6 +514,12 @@ constexpr Departure kDepartures[] = {
      .reason = "Its weight is a table like others.",
      .applies = sparse_nce,
      .expect = expect_nothing_transpiled},
+    {.name = "sparse hsigmoid",
+     .original = "The whole weight of a sparse hsigmoid is received.",
+     .ours = "Its rows are fetched, as in release 1.6; prefetch_trees = false is the release's.",
+     .reason = "Its weight is a table like others.",
+     .applies = sparse_tree,
+     .configure = receive_whole_trees},
     {.name = "distributed tables",
      .original = "Tables with is_distributed stop the release; more than one is refused.",
      .ours = "As in release 1.6, any number of them, with any update of selected rows but LARS and "

@@ -35,6 +35,18 @@ fluid::Variable look_up(const SparseNetOptions& options) {
       const auto first = layers::embedding(ids, size, sparse);
       return layers::elementwise_add(first, layers::embedding(ids, size, sparse));
     }
+    case RowKind::kTwoPaddings: {
+      sparse.param_attr = {.name = "table"};
+      const auto first = layers::embedding(ids, size, sparse);
+      sparse.padding_idx = 1;
+      return layers::elementwise_add(first, layers::embedding(ids, size, sparse));
+    }
+    case RowKind::kTwoTables: {
+      sparse.param_attr = {.name = "table"};
+      const auto first = layers::embedding(ids, size, sparse);
+      sparse.param_attr = {.name = "other_table"};
+      return layers::elementwise_add(first, layers::embedding(ids, {kHeight + 1, kWidth}, sparse));
+    }
     case RowKind::kNce:
     case RowKind::kHsigmoid:
       return layers::embedding(ids, size);

@@ -13,7 +13,7 @@
 namespace fleet::testing {
 
 // What gives gradients of rows.
-enum class RowKind { kLookup, kLookupV2, kTwoLookups, kNce, kHsigmoid };
+enum class RowKind { kLookup, kLookupV2, kTwoLookups, kTwoPaddings, kTwoTables, kNce, kHsigmoid };
 
 struct SparseNetOptions {
   RowKind kind = RowKind::kLookup;

@@ -64,6 +64,20 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
                         .runtime_split_send_recv = true,
                         .completely_not_async = true},
                        "original_schedules", "completely_not_async");
+  expect_contradiction({.whole_norms = false, .mode = "nccl2"}, "whole_norms", "mode");
+  expect_contradiction({.whole_norms = false, .sync_mode = false, .geo_sgd_mode = true},
+                       "whole_norms", "geo_sgd_mode");
+  expect_contradiction({.prefetch_trees = false, .mode = "nccl2"}, "prefetch_trees", "mode");
+  expect_contradiction({.prefetch_trees = false, .sync_mode = false, .geo_sgd_mode = true},
+                       "prefetch_trees", "geo_sgd_mode");
+  expect_contradiction({.server_statistics = false, .mode = "nccl2"}, "server_statistics", "mode");
+  expect_contradiction({.server_statistics = false, .sync_mode = false}, "server_statistics",
+                       "sync_mode");
+  EXPECT_NO_THROW(validate({.whole_norms = false, .sync_mode = false}));
+  EXPECT_NO_THROW(validate({.server_statistics = false,
+                            .sync_mode = false,
+                            .runtime_split_send_recv = true,
+                            .completely_not_async = true}));
   expect_contradiction({.mode = "collective"}, "collective_mode", "mode");
   expect_contradiction({.collective_mode = "grad_allreduce"}, "collective_mode", "mode");
   expect_contradiction({.mode = "nccl2", .sync_mode = false, .half_async = true}, "half_async",

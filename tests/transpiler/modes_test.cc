@@ -98,6 +98,27 @@ TEST(DelayCompensation, GradientsOfRowsAreRefused) {
   }
 }
 
+TEST(Geo, DistributedTablesAreSparseTables) {
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SampleNet net = table_net(2, distributed);
+    DistributeTranspiler transpiler({.sync_mode = false, .geo_sgd_mode = true});
+    transpiler.transpile(options_for(net, 1, 2));
+    const Program trainer = transpiler.get_trainer_program();
+    Names expected = op_types(net.main.global_block());
+    expected.push_back("send");
+    EXPECT_EQ(op_types(trainer.global_block()), expected);
+    const auto& notice = *trainer.global_block().ops().back();
+    EXPECT_EQ(notice.input("X").size(), 2u);
+    EXPECT_EQ(std::get<Names>(*notice.attr("send_varnames")), (Names{"table_0", "table_0"}));
+    const Program server = transpiler.get_pserver_programs(server_endpoints(1).front()).main;
+    EXPECT_EQ(server.global_block().var("table_0.delta").kind, fluid::VarKind::kSelectedRows);
+    const auto& listen = *server.global_block().ops().back();
+    EXPECT_EQ(std::get<Names>(*listen.attr("sparse_grad_to_param")),
+              (Names{"table_0.delta:table_0"}));
+  }
+}
+
 TEST(Geo, TheTrainerKeepsItsProgramAndServersAddDeltas) {
   const SampleNet net = adam_net();
   DistributeTranspiler transpiler({.sync_mode = false, .geo_sgd_mode = true});

@@ -142,7 +142,8 @@ void check_traffic(const EveryJob& every) {
       received.merge(travels(*op, names_on_servers(*op, "recv_varnames", op->output("Out"))));
     } else if (op->type == "prefetch") {
       received.merge(travels(*op, op->input("X")));
-    } else if (op->type == "nce" && op->attr("epmap") != nullptr) {
+    } else if ((op->type == "nce" || op->type == "hierarchical_sigmoid") &&
+               op->attr("epmap") != nullptr) {
       received.merge(travels(*op, std::get<std::vector<std::string>>(*op->attr("table_names"))));
     } else if (op->type == "distributed_lookup_table") {
       const auto names = std::get<std::vector<std::string>>(*op->attr("table_names"));

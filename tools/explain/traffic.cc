@@ -47,13 +47,6 @@ double sums_of_all(const ExplainOptions& options) {
   return sums;
 }
 
-// What a trainer's step does with the rows of a table, when no row is named twice.
-struct TableUse {
-  double touched = 0;  // rows of the gradient
-  double asked = 0;    // of those, rows that a lookup asks for by number
-  bool whole = false;  // an op draws its rows when it runs, and takes the table before
-};
-
 double ids_of(const Block& block, const Operator& op, int64_t batch) {
   const VarDesc* ids = block.find_var(op.input("Ids").front());
   auto count = static_cast<double>(batch);
@@ -87,25 +80,22 @@ double nodes_of_paths(const Block& block, const Operator& op, int64_t batch) {
   return nodes;
 }
 
-TableUse use_of(const Program& main, const std::string& table, int64_t batch) {
+// Rows of a table that a trainer's step looks at, when no row is named twice.
+double rows_used(const Program& main, const std::string& table, int64_t batch) {
   const Block& block = main.global_block();
-  TableUse use;
+  double rows = 0;
   for (const auto& op : block.ops()) {
-    const bool draws = op->type == "nce";
-    const auto& weights = op->input(draws ? "Weight" : "W");
+    const auto& weights = op->input(op->type == "nce" ? "Weight" : "W");
     if (weights.empty() || weights.front() != table) continue;
-    if (draws) {
-      use.touched += classes_of_nce(block, *op, batch);
-      use.whole = true;
+    if (op->type == "nce") {
+      rows += classes_of_nce(block, *op, batch);
     } else if (op->type == "hierarchical_sigmoid") {
-      use.touched += nodes_of_paths(block, *op, batch);
+      rows += nodes_of_paths(block, *op, batch);
     } else if (op->type == "lookup_table" || op->type == "lookup_table_v2") {
-      const double ids = ids_of(block, *op, batch);
-      use.touched += ids;
-      use.asked += ids;
+      rows += ids_of(block, *op, batch);
     }
   }
-  return use;
+  return rows;
 }
 
 // Bytes to and from the servers, of a step.
@@ -158,25 +148,25 @@ class ServerTraffic {
   }
 
   // Rows that are touched are spread over the slices by their size. A row of a gradient travels
-  // with its number; a table's rows are asked for by number, unless all of them come.
+  // with its number; a table's rows are asked for by number.
   void add_sparse(const PlacedParam& param, const PlacedSlice& slice) {
     out_.traffic.estimated = true;
-    const TableUse use = use_of(main_, param.param, options_.batch);
+    const double used = rows_used(main_, param.param, options_.batch);
     const auto rows = static_cast<double>(slice.shape[0]);
     const double share = rows / static_cast<double>(param.shape[0]);
     const double whole = bytes_of(slice.shape, param.dtype);
     const double row = whole / rows;
-    const double gradient = std::min(rows, every_ * use.touched * share) * (row + kIdBytes);
+    const double gradient = std::min(rows, every_ * used * share) * (row + kIdBytes);
     if (!param.remote || plan_.form.geo) return add_rows(slice.server, gradient, whole);
-    const double asked = std::min(rows, use.asked * share);
-    add_rows(slice.server, gradient + asked * kIdBytes, asked * row + (use.whole ? whole : 0));
+    const double asked = std::min(rows, used * share);
+    add_rows(slice.server, gradient + asked * kIdBytes, asked * row);
   }
 
   void add_table(const transpiler::PlacedTable& table) {
     out_.traffic.estimated = true;
     const auto servers = static_cast<double>(plan_.endpoints.size());
-    const TableUse use = use_of(main_, table.param, options_.batch);
-    const double touched = std::min(static_cast<double>(table.rows), use.touched / servers);
+    const double used = rows_used(main_, table.param, options_.batch);
+    const double touched = std::min(static_cast<double>(table.rows), used / servers);
     const double row = bytes_of(table.shape, table.dtype) / static_cast<double>(table.shape[0]);
     for (size_t i = 0; i < plan_.endpoints.size(); ++i) {
       add_rows(static_cast<int>(i), touched * (row + 2 * kIdBytes), touched * row);
@@ -261,8 +251,8 @@ void add_gradient(const Program& program, const std::string& name, const Explain
     return;
   }
   const auto height = static_cast<double>(var.shape[0]);
-  const TableUse use = use_of(program, param_of(block, name), options.batch);
-  reduced.rows += std::min(height, use.touched) * (bytes_of(var) / height + kIdBytes);
+  const double used = rows_used(program, param_of(block, name), options.batch);
+  reduced.rows += std::min(height, used) * (bytes_of(var) / height + kIdBytes);
 }
 
 Reduced reduced_in_step(const Program& program, const ExplainOptions& options) {

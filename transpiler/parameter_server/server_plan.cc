@@ -258,7 +258,7 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   }
   place_statistics(program, config, dispatcher, plan);
   plan.tables = place_tables(program, ops, servers);
-  const auto tables = remote_tables(program);
+  const auto tables = remote_tables(program, config);
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
     for (const PlacedSlice& slice : param.slices) {

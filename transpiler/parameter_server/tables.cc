@@ -21,19 +21,32 @@ bool is_lookup(const Operator& op) {
   return op.type == "lookup_table" || op.type == "lookup_table_v2";
 }
 
+bool is_tree(const Operator& op) {
+  return op.type == "hierarchical_sigmoid";
+}
+
 // The table that an op looks up; empty for other ops.
 std::string table_of(const Operator& op) {
   if (is_lookup(op)) return op.input("W").front();
   if (op.type == "nce") return op.input("Weight").front();
+  if (is_tree(op)) return op.input("W").front();
   return {};
 }
 
+bool flag(const Operator& op, std::string_view name) {
+  const fluid::Attribute* attr = op.attr(name);
+  const bool* value = attr == nullptr ? nullptr : std::get_if<bool>(attr);
+  return value != nullptr && *value;
+}
+
 bool prefetches(const Operator& op) {
-  const fluid::Attribute* attr = op.attr("remote_prefetch");
-  const bool* wanted = attr == nullptr ? nullptr : std::get_if<bool>(attr);
-  const fluid::Attribute* sparse = op.attr("is_sparse");
-  const bool* rows = sparse == nullptr ? nullptr : std::get_if<bool>(sparse);
-  return wanted != nullptr && *wanted && rows != nullptr && *rows;
+  return flag(op, "remote_prefetch") && flag(op, "is_sparse");
+}
+
+// GEO makes no difference between tables with rows that travel.
+bool changes_rows(const Operator& op) {
+  return is_lookup(op) && flag(op, "is_sparse") &&
+         (flag(op, "remote_prefetch") || flag(op, "is_distributed"));
 }
 
 Names slice_names(const PlacedParam& param) {
@@ -108,11 +121,15 @@ std::map<std::pair<std::string, int64_t>, Group> take_lookups(
 
 }  // namespace
 
-std::set<std::string, std::less<>> remote_tables(const Program& program) {
+std::set<std::string, std::less<>> remote_tables(const Program& program,
+                                                 const DistributeTranspilerConfig& config) {
+  const bool geo = config.geo_sgd_mode;
   std::set<std::string, std::less<>> tables;
   for (const auto& op : program.global_block().ops()) {
+    const bool whole = is_tree(*op) && (geo || !config.prefetch_trees);
+    const bool rows = prefetches(*op) || (geo && changes_rows(*op));
     const std::string table = table_of(*op);
-    if (!table.empty() && prefetches(*op)) tables.insert(table);
+    if (!table.empty() && rows && !whole) tables.insert(table);
   }
   return tables;
 }
@@ -185,7 +202,7 @@ std::vector<std::pair<std::string, std::string>> keep_lookups_local(Program& pro
   Block& block = program.global_block();
   for (size_t i = 0; i < block.op_count(); ++i) {
     const Operator& op = *block.ops()[i];
-    if (!is_lookup(op) || !prefetches(op)) continue;
+    if (!changes_rows(op)) continue;
     lookups.emplace_back(op.input("Ids").front(), table_of(op));
     block.edit_op(i).attrs["remote_prefetch"] = false;
   }

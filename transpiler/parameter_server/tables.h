@@ -11,12 +11,14 @@
 
 namespace fleet::transpiler {
 
-// Parameters that ops with remote_prefetch look up: lookup_table, lookup_table_v2, nce.
-std::set<std::string, std::less<>> remote_tables(const fluid::Program& program);
+// Parameters that ops with remote_prefetch look up: lookup_table, lookup_table_v2, nce and, unless
+// the configuration has them whole, hierarchical_sigmoid; under GEO distributed tables too.
+std::set<std::string, std::less<>> remote_tables(const fluid::Program& program,
+                                                 const DistributeTranspilerConfig& config);
 
 // Lookups of the plan's remote tables go to the servers: those of one table and one padding become
-// one distributed_lookup_table, right after the op that makes the last of their ids; nce keeps its
-// place and learns where its table is.
+// one distributed_lookup_table, right after the op that makes the last of their ids; nce and
+// hierarchical_sigmoid keep their places and learn where their tables are.
 void place_remote_lookups(fluid::Program& program, const ServerPlan& plan, int trainer_id);
 
 // In a startup program remote tables have their shape only.

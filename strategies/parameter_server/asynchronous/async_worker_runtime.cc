@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "fluid/kernels/table_rows.h"
 #include "fluid/ops/distributed/comm.h"
 #include "strategies/parameter_server/remote_places.h"
 
@@ -180,8 +181,8 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
     case Kind::kLookup:
       look_up(call, bound);
       break;
-    case Kind::kTable:
-      receive_table(call, bound);
+    case Kind::kRows:
+      receive_rows(call, bound);
       break;
     case Kind::kPrefetch:
       link_.look_up([&](ServerClient& client, transport::DoneHandler done) {
@@ -244,12 +245,15 @@ void AsyncWorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bou
   lookup.fill(call.outputs);
 }
 
-// The whole table, for an op whose rows are not known before it runs.
-void AsyncWorkerRuntime::receive_table(const fluid::CommCall& call, const BoundOp& bound) {
-  const RemoteTensor& wanted = bound.tensors.front();
-  fluid::Tensor& tensor = call.scope.tensor(wanted.name);
-  tensor.reset(wanted.dtype, wanted.shape);
-  link_.receive({{wanted, &tensor}});
+// The rows that the op is about to look at.
+void AsyncWorkerRuntime::receive_rows(const fluid::CommCall& call, const BoundOp& bound) {
+  auto [table, rows] =
+      fluid::rows_looked_at(call.block, call.op, call.inputs, call.step, call.shard);
+  RowLookup lookup(bound.table, std::move(rows));
+  link_.look_up([&](ServerClient& client, transport::DoneHandler done) {
+    lookup.ask(client, std::move(done));
+  });
+  lookup.place(dense(table));
 }
 
 void AsyncWorkerRuntime::take_values(const fluid::CommCall& call, const BoundOp& bound) {
@@ -338,10 +342,10 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
       BoundOp& bound = program[op.get()];
       bound.kind = Kind::kSaveTable;
       bound.snapshots = snapshots_of(*op, server_names_);
-    } else if (table_of_op(*op, link_.ready(), server_names_)) {
+    } else if (auto table = table_of_op(*op, link_.ready(), server_names_)) {
       BoundOp& bound = program[op.get()];
-      bound.kind = Kind::kTable;
-      bound.tensors = {places_of_origin(op->input("Weight").front(), link_.ready())};
+      bound.kind = Kind::kRows;
+      bound.table = *std::move(table);
     }
   }
   bool first = true;

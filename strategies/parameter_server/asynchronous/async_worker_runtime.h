@@ -72,7 +72,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
     kStart,
     kLocalStep,
     kLookup,
-    kTable,
+    kRows,
     kPrefetch,
     kSaveTable
   };
@@ -99,7 +99,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   bool trains_locally() const;
   void send(const fluid::CommCall& call, const BoundOp& bound);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
-  void receive_table(const fluid::CommCall& call, const BoundOp& bound);
+  void receive_rows(const fluid::CommCall& call, const BoundOp& bound);
   void meet();
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   void take_values(const fluid::CommCall& call, const BoundOp& bound);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <utility>
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
+#include "fluid/kernels/table_rows.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/shape/shape_ops.h"
 #include "strategies/parameter_server/mistakes.h"
@@ -166,8 +168,8 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
     case Kind::kLookup:
       look_up(call, bound);
       return nullptr;
-    case Kind::kTable:
-      receive_table(call, bound);
+    case Kind::kRows:
+      receive_rows(call, bound);
       return nullptr;
     case Kind::kPrefetch:
       prefetch_rows(bound.prefetch, call.inputs, call.outputs, node_.communicator());
@@ -233,21 +235,25 @@ void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
   lookup.fill(call.outputs);
 }
 
-// The whole table, for an op whose rows are not known before it runs; once a step.
-void WorkerRuntime::receive_table(const fluid::CommCall& call, const BoundOp& bound) {
-  fluid::Tensor& tensor = call.scope.tensor(bound.whole);
+// The rows that the op is about to look at; those that are here since the last step stay.
+void WorkerRuntime::receive_rows(const fluid::CommCall& call, const BoundOp& bound) {
+  const auto [table, rows] =
+      fluid::rows_looked_at(call.block, call.op, call.inputs, call.step, call.shard);
+  FetchedRows& here = fetched_[&table];
   const uint64_t step = node_.communicator().step();
-  const auto at = tables_.find(&tensor);
-  if (tensor.initialized() && at != tables_.end() && at->second == step) return;
-  tensor.reset(bound.table.dtype, {bound.table.height, bound.table.width});
-  for (const auto& part : bound.table.parts) {
-    const auto row_bytes = static_cast<int64_t>(bound.table.row_bytes);
-    node_.communicator().receive(part.remote, tensor.raw() + part.first * row_bytes,
-                                 static_cast<uint64_t>(part.rows * row_bytes));
-  }
-  node_.communicator().fetch();
+  if (here.step != step) here = {.step = step, .rows = {}};
+  std::vector<int64_t> missing;
+  std::set_difference(rows.begin(), rows.end(), here.rows.begin(), here.rows.end(),
+                      std::back_inserter(missing));
+  if (missing.empty()) return;
+  RowLookup lookup(bound.table, missing);
+  lookup.ask(node_.communicator());
   node_.wait(Phase::kReceiving, call.op.type);
-  tables_[&tensor] = step;
+  lookup.place(dense(table));
+  std::vector<int64_t> all;
+  std::set_union(missing.begin(), missing.end(), here.rows.begin(), here.rows.end(),
+                 std::back_inserter(all));
+  here.rows = std::move(all);
 }
 
 // Slices that a concat joins are received where they belong, as views of the whole.
@@ -334,10 +340,9 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
   } else if (call.op.type == "checkpoint_notify") {
     bound.kind = Kind::kSaveTable;
     bound.snapshots = snapshots_of(call.op, server_names_);
-  } else if (const auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
-    bound.kind = Kind::kTable;
-    bound.table = *table;
-    bound.whole = call.op.input("Weight").front();
+  } else if (auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
+    bound.kind = Kind::kRows;
+    bound.table = *std::move(table);
   } else {
     throw_worker_op(call.op, "a worker of a parameter-server job cannot run this op",
                     "send, send_barrier, recv or fetch_barrier", call.op.type);

@@ -65,7 +65,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
     kReceive,
     kFetchBarrier,
     kLookup,
-    kTable,
+    kRows,
     kPrefetch,
     kSaveTable,
     kNothing
@@ -86,11 +86,16 @@ class WorkerRuntime final : public fluid::CommRuntime {
     std::vector<Part> parts;
     std::vector<fluid::Shape> shapes;  // of recv's outputs
     std::vector<fluid::DType> dtypes;
-    std::string whole;  // what a concat makes of recv's outputs; a table
+    std::string whole;  // what a concat makes of recv's outputs
     RemoteTable table;
     RemotePrefetch prefetch;
     std::vector<RemoteSnapshot> snapshots;
     bool needs_token = false;  // recv without a fetch_barrier behind it
+  };
+  // Rows of a table that are as they are after so many steps; they rise.
+  struct FetchedRows {
+    uint64_t step = 0;
+    std::vector<int64_t> rows;
   };
   struct Place {
     RemoteVariable remote;
@@ -105,7 +110,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   void receive(const fluid::CommCall& call, const BoundOp& bound);
   void push_rows(const Part& part, int shard, const fluid::SelectedRows& rows);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
-  void receive_table(const fluid::CommCall& call, const BoundOp& bound);
+  void receive_rows(const fluid::CommCall& call, const BoundOp& bound);
   static bool view_whole(const fluid::CommCall& call, const BoundOp& bound);
   void conclude();
   void wait_values();
@@ -119,7 +124,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   ProcessEnvironment environment_;
   WorkerNode node_;
   std::unordered_map<const fluid::Operator*, BoundOp> bound_;
-  std::map<const fluid::Tensor*, uint64_t> tables_;  // the step after which a table was received
+  std::map<const fluid::Value*, FetchedRows> fetched_;  // by the table's value
   bool started_ = false;
   // Of the run under way: what it has to end with.
   bool stepping_ = false;

@@ -60,6 +60,15 @@ TEST_F(RowsProcesses, JobsOfEveryShapeEndWithTheFileOfALocalRun) {
   EXPECT_TRUE(train("ranks", ranks(2), "") == local);
 }
 
+TEST_F(RowsProcesses, EveryOpThatLooksRowsUpEndsWithTheFileOfALocalRun) {
+  for (const char* loss : {"nce", "hsigmoid", "v2", "v2 --distributed"}) {
+    const std::string options = str_cat("--loss ", loss);
+    const std::string local = train("local", "", options);
+    EXPECT_TRUE(train("two_servers", servers(2, 2), options) == local) << loss;
+    EXPECT_TRUE(train("three_servers", servers(1, 3), options) == local) << loss;
+  }
+}
+
 TEST_F(RowsProcesses, DistributedTablesEndWithTheFileOfALocalRun) {
   const std::string local = train("local", "", "--distributed");
   EXPECT_TRUE(train("two_servers", servers(2, 2), "--distributed") == local);

@@ -2,6 +2,8 @@
 //
 //   --shards N       logical shards of a step (default: 2)
 //   --distributed    the table is on servers only
+//   --loss NAME      what follows the table: classes (default), nce or hsigmoid, whose weights are
+//                    tables too; v2 looks two tables up by lookup_table_v2
 //   --strategy NAME  async or half_async, where servers train (default: synchronous)
 //   --first N        the step to begin with
 //   --load DIR       workers load a saved model before their first step
@@ -31,6 +33,7 @@ struct Options {
   int shards = 2;
   bool distributed = false;
   int first = 0;
+  std::string loss = "classes";
   std::string strategy;
   std::string load;
   std::string model;
@@ -42,6 +45,7 @@ Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--distributed") == 0) options.distributed = true;
+    if (std::strcmp(argv[i], "--loss") == 0) options.loss = argv[++i];
     if (std::strcmp(argv[i], "--shards") == 0) options.shards = std::stoi(argv[++i]);
     if (std::strcmp(argv[i], "--strategy") == 0) options.strategy = argv[++i];
     if (std::strcmp(argv[i], "--first") == 0) options.first = std::stoi(argv[++i]);
@@ -96,15 +100,39 @@ void save_tables(fluid::Executor& exe, const std::string& table, const std::stri
   exe.run(program);
 }
 
+fluid::Variable loss_of(const Options& options, const fluid::Variable& ids,
+                        const fluid::Variable& label) {
+  namespace layers = fluid::layers;
+  const fluid::EmbeddingOptions table{
+      .is_sparse = true, .is_distributed = options.distributed, .param_attr = {.name = "table"}};
+  if (options.loss == "v2") {
+    const auto flat = layers::reshape(ids, {-1, kWords});
+    auto other = table;
+    other.param_attr = {.name = "other"};
+    const auto words = layers::elementwise_add(fluid::embedding(flat, {kHeight, 8}, table),
+                                               fluid::embedding(flat, {kHeight, 8}, other));
+    const auto prediction = layers::fc(words, 5, {.act = "softmax"});
+    return layers::mean(layers::cross_entropy(prediction, label));
+  }
+  const auto words = layers::embedding(ids, {kHeight, 8}, table);
+  if (options.loss == "nce") {
+    const auto hidden = layers::fc(words, 8, {.act = "tanh"});
+    return layers::mean(
+        layers::nce(hidden, label, kHeight, {.num_neg_samples = 5, .is_sparse = true}));
+  }
+  if (options.loss == "hsigmoid") {
+    const auto hidden = layers::fc(words, 8, {.act = "tanh"});
+    return layers::mean(layers::hsigmoid(hidden, label, kHeight, {.is_sparse = true}));
+  }
+  const auto prediction = layers::fc(words, 5, {.act = "softmax"});
+  return layers::mean(layers::cross_entropy(prediction, label));
+}
+
 int train(const Options& options) {
   fluid::default_startup_program().set_random_seed(7);
   auto ids = fluid::layers::data("ids", {kWords, 1}, fluid::DType::kInt64);
   auto label = fluid::layers::data("label", {1}, fluid::DType::kInt64);
-  auto words = fluid::layers::embedding(
-      ids, {kHeight, 8},
-      {.is_sparse = true, .is_distributed = options.distributed, .param_attr = {.name = "table"}});
-  auto prediction = fluid::layers::fc(words, 5, {.act = "softmax"});
-  auto cost = fluid::layers::mean(fluid::layers::cross_entropy(prediction, label));
+  auto cost = loss_of(options, ids, label);
   fluid::optimizer::Adam adam({.learning_rate = 0.01});
   fleet::init(role_maker::PaddleCloudRoleMaker());
   auto optimizer = distributed(adam, options);

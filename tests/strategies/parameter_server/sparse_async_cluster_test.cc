@@ -49,7 +49,7 @@ void expect_local_bits(const SparseNet& net, const AsyncThreadJob& job) {
 
 TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
-                             RowKind::kNce, RowKind::kHsigmoid}) {
+                             RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {
     for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
       expect_local_bits(SparseNet({.kind = kind}), alone(mode));
@@ -58,7 +58,8 @@ TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
 }
 
 TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
-  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups}) {
+  for (const RowKind kind :
+       {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoTables}) {
     for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
       for (const int servers : {1, 2, 3}) {
         SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode), " ", servers));
@@ -87,8 +88,12 @@ TEST(SparseAsyncCluster, DistributedTablesLearnInEveryMode) {
   }
 }
 
-TEST(SparseAsyncCluster, GeoOfOneWorkerIsLocalTraining) {
-  const SparseNet net({});
+class SparseGeo : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Tables, SparseGeo, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "Distributed" : "Sparse"; });
+
+TEST_P(SparseGeo, OfOneWorkerIsLocalTraining) {
+  const SparseNet net({.is_distributed = GetParam()});
   const TrainingTask task = net.task(10);
   const LocalOutcome local = train_locally(task, 1);
   AsyncThreadJob job = alone(AsyncMode::kGeo);

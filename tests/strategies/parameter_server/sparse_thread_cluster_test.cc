@@ -45,11 +45,12 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
 }
 
 TEST(SparseThreadCluster, TrainsEveryOpWithGradientsOfRows) {
-  for (const RowKind kind :
-       {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kNce, RowKind::kHsigmoid}) {
+  for (const RowKind kind : {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoTables,
+                             RowKind::kNce, RowKind::kHsigmoid}) {
     SCOPED_TRACE(static_cast<int>(kind));
     expect_local_bits({.kind = kind}, {.workers = 2, .servers = 2});
     expect_local_bits({.kind = kind}, {.workers = 1, .servers = 2, .shards = 2});
+    expect_local_bits({.kind = kind}, {.workers = 1, .servers = 3, .shards = 3});
   }
 }
 
@@ -154,7 +155,8 @@ TEST(SparseThreadCluster, ClipsByTheGlobalNormOfAllGradients) {
 }
 
 TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {
-  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups}) {
+  for (const RowKind kind :
+       {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoTables}) {
     SCOPED_TRACE(static_cast<int>(kind));
     const SparseNetOptions options{.kind = kind, .is_distributed = true};
     expect_local_bits(options, {.workers = 2, .servers = 3});
@@ -168,6 +170,47 @@ TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {
     fluid::optimizer::Adam({.learning_rate = 0.01}).minimize(loss);
   };
   expect_local_bits(options, {.workers = 2, .servers = 3});
+}
+
+TEST(SparseThreadCluster, UpdatesDistributedTablesWithEveryRuleForRows) {
+  using fluid::Variable;
+  namespace rules = fluid::optimizer;
+  const std::vector<std::function<void(const Variable&)>> all = {
+      [](const Variable& loss) {
+        rules::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
+      },
+      [](const Variable& loss) {
+        rules::Adam({.learning_rate = 0.01, .lazy_mode = true}).minimize(loss);
+      },
+      [](const Variable& loss) { rules::Adagrad({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::RMSProp({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) { rules::Ftrl({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::Adamax({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1, .regularization = fluid::regularizer::L2Decay(0.01)})
+            .minimize(loss);
+      },
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1,
+                    .regularization = fluid::regularizer::L1Decay(0.01),
+                    .grad_clip = fluid::clip::GradientClipByValue(0.01)})
+            .minimize(loss);
+      },
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_local_bits({.minimize = all[i], .is_distributed = true}, {.workers = 2, .servers = 3},
+                      4);
+  }
+}
+
+TEST(SparseThreadCluster, LooksADistributedTableUpWithSeveralPaddings) {
+  for (const bool distributed : {true, false}) {
+    SCOPED_TRACE(distributed);
+    const SparseNetOptions options{
+        .kind = RowKind::kTwoPaddings, .padding = 3, .is_distributed = distributed};
+    expect_local_bits(options, {.workers = 2, .servers = 3});
+  }
 }
 
 TEST(SparseThreadCluster, GivesInitialValuesOfDistributedTablesToTheServers) {
@@ -186,6 +229,44 @@ TEST(SparseThreadCluster, GivesInitialValuesOfDistributedTablesToTheServers) {
   };
   const ThreadOutcome outcome = train_in_threads(net.task(0), job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+}
+
+// What the servers' data lanes send in a job of so many steps.
+uint64_t bytes_sent(const SparseNet& net, const ThreadJob& job, int steps) {
+  const ThreadOutcome outcome = train_in_threads(net.task(steps), job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  uint64_t bytes = 0;
+  for (const auto& server : outcome.servers) bytes += server.bytes_out;
+  return bytes;
+}
+
+// Of a weight with classes, a step takes the rows that the loss looks at and no others.
+TEST(SparseThreadCluster, FetchesOnlyTheRowsThatALossLooksAt) {
+  constexpr int kSteps = 4;
+  constexpr uint64_t kWorkers = 2;
+  constexpr uint64_t kSamples = 24;       // rows of a batch
+  constexpr uint64_t kRowsOfSample = 11;  // of a tree of 1500 classes; nce: 1 and 5
+  constexpr uint64_t kRowBytes = 12 * sizeof(float);
+  for (const RowKind kind : {RowKind::kNce, RowKind::kHsigmoid}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const SparseNet net({.kind = kind});
+    uint64_t dense = 0;
+    for (const auto* param : net.main().global_block().parameters()) {
+      const bool table = net.main().global_block().var(param->name + "@GRAD").kind ==
+                         fluid::VarKind::kSelectedRows;
+      if (!table) dense += static_cast<uint64_t>(param->shape.numel()) * sizeof(float);
+    }
+    const ThreadJob job{.workers = kWorkers, .servers = 2};
+    const uint64_t bytes = bytes_sent(net, job, 2 + kSteps) - bytes_sent(net, job, 2);
+    EXPECT_GT(bytes, kSteps * kWorkers * dense);
+    EXPECT_LE(bytes, kSteps * (kWorkers * dense + kSamples * kRowsOfSample * kRowBytes));
+  }
+}
+
+TEST(SparseThreadCluster, ReceivesWholeTreesOnRequest) {
+  ThreadJob job;
+  job.config.prefetch_trees = false;
+  expect_local_bits({.kind = RowKind::kHsigmoid}, job);
 }
 
 TEST(SparseThreadCluster, RunsTheRuntimeSplitForm) {

@@ -50,14 +50,13 @@ struct Tree {
   }
 };
 
-template <class T>
-Tree tree_of(const PrepareContext& context, const HierarchicalSigmoidAttrs& attrs) {
+Tree tree_of(const PrepareContext& context, const HierarchicalSigmoidAttrs& attrs, DType dtype) {
   const Shape& x = context.in("X").shape;
   const ValueSpec& w = context.in("W");
   const ValueSpec& label = context.in("Label");
   context.require(x.rank() == 2, "X", "[rows, width]", x.to_string());
-  context.require(w.dtype == dtype_of<T>() && w.shape.rank() == 2 && w.shape[1] == x[1], "W",
-                  str_cat(dtype_name(dtype_of<T>()), "[nodes, ", x[1], "]"),
+  context.require(w.dtype == dtype && w.shape.rank() == 2 && w.shape[1] == x[1], "W",
+                  str_cat(dtype_name(dtype), "[nodes, ", x[1], "]"),
                   str_cat(dtype_name(w.dtype), w.shape));
   context.require(label.dtype == DType::kInt64 && label.shape.numel() == x[0], "Label",
                   str_cat("int64[", x[0], ", 1]"), str_cat(dtype_name(label.dtype), label.shape));
@@ -98,7 +97,7 @@ T softplus(T z) {
 template <class T>
 std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
   const auto attrs = context.attrs<HierarchicalSigmoidAttrs>();
-  const Tree tree = tree_of<T>(context, attrs);
+  const Tree tree = tree_of(context, attrs, dtype_of<T>());
   const int x = context.input("X");
   const int w = context.input("W");
   const int bias = context.input("Bias");
@@ -128,7 +127,7 @@ std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_tree_grad(PrepareContext& context) {
   const auto attrs = context.attrs<HierarchicalSigmoidAttrs>();
-  const Tree tree = tree_of<T>(context, attrs);
+  const Tree tree = tree_of(context, attrs, dtype_of<T>());
   const int x = context.input("X");
   const int w = context.input("W");
   const int pre_out = context.input("PreOut");
@@ -160,6 +159,16 @@ std::unique_ptr<Prepared> prepare_tree_grad(PrepareContext& context) {
 }
 
 }  // namespace
+
+std::vector<int64_t> nodes_of_paths(const PrepareContext& context, const KernelContext& values) {
+  const auto attrs = context.attrs<HierarchicalSigmoidAttrs>();
+  const Tree tree = tree_of(context, attrs, context.in("W").dtype);
+  std::vector<int64_t> nodes;
+  for (int64_t row = 0; row < tree.rows; ++row) {
+    tree.walk(values, row, [&nodes](int64_t, int64_t node, int64_t) { nodes.push_back(node); });
+  }
+  return nodes;
+}
 
 void register_hierarchical_sigmoid(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {

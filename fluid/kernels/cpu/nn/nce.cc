@@ -77,20 +77,14 @@ struct NceShape {
   int64_t classes = 0;
 };
 
-template <class T>
 NceShape shape_of(const PrepareContext& context, const NceAttrs& attrs) {
   const Shape& input = context.in("Input").shape;
   const ValueSpec& label = context.in("Label");
-  const ValueSpec& weight = context.in("Weight");
   context.require(input.rank() == 2, "Input", "[rows, width]", input.to_string());
   context.require(
       label.dtype == DType::kInt64 && label.shape.rank() >= 1 && label.shape[0] == input[0],
       "Label", str_cat("int64[", input[0], ", labels]"),
       str_cat(dtype_name(label.dtype), label.shape));
-  const Shape wanted{attrs.num_total_classes, input[1]};
-  context.require(weight.shape == wanted && weight.dtype == dtype_of<T>(), "Weight",
-                  str_cat(dtype_name(dtype_of<T>()), wanted),
-                  str_cat(dtype_name(weight.dtype), weight.shape));
   const int64_t labels = label.shape.rank() == 2 ? label.shape[1] : 1;
   return {.rows = input[0],
           .width = input[1],
@@ -99,22 +93,57 @@ NceShape shape_of(const PrepareContext& context, const NceAttrs& attrs) {
           .classes = attrs.num_total_classes};
 }
 
-void check_class(const KernelContext&, const std::string& where, int64_t index, int64_t classes) {
-  if (index >= 0 && index < classes) return;
-  throw_error(ErrorCode::kInvalidArgument, {.what = "a class is outside of the known ones",
-                                            .where = where,
-                                            .expected = str_cat("[0, ", classes, ")"),
-                                            .got = str_cat(index),
-                                            .fix = "check the labels, or raise the class count"});
+template <class T>
+void check_weight(const PrepareContext& context, const NceShape& s) {
+  const ValueSpec& weight = context.in("Weight");
+  const Shape wanted{s.classes, s.width};
+  context.require(weight.shape == wanted && weight.dtype == dtype_of<T>(), "Weight",
+                  str_cat(dtype_name(dtype_of<T>()), wanted),
+                  str_cat(dtype_name(weight.dtype), weight.shape));
 }
+
+// What the forward op looks at.
+class Samples {
+ public:
+  Samples(const PrepareContext& context, const NceAttrs& attrs, const NceShape& shape)
+      : sampler_(context, attrs),
+        shape_(shape),
+        label_(context.input("Label")),
+        custom_(attrs.custom_neg_classes),
+        where_(str_cat("op 'nce', labels '", context.op().input("Label").front(), "'")) {}
+
+  const Sampler& sampler() const { return sampler_; }
+
+  // Sample j of row i: its labels come first.
+  int64_t pick(const KernelContext& c, int64_t i, int64_t j) const {
+    const auto noise = static_cast<size_t>(j - shape_.labels);
+    const int64_t index = j < shape_.labels ? c.in<int64_t>(label_)[i * shape_.labels + j]
+                          : !custom_.empty()
+                              ? custom_[noise]
+                              : sampler_.draw(c, static_cast<uint64_t>(i * shape_.samples + j));
+    if (index >= 0 && index < shape_.classes) return index;
+    throw_error(ErrorCode::kInvalidArgument, {.what = "a class is outside of the known ones",
+                                              .where = where_,
+                                              .expected = str_cat("[0, ", shape_.classes, ")"),
+                                              .got = str_cat(index),
+                                              .fix = "check the labels, or raise the class count"});
+  }
+
+ private:
+  Sampler sampler_;
+  NceShape shape_;
+  int label_;
+  std::vector<int32_t> custom_;
+  std::string where_;
+};
 
 template <class T>
 std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
   const auto attrs = context.attrs<NceAttrs>();
-  const NceShape s = shape_of<T>(context, attrs);
-  const Sampler sampler(context, attrs);
+  const NceShape s = shape_of(context, attrs);
+  check_weight<T>(context, s);
+  const Samples all(context, attrs, s);
   const int input = context.input("Input");
-  const int label = context.input("Label");
   const int weight = context.input("Weight");
   const int bias = context.input("Bias");
   const int row_weight = context.input("SampleWeight");
@@ -122,10 +151,7 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
   const Shape samples{s.rows, s.samples};
   const int logits = context.set_output("SampleLogits", samples, dtype_of<T>());
   const int picked = context.set_output("SampleLabels", samples, DType::kInt64);
-  const std::string where = str_cat("op 'nce', labels '", context.op().input("Label").front(), "'");
-  const std::vector<int32_t> custom = attrs.custom_neg_classes;
   return make_prepared([=](const KernelContext& c) {
-    const auto* labels = c.in<int64_t>(label);
     auto* classes = c.out<int64_t>(picked);
     T* outs = c.out<T>(logits);
     const double noise = static_cast<double>(s.samples - s.labels);
@@ -133,17 +159,13 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
       double total = 0;
       for (int64_t j = 0; j < s.samples; ++j) {
         const int64_t at = i * s.samples + j;
-        const auto drawn = static_cast<size_t>(j - s.labels);
-        classes[at] = j < s.labels      ? labels[i * s.labels + j]
-                      : !custom.empty() ? custom[drawn]
-                                        : sampler.draw(c, static_cast<uint64_t>(at));
-        check_class(c, where, classes[at], s.classes);
+        classes[at] = all.pick(c, i, j);
         const T raw =
             (bias >= 0 ? c.in<T>(bias)[classes[at]] : T{}) +
             dot(c.in<T>(input) + i * s.width, c.in<T>(weight) + classes[at] * s.width, s.width);
         outs[at] = T{1} / (T{1} + std::exp(-raw));
         const auto o = static_cast<double>(outs[at]);
-        const double b = sampler.probability(c, classes[at]) * noise;
+        const double b = all.sampler().probability(c, classes[at]) * noise;
         total -= std::log((j < s.labels ? o : b) / (o + b));
       }
       const T factor = row_weight >= 0 ? c.in<T>(row_weight)[i] : T{1};
@@ -155,7 +177,8 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_nce_grad(PrepareContext& context) {
   const auto attrs = context.attrs<NceAttrs>();
-  const NceShape s = shape_of<T>(context, attrs);
+  const NceShape s = shape_of(context, attrs);
+  check_weight<T>(context, s);
   const Sampler sampler(context, attrs);
   const int input = context.input("Input");
   const int weight = context.input("Weight");
@@ -193,6 +216,17 @@ std::unique_ptr<Prepared> prepare_nce_grad(PrepareContext& context) {
 }
 
 }  // namespace
+
+std::vector<int64_t> classes_of_nce(const PrepareContext& context, const KernelContext& values) {
+  const auto attrs = context.attrs<NceAttrs>();
+  const NceShape s = shape_of(context, attrs);
+  const Samples all(context, attrs, s);
+  std::vector<int64_t> classes;
+  for (int64_t i = 0; i < s.rows; ++i) {
+    for (int64_t j = 0; j < s.samples; ++j) classes.push_back(all.pick(values, i, j));
+  }
+  return classes;
+}
 
 void register_nce(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
