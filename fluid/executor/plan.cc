@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/image_layout.h"
+#include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {
 namespace {
@@ -350,15 +351,24 @@ class PlanCompiler {
     return false;
   }
 
+  [[noreturn]] void throw_unknown_fetch(const std::string& name) const {
+    const bool cut = default_main_program().global_block().has_var(name);
+    throw_error(ErrorCode::kInvalidProgram,
+                {.what = "the program has no such variable" +
+                         (cut ? ": prune cut it away, or it is another program's"
+                              : did_you_mean(name, known_names())),
+                 .where = "fetch '" + name + "'",
+                 .expected = "a variable of the program that runs",
+                 .got = cut ? "a variable of the default main program only" : name,
+                 .fix = cut ? "name it among the targets of prune (save_inference_model), or fetch "
+                              "it from the default main program"
+                            : "correct the name in the fetch list"});
+  }
+
   void add_fetches() {
     for (const std::string& name : plan_->key_.fetches) {
       if (block().find_var_recursive(name) == nullptr) {
-        throw_error(ErrorCode::kInvalidProgram,
-                    {.what = "the program has no such variable" + did_you_mean(name, known_names()),
-                     .where = "fetch '" + name + "'",
-                     .expected = "a variable of the program",
-                     .got = name,
-                     .fix = "correct the name in the fetch list"});
+        throw_unknown_fetch(name);
       }
       PlanFetch fetch;
       fetch.var = index_of(name);
@@ -369,7 +379,8 @@ class PlanCompiler {
                      .where = "fetch '" + name + "'",
                      .expected = "a variable that an op writes, or a persistable one",
                      .got = name,
-                     .fix = "fetch it from the program that computes it"});
+                     .fix = "fetch it from the program that computes it, or name it among the "
+                            "targets of prune"});
       }
       const auto& sums = plan_->per_shard_;
       const bool summed = std::find(sums.begin(), sums.end(), fetch.var) != sums.end();

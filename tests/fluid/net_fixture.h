@@ -40,15 +40,17 @@ class NetFixture : public testing::Test {
   Operator empty_;
 };
 
-// Runs `action`, which must throw a fleet::Error that says all of `texts` and has a fix.
+// Runs `action`, which must throw a fleet::Error that says all of `texts`, and fills in every field.
 template <class Action>
 void expect_error(Action action, ErrorCode code, const std::vector<std::string>& texts) {
   try {
     action();
   } catch (const Error& error) {
     EXPECT_EQ(error_info(error.code()).name, error_info(code).name) << error.what();
-    EXPECT_FALSE(error.text().fix.empty()) << error.what();
+    EXPECT_FALSE(error.text().where.empty()) << error.what();
     EXPECT_FALSE(error.text().expected.empty()) << error.what();
+    EXPECT_FALSE(error.text().got.empty()) << error.what();
+    EXPECT_FALSE(error.text().fix.empty()) << error.what();
     for (const std::string& text : texts) {
       EXPECT_THAT(std::string(error.what()), testing::HasSubstr(text));
     }

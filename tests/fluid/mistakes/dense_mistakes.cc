@@ -81,7 +81,8 @@ void add_activation_mistakes(std::vector<Mistake>& all) {
                    layers::prelu(layers::data("ragged", {-1, -1}), "element");
                  },
                  kArgument,
-                 {"prelu", "known"}});
+                 {"layer 'prelu'", "must be known", "expected: positive dimensions", "got: [1, -1]",
+                  "fix: declare the input's dimensions"}});
   all.push_back({"clip_between_swapped_bounds",
                  [](const Inputs& in) { layers::clip(in.x, 1.0, -1.0); },
                  kShape,
@@ -423,7 +424,8 @@ void add_choice_mistakes(std::vector<Mistake>& all) {
                    layers::fill_constant({-1, 2}, DType::kFloat32, 0);
                  },
                  kArgument,
-                 {"fill_constant", "[-1, 2]"}});
+                 {"layer 'fill_constant'", "expected: dimensions >= 0", "got: [-1, 2]",
+                  "fix: give every dimension"}});
   all.push_back({"constant_of_a_batch_dimension_that_is_not_there",
                  [](const Inputs& in) {
                    layers::fill_constant_batch_size_like(in.x, {-1, 2}, DType::kFloat32, 0,

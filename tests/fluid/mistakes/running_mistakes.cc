@@ -37,13 +37,15 @@ void add_feed_mistakes(std::vector<Mistake>& all) {
          run(in, {{"x", rows(2, 4)}, {"wholes", rows(2, 4)}}, {layers::relu(in.x).name()});
        },
        kFeed,
-       {"'wholes'", "did you mean 'whole'"}});
+       {"feed 'wholes'", "did you mean 'whole'", "expected: each data variable of the program once",
+        "got: wholes", "fix: correct the name"}});
   all.push_back({"feed_given_twice",
                  [](const Inputs& in) {
                    run(in, {{"x", rows(2, 4)}, {"x", rows(2, 4)}}, {layers::relu(in.x).name()});
                  },
                  kFeed,
-                 {"'x'", "twice"}});
+                 {"fed twice", "feed 'x'", "expected: each data variable of the program once",
+                  "got: x", "fix: correct the name"}});
   all.push_back(
       {"feed_of_another_type",
        [](const Inputs& in) {
@@ -64,12 +66,13 @@ void add_feed_mistakes(std::vector<Mistake>& all) {
        },
        kFeed,
        {"'x'", "[-1, 4]", "[4]"}});
-  all.push_back({"feed_of_nothing",
-                 [](const Inputs& in) {
-                   run(in, {{"x", Tensor()}}, {layers::relu(in.x).name()});
-                 },
-                 kFeed,
-                 {"'x'", "an empty tensor"}});
+  all.push_back(
+      {"feed_of_nothing",
+       [](const Inputs& in) {
+         run(in, {{"x", Tensor()}}, {layers::relu(in.x).name()});
+       },
+       kFeed,
+       {"feed 'x'", "expected: a tensor with memory", "got: nothing", "fix: fill the tensor"}});
   all.push_back({"feed_that_shards_do_not_divide",
                  [](const Inputs& in) {
                    const Variable loss = layers::mean(layers::fc(in.x, 1));
@@ -81,20 +84,24 @@ void add_feed_mistakes(std::vector<Mistake>& all) {
 }
 
 void add_fetch_mistakes(std::vector<Mistake>& all) {
-  all.push_back({"fetch_that_is_not_known",
-                 [](const Inputs& in) {
-                   layers::relu(in.x);
-                   run(in, {{"x", rows(2, 4)}}, {"relu_0.tmp_1"});
-                 },
-                 kProgram,
-                 {"'relu_0.tmp_1'", "did you mean 'relu_0.tmp_0'"}});
+  all.push_back(
+      {"fetch_that_is_not_known",
+       [](const Inputs& in) {
+         layers::relu(in.x);
+         run(in, {{"x", rows(2, 4)}}, {"relu_0.tmp_1"});
+       },
+       kProgram,
+       {"fetch 'relu_0.tmp_1'", "did you mean 'relu_0.tmp_0'",
+        "expected: a variable of the program", "got: relu_0.tmp_1", "fix: correct the name"}});
   all.push_back({"fetch_of_an_input_that_is_not_fed",
                  [](const Inputs& in) {
                    layers::relu(in.x);
                    run(in, {{"x", rows(2, 4)}}, {"y"});
                  },
                  kProgram,
-                 {"'y'", "nothing in the program writes this variable"}});
+                 {"fetch 'y'", "nothing in the program writes this variable",
+                  "expected: a variable that an op writes", "got: y",
+                  "fix: fetch it from the program that computes it"}});
   all.push_back({"fetch_of_what_was_pruned",
                  [](const Inputs& in) {
                    const Variable kept = layers::relu(in.x);
@@ -103,7 +110,10 @@ void add_fetch_mistakes(std::vector<Mistake>& all) {
                    Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
                  },
                  kProgram,
-                 {"'tanh_0.tmp_0'"}});
+                 {"fetch 'tanh_0.tmp_0'", "prune cut it away",
+                  "expected: a variable of the program that runs",
+                  "got: a variable of the default main program only",
+                  "fix: name it among the targets of prune"}});
   all.push_back({"parameter_that_was_never_initialised",
                  [](const Inputs& in) {
                    const Variable h = layers::fc(in.x, 3);
@@ -123,15 +133,17 @@ void add_fetch_mistakes(std::vector<Mistake>& all) {
   all.push_back({"number_of_several_elements",
                  [](const Inputs&) { (void)rows(2, 4).item<float>(); },
                  kShape,
-                 {"[2, 4]", "one element"}});
-  all.push_back({"values_of_another_type",
-                 [](const Inputs&) { (void)rows(2, 4).values<int64_t>(); },
-                 kType,
-                 {"int64", "float32"}});
-  all.push_back({"executor_of_no_shards",
-                 [](const Inputs&) { Executor executor(CPUPlace(), {.logical_shards = -1}); },
-                 kArgument,
-                 {"logical_shards", "-1"}});
+                 {"Tensor::item", "expected: [1]", "got: [2, 4]", "fix: read values()"}});
+  all.push_back(
+      {"values_of_another_type",
+       [](const Inputs&) { (void)rows(2, 4).values<int64_t>(); },
+       kType,
+       {"Tensor[2, 4]", "expected: int64", "got: float32", "fix: read it with its own type"}});
+  all.push_back(
+      {"executor_of_no_shards",
+       [](const Inputs&) { Executor executor(CPUPlace(), {.logical_shards = -1}); },
+       kArgument,
+       {"ExecutorOptions.logical_shards", "expected: 0 or more", "got: -1", "fix: leave it at 0"}});
 }
 
 void add_value_mistakes(std::vector<Mistake>& all) {
@@ -148,7 +160,8 @@ void add_value_mistakes(std::vector<Mistake>& all) {
                    run(in, {{"label", ids({1, 10})}}, {out.name()});
                  },
                  kArgument,
-                 {"lookup_table", "10"}});
+                 {"op 'lookup_table', ids 'label', table 'embedding_0.w_0'",
+                  "expected: ids in [0, 10)", "got: 10", "fix: enlarge the table"}});
   all.push_back({"index_beyond_what_is_gathered",
                  [](const Inputs& in) {
                    const Variable out = layers::gather(in.x, in.label);

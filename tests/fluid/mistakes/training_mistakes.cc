@@ -29,20 +29,24 @@ void add_loss_mistakes(std::vector<Mistake>& all) {
                  },
                  kShape,
                  {"fc_0.tmp_1", "one number", "[-1, 3]", "mean"}});
-  all.push_back({"minimize_of_an_input",
-                 [](const Inputs& in) {
-                   append_backward(
-                       layers::data("given", {1}, DType::kFloat32, {.append_batch_size = false}));
-                   layers::relu(in.x);
-                 },
-                 kProgram,
-                 {"nothing computes the loss", "'given'"}});
+  all.push_back(
+      {"minimize_of_an_input",
+       [](const Inputs& in) {
+         append_backward(layers::data("given", {1}, DType::kFloat32, {.append_batch_size = false}));
+         layers::relu(in.x);
+       },
+       kProgram,
+       {"nothing computes the loss", "loss 'given'",
+        "expected: a variable that an op of the program makes", "got: a variable without an op",
+        "fix: pass what a layer such as mean returned"}});
   all.push_back({"minimize_without_parameters",
                  [](const Inputs& in) {
                    optimizer::SGD(optimizer::SGDOptions{}).minimize(layers::mean(in.x));
                  },
                  kProgram,
-                 {"no parameter has a gradient", "mean_0.tmp_0"}});
+                 {"optimizer 'sgd', loss 'mean_0.tmp_0'",
+                  "expected: a trainable parameter that the loss depends on", "got: 0 parameters",
+                  "fix: check trainable"}});
   all.push_back({"minimize_of_a_parameter_that_is_not_there",
                  [](const Inputs& in) {
                    optimizer::SGD(optimizer::SGDOptions{})
@@ -65,7 +69,8 @@ void add_loss_mistakes(std::vector<Mistake>& all) {
                                         1);
                  },
                  kArgument,
-                 {"error clip", "'fc_0.w_0'"}});
+                 {"set_error_clip", "expected: a variable that a layer returned",
+                  "got: parameter 'fc_0.w_0'", "fix: give the optimizer a grad_clip"}});
   all.push_back({"recomputation_from_a_variable_off_the_way",
                  [](const Inputs& in) {
                    const Variable aside = layers::relu(in.y);
@@ -89,7 +94,8 @@ void add_optimizer_mistakes(std::vector<Mistake>& all) {
          optimizer::SGD({.grad_clip = Penalty{.kind = "GradientClipByNrm"}}).minimize(loss_of(in));
        },
        ErrorCode::kUnknownName,
-       {"ClipByNorm", "GradientClipByNrm"}});
+       {"append_gradient_clip", "expected: ClipByValue, ClipByNorm or ClipByGlobalNorm",
+        "got: GradientClipByNrm", "fix: use clip::GradientClipByValue"}});
   all.push_back(
       {"clips_of_different_global_norms",
        [](const Inputs& in) {
@@ -113,7 +119,9 @@ void add_optimizer_mistakes(std::vector<Mistake>& all) {
                    optimizer::SGD({.learning_rate = rate}).minimize(loss_of(in));
                  },
                  kArgument,
-                 {"learning rate", "another program"}});
+                 {"the learning rate belongs to another program", "optimizer 'sgd'",
+                  "expected: a variable of the loss's program", "got: '",
+                  "fix: make it under the same ProgramGuard"}});
   all.push_back({"piecewise_rate_of_too_few_values",
                  [](const Inputs&) {
                    layers::piecewise_decay({10, 20}, {0.1, 0.01});
@@ -127,17 +135,19 @@ void add_optimizer_mistakes(std::vector<Mistake>& all) {
                  },
                  kArgument,
                  {"decay", "1.5"}});
-  all.push_back({"average_of_no_parameters",
-                 [](const Inputs&) { optimizer::ModelAverage average; },
-                 ErrorCode::kPrecondition,
-                 {"no parameter to average"}});
+  all.push_back(
+      {"average_of_no_parameters",
+       [](const Inputs&) { optimizer::ModelAverage average; },
+       ErrorCode::kPrecondition,
+       {"no parameter to average", "default main program",
+        "expected: parameters with do_model_average", "got: none", "fix: build the net first"}});
   all.push_back({"lookahead_of_no_steps",
                  [](const Inputs&) {
                    optimizer::SGD inner(optimizer::SGDOptions{});
                    const optimizer::Lookahead ahead(inner, {.k = 0});
                  },
                  kArgument,
-                 {"k", "0"}});
+                 {"Lookahead, k", "expected: k >= 1", "got: 0", "fix: choose another value"}});
 }
 
 void add_parameter_mistakes(std::vector<Mistake>& all) {
@@ -154,7 +164,8 @@ void add_parameter_mistakes(std::vector<Mistake>& all) {
   all.push_back({"fc_of_no_inputs",
                  [](const Inputs&) { layers::fc(std::vector<Variable>{}, 3); },
                  kArgument,
-                 {"fc", "at least one"}});
+                 {"layer 'fc'", "argument 'input'", "expected: at least one", "got: none",
+                  "fix: pass what other layers returned"}});
   all.push_back({"parameter_of_an_open_shape",
                  [](const Inputs&) {
                    layers::create_parameter({-1, 3}, DType::kFloat32);
@@ -202,7 +213,8 @@ void add_program_mistakes(std::vector<Mistake>& all) {
   all.push_back({"op_that_is_not_known",
                  [append](const Inputs& in) { append(in, {}, "scael"); },
                  ErrorCode::kUnknownName,
-                 {"'scael'", "did you mean 'scale'"}});
+                 {"no op 'scael'; did you mean 'scale'", "expected: a type of the op table",
+                  "got: scael", "fix: correct the type"}});
   all.push_back({"attribute_that_is_not_known",
                  [append](const Inputs& in) {
                    append(in, {{"scales", 2.0}});
@@ -218,15 +230,18 @@ void add_program_mistakes(std::vector<Mistake>& all) {
   all.push_back({"slot_that_is_not_known",
                  [append](const Inputs& in) { append(in, {}, "scale", "Y"); },
                  kProgram,
-                 {"scale", "'Y'"}});
+                 {"op 'scale' has no input 'Y'", "expected: X, ScaleTensor", "got: Y",
+                  "fix: use a slot of the op"}});
   all.push_back({"variable_that_is_not_there",
                  [](const Inputs& in) { (void)in.main.global_block().var("hidden"); },
                  ErrorCode::kUnknownName,
-                 {"'hidden'"}});
-  all.push_back({"block_that_is_not_there",
-                 [](const Inputs& in) { (void)in.main.block(3); },
-                 kProgram,
-                 {"no such block", "3"}});
+                 {"no variable 'hidden'", "block 0", "expected: a variable of the program",
+                  "got: hidden", "Program::to_string() lists all variables"}});
+  all.push_back(
+      {"block_that_is_not_there",
+       [](const Inputs& in) { (void)in.main.block(3); },
+       kProgram,
+       {"Program::block", "expected: 0 to 0", "got: 3", "fix: use an index that add_block gave"}});
   all.push_back(
       {"program_cut_to_a_target_that_is_not_there",
        [](const Inputs& in) { (void)in.main.prune(std::vector<std::string>{"prediction"}); },
