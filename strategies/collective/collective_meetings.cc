@@ -32,14 +32,16 @@ std::vector<ReductionShape> gradients_of(const fluid::Program& program, size_t& 
     const fluid::Block& block = program.block(b);
     for (const auto& op : block.ops()) {
       if (op->type != "c_allreduce_sum") continue;
-      const fluid::VarDesc& var = block.var(op->input("X").front());
-      if (var.kind == fluid::VarKind::kSelectedRows) {
-        ++of_rows;
-        continue;
-      }
-      const auto type = element_type(var.dtype);
-      if (type && var.shape.numel() >= 0) {
-        gradients.push_back({*type, static_cast<size_t>(var.shape.numel())});
+      for (const std::string& name : op->input("X")) {
+        const fluid::VarDesc& var = block.var(name);
+        if (var.kind == fluid::VarKind::kSelectedRows) {
+          ++of_rows;
+          continue;
+        }
+        const auto type = element_type(var.dtype);
+        if (type && var.shape.numel() >= 0) {
+          gradients.push_back({*type, static_cast<size_t>(var.shape.numel())});
+        }
       }
     }
   }

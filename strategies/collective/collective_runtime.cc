@@ -44,19 +44,20 @@ ElementType element_type(const fluid::Tensor& tensor, const fluid::CommCall& cal
                                            .fix = "run the startup program first"});
 }
 
-fluid::Tensor& input_tensor(const fluid::CommCall& call) {
-  auto* tensor = call.inputs.empty() || call.inputs[0] == nullptr
+fluid::Tensor& input_tensor(const fluid::CommCall& call, size_t at = 0) {
+  auto* tensor = call.inputs.size() <= at || call.inputs[at] == nullptr
                      ? nullptr
-                     : std::get_if<fluid::Tensor>(call.inputs[0]);
+                     : std::get_if<fluid::Tensor>(call.inputs[at]);
   if (tensor == nullptr || !tensor->initialized()) fail_value(call, "X");
   return *tensor;
 }
 
 // The output, in the shape of the input; usually the same variable.
-fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& input) {
-  if (call.outputs.empty() || call.outputs[0] == nullptr) fail_value(call, "Out");
-  fluid::Value& value = *call.outputs[0];
-  if (&value == call.inputs[0]) return std::get<fluid::Tensor>(value);
+fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& input,
+                             size_t at = 0) {
+  if (call.outputs.size() <= at || call.outputs[at] == nullptr) fail_value(call, "Out");
+  fluid::Value& value = *call.outputs[at];
+  if (&value == call.inputs[at]) return std::get<fluid::Tensor>(value);
   if (!std::holds_alternative<fluid::Tensor>(value)) value = fluid::Tensor();
   auto& output = std::get<fluid::Tensor>(value);
   if (!output.initialized() || output.shape() != input.shape() || output.dtype() != input.dtype()) {
@@ -70,18 +71,24 @@ fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& i
 // Of a step that was given up, a token is done.
 class CollectiveRuntime::Token : public fluid::CommToken {
  public:
-  Token(GradientReducer& reducer, size_t gradient)
-      : reducer_(reducer), gradient_(gradient), generation_(reducer.generation()) {}
-  bool done() const override { return over() || reducer_.test(gradient_); }
+  Token(GradientReducer& reducer, size_t first, size_t count)
+      : reducer_(reducer), first_(first), end_(first + count), generation_(reducer.generation()) {}
+  bool done() const override {
+    for (size_t i = first_; i < end_ && !over(); ++i) {
+      if (!reducer_.test(i)) return false;
+    }
+    return true;
+  }
   void wait() override {
-    if (!over()) reducer_.wait(gradient_);
+    for (size_t i = first_; i < end_ && !over(); ++i) reducer_.wait(i);
   }
 
  private:
   bool over() const { return generation_ != reducer_.generation(); }
 
   GradientReducer& reducer_;
-  size_t gradient_;
+  size_t first_;  // gradients [first, end) of the step
+  size_t end_;
   uint64_t generation_;
 };
 
@@ -217,14 +224,18 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
     const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[0]);
     if (rows != nullptr) return all_reduce_rows(call, *rows);
   }
-  const fluid::Tensor& input = input_tensor(call);
-  const ElementType type = element_type(input, call);
-  fluid::Tensor& output = output_tensor(call, input);
+  if (call.inputs.empty()) fail_value(call, "X");
   const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
-  const size_t number =
-      reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
+  size_t last = 0;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const fluid::Tensor& input = input_tensor(call, i);
+    const ElementType type = element_type(input, call);
+    fluid::Tensor& output = output_tensor(call, input, i);
+    last =
+        reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
+  }
   if (local + 1 < shards().count()) return nullptr;
-  return std::make_unique<Token>(*reducer_, number);
+  return std::make_unique<Token>(*reducer_, last + 1 - call.inputs.size(), call.inputs.size());
 }
 
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce_rows(

@@ -5,20 +5,18 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <map>
-#include <memory>
+#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
-#include "strategies/collective/collective_runtime.h"
 #include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "tests/fleet/rank_threads.h"
 #include "tests/fleet/update_rules.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "transpiler/distribute_transpiler.h"
-#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::testing {
 namespace {
@@ -189,57 +187,12 @@ TEST_P(EveryServerMode, OfThreeWorkersAppliesEachGradientOnce) {
 
 using Losses = std::vector<std::vector<float>>;
 
-struct Collective {
-  int ranks = 2;
-  std::optional<strategies::LocalSgdOptions> local_sgd = {};
-};
-
-// By rank and step.
-Losses train_collectively(const TrainingTask& task, const Collective& job) {
-  transport::InProcessGroup group(job.ranks);
-  Losses losses(static_cast<size_t>(job.ranks));
-  const auto train = [&](int rank) {
-    const role_maker::ClusterSpec cluster = {.mode = role_maker::Mode::kCollective,
-                                             .index = rank,
-                                             .worker_num = job.ranks,
-                                             .job_id = "every mode"};
-    transpiler::DistributeTranspilerConfig config;
-    config.mode = "collective";
-    config.collective_mode = job.local_sgd ? "local_sgd" : "grad_allreduce";
-    config.local_sgd_scheduled = job.local_sgd.has_value();
-    auto programs =
-        transpiler::transpile_for(*task.main, *task.startup, cluster, config, job.ranks);
-    const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
-        cluster, [&] { return group.member(rank); },
-        strategies::CollectiveRuntimeOptions{.logical_shards = job.ranks,
-                                             .local_sgd = job.local_sgd});
-    programs.main.set_runtime(runtime);
-    programs.startup.set_runtime(runtime);
-    fluid::Executor executor;
-    executor.run(programs.startup);
-    for (int step = 0; step < task.steps; ++step) {
-      const auto fetched = executor.run(programs.main, task.feed(step, rank, rank + 1, job.ranks),
-                                        {fluid::Fetch(task.loss)});
-      losses[static_cast<size_t>(rank)].push_back(fetched.front().item<float>());
-    }
-  };
-  std::vector<std::jthread> threads;
-  threads.reserve(losses.size());
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    threads.emplace_back([&, rank] { EXPECT_NO_THROW(train(rank)); });
-  }
-  threads.clear();
-  return losses;
-}
-
 TEST_P(EveryWorkerMode, OfRanksThatReduceGradientsHasTheBitsOfOneMachine) {
   const RandomProgram net = program(4);
   const TrainingTask task = net.task(kSteps);
   const LocalOutcome local = train_locally(task, 2);
-  const Losses losses = train_collectively(task, {});
-  for (size_t step = 0; step < kSteps; ++step) {
-    EXPECT_EQ((losses[0].at(step) + losses[1].at(step)) / 2, local.losses[step]) << step;
-  }
+  const Losses losses = train_in_ranks(task, {}).losses;
+  EXPECT_EQ(mean_over_workers(losses), local.losses);
 }
 
 // Two ranks of a LocalSGD job, one after the other on one machine.
@@ -272,7 +225,10 @@ TEST_P(EveryWorkerMode, OfRanksThatAverageParametersIsItsArithmetic) {
   const RandomProgram net = program(5);
   const TrainingTask task = net.task(kSteps);
   const strategies::LocalSgdOptions options{.interval = static_cast<int>(kInterval)};
-  EXPECT_EQ(train_collectively(task, {.local_sgd = options}), average_by_hand(task));
+  const RankJob job{
+      .config = {.mode = "collective", .collective_mode = "local_sgd", .local_sgd_scheduled = true},
+      .local_sgd = options};
+  EXPECT_EQ(train_in_ranks(task, job).losses, average_by_hand(task));
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, EveryServerMode, ::testing::ValuesIn(all_rules()), name_of);

@@ -17,19 +17,6 @@ namespace {
 using strategies::AsyncMode;
 using strategies::DelayCompensation;
 
-Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
-  Values values;
-  for (const fluid::VarDesc* desc : program.global_block().vars()) {
-    const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
-    const fluid::Value* value = scope.find(desc->name);
-    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-    if (!wanted || tensor == nullptr || !tensor->initialized()) continue;
-    const fluid::Tensor& read = *tensor;
-    values[desc->name] = {read.raw(), read.raw() + read.bytes()};
-  }
-  return values;
-}
-
 class AsyncThreadCluster {
  public:
   AsyncThreadCluster(const TrainingTask& task, const AsyncThreadJob& job)

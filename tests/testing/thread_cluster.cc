@@ -22,18 +22,6 @@ std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
   return {tensor.raw(), tensor.raw() + tensor.bytes()};
 }
 
-Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
-  Values values;
-  for (const fluid::VarDesc* desc : program.global_block().vars()) {
-    const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
-    const fluid::Value* value = scope.find(desc->name);
-    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-    if (wanted && tensor != nullptr && tensor->initialized())
-      values[desc->name] = bytes_of(*tensor);
-  }
-  return values;
-}
-
 // Where servers are, known as soon as they listen.
 class Addresses {
  public:
@@ -228,6 +216,32 @@ class ThreadCluster {
 };
 
 }  // namespace
+
+Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
+  Values values;
+  for (const fluid::VarDesc* desc : program.global_block().vars()) {
+    const bool wanted = parameters_only ? desc->is_parameter : desc->persistable;
+    const fluid::Value* value = scope.find(desc->name);
+    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (wanted && tensor != nullptr && tensor->initialized())
+      values[desc->name] = bytes_of(*tensor);
+  }
+  return values;
+}
+
+std::vector<float> mean_over_workers(const std::vector<std::vector<float>>& losses) {
+  std::vector<float> means(losses.front().size());
+  for (size_t step = 0; step < means.size(); ++step) {
+    std::vector<float> row;
+    row.reserve(losses.size());
+    for (const auto& own : losses) row.push_back(own.at(step));
+    for (; row.size() > 1; row.resize(row.size() / 2)) {
+      for (size_t i = 0; i < row.size() / 2; ++i) row[i] = (row[2 * i] + row[2 * i + 1]) / 2;
+    }
+    means[step] = row.front();
+  }
+  return means;
+}
 
 ThreadOutcome train_in_threads(const TrainingTask& task, const ThreadJob& job) {
   ThreadCluster cluster(task, job);

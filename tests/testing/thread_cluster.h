@@ -50,6 +50,12 @@ struct ThreadJob {
 
 // Values by name.
 using Values = std::map<std::string, std::vector<std::byte>>;
+// Of the program's parameters, or all its persistable variables, that have a value in the scope.
+Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only);
+
+// The mean of each step's losses over equal workers, a power of two of them, as one machine with
+// the shards of all adds them up.
+std::vector<float> mean_over_workers(const std::vector<std::vector<float>>& losses);
 
 struct ThreadOutcome {
   std::vector<Values> parameters;          // by worker, as last received

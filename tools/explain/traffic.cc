@@ -260,7 +260,9 @@ Reduced reduced_in_step(const Program& program, const ExplainOptions& options) {
   Reduced reduced;
   for (const auto& op : block.ops()) {
     if (op->type == "c_allreduce_sum") {
-      add_gradient(program, op->input("X").front(), options, reduced);
+      for (const std::string& name : op->input("X")) {
+        add_gradient(program, name, options, reduced);
+      }
     } else if (op->type == "c_local_sgd") {
       for (const std::string& name : op->input("X")) {
         reduced.dense += bytes_of(block.var(name)) / options.average_every;

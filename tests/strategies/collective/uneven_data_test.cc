@@ -61,6 +61,7 @@ struct JobOptions {
   std::vector<int> steps;
   bool aligns = true;  // all call align() and all_reduce_worker() before they leave
   size_t bucket_bytes = 300;
+  int64_t fuse_bytes = 0;  // in the program
   std::optional<LocalSgdOptions> local_sgd = std::nullopt;
 };
 
@@ -72,6 +73,7 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
   transpiler::DistributeTranspilerConfig config;
   config.collective_mode = job.local_sgd ? "local_sgd" : "grad_allreduce";
   config.local_sgd_scheduled = job.local_sgd.has_value();
+  config.fuse_all_reduce_bytes = job.fuse_bytes;
   auto programs = small_net::transpiled(net, cluster, workers, config);
   const auto runtime = std::make_shared<CollectiveRuntime>(
       cluster, [&] { return group.member(rank); },
@@ -128,6 +130,15 @@ TEST(UnevenDataTest, TheOthersGoOnWithTheMeanOverThoseWhoStillHaveRows) {
         EXPECT_EQ(workers[rank].aligned, workers[0].aligned);
       }
     }
+  }
+}
+
+TEST(UnevenDataTest, BucketsOfTheProgramGiveTheSameBits) {
+  for (const std::vector<int>& steps : {std::vector<int>{5, 2}, {0, 3}}) {
+    const auto plain = run_job({.steps = steps});
+    const auto fused = run_job({.steps = steps, .fuse_bytes = 300});
+    EXPECT_EQ(fused[0].aligned, plain[0].aligned);
+    EXPECT_EQ(fused[1].aligned, plain[1].aligned);
   }
 }
 

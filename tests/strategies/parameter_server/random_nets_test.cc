@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <string>
 
-#include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
 #include "fluid/program/interleaved.h"
 #include "strategies/parameter_server/asynchronous/async_options.h"
 #include "tests/testing/async_thread_cluster.h"
+#include "tests/testing/sample_task.h"
 #include "tests/testing/thread_cluster.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
@@ -20,66 +20,6 @@ namespace {
 using transpiler::DistributeTranspiler;
 using transpiler::DistributeTranspilerConfig;
 using transpiler::SampleNet;
-
-constexpr int kBatch = 8;
-constexpr int kSteps = 3;
-
-std::string loss_of(const fluid::Program& main) {
-  for (const auto& op : main.global_block().ops()) {
-    if (op->role == (fluid::OpRole::kForward | fluid::OpRole::kLoss)) {
-      return op->output_names().front();
-    }
-  }
-  return {};
-}
-
-fluid::Tensor numbers(uint64_t key, int64_t begin, int64_t end, int64_t width) {
-  std::vector<float> values;
-  for (auto i = begin * width; i < end * width; ++i) {
-    const uint64_t drawn = mix64(key * 1000003 + static_cast<uint64_t>(i));
-    values.push_back(static_cast<float>(drawn % 1000) / 1000.0F - 0.5F);
-  }
-  return fluid::Tensor::from(values, {end - begin, width});
-}
-
-// A sequence of 1 to 6 for each row, the same whichever rows are fed with it.
-fluid::Tensor sequences(uint64_t key, int64_t begin, int64_t end, int64_t width) {
-  std::vector<float> values;
-  std::vector<int64_t> offsets{0};
-  for (int64_t row = begin; row < end; ++row) {
-    const uint64_t drawn = mix64(key * 1000003 + static_cast<uint64_t>(row));
-    const auto length = static_cast<int64_t>(1 + drawn % 6);
-    const fluid::Tensor steps = numbers(drawn, 0, length, width);
-    const auto own = steps.values<float>();
-    values.insert(values.end(), own.begin(), own.end());
-    offsets.push_back(offsets.back() + length);
-  }
-  fluid::Tensor made = fluid::Tensor::from(values, {offsets.back(), width});
-  made.set_lod({offsets});
-  return made;
-}
-
-TrainingTask task_of(const SampleNet& net) {
-  TrainingTask task;
-  task.main = &net.main;
-  task.startup = &net.startup;
-  task.loss = loss_of(net.main);
-  task.steps = kSteps;
-  task.feed = [&net](int step, int begin, int end, int parts) {
-    const int64_t width = net.main.global_block().var("x").shape[-1];
-    const int64_t first = kBatch / parts * begin;
-    const int64_t last = kBatch / parts * end;
-    const auto key = static_cast<uint64_t>(step);
-    fluid::Feed feed{{"x", numbers(key, first, last, width)},
-                     {"y", numbers(key + 7777, first, last, 1)}};
-    const fluid::VarDesc* steps = net.main.global_block().find_var("steps");
-    if (steps != nullptr) {
-      feed.emplace_back("steps", sequences(key + 999, first, last, steps->shape[-1]));
-    }
-    return feed;
-  };
-  return task;
-}
 
 bool has_row_gradient(const fluid::Program& main, const std::string& parameter) {
   const fluid::VarDesc* gradient = main.global_block().find_var(parameter + "@GRAD");
@@ -103,25 +43,10 @@ void expect_parameters(const SampleNet& net, const Values& local, const Values& 
   }
 }
 
-// The mean of what equal workers, a power of two of them, saw in each step.
-std::vector<float> mean_of(const std::vector<std::vector<float>>& losses) {
-  std::vector<float> means(losses.front().size());
-  for (size_t step = 0; step < means.size(); ++step) {
-    std::vector<float> row;
-    row.reserve(losses.size());
-    for (const auto& own : losses) row.push_back(own.at(step));
-    for (; row.size() > 1; row.resize(row.size() / 2)) {
-      for (size_t i = 0; i < row.size() / 2; ++i) row[i] = (row[2 * i] + row[2 * i + 1]) / 2;
-    }
-    means[step] = row.front();
-  }
-  return means;
-}
-
 void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config) {
   SCOPED_TRACE(str_cat("seed ", seed));
   const SampleNet net = transpiler::random_net(seed);
-  const TrainingTask task = task_of(net);
+  const TrainingTask task = sample_task(net);
   ThreadJob job;
   job.workers = 1 << seed % 3;
   job.servers = 1 + static_cast<int>(seed / 3 % 3);
@@ -134,7 +59,7 @@ void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config)
   for (const std::string& error : threads.errors) ADD_FAILURE() << error;
   ASSERT_TRUE(threads.errors.empty());
   expect_parameters(net, local.parameters, threads.persistables, threads.parameters);
-  EXPECT_EQ(mean_of(threads.losses), local.losses);
+  EXPECT_EQ(mean_over_workers(threads.losses), local.losses);
 }
 
 constexpr uint64_t kRuns = 20;
@@ -157,7 +82,7 @@ void expect_local_steps_of_one_worker(uint64_t seed, const DistributeTranspilerC
   SCOPED_TRACE(str_cat("seed ", seed));
   const SampleNet net = transpiler::random_net(seed);
   if (config.enable_dc_asgd && transpiler::has_row_gradients(net)) return;
-  const TrainingTask task = task_of(net);
+  const TrainingTask task = sample_task(net);
   AsyncThreadJob job;
   job.workers = 1;
   job.servers = 1 + static_cast<int>(seed % 3);

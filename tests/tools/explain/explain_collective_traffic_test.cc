@@ -149,11 +149,13 @@ void expect_measured(const TrafficNet& net, const CollectiveJob& job) {
 
 TEST(ExplainCollectiveTraffic, IsWhatRanksReduce) {
   const TrafficNet net = dense_net();
-  const auto config = config_of_mode("all_reduce");
+  auto config = config_of_mode("all_reduce");
   expect_measured(net, {.config = config});
   expect_measured(net, {.config = config, .ranks = 3, .shards = 3});
   expect_measured(net, {.config = config, .ranks = 2, .shards = 6});
   expect_measured(net, {.config = config, .ranks = 3, .shards = 8});
+  config.fuse_all_reduce_bytes = 1 << 20;
+  expect_measured(net, {.config = config, .ranks = 3, .shards = 3});
 }
 
 TEST(ExplainCollectiveTraffic, IsWhatRanksGatherOfRows) {

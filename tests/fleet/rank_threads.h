@@ -1,0 +1,29 @@
+// A collective job of threads in one process: one thread for every rank. For tests.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "strategies/collective/collective_runtime.h"
+#include "tests/testing/thread_cluster.h"
+#include "transpiler/config.h"
+
+namespace fleet::testing {
+
+struct RankJob {
+  int ranks = 2;
+  int shards = 0;  // 0: one for each rank
+  transpiler::DistributeTranspilerConfig config = {.mode = "collective",
+                                                   .collective_mode = "grad_allreduce"};
+  std::optional<strategies::LocalSgdOptions> local_sgd = {};
+};
+
+struct RankOutcome {
+  std::vector<std::vector<float>> losses;  // by rank and step: the mean over its own shards
+  std::vector<Values> parameters;          // by rank, at the end
+};
+
+// A rank that fails is a failure of the test.
+RankOutcome train_in_ranks(const TrainingTask& task, const RankJob& job);
+
+}  // namespace fleet::testing
