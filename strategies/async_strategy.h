@@ -29,7 +29,7 @@ struct AsyncStrategy {
   // `delay_compensation` implies it.
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
-  // Schedules count the first gradient as step 1, as the original does, not as step 0.
+  // Schedules count the first gradient of N workers as step N, as the original does, not as step 0.
   bool original_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
@@ -45,7 +45,7 @@ struct HalfAsyncStrategy {
   std::string split_method = "RoundRobin";
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
-  // Schedules count the first gradient as step 1, as the original does, not as step 0.
+  // Schedules of N workers stay at step N, as in the original, instead of counting gradients.
   bool original_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};

@@ -106,10 +106,9 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
   for (const auto& [mode, field] : {std::pair{config.sync_mode, "sync_mode"},
-                                    std::pair{config.completely_not_async, "completely_not_async"},
                                     std::pair{config.geo_sgd_mode, "geo_sgd_mode"}}) {
     exclude(config.original_schedules, "original_schedules", mode, field,
-            "leave original_schedules out: only servers without a common step count gradients");
+            "leave original_schedules out: there the original counts steps too");
   }
   if (config.completely_not_async && !config.runtime_split_send_recv) {
     contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",

@@ -32,8 +32,8 @@ struct DistributeTranspilerConfig {
   // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
   // is received, as in the original.
   bool prefetch_trees = true;
-  // Asynchronous jobs: schedules count the first gradient as step 1, as the original does. False:
-  // as the step that they begin with, mostly 0, so that one worker has the rates of a local run.
+  // As in the original, schedules of N workers count the first gradient as step N; in half-async
+  // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.
   bool original_schedules = false;
   bool enable_dc_asgd = false;
   // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and

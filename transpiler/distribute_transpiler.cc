@@ -246,7 +246,10 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                       .wait_port = config.wait_port};
     const bool synchronous = config.sync_mode || config.completely_not_async;
     std::optional<int64_t> first_count;
-    if (!synchronous && !config.geo_sgd_mode && counts_steps(fresh->main)) {
+    const bool counts = !config.geo_sgd_mode && counts_steps(fresh->main);
+    if (counts && config.original_schedules && (synchronous || config.half_async)) {
+      stop_counting(fresh->main, shards, fresh->runner);
+    } else if (counts && !synchronous) {
       first_count = count_per_trainer(fresh->main, fresh->startup, shards,
                                       config.original_schedules, fresh->runner);
     }

@@ -34,8 +34,8 @@ std::span<const std::string_view> pass_names() {
       "insert_all_reduces",      "insert_change_sums",      "insert_sends",
       "place_remote_lookups",    "remove_update_ops",       "remove_update_state",
       "rename_gradients",        "scale_loss_gradient",     "send_statistics",
-      "send_table_gradients",    "start_trainer_counters",  "sum_trainer_counters",
-      "take_followers",          "take_snapshots",
+      "send_table_gradients",    "start_trainer_counters",  "stop_counting",
+      "sum_trainer_counters",    "take_followers",          "take_snapshots",
   };
   return kNames;
 }

@@ -78,6 +78,8 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   refuse(!config.server_statistics, "server_statistics", "a strategy");
   refuse(!config.prefetch_trees, "prefetch_trees", "a strategy");
   refuse(!config.wait_port, "wait_port", "a strategy");
+  refuse(config.original_schedules && config.completely_not_async, "original_schedules",
+         "SyncStrategy");
   refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
   if (config.geo_sgd_mode) {
     refuse(!config.slice_var_up, "slice_var_up", "GeoStrategy");

@@ -59,11 +59,6 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
   expect_contradiction({.original_schedules = true}, "original_schedules", "sync_mode");
   expect_contradiction({.original_schedules = true, .sync_mode = false, .geo_sgd_mode = true},
                        "original_schedules", "geo_sgd_mode");
-  expect_contradiction({.original_schedules = true,
-                        .sync_mode = false,
-                        .runtime_split_send_recv = true,
-                        .completely_not_async = true},
-                       "original_schedules", "completely_not_async");
   expect_contradiction({.whole_norms = false, .mode = "nccl2"}, "whole_norms", "mode");
   expect_contradiction({.whole_norms = false, .sync_mode = false, .geo_sgd_mode = true},
                        "whole_norms", "geo_sgd_mode");

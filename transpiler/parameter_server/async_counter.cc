@@ -56,7 +56,7 @@ void sum_trainer_counters(Program& main, int trainers) {
   }
 }
 
-// Returns what all of them count in their first step.
+// Returns the smallest count that a schedule sees.
 int64_t start_trainer_counters(Program& startup, int trainers, bool original_schedules) {
   int64_t first = 0;
   Block& block = startup.global_block();
@@ -77,14 +77,29 @@ int64_t start_trainer_counters(Program& startup, int trainers, bool original_sch
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
-      first = original_schedules ? 1 : static_cast<int64_t>(attrs.value) + 1;
-      attrs.value = static_cast<float>(-trainers);
+      first = original_schedules ? trainers : static_cast<int64_t>(attrs.value) + 1;
+      attrs.value = static_cast<float>(original_schedules ? trainers - 1 : -trainers);
       op.edit().attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));
   }
   block.set_ops(std::move(rewritten));
   return first;
+}
+
+void fill_counter(Program& main, int trainers) {
+  Block& block = main.global_block();
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    if (block.ops()[i]->type != "increment" || !writes_counter(*block.ops()[i])) continue;
+    fluid::FillConstantAttrs attrs;
+    attrs.shape = {1};
+    attrs.dtype = block.var(kStepCounter).dtype;
+    attrs.value = static_cast<float>(trainers);
+    Operator& op = block.edit_op(i);
+    op.type = "fill_constant";
+    op.inputs.clear();
+    op.attrs = fluid::to_attributes(std::move(attrs));
+  }
 }
 
 }  // namespace
@@ -113,6 +128,14 @@ int64_t count_per_trainer(Program& main, Program& startup, int trainers, bool or
   runner.run(main, main_passes);
   runner.run(startup, startup_passes);
   return first;
+}
+
+void stop_counting(Program& main, int trainers, const PassRunner& runner) {
+  const std::array passes = {
+      Pass{"stop_counting", "The schedule stays at the step of the trainers' number.",
+           [trainers](Program& program) { fill_counter(program, trainers); }},
+  };
+  runner.run(main, passes);
 }
 
 }  // namespace fleet::transpiler

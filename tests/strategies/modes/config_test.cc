@@ -191,6 +191,11 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
   EXPECT_THAT(message({.server_statistics = false}), HasSubstr("has no server_statistics"));
   EXPECT_THAT(message({.prefetch_trees = false}), HasSubstr("has no prefetch_trees"));
   EXPECT_THAT(message({.wait_port = false}), HasSubstr("has no wait_port"));
+  EXPECT_THAT(message({.original_schedules = true,
+                       .sync_mode = false,
+                       .runtime_split_send_recv = true,
+                       .completely_not_async = true}),
+              HasSubstr("has no original_schedules"));
   EXPECT_THAT(message({.slice_var_up = false, .sync_mode = false, .geo_sgd_mode = true}),
               HasSubstr("GeoStrategy has no slice_var_up"));
 }
