@@ -89,7 +89,7 @@ Operator assign_op(const VarDesc& var, const Tensor& values) {
 }
 
 // (1 - |x / f - c|) (1 - |y / f - c|) at (x, y), f = ceil(k / 2), c = (2 f - 1 - f mod 2) / (2 f).
-Operator bilinear_op(const VarDesc& var) {
+Operator bilinear_op(const VarDesc& var, bool original_form) {
   const Shape& shape = var.shape;
   if (shape.rank() != 4 || shape[2] != shape[3] || var.dtype != DType::kFloat32) {
     fail(var, "Bilinear fills square filters only", "float32 [out, in, k, k]",
@@ -98,12 +98,13 @@ Operator bilinear_op(const VarDesc& var) {
   const int64_t size = shape[3];
   const double factor = std::ceil(static_cast<double>(size) / 2.0);
   const double center = (2.0 * factor - 1.0 - std::fmod(factor, 2.0)) / (2.0 * factor);
-  const auto weight = [&](int64_t at) {
-    return 1.0 - std::abs(static_cast<double>(at) / factor - center);
-  };
+  const auto weight = [&](double at) { return 1.0 - std::abs(at / factor - center); };
   Tensor values(DType::kFloat32, shape);
   for (int64_t i = 0; i < shape.numel(); ++i) {
-    values.data<float>()[i] = static_cast<float>(weight(i % size) * weight(i / size % size));
+    const auto column = static_cast<double>(i % size);
+    const auto row = static_cast<double>(i / size % size);
+    const double shift = original_form ? column / static_cast<double>(size) : 0.0;
+    values.data<float>()[i] = static_cast<float>(weight(column) * weight(row + shift));
   }
   return assign_op(var, values);
 }
@@ -150,7 +151,9 @@ struct MakeOp {
     const double limit = std::sqrt(6.0 / in);
     return uniform_op(var, -limit, limit, how.seed);
   }
-  Operator operator()(const initializer::Bilinear&) const { return bilinear_op(var); }
+  Operator operator()(const initializer::Bilinear& how) const {
+    return bilinear_op(var, how.original_form);
+  }
   Operator operator()(const initializer::Assign& how) const { return assign_op(var, how.values); }
 };
 

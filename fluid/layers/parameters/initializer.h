@@ -56,8 +56,11 @@ struct MSRA {
 };
 
 // For a transposed convolution that enlarges images: each filter [out, in, k, k] interpolates
-// linearly in both directions.
-struct Bilinear {};
+// linearly in both directions. `original_form`: under Python 3 the original counts a row's number
+// on along the row, in steps of 1 / k.
+struct Bilinear {
+  bool original_form = false;
+};
 
 // The values of a tensor of bool, int32, int64 or float32, which must have the parameter's shape.
 struct Assign {

@@ -9,11 +9,12 @@
 namespace fleet::fluid {
 namespace {
 
+template <class Attrs>
 void infer_elementwise(InferContext& context) {
   const VarDesc& x = context.input("X");
   const VarDesc& y = context.input("Y");
   context.require_dtype("Y", x.dtype);
-  const auto axis = context.attrs<ElementwiseAttrs>().axis;
+  const auto axis = context.attrs<Attrs>().axis;
   const std::string where =
       str_cat("op '", context.op().type, "', X '", x.name, "', Y '", y.name, "'");
   context.set_output("Out", broadcast_shape(x.shape, y.shape, axis, where), x.dtype, 0,
@@ -68,14 +69,15 @@ void add_elementwise_ops(OpTable& table) {
       grad_inputs.push_back(one("Out"));
     }
     table.add(make_schema<ElementwiseAttrs>(type, {one("X"), one("Y")}, {one("Out")},
-                                            infer_elementwise, usual_gradient(spec)));
+                                            infer_elementwise<ElementwiseAttrs>,
+                                            usual_gradient(spec)));
     table.add(make_schema<ElementwiseAttrs>(type + "_grad", grad_inputs,
                                             {maybe("X@GRAD"), maybe("Y@GRAD")},
                                             infer_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
   }
   for (const char* type : {"elementwise_mod", "elementwise_floordiv"}) {
-    table.add(
-        make_schema<ElementwiseAttrs>(type, {one("X"), one("Y")}, {one("Out")}, infer_elementwise));
+    table.add(make_schema<FloorDivisionAttrs>(type, {one("X"), one("Y")}, {one("Out")},
+                                              infer_elementwise<FloorDivisionAttrs>));
   }
 }
 

@@ -148,8 +148,7 @@ Window pool_window(const Pool2dAttrs& attrs, const Shape& x, std::string_view wh
     }
     return whole;
   }
-  const bool adaptive = attrs.adaptive && !(attrs.original_form && attrs.pooling_type == "max");
-  if (adaptive) {
+  if (attrs.adaptive) {
     window.paddings = {0, 0};
     window.strides = {1, 1};
     window.padding_algorithm = "EXPLICIT";
@@ -158,7 +157,10 @@ Window pool_window(const Pool2dAttrs& attrs, const Shape& x, std::string_view wh
     window.kernel = attrs.ksize;
     // For the check of the list only.
     static_cast<void>(make_window(window, {-1, -1}, where));
-    for (size_t d = 0; d < 2; ++d) sized[d].out = attrs.ksize[d];
+    for (size_t d = 0; d < 2; ++d) {
+      sized[d].kernel = sized[d].out = attrs.ksize[d];
+      sized[d].stride = attrs.strides[d];
+    }
     return sized;
   }
   return make_window(window, image, where);

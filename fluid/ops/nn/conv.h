@@ -57,7 +57,7 @@ struct Pool2dAttrs {
   std::string data_format = "NCHW";
   bool is_test = false;
   bool use_cudnn = false;  // no kernel looks at it
-  // Maxima over ordinary windows even where `adaptive` is set.
+  // With `adaptive` maxima are those of ordinary windows of ksize: as many as ksize says.
   bool original_form = false;
   template <class Archive>
   void serialize(Archive& ar) {

@@ -48,6 +48,86 @@ TEST_F(DenseOps, WholeQuotientsAreRoundedDownAndRestsHaveTheDivisorsSign) {
   EXPECT_THAT(values<int64_t>(layers::elementwise_div(x, y)), ElementsAre(3, -3, -3, 3, 2, 2));
 }
 
+TEST_F(DenseOps, WholeQuotientsAreCutInTheOriginalsForm) {
+  const Variable x = feed<int64_t>("x", {7, -7, 7, -7, 6, -6}, {6});
+  const Variable y = feed<int64_t>("y", {2, 2, -2, -2, 3, -3}, {6});
+  const Variable quotient = layers::elementwise_floordiv(x, y);
+  const Variable rest = layers::elementwise_mod(x, y);
+  Block& block = main_.global_block();
+  for (size_t i = 0; i < block.op_count(); ++i) block.edit_op(i).attrs["original_form"] = true;
+  EXPECT_THAT(values<int64_t>(quotient), ElementsAre(3, -3, -3, 3, 2, 2));
+  EXPECT_THAT(values<int64_t>(rest), ElementsAre(1, -1, 1, -1, 0, 0));
+}
+
+TEST_F(DenseOps, HalvesAreRoundedAwayFromZero) {
+  const Variable x = feed<float>("x", {0.5F, 1.5F, 2.5F, -0.5F, -2.5F}, {5});
+  EXPECT_THAT(values<float>(layers::round(x)), ElementsAre(1, 2, 3, -1, -3));
+}
+
+TEST_F(DenseOps, PadsOfAnyWidthPassBackTheirInside) {
+  const Variable x = feed<float>("x", std::vector<float>(15, 1.0F), {3, 5});
+  x.set_stop_gradient(false);
+  std::vector<float> weights(6 * 9);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i);
+  const Variable w = feed<float>("w", weights, {6, 9});
+  const Variable out = layers::pad(x, {1, 2, 3, 1});
+  std::vector<float> inside;
+  for (size_t row = 1; row < 4; ++row) {
+    for (size_t column = 3; column < 8; ++column) inside.push_back(weights[row * 9 + column]);
+  }
+  EXPECT_THAT(gradient<float>(layers::reduce_sum(out * w), x), ElementsAreArray(inside));
+}
+
+TEST_F(DenseOps, SplitsAlongANegativeAxis) {
+  const Variable x = feed<float>("x", {1, 2, 3, 4, 5, 6}, {2, 3});
+  VarDesc first;
+  first.name = "first";
+  block().add_var(first);
+  first.name = "rest";
+  block().add_var(first);
+  append_op(block(), {.type = "split",
+                      .inputs = {{"X", {x.name()}}},
+                      .outputs = {{"Out", {"first", "rest"}}},
+                      .attrs = {{"sections", std::vector<int64_t>{1, 2}}, {"axis", int64_t{-1}}}});
+  EXPECT_THAT(values<float>(Variable(block(), block().var("first"))), ElementsAre(1, 4));
+  EXPECT_THAT(values<float>(Variable(block(), block().var("rest"))), ElementsAre(2, 3, 5, 6));
+}
+
+TEST_F(DenseOps, OneSequenceConcatenatedIsItself) {
+  Tensor rows = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
+  rows.set_lod({{0, 1, 2}});
+  feed_.emplace_back("x", rows);
+  const Variable x = layers::data("x", {2}, DType::kFloat32, {.lod_level = 1});
+  const Tensor out = run(layers::sequence_concat({x}));
+  EXPECT_EQ(out.lod(), rows.lod());
+  const auto values = out.values<float>();
+  EXPECT_THAT(std::vector<float>(values.begin(), values.end()), ElementsAre(1, 2, 3, 4));
+}
+
+// Rows that are ignored cost nothing and have no gradient.
+TEST_F(DenseOps, CrossEntropyPassesNothingBackToRowsThatAreIgnored) {
+  const Variable p = feed<float>("p", {0.25F, 0.75F, 0.5F, 0.5F, 0.8F, 0.2F}, {3, 2});
+  p.set_stop_gradient(false);
+  const Variable label = feed<int64_t>("label", {1, 7, 0}, {3, 1});
+  const Variable cost = layers::cross_entropy(p, label, {.ignore_index = 7});
+  const std::vector<float> costs = values<float>(cost);
+  EXPECT_FLOAT_EQ(costs[0], -std::log(0.75F));
+  EXPECT_EQ(costs[1], 0.0F);
+  EXPECT_FLOAT_EQ(costs[2], -std::log(0.8F));
+  const std::vector<float> expected = {0, -1 / 0.75F, 0, 0, -1 / 0.8F, 0};
+  const auto got = gradient<float>(layers::reduce_sum(cost), p);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
+}
+
+TEST_F(DenseOps, EluHasTheGradientOneWhereItsExponentialOverflows) {
+  const Variable x = feed<float>("x", {100.0F, 1e30F, 2.0F, -1.0F, -1e30F}, {5});
+  x.set_stop_gradient(false);
+  const Variable out = layers::elu(x, 0.5);
+  const auto got = gradient<float>(layers::reduce_sum(out), x);
+  const std::vector<float> expected = {1, 1, 1, 0.5F * std::exp(-1.0F), 0};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
+}
+
 TEST_F(DenseOps, TheSmallestWholeNumberOverMinusOneStays) {
   const auto smallest = std::numeric_limits<int64_t>::min();
   const Variable x = feed<int64_t>("x", {smallest, 5}, {2});

@@ -84,6 +84,30 @@ struct Mod {
   }
 };
 
+// As the original has them for whole numbers: the quotient cut towards 0, the rest with X's sign.
+struct CutDiv {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      return whole_quotient(x, y);
+    } else {
+      return FloorDiv::value(x, y);
+    }
+  }
+};
+
+struct CutMod {
+  template <class T>
+  static T value(T x, T y) {
+    if constexpr (std::is_integral_v<T>) {
+      if (y == 0) throw_division_by_zero();
+      return y == -1 ? 0 : x % y;
+    } else {
+      return Mod::value(x, y);
+    }
+  }
+};
+
 struct Max {
   template <class T>
   static T value(T x, T y) {
@@ -122,6 +146,19 @@ void add(KernelTable& table, const std::string& type) {
   });
 }
 
+template <class Op, class Original>
+void add_floor_division(KernelTable& table, const std::string& type) {
+  for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
+    table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", [](PrepareContext& context) {
+                      const auto& attrs = context.attrs<FloorDivisionAttrs>();
+                      return prepare_binary<T, T>(
+                          context, attrs.axis,
+                          attrs.original_form ? binary_row<Original, T, T> : binary_row<Op, T, T>);
+                    }});
+  });
+}
+
 }  // namespace
 
 void register_elementwise(KernelTable& table) {
@@ -129,8 +166,8 @@ void register_elementwise(KernelTable& table) {
   add<Sub>(table, "elementwise_sub");
   add<Mul>(table, "elementwise_mul");
   add<Div>(table, "elementwise_div");
-  add<FloorDiv>(table, "elementwise_floordiv");
-  add<Mod>(table, "elementwise_mod");
+  add_floor_division<FloorDiv, CutDiv>(table, "elementwise_floordiv");
+  add_floor_division<Mod, CutMod>(table, "elementwise_mod");
   add<Max>(table, "elementwise_max");
   add<Min>(table, "elementwise_min");
   add<Pow>(table, "elementwise_pow");

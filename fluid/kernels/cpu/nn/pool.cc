@@ -49,16 +49,15 @@ struct Pooling {
 };
 
 Pooling pooling_of(const PrepareContext& context) {
-  auto attrs = context.attrs<Pool2dAttrs>();
+  const auto& attrs = context.attrs<Pool2dAttrs>();
   const Shape& x = context.in("X").shape;
   context.require(x.rank() == 4, "X", "four dimensions", x.to_string());
   const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
                                     context.op().input("X").front(), "'");
-  const bool max = attrs.pooling_type == "max";
-  if (attrs.original_form && max) attrs.adaptive = false;
   const Window window = pool_window(attrs, x, where);
   const ImageAxes axes = image_axes(attrs.data_format, where);
-  const bool adaptive = attrs.adaptive && !attrs.global_pooling;
+  const bool ordinary = attrs.original_form && attrs.pooling_type == "max";
+  const bool adaptive = attrs.adaptive && !attrs.global_pooling && !ordinary;
   Pooling p;
   p.rows = spans_of(window[0], adaptive, attrs.exclusive);
   p.columns = spans_of(window[1], adaptive, attrs.exclusive);
