@@ -8,7 +8,6 @@
 
 #include "base/strings.h"
 #include "strategies/parameter_server/asynchronous/async_server_runtime.h"
-#include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
@@ -162,7 +161,7 @@ class AsyncThreadCluster {
             own.run(main, task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
         if (thread == 0) outcome_.losses[at].push_back(fetched.front().item<float>());
       }
-      if (thread == 0 && job_.after_steps) job_.after_steps(index);
+      if (thread == 0 && job_.after_steps) job_.after_steps(index, *runtime, own);
     };
     if (threads == 1) {
       body(0, executor);

@@ -9,6 +9,7 @@
 
 #include "strategies/parameter_server/asynchronous/async_options.h"
 #include "strategies/parameter_server/asynchronous/async_server.h"
+#include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 #include "tests/testing/thread_cluster.h"
 
 namespace fleet::testing {
@@ -25,7 +26,7 @@ struct AsyncThreadJob {
   std::optional<ProxyFaults> faults;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
   // Called by each worker's first thread after its steps; may be empty.
-  std::function<void(int worker)> after_steps;
+  std::function<void(int worker, strategies::AsyncWorkerRuntime&, fluid::Executor&)> after_steps;
 };
 
 struct AsyncThreadOutcome {

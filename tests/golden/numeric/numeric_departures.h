@@ -1,9 +1,11 @@
-// Where this library computes something else than the original: rules on family, op and
-// attributes, which the runner reads and docs/departures.md lists.
+// Where this library computes something else than the original, and where it keeps what may
+// surprise: rules on family, op and attributes, which the runner reads and docs/departures.md
+// lists.
 #pragma once
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/golden/numeric/numeric_support.h"
@@ -15,14 +17,38 @@ struct NumericDeparture {
   std::string subject;  // op, optimizer or schedule
   std::string original;
   std::string here;
-  std::string option;  // what gives the original's form, which must match the files
-  // Whether a case is one of those that differ.
+  std::string reason;
+  // What gives the original's form, which must match the files; empty where the original's result
+  // is no function of what it is given, or there is none.
+  std::string option;
+  // Whether a case is one of those that differ. Null: no file can show it, shown_by does.
   std::function<bool(const Json& json)> applies;
+  // Whether a case that applies differs for certain.
+  bool certain = true;
+  // The test that shows it where no file of the project does: "<source>: <test>".
+  std::string shown_by = {};
+};
+
+// What the original does and this library does too.
+struct KeptForm {
+  std::string family;
+  std::string subject;
+  std::string original;
+  std::string reason;
+  std::function<bool(const Json& json)> applies;
+  std::string shown_by = {};
 };
 
 const std::vector<NumericDeparture>& numeric_departures();
+const std::vector<KeptForm>& kept_forms();
 
-// The departure that a case of a family falls under; null when none does.
-const NumericDeparture* find_departure(const std::string& family, const Json& json);
+// Whether a rule's families, by commas, have this one.
+bool has_family(const std::string& families, std::string_view family);
+
+// The departures that a case of a family falls under.
+std::vector<const NumericDeparture*> find_departures(std::string_view family, const Json& json);
+
+// Whether one of them asks for this option.
+bool asks(const std::vector<const NumericDeparture*>& departures, std::string_view option);
 
 }  // namespace fleet::fluid::golden

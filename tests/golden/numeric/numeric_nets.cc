@@ -109,7 +109,7 @@ Variable bag_of_words(const Builder& b, const Json& settings) {
   return loss;
 }
 
-Variable regression(const Builder& b, const Json& settings) {
+Variable regression(const Builder& b, const Json& settings, const NetForms& forms) {
   const Variable x = b.input("x");
   const Variable y = b.input("y");
   Variable hidden = x;
@@ -117,7 +117,7 @@ Variable regression(const Builder& b, const Json& settings) {
   const Variable loss = layers::mean(layers::square_error_cost(b.dense(hidden, 3, 1), y));
   optimizer::AdamOptions options{
       .learning_rate = layers::exponential_decay(b.number("lr"), b.number("ds"), b.number("dr"),
-                                                 settings.at("stair").get<bool>())};
+                                                 settings.at("stair").get<bool>(), forms.decay)};
   if (!settings.at("clip").is_null()) {
     options.grad_clip = clip::GradientClipByGlobalNorm(b.number("clip"));
   }
@@ -140,7 +140,7 @@ Variable normalised(const Builder& b) {
   return loss;
 }
 
-Variable click_through(const Builder& b) {
+Variable click_through(const Builder& b, const NetForms& forms) {
   std::vector<Variable> parts;
   for (int64_t slot = 0; slot < b.size("slots"); ++slot) {
     parts.push_back(b.pooled(str_cat("slot", slot), str_cat("emb", slot, ".w"), "sum"));
@@ -150,27 +150,31 @@ Variable click_through(const Builder& b) {
   Variable hidden = b.dense(layers::concat(parts, 1), 0, b.size("h"), "relu");
   hidden = b.dense(hidden, 1, b.size("h") / 2, "relu");
   const Variable loss = Builder::classified(b.dense(hidden, 2, 2, "softmax"), y);
-  optimizer::Adam({.learning_rate = b.number("lr"), .lazy_mode = true}).minimize(loss);
+  optimizer::Adam(
+      {.learning_rate = b.number("lr"), .lazy_mode = true, .original_form = forms.original_adam})
+      .minimize(loss);
   return loss;
 }
 
-Variable append_net(const std::string& sentence, const Json& settings, const Builder& b) {
+Variable append_net(const std::string& sentence, const Json& settings, const Builder& b,
+                    const NetForms& forms) {
   if (sentence.starts_with("quick-start mlp")) return mlp(b);
   if (sentence.starts_with("LeNet-like")) return lenet(b);
   if (sentence.starts_with("embedding (sparse gradient)")) return bag_of_words(b, settings);
-  if (sentence.starts_with("fc relu three times")) return regression(b, settings);
+  if (sentence.starts_with("fc relu three times")) return regression(b, settings, forms);
   if (sentence.starts_with("fc without bias, batch_norm relu")) return normalised(b);
-  if (sentence.starts_with("click-through net")) return click_through(b);
+  if (sentence.starts_with("click-through net")) return click_through(b, forms);
   throw std::runtime_error("a net that is not known: " + sentence);
 }
 
 }  // namespace
 
-NumericNet build_net(const std::string& sentence, const Json& settings, const TensorOf& tensor) {
+NumericNet build_net(const std::string& sentence, const Json& settings, const TensorOf& tensor,
+                     const NetForms& forms) {
   NumericNet net;
   const ProgramGuard programs(net.main, net.startup);
   const unique_name::Guard names;
-  net.loss = append_net(sentence, settings, Builder(settings, tensor)).name();
+  net.loss = append_net(sentence, settings, Builder(settings, tensor), forms).name();
   return net;
 }
 

@@ -5,10 +5,17 @@
 #include <functional>
 #include <string>
 
+#include "fluid/layers/learning_rate_scheduler.h"
 #include "fluid/program/program.h"
 #include "tests/golden/numeric/numeric_support.h"
 
 namespace fleet::fluid::golden {
+
+// What the original computes, where the library departs from it.
+struct NetForms {
+  bool original_adam = false;
+  layers::DecayForm decay = layers::DecayForm::kExact;
+};
 
 struct NumericNet {
   Program main;  // after minimize
@@ -20,6 +27,7 @@ struct NumericNet {
 // parameter's first value, and "data/<input>", whose shapes the inputs have; false when there is
 // none. Throws std::runtime_error for a net that is not known.
 NumericNet build_net(const std::string& sentence, const Json& settings,
-                     const std::function<bool(const std::string& name, Tensor& value)>& tensor);
+                     const std::function<bool(const std::string& name, Tensor& value)>& tensor,
+                     const NetForms& forms = {});
 
 }  // namespace fleet::fluid::golden

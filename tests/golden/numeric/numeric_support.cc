@@ -124,9 +124,14 @@ std::filesystem::path directory() {
 }
 
 std::vector<std::filesystem::path> cases(const std::string& family) {
+  return cases_in(directory(), family);
+}
+
+std::vector<std::filesystem::path> cases_in(const std::filesystem::path& directory,
+                                            const std::string& family) {
   std::vector<std::filesystem::path> found;
   std::error_code absent;
-  for (const auto& entry : std::filesystem::directory_iterator(directory() / family, absent)) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory / family, absent)) {
     const bool table = entry.path().stem() == "sparse_support";  // numeric_sparse_support_test.cc
     if (entry.path().extension() == ".json" && !table) found.push_back(entry.path());
   }

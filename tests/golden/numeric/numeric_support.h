@@ -19,6 +19,8 @@ using Json = nlohmann::json;
 std::filesystem::path directory();
 // The .json files of a family's cases, sorted; none when the folder is absent.
 std::vector<std::filesystem::path> cases(const std::string& family);
+std::vector<std::filesystem::path> cases_in(const std::filesystem::path& directory,
+                                            const std::string& family);
 Json load(const std::filesystem::path& path);
 
 // The attributes that our schema of the op knows, with element types by name.
