@@ -311,6 +311,17 @@ void Workspace::keep_shard(const Workspace& lane, int part, bool copies) {
   }
 }
 
+void Workspace::join_on_host() {
+  const auto& sums = plan_->per_shard();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    auto* out = std::get_if<Tensor>(&value(sums[i]));
+    if (out == nullptr) continue;
+    Tensor mean;
+    tree_mean(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name, mean);
+    out->copy_from(mean);
+  }
+}
+
 // Each lane adds up its elements of every gradient.
 void Workspace::join_shards(int lanes) {
   const auto& sums = plan_->per_shard();
@@ -321,6 +332,7 @@ void Workspace::join_shards(int lanes) {
       check_shards(contributions_[i], plan_->vars()[static_cast<size_t>(sums[i])].name);
     }
   }
+  if (!plan_->key().place.is_cpu()) return join_on_host();
   const auto join = [&](int lane) {
     for (size_t i = 0; i < sums.size(); ++i) {
       auto* out = std::get_if<Tensor>(&value(sums[i]));

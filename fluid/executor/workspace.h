@@ -127,6 +127,7 @@ class Workspace {
   void run_shard(Workspace& home, const Step& step, int part, int parts);
   void keep_shard(const Workspace& lane, int part, bool copies);
   void join_shards(int lanes);
+  void join_on_host();
   void save_statistics(int parts);
   void begin_statistics(Workspace& lane);
   void keep_statistics(const Workspace& lane, int part);
