@@ -111,3 +111,13 @@ function(fleet_add_test name)
   gtest_discover_tests(${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
                        PROPERTIES ${properties})
 endfunction()
+
+# fleet_sanitize_whole(name): all cases of a test under asan, in one process, since a process for
+# each of many short ones would take minutes.
+function(fleet_sanitize_whole name)
+  add_dependencies(tests_labelled_sanitize ${name})
+  if(FLEET_SANITIZE)
+    add_test(NAME ${name}_whole COMMAND ${name})
+    set_tests_properties(${name}_whole PROPERTIES LABELS sanitize TIMEOUT 600)
+  endif()
+endfunction()

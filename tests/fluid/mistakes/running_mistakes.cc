@@ -14,7 +14,7 @@ Tensor rows(int64_t count, int64_t width) {
   return Tensor::zeros(DType::kFloat32, Shape{count, width});
 }
 
-Tensor ids(std::vector<int64_t> values) {
+Tensor ids(const std::vector<int64_t>& values) {
   const auto count = static_cast<int64_t>(values.size());
   return Tensor::from(values, Shape{count, 1});
 }

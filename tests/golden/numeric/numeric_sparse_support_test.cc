@@ -20,7 +20,8 @@ std::vector<Row> rows() {
   const auto path = directory() / "optimizers" / "sparse_support.json";
   std::vector<Row> found;
   if (!std::filesystem::exists(path)) return found;
-  for (const auto& [name, result] : load(path)["result"].items()) {
+  const Json file = load(path);
+  for (const auto& [name, result] : file.at("result").items()) {
     found.push_back({name, result.is_string() ? result.get<std::string>() : result.dump()});
   }
   return found;
