@@ -258,7 +258,9 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     fresh->ops = find_training_ops(fresh->main);
     if (!config.geo_sgd_mode) check_followers(fresh->main, fresh->ops);
     if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops);
-    if (config.enable_dc_asgd) require_dense_gradients(fresh->main, fresh->ops);
+    if (config.enable_dc_asgd) {
+      require_compensation(fresh->main, fresh->ops, dc_asgd_form(config));
+    }
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
                                shards, options.deal_order);
     fresh->plan->form.first_count = first_count;

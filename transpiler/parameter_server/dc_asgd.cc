@@ -74,19 +74,29 @@ std::string append_original(Block& block, const PlacedSlice& slice, const std::s
 
 }  // namespace
 
-void require_dense_gradients(const fluid::Program& program, const TrainingOps& ops) {
-  for (const auto* params : {&ops.params, &ops.tables}) {
-    for (const UpdatedParam& updated : *params) {
+void require_compensation(const fluid::Program& program, const TrainingOps& ops,
+                          const DcAsgdForm& form) {
+  const auto refuse = [](const UpdatedParam& updated, std::string expected, std::string got,
+                         std::string fix) {
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "delays of these gradients of rows are not compensated",
+                 .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
+                                  updated.param, "'"),
+                 .expected = std::move(expected),
+                 .got = std::move(got),
+                 .fix = std::move(fix)});
+  };
+  if (form.name == "original") {
+    for (const UpdatedParam& updated : ops.params) {
       if (program.global_block().var(updated.grad).kind != fluid::VarKind::kSelectedRows) continue;
-      throw_error(ErrorCode::kNotSupported,
-                  {.what = "delays of gradients of rows are not compensated",
-                   .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
-                                    updated.param, "'"),
-                   .expected = "dense gradients",
-                   .got = "enable_dc_asgd = true, is_sparse = true",
-                   .fix = "set is_sparse to false, or train without enable_dc_asgd"});
+      refuse(updated, "dense gradients, the only ones that the original's ops take",
+             "dc_asgd_form = 'original', is_sparse = true",
+             "choose another dc_asgd_form, or set is_sparse to false");
     }
   }
+  if (ops.tables.empty()) return;
+  refuse(ops.tables.front(), "tables with is_sparse alone", "is_distributed = true",
+         "set is_distributed to false, or train without enable_dc_asgd");
 }
 
 std::string backup_name(const PlacedSlice& slice, int trainer) {
@@ -106,6 +116,7 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
   if (form.name == "original") return append_original(block, slice, grad, dtype, temporaries);
   std::string out = str_cat("tmp_dc_output_", temporaries++);
   declare(block, out, slice, dtype);
+  block.edit_var(out).kind = block.var(grad).kind;
   Operator op;
   op.type = "dc_compensate";
   op.inputs["Param"] = {slice.param};

@@ -14,12 +14,14 @@ namespace fleet::transpiler {
 // The trainer whose gradient a block updates from: [1], int64; the runtime sets it.
 inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 
-// "fc_w.block1.trainer_0_bak": the slice as a trainer last received it; the runtime keeps it.
+// "fc_w.block1.trainer_0_bak": the slice as a trainer last received it, of a table each row; the
+// runtime keeps it.
 std::string backup_name(const PlacedSlice& slice, int trainer);
 
-// Throws Error (kNotSupported) for a gradient of rows: a trainer sees the rows that it looks
-// up, each at another time, and no backup of a slice says what it saw.
-void require_dense_gradients(const fluid::Program& program, const TrainingOps& ops);
+// Throws Error (kNotSupported) for gradients of rows that the form does not take ("original"), and
+// for distributed tables.
+void require_compensation(const fluid::Program& program, const TrainingOps& ops,
+                          const DcAsgdForm& form);
 
 // Declares the backups of a slice in the server's outermost block.
 void declare_backups(fluid::Block& block, const PlacedSlice& slice, const fluid::VarDesc& param,

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/math/sums.h"
+#include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/table_ops.h"
 #include "fluid/ops/table.h"
@@ -34,53 +35,78 @@ std::unique_ptr<Prepared> prepare_ref_by_trainer_id(PrepareContext& context) {
   });
 }
 
-// Out = correct(gradient, delay) element by element, in one pass.
-template <class T, class Correct>
-void compensate(const KernelContext& c, int param, int grad, int backup, int out, int64_t n,
-                const Correct& correct) {
-  const T* p = c.in<T>(param);
-  const T* g = c.in<T>(grad);
-  const T* b = c.in<T>(backup);
-  T* outs = c.out<T>(out);
-  for (int64_t i = 0; i < n; ++i) outs[i] = correct(i, g[i], p[i] - b[i]);
-}
+// A form of compensation over a run of elements.
+template <class T>
+struct Compensation {
+  explicit Compensation(const DcCompensateAttrs& attrs)
+      : constant(attrs.form == "constant"),
+        clipped(attrs.form == "clipped"),
+        lambda(static_cast<T>(attrs.lambda)),
+        m(static_cast<T>(attrs.m)),
+        epsilon(static_cast<T>(attrs.epsilon)) {}
+
+  // `means` become `next`; neither is read by the constant form.
+  void run(const T* p, const T* g, const T* b, const T* means, T* next, T* out, int64_t n) const {
+    if (constant) {
+      for (int64_t i = 0; i < n; ++i) out[i] = g[i] + lambda * g[i] * g[i] * (p[i] - b[i]);
+      return;
+    }
+    const auto ratio = [=, this](int64_t i) {
+      next[i] = m * means[i] + (T{1} - m) * g[i] * g[i];
+      return lambda * g[i] * (p[i] - b[i]) / std::sqrt(next[i] + epsilon);
+    };
+    if (clipped) {
+      for (int64_t i = 0; i < n; ++i) out[i] = g[i] + g[i] * std::clamp(ratio(i), T{-1}, T{1});
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i] = g[i] + g[i] * ratio(i);
+    }
+  }
+
+  bool constant;
+  bool clipped;
+  T lambda;
+  T m;
+  T epsilon;
+};
 
 template <class T>
 std::unique_ptr<Prepared> prepare_dc_compensate(PrepareContext& context) {
-  const auto attrs = context.attrs<DcCompensateAttrs>();
+  const Compensation<T> form(context.attrs<DcCompensateAttrs>());
   const Shape shape = context.in("Param").shape;
   const int64_t n = shape.numel();
   const int param = context.input("Param");
   const int grad = context.input("Grad");
   const int backup = context.input("Backup");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  const T lambda = static_cast<T>(attrs.lambda);
-  if (attrs.form == "constant") {
+  const int mean = context.input("MeanSquare");
+  const int mean_out = mean < 0 ? -1 : context.set_output("MeanSquareOut", shape, dtype_of<T>());
+  const auto means = [=](const KernelContext& c) { return mean < 0 ? nullptr : c.in<T>(mean); };
+  const auto next = [=](const KernelContext& c) { return mean < 0 ? nullptr : c.out<T>(mean_out); };
+  if (context.in("Grad").kind != ValueKind::kSelectedRows) {
+    const int out = context.set_output("Out", shape, dtype_of<T>());
     return make_prepared([=](const KernelContext& c) {
-      compensate<T>(c, param, grad, backup, out, n,
-                    [lambda](int64_t, T g, T d) { return g + lambda * g * g * d; });
+      form.run(c.in<T>(param), c.in<T>(grad), c.in<T>(backup), means(c), next(c), c.out<T>(out), n);
     });
   }
-  const int mean = context.input("MeanSquare");
-  const int mean_out = context.set_output("MeanSquareOut", shape, dtype_of<T>());
-  const T m = static_cast<T>(attrs.m);
-  const T epsilon = static_cast<T>(attrs.epsilon);
-  const bool clipped = attrs.form == "clipped";
-  return make_prepared([=](const KernelContext& c) {
-    const T* means = c.in<T>(mean);
-    T* next = c.out<T>(mean_out);
-    const auto ratio = [=](int64_t i, T g, T d) {
-      next[i] = m * means[i] + (T{1} - m) * g * g;
-      return lambda * g * d / std::sqrt(next[i] + epsilon);
-    };
-    if (clipped) {
-      compensate<T>(c, param, grad, backup, out, n, [&](int64_t i, T g, T d) {
-        return g + g * std::clamp(ratio(i, g, d), T{-1}, T{1});
-      });
-    } else {
-      compensate<T>(c, param, grad, backup, out, n,
-                    [&](int64_t i, T g, T d) { return g + g * ratio(i, g, d); });
+  const int out = context.own_output("Out");
+  const int64_t width = shape.numel(1, shape.rank());
+  return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
+    merged.merge(c.rows_input(grad), shape[0], width);
+    if (mean >= 0 && next(c) != means(c)) std::copy_n(means(c), n, next(c));
+    Shape rows = shape;
+    rows.set(0, static_cast<int64_t>(merged.count()));
+    SelectedRows made;
+    made.rows = merged.rows();
+    made.height = shape[0];
+    made.value = Tensor(dtype_of<T>(), rows);
+    T* to = made.value.template data<T>();
+    for (size_t i = 0; i < merged.count(); ++i) {
+      const int64_t at = merged.row(i) * width;
+      const auto from = static_cast<int64_t>(i) * width;
+      T* mean_row = mean < 0 ? nullptr : next(c) + at;
+      form.run(c.in<T>(param) + at, merged.values() + from, c.in<T>(backup) + at, mean_row,
+               mean_row, to + from, width);
     }
+    c.output_value(out) = std::move(made);
   });
 }
 

@@ -29,6 +29,7 @@ void infer_dc_compensate(InferContext& context) {
                     param.shape.to_string(), context.input(slot).shape.to_string());
   }
   context.share("Param", "Out");
+  context.set_kind("Out", context.input("Grad").kind);
   if (averages) context.share("MeanSquare", "MeanSquareOut");
 }
 

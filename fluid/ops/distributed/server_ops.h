@@ -17,7 +17,8 @@
 //   "constant"  Out = g + lambda g g d
 //   "adaptive"  MS = m MS + (1 - m) g g;  Out = g + lambda / sqrt(MS + epsilon) g g d
 //   "clipped"   MS as above;              Out = g + g clip(lambda g d / sqrt(MS + epsilon), -1, 1)
-// The last is ours: the correction may cancel or double a component, never turn it round.
+// The last is ours: the correction may cancel or double a component, never turn it round. Of
+// selected rows Out has the rows of Grad, each once, and MS changes in those rows alone.
 #pragma once
 
 #include "fluid/ops/op_schema.h"

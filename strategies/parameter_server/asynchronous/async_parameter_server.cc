@@ -39,6 +39,7 @@ AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
                                            std::function<void(const AsyncEvent&)> on_event)
     : ServerLanes(config, std::move(model.server), std::move(events), std::move(logger)),
       on_value_(std::move(model.on_value)),
+      on_rows_(std::move(model.on_rows)),
       on_sender_(std::move(model.on_sender)),
       core_(core_options(config_, model_.catalogue, std::move(on_event)), *this) {}
 
@@ -123,9 +124,9 @@ void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradien
 
 void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
                                   uint64_t version, bool last) {
-  if (on_value_ && variable < model_.shards.size()) {
-    on_value_(worker, variable, value_of(variable));
-  }
+  const bool slice = variable < model_.shards.size();
+  if (slice && get.rows && on_rows_) on_rows_(worker, variable, *get.rows, value_of(variable));
+  if (slice && !get.rows && on_value_) on_value_(worker, variable, value_of(variable));
   send_value(get, variable, answer_of(get, variable), version, last);
 }
 

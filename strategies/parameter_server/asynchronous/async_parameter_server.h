@@ -20,6 +20,10 @@ struct AsyncServerModel {
   // A worker is sent this value of a slice, or it was assigned: what its gradients are made from
   // until the next call. The tensor pins the version. May be empty.
   std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value;
+  // The same of some of its rows, which rise; may be empty.
+  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                     const fluid::Tensor& value)>
+      on_rows;
   // The next update is of a gradient of this worker; may be empty.
   std::function<void(uint32_t worker)> on_sender;
 };
@@ -60,6 +64,9 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   bool untouched() const override { return core_.untouched(); }
 
   std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value_;
+  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                     const fluid::Tensor& value)>
+      on_rows_;
   std::function<void(uint32_t worker)> on_sender_;
   AsyncServer core_;
 };

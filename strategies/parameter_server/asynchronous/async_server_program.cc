@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/asynchronous/async_server_program.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -140,14 +141,6 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
   entry.gradient = block.gradient;
   entry.rows = has_row_gradient(parsed_.listen, block.gradient);
-  if (entry.rows && !block.backups.empty()) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "delays of gradients of rows are not compensated",
-                 .where = block.gradient,
-                 .expected = "dense gradients, or no delay compensation",
-                 .got = "a gradient of rows with backups of its parameter",
-                 .fix = "set is_sparse to false, or train without enable_dc_asgd"});
-  }
   entry.lookup = lookup_of(program_, parsed_.listen, block.value);
   make_gradient(entry, scope_);
   for (const auto& name : block.backups) {
@@ -181,6 +174,28 @@ void AsyncServerSteps::add_readable(ServerModel& model) {
   }
 }
 
+void AsyncServerSteps::note_value(uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
+  Backup& backup = backups_[slice];
+  if (backup.trainers.empty()) return;
+  *backup.trainers[worker] = value;
+  backup.own[worker] = false;
+}
+
+// The other rows stay as the trainer saw them.
+void AsyncServerSteps::note_rows(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                                 const fluid::Tensor& value) {
+  Backup& backup = backups_[slice];
+  if (backup.trainers.empty() || rows.empty()) return;
+  fluid::Tensor& seen = *backup.trainers[worker];
+  if (!backup.own[worker]) seen = seen.clone();
+  backup.own[worker] = true;
+  const uint64_t row_bytes = value.bytes() / static_cast<uint64_t>(value.shape()[0]);
+  for (const int64_t row : rows) {
+    const uint64_t at = static_cast<uint64_t>(row) * row_bytes;
+    std::memcpy(seen.raw() + at, value.raw() + at, row_bytes);
+  }
+}
+
 AsyncServerModel AsyncServerSteps::make_model() {
   AsyncServerModel model;
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) add_slice(i, model.server);
@@ -197,14 +212,17 @@ AsyncServerModel AsyncServerSteps::make_model() {
   for (const auto& block : parsed_.blocks) {
     Backup& backup = backups_.emplace_back();
     for (const auto& name : block.backups) backup.trainers.push_back(&scope_.tensor(name));
+    backup.own.resize(block.backups.size(), false);
     if (block.backups.empty()) continue;
     compensates = true;
     backup.trainer_id = &scope_.tensor(block.trainer_id);
   }
   if (compensates) {
     model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
-      if (!backups_[slice].trainers.empty()) *backups_[slice].trainers[worker] = value;
+      note_value(worker, slice, value);
     };
+    model.on_rows = [this](uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                           const fluid::Tensor& value) { note_rows(worker, slice, rows, value); };
     model.on_sender = [this](uint32_t worker) {
       for (Backup& backup : backups_) {
         if (backup.trainer_id != nullptr) {

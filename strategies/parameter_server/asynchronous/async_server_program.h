@@ -52,6 +52,7 @@ class AsyncServerSteps {
  private:
   struct Backup {
     std::vector<fluid::Tensor*> trainers;
+    std::vector<bool> own;  // by trainer: the tensor is no version of the slice, but one of rows
     fluid::Tensor* trainer_id = nullptr;
   };
 
@@ -59,6 +60,9 @@ class AsyncServerSteps {
   void run_rate(uint64_t gradients);
   void add_slice(size_t block, ServerModel& model);
   void add_readable(ServerModel& model);
+  void note_value(uint32_t worker, uint32_t slice, const fluid::Tensor& value);
+  void note_rows(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                 const fluid::Tensor& value);
 
   fluid::Program program_;
   AsyncServerProgram parsed_;

@@ -57,6 +57,28 @@ TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
   }
 }
 
+// Of one worker in step no row is late.
+TEST(SparseAsyncCluster, CompensationOfOneWorkerHasTheBitsOfOneMachine) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoTables, RowKind::kHsigmoid}) {
+    for (const char* form : {"constant", "adaptive", "clipped"}) {
+      SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", form));
+      AsyncThreadJob job = alone(AsyncMode::kAsync);
+      job.options.delay_compensation = strategies::DelayCompensationOptions::preset(
+          strategies::parse_delay_compensation(form).value());
+      expect_local_bits(SparseNet({.kind = kind}), job);
+    }
+  }
+}
+
+TEST(SparseAsyncCluster, CompensatedRowsLearn) {
+  const SparseNet net({.learnable = true});
+  AsyncThreadJob job;
+  job.options.delay_compensation =
+      strategies::DelayCompensationOptions::preset(strategies::DelayCompensation::kClipped);
+  const AsyncThreadOutcome outcome = expect_no_errors(net.task(200), job);
+  for (const auto& losses : outcome.losses) expect_learned(losses);
+}
+
 TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
   for (const RowKind kind :
        {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoTables}) {
