@@ -207,7 +207,6 @@ TEST(Explain, LeavesNoOpUnexplainedInAnyMode) {
     const SampleNet net = make();
     for (const std::string& mode : mode_names()) {
       if (name == "distributed table" && mode != "sync") continue;
-      if (name == "tables" && mode == "dc_asgd") continue;  // refused
       SCOPED_TRACE(name + ", " + mode);
       const Explanation all = explain_net(net, options_of(mode, 4, 3));
       expect_explained(all.main.trainer);
