@@ -105,8 +105,8 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
           "leave completely_not_async out for GEO");
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
-  for (const auto& [mode, field] : {std::pair{config.sync_mode, "sync_mode"},
-                                    std::pair{config.geo_sgd_mode, "geo_sgd_mode"}}) {
+  for (const auto& [mode, field] :
+       {std::pair{config.sync_mode, "sync_mode"}, std::pair{config.geo_sgd_mode, "geo_sgd_mode"}}) {
     exclude(config.original_schedules, "original_schedules", mode, field,
             "leave original_schedules out: there the original counts steps too");
   }

@@ -65,9 +65,25 @@ NameViews made_before_updates(const Block& block) {
   return made;
 }
 
+// Servers compute schedules, not what forward ops make of them.
+void check_rate(const Operator& op, const NameViews& made) {
+  for (const std::string& rate : op.input("LearningRate")) {
+    if (!made.contains(rate)) continue;
+    throw_error(ErrorCode::kNotSupported,
+                {.what = "a learning rate is computed outside of its schedule",
+                 .where = str_cat("op '", op.type, "' of parameter '", op.role_var[0],
+                                  "', LearningRate '", rate, "'"),
+                 .expected = "a number, or a variable that ops of role lrsched make",
+                 .got = "a variable that ops of role forward make",
+                 .fix = "use the schedule's own learning_rate, or add the ops behind "
+                        "RoleGuard(program, OpRole::kLrSched)"});
+  }
+}
+
 // The gradient that a chain starts from: the only thing that it takes from backward.
 void find_gradient(const Block& block, const NameViews& made, UpdatedParam& param) {
   std::set<std::string> found;
+  check_rate(block.op(param.update), made);
   for (const size_t position : param.ops) {
     for (const auto& [slot, names] : block.op(position).inputs) {
       for (const std::string& name : names) {

@@ -40,7 +40,8 @@ class NetFixture : public testing::Test {
   Operator empty_;
 };
 
-// Runs `action`, which must throw a fleet::Error that says all of `texts`, and fills in every field.
+// Runs `action`, which must throw a fleet::Error that says all of `texts`, and fills in every
+// field.
 template <class Action>
 void expect_error(Action action, ErrorCode code, const std::vector<std::string>& texts) {
   try {

@@ -245,6 +245,16 @@ SampleNet scheduled_net() {
   });
 }
 
+SampleNet half_scheduled_net(fluid::OpRole role) {
+  return build([role] {
+    const Variable loss = reference_loss();
+    const Variable rate = layers::exponential_decay(1.0, 10, 0.5);
+    const fluid::RoleGuard guard(rate.block().program(), role);
+    const Variable half = layers::scale(rate, {.scale = 0.5});
+    optimizer::SGD({.learning_rate = half}).minimize(loss);
+  });
+}
+
 SampleNet deep_net(int depth, int64_t width) {
   return build([depth, width] {
     Variable hidden = layers::data("x", {width});

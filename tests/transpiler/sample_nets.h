@@ -21,6 +21,8 @@ SampleNet reference_net();
 SampleNet adam_net();
 // The same, with an exponential schedule.
 SampleNet scheduled_net();
+// The same, with half of the schedule's rate; the op for it has this role.
+SampleNet half_scheduled_net(fluid::OpRole role);
 // The reference net, with grad_clip=.
 SampleNet clipped_net(const fluid::Penalty& clip);
 // The reference net, with moving averages of its parameters.

@@ -216,5 +216,15 @@ TEST(Servers, AScheduleRunsInABlockOfItsOwn) {
   EXPECT_THAT(op_types(server.block(2)), ElementsAre("sum", "scale", "sgd"));
 }
 
+TEST(Servers, ArithmeticOnAScheduleBelongsToTheSchedule) {
+  EXPECT_THAT(refusal(options_for(half_scheduled_net(fluid::OpRole::kForward), 2, 2)),
+              AllOf(HasSubstr("outside of its schedule"), HasSubstr("op 'sgd' of parameter 'fc_b'"),
+                    HasSubstr("scale_0.tmp_0"), HasSubstr("RoleGuard")));
+  const SampleNet net = half_scheduled_net(fluid::OpRole::kLrSched);
+  const auto transpiler = transpiled(options_for(net, 2, 2));
+  const std::string server = transpiler.get_pserver_program(server_endpoints(2)[0]).to_string();
+  EXPECT_THAT(server, HasSubstr("= scale("));
+}
+
 }  // namespace
 }  // namespace fleet::transpiler

@@ -93,7 +93,7 @@ BackwardFilter::primitive_desc backward_filter(const Descriptions& d) {
 
 class OneDnnConv final : public Conv<float> {
  public:
-  OneDnnConv(ConvPart part, const ConvShape& shape) : part_(part), call_(make(part, shape)) {}
+  OneDnnConv(ConvPart part, const ConvShape& shape) : call_(make(part, shape)) {}
 
   void run(float* src, float* filter, float* dst, Scratch& scratch) override {
     call_.run({src, filter, dst}, scratch);
@@ -127,7 +127,6 @@ class OneDnnConv final : public Conv<float> {
             description.scratchpad_desc().get_size()};
   }
 
-  ConvPart part_;
   OneDnnCall call_;
 };
 
