@@ -69,7 +69,7 @@ class ThreadCluster {
 
   ThreadOutcome run() {
     std::vector<std::thread> threads;
-    threads.reserve(static_cast<size_t>(job_.servers + job_.workers));
+    threads.reserve(outcome_.servers.size() + outcome_.losses.size());
     if (job_.workers_first) {
       for (int i = 0; i < job_.servers; ++i) addresses_.set(i, {"127.0.0.1", port_for(i)});
     }

@@ -40,7 +40,7 @@ SampleNet deep_net(int layers, int64_t width);
 // steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
-// Whether a gradient is of selected rows, which compensation of delay refuses.
+// Whether a gradient is of selected rows.
 bool has_row_gradients(const SampleNet& net);
 
 struct NamedConfig {
