@@ -6,6 +6,7 @@
 #include "fluid/backward/backward.h"
 #include "fluid/executor/executor.h"
 #include "fluid/ops/append.h"
+#include "fluid/ops/original_form.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {
@@ -53,8 +54,7 @@ TEST_F(DenseOps, WholeQuotientsAreCutInTheOriginalsForm) {
   const Variable y = feed<int64_t>("y", {2, 2, -2, -2, 3, -3}, {6});
   const Variable quotient = layers::elementwise_floordiv(x, y);
   const Variable rest = layers::elementwise_mod(x, y);
-  Block& block = main_.global_block();
-  for (size_t i = 0; i < block.op_count(); ++i) block.edit_op(i).attrs["original_form"] = true;
+  take_original_forms(main_);
   EXPECT_THAT(values<int64_t>(quotient), ElementsAre(3, -3, -3, 3, 2, 2));
   EXPECT_THAT(values<int64_t>(rest), ElementsAre(1, -1, 1, -1, 0, 0));
 }

@@ -4,6 +4,7 @@
 #include "fluid/ops/append.h"
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
+#include "fluid/ops/original_form.h"
 #include "fluid/ops/shape/fill.h"
 #include "fluid/ops/shape/shape_ops.h"
 #include "tests/fluid/net_fixture.h"
@@ -17,6 +18,29 @@ TEST(OpTable, DefaultsAreStableForEveryOp) {
     if (!schema.normalize) continue;
     const AttributeMap defaults = schema.normalize({});
     EXPECT_EQ(schema.normalize(defaults), defaults) << type;
+  }
+}
+
+TEST(OriginalForms, AreTakenByEveryOpThatHasOne) {
+  Program program;
+  Block& inner = program.add_block(0);
+  for (Block* block : {&program.global_block(), &inner}) {
+    for (const char* type : {"elu", "elu_grad", "relu", "adam", "not_an_op"}) {
+      Operator op;
+      op.type = type;
+      block->append_op(std::move(op));
+    }
+  }
+  take_original_forms(program);
+  for (const Block* block : {&program.global_block(), &inner}) {
+    for (const auto& op : block->ops()) {
+      const Attribute* form = op->attr("original_form");
+      const bool has_one = op->type.starts_with("elu") || op->type == "adam";
+      ASSERT_EQ(form != nullptr, has_one) << op->type;
+      if (has_one) {
+        EXPECT_EQ(*form, Attribute(true));
+      }
+    }
   }
 }
 
