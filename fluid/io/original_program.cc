@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "fluid/io/original_wire.h"
 #include "fluid/ops/append.h"
+#include "fluid/ops/original_form.h"
 
 namespace fleet::fluid {
 namespace {
@@ -199,6 +200,7 @@ Attribute read_attribute(const Fields& fields) {
 // Whether an attribute that our op does not have changes nothing at this value.
 bool is_neutral(const std::string& name, const Attribute& value) {
   if (name == "op_callstack" || name == "op_device" || name == "workspace_size_MB") return true;
+  if (name == "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@") return true;
   const bool scale = name.starts_with("scale_") || name.starts_with("Scale_");
   if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
   if (const auto* number = std::get_if<int64_t>(&value)) return *number == 0;
@@ -278,6 +280,7 @@ class Importer {
     if (blocks.empty()) throw_corrupt("the program has no block");
     for (size_t i = 0; i < blocks.size(); ++i) add_block(blocks[i], i);
     for (size_t i = 0; i < blocks.size(); ++i) add_ops(blocks[i], static_cast<int32_t>(i));
+    take_original_forms(model_.program);
     mark_feeds();
     verify(model_.program);
     return std::move(model_);
