@@ -362,7 +362,8 @@ class PlanCompiler {
                  .got = cut ? "a variable of the default main program only" : name,
                  .fix = cut ? "name it among the targets of prune (save_inference_model), or fetch "
                               "it from the default main program"
-                            : "correct the name in the fetch list"});
+                            : "correct the name in the fetch list, or name it among the targets of "
+                              "the prune (save_inference_model) that cut it away"});
   }
 
   void add_fetches() {
@@ -374,13 +375,14 @@ class PlanCompiler {
       fetch.var = index_of(name);
       const PlanVar& wanted = var(fetch.var);
       if (!wanted.in_scope && wanted.feed < 0 && !wanted.written) {
+        const bool data = wanted.desc != nullptr && wanted.desc->is_data;
         throw_error(ErrorCode::kInvalidProgram,
-                    {.what = "nothing in the program writes this variable",
+                    {.what = "nothing feeds or writes this variable",
                      .where = "fetch '" + name + "'",
-                     .expected = "a variable that an op writes, or a persistable one",
+                     .expected = "a variable that is fed, that an op writes, or a persistable one",
                      .got = name,
-                     .fix = "fetch it from the program that computes it, or name it among the "
-                            "targets of prune"});
+                     .fix = data ? "add it to the feed, or leave it out of the fetch list"
+                                 : "fetch it from the program that computes it"});
       }
       const auto& sums = plan_->per_shard_;
       const bool summed = std::find(sums.begin(), sums.end(), fetch.var) != sums.end();

@@ -225,7 +225,7 @@ Indices indices_of(const PrepareContext& context, const char* slot) {
 int64_t checked_row(int64_t row, int64_t rows, const char* op) {
   if (row >= 0 && row < rows) return row;
   throw_error(ErrorCode::kFeed, {.what = "an index is outside of the rows",
-                                 .where = str_cat("op ", op),
+                                 .where = str_cat("op '", op, "'"),
                                  .expected = str_cat("0 to ", rows - 1),
                                  .got = str_cat(row),
                                  .fix = "correct the indices, or give the variable more rows"});

@@ -76,7 +76,8 @@ void infer_auc(InferContext& context) {
 void infer_precision_recall(InferContext& context) {
   const VarDesc& probabilities = context.input("MaxProbs");
   const int64_t classes = context.attrs<PrecisionRecallAttrs>().class_number;
-  context.require(classes >= 1, "MaxProbs", "class_number >= 1", str_cat(classes));
+  context.require(classes >= 1, "MaxProbs", "class_number >= 1", str_cat(classes),
+                  "give the number of classes");
   require_column(context, "MaxProbs", probabilities.dtype, -1);
   const int64_t rows = probabilities.shape[0];
   require_column(context, "Indices", DType::kInt32, rows);

@@ -35,7 +35,7 @@ void check_conv(const InferContext& context, const Conv2dAttrs& attrs, bool tran
                   input.shape.to_string());
   context.require(filter.shape.rank() == 4, "Filter", "four dimensions", filter.shape.to_string());
   context.require(is_floating(input.dtype), "Input", "floating point",
-                  std::string(dtype_name(input.dtype)));
+                  std::string(dtype_name(input.dtype)), "cast it first");
   context.require_dtype("Filter", input.dtype);
   const ImageAxes axes = image_axes(attrs.data_format, where_of(context, "Input"));
   const int64_t channels = input.shape[axes.channels];

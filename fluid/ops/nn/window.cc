@@ -8,9 +8,9 @@
 namespace fleet::fluid {
 namespace {
 
-[[noreturn]] void fail(std::string_view where, std::string expected, std::string got,
-                       std::string fix) {
-  throw_error(ErrorCode::kShapeMismatch, {.what = "a window does not fit the image",
+[[noreturn]] void fail(std::string what, std::string_view where, std::string expected,
+                       std::string got, std::string fix) {
+  throw_error(ErrorCode::kShapeMismatch, {.what = std::move(what),
                                           .where = std::string(where),
                                           .expected = std::move(expected),
                                           .got = std::move(got),
@@ -22,7 +22,8 @@ void check_pair(std::string_view where, const char* name, const std::vector<int3
   const bool fits = values.size() == 2 && std::all_of(values.begin(), values.end(),
                                                       [least](int32_t v) { return v >= least; });
   if (fits) return;
-  fail(where, str_cat(name, ": two numbers of at least ", least), "[" + join(values, ", ") + "]",
+  fail("an attribute does not fit the op", where,
+       str_cat(name, ": two numbers of at least ", least), "[" + join(values, ", ") + "]",
        str_cat("give ", name, " as {height, width}"));
 }
 
@@ -44,15 +45,16 @@ Window written_window(const WindowAttrs& attrs, std::array<int64_t, 2> image,
                  .pad_after = attrs.paddings[two ? 2 * d + 1 : d],
                  .out = -1};
     if (window[d].pad_before < 0 || window[d].pad_after < 0) {
-      fail(where, "paddings of at least 0", "[" + join(attrs.paddings, ", ") + "]",
+      fail("an attribute does not fit the op", where, "paddings of at least 0",
+           "[" + join(attrs.paddings, ", ") + "]",
            "slice the image instead of padding it negatively");
     }
     if (attrs.padding_algorithm == "VALID") window[d].pad_before = window[d].pad_after = 0;
   }
   const std::vector<std::string> known = {"EXPLICIT", "SAME", "VALID"};
   if (std::find(known.begin(), known.end(), attrs.padding_algorithm) == known.end()) {
-    fail(where, "padding_algorithm EXPLICIT, SAME or VALID", attrs.padding_algorithm,
-         "use one of the three");
+    fail("an attribute does not fit the op", where, "padding_algorithm EXPLICIT, SAME or VALID",
+         attrs.padding_algorithm, "use one of the three");
   }
   return window;
 }
@@ -72,7 +74,8 @@ void pad_same(WindowAxis& axis) {
 ImageAxes image_axes(std::string_view data_format, std::string_view where) {
   if (data_format == "NCHW" || data_format == "AnyLayout") return {};
   if (data_format == "NHWC") return {.channels = 3, .height = 1, .width = 2};
-  fail(where, "data_format NCHW or NHWC", std::string(data_format), "use one of the two");
+  fail("an unknown layout of images", where, "data_format NCHW or NHWC", std::string(data_format),
+       "use one of the two");
 }
 
 Window make_window(const WindowAttrs& attrs, std::array<int64_t, 2> image, std::string_view where) {
@@ -82,7 +85,8 @@ Window make_window(const WindowAttrs& attrs, std::array<int64_t, 2> image, std::
     if (axis.in < 0) continue;
     const int64_t room = axis.in + axis.pad_before + axis.pad_after - axis.extent();
     if (room < 0) {
-      fail(where, str_cat("an image of at least ", axis.extent(), " with its padding"),
+      fail("a window does not fit the image", where,
+           str_cat("an image of at least ", axis.extent(), " with its padding"),
            str_cat(axis.in, " and padding ", axis.pad_before + axis.pad_after),
            "use a smaller window, or more padding");
     }
@@ -104,7 +108,8 @@ Window make_transposed_window(const WindowAttrs& attrs, std::array<int64_t, 2> i
     axis.in = (axis.out - 1) * axis.stride - axis.pad_before - axis.pad_after + axis.extent();
     if (output_size.empty()) continue;
     if (output_size[d] < axis.in || output_size[d] >= axis.in + axis.stride) {
-      fail(where, str_cat("output_size in [", axis.in, ", ", axis.in + axis.stride, ")"),
+      fail("an attribute does not fit the op", where,
+           str_cat("output_size in [", axis.in, ", ", axis.in + axis.stride, ")"),
            str_cat(output_size[d]), "leave output_size out, or keep it in the range");
     }
     axis.in = output_size[d];

@@ -23,7 +23,8 @@ int64_t check_sizes(const InferContext& context, int64_t parts) {
   const bool square = weight.shape.rank() == 2 && weight.shape[1] == parts * weight.shape[0];
   context.require(square && (input.shape[1] < 0 || input.shape[1] == weight.shape[1]), "Weight",
                   str_cat("[d, ", parts, " d], ", parts, " d the width of Input, ", input.shape[1]),
-                  weight.shape.to_string());
+                  weight.shape.to_string(),
+                  "give the layer the size that its input has, or the input as many columns by fc");
   const int64_t d = weight.shape[0];
   for (const char* slot : {"H0", "C0"}) {
     if (!context.has_input(slot)) continue;

@@ -77,7 +77,8 @@ void infer_conv(InferContext& context) {
   context.require(x.shape.rank() == 2, "X", "[rows, width]", x.shape.to_string());
   context.require(attrs.context_stride == 1 && attrs.context_length >= 1, "X",
                   "contextStride 1 and contextLength of at least 1",
-                  str_cat(attrs.context_stride, " and ", attrs.context_length));
+                  str_cat(attrs.context_stride, " and ", attrs.context_length),
+                  "leave the stride at 1, and give how many rows a context has");
   const int64_t rows = attrs.context_length * x.shape[1];
   context.require(filter.shape.rank() == 2 && (x.shape[1] < 0 || filter.shape[0] == rows), "Filter",
                   str_cat("[", rows, ", outputs]"), filter.shape.to_string());
@@ -92,7 +93,8 @@ void infer_pad(InferContext& context) {
   const VarDesc& x = context.input("X");
   context.require_dtype("PadValue", x.dtype);
   const int32_t length = context.attrs<SequencePadAttrs>().padded_length;
-  context.require(length == -1 || length > 0, "X", "padded_length -1 or positive", str_cat(length));
+  context.require(length == -1 || length > 0, "X", "padded_length -1 or positive", str_cat(length),
+                  "give -1 for the longest sequence of a batch, or a length");
   Shape out{Shape::kUnknown, length};
   for (int d = 1; d < x.shape.rank(); ++d) out.push_back(x.shape[d]);
   context.set_output("Out", out, x.dtype);

@@ -33,10 +33,10 @@ void infer_fill_like_batch(InferContext& context) {
   Shape shape(attrs.shape);
   context.require(attrs.input_dim_idx >= 0 && attrs.input_dim_idx < input.shape.rank(), "Input",
                   str_cat("input_dim_idx in [0, ", input.shape.rank(), ")"),
-                  str_cat(attrs.input_dim_idx));
+                  str_cat(attrs.input_dim_idx), "name a dimension of the input");
   context.require(attrs.output_dim_idx >= 0 && attrs.output_dim_idx < shape.rank(), "Out",
                   str_cat("output_dim_idx in [0, ", shape.rank(), ")"),
-                  str_cat(attrs.output_dim_idx));
+                  str_cat(attrs.output_dim_idx), "name a dimension of the shape");
   const bool sequences = input.lod_level > 0 && attrs.input_dim_idx == 0;
   shape.set(attrs.output_dim_idx, sequences ? Shape::kUnknown : input.shape[attrs.input_dim_idx]);
   context.set_output("Out", shape, attrs.dtype);

@@ -101,7 +101,8 @@ void infer_expand(InferContext& context) {
   for (int i = 0; i < rank; ++i) {
     const int64_t factor = times[static_cast<size_t>(i)];
     const bool open = given && factor == -1;
-    context.require(open || factor >= 1, "X", "expand_times >= 1", str_cat(factor));
+    context.require(open || factor >= 1, "X", "expand_times >= 1", str_cat(factor),
+                    "give 1 for a dimension that stays");
     out.set(i, open || x.shape[i] < 0 ? Shape::kUnknown : x.shape[i] * factor);
   }
   const bool rows_stay = rank > 0 && times[0] == 1;
@@ -119,7 +120,8 @@ Shape padded(const InferContext& context, const char* slot, int sign) {
   for (int i = 0; i < from.rank(); ++i) {
     const auto at = static_cast<size_t>(2 * i);
     context.require(paddings[at] >= 0 && paddings[at + 1] >= 0, slot, "paddings >= 0",
-                    "[" + join(paddings, ", ") + "]");
+                    "[" + join(paddings, ", ") + "]",
+                    "slice instead of padding by less than nothing");
     if (from[i] >= 0) out.set(i, from[i] + sign * (paddings[at] + paddings[at + 1]));
   }
   return out;

@@ -48,7 +48,8 @@ std::vector<int64_t> part_sizes(const InferContext& context, const SplitAttrs& a
     context.require(attrs.num > 0 && static_cast<size_t>(attrs.num) == parts, "Out",
                     str_cat("num = the ", parts, " outputs"), str_cat("num ", attrs.num));
     context.require(whole < 0 || whole % attrs.num == 0, "X",
-                    str_cat("a dimension that ", attrs.num, " equal parts fit"), str_cat(whole));
+                    str_cat("a dimension that ", attrs.num, " equal parts fit"), str_cat(whole),
+                    "give the size of each part, or another number of parts");
     return std::vector<int64_t>(parts, whole < 0 ? whole : whole / attrs.num);
   }
   std::vector<int64_t> sizes(attrs.sections.begin(), attrs.sections.end());
@@ -61,7 +62,7 @@ std::vector<int64_t> part_sizes(const InferContext& context, const SplitAttrs& a
   const bool fits =
       unknown == 0 ? (whole < 0 || given == whole) : unknown == 1 && (whole < 0 || given <= whole);
   context.require(fits, "X", str_cat("sections that sum to ", whole, ", at most one -1"),
-                  join(attrs.sections, ", "));
+                  join(attrs.sections, ", "), "correct the sections, or leave one of them -1");
   if (whole >= 0) std::replace(sizes.begin(), sizes.end(), int64_t{-1}, whole - given);
   return sizes;
 }
@@ -226,7 +227,7 @@ void infer_unstack(InferContext& context) {
   const auto parts = static_cast<int64_t>(context.output_count("Y"));
   context.require(x.shape[axis] < 0 || x.shape[axis] == parts, "X",
                   str_cat(parts, " along axis ", axis, ", one for each output"),
-                  x.shape.to_string());
+                  x.shape.to_string(), "give the number that the axis has");
   context.require(attrs.num == 0 || attrs.num == parts, "X",
                   str_cat("num = the ", parts, " outputs"), str_cat(attrs.num));
   for (size_t i = 0; i < context.output_count("Y"); ++i) {

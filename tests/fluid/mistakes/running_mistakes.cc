@@ -2,6 +2,7 @@
 #include "base/strings.h"
 #include "fluid/executor/executor.h"
 #include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "tests/fluid/mistakes/mistakes.h"
 
 namespace fleet::fluid::mistakes {
@@ -99,21 +100,9 @@ void add_fetch_mistakes(std::vector<Mistake>& all) {
                    run(in, {{"x", rows(2, 4)}}, {"y"});
                  },
                  kProgram,
-                 {"fetch 'y'", "nothing in the program writes this variable",
-                  "expected: a variable that an op writes", "got: y",
-                  "fix: fetch it from the program that computes it"}});
-  all.push_back({"fetch_of_what_was_pruned",
-                 [](const Inputs& in) {
-                   const Variable kept = layers::relu(in.x);
-                   const Variable cut = layers::tanh(in.x);
-                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
-                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
-                 },
-                 kProgram,
-                 {"fetch 'tanh_0.tmp_0'", "prune cut it away",
-                  "expected: a variable of the program that runs",
-                  "got: a variable of the default main program only",
-                  "fix: name it among the targets of prune"}});
+                 {"fetch 'y'", "nothing feeds or writes this variable",
+                  "expected: a variable that is fed, that an op writes", "got: y",
+                  "fix: add it to the feed"}});
   all.push_back({"parameter_that_was_never_initialised",
                  [](const Inputs& in) {
                    const Variable h = layers::fc(in.x, 3);
@@ -144,6 +133,34 @@ void add_fetch_mistakes(std::vector<Mistake>& all) {
        [](const Inputs&) { Executor executor(CPUPlace(), {.logical_shards = -1}); },
        kArgument,
        {"ExecutorOptions.logical_shards", "expected: 0 or more", "got: -1", "fix: leave it at 0"}});
+}
+
+void add_pruned_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"fetch_of_what_was_pruned",
+                 [](const Inputs& in) {
+                   const Variable kept = layers::relu(in.x);
+                   const Variable cut = layers::tanh(in.x);
+                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
+                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
+                 },
+                 kProgram,
+                 {"fetch 'tanh_0.tmp_0'", "prune cut it away",
+                  "expected: a variable of the program that runs",
+                  "got: a variable of the default main program only",
+                  "fix: name it among the targets of prune"}});
+  all.push_back({"fetch_of_what_was_pruned_from_another_program",
+                 [](const Inputs& in) {
+                   const Variable kept = layers::relu(in.x);
+                   const Variable cut = layers::tanh(in.x);
+                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
+                   Program other;
+                   Program startup;
+                   const ProgramGuard programs(other, startup);
+                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
+                 },
+                 kProgram,
+                 {"fetch 'tanh_0.tmp_0'", "expected: a variable of the program that runs",
+                  "got: tanh_0.tmp_0", "or name it among the targets of the prune"}});
 }
 
 void add_value_mistakes(std::vector<Mistake>& all) {
@@ -190,6 +207,7 @@ void add_value_mistakes(std::vector<Mistake>& all) {
 void add_running_mistakes(std::vector<Mistake>& all) {
   add_feed_mistakes(all);
   add_fetch_mistakes(all);
+  add_pruned_mistakes(all);
   add_value_mistakes(all);
 }
 

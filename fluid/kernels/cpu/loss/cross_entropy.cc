@@ -24,7 +24,7 @@ T safe_log(T x) {
 [[noreturn]] void throw_bad_label(int64_t label, int64_t classes) {
   throw_error(ErrorCode::kFeed,
               {.what = "a label is not the index of a class",
-               .where = "op cross_entropy, slot 'Label'",
+               .where = "op 'cross_entropy', slot 'Label'",
                .expected = str_cat("0 to ", classes - 1, ", or ignore_index"),
                .got = str_cat(label),
                .fix = "correct the label, or give the last layer as many outputs as classes"});
