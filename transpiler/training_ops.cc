@@ -118,6 +118,7 @@ void keep_clips_on_trainer(fluid::Program& program) {
     }
   }
   if (wanted.empty()) return;
+  const NameSet taken = wanted;
   for (size_t i = block.op_count(); i-- > 0;) {
     const Operator& op = *block.ops()[i];
     if (!is_update_role(op) || is_update_op(op)) continue;
@@ -125,9 +126,10 @@ void keep_clips_on_trainer(fluid::Program& program) {
     const auto inputs = op.input_names();
     const auto in_wanted = [&wanted](const std::string& name) { return wanted.contains(name); };
     if (std::none_of(outputs.begin(), outputs.end(), in_wanted)) continue;
-    // What changes the gradient in place comes after clipping: it decays.
-    if (std::any_of(inputs.begin(), inputs.end(), [&outputs](const std::string& name) {
-          return std::find(outputs.begin(), outputs.end(), name) != outputs.end();
+    // What changes an update's gradient in place comes after clipping: it decays.
+    if (std::any_of(inputs.begin(), inputs.end(), [&](const std::string& name) {
+          return taken.contains(name) &&
+                 std::find(outputs.begin(), outputs.end(), name) != outputs.end();
         })) {
       continue;
     }

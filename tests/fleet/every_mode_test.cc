@@ -13,9 +13,11 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "tests/fleet/drawn_rules.h"
 #include "tests/fleet/rank_threads.h"
 #include "tests/fleet/update_rules.h"
 #include "tests/testing/async_thread_cluster.h"
+#include "tests/testing/sparse_net.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
@@ -46,17 +48,16 @@ class RuleTest : public ::testing::TestWithParam<UpdateRule> {
     for (const char letter : GetParam().name) seed = mix64(seed + static_cast<uint64_t>(letter));
     return {seed, fluid::DType::kFloat32, GetParam().minimize};
   }
-
-  static AsyncThreadOutcome run(const TrainingTask& task, const AsyncOptions& options,
-                                int workers) {
-    AsyncThreadJob job;
-    job.workers = workers;
-    job.options = options;
-    AsyncThreadOutcome outcome = train_async_in_threads(task, job);
-    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
-    return outcome;
-  }
 };
+
+AsyncThreadOutcome run(const TrainingTask& task, const AsyncOptions& options, int workers) {
+  AsyncThreadJob job;
+  job.workers = workers;
+  job.options = options;
+  AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+  for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+  return outcome;
+}
 
 // Servers update.
 class EveryServerMode : public RuleTest {};
@@ -77,21 +78,54 @@ std::map<std::string, AsyncOptions> modes_in_step() {
   return modes;
 }
 
+// What the servers have, parameters and states.
+AsyncThreadOutcome expect_bits(const TrainingTask& task, const AsyncOptions& options,
+                               const LocalOutcome& local) {
+  AsyncThreadOutcome outcome = run(task, options, 1);
+  EXPECT_EQ(outcome.losses[0], local.losses);
+  EXPECT_FALSE(outcome.persistables.empty());
+  for (const auto& [variable, bytes] : outcome.persistables) {
+    EXPECT_TRUE(local.persistables.at(variable) == bytes) << variable;
+  }
+  return outcome;
+}
+
 TEST_P(EveryServerMode, OfOneWorkerInStepHasTheBitsOfOneMachine) {
   const RandomProgram net = program(1);
   const TrainingTask task = net.task(kSteps);
   const LocalOutcome local = train_locally(task, 1);
   for (const auto& [name, options] : modes_in_step()) {
     SCOPED_TRACE(name);
-    const AsyncThreadOutcome outcome = run(task, options, 1);
-    EXPECT_EQ(outcome.losses[0], local.losses);
-    EXPECT_EQ(outcome.parameters[0], local.parameters);
-    EXPECT_FALSE(outcome.persistables.empty());
-    for (const auto& [variable, bytes] : outcome.persistables) {
-      EXPECT_TRUE(local.persistables.at(variable) == bytes) << variable;
+    EXPECT_EQ(expect_bits(task, options, local).parameters[0], local.parameters);
+  }
+}
+
+// Of every optimizer that has rows several. A table stays on the servers.
+class RandomRowRules : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomRowRules, OfOneWorkerInStepHaveTheBitsOfOneMachine) {
+  Draw draw(GetParam() + 4000);
+  const UpdateRule rule = draw_rule(draw, {.optimizer = static_cast<int>(GetParam() % kForRows)});
+  SparseNetOptions options{.minimize = rule.minimize};
+  options.kind = static_cast<RowKind>(draw.between(0, static_cast<int>(RowKind::kHsigmoid)));
+  if (draw.coin()) options.padding = 3;
+  SCOPED_TRACE(str_cat(rule.name, ", net ", static_cast<int>(options.kind)));
+  const SparseNet net(options);
+  const TrainingTask task = net.task(kSteps);
+  const LocalOutcome local = train_locally(task, 1);
+  for (const auto& [name, mode] : modes_in_step()) {
+    // Refused for rows.
+    if (mode.delay_compensation.form == DelayCompensation::kOriginal) continue;
+    SCOPED_TRACE(name);
+    const AsyncThreadOutcome outcome = expect_bits(task, mode, local);
+    for (const auto& [parameter, bytes] : local.parameters) {
+      EXPECT_TRUE(outcome.persistables.contains(parameter)) << parameter;
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomRowRules,
+                         ::testing::Range<uint64_t>(1, 1 + 2 * uint64_t{kForRows}));
 
 std::span<float> values_of(fluid::Executor& executor, const std::string& name) {
   fluid::Tensor& tensor = executor.scope().tensor(name);
