@@ -1,11 +1,10 @@
 #include "tests/golden/departures.h"
 
-#include <map>
 #include <numeric>
 #include <random>
-#include <set>
 #include <vector>
 
+#include "tests/golden/lookup_departure.h"
 #include "transpiler/training_ops.h"
 
 namespace fleet::golden {
@@ -350,62 +349,9 @@ void keep_statistics_local(const json&, DistributeTranspilerConfig& config, Tran
   config.server_statistics = false;
 }
 
-// (ids, padding) of the user's lookups.
-std::map<std::string, json> paddings(const json& golden) {
-  std::map<std::string, json> found;
-  if (!golden.contains("main_before")) return found;
-  for (const json& op : golden["main_before"]["blocks"][0]["ops"]) {
-    const auto type = op["type"].get<std::string>();
-    if (type != "lookup_table" && type != "lookup_table_v2") continue;
-    found[op["outputs"]["Out"][0].get<std::string>()] = op["attrs"].value("padding_idx", json(-1));
-  }
-  return found;
-}
-
-// The lookups that the release puts into one op, by padding, largest first.
-std::vector<json> split_by_padding(const json& op, const std::map<std::string, json>& padding) {
-  std::map<int64_t, json, std::greater<>> parts;
-  const json& outputs = op["outputs"]["Outputs"];
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto own = padding.at(outputs[i].get<std::string>()).get<int64_t>();
-    if (!parts.contains(own)) {
-      json part = op;
-      part["inputs"]["Ids"] = json::array();
-      part["outputs"]["Outputs"] = json::array();
-      part["attrs"]["padding_idx"] = own;
-      parts[own] = std::move(part);
-    }
-    parts[own]["inputs"]["Ids"].push_back(op["inputs"]["Ids"][i]);
-    parts[own]["outputs"]["Outputs"].push_back(outputs[i]);
-  }
-  std::vector<json> ops;
-  ops.reserve(parts.size());
-  for (auto& [own, part] : parts) ops.push_back(std::move(part));
-  return ops;
-}
-
 bool rank_or_padding(const json& golden) {
-  if (!on_servers(golden)) return false;
-  if (has_layer(golden, "fluid.embedding")) return true;
-  std::set<json> different;
-  for (const auto& [out, padding] : paddings(golden)) different.insert(padding);
-  return different.size() > 1;
-}
-
-void expect_own_padding(json& golden) {
-  golden.erase("errors");
-  if (!golden.contains("trainer")) return;
-  const auto padding = paddings(golden);
-  json& block = golden["trainer"]["blocks"][0];
-  json ops = json::array();
-  for (json& op : block["ops"]) {
-    if (op["type"] != "distributed_lookup_table") {
-      ops.push_back(op);
-      continue;
-    }
-    for (json& part : split_by_padding(op, padding)) ops.push_back(std::move(part));
-  }
-  block["ops"] = std::move(ops);
+  return on_servers(golden) &&
+         (different_paddings_of_a_table(golden) || looks_ids_of_rank_1_up(golden));
 }
 
 void split_at_run_time(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {

@@ -1,6 +1,7 @@
 // The table of departures is complete and its pieces work.
 #include "tests/golden/departures.h"
 
+#include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <set>
@@ -45,6 +46,59 @@ TEST(Departures, AreTheTableOfTheDocumentation) {
         str_cat("| ", rule.name, " | ", rule.original, " | ", rule.ours, " | ", rule.reason, " |"));
   }
   EXPECT_EQ(documented_rules(), rules);
+}
+
+// The rule for lookups, and what a file that it concerns then expects.
+class LookupRule : public ::testing::Test {
+ protected:
+  static const Departure& rule() {
+    return *std::find_if(departures().begin(), departures().end(),
+                         [](const Departure& each) { return each.name == "lookups"; });
+  }
+  static nlohmann::json load(const std::string& name) {
+    std::ifstream file(
+        fleet::testing::source_path(str_cat("tests/golden/transpiler/", name, ".json")));
+    return nlohmann::json::parse(file);
+  }
+  static nlohmann::json errors_left(nlohmann::json golden) {
+    EXPECT_TRUE(rule().applies(golden));
+    rule().expect(golden);
+    return golden.value("errors", nlohmann::json::object());
+  }
+};
+
+TEST_F(LookupRule, DropsTheErrorOfIdsOfRank1) {
+  EXPECT_TRUE(errors_left(load("crash-embedding-v2-rank1")).empty());
+}
+
+TEST_F(LookupRule, KeepsOtherErrors) {
+  auto golden = load("crash-embedding-v2-rank1");
+  golden["errors"]["trainer"]["message"] = "Another thing is wrong.";
+  const auto left = errors_left(golden);
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left["trainer"], golden["errors"]["trainer"]);
+}
+
+TEST_F(LookupRule, KeepsEveryErrorWhereIdsAreAColumn) {
+  auto golden = load("embedding-v2-sync");
+  golden["errors"] = load("crash-embedding-v2-rank1")["errors"];
+  EXPECT_EQ(errors_left(golden), golden["errors"]);
+}
+
+TEST_F(LookupRule, ConcernsLookupsOfOnePaddingOnlyWithIdsOfRank1) {
+  auto golden = load("embedding-v2-sync");
+  for (auto& op : golden["main_before"]["blocks"][0]["ops"]) {
+    if (op["type"] == "lookup_table_v2") op["attrs"]["padding_idx"] = -1;
+  }
+  EXPECT_FALSE(rule().applies(golden));
+  golden = load("crash-embedding-v2-rank1");
+  for (auto& var : golden["main_before"]["blocks"][0]["vars"]) {
+    if (var["name"] == "w1" || var["name"] == "w2") var["shape"] = {-1, 1};
+  }
+  for (auto& op : golden["main_before"]["blocks"][0]["ops"]) {
+    if (op["type"] == "lookup_table_v2") op["attrs"]["padding_idx"] = -1;
+  }
+  EXPECT_FALSE(rule().applies(golden));
 }
 
 }  // namespace

@@ -12,16 +12,26 @@
 
 namespace fleet::golden {
 
+using Outputs = std::vector<fluid::Variable>;
+
 // One layer of a net: its inputs by argument, its arguments.
 struct Call {
   std::map<std::string, std::vector<fluid::Variable>>& inputs;
   Arguments& args;
+  // Calls a function that the file describes with these variables.
+  std::function<Outputs(const Json& function, const Outputs& given)> call_function;
 
   bool has(const std::string& name) const { return inputs.contains(name); }
   const fluid::Variable& in(const std::string& name) { return all(name).front(); }
   // An empty handle when the argument is not there.
   fluid::Variable maybe(const std::string& name) {
     return has(name) ? in(name) : fluid::Variable();
+  }
+  // An argument that is a function: {"in": […], "layers": […], "out": […]}.
+  std::function<Outputs(const Outputs&)> function(const std::string& name) {
+    const Json* found = args.find(name);
+    if (found == nullptr) throw NotYetKnown(str_cat(args.owner(), " without function ", name));
+    return [this, found](const Outputs& given) { return call_function(*found, given); };
   }
   const std::vector<fluid::Variable>& all(const std::string& name) {
     const auto found = inputs.find(name);
@@ -30,7 +40,6 @@ struct Call {
   }
 };
 
-using Outputs = std::vector<fluid::Variable>;
 using Builder = std::function<Outputs(Call&)>;
 
 // False, or {"ParamAttr": {…}}; null gives the usual ones.

@@ -67,16 +67,24 @@ Outputs build_cross_entropy(Call& call) {
                                  .ignore_index = call.args.get<int>("ignore_index", -100)})};
 }
 
-Outputs build_softmax_with_cross_entropy(Call& call) {
+layers::LossAndSoftmax loss_and_softmax(Call& call) {
   const layers::SoftmaxWithCrossEntropyOptions options{
       .soft_label = call.args.get<bool>("soft_label", false),
       .ignore_index = call.args.get<int>("ignore_index", -100),
       .numeric_stable_mode = call.args.get<bool>("numeric_stable_mode", true),
       .axis = call.args.get<int>("axis", -1)};
-  const auto both =
-      layers::softmax_with_cross_entropy_full(call.in("logits"), call.in("label"), options);
+  return layers::softmax_with_cross_entropy_full(call.in("logits"), call.in("label"), options);
+}
+
+Outputs build_softmax_with_cross_entropy(Call& call) {
+  const auto both = loss_and_softmax(call);
   if (call.args.get<bool>("return_softmax", false)) return {both.loss, both.softmax};
   return {both.loss};
+}
+
+Outputs build_softmax_with_cross_entropy_full(Call& call) {
+  const auto both = loss_and_softmax(call);
+  return {both.loss, both.softmax};
 }
 
 Outputs build_split(Call& call) {
@@ -173,6 +181,55 @@ std::set<std::string> name_set(const Json& json) {
   return {names.begin(), names.end()};
 }
 
+// Appends the layers of a list; variables go by their local names.
+class NetBuilder {
+ public:
+  void append(const Json& list) {
+    for (const Json& layer : list) append_layer(layer);
+  }
+  const Variable& known(const std::string& name) const { return known_.at(name); }
+
+ private:
+  void append_layer(const Json& layer) {
+    const auto type = layer.at("layer").get<std::string>();
+    const auto builder = builders_.find(type);
+    if (builder == builders_.end()) throw NotYetKnown("layer " + type);
+    std::map<std::string, std::vector<Variable>> inputs;
+    const Json given = layer.value("in", Json::object());
+    for (const auto& [argument, names] : given.items()) {
+      for (const std::string& name : name_list(names)) inputs[argument].push_back(known_.at(name));
+    }
+    const Json values = layer.value("args", Json::object());
+    Arguments args("layer " + type, values);
+    Call call{inputs, args, [this](const Json& function, const Outputs& variables) {
+                return call_function(function, variables);
+              }};
+    const Outputs outputs = builder->second(call);
+    args.finish();
+    if (layer.contains("out")) name_variables(type, name_list(layer.at("out")), outputs);
+  }
+
+  // What the function names is its own; it sees what is around it.
+  Outputs call_function(const Json& function, const Outputs& given) {
+    const std::map<std::string, Variable> around = known_;
+    name_variables("function", name_list(function.value("in", Json::array())), given);
+    append(function.at("layers"));
+    Outputs outputs;
+    for (const std::string& name : name_list(function.at("out"))) outputs.push_back(known(name));
+    known_ = around;
+    return outputs;
+  }
+
+  void name_variables(const std::string& owner, const std::vector<std::string>& names,
+                      const Outputs& variables) {
+    if (names.size() != variables.size()) throw NotYetKnown(owner + " with other variables");
+    for (size_t i = 0; i < names.size(); ++i) known_[names[i]] = variables[i];
+  }
+
+  const std::map<std::string, Builder> builders_ = all_builders();
+  std::map<std::string, Variable> known_;
+};
+
 }  // namespace
 
 std::map<std::string, Builder> all_builders() {
@@ -181,6 +238,7 @@ std::map<std::string, Builder> all_builders() {
       {"fc", build_fc},
       {"cross_entropy", build_cross_entropy},
       {"softmax_with_cross_entropy", build_softmax_with_cross_entropy},
+      {"softmax_with_cross_entropy_full", build_softmax_with_cross_entropy_full},
       {"split", build_split},
       {"create_parameter", build_create_parameter},
       {"scale", build_scale},
@@ -213,28 +271,9 @@ ParamAttr make_attr(const Json* json) {
 }
 
 Variable build_layers(const Json& golden) {
-  const auto builders = all_builders();
-  std::map<std::string, Variable> known;
-  for (const Json& layer : golden.at("net").at("layers")) {
-    const auto type = layer.at("layer").get<std::string>();
-    const auto builder = builders.find(type);
-    if (builder == builders.end()) throw NotYetKnown("layer " + type);
-    std::map<std::string, std::vector<Variable>> inputs;
-    const Json given = layer.value("in", Json::object());
-    for (const auto& [argument, names] : given.items()) {
-      for (const std::string& name : name_list(names)) inputs[argument].push_back(known.at(name));
-    }
-    const Json values = layer.value("args", Json::object());
-    Arguments args("layer " + type, values);
-    Call call{inputs, args};
-    const Outputs outputs = builder->second(call);
-    args.finish();
-    if (!layer.contains("out")) continue;
-    const auto names = name_list(layer.at("out"));
-    if (names.size() != outputs.size()) throw NotYetKnown(type + " with other outputs");
-    for (size_t i = 0; i < names.size(); ++i) known[names[i]] = outputs[i];
-  }
-  return known.at(golden.at("net").at("loss").get<std::string>());
+  NetBuilder net;
+  net.append(golden.at("net").at("layers"));
+  return net.known(golden.at("net").at("loss").get<std::string>());
 }
 
 BuiltNet build_net(const Json& golden) {

@@ -220,6 +220,20 @@ void add_moves(std::map<std::string, Builder>& builders) {
   builders["shape"] = [](Call& call) -> Outputs { return {layers::shape(call.in("input"))}; };
 }
 
+Outputs build_cond(Call& call) {
+  const auto yes = call.function("true_fn");
+  const auto no = call.function("false_fn");
+  return layers::cond(
+      call.in("pred"), [&yes] { return yes({}); }, [&no] { return no({}); }, text(call, "name"));
+}
+
+Outputs build_while_loop(Call& call) {
+  const auto cond = call.function("cond");
+  return layers::while_loop([&cond](const Outputs& states) { return cond(states).at(0); },
+                            call.function("body"), call.all("loop_vars"),
+                            flag(call, "is_test", false), text(call, "name"));
+}
+
 void add_arrays(std::map<std::string, Builder>& builders) {
   builders["create_array"] = [](Call& call) -> Outputs {
     return {layers::create_array(dtype(call))};
@@ -310,6 +324,8 @@ void add_value_layers(std::map<std::string, Builder>& builders) {
   add_curves(builders);
   add_constants(builders);
   add_moves(builders);
+  builders["cond"] = build_cond;
+  builders["while_loop"] = build_while_loop;
   add_arrays(builders);
   add_recurrent(builders);
   add_schedules(builders);

@@ -1,12 +1,18 @@
 #include "tests/golden/transpiled_half.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "strategies/strategy_factory.h"
 #include "tests/golden/departures.h"
 #include "tests/golden/golden_compare.h"
 #include "tests/golden/golden_config.h"
+#include "tests/golden/golden_fleet.h"
 #include "tests/golden/golden_program.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -15,12 +21,12 @@ namespace {
 
 using fluid::Program;
 using nlohmann::json;
+using strategies::Strategy;
 using transpiler::DistributeTranspiler;
 using transpiler::DistributeTranspilerConfig;
 using transpiler::ProgramPair;
 using transpiler::TranspileOptions;
 using Differences = std::vector<std::string>;
-using Names = std::vector<std::string>;
 
 void append(Differences& to, const Differences& from) {
   to.insert(to.end(), from.begin(), from.end());
@@ -38,14 +44,13 @@ class Expectation {
     append(out_, compare_program(expected_.at(at), got, path, options_));
   }
   void distribution(const std::string& path, const Program& got) {
-    const json::json_pointer at("/" + path);
-    if (!expected_.contains(at)) return;
-    append(out_, compare_json(expected_.at(at), dump_distribution(got.distribution()), path));
+    value(path, dump_distribution(got.distribution()));
   }
-  void geo(const std::string& path, const Program& got) {
+  void geo(const std::string& path, const Program& got) { value(path, dump_geo(got)); }
+  void value(const std::string& path, const json& got) {
     const json::json_pointer at("/" + path);
     if (!expected_.contains(at)) return;
-    append(out_, compare_json(expected_.at(at), dump_geo(got), path));
+    append(out_, compare_json(expected_.at(at), got, path));
   }
   Differences take() { return std::move(out_); }
 
@@ -111,63 +116,26 @@ Differences check_collective(const json& expected, const DistributeTranspilerCon
   return expect.take();
 }
 
-// The configuration that a Fleet strategy stands for.
-DistributeTranspilerConfig fleet_config(const json& config) {
-  const json& fleet = config.at("fleet");
-  if (fleet.contains("collective")) {
-    json fields = fleet.at("collective");
-    if (fields.value("use_local_sgd", false)) {
-      fields["mode"] = "collective";
-      fields["collective_mode"] = "local_sgd";
-    }
-    fields.erase("use_local_sgd");
-    return load_config(fields);
-  }
-  const json& named = fleet.at("strategy");
-  const std::string strategy = named.is_string() ? named.get<std::string>() : "sync";
-  DistributeTranspilerConfig wanted;
-  if (strategy == "sync" || strategy == "DistributeTranspilerConfig") return wanted;
-  wanted.sync_mode = false;
-  wanted.runtime_split_send_recv = true;
-  if (strategy == "half_async") {
-    wanted.half_async = true;
-  } else if (strategy == "geo") {
-    wanted.geo_sgd_mode = true;
-    wanted.geo_sgd_need_push_nums = fleet.at("strategy_args").at(0).get<int>();
-  } else if (strategy != "async") {
-    throw_error(ErrorCode::kUnknownName, {.what = "a Fleet strategy that the runner does not know",
-                                          .where = "config.fleet.strategy",
-                                          .expected = "sync, async, half_async or geo",
-                                          .got = strategy,
-                                          .fix = "teach the runner this strategy"});
-  }
-  return wanted;
-}
-
-role_maker::ClusterSpec fleet_cluster(const json& config) {
-  role_maker::ClusterSpec cluster;
-  if (config.contains("pservers")) {
-    cluster.mode = role_maker::Mode::kParameterServer;
-    cluster.server_endpoints = config.at("pservers").get<Names>();
-    cluster.server_num = static_cast<int>(cluster.server_endpoints.size());
-    cluster.worker_num = config.at("trainers").get<int>();
-  } else {
-    cluster.mode = role_maker::Mode::kCollective;
-    cluster.worker_endpoints = config.at("trainer_endpoints").get<Names>();
-    cluster.worker_num = static_cast<int>(cluster.worker_endpoints.size());
-  }
-  return cluster;
+// The strategy that has the form which departures ask for: of synchronous ones, the release's.
+std::shared_ptr<const Strategy> in_the_form_of(std::shared_ptr<const Strategy> strategy,
+                                               const DistributeTranspilerConfig& wanted) {
+  if (!wanted.completely_not_async) return strategy;
+  auto sync = strategies::StrategyFactory::create_sync_strategy();
+  sync.runtime_split_send_recv = true;
+  return sync.make();
 }
 
 // What each process of a Fleet job runs.
-Differences check_fleet(const json& expected, const DistributeTranspilerConfig& wanted,
-                        const Program& main, const Program& startup) {
+Differences check_fleet(const json& expected, const Strategy& strategy,
+                        const DistributeTranspilerConfig& wanted, const Program& main,
+                        const Program& startup) {
   Expectation expect(expected);
-  const json& config = expected.at("config");
-  role_maker::ClusterSpec cluster = fleet_cluster(config);
+  role_maker::ClusterSpec cluster = fleet_cluster(expected.at("config"));
   for (cluster.index = 0; cluster.index < cluster.worker_num; ++cluster.index) {
-    const ProgramPair pair = transpiler::transpile_for(main, startup, cluster, wanted);
+    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, cluster);
     const std::string path = str_cat("workers/", cluster.index);
+    expect.value(path + "/effective_strategy", effective_strategy(strategy));
+    expect.value(path + "/effective_config", dump_effective_config(strategy));
     expect.program(path + "/main", pair.main);
     expect.program(path + "/startup", pair.startup);
     expect.distribution(path + "/dist", pair.main);
@@ -175,7 +143,7 @@ Differences check_fleet(const json& expected, const DistributeTranspilerConfig& 
   }
   cluster.role = role_maker::Role::kServer;
   for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) {
-    const ProgramPair pair = transpiler::transpile_for(main, startup, cluster, wanted);
+    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, cluster);
     const std::string path = "servers/" + cluster.current_endpoint();
     expect.program(path + "/main", pair.main);
     expect.program(path + "/startup", pair.startup);
@@ -227,15 +195,19 @@ Differences check(const json& golden, const Program& main, const Program& startu
   const bool fleet = golden.at("kind") == "fleet";
   TranspileOptions options;
   if (!fleet) options = load_options(golden.at("config"), main, startup);
-  DistributeTranspilerConfig config = fleet ? fleet_config(golden.at("config"))
-                                            : load_config(golden["config"]["transpiler_config"]);
+  std::shared_ptr<const Strategy> strategy;
+  if (fleet) strategy = fleet_strategy(golden.at("config"));
+  DistributeTranspilerConfig config =
+      fleet ? *strategy->transpiler_config() : load_config(golden["config"]["transpiler_config"]);
   for (const Departure& departure : departures()) {
     if (!departure.applies(golden)) continue;
     if (departure.expect != nullptr) departure.expect(expected);
     if (departure.configure != nullptr) departure.configure(golden, config, options);
   }
   if (Differences out = check_errors(expected); !out.empty()) return out;
-  if (fleet) return check_fleet(expected, config, main, startup);
+  if (fleet) {
+    return check_fleet(expected, *in_the_form_of(strategy, config), config, main, startup);
+  }
   if (golden.at("kind") == "ps") return check_servers(expected, config, options);
   return check_collective(expected, config, options);
 }

@@ -121,11 +121,11 @@ class Attach : public ::testing::Test {
     const auto key = RandomKey::of(static_cast<uint64_t>(trainer), "rows");
     std::vector<float> x;
     std::vector<float> y;
+    uint64_t at = 0;
     for (int row = 0; row < kRows; ++row) {
       float sum = 1;
       for (int i = 0; i < kWidth; ++i) {
-        const auto at = static_cast<uint64_t>(row * kWidth + i);
-        x.push_back(uniform_float(key, at, static_cast<uint64_t>(step)));
+        x.push_back(uniform_float(key, at++, static_cast<uint64_t>(step)));
         sum += x.back();
       }
       y.push_back(sum);

@@ -1,0 +1,118 @@
+#include "tests/golden/golden_fleet.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "strategies/strategies.h"
+#include "tests/golden/golden_arguments.h"
+#include "tests/golden/golden_config.h"
+
+namespace fleet::golden {
+namespace {
+
+using nlohmann::json;
+using strategies::Strategy;
+using strategies::StrategyFactory;
+using transpiler::DistributeTranspilerConfig;
+using Names = std::vector<std::string>;
+
+std::shared_ptr<const Strategy> collective_strategy(const json& fields) {
+  strategies::collective::DistributedStrategy strategy;
+  Arguments args("config.fleet.collective", fields);
+  strategy.mode = args.get("mode", strategy.mode);
+  strategy.collective_mode = args.get("collective_mode", strategy.collective_mode);
+  strategy.use_local_sgd = args.get("use_local_sgd", strategy.use_local_sgd);
+  strategy.nccl_comm_num = args.get("nccl_comm_num", strategy.nccl_comm_num);
+  args.finish();
+  return strategy.make();
+}
+
+std::shared_ptr<const Strategy> server_strategy(const json& config) {
+  const json& fleet = config.at("fleet");
+  const json& named = fleet.at("strategy");
+  if (named.is_null()) return strategies::default_strategy(fleet_cluster(config), 0).get();
+  const auto name = named.get<std::string>();
+  const json args = fleet.value("strategy_args", json::array());
+  if (name == "geo" && args.size() == 1) {
+    return StrategyFactory::create_geo_strategy(args.at(0).get<int>()).make();
+  }
+  if (args.empty()) {
+    if (name == "sync") return StrategyFactory::create_sync_strategy().make();
+    if (name == "async") return StrategyFactory::create_async_strategy().make();
+    if (name == "half_async") return StrategyFactory::create_half_async_strategy().make();
+    if (name == "geo") return StrategyFactory::create_geo_strategy().make();
+    if (name == "DistributeTranspilerConfig") {
+      const json fields = config.value("transpiler_config", json::object());
+      return strategies::DistributedStrategy(load_config(fields)).get();
+    }
+  }
+  throw NotYetKnown("strategy " + fleet.dump());
+}
+
+}  // namespace
+
+role_maker::ClusterSpec fleet_cluster(const json& config) {
+  role_maker::ClusterSpec cluster;
+  cluster.job_id = "golden";
+  if (config.contains("pservers")) {
+    cluster.mode = role_maker::Mode::kParameterServer;
+    cluster.server_endpoints = config.at("pservers").get<Names>();
+    cluster.server_num = static_cast<int>(cluster.server_endpoints.size());
+    cluster.worker_num = config.at("trainers").get<int>();
+  } else {
+    cluster.mode = role_maker::Mode::kCollective;
+    cluster.worker_endpoints = config.at("trainer_endpoints").get<Names>();
+    cluster.worker_num = static_cast<int>(cluster.worker_endpoints.size());
+  }
+  return cluster;
+}
+
+std::shared_ptr<const Strategy> fleet_strategy(const json& config) {
+  const json& fleet = config.at("fleet");
+  return fleet.contains("collective") ? collective_strategy(fleet.at("collective"))
+                                      : server_strategy(config);
+}
+
+transpiler::ProgramPair fleet_programs(const Strategy& strategy,
+                                       const DistributeTranspilerConfig& wanted,
+                                       const fluid::Program& main, const fluid::Program& startup,
+                                       const role_maker::ClusterSpec& cluster) {
+  if (*strategy.transpiler_config() != wanted) {
+    return transpiler::transpile_for(main, startup, cluster, wanted);
+  }
+  strategies::RuntimeConfig runtime;
+  runtime.job_secret = "a secret of the goldens";
+  auto made = strategy.rewrite({.main = main,
+                                .startup = startup,
+                                .cluster = cluster,
+                                .config = runtime,
+                                .logger = Logger(LogLevel::kWarning)});
+  return {.main = std::move(made.main), .startup = std::move(made.startup)};
+}
+
+json dump_effective_config(const Strategy& strategy) {
+  const auto config = strategy.transpiler_config();
+  return {{"completely_not_async", config->completely_not_async},
+          {"geo_sgd_mode", config->geo_sgd_mode},
+          {"geo_sgd_need_push_nums", config->geo_sgd_need_push_nums},
+          {"half_async", config->half_async},
+          {"min_block_size", config->min_block_size},
+          {"runtime_split_send_recv", config->runtime_split_send_recv},
+          {"slice_var_up", config->slice_var_up},
+          {"sync_mode", config->sync_mode}};
+}
+
+std::string effective_strategy(const Strategy& strategy) {
+  static const std::map<std::string_view, std::string> kNames = {
+      {"sync", "SyncStrategy"},
+      {"async", "AsyncStrategy"},
+      {"half_async", "HalfAsyncStrategy"},
+      {"geo", "GeoStrategy"}};
+  const auto found = kNames.find(strategy.name());
+  return found == kNames.end() ? std::string(strategy.name()) : found->second;
+}
+
+}  // namespace fleet::golden

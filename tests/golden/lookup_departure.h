@@ -1,0 +1,15 @@
+// Lookups, where the release makes one op of several, or stops at their ids.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace fleet::golden {
+
+bool different_paddings_of_a_table(const nlohmann::json& golden);
+bool looks_ids_of_rank_1_up(const nlohmann::json& golden);
+
+// One op for each padding of what the file has in one; where ids are of rank 1, the release's error
+// for them, and no other, is dropped.
+void expect_own_padding(nlohmann::json& golden);
+
+}  // namespace fleet::golden
