@@ -195,21 +195,37 @@ fluid::Penalty make_decay(const Json& json) {
   throw NotYetKnown("regularizer without a kind");
 }
 
+namespace {
+
+fluid::Penalty clip_of(const std::string& type, Arguments& values) {
+  const auto number = [&](const char* name) {
+    const Json* value = values.find(name);
+    if (value == nullptr) throw NotYetKnown(str_cat("grad_clip ", type, " without ", name));
+    return value->get<double>();
+  };
+  if (type == "ByValue") {
+    const double max = number("max");
+    return fluid::clip::GradientClipByValue(max, values.get<double>("min", -max));
+  }
+  if (type == "ByNorm") return fluid::clip::GradientClipByNorm(number("clip_norm"));
+  if (type == "ByGlobalNorm") return fluid::clip::GradientClipByGlobalNorm(number("clip_norm"));
+  throw NotYetKnown("grad_clip " + type);
+}
+
+}  // namespace
+
 std::optional<fluid::Penalty> make_clip(const Json* json) {
   if (json == nullptr) return std::nullopt;
   Arguments args("grad_clip", *json);
   const auto type = args.get<std::string>("type", "");
-  const Json& values = *args.find("args");
+  const Json* given = args.find("args");
   args.find("need_clip");
   args.finish();
-  if (type == "ByValue") {
-    const double max = values.at("max").get<double>();
-    return fluid::clip::GradientClipByValue(max, values.value("min", -max));
-  }
-  const double norm = values.at("clip_norm").get<double>();
-  if (type == "ByNorm") return fluid::clip::GradientClipByNorm(norm);
-  if (type == "ByGlobalNorm") return fluid::clip::GradientClipByGlobalNorm(norm);
-  throw NotYetKnown("grad_clip " + type);
+  if (given == nullptr) throw NotYetKnown("grad_clip without args");
+  Arguments values("grad_clip " + type, *given);
+  const auto made = clip_of(type, values);
+  values.finish();
+  return made;
 }
 
 fluid::optimizer::LearningRate make_rate(const Json& json, Form form) {

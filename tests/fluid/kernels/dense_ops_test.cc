@@ -128,6 +128,48 @@ TEST_F(DenseOps, EluHasTheGradientOneWhereItsExponentialOverflows) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
 }
 
+// 5 rows into 3 windows: 0 to 1, 1 to 3, 3 to 4; 5 columns into 2: 0 to 2, 2 to 4.
+TEST_F(DenseOps, AdaptiveMaximaAreThoseOfWindowsThatDivideTheImage) {
+  const Variable x = feed<float>("x", {9,  0, 0, 0, 1,   //
+                                       0,  2, 0, 0, 0,   //
+                                       0,  0, 3, 0, 0,   //
+                                       0,  4, 0, 5, 0,   //
+                                       -1, 0, 0, 0, 8},  //
+                                 {1, 1, 5, 5});
+  const Variable out = layers::adaptive_pool2d(x, {3, 2});
+  const Tensor maxima = run(out);
+  EXPECT_EQ(maxima.shape(), Shape({1, 1, 3, 2}));
+  EXPECT_THAT(maxima.values<float>(), ElementsAre(9, 1, 4, 5, 4, 8));
+}
+
+// log(1 + e^z) along each path, less z where the bit is set; nothing behind the end of a path.
+TEST_F(DenseOps, HierarchicalSigmoidCostsTheSumAlongEachPath) {
+  const Variable x = feed<float>("x", {1, 2, -1, 0.5}, {2, 2});
+  const Variable label = feed<int64_t>("label", {0, 1}, {2, 1});
+  const Variable table = feed<int64_t>("table", {0, 2, 1, 1, -1, -1}, {2, 3});
+  const Variable code = feed<int64_t>("code", {1, 0, 1, 0, -1, -1}, {2, 3});
+  const auto given = [](const std::string& name, const std::vector<float>& values, Shape shape) {
+    return ParamAttr{.name = name, .initializer = initializer::Assign{Tensor::from(values, shape)}};
+  };
+  const Variable cost =
+      layers::hsigmoid(x, label, 3,
+                       {.param_attr = given("w", {0.5, -1, 0.25, 1, 2, -0.5}, {3, 2}),
+                        .bias_attr = given("b", {0.125, 0.25, 0.375}, {3, 1}),
+                        .path_table = table,
+                        .path_code = code,
+                        .is_custom = true});
+  executor_.run(startup_);
+  const auto softplus = [](double z) { return std::log(1 + std::exp(z)); };
+  const double first = 0.5 * 1 - 1 * 2 + 0.125;
+  const double second = 2 * 1 - 0.5 * 2 + 0.375;
+  const double third = 0.25 * 1 + 1 * 2 + 0.25;
+  const double other = 0.25 * -1 + 1 * 0.5 + 0.25;
+  const auto costs = values<float>(cost);
+  ASSERT_EQ(costs.size(), 2U);
+  EXPECT_NEAR(costs[0], softplus(first) - first + softplus(second) + softplus(third) - third, 1e-6);
+  EXPECT_NEAR(costs[1], softplus(other), 1e-6);
+}
+
 TEST_F(DenseOps, TheSmallestWholeNumberOverMinusOneStays) {
   const auto smallest = std::numeric_limits<int64_t>::min();
   const Variable x = feed<int64_t>("x", {smallest, 5}, {2});

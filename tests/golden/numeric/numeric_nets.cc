@@ -1,6 +1,9 @@
 #include "tests/golden/numeric/numeric_nets.h"
 
+#include <set>
 #include <stdexcept>
+#include <string_view>
+#include <vector>
 
 #include "base/strings.h"
 #include "fluid/backward/gradient_clip.h"
@@ -156,14 +159,46 @@ Variable click_through(const Builder& b, const NetForms& forms) {
   return loss;
 }
 
+// A net's sentence begins so; the settings that its files have.
+struct Net {
+  std::string_view sentence;
+  std::set<std::string> settings;
+  std::function<Variable(const Builder&, const Json&, const NetForms&)> append;
+};
+
+const std::vector<Net>& nets() {
+  static const std::vector<Net> kNets = {
+      {"quick-start mlp",
+       {"din", "h", "k", "lr"},
+       [](const auto& b, auto&, auto&) { return mlp(b); }},
+      {"LeNet-like",
+       {"c1", "c2", "k", "lr", "mom", "l2"},
+       [](const auto& b, auto&, auto&) { return lenet(b); }},
+      {"embedding (sparse gradient)",
+       {"v", "d", "k", "lr", "pt"},
+       [](const auto& b, const auto& settings, auto&) { return bag_of_words(b, settings); }},
+      {"fc relu three times", {"din", "h", "lr", "clip", "ds", "dr", "stair"}, regression},
+      {"fc without bias, batch_norm relu",
+       {"din", "h", "k", "lr", "rho", "mom"},
+       [](const auto& b, auto&, auto&) { return normalised(b); }},
+      {"click-through net",
+       {"slots", "v", "d", "dense", "h", "lr"},
+       [](const auto& b, auto&, const auto& forms) { return click_through(b, forms); }},
+  };
+  return kNets;
+}
+
 Variable append_net(const std::string& sentence, const Json& settings, const Builder& b,
                     const NetForms& forms) {
-  if (sentence.starts_with("quick-start mlp")) return mlp(b);
-  if (sentence.starts_with("LeNet-like")) return lenet(b);
-  if (sentence.starts_with("embedding (sparse gradient)")) return bag_of_words(b, settings);
-  if (sentence.starts_with("fc relu three times")) return regression(b, settings, forms);
-  if (sentence.starts_with("fc without bias, batch_norm relu")) return normalised(b);
-  if (sentence.starts_with("click-through net")) return click_through(b, forms);
+  for (const Net& net : nets()) {
+    if (!sentence.starts_with(net.sentence)) continue;
+    for (const auto& [name, value] : settings.items()) {
+      const bool of_data = name == "batch" || name == "pool";
+      if (of_data || net.settings.contains(name)) continue;
+      throw std::runtime_error("a setting that is not known: " + name);
+    }
+    return net.append(b, settings, forms);
+  }
   throw std::runtime_error("a net that is not known: " + sentence);
 }
 

@@ -4,7 +4,7 @@
 #include "fluid/backward/regularizer.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/program/default_programs.h"
-#include "tests/golden/golden_net.h"
+#include "tests/golden/golden_arguments.h"
 #include "tests/golden/numeric/numeric_case.h"
 #include "tests/golden/numeric/numeric_departures.h"
 #include "tests/golden/numeric/program_text.h"
@@ -12,7 +12,11 @@
 namespace fleet::fluid::golden {
 namespace {
 
-Json decay_of(const std::string& kind, double coefficient) {
+Json decay_of(const Json& decay) {
+  fleet::golden::Arguments args("regularizer", decay);
+  const auto kind = args.get<std::string>("kind", "");
+  const auto coefficient = args.get<double>("coefficient", 0.0);
+  args.finish();
   return {{kind + "Decay", coefficient}};
 }
 
@@ -45,10 +49,7 @@ class Optimizers : public FileCase {
     args.erase("learning_rate");
     optimizer["args"] = args;
     const Json decay = json_.value("regularizer", Json());
-    if (!decay.is_null()) {
-      optimizer["regularization"] =
-          decay_of(decay["kind"].get<std::string>(), decay["coefficient"].get<double>());
-    }
+    if (!decay.is_null()) optimizer["regularization"] = decay_of(decay);
     const Json clip = json_.value("clip", Json());
     if (!clip.is_null()) optimizer["grad_clip"] = clip_of(clip);
     return {{"config", {{"optimizer", optimizer}}}};
@@ -208,6 +209,13 @@ TEST_P(Optimizers, MatchUnlessADepartureIsListed) {
     EXPECT_NE(differs, "") << "listed as a departure: " << departures[0]->subject << ", "
                            << departures[0]->here;
   }
+}
+
+TEST(OptimizerFiles, WithAKeyThatIsNotKnownAreRefused) {
+  const Json clip = clip_of({{"kind", "by_norm"}, {"clip_norm", 1.0}, {"foo", 1}});
+  EXPECT_THROW(fleet::golden::make_clip(&clip), fleet::golden::NotYetKnown);
+  EXPECT_THROW(decay_of({{"kind", "L1"}, {"coefficient", 0.1}, {"foo", 1}}),
+               fleet::golden::NotYetKnown);
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Optimizers);

@@ -20,28 +20,26 @@ std::string slot_text(const SlotMap& slots) {
   return text;
 }
 
-}  // namespace
-
-std::string slots_text(const std::string& type, const SlotMap& inputs, const SlotMap& outputs) {
-  return type + slot_text(inputs) + " ->" + slot_text(outputs);
+std::string full_text(const Operator& op) {
+  AttributeMap named = OpTable::standard().at(op.type).normalize({});
+  named.erase("sub_block");
+  return op_text(op, named);
 }
 
-namespace {
+}  // namespace
 
-std::string op_text(const Operator& op) {
+std::string op_text(const Operator& op, const AttributeMap& named) {
   const AttributeMap attrs = OpTable::standard().at(op.type).normalize(op.attrs);
-  std::string text = slots_text(op.type, op.inputs, op.outputs) + " |";
+  std::string text = str_cat(op.type, slot_text(op.inputs), " ->", slot_text(op.outputs), " |");
   for (const auto& [name, value] : attrs) {
-    if (name != "sub_block") text += str_cat(" ", name, "=", text_of(value));
+    if (named.contains(name)) text += str_cat(" ", name, "=", text_of(value));
   }
   return text;
 }
 
-}  // namespace
-
 std::vector<std::string> op_texts(const Block& block) {
   std::vector<std::string> texts;
-  for (const auto& op : block.ops()) texts.push_back(op_text(*op));
+  for (const auto& op : block.ops()) texts.push_back(full_text(*op));
   return texts;
 }
 
@@ -60,7 +58,7 @@ std::vector<std::string> op_texts(const Json& ops) {
     }
     op.attrs = attributes(schema, json["attrs"]);
     if (known.contains("original_form")) op.attrs["original_form"] = true;
-    texts.push_back(op_text(op));
+    texts.push_back(full_text(op));
   }
   return texts;
 }

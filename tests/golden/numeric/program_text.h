@@ -8,11 +8,11 @@
 
 namespace fleet::fluid::golden {
 
-// One line an op: type, inputs, outputs, attributes with their defaults, 32-bit floats. Sub-blocks
-// and what only transpilers read are left out.
-// An op's type and the variables in its slots.
-std::string slots_text(const std::string& type, const SlotMap& inputs, const SlotMap& outputs);
+// An op's type, the variables in its slots, and those of its attributes that `named` has, defaults
+// written out; 32-bit floats.
+std::string op_text(const Operator& op, const AttributeMap& named);
 
+// One line an op, with all of its attributes; sub-blocks are left out.
 std::vector<std::string> op_texts(const Block& block);
 // The same of a file's `ops`, which have the original's form. Throws for an op or attribute that
 // this library does not know.
