@@ -72,6 +72,8 @@ int Plan::find_var(std::string_view name) const {
 bool Plan::is_current() const {
   const Program& program = *key_.program;
   if (program.id() != program_id_ || program.random_seed() != seed_) return false;
+  // A program that another was assigned to has other blocks.
+  if (key_.block >= program.block_count() || &program.block(key_.block) != block_) return false;
   const auto& ops = block_->ops();
   if (ops.size() != compiled_ops_.size()) return false;
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -566,10 +568,8 @@ class PlanCompiler {
       for (const int i : op.inputs) {
         PlanVar& image = var(i);
         const bool own = image.buffer >= 0 && image.desc != nullptr && !joined.contains(i);
-        if (!own || image.may_block || !can_be_blocked(image.desc->dtype, image.desc->shape)) {
-          continue;
-        }
-        image.may_block = reads_blocks(op, image);
+        const bool fits = own && can_be_blocked(image.desc->dtype, image.desc->shape);
+        if (fits && !image.may_block) image.may_block = reads_blocks(op, image);
       }
     }
   }

@@ -53,6 +53,22 @@ std::vector<Tensor> train(const Mlp& net, int steps, int shards, int64_t rows = 
   return parameters(executor, net.main);
 }
 
+TEST(Executor, RunsWhatAProgramWasAssigned) {
+  const auto filled = [](double value) {
+    Program program;
+    const ProgramGuard programs(program, program);
+    const unique_name::Guard names;
+    layers::fill_constant({2}, DType::kFloat32, value);
+    return program;
+  };
+  Executor executor;
+  Program program = filled(1);
+  const std::string name = program.global_block().vars().front()->name;
+  EXPECT_EQ(executor.run(program, {}, {name})[0].data<float>()[0], 1);
+  program = filled(2);
+  EXPECT_EQ(executor.run(program, {}, {name})[0].data<float>()[0], 2);
+}
+
 TEST(Executor, TrainsTheNet) {
   const Mlp net(7, 0.5);
   Executor executor;
