@@ -325,12 +325,29 @@ SampleNet random_net(uint64_t seed) {
   });
 }
 
-bool has_row_gradients(const SampleNet& net) {
-  const auto& block = net.main.global_block();
+namespace {
+
+bool has_row_gradients(const fluid::Block& block) {
   return std::ranges::any_of(block.parameters(), [&block](const fluid::VarDesc* param) {
     const fluid::VarDesc* gradient = block.find_var(param->name + "@GRAD");
     return gradient != nullptr && gradient->kind == fluid::VarKind::kSelectedRows;
   });
+}
+
+bool has_distributed_tables(const fluid::Block& block) {
+  return std::ranges::any_of(block.ops(), [](const auto& op) {
+    const fluid::Attribute* distributed = op->attr("is_distributed");
+    return distributed != nullptr && std::get<bool>(*distributed);
+  });
+}
+
+}  // namespace
+
+bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config) {
+  if (!config.enable_dc_asgd) return false;
+  const fluid::Block& block = net.main.global_block();
+  return has_distributed_tables(block) ||
+         (config.dc_asgd_form == "original" && has_row_gradients(block));
 }
 
 std::vector<NamedConfig> synchronous_modes() {
@@ -380,7 +397,7 @@ RandomJob random_job(uint64_t seed) {
                 .servers = 1 + static_cast<int>(seed % 5),
                 .shards = 1 + static_cast<int>(seed % 4),
                 .config = modes[seed % modes.size()].config};
-  if (has_row_gradients(job.net) && job.config.enable_dc_asgd) {
+  if (refuses_compensation(job.net, job.config)) {
     job.config.enable_dc_asgd = false;
     job.config.dc_asgd_form = DistributeTranspilerConfig().dc_asgd_form;
   }

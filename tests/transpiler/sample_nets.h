@@ -40,8 +40,9 @@ SampleNet deep_net(int layers, int64_t width);
 // steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
-// Whether a gradient is of selected rows.
-bool has_row_gradients(const SampleNet& net);
+// Whether DC-ASGD is not for the net: gradients of rows in the original's form, and tables with
+// is_distributed in every form.
+bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config);
 
 struct NamedConfig {
   std::string name;
