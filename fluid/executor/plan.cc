@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/image_layout.h"
-#include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {
 namespace {
@@ -354,18 +353,16 @@ class PlanCompiler {
   }
 
   [[noreturn]] void throw_unknown_fetch(const std::string& name) const {
-    const bool cut = default_main_program().global_block().has_var(name);
+    const bool cut = block().program().was_pruned(name);
     throw_error(ErrorCode::kInvalidProgram,
                 {.what = "the program has no such variable" +
-                         (cut ? ": prune cut it away, or it is another program's"
-                              : did_you_mean(name, known_names())),
+                         (cut ? ": prune cut it away" : did_you_mean(name, known_names())),
                  .where = "fetch '" + name + "'",
                  .expected = "a variable of the program that runs",
-                 .got = cut ? "a variable of the default main program only" : name,
-                 .fix = cut ? "name it among the targets of prune (save_inference_model), or fetch "
-                              "it from the default main program"
+                 .got = cut ? "a variable of the program before prune" : name,
+                 .fix = cut ? "name it among the targets of prune (save_inference_model)"
                             : "correct the name in the fetch list, or name it among the targets of "
-                              "the prune (save_inference_model) that cut it away"});
+                              "the save_inference_model that left it out"});
   }
 
   void add_fetches() {

@@ -179,6 +179,7 @@ Program::Program(const Program& other)
       random_seed_(other.random_seed_),
       distribution_(other.distribution_),
       runtime_(other.runtime_),
+      pruned_(other.pruned_),
       id_(next_program_id()) {
   for (const auto& source : other.blocks_) {
     blocks_.push_back(std::make_unique<Block>(this, *source));
@@ -205,6 +206,7 @@ Program& Program::operator=(Program&& other) noexcept {
   current_name_scope_ = std::move(other.current_name_scope_);
   distribution_ = std::move(other.distribution_);
   runtime_ = std::move(other.runtime_);
+  pruned_ = std::move(other.pruned_);
   return *this;
 }
 
@@ -267,8 +269,11 @@ Program Program::prune(std::span<const std::string> targets,
     for (const std::string& name : op->output_names()) needed.insert(name);
   }
   block.set_ops(std::move(kept));
+  if (!pruned.pruned_) pruned.pruned_ = Shared(std::set<std::string, std::less<>>());
   for (const VarDesc* var : block.vars_in_order()) {
-    if (!needed.contains(var->name)) block.remove_var(std::string(var->name));
+    if (needed.contains(var->name)) continue;
+    pruned.pruned_.edit().insert(var->name);
+    block.remove_var(std::string(var->name));
   }
   return pruned;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -158,6 +159,10 @@ struct DistributionInfo {
   bool use_hierarchical_allreduce = false;
   int32_t hierarchical_allreduce_inter_nranks = 0;
   bool wait_port = true;
+  // Steps of a trainer between two pushes of what it changed; 0 in programs that are not GEO's.
+  int32_t geo_sgd_need_push_nums = 0;
+  // What the counter of a schedule on an asynchronous server begins with.
+  int64_t lr_first_count = 0;
   DistributedVars vars;
 
   bool operator==(const DistributionInfo&) const = default;
@@ -167,7 +172,7 @@ struct DistributionInfo {
        CEREAL_NVP(trainers), CEREAL_NVP(endpoints), CEREAL_NVP(ps_endpoint),
        CEREAL_NVP(trainers_endpoints), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
-       CEREAL_NVP(wait_port));
+       CEREAL_NVP(wait_port), CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(lr_first_count));
     std::vector<DistributedVar> rows = vars.rows();
     ar(cereal::make_nvp("vars", rows));
     vars = std::move(rows);
@@ -218,6 +223,9 @@ class Program {
   // `feeds` is cut away. Throws UsageError for a target that the program does not have.
   Program prune(std::span<const std::string> targets,
                 std::span<const std::string> feeds = {}) const;
+  // Whether prune cut a variable of this name out of this program or one that it is a copy of. Not
+  // saved with the program.
+  bool was_pruned(std::string_view name) const { return pruned_ && pruned_->contains(name); }
 
   // Structure only: every name that an op uses exists, blocks and parents fit. What each op wants
   // is checked by fluid/ops/append.h. The first problem is named.
@@ -247,6 +255,7 @@ class Program {
   std::string current_name_scope_;
   DistributionInfo distribution_;
   std::shared_ptr<ProgramRuntime> runtime_;
+  Shared<std::set<std::string, std::less<>>> pruned_;
   uint64_t id_;
 };
 

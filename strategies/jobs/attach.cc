@@ -123,6 +123,25 @@ bool applies_on_arrival(ServerMode mode) {
   return mode == ServerMode::kAsync || mode == ServerMode::kHalfAsync;
 }
 
+AsyncOptions recorded_options(const fluid::Program& program, ServerMode mode) {
+  AsyncOptions options{.mode = async_mode(mode)};
+  const int32_t pushes = program.distribution().geo_sgd_need_push_nums;
+  if (pushes > 0) options.geo_update_frequency = static_cast<uint32_t>(pushes);
+  return options;
+}
+
+void check_push_interval(const fluid::Program& program, const AsyncOptions& options) {
+  const int32_t recorded = program.distribution().geo_sgd_need_push_nums;
+  const auto wanted = static_cast<int64_t>(options.geo_update_frequency);
+  if (options.mode != AsyncMode::kGeo || recorded == 0 || recorded == wanted) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "the program was transpiled for another interval than the options have",
+               .where = "strategies::attach, AsyncOptions.geo_update_frequency",
+               .expected = str_cat("geo_sgd_need_push_nums of the program, ", recorded),
+               .got = str_cat("geo_update_frequency ", wanted),
+               .fix = "give both the same number, or attach without options"});
+}
+
 void check_mode(const fluid::Program& program, const AsyncOptions& options) {
   const ServerMode found = mode_of(program);
   const ServerMode wanted = mode_of(options);
@@ -194,7 +213,8 @@ std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::
                                         const RuntimeConfig& config, Logger logger) {
   const ServerMode mode = mode_of(program);
   if (mode != ServerMode::kSync) {
-    return attach_async(executor, program, {.mode = async_mode(mode)}, config, std::move(logger));
+    return attach_async(executor, program, recorded_options(program, mode), config,
+                        std::move(logger));
   }
   SyncJob job = common_job(program, config, std::move(logger));
   auto runtime = serves(program) ? make_sync_server(std::move(job))
@@ -207,6 +227,7 @@ std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::
                                         const AsyncOptions& options, const RuntimeConfig& config,
                                         Logger logger) {
   check_mode(program, options);
+  check_push_interval(program, options);
   return attach_async(executor, program, options, config, std::move(logger));
 }
 

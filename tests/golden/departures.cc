@@ -268,26 +268,6 @@ void expect_trainer_only(json& golden) {
   golden.erase("errors");
 }
 
-// A schedule that begins with 1 (noam_decay) on servers without a common step.
-bool counts_from_one(const json& golden) {
-  if (!on_servers(golden) || classic_sync(golden) || !golden.contains("startup_before") ||
-      option(golden, "completely_not_async", false)) {
-    return false;
-  }
-  for (const json& op : golden["startup_before"]["blocks"][0]["ops"]) {
-    const bool counter = op["outputs"].contains("Out") && !op["outputs"]["Out"].empty() &&
-                         op["outputs"]["Out"][0] == "@LR_DECAY_COUNTER@";
-    if (counter && op["attrs"]["value"] == 0.0) return true;
-  }
-  return false;
-}
-
-void expect_first_count(json& golden) {
-  each_op(golden["pservers"], [](json& op) {
-    if (op["type"] == "listen_and_serv") op["attrs"]["lr_first_count"] = 1;
-  });
-}
-
 bool has_layer(const json& golden, std::string_view name) {
   for (const json& layer : golden["net"]["layers"]) {
     if (layer["layer"] == name) return true;
@@ -442,12 +422,6 @@ constexpr Departure kDepartures[] = {
      .reason = "Schedules should not depend on where they run.",
      .applies = nested_schedule,
      .expect = expect_trainer_only},
-    {.name = "schedules from 1",
-     .original = "Servers of asynchronous jobs cannot tell with what a schedule begins.",
-     .ours = "lr_first_count of listen_and_serv says 1 where it is not 0.",
-     .reason = "One worker has the rates of a local run.",
-     .applies = counts_from_one,
-     .expect = expect_first_count},
     {.name = "error clip",
      .original = "Ops of an error clip have no role, and the release stops.",
      .ours = "They have role backward.",

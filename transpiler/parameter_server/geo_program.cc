@@ -84,6 +84,7 @@ void record_distribution(Program& program, const ServerPlan& plan, const Trainer
   info.endpoints = plan.endpoints;
   info.ps_endpoint = options.current_endpoint;
   info.wait_port = options.wait_port;
+  info.geo_sgd_need_push_nums = plan.form.geo_push_nums;
   info.vars = plan.overview;
 }
 

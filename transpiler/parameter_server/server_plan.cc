@@ -55,6 +55,7 @@ ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
   form.exchanges = config.sync_mode || config.completely_not_async;
   form.whole_norms = config.whole_norms;
   form.geo = config.geo_sgd_mode;
+  if (form.geo) form.geo_push_nums = config.geo_sgd_need_push_nums;
   form.dc_asgd = dc_asgd_form(config);
   ServerMode mode = ServerMode::kHalfAsync;
   if (config.sync_mode || config.completely_not_async) {
@@ -289,6 +290,8 @@ void record_server(Program& program, const ServerPlan& plan, int server) {
   info.trainers = plan.shards;
   info.endpoints = plan.endpoints;
   info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
+  info.geo_sgd_need_push_nums = plan.form.geo_push_nums;
+  info.lr_first_count = plan.form.first_count.value_or(0);
   info.vars = plan.overview;
 }
 

@@ -30,6 +30,7 @@ struct ServerForm {
   bool whole_norms = true;  // DistributeTranspilerConfig::whole_norms
   // Trainers keep their optimizer and exchange deltas.
   bool geo = false;
+  int geo_push_nums = 0;    // DistributeTranspilerConfig::geo_sgd_need_push_nums
   DcAsgdForm dc_asgd = {};  // without a name: none
 };
 

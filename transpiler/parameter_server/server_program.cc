@@ -142,7 +142,6 @@ void add_learning_rate_block(Program& program, ServerState& state) {
     copy_schedule_op(state, op, program, index);
   }
   state.listen.lr_decay_block_id = index;
-  state.listen.lr_first_count = state.plan.form.first_count.value_or(0);
   state.listen.optimize_blocks.push_back({index});
 }
 

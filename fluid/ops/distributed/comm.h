@@ -121,8 +121,6 @@ struct ListenAndServAttrs {
   std::vector<BlockRef> exchange_blocks;
   std::vector<std::string> next_blocks;
   int32_t lr_decay_block_id = -1;
-  // Of an asynchronous schedule: the least that its counter says, however many trainers add to it.
-  int64_t lr_first_count = 0;
   int32_t checkpint_block_id = -1;  // the original's spelling
   int32_t rpc_get_thread_num = 12;
   int32_t rpc_send_thread_num = 12;
@@ -133,9 +131,9 @@ struct ListenAndServAttrs {
        CEREAL_NVP(distributed_mode), CEREAL_NVP(dc_asgd), CEREAL_NVP(optimize_blocks),
        CEREAL_NVP(grad_to_block_id), CEREAL_NVP(sparse_grad_to_param),
        CEREAL_NVP(prefetch_var_name_to_block_id), CEREAL_NVP(exchange_blocks),
-       CEREAL_NVP(next_blocks), CEREAL_NVP(lr_decay_block_id), CEREAL_NVP(lr_first_count),
-       CEREAL_NVP(checkpint_block_id), CEREAL_NVP(rpc_get_thread_num),
-       CEREAL_NVP(rpc_send_thread_num), CEREAL_NVP(rpc_prefetch_thread_num));
+       CEREAL_NVP(next_blocks), CEREAL_NVP(lr_decay_block_id), CEREAL_NVP(checkpint_block_id),
+       CEREAL_NVP(rpc_get_thread_num), CEREAL_NVP(rpc_send_thread_num),
+       CEREAL_NVP(rpc_prefetch_thread_num));
   }
 };
 

@@ -127,7 +127,7 @@ void AsyncServerSteps::read_schedule() {
 
 void AsyncServerSteps::run_rate(uint64_t gradients) {
   if (!counter_.empty()) {
-    const auto first = static_cast<double>(parsed_.listen.lr_first_count);
+    const auto first = static_cast<double>(program_.distribution().lr_first_count);
     // A counter that nobody has counted with yet is negative; one of a model says its last step.
     const double before = counter_start_ < 0 ? counter_start_ + first : counter_start_;
     set_number(scope_.tensor(counter_), std::max(before + static_cast<double>(gradients), first));

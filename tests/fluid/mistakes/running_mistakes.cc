@@ -136,31 +136,41 @@ void add_fetch_mistakes(std::vector<Mistake>& all) {
 }
 
 void add_pruned_mistakes(std::vector<Mistake>& all) {
-  all.push_back({"fetch_of_what_was_pruned",
-                 [](const Inputs& in) {
-                   const Variable kept = layers::relu(in.x);
-                   const Variable cut = layers::tanh(in.x);
-                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
-                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
-                 },
-                 kProgram,
-                 {"fetch 'tanh_0.tmp_0'", "prune cut it away",
-                  "expected: a variable of the program that runs",
-                  "got: a variable of the default main program only",
-                  "fix: name it among the targets of prune"}});
-  all.push_back({"fetch_of_what_was_pruned_from_another_program",
-                 [](const Inputs& in) {
-                   const Variable kept = layers::relu(in.x);
-                   const Variable cut = layers::tanh(in.x);
-                   const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
-                   Program other;
-                   Program startup;
-                   const ProgramGuard programs(other, startup);
-                   Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
-                 },
-                 kProgram,
-                 {"fetch 'tanh_0.tmp_0'", "expected: a variable of the program that runs",
-                  "got: tanh_0.tmp_0", "or name it among the targets of the prune"}});
+  all.push_back(
+      {"fetch_of_what_was_pruned",
+       [](const Inputs& in) {
+         const Variable kept = layers::relu(in.x);
+         const Variable cut = layers::tanh(in.x);
+         const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
+         Executor().run(pruned, {{"x", rows(2, 4)}}, {cut.name()});
+       },
+       kProgram,
+       {"fetch 'tanh_0.tmp_0'", "prune cut it away",
+        "expected: a variable of the program that runs",
+        "got: a variable of the program before prune", "fix: name it among the targets of prune"}});
+  all.push_back(
+      {"fetch_of_what_was_pruned_from_a_copy",
+       [](const Inputs& in) {
+         const Variable kept = layers::relu(in.x);
+         const Variable cut = layers::tanh(in.x);
+         const Program pruned = in.main.prune(std::vector<std::string>{kept.name()});
+         const Program copy = pruned.clone(true);
+         Program other;
+         Program startup;
+         const ProgramGuard programs(other, startup);
+         Executor().run(copy, {{"x", rows(2, 4)}}, {cut.name()});
+       },
+       kProgram,
+       {"fetch 'tanh_0.tmp_0'", "prune cut it away", "fix: name it among the targets of prune"}});
+  all.push_back(
+      {"fetch_from_another_program",
+       [](const Inputs& in) {
+         const Variable there = layers::tanh(in.x);
+         Executor().run(Program(), {}, {there.name()});
+       },
+       kProgram,
+       {"fetch 'tanh_0.tmp_0'", "expected: a variable of the program that runs",
+        "got: tanh_0.tmp_0", "or name it among the targets of the save_inference_model"}});
 }
 
 void add_value_mistakes(std::vector<Mistake>& all) {

@@ -101,6 +101,17 @@ TEST_F(ProgramTest, VerifyNamesOpAndVariable) {
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("mul"), HasSubstr("nowhere")));
 }
 
+TEST_F(ProgramTest, PruneKeepsInMindWhatItCutAway) {
+  const Program pruned = main_.prune(std::vector{hidden_.name()});
+  EXPECT_FALSE(pruned.was_pruned(hidden_.name()));
+  EXPECT_FALSE(main_.was_pruned(side_.name()));
+  const Program again = pruned.clone(true).prune(std::vector<std::string>{"x"});
+  EXPECT_TRUE(pruned.was_pruned(side_.name()));
+  EXPECT_TRUE(again.was_pruned(side_.name()));
+  EXPECT_TRUE(again.was_pruned(hidden_.name()));
+  EXPECT_FALSE(pruned.was_pruned(again.global_block().vars().front()->name));
+}
+
 TEST_F(ProgramTest, UnknownVariableNamesTheNearest) {
   expect_error([&] { block().var("fc_0.w_1"); }, ErrorCode::kUnknownName,
                {"fc_0.w_1", "did you mean 'fc_0."});

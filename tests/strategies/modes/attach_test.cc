@@ -91,7 +91,8 @@ class Attach : public ::testing::Test {
   }
 
   void expect_trains(const DistributeTranspilerConfig& config,
-                     const std::optional<AsyncOptions>& options = std::nullopt) {
+                     const std::optional<AsyncOptions>& of_server = std::nullopt,
+                     const std::optional<AsyncOptions>& of_trainers = std::nullopt) {
     server_ = str_cat("127.0.0.1:", fleet::testing::free_port());
     std::vector<std::thread> threads;
     const auto run = [&threads](auto work) {
@@ -104,9 +105,11 @@ class Attach : public ::testing::Test {
       });
     };
     std::array<std::pair<float, float>, kTrainers> losses;
-    run([&] { serve(config, options); });
+    run([&] { serve(config, of_server); });
     for (int trainer = 0; trainer < kTrainers; ++trainer) {
-      run([&, trainer] { losses[static_cast<size_t>(trainer)] = train(config, trainer, options); });
+      run([&, trainer] {
+        losses[static_cast<size_t>(trainer)] = train(config, trainer, of_trainers);
+      });
     }
     for (auto& thread : threads) thread.join();
     // Whoever comes later finds what the others have learnt.
@@ -141,6 +144,13 @@ class Attach : public ::testing::Test {
     return config;
   }
 
+  static DistributeTranspilerConfig geo(int interval) {
+    DistributeTranspilerConfig config = asynchronous();
+    config.geo_sgd_mode = true;
+    config.geo_sgd_need_push_nums = interval;
+    return config;
+  }
+
   fluid::Program main_;
   fluid::Program startup_;
   std::string cost_;
@@ -168,26 +178,47 @@ TEST_F(Attach, TakesTheModeFromThePrograms) {
     config.half_async = true;
     expect_trains(config);
   }
+  {
+    SCOPED_TRACE("geo");
+    expect_trains(geo(5));
+  }
+}
+
+// Processes with other intervals do not join one job.
+TEST_F(Attach, TakesTheIntervalOfGeoFromThePrograms) {
+  expect_trains(geo(5), std::nullopt,
+                AsyncOptions{.mode = AsyncMode::kGeo, .geo_update_frequency = 5});
+  fluid::Executor executor;
+  const fluid::Program program = transpile(geo(5), 0).get_trainer_program();
+  try {
+    attach(executor, program, AsyncOptions{.mode = AsyncMode::kGeo}, runtime_config());
+    ADD_FAILURE() << "every 5 steps or every 100?";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("geo_sgd_need_push_nums of the program, 5"),
+                                    HasSubstr("got: geo_update_frequency 100")));
+  }
 }
 
 TEST_F(Attach, TakesWhatProgramsDoNotRecordFromOptions) {
   {
     SCOPED_TRACE("geo");
-    auto config = asynchronous();
-    config.geo_sgd_mode = true;
-    expect_trains(config, AsyncOptions{.mode = AsyncMode::kGeo, .geo_update_frequency = 5});
-    expect_trains(config, AsyncOptions{.mode = AsyncMode::kEasgd, .easgd_tau = 5});
+    const AsyncOptions every_5{.mode = AsyncMode::kGeo, .geo_update_frequency = 5};
+    const AsyncOptions elastic{.mode = AsyncMode::kEasgd, .easgd_tau = 5};
+    expect_trains(geo(5), every_5, every_5);
+    expect_trains(geo(5), elastic, elastic);
   }
   {
     SCOPED_TRACE("delay compensation");
     auto config = asynchronous();
     config.enable_dc_asgd = true;
-    expect_trains(config, AsyncOptions{.delay_compensation = DelayCompensationOptions::preset(
-                                           DelayCompensation::kClipped)});
+    const AsyncOptions compensated{
+        .delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kClipped)};
+    expect_trains(config, compensated, compensated);
   }
   {
     SCOPED_TRACE("bounded staleness");
-    expect_trains(asynchronous(), AsyncOptions{.staleness_bound = 2});
+    const AsyncOptions bounded{.staleness_bound = 2};
+    expect_trains(asynchronous(), bounded, bounded);
   }
 }
 
