@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -9,9 +10,9 @@
 namespace fleet::explain {
 namespace {
 
-constexpr double kWidth = 450;
-constexpr double kBoxWidth = 164;
-constexpr double kBoxHeight = 48;
+constexpr double kWidth = 340;  // so that letters are large enough on a phone
+constexpr double kBoxWidth = 116;
+constexpr double kBoxHeight = 66;
 constexpr double kGap = 16;
 constexpr size_t kMostBoxes = 4;
 constexpr double kWidest = 7;
@@ -35,11 +36,17 @@ std::string text(double x, double y, const std::string& classes, const std::stri
                  "\" text-anchor=\"middle\">", escape_markup(words), "</text>\n");
 }
 
-std::string box(double x, double y, const std::string& title, const std::string& words) {
+using Words = std::array<std::string, 2>;
+
+std::string lines(double x, double y, const Words& words) {
+  return text(x, y, "small", words[0]) + text(x, y + 17, "small", words[1]);
+}
+
+std::string box(double x, double y, const std::string& title, const Words& words) {
   const double middle = x + kBoxWidth / 2;
   return str_cat("<rect x=\"", fixed(x, 1), "\" y=\"", fixed(y, 1), "\" width=\"", kBoxWidth,
                  "\" height=\"", kBoxHeight, "\" rx=\"9\"/>\n", text(middle, y + 20, "", title),
-                 text(middle, y + 37, "small", words));
+                 lines(middle, y + 38, words));
 }
 
 std::string more_text(double x, double y, size_t more) {
@@ -60,8 +67,8 @@ std::string opening(double height, const std::string& title) {
                  "\" role=\"img\"><title>", escape_markup(title), "</title>\n");
 }
 
-std::string up_and_down(double up, double down) {
-  return str_cat("↑ ", bytes_text(up), "  ↓ ", bytes_text(down));
+Words up_and_down(double up, double down) {
+  return {str_cat("↑ ", bytes_text(up)), str_cat("↓ ", bytes_text(down))};
 }
 
 std::string draw_servers(const Explanation& explanation) {
@@ -87,8 +94,8 @@ std::string draw_servers(const Explanation& explanation) {
   for (size_t s = 0; s < servers.shown; ++s) {
     const ServerLoad& server = explanation.servers[s];
     svg += box(kWidth - kBoxWidth, servers.top(s, height), str_cat("server ", s),
-               str_cat(bytes_text(static_cast<double>(server.parameter_bytes)), ", ",
-                       fixed(100 * server.share, 0), " %"));
+               {bytes_text(static_cast<double>(server.parameter_bytes)),
+                str_cat(fixed(100 * server.share, 0), " %")});
   }
   if (trainers.more > 0) svg += more_text(0, trainers.top(trainers.shown, height), trainers.more);
   if (servers.more > 0) {
@@ -117,9 +124,8 @@ std::string draw_ring(const Explanation& explanation) {
                    text(x, y + 5, "", rest ? std::string("…") : str_cat(i)));
   }
   const Traffic& traffic = explanation.traffic;
-  svg += text(middle, kHeight / 2 - 4, "", str_cat(explanation.trainers, " ranks"));
-  svg +=
-      text(middle, kHeight / 2 + 16, "small", up_and_down(traffic.trainer_out, traffic.trainer_in));
+  svg += text(middle, kHeight / 2 - 10, "", str_cat(explanation.trainers, " ranks"));
+  svg += lines(middle, kHeight / 2 + 10, up_and_down(traffic.trainer_out, traffic.trainer_in));
   return svg + "</svg>\n";
 }
 

@@ -26,7 +26,7 @@ p { margin: 0 0 12px; } .soft { color: var(--soft); } .lead { max-width: 62ch; }
 code, .mono { font-family: ui-monospace, SFMono-Regular, "DejaVu Sans Mono", Menlo, monospace;
 font-size: 12.5px; }
 .kicker { color: var(--soft); font-size: 13px; letter-spacing: 0.04em; }
-.top { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 460px); gap: 32px;
+.top { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 380px); gap: 32px;
 align-items: center; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
 margin: 28px 0 0; }
@@ -88,8 +88,8 @@ color: var(--soft); }
 .moved > summary { background: var(--moved); } .kept > summary { color: var(--soft); }
 .gone > summary { color: var(--soft); text-decoration: line-through; }
 .block { font-size: 12px; color: var(--soft); margin: 4px 0 0 11px; }
-.picture { width: 100%; height: auto; } .picture text { fill: var(--ink); font-size: 14px;
-font-weight: 600; } .picture .small { fill: var(--soft); font-size: 12px; font-weight: 400; }
+.picture { width: 100%; max-width: 440px; height: auto; } .picture text { fill: var(--ink); font-size: 14px;
+font-weight: 600; } .picture .small { fill: var(--soft); font-size: 13px; font-weight: 400; }
 .picture rect { fill: var(--card); stroke: var(--line); stroke-width: 1.5; }
 .picture .link { fill: none; stroke: var(--blue); opacity: 0.45; }
 footer { margin-top: 56px; color: var(--soft); font-size: 13px; }
@@ -102,7 +102,7 @@ main { padding: 24px 14px 48px; } h1 { font-size: 25px; } h2 { margin-top: 40px;
 grid-row: 2; }
 .row { grid-template-columns: minmax(0, 1fr); } .row.head { display: none; }
 .row > div + div { border-left: 0; } .row > div:empty, .row > .same { display: none; }
-.row > div[data-at]::before { content: attr(data-at); display: block; font-size: 11px;
+.row > div[data-at]::before { content: attr(data-at); display: block; font-size: 12px;
 color: var(--soft); margin: 2px 0 0 2px; } }
 @media (max-width: 760px) { .row > div { padding: 2px 8px; } .row > div.at-local::before
 { display: none; } }
