@@ -209,9 +209,10 @@ const Operator& insert_op(Block& block, size_t position, Operator op, const OpTa
 }
 
 void verify(const Program& program, const OpTable& table) {
-  Verifier verifier(table);
-  verify(program, [&verifier](const Operator& op, const auto& vars) {
-    verifier.verify(op, vars);
+  verify(program, [&table]() -> SeeOp {
+    return [verifier = Verifier(table)](const Operator& op, const auto& vars) mutable {
+      verifier.verify(op, vars);
+    };
   }).throw_if_error();
 }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <future>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/hash.h"
@@ -339,11 +342,41 @@ Status check_blocks(const Block& block, const Operator& op) {
   return {};
 }
 
+Status verify_ops(const Block& block, size_t begin, size_t end, const SeeOp& see) {
+  std::vector<const VarDesc*> vars;
+  for (size_t i = begin; i < end; ++i) {
+    const Operator& op = block.op(i);
+    if (Status found = find_vars(block, op, vars); !found.ok()) return found;
+    if (Status fits = check_blocks(block, op); !fits.ok()) return fits;
+    if (see) see(op, vars);
+  }
+  return {};
+}
+
+Status verify_ops(const Block& block, const std::function<SeeOp()>& watch) {
+  constexpr size_t kOpsOfThread = 8192;  // a thread costs as much as looking at a few dozen
+  const size_t count = block.op_count();
+  const size_t threads = std::clamp<size_t>(count / kOpsOfThread, 1,
+                                            std::max(1U, std::thread::hardware_concurrency()));
+  const auto verify_part = [&block, &watch, count, threads](size_t part) {
+    return verify_ops(block, count * part / threads, count * (part + 1) / threads,
+                      watch ? watch() : nullptr);
+  };
+  std::vector<std::future<Status>> others;
+  for (size_t part = 1; part < threads; ++part) {
+    others.push_back(std::async(std::launch::async, verify_part, part));
+  }
+  Status verified = verify_part(0);
+  for (auto other = others.begin(); verified.ok() && other != others.end(); ++other) {
+    verified = other->get();
+  }
+  return verified;
+}
+
 }  // namespace
 
-Status verify(const Program& program, const SeeOp& see) {
+Status verify(const Program& program, const std::function<SeeOp()>& watch) {
   const std::set<int32_t> live = live_blocks(program);
-  std::vector<const VarDesc*> vars;
   for (int32_t at = 0; at < program.block_count(); ++at) {
     const Block& block = program.block(at);
     if (block.parent() >= at) {
@@ -351,11 +384,7 @@ Status verify(const Program& program, const SeeOp& see) {
                     str_cat("parent ", block.parent()));
     }
     if (!live.contains(at)) continue;
-    for (const auto& op : block.ops()) {
-      if (Status found = find_vars(block, *op, vars); !found.ok()) return found;
-      if (Status fits = check_blocks(block, *op); !fits.ok()) return fits;
-      if (see) see(*op, vars);
-    }
+    if (Status verified = verify_ops(block, watch); !verified.ok()) return verified;
   }
   return {};
 }

@@ -12,7 +12,9 @@ namespace fleet::fluid {
 // name that is left empty.
 using SeeOp = std::function<void(const Operator&, const std::vector<const VarDesc*>&)>;
 
-// As Program::verify; tells `see` of every op of the live blocks that is in order.
-Status verify(const Program& program, const SeeOp& see);
+// As Program::verify; each op of the live blocks that is in order is told to what `watch` made for
+// the thread that looks at it. Long programs are looked at by several; of several problems the
+// first op's is named.
+Status verify(const Program& program, const std::function<SeeOp()>& watch);
 
 }  // namespace fleet::fluid

@@ -1,5 +1,6 @@
 #include "fluid/program/program.h"
 
+#include "fluid/ops/append.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {
@@ -99,6 +100,29 @@ TEST_F(ProgramTest, VerifyNamesOpAndVariable) {
   const Status status = main_.verify();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("mul"), HasSubstr("nowhere")));
+}
+
+// Threads share the ops of a long program: whichever finds a problem, the first op's is named.
+TEST_F(ProgramTest, VerifyNamesTheFirstProblemOfALongProgram) {
+  constexpr size_t kOps = 60000;
+  const Operator op = block().op(0);
+  while (block().op_count() < kOps) block().append_op(op);
+  EXPECT_TRUE(main_.verify().ok());
+  EXPECT_NO_THROW(verify(main_));
+
+  const auto expect_first = [this](const std::string& name) {
+    EXPECT_THAT(main_.verify().to_string(), HasSubstr(name));
+    expect_error([this] { verify(main_); }, ErrorCode::kInvalidProgram, {name});
+  };
+  block().op(kOps - 1).inputs["X"] = {"last"};
+  expect_first("last");
+  block().op(kOps / 2 + 9).inputs["X"] = {"middle"};
+  expect_first("middle");
+  block().op(kOps / 2 - 9).outputs["Result"] = {"x"};
+  EXPECT_THAT(main_.verify().to_string(), HasSubstr("middle"));
+  expect_error([this] { verify(main_); }, ErrorCode::kInvalidProgram, {"has no output 'Result'"});
+  block().op(9).inputs["Y"] = {"first"};
+  expect_first("first");
 }
 
 TEST_F(ProgramTest, PruneKeepsInMindWhatItCutAway) {
