@@ -101,6 +101,31 @@ void find_gradient(const Block& block, const NameViews& made, UpdatedParam& para
   param.grad = *found.begin();
 }
 
+// What parameters are, and what the optimizer makes of them: ops that take it decay a gradient, as
+// clips do not look at parameters.
+struct Decays {
+  NameSet values;
+  std::vector<bool> ops;  // by position
+};
+
+Decays find_decays(const Block& block) {
+  Decays found{.values = {}, .ops = std::vector<bool>(block.op_count())};
+  for (const auto& op : block.ops()) {
+    if (is_update_op(*op)) found.values.insert(op->input("Param").front());
+  }
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = *block.ops()[i];
+    if (!is_update_role(op) || is_update_op(op)) continue;
+    const auto inputs = op.input_names();
+    found.ops[i] = std::any_of(inputs.begin(), inputs.end(), [&found](const std::string& name) {
+      return found.values.contains(name);
+    });
+    if (!found.ops[i]) continue;
+    for (std::string& name : op.output_names()) found.values.insert(std::move(name));
+  }
+  return found;
+}
+
 }  // namespace
 
 bool needs_whole_param(std::string_view op_type) {
@@ -118,25 +143,19 @@ void keep_clips_on_trainer(fluid::Program& program) {
     }
   }
   if (wanted.empty()) return;
-  const NameSet taken = wanted;
+  const Decays decays = find_decays(block);
   for (size_t i = block.op_count(); i-- > 0;) {
     const Operator& op = *block.ops()[i];
     if (!is_update_role(op) || is_update_op(op)) continue;
     const auto outputs = op.output_names();
-    const auto inputs = op.input_names();
-    const auto in_wanted = [&wanted](const std::string& name) { return wanted.contains(name); };
-    if (std::none_of(outputs.begin(), outputs.end(), in_wanted)) continue;
-    // What changes an update's gradient in place comes after clipping: it decays.
-    if (std::any_of(inputs.begin(), inputs.end(), [&](const std::string& name) {
-          return taken.contains(name) &&
-                 std::find(outputs.begin(), outputs.end(), name) != outputs.end();
-        })) {
+    if (std::none_of(outputs.begin(), outputs.end(),
+                     [&wanted](const std::string& name) { return wanted.contains(name); })) {
       continue;
     }
-    block.edit_op(i).role = OpRole::kBackward;
-    for (const std::string& name : inputs) {
-      if (!made.contains(name)) wanted.insert(name);
+    for (const std::string& name : op.input_names()) {
+      if (!made.contains(name) && !decays.values.contains(name)) wanted.insert(name);
     }
+    if (!decays.ops[i]) block.edit_op(i).role = OpRole::kBackward;
   }
 }
 

@@ -38,8 +38,8 @@ bool needs_whole_param(std::string_view op_type);
 
 // In jobs whose servers see one trainer's gradient at a time, what clips a gradient stays on the
 // trainer, which has it whole: those ops of role optimize become role backward. They are the ops
-// that an update's gradient is made by, from the one that backward made up to the first that is
-// called otherwise.
+// that an update's gradient is made by, but for those that take the parameter: servers have all of
+// it, and decay it.
 void keep_clips_on_trainer(fluid::Program& program);
 
 bool is_update_role(const fluid::Operator& op);    // optimize, but not lrsched

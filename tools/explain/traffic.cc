@@ -98,6 +98,17 @@ double rows_used(const Program& main, const std::string& table, int64_t batch) {
   return rows;
 }
 
+// Whether an update moves rows that its step did not look at: decay makes a gradient of all rows.
+bool moves_all_rows(const Program& main, const std::string& table) {
+  const Block& block = main.global_block();
+  return std::any_of(block.ops().begin(), block.ops().end(), [&](const auto& op) {
+    const auto& params = op->input("Param");
+    const auto& grads = op->input("Grad");
+    return !params.empty() && !grads.empty() && params.front() == table &&
+           block.var(grads.front()).kind != fluid::VarKind::kSelectedRows;
+  });
+}
+
 // Bytes to and from the servers, of a step.
 class ServerTraffic {
  public:
@@ -156,7 +167,9 @@ class ServerTraffic {
     const double share = rows / static_cast<double>(param.shape[0]);
     const double whole = bytes_of(slice.shape, param.dtype);
     const double row = whole / rows;
-    const double gradient = std::min(rows, every_ * used * share) * (row + kIdBytes);
+    const bool all = plan_.form.geo && moves_all_rows(main_, param.param);
+    const double sent = all ? rows : std::min(rows, every_ * used * share);
+    const double gradient = sent * (row + kIdBytes);
     if (!param.remote || plan_.form.geo) return add_rows(slice.server, gradient, whole);
     const double asked = std::min(rows, used * share);
     add_rows(slice.server, gradient + asked * kIdBytes, asked * row);

@@ -1,5 +1,6 @@
 #include "transpiler/parameter_server/server_program.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -222,6 +223,20 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
   return local;
 }
 
+// The gradient that an op of the chain takes and whose delay is made good in front of it: what the
+// update takes, or, of rows, what came. The decay of rows is of the server's values, of all rows,
+// and not late. Null for other ops.
+std::string* late_gradient(const ServerState& state, const SliceRef& here, bool update,
+                           Operator& op) {
+  if (state.plan.form.dc_asgd.name.empty()) return nullptr;
+  if (!here.param->sparse) return update ? &op.inputs["Grad"].front() : nullptr;
+  for (auto& [slot, names] : op.inputs) {
+    const auto found = std::find(names.begin(), names.end(), here.slice->grad);
+    if (found != names.end()) return &*found;
+  }
+  return nullptr;
+}
+
 void append_phase(Program& program, ServerState& state, const SliceRef& here,
                   const std::vector<PhasedOp>& ops, int32_t target) {
   const UpdatedParam& updated = state.ops.params[here.param->updated];
@@ -237,10 +252,9 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
         }
       }
     }
-    if (phased.update && !state.plan.form.dc_asgd.name.empty()) {
-      std::string& grad = op.inputs["Grad"].front();
-      grad = append_compensation(program.block(target), *here.slice, grad, state.plan.form.dc_asgd,
-                                 state.plan.shards, state.temporaries);
+    if (std::string* late = late_gradient(state, here, phased.update, op)) {
+      *late = append_compensation(program.block(target), *here.slice, *late,
+                                  state.plan.form.dc_asgd, state.plan.shards, state.temporaries);
     }
     op.role_var = {updated.param, updated.grad + suffix};
     program.block(target).append_op(std::move(op));

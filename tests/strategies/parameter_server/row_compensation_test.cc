@@ -3,8 +3,11 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "fluid/backward/regularizer.h"
 #include "fluid/executor/executor.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
@@ -26,7 +29,7 @@ constexpr const char* kEndpoint = "127.0.0.1:6174";
 // A server whose table [8, 1] holds 1, 2, …, 8.
 class RowCompensation : public ::testing::Test {
  protected:
-  void serve(const std::string& form) {
+  void serve(const std::string& form, std::optional<fluid::Penalty> decay = {}) {
     fluid::Program main;
     fluid::Program startup;
     const fluid::ProgramGuard programs(main, startup);
@@ -34,7 +37,8 @@ class RowCompensation : public ::testing::Test {
     const auto ids = layers::data("ids", {1}, fluid::DType::kInt64);
     const auto rows =
         layers::embedding(ids, {8, 1}, {.is_sparse = true, .param_attr = {.name = "table"}});
-    fluid::optimizer::SGD({.learning_rate = kRate}).minimize(layers::mean(rows));
+    fluid::optimizer::SGD({.learning_rate = kRate, .regularization = std::move(decay)})
+        .minimize(layers::mean(rows));
     transpiler::DistributeTranspilerConfig config{.enable_dc_asgd = true,
                                                   .dc_asgd_form = form,
                                                   .dc_asgd_lambda = kLambda,
@@ -103,6 +107,22 @@ TEST_F(RowCompensation, ComparesEachRowWithWhatItsSenderSaw) {
   // Rows that nobody sent stay.
   EXPECT_EQ(row(0), 1);
   EXPECT_EQ(row(7), 8);
+}
+
+// Decay is of the values that the server has. Rows that were not sent are late by nothing.
+TEST_F(RowCompensation, IsOfTheGradientThatCameAndNotOfDecay) {
+  constexpr float kCoefficient = 0.25F;
+  const auto decayed = [](float value, float gradient) {
+    return value - kRate * (gradient + kCoefficient * value);
+  };
+  serve("constant", fluid::regularizer::L2Decay(kCoefficient));
+  send(1, {3}, {1});
+  const float moved = decayed(4, 1);
+  EXPECT_EQ(row(3), moved);
+  EXPECT_EQ(row(5), decayed(6, 0));
+  send(0, {3}, {0.5F});
+  EXPECT_EQ(row(3), decayed(moved, 0.5F + kLambda * 0.5F * 0.5F * (moved - 4)));
+  EXPECT_EQ(row(5), decayed(decayed(6, 0), 0));
 }
 
 TEST_F(RowCompensation, AveragesTheSquaresOfTheRowsThatCame) {

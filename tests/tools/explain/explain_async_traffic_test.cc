@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/strings.h"
+#include "fluid/backward/regularizer.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/tools/explain/traffic_nets.h"
 
@@ -36,20 +37,29 @@ std::vector<ModeCase> modes() {
   return cases;
 }
 
-void expect_measured(const TrafficNet& net, const ModeCase& mode, int workers, int servers) {
-  SCOPED_TRACE(str_cat(mode.name, ", ", workers, " workers, ", servers, " servers"));
+// What each server of a job has sent and received in a step.
+std::vector<ServerBytes> measure(const TrafficNet& net, const ModeCase& mode, int workers,
+                                 int servers) {
   const testing::AsyncThreadJob job{
       .workers = workers, .servers = servers, .options = mode.options};
   const auto few = testing::train_async_in_threads(net.task(kFew), job);
   const auto many = testing::train_async_in_threads(net.task(kMany), job);
+  for (const auto& error : few.errors) ADD_FAILURE() << error;
   for (const auto& error : many.errors) ADD_FAILURE() << error;
-  ASSERT_TRUE(few.errors.empty() && many.errors.empty());
+  return bytes_per_step(few.servers, many.servers, kMany - kFew);
+}
+
+Explanation tell(const TrafficNet& net, const ModeCase& mode, int workers, int servers) {
   auto config = config_of_mode(mode.name);
   config.geo_sgd_need_push_nums = static_cast<int>(mode.options.geo_update_frequency);
-  const Explanation told = explain(
+  return explain(
       net.main, net.startup,
       {.config = config, .trainers = workers, .servers = servers, .batch = net.rows / workers});
-  expect_bytes(told, bytes_per_step(few.servers, many.servers, kMany - kFew));
+}
+
+void expect_measured(const TrafficNet& net, const ModeCase& mode, int workers, int servers) {
+  SCOPED_TRACE(str_cat(mode.name, ", ", workers, " workers, ", servers, " servers"));
+  expect_bytes(tell(net, mode, workers, servers), measure(net, mode, workers, servers));
 }
 
 TEST(ExplainAsyncTraffic, IsWhatServersMeasure) {
@@ -82,6 +92,21 @@ TEST(ExplainAsyncTraffic, IsWhatServersMeasureOfRows) {
       const TrafficNet net = rows_net(rows);
       expect_measured(net, mode, 2, 2);
       expect_measured(net, mode, 1, 3);
+    }
+  }
+}
+
+// Servers decay all rows of a table, and those that a batch names travel, as without decay. With
+// GEO trainers decay, and what has changed travels.
+TEST(ExplainAsyncTraffic, OfRowsThatDecayIsThatOfRows) {
+  for (const auto& mode : modes()) {
+    for (const Rows rows : {Rows::kLookup, Rows::kDistributed, Rows::kNce}) {
+      if (mode.name == "dc_asgd" && rows == Rows::kDistributed) continue;  // refused
+      SCOPED_TRACE(str_cat(mode.name, ", rows ", static_cast<int>(rows)));
+      const TrafficNet net = rows_net(rows, fluid::regularizer::L1Decay(1e-3));
+      const auto measured = measure(net, mode, 2, 2);
+      expect_bytes(tell(net, mode, 2, 2), measured);
+      if (mode.name != "geo") expect_bytes(tell(rows_net(rows), mode, 2, 2), measured);
     }
   }
 }

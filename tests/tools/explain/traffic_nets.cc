@@ -43,13 +43,17 @@ fluid::Tensor spread_ids(int step, int64_t rows, int64_t height, int64_t begin =
   return fluid::Tensor::from(ids, {rows, kWords, 1});
 }
 
-void build_lookups(TrafficNet& net, Rows kind) {
+void minimize(const fluid::Variable& cost, const std::optional<fluid::Penalty>& decay) {
+  fluid::optimizer::SGD({.learning_rate = 0.1, .regularization = decay}).minimize(cost);
+}
+
+void build_lookups(TrafficNet& net, Rows kind, const std::optional<fluid::Penalty>& decay) {
   const bool two = kind == Rows::kTwoLookups;
   const int64_t height = net.rows * kWords * kGap * (two ? 2 : 1);
   const auto first = look_up("ids", height, kind == Rows::kDistributed);
   const auto sum = two ? layers::elementwise_add(first, look_up("more", height, false)) : first;
   const auto cost = layers::mean(layers::fc(sum, 10));
-  fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(cost);
+  minimize(cost, decay);
   net.loss = cost.name();
   net.feed = [=](int step, int64_t rows) {
     fluid::Feed feed{{"ids", spread_ids(step, rows, height)}};
@@ -59,7 +63,7 @@ void build_lookups(TrafficNet& net, Rows kind) {
 }
 
 // Labels of which every node of the tree is on a path, and so much noise that it has every class.
-void build_losses(TrafficNet& net, Rows kind) {
+void build_losses(TrafficNet& net, Rows kind, const std::optional<fluid::Penalty>& decay) {
   const auto x = layers::data("x", {kFeatures});
   const auto label = layers::data("label", {1}, fluid::DType::kInt64);
   const auto hidden = layers::fc(x, kFeatures, {.act = "tanh"});
@@ -67,7 +71,7 @@ void build_losses(TrafficNet& net, Rows kind) {
       kind == Rows::kNce
           ? layers::nce(hidden, label, kClasses, {.num_neg_samples = 200, .is_sparse = true})
           : layers::hsigmoid(hidden, label, kClasses, {.is_sparse = true}));
-  fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(cost);
+  minimize(cost, decay);
   net.loss = cost.name();
   net.rows = kClasses;
   net.feed = [](int, int64_t rows) {
@@ -109,12 +113,12 @@ TrafficNet dense_net(const DenseNetOptions& options) {
   return net;
 }
 
-TrafficNet rows_net(Rows rows) {
+TrafficNet rows_net(Rows rows, const std::optional<fluid::Penalty>& decay) {
   TrafficNet net;
   const fluid::ProgramGuard programs(net.main, net.startup);
   const fluid::unique_name::Guard names;
   const bool losses = rows == Rows::kNce || rows == Rows::kHsigmoid;
-  losses ? build_losses(net, rows) : build_lookups(net, rows);
+  losses ? build_losses(net, rows, decay) : build_lookups(net, rows, decay);
   return net;
 }
 
