@@ -24,6 +24,47 @@ struct GemmArgs {
   int64_t ldc = 0;
 };
 
+// Images in lanes: for every number of an image there are IsaLoops::lanes side by side, one of each
+// of as many images. Sizes and steps below count such groups of numbers.
+
+// out[row, y, x] = sum over (plane, i, j), rising, of
+//   filter[plane, i, j, row] * in[plane, y - above + i * high.dilation, x + j * wide.dilation],
+// one chain of fused multiply-adds; what is above or below the image is left out.
+struct LaneProduct {
+  struct Axis {
+    int64_t kernel = 1;
+    int64_t dilation = 1;
+    int64_t out = 0;
+  };
+  Axis high;
+  Axis wide;
+  const float* in = nullptr;  // [planes, height, width]
+  int64_t planes = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  // Columns [begin, end) of `in` are the image's, the others zeros.
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t above = 0;
+  const float* filter = nullptr;  // single numbers
+  int64_t rows = 0;               // at most IsaLoops::product_rows
+  float* out = nullptr;
+};
+
+// sums[row, tap] += dst[row, y, x] * src[tap_offsets[tap] + y * src_width + x] for every y and x,
+// lane by lane.
+struct LaneGradient {
+  const float* src = nullptr;
+  int64_t src_width = 0;
+  const int64_t* tap_offsets = nullptr;
+  int64_t taps = 0;
+  const float* dst = nullptr;  // [rows, height, width]
+  int64_t rows = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+  float* sums = nullptr;  // [rows, taps]
+};
+
 // Element i of the output depends on element i of the inputs only, by the same operations at every
 // position: bits do not depend on where an array is cut. In and out may be the same array.
 struct IsaLoops {
@@ -37,6 +78,10 @@ struct IsaLoops {
   void (*log)(const float* x, float* out, size_t n);
   void (*log1p)(const float* x, float* out, size_t n);
   void (*erf)(const float* x, float* out, size_t n);
+  int64_t lanes;
+  int64_t product_rows;
+  void (*lane_product)(const LaneProduct& args);
+  void (*lane_gradient)(const LaneGradient& args);
 };
 
 // The best set that this machine runs.

@@ -5,6 +5,11 @@
 namespace fleet::fluid::cpu {
 namespace {
 
+// Tiles of isa_lanes.inc.
+constexpr int kProductRows = 6;
+constexpr int kGradientRows = 3;
+constexpr int kGradientTaps = 4;
+
 constexpr int kTileRows = 6;
 
 template <class T>
@@ -45,13 +50,16 @@ struct Traits<double> {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
 };
 
+#include "fluid/kernels/cpu/isa_lanes.inc"
 #include "fluid/kernels/cpu/isa_loops.inc"
 
 }  // namespace
 
 const IsaLoops* avx2_loops() {
-  static constexpr IsaLoops kLoops = {"avx2",       gemm<float>, gemm<double>, exp_loop, tanh_loop,
-                                      sigmoid_loop, log_loop,    log1p_loop,   erf_loop};
+  static constexpr IsaLoops kLoops = {
+      "avx2",       gemm<float>,  gemm<double>, exp_loop, tanh_loop,
+      sigmoid_loop, log_loop,     log1p_loop,   erf_loop, Traits<float>::kWidth,
+      kProductRows, lane_product, lane_gradient};
   return &kLoops;
 }
 

@@ -5,6 +5,11 @@
 namespace fleet::fluid::cpu {
 namespace {
 
+// Tiles of isa_lanes.inc.
+constexpr int kProductRows = 12;
+constexpr int kGradientRows = 5;
+constexpr int kGradientTaps = 5;
+
 constexpr int kTileRows = 8;
 
 template <class T>
@@ -42,13 +47,16 @@ struct Traits<double> {
   static Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_pd(a, b, c); }
 };
 
+#include "fluid/kernels/cpu/isa_lanes.inc"
 #include "fluid/kernels/cpu/isa_loops.inc"
 
 }  // namespace
 
 const IsaLoops* avx512_loops() {
-  static constexpr IsaLoops kLoops = {"avx512",     gemm<float>, gemm<double>, exp_loop, tanh_loop,
-                                      sigmoid_loop, log_loop,    log1p_loop,   erf_loop};
+  static constexpr IsaLoops kLoops = {
+      "avx512",     gemm<float>,  gemm<double>, exp_loop, tanh_loop,
+      sigmoid_loop, log_loop,     log1p_loop,   erf_loop, Traits<float>::kWidth,
+      kProductRows, lane_product, lane_gradient};
   const bool available = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
   return available ? &kLoops : nullptr;

@@ -25,6 +25,7 @@ struct ConvCase {
   int64_t filters;
   layers::Pair size;
   layers::Conv2dOptions options;
+  int64_t batch = 3;
 };
 
 class ConvBackends : public NetFixture, public testing::WithParamInterface<int> {};
@@ -41,8 +42,10 @@ ConvCase conv_case(int i) {
       return {{16, 10, 10}, 32, 3, {.padding = 1, .dilation = 2}};
     case 4:
       return {{7, 8, 16}, 8, 3, {.stride = 2, .padding = 1, .data_format = "NHWC"}};
-    default:
+    case 5:
       return {{1, 28, 28}, 20, 5, {}};
+    default:
+      return {{5, 12, 9}, 7, 3, {.padding = 1}, 14};
   }
 }
 
@@ -55,7 +58,7 @@ TEST_P(ConvBackends, Agree) {
   const auto pairs = append_backward(loss);
   std::vector<Fetch> fetch = {out, "x@GRAD"};
   for (const ParamGrad& pair : pairs) fetch.emplace_back(pair.grad);
-  Shape batch{3};
+  Shape batch{c.batch};
   for (const int64_t dim : c.image) batch.push_back(dim);
   Tensor fed(DType::kFloat32, batch);
   const Tensor source = random_tensor(batch, 31);
@@ -84,7 +87,7 @@ TEST_P(ConvBackends, Agree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, ConvBackends, testing::Range(0, 6));
+INSTANTIATE_TEST_SUITE_P(Shapes, ConvBackends, testing::Range(0, 7));
 
 class Dropout : public NetFixture {
  protected:

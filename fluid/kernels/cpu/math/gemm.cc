@@ -223,7 +223,8 @@ bool prefer_tiles(const GemmShape& shape) {
 }
 
 template <class T>
-void transpose(const T* x, int64_t rows, int64_t columns, T* out) {
+void transpose(const T* x, int64_t rows, int64_t columns, int64_t x_stride, T* out,
+               int64_t out_stride) {
   constexpr int64_t kBlock = 8;
   const int64_t full_rows = rows - rows % kBlock;
   const int64_t full_columns = columns - columns % kBlock;
@@ -233,14 +234,19 @@ void transpose(const T* x, int64_t rows, int64_t columns, T* out) {
     const int64_t end = std::min(strip + 2 * kBlock, full_columns);
     for (int64_t i = 0; i < full_rows; i += kBlock) {
       for (int64_t j = strip; j < end; j += kBlock) {
-        transpose_block(x + i * columns + j, columns, out + j * rows + i, rows);
+        transpose_block(x + i * x_stride + j, x_stride, out + j * out_stride + i, out_stride);
       }
     }
   }
   for (int64_t j = 0; j < columns; ++j) {
     const int64_t first = j < full_columns ? full_rows : 0;
-    for (int64_t i = first; i < rows; ++i) out[j * rows + i] = x[i * columns + j];
+    for (int64_t i = first; i < rows; ++i) out[j * out_stride + i] = x[i * x_stride + j];
   }
+}
+
+template <class T>
+void transpose(const T* x, int64_t rows, int64_t columns, T* out) {
+  transpose(x, rows, columns, columns, out, rows);
 }
 
 template std::unique_ptr<Gemm<float>> tile_gemm(const GemmShape&);
@@ -249,5 +255,7 @@ template std::unique_ptr<Gemm<float>> reference_gemm(const GemmShape&);
 template std::unique_ptr<Gemm<double>> reference_gemm(const GemmShape&);
 template void transpose(const float*, int64_t, int64_t, float*);
 template void transpose(const double*, int64_t, int64_t, double*);
+template void transpose(const float*, int64_t, int64_t, int64_t, float*, int64_t);
+template void transpose(const double*, int64_t, int64_t, int64_t, double*, int64_t);
 
 }  // namespace fleet::fluid::cpu

@@ -40,5 +40,9 @@ bool prefer_tiles(const GemmShape& shape);
 // Rows and columns exchanged: out[columns, rows] from x[rows, columns].
 template <class T>
 void transpose(const T* x, int64_t rows, int64_t columns, T* out);
+// The same where rows of x start `x_stride` elements apart, and those of out `out_stride`.
+template <class T>
+void transpose(const T* x, int64_t rows, int64_t columns, int64_t x_stride, T* out,
+               int64_t out_stride);
 
 }  // namespace fleet::fluid::cpu

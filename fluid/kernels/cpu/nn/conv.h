@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/ops/nn/window.h"
 
@@ -38,6 +39,12 @@ class Conv {
 // Plain loops, any shape.
 template <class T>
 std::unique_ptr<Conv<T>> reference_conv(ConvPart part, const ConvShape& shape);
+// True where blocks of channels would be so empty that oneDNN is slower than what follows.
+bool wastes_blocks(const ConvShape& shape);
+// As many images at once as a vector has lanes; null where oneDNN is faster, for batches that leave
+// lanes empty, results of less than four channels, and strides.
+std::unique_ptr<Conv<float>> lane_conv(ConvPart part, const ConvShape& shape,
+                                       const IsaLoops& isa = isa_loops());
 // Columns of windows times the filter; null where oneDNN is faster.
 std::unique_ptr<Conv<float>> gemm_conv(ConvPart part, const ConvShape& shape);
 // Null when the library has no kernel for the shape.

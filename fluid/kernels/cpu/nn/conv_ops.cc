@@ -8,16 +8,18 @@
 namespace fleet::fluid::cpu {
 namespace {
 
-enum class Backend { kGemm, kOneDnn, kReference };
+enum class Backend { kOwn, kOneDnn, kReference };
 
 template <class T, Backend backend>
 std::shared_ptr<Conv<T>> make_conv(ConvPart part, const ConvShape& shape) {
   if constexpr (backend == Backend::kReference) {
     return reference_conv<T>(part, shape);
-  } else if constexpr (std::is_same_v<T, float>) {
-    return backend == Backend::kGemm ? gemm_conv(part, shape) : onednn_conv(part, shape);
+  } else if constexpr (backend == Backend::kOwn) {
+    auto conv = lane_conv(part, shape);
+    return conv != nullptr ? std::move(conv) : gemm_conv(part, shape);
+  } else {
+    return onednn_conv(part, shape);
   }
-  return nullptr;
 }
 
 // The problem behind an op, as conv.h sees it: for a transposed convolution `src` is the op's
@@ -193,7 +195,7 @@ void add_backend(KernelTable& table, const char* name) {
 }  // namespace
 
 void register_conv(KernelTable& table) {
-  add_backend<float, Backend::kGemm>(table, "gemm");
+  add_backend<float, Backend::kOwn>(table, "own");
   add_backend<float, Backend::kOneDnn>(table, "onednn");
   add_backend<float, Backend::kReference>(table, "reference");
   add_backend<double, Backend::kReference>(table, "reference");

@@ -201,11 +201,15 @@ int64_t padded(int64_t channels) {
 
 }  // namespace
 
-std::unique_ptr<Conv<float>> gemm_conv(ConvPart part, const ConvShape& shape) {
-  if (shape.batch == 0 || shape.groups != 1 || shape.channels_last) return nullptr;
+bool wastes_blocks(const ConvShape& shape) {
+  if (shape.batch == 0 || shape.groups != 1 || shape.channels_last) return false;
   // Few channels in are a case of its own there, and are not padded.
   const int64_t in = shape.in <= 4 ? shape.in : padded(shape.in);
-  if (4 * shape.in * shape.out > 3 * in * padded(shape.out)) return nullptr;
+  return 4 * shape.in * shape.out <= 3 * in * padded(shape.out);
+}
+
+std::unique_ptr<Conv<float>> gemm_conv(ConvPart part, const ConvShape& shape) {
+  if (!wastes_blocks(shape)) return nullptr;
   return std::make_unique<GemmConv>(part, shape);
 }
 
