@@ -5,14 +5,13 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "tests/fleet/by_hand.h"
 #include "tests/fleet/drawn_rules.h"
 #include "tests/fleet/rank_threads.h"
 #include "tests/fleet/update_rules.h"
@@ -145,56 +144,6 @@ TEST(DistributedTables, ThatDecayHaveTheBitsOfOneMachine) {
   }
 }
 
-std::span<float> values_of(fluid::Executor& executor, const std::string& name) {
-  fluid::Tensor& tensor = executor.scope().tensor(name);
-  return {tensor.data<float>(), static_cast<size_t>(tensor.numel())};
-}
-
-// One machine that goes through what a worker and its servers do about each parameter.
-class Exchanges {
- public:
-  Exchanges(const TrainingTask& task, AsyncMode mode) : task_(task), mode_(mode) {
-    executor_.run(*task.startup);
-    for (const auto* param : task.main->global_block().parameters()) {
-      const auto first = values_of(executor_, param->name);
-      servers_[param->name] = {first.begin(), first.end()};
-    }
-    taken_ = servers_;
-  }
-
-  std::vector<float> losses() {
-    std::vector<float> losses;
-    for (int step = 0; step < task_.steps; ++step) {
-      const auto fetched =
-          executor_.run(*task_.main, task_.feed(step, 0, 1, 1), {fluid::Fetch(task_.loss)});
-      losses.push_back(fetched.front().item<float>());
-      if ((step + 1) % static_cast<int>(kInterval) == 0) exchange();
-    }
-    return losses;
-  }
-
- private:
-  void exchange() {
-    for (auto& [name, server] : servers_) {
-      const std::span<float> here = values_of(executor_, name);
-      std::vector<float> difference(here.size());
-      if (mode_ == AsyncMode::kEasgd) {
-        strategies::easgd_difference<float>(here, server, 0.9, difference);
-      } else {
-        strategies::geo_difference<float>(here, taken_[name], 1, difference);
-      }
-      for (size_t i = 0; i < server.size(); ++i) server[i] += difference[i];
-      if (mode_ == AsyncMode::kGeo) strategies::geo_receive<float>(server, here, taken_[name]);
-    }
-  }
-
-  const TrainingTask& task_;
-  AsyncMode mode_;
-  fluid::Executor executor_;
-  std::map<std::string, std::vector<float>> servers_;
-  std::map<std::string, std::vector<float>> taken_;
-};
-
 AsyncOptions exchanging(AsyncMode mode) {
   return {.mode = mode, .geo_update_frequency = kInterval, .easgd_tau = kInterval};
 }
@@ -204,7 +153,8 @@ TEST_P(EveryWorkerMode, ThatExchangesDifferencesOfOneWorkerIsItsArithmetic) {
   const TrainingTask task = net.task(kSteps);
   for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
     SCOPED_TRACE(to_string(mode));
-    EXPECT_EQ(run(task, exchanging(mode), 1).losses[0], Exchanges(task, mode).losses());
+    EXPECT_EQ(run(task, exchanging(mode), 1).losses,
+              exchange_by_hand(task, mode, static_cast<int>(kInterval)).losses);
   }
 }
 
@@ -247,32 +197,6 @@ TEST_P(EveryWorkerMode, OfRanksThatReduceGradientsHasTheBitsOfOneMachine) {
   EXPECT_EQ(mean_over_workers(losses), local.losses);
 }
 
-// Two ranks of a LocalSGD job, one after the other on one machine.
-Losses average_by_hand(const TrainingTask& task) {
-  constexpr int kRanks = 2;
-  std::vector<fluid::Executor> executors(kRanks);
-  for (auto& executor : executors) executor.run(*task.startup);
-  Losses losses(executors.size());
-  for (int step = 0; step < task.steps; ++step) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const auto at = static_cast<size_t>(rank);
-      const auto fetched = executors[at].run(*task.main, task.feed(step, rank, rank + 1, kRanks),
-                                             {fluid::Fetch(task.loss)});
-      losses[at].push_back(fetched.front().item<float>());
-    }
-    if ((step + 1) % static_cast<int>(kInterval) != 0) continue;
-    for (const auto* param : task.main->global_block().parameters()) {
-      if (!param->trainable) continue;
-      const auto first = values_of(executors[0], param->name);
-      const auto second = values_of(executors[1], param->name);
-      for (size_t i = 0; i < first.size(); ++i) {
-        first[i] = second[i] = (first[i] + second[i]) / 2;
-      }
-    }
-  }
-  return losses;
-}
-
 TEST_P(EveryWorkerMode, OfRanksThatAverageParametersIsItsArithmetic) {
   const RandomProgram net = program(5);
   const TrainingTask task = net.task(kSteps);
@@ -280,7 +204,23 @@ TEST_P(EveryWorkerMode, OfRanksThatAverageParametersIsItsArithmetic) {
   const RankJob job{
       .config = {.mode = "collective", .collective_mode = "local_sgd", .local_sgd_scheduled = true},
       .local_sgd = options};
-  EXPECT_EQ(train_in_ranks(task, job).losses, average_by_hand(task));
+  const RankOutcome outcome = train_in_ranks(task, job);
+  const HandOutcome expected =
+      average_by_hand(task, 2, static_cast<int>(kInterval), Averaged::kParameters);
+  EXPECT_EQ(outcome.losses, expected.losses);
+  EXPECT_EQ(outcome.persistables, expected.persistables);
+}
+
+TEST_P(EveryWorkerMode, OfRanksThatAverageChangesIsItsArithmetic) {
+  const RandomProgram net = program(6);
+  const TrainingTask task = net.task(kSteps);
+  const RankJob job{.config = {.mode = "collective",
+                               .collective_mode = "local_sgd",
+                               .local_sgd_scheduled = false}};
+  const RankOutcome outcome = train_in_ranks(task, job);
+  const HandOutcome expected = average_by_hand(task, 2, 1, Averaged::kChanges);
+  EXPECT_EQ(outcome.losses, expected.losses);
+  EXPECT_EQ(outcome.persistables, expected.persistables);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, EveryServerMode, ::testing::ValuesIn(all_rules()), name_of);

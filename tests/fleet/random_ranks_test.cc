@@ -22,11 +22,11 @@ void expect_bits_of_one_machine(uint64_t seed, RankJob job) {
   const LocalOutcome local = train_locally(task, job.shards);
   const RankOutcome outcome = train_in_ranks(task, job);
   EXPECT_EQ(mean_over_workers(outcome.losses), local.losses);
-  for (const Values& parameters : outcome.parameters) {
+  for (const Values& values : outcome.persistables) {
     for (const auto& [name, bytes] : local.parameters) {
       // What batch norm keeps is each rank's own.
       if (!net.main.global_block().var(name).trainable) continue;
-      EXPECT_TRUE(parameters.at(name) == bytes) << name << " differs";
+      EXPECT_TRUE(values.at(name) == bytes) << name << " differs";
     }
   }
 }

@@ -34,7 +34,7 @@ RankOutcome train_in_ranks(const TrainingTask& task, const RankJob& job) {
   transport::InProcessGroup group(job.ranks);
   RankOutcome outcome;
   outcome.losses.resize(static_cast<size_t>(job.ranks));
-  outcome.parameters.resize(static_cast<size_t>(job.ranks));
+  outcome.persistables.resize(static_cast<size_t>(job.ranks));
   const auto train = [&](int rank) {
     auto programs = programs_of(task, job, rank);
     const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
@@ -55,7 +55,7 @@ RankOutcome train_in_ranks(const TrainingTask& task, const RankJob& job) {
                                         {fluid::Fetch(task.loss)});
       outcome.losses[at].push_back(fetched.front().item<float>());
     }
-    outcome.parameters[at] = values_of(*task.main, executor.scope(), true);
+    outcome.persistables[at] = values_of(*task.main, executor.scope(), false);
   };
   std::vector<std::jthread> threads;
   threads.reserve(outcome.losses.size());

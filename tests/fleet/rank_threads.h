@@ -20,7 +20,7 @@ struct RankJob {
 
 struct RankOutcome {
   std::vector<std::vector<float>> losses;  // by rank and step: the mean over its own shards
-  std::vector<Values> parameters;          // by rank, at the end
+  std::vector<Values> persistables;        // by rank, at the end
 };
 
 // A rank that fails is a failure of the test.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -67,25 +68,44 @@ Names updated_params(const Block& block) {
   return params;
 }
 
-// After each update the parameter becomes its change, summed over the ranks. Rings are dealt from
-// the last update backwards.
+// Behind which op each parameter is no longer used: what follows an update (Lookahead, averages)
+// takes the parameter itself, not its change.
+std::vector<Names> by_last_use(const Block& block, const Names& params) {
+  std::map<std::string, size_t> last;
+  for (const std::string& param : params) last[param] = 0;
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    for (const Names& names : {block.op(i).input_names(), block.op(i).output_names()}) {
+      for (const std::string& name : names) {
+        if (const auto found = last.find(name); found != last.end()) found->second = i;
+      }
+    }
+  }
+  std::vector<Names> used(block.op_count());
+  for (const std::string& param : params) used[last.at(param)].push_back(param);
+  return used;
+}
+
+// After its last use in the step a parameter becomes its change, summed over the ranks. Rings are
+// dealt from the last one backwards.
 void insert_change_sums(Program& program, const CollectiveOptions& options) {
   Block& block = program.global_block();
   const Names params = updated_params(block);
+  const std::vector<Names> used = by_last_use(block, params);
   auto left = params.size();
   fluid::OpList rewritten;
   const auto append = [&rewritten](Operator op) { rewritten.emplace_back(std::move(op)); };
+  size_t at = 0;
   for (auto& op : block.take_ops()) {
-    const bool update = is_update(*op);
-    const std::string param = update ? op->input("Param").front() : "";
     rewritten.push_back(std::move(op));
-    if (!update) continue;
-    declare_snapshot(block, param);
-    append(subtract_from_snapshot(param));
-    append(make("c_sync_calc_stream", {param}, {}, param, fluid::to_attributes(fluid::NoAttrs{})));
-    fluid::CAllReduceAttrs attrs;
-    attrs.ring_id = static_cast<int32_t>(--left % static_cast<size_t>(options.rings));
-    append(make("c_allreduce_sum", {param}, {}, param, fluid::to_attributes(attrs)));
+    for (const std::string& param : used[at++]) {
+      declare_snapshot(block, param);
+      append(subtract_from_snapshot(param));
+      append(
+          make("c_sync_calc_stream", {param}, {}, param, fluid::to_attributes(fluid::NoAttrs{})));
+      fluid::CAllReduceAttrs attrs;
+      attrs.ring_id = static_cast<int32_t>(--left % static_cast<size_t>(options.rings));
+      append(make("c_allreduce_sum", {param}, {}, param, fluid::to_attributes(attrs)));
+    }
   }
   block.set_ops(std::move(rewritten));
 }
