@@ -1,6 +1,7 @@
 // Random small programs: cutting a step into logical shards changes no more than rounding, and a
 // job of servers and workers gives the very bits of one machine with the same shards.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/strings.h"
@@ -50,10 +51,11 @@ ThreadJob draw_job(Draw& draw) {
   return job;
 }
 
-// All that the servers have, parameters and states.
-void expect_bits_of_one_machine(const TrainingTask& task, const ThreadJob& job) {
+// All that the servers have after every step, parameters and states.
+void expect_bits_of_one_machine(const TrainingTask& task, ThreadJob job) {
   SCOPED_TRACE(str_cat(job.workers, " workers, ", job.servers, " servers"));
-  const auto local = train_locally(task, job.shards == 0 ? job.workers : job.shards);
+  job.keep_steps = true;
+  const auto local = train_locally(task, job.shards == 0 ? job.workers : job.shards, true);
   const auto outcome = train_in_threads(task, job);
   ASSERT_TRUE(outcome.errors.empty()) << outcome.errors.front();
   for (const auto& [name, bytes] : local.parameters) {
@@ -62,6 +64,7 @@ void expect_bits_of_one_machine(const TrainingTask& task, const ThreadJob& job) 
   for (const auto& [name, bytes] : outcome.persistables) {
     EXPECT_TRUE(local.persistables.at(name) == bytes) << name;
   }
+  EXPECT_THAT(differing_steps(outcome.kept_steps, local.kept_steps), ::testing::IsEmpty());
 }
 
 TEST_P(RandomPrograms, AJobOfServersGivesTheBitsOfOneMachine) {

@@ -160,6 +160,7 @@ class AsyncThreadCluster {
         const auto fetched =
             own.run(main, task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
         if (thread == 0) outcome_.losses[at].push_back(fetched.front().item<float>());
+        if (job_.keep_steps) keep_step(*runtime);
       }
       if (thread == 0 && job_.after_steps) job_.after_steps(index, *runtime, own);
     };
@@ -180,6 +181,12 @@ class AsyncThreadCluster {
     const std::lock_guard lock(mutex_);
     outcome_.parameters[at] = values_of(*task_.main, executor.scope(), true);
     if (first) outcome_.persistables = values_of(*task_.main, gathered, false);
+  }
+
+  void keep_step(strategies::AsyncWorkerRuntime& runtime) {
+    fluid::Scope gathered;
+    runtime.gather_persistables(gathered);
+    outcome_.kept_steps.push_back(values_of(*task_.main, gathered, false));
   }
 
   const TrainingTask& task_;

@@ -25,12 +25,15 @@ struct AsyncThreadJob {
   // Workers reach servers through proxies with these faults, each with a seed of its own.
   std::optional<ProxyFaults> faults;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
+  // What servers have after each step of the only worker's only thread is kept.
+  bool keep_steps = false;
   // Called by each worker's first thread after its steps; may be empty.
   std::function<void(int worker, strategies::AsyncWorkerRuntime&, fluid::Executor&)> after_steps;
 };
 
 struct AsyncThreadOutcome {
   Values persistables;                        // as the servers have them at the end
+  std::vector<Values> kept_steps;             // the same after each step, with keep_steps
   std::vector<Values> parameters;             // by worker, as they end in the worker's scope
   std::vector<std::vector<float>> losses;     // by worker: of each step of its first thread
   strategies::StalenessStatistics staleness;  // of server 0

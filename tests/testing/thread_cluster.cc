@@ -1,5 +1,6 @@
 #include "tests/testing/thread_cluster.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <latch>
@@ -188,6 +189,7 @@ class ThreadCluster {
       const auto fetched =
           executor.run(main, task_.feed(step, own.begin, own.end, shards_), {task_.loss});
       losses.push_back(fetched.front().item<float>());
+      if (job_.keep_steps) keep_step(*runtime);
     }
     if (job_.after_steps) job_.after_steps(index, *runtime, executor);
     fluid::Scope gathered;
@@ -202,6 +204,15 @@ class ThreadCluster {
         values_of(*task_.main, executor.scope(), true);
     outcome_.losses[static_cast<size_t>(index)] = losses;
     if (first) outcome_.persistables = values_of(*task_.main, gathered, false);
+  }
+
+  void keep_step(strategies::WorkerRuntime& runtime) {
+    runtime.barrier_worker();
+    fluid::Scope gathered;
+    if (runtime.gather_persistables(gathered)) {
+      outcome_.kept_steps.push_back(values_of(*task_.main, gathered, false));
+    }
+    runtime.barrier_worker();
   }
 
   const TrainingTask& task_;
@@ -248,7 +259,7 @@ ThreadOutcome train_in_threads(const TrainingTask& task, const ThreadJob& job) {
   return cluster.run();
 }
 
-LocalOutcome train_locally(const TrainingTask& task, int shards) {
+LocalOutcome train_locally(const TrainingTask& task, int shards, bool keep_steps) {
   LocalOutcome outcome;
   fluid::ExecutorOptions options;
   options.logical_shards = shards;
@@ -257,10 +268,28 @@ LocalOutcome train_locally(const TrainingTask& task, int shards) {
   for (int step = 0; step < task.steps; ++step) {
     const auto fetched = executor.run(*task.main, task.feed(step, 0, shards, shards), {task.loss});
     outcome.losses.push_back(fetched.front().item<float>());
+    if (keep_steps) {
+      outcome.kept_steps.push_back(values_of(*task.main, executor.scope(), false));
+    }
   }
   outcome.parameters = values_of(*task.main, executor.scope(), true);
   outcome.persistables = values_of(*task.main, executor.scope(), false);
   return outcome;
+}
+
+std::vector<std::string> differing_steps(const std::vector<Values>& job,
+                                         const std::vector<Values>& local) {
+  std::vector<std::string> differing;
+  if (job.size() != local.size()) differing.push_back(str_cat(job.size(), " steps were kept"));
+  for (size_t step = 0; step < std::min(job.size(), local.size()); ++step) {
+    for (const auto& [name, bytes] : job[step]) {
+      const auto found = local[step].find(name);
+      if (found == local[step].end() || found->second != bytes) {
+        differing.push_back(str_cat(name, " after step ", step));
+      }
+    }
+  }
+  return differing;
 }
 
 }  // namespace fleet::testing

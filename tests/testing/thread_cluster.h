@@ -40,6 +40,8 @@ struct ThreadJob {
   bool workers_first = false;
   // Steps of single workers, by index, where they differ from the task's.
   std::vector<int> uneven_steps;
+  // What servers have after each step is kept. Workers wait for one another then.
+  bool keep_steps = false;
   // Called by each server's thread between its startup program and serving; may be empty.
   std::function<void(const fluid::Program& startup, fluid::Scope&)> before_serving;
   // Called by each worker's thread between its startup program and its steps; may be empty.
@@ -61,6 +63,7 @@ struct ThreadOutcome {
   std::vector<Values> parameters;          // by worker, as last received
   std::vector<std::vector<float>> losses;  // by worker and step: the mean over its own shards
   Values persistables;                     // as the servers have them, read by worker 0
+  std::vector<Values> kept_steps;          // the same after each step, with keep_steps
   // By server: payload bytes on its data lanes.
   struct Server {
     uint64_t bytes_in = 0;
@@ -78,7 +81,12 @@ struct LocalOutcome {
   Values parameters;
   Values persistables;
   std::vector<float> losses;
+  std::vector<Values> kept_steps;  // persistables after each step, with keep_steps
 };
-LocalOutcome train_locally(const TrainingTask& task, int shards);
+LocalOutcome train_locally(const TrainingTask& task, int shards, bool keep_steps = false);
+
+// "p after step 3", for all that a job keeps after a step and one machine has otherwise.
+std::vector<std::string> differing_steps(const std::vector<Values>& job,
+                                         const std::vector<Values>& local);
 
 }  // namespace fleet::testing

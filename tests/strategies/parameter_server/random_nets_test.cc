@@ -1,6 +1,7 @@
 // Random nets, run: what their transpiled programs compute is what one machine computes.
 #include <cstdint>
 #include <cstring>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
 
@@ -54,12 +55,27 @@ void expect_local_steps(uint64_t seed, const DistributeTranspilerConfig& config)
   job.config = config;
   // Servers exchange numbers: with Unix sockets each knows the others' names from the first.
   job.transport = transport::TransportChoice::kUnix;
-  const LocalOutcome local = train_locally(task, job.shards);
+  job.keep_steps = true;
+  const LocalOutcome local = train_locally(task, job.shards, true);
   const ThreadOutcome threads = train_in_threads(task, job);
   for (const std::string& error : threads.errors) ADD_FAILURE() << error;
   ASSERT_TRUE(threads.errors.empty());
   expect_parameters(net, local.parameters, threads.persistables, threads.parameters);
+  EXPECT_THAT(differing_steps(threads.kept_steps, local.kept_steps), ::testing::IsEmpty());
   EXPECT_EQ(mean_over_workers(threads.losses), local.losses);
+}
+
+TEST(KeptSteps, TellWhatDiffersAndWhen) {
+  const auto bytes = [](char value) { return std::vector<std::byte>{std::byte(value)}; };
+  const std::vector<Values> job = {{{"p", bytes(1)}}, {{"p", bytes(2)}, {"q", bytes(5)}}};
+  std::vector<Values> local = {{{"p", bytes(1)}, {"x", bytes(9)}},
+                               {{"p", bytes(2)}, {"q", bytes(5)}}};
+  EXPECT_THAT(differing_steps(job, local), ::testing::IsEmpty());
+  local[0]["p"] = bytes(3);
+  local[1].erase("q");
+  EXPECT_THAT(differing_steps(job, local),
+              ::testing::ElementsAre("p after step 0", "q after step 1"));
+  EXPECT_THAT(differing_steps({job[0]}, {}), ::testing::ElementsAre("1 steps were kept"));
 }
 
 constexpr uint64_t kRuns = 20;
@@ -93,11 +109,13 @@ void expect_local_steps_of_one_worker(uint64_t seed, const DistributeTranspilerC
     const auto form = strategies::parse_delay_compensation(config.dc_asgd_form);
     job.options.delay_compensation = strategies::DelayCompensationOptions::preset(form.value());
   }
-  const LocalOutcome local = train_locally(task, 1);
+  job.keep_steps = true;
+  const LocalOutcome local = train_locally(task, 1, true);
   const AsyncThreadOutcome threads = train_async_in_threads(task, job);
   for (const std::string& error : threads.errors) ADD_FAILURE() << error;
   ASSERT_TRUE(threads.errors.empty());
   expect_parameters(net, local.parameters, threads.persistables, threads.parameters);
+  EXPECT_THAT(differing_steps(threads.kept_steps, local.kept_steps), ::testing::IsEmpty());
   EXPECT_EQ(threads.losses.front(), local.losses);
 }
 
