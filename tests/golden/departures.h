@@ -17,6 +17,8 @@ struct Departure {
   std::string_view original;  // what the release does
   std::string_view ours;
   std::string_view reason;
+  // Cases that the rule concerns, of which tests/golden/our_form keeps what is made here.
+  std::string_view cases;
   // Whether the rule concerns a case.
   bool (*applies)(const nlohmann::json& golden);
   // Turns what the file expects into what this library makes.

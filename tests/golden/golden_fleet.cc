@@ -6,9 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "fleet/fleet.h"
+#include "fluid/program/default_programs.h"
+#include "role_maker/role_maker.h"
 #include "strategies/strategies.h"
 #include "tests/golden/golden_arguments.h"
 #include "tests/golden/golden_config.h"
+#include "tests/golden/golden_net.h"
 
 namespace fleet::golden {
 namespace {
@@ -18,6 +22,23 @@ using strategies::Strategy;
 using strategies::StrategyFactory;
 using transpiler::DistributeTranspilerConfig;
 using Names = std::vector<std::string>;
+
+constexpr const char* kSecret = "a secret of the goldens";
+
+std::unique_ptr<role_maker::RoleMakerBase> role_of(const role_maker::ClusterSpec& cluster) {
+  if (cluster.mode == role_maker::Mode::kCollective) {
+    return std::make_unique<role_maker::UserDefinedCollectiveRoleMaker>(
+        role_maker::UserDefinedCollectiveOptions{.current_id = cluster.index,
+                                                 .worker_endpoints = cluster.worker_endpoints,
+                                                 .job_id = cluster.job_id});
+  }
+  return std::make_unique<role_maker::UserDefinedRoleMaker>(
+      role_maker::UserDefinedOptions{.current_id = cluster.index,
+                                     .role = cluster.role,
+                                     .worker_num = cluster.worker_num,
+                                     .server_endpoints = cluster.server_endpoints,
+                                     .job_id = cluster.job_id});
+}
 
 std::shared_ptr<const Strategy> collective_strategy(const json& fields) {
   strategies::collective::DistributedStrategy strategy;
@@ -76,6 +97,27 @@ std::shared_ptr<const Strategy> fleet_strategy(const json& config) {
                                       : server_strategy(config);
 }
 
+transpiler::ProgramPair minimized_by_fleet(const json& golden,
+                                           std::shared_ptr<const Strategy> strategy,
+                                           const role_maker::ClusterSpec& cluster) {
+  fluid::Program main;
+  fluid::Program startup;
+  const fluid::ProgramGuard programs(main, startup);
+  const fluid::unique_name::Guard names;
+  const auto seed = golden.at("config").value("random_seed", 0U);
+  main.set_random_seed(seed);
+  startup.set_random_seed(seed);
+  const fluid::Variable loss = build_layers(golden);
+  const auto optimizer = make_optimizer(golden);
+  Environment environment;
+  environment.set("FLEET_JOB_SECRET", kSecret);
+  Fleet fleet(std::move(environment));
+  fleet.init(*role_of(cluster));
+  fleet.distributed_optimizer(*optimizer, strategies::DistributedStrategy(std::move(strategy)))
+      .minimize(loss);
+  return {.main = fleet.main_program(), .startup = fleet.startup_program()};
+}
+
 transpiler::ProgramPair fleet_programs(const Strategy& strategy,
                                        const DistributeTranspilerConfig& wanted,
                                        const fluid::Program& main, const fluid::Program& startup,
@@ -84,7 +126,7 @@ transpiler::ProgramPair fleet_programs(const Strategy& strategy,
     return transpiler::transpile_for(main, startup, cluster, wanted);
   }
   strategies::RuntimeConfig runtime;
-  runtime.job_secret = "a secret of the goldens";
+  runtime.job_secret = kSecret;
   auto made = strategy.rewrite({.main = main,
                                 .startup = startup,
                                 .cluster = cluster,

@@ -18,6 +18,12 @@ role_maker::ClusterSpec fleet_cluster(const nlohmann::json& config);
 // that Fleet picks. Throws NotYetKnown for another.
 std::shared_ptr<const strategies::Strategy> fleet_strategy(const nlohmann::json& config);
 
+// What Fleet::minimize leaves in that process, of the file's net; Fleet picks a strategy itself
+// where none is given.
+transpiler::ProgramPair minimized_by_fleet(const nlohmann::json& golden,
+                                           std::shared_ptr<const strategies::Strategy> strategy,
+                                           const role_maker::ClusterSpec& cluster);
+
 // The programs that the strategy makes for one process; where no strategy has the form that is
 // wanted, those of the transpiler.
 transpiler::ProgramPair fleet_programs(const strategies::Strategy& strategy,

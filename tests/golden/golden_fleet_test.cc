@@ -79,6 +79,20 @@ TEST(GoldenFleet, StrategiesRewriteAsTheirConfigurationSays) {
   }
 }
 
+TEST(GoldenFleet, MinimizeLeavesWhatTheStrategyMakes) {
+  const Json golden = load("fleet-mlp-async");
+  const BuiltNet net = build_net(golden);
+  const auto cluster = fleet_cluster(golden.at("config"));
+  const auto strategy = fleet_strategy(golden.at("config"));
+  const auto made =
+      fleet_programs(*strategy, *strategy->transpiler_config(), net.main, net.startup, cluster);
+  const auto left = minimized_by_fleet(golden, strategy, cluster);
+  EXPECT_EQ(left.main.to_string(), made.main.to_string());
+  EXPECT_EQ(left.startup.to_string(), made.startup.to_string());
+  const auto other = fleet_strategy(load("fleet-mlp-sync").at("config"));
+  EXPECT_NE(minimized_by_fleet(golden, other, cluster).main.to_string(), made.main.to_string());
+}
+
 TEST(GoldenFleet, AnUnknownStrategyIsNoSkip) {
   const auto strategy_of = [](const char* fleet) {
     return fleet_strategy(

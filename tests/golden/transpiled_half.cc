@@ -125,30 +125,58 @@ std::shared_ptr<const Strategy> in_the_form_of(std::shared_ptr<const Strategy> s
   return sync.make();
 }
 
+// Each process once, as a worker or a server.
+template <class F>
+void each_process(role_maker::ClusterSpec cluster, const F& f) {
+  for (cluster.index = 0; cluster.index < cluster.worker_num; ++cluster.index) f(cluster);
+  cluster.role = role_maker::Role::kServer;
+  for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) f(cluster);
+}
+
 // What each process of a Fleet job runs.
 Differences check_fleet(const json& expected, const Strategy& strategy,
                         const DistributeTranspilerConfig& wanted, const Program& main,
                         const Program& startup) {
   Expectation expect(expected);
-  role_maker::ClusterSpec cluster = fleet_cluster(expected.at("config"));
-  for (cluster.index = 0; cluster.index < cluster.worker_num; ++cluster.index) {
-    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, cluster);
-    const std::string path = str_cat("workers/", cluster.index);
+  each_process(fleet_cluster(expected.at("config")), [&](const role_maker::ClusterSpec& process) {
+    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, process);
+    if (process.is_server()) {
+      const std::string path = "servers/" + process.current_endpoint();
+      expect.program(path + "/main", pair.main);
+      expect.program(path + "/startup", pair.startup);
+      return;
+    }
+    const std::string path = str_cat("workers/", process.index);
     expect.value(path + "/effective_strategy", effective_strategy(strategy));
     expect.value(path + "/effective_config", dump_effective_config(strategy));
     expect.program(path + "/main", pair.main);
     expect.program(path + "/startup", pair.startup);
     expect.distribution(path + "/dist", pair.main);
     expect.geo(path + "/geo_vars_info", pair.main);
-  }
-  cluster.role = role_maker::Role::kServer;
-  for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) {
-    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, cluster);
-    const std::string path = "servers/" + cluster.current_endpoint();
-    expect.program(path + "/main", pair.main);
-    expect.program(path + "/startup", pair.startup);
-  }
+  });
   return expect.take();
+}
+
+// Fleet::minimize must leave what its strategy makes of the programs, which is compared above.
+Differences check_minimize(const json& golden, const std::shared_ptr<const Strategy>& strategy,
+                           const Program& main, const Program& startup) {
+  Differences out;
+  const bool picks = golden.at("config").at("fleet").value("strategy", json()).is_null() &&
+                     !golden.at("config").at("fleet").contains("collective");
+  const auto compare = [&](const std::shared_ptr<const Strategy>& given, const Strategy& expected) {
+    each_process(fleet_cluster(golden.at("config")), [&](const role_maker::ClusterSpec& process) {
+      const ProgramPair left = minimized_by_fleet(golden, given, process);
+      const ProgramPair made =
+          fleet_programs(expected, *expected.transpiler_config(), main, startup, process);
+      if (left.main.to_string() != made.main.to_string() ||
+          left.startup.to_string() != made.startup.to_string()) {
+        out.push_back(str_cat("Fleet::minimize leaves other programs in ", process.process_name()));
+      }
+    });
+  };
+  compare(strategy, *strategy);
+  if (picks) compare(nullptr, *fleet_strategy(golden.at("config")));
+  return out;
 }
 
 // Nothing when the case is refused as it should be.
@@ -187,7 +215,10 @@ Differences check_local(json golden) {
   return check_errors(golden);
 }
 
-Differences check(const json& golden, const Program& main, const Program& startup) {
+// Whose programs are transpiled: those of the net that was built, or the file's own.
+enum class Source { kNet, kFile };
+
+Differences check(const json& golden, const Program& main, const Program& startup, Source source) {
   for (const Refusal& refusal : refusals()) {
     if (refusal.applies(golden)) return check_refusal(refusal, golden, main, startup);
   }
@@ -206,7 +237,10 @@ Differences check(const json& golden, const Program& main, const Program& startu
   }
   if (Differences out = check_errors(expected); !out.empty()) return out;
   if (fleet) {
-    return check_fleet(expected, *in_the_form_of(strategy, config), config, main, startup);
+    const auto form = in_the_form_of(strategy, config);
+    Differences out = check_fleet(expected, *form, config, main, startup);
+    if (source == Source::kNet) append(out, check_minimize(golden, form, main, startup));
+    return out;
   }
   if (golden.at("kind") == "ps") return check_servers(expected, config, options);
   return check_collective(expected, config, options);
@@ -218,14 +252,14 @@ Differences check_transpiled(const json& golden, const Program& main, const Prog
   if (golden.at("kind") == "layers") return check_local(golden);
   const std::string main_text = main.to_string();
   const std::string startup_text = startup.to_string();
-  Differences out = check(golden, main, startup);
+  Differences out = check(golden, main, startup, Source::kNet);
   if (main.to_string() != main_text) out.push_back("the user's main program was changed");
   if (startup.to_string() != startup_text) out.push_back("the user's startup program was changed");
   if (!golden.contains("main_before")) return out;
   const Program loaded = load_program(golden.at("main_before"));
   const json& startup_before = golden.at("startup_before");
   const Program loaded_startup = load_program(startup_before, creation_order(startup_before));
-  for (const std::string& line : check(golden, loaded, loaded_startup)) {
+  for (const std::string& line : check(golden, loaded, loaded_startup, Source::kFile)) {
     out.push_back("from the file's own programs, " + line);
   }
   return out;
