@@ -89,6 +89,45 @@ TEST_P(ConvBackends, Agree) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ConvBackends, testing::Range(0, 7));
 
+class Pooling : public NetFixture, public testing::WithParamInterface<Shape> {};
+
+// The kernels of the library; pool2d_grad finds its output full of sevens.
+KernelTable with_dirty_gradients() {
+  KernelTable table = KernelTable::standard();
+  const Kernel kernel = table.find("pool2d_grad", DeviceKind::kCpu, DType::kFloat32).front();
+  table.add_first(
+      "pool2d_grad", DeviceKind::kCpu, DType::kFloat32,
+      {.name = "dirty", .prepare = [kernel](PrepareContext& context) {
+         std::shared_ptr<Prepared> prepared = kernel.prepare(context);
+         return make_prepared([prepared, out = context.output("X@GRAD")](const KernelContext& c) {
+           std::fill_n(c.out<float>(out), c.output(out).numel(), 7.0f);
+           prepared->run(c);
+         });
+       }});
+  return table;
+}
+
+TEST_P(Pooling, GivesNothingToWhatNoWindowSees) {
+  const Shape& batch = GetParam();
+  const Variable x = layers::data("x", batch, DType::kFloat32, {.append_batch_size = false});
+  x.set_stop_gradient(false);
+  const Variable out = layers::pool2d(x, {.pool_size = 2, .pool_type = "max", .pool_stride = 2});
+  append_backward(layers::reduce_sum(out));
+  Tensor fed(DType::kFloat32, batch);
+  for (int64_t i = 0; i < fed.numel(); ++i) fed.data<float>()[i] = static_cast<float>(i);
+  const KernelTable kernels = with_dirty_gradients();
+  Executor executor(CPUPlace(), {.kernels = &kernels});
+  const Tensor grad = executor.run(main_, {{"x", fed}}, {"x@GRAD"})[0];
+  for (int64_t i = 0; i < grad.numel(); ++i) {
+    const bool largest = i / batch[3] % batch[2] % 2 == 1 && i % batch[3] % 2 == 1;
+    EXPECT_EQ(grad.data<float>()[i], largest ? 1.0f : 0.0f) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Images, Pooling,
+                         testing::Values(Shape{2, 1, 4, 6}, Shape{2, 1, 5, 6}, Shape{2, 1, 4, 7},
+                                         Shape{2, 2, 5, 7}));
+
 class Dropout : public NetFixture {
  protected:
   Tensor ones(int64_t rows) {
