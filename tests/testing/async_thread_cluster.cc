@@ -29,6 +29,7 @@ class AsyncThreadCluster {
 
   AsyncThreadOutcome run() {
     std::vector<std::thread> threads;
+    threads.reserve(outcome_.servers.size() + outcome_.losses.size());
     for (int i = 0; i < job_.servers; ++i) {
       threads.emplace_back([this, i] { guarded(str_cat("server ", i), [&] { serve(i); }); });
     }
