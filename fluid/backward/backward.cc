@@ -215,7 +215,7 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   internal::sum_repeated_outputs(ops, block.index());
   NameSet no_grad_names;
   for (const std::string& name : no_grad) no_grad_names.insert(internal::grad_name(name));
-  internal::remove_no_grad_branches(ops, no_grad_names);
+  internal::remove_no_grad_branches(ops, no_grad_names, table);
   ops.insert(ops.begin(), loss_grad_op(loss));
   const auto renamed = rename_existing(ops, block);
   NameSet before;
@@ -355,7 +355,7 @@ std::vector<Variable> gradients(const std::vector<Variable>& targets,
   internal::sum_repeated_outputs(ops, block.index());
   NameSet no_grad_names;
   for (const std::string& name : no_grad) no_grad_names.insert(internal::grad_name(name));
-  internal::remove_no_grad_branches(ops, no_grad_names);
+  internal::remove_no_grad_branches(ops, no_grad_names, table);
   const auto renamed = rename_existing(ops, block);
   const size_t first = block.op_count();
   append_grad_ops(block, std::move(ops), table, false);

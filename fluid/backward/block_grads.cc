@@ -155,7 +155,7 @@ class BlockDifferentiator {
     ops.erase(ops.begin());
     NameSet without;
     for (const std::string& name : no_grad_) without.insert(grad_name(name));
-    remove_no_grad_branches(ops, without);
+    remove_no_grad_branches(ops, without, table_);
     return ops;
   }
 

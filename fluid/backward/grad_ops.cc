@@ -146,6 +146,16 @@ bool removable(const Operator& op, NameSet& no_grad) {
   return true;
 }
 
+void leave_out_optional(Operator& op, const NameSet& no_grad, const OpTable& table) {
+  const OpSchema* schema = table.find(op.type);
+  if (schema == nullptr) return;
+  for (const SlotSpec& slot : schema->inputs) {
+    const auto filled = op.inputs.find(slot.name);
+    if (!slot.optional || filled == op.inputs.end()) continue;
+    if (all_in(grad_names(filled->second), no_grad)) op.inputs.erase(filled);
+  }
+}
+
 }  // namespace
 
 std::vector<size_t> find_op_path(const Block& block, const std::string& target,
@@ -220,13 +230,14 @@ void sum_repeated_outputs(std::vector<Operator>& ops, int32_t block_index) {
   RepeatedOutputs(ops, block_index).run();
 }
 
-void remove_no_grad_branches(std::vector<Operator>& ops, NameSet& no_grad) {
+void remove_no_grad_branches(std::vector<Operator>& ops, NameSet& no_grad, const OpTable& table) {
   std::vector<Operator> kept;
   for (Operator& op : ops) {
     if (!removable(op, no_grad)) kept.push_back(std::move(op));
   }
   ops.clear();
   for (Operator& op : kept) {
+    leave_out_optional(op, no_grad, table);
     for (const std::string& name : op.input_names()) {
       if (!is_grad_name(name) || !no_grad.contains(name)) continue;
       Operator zeros;

@@ -44,8 +44,9 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
 // Where several ops make the same gradient: renames the parts and inserts their sums.
 void sum_repeated_outputs(std::vector<Operator>& ops, int32_t block_index);
 
-// Drops ops that make only unwanted gradients, or read only gradients that are not computed; fills
-// the uncomputed ones that are still read with zeros. `no_grad` holds gradient names and grows.
-void remove_no_grad_branches(std::vector<Operator>& ops, NameSet& no_grad);
+// Drops ops that make only unwanted gradients, or read only gradients that are not computed; of the
+// uncomputed ones that are still read, leaves those in optional slots out and fills the others with
+// zeros. `no_grad` holds gradient names and grows.
+void remove_no_grad_branches(std::vector<Operator>& ops, NameSet& no_grad, const OpTable& table);
 
 }  // namespace fleet::fluid::internal

@@ -151,7 +151,7 @@ Variable pool2d(const Variable& input, const Pool2dOptions& options) {
 
 Variable adaptive_pool2d(const Variable& input, Pair pool_size, const std::string& pool_type,
                          const std::string& name) {
-  const LayerHelper helper("adaptive_pool2d", name);
+  const LayerHelper helper("pool2d", name);
   helper.check_input(input, "input");
   const Pool2dAttrs attrs{.pooling_type = pool_type, .ksize = list(pool_size), .adaptive = true};
   return helper.append_unary("pool2d", input, to_attributes(attrs));

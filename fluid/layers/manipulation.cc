@@ -13,10 +13,8 @@ namespace fleet::fluid::layers {
 namespace {
 
 // Ops of one input whose outputs are Out and XShape.
-Variable relabelled(const char* op, const Variable& x, const char* argument, AttributeMap attrs,
-                    const std::string& name) {
-  const LayerHelper helper(op, name);
-  helper.check_input(x, argument);
+Variable relabelled(const LayerHelper& helper, const char* op, const Variable& x,
+                    AttributeMap attrs) {
   const Variable out = helper.temp(x.dtype());
   const Variable carried = helper.temp(x.dtype());
   helper.append(op, {{"X", {x.name()}}}, {{"Out", {out.name()}}, {"XShape", {carried.name()}}},
@@ -78,7 +76,9 @@ Variable mul(const Variable& x, const Variable& y, const MulOptions& options) {
 }
 
 Variable squeeze(const Variable& x, const std::vector<int>& axes, const std::string& name) {
-  return relabelled("squeeze2", x, "input", to_attributes(AxesAttrs{.axes = axes}), name);
+  const LayerHelper helper("squeeze2", name);
+  helper.check_input(x, "input");
+  return relabelled(helper, "squeeze2", x, to_attributes(AxesAttrs{.axes = axes}));
 }
 
 Variable unsqueeze(const Variable& x, const Numbers& axes, const std::string& name) {
@@ -95,7 +95,9 @@ Variable unsqueeze(const Variable& x, const Numbers& axes, const std::string& na
 }
 
 Variable flatten(const Variable& x, int axis, const std::string& name) {
-  return relabelled("flatten2", x, "x", to_attributes(FlattenAttrs{.axis = axis}), name);
+  const LayerHelper helper("flatten", name);
+  helper.check_input(x, "x");
+  return relabelled(helper, "flatten2", x, to_attributes(FlattenAttrs{.axis = axis}));
 }
 
 Variable stack(const std::vector<Variable>& xs, int axis) {

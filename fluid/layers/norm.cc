@@ -46,10 +46,16 @@ int64_t known_channels(const LayerHelper& helper, const Variable& input,
   return known_size(helper, input, input.shape()[axis]);
 }
 
-// layer_norm and group_norm: optional scale and bias, saved mean and variance.
+struct RowOutputs {
+  Variable mean;
+  Variable variance;
+  Variable out;
+};
+
+// layer_norm and group_norm: optional scale and bias.
 Variable normalize_rows(const LayerHelper& helper, const Variable& input, int64_t width,
                         const ParamAttr& scale_attr, const ParamAttr& bias_attr, AttributeMap attrs,
-                        const std::string& act) {
+                        const std::string& act, const RowOutputs& outputs) {
   SlotMap inputs = {{"X", {input.name()}}};
   if (!scale_attr.omit) {
     inputs["Scale"] = {
@@ -58,13 +64,21 @@ Variable normalize_rows(const LayerHelper& helper, const Variable& input, int64_
   if (!bias_attr.omit) {
     inputs["Bias"] = {helper.parameter(bias_attr, Shape{width}, input.dtype(), true).name()};
   }
-  const Variable mean = helper.temp(input.dtype(), true);
-  const Variable variance = helper.temp(input.dtype(), true);
-  const Variable out = helper.temp(input.dtype());
   helper.append(helper.type(), std::move(inputs),
-                {{"Y", {out.name()}}, {"Mean", {mean.name()}}, {"Variance", {variance.name()}}},
+                {{"Y", {outputs.out.name()}},
+                 {"Mean", {outputs.mean.name()}},
+                 {"Variance", {outputs.variance.name()}}},
                 std::move(attrs));
-  return helper.activate(out, act);
+  return helper.activate(outputs.out, act);
+}
+
+// A variable that is not named after its layer.
+Variable unnamed(const LayerHelper& helper, DType dtype, bool stop_gradient = false) {
+  VarDesc desc;
+  desc.name = unique_name::generate("_generated_var");
+  desc.dtype = dtype;
+  desc.stop_gradient = stop_gradient;
+  return Variable(helper.block(), helper.block().add_var(std::move(desc)).name);
 }
 
 }  // namespace
@@ -122,7 +136,11 @@ Variable layer_norm(const Variable& input, const LayerNormOptions& options) {
   const LayerNormAttrs attrs{.epsilon = static_cast<float>(options.epsilon),
                              .begin_norm_axis = axis};
   const int64_t width = known_size(helper, input, input.shape().numel(axis, rank));
-  return normalize_rows(helper, input, width, scale, shift, to_attributes(attrs), options.act);
+  const RowOutputs outputs{.mean = helper.temp(input.dtype(), true),
+                           .variance = helper.temp(input.dtype(), true),
+                           .out = helper.temp(input.dtype())};
+  return normalize_rows(helper, input, width, scale, shift, to_attributes(attrs), options.act,
+                        outputs);
 }
 
 Variable group_norm(const Variable& input, int groups, const GroupNormOptions& options) {
@@ -131,8 +149,11 @@ Variable group_norm(const Variable& input, int groups, const GroupNormOptions& o
   const GroupNormAttrs attrs{.epsilon = static_cast<float>(options.epsilon),
                              .groups = groups,
                              .data_layout = options.data_layout};
+  const RowOutputs outputs{.mean = unnamed(helper, input.dtype(), true),
+                           .variance = unnamed(helper, input.dtype(), true),
+                           .out = unnamed(helper, input.dtype())};
   return normalize_rows(helper, input, channels, options.param_attr, options.bias_attr,
-                        to_attributes(attrs), options.act);
+                        to_attributes(attrs), options.act, outputs);
 }
 
 Variable dropout(const Variable& x, double dropout_prob, const DropoutOptions& options) {

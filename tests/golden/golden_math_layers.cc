@@ -62,7 +62,6 @@ void add_activations(std::map<std::string, Builder>& builders) {
       {"relu6", {layers::relu6, "threshold", 6.0}},
       {"leaky_relu", {layers::leaky_relu, "alpha", 0.02}},
       {"elu", {layers::elu, "alpha", 1.0}},
-      {"swish", {layers::swish, "beta", 1.0}},
       {"soft_relu", {layers::soft_relu, "threshold", 40.0}},
       {"softshrink", {layers::softshrink, "alpha", 0.5}},
       {"hard_shrink", {layers::hard_shrink, "threshold", 0.5}},
@@ -72,6 +71,11 @@ void add_activations(std::map<std::string, Builder>& builders) {
       return {row.layer(call.in("x"), number(call, row.argument, row.usual), text(call, "name"))};
     };
   }
+  // The release gives beta to the op under a name that it does not have.
+  builders["swish"] = [](Call& call) -> Outputs {
+    number(call, "beta", 1.0);
+    return {layers::swish(call.in("x"), 1.0, text(call, "name"))};
+  };
   builders["sign"] = [](Call& call) -> Outputs { return {layers::sign(call.in("x"))}; };
   builders["gelu"] = [](Call& call) -> Outputs {
     return {layers::gelu(call.in("x"), call.args.get<bool>("approximate", false))};

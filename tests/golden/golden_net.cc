@@ -20,20 +20,86 @@ using fluid::ParamAttr;
 using fluid::Shape;
 using fluid::Variable;
 
+// Arguments of an initialiser: named, in order, or one alone.
+class InitializerArguments {
+ public:
+  InitializerArguments(const std::string& kind, const Json& value) : kind_(kind), given_(value) {
+    if (value.is_null()) given_ = Json::object();
+    if (!given_.is_structured()) given_ = Json::array({value});
+  }
+  // None where it is not given, or null.
+  template <class T>
+  std::optional<T> find(const char* name) {
+    const size_t place = place_++;
+    Json found;
+    if (given_.is_array()) {
+      if (place < given_.size()) found = given_[place];
+    } else if (given_.contains(name)) {
+      found = given_[name];
+      given_.erase(name);
+    }
+    if (found.is_null()) return std::nullopt;
+    return found.get<T>();
+  }
+  template <class T>
+  T get(const char* name, T otherwise) {
+    return find<T>(name).value_or(otherwise);
+  }
+  void finish() const {
+    const bool all = given_.is_array() ? given_.size() <= place_ : given_.empty();
+    if (!all) throw NotYetKnown("initializer " + kind_ + " with " + given_.dump());
+  }
+
+ private:
+  std::string kind_;
+  Json given_;
+  size_t place_ = 0;
+};
+
+fluid::Initializer initializer_of(const std::string& kind, InitializerArguments& args) {
+  namespace initializer = fluid::initializer;
+  const auto number = [&args](const char* name, double otherwise) {
+    return args.get<double>(name, otherwise);
+  };
+  const auto seed = [&args] { return args.get<int32_t>("seed", 0); };
+  if (kind == "Constant") {
+    const double value = number("value", 0.0);
+    return initializer::Constant{.value = value, .force_cpu = args.get<bool>("force_cpu", false)};
+  }
+  if (kind == "Uniform") {
+    const double low = number("low", -1.0);
+    const double high = number("high", 1.0);
+    return initializer::Uniform{.low = low, .high = high, .seed = seed()};
+  }
+  if (kind == "Normal" || kind == "TruncatedNormal") {
+    const double loc = number("loc", 0.0);
+    const double scale = number("scale", 1.0);
+    if (kind == "Normal") return initializer::Normal{.loc = loc, .scale = scale, .seed = seed()};
+    return initializer::TruncatedNormal{.loc = loc, .scale = scale, .seed = seed()};
+  }
+  if (kind == "Xavier") {
+    initializer::Xavier xavier{.uniform = args.get<bool>("uniform", true)};
+    xavier.fan_in = args.find<double>("fan_in");
+    xavier.fan_out = args.find<double>("fan_out");
+    xavier.seed = seed();
+    return xavier;
+  }
+  if (kind == "MSRA") {
+    initializer::MSRA msra{.uniform = args.get<bool>("uniform", true)};
+    msra.fan_in = args.find<double>("fan_in");
+    msra.seed = seed();
+    return msra;
+  }
+  if (kind == "Bilinear") return initializer::Bilinear{.original_form = true};
+  throw NotYetKnown("initializer " + kind);
+}
+
 fluid::Initializer make_initializer(const Json& json) {
   for (const auto& [kind, value] : json.items()) {
-    const Json list = value.is_array() ? value : Json::array({value});
-    const auto number = [&](size_t i, double otherwise) {
-      return i < list.size() ? list[i].get<double>() : otherwise;
-    };
-    if (kind == "Constant") return fluid::initializer::Constant{.value = number(0, 0.0)};
-    if (kind == "Uniform") {
-      return fluid::initializer::Uniform{.low = number(0, -1.0), .high = number(1, 1.0)};
-    }
-    if (kind == "Normal") {
-      return fluid::initializer::Normal{.loc = number(0, 0.0), .scale = number(1, 1.0)};
-    }
-    throw NotYetKnown("initializer " + kind);
+    InitializerArguments args(kind, value);
+    const fluid::Initializer made = initializer_of(kind, args);
+    args.finish();
+    return made;
   }
   throw NotYetKnown("initializer without a kind");
 }

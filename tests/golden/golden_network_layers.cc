@@ -109,11 +109,19 @@ Outputs build_layer_norm(Call& call) {
                               .name = text(call, "name")})};
 }
 
+// The release makes neither scale nor bias that it is not asked for.
+fluid::ParamAttr made_if_asked(Call& call, const char* argument) {
+  const Json* given = call.args.find(argument);
+  fluid::ParamAttr attr = make_attr(given);
+  attr.omit = attr.omit || given == nullptr;
+  return attr;
+}
+
 Outputs build_group_norm(Call& call) {
   return {layers::group_norm(call.in("input"), call.args.get<int>("groups", 1),
                              {.epsilon = call.args.get<double>("epsilon", 1e-5),
-                              .param_attr = make_attr(call.args.find("param_attr")),
-                              .bias_attr = make_attr(call.args.find("bias_attr")),
+                              .param_attr = made_if_asked(call, "param_attr"),
+                              .bias_attr = made_if_asked(call, "bias_attr"),
                               .act = text(call, "act"),
                               .data_layout = text(call, "data_layout", "NCHW"),
                               .name = text(call, "name")})};

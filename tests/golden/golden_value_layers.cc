@@ -196,10 +196,9 @@ void add_moves(std::map<std::string, Builder>& builders) {
     return {layers::reverse(call.in("x"), numbers(call, "axis"))};
   };
   builders["cumsum"] = [](Call& call) -> Outputs {
-    layers::CumsumOptions options{.exclusive = flag(call, "exclusive", false),
-                                  .reverse = flag(call, "reverse", false)};
-    if (const Json* axis = call.args.find("axis")) options.axis = axis->get<int>();
-    return {layers::cumsum(call.in("x"), options)};
+    return {layers::cumsum(call.in("x"), {.axis = call.args.get<int>("axis", -1),
+                                          .exclusive = flag(call, "exclusive", false),
+                                          .reverse = flag(call, "reverse", false)})};
   };
   builders["one_hot"] = [](Call& call) -> Outputs {
     return {layers::one_hot(call.in("input"), call.args.get<int>("depth", 0),

@@ -27,6 +27,22 @@ void add_activation(OpTable& table, const std::string& type, Needs needs) {
                                infer_like({{"Out@GRAD", "X@GRAD"}})));
 }
 
+// Out has the sign of X while the slope is not negative.
+std::vector<Operator> leaky_gradient(const GradContext& context) {
+  const auto attrs = parse_attributes<LeakyReluAttrs>("leaky_relu", context.forward().attrs);
+  const GradSpec from_x{.inputs = {"X"}};
+  const GradSpec from_out{.inputs = {}, .outputs = {"Out"}};
+  return usual_gradient(attrs.alpha < 0 ? from_x : from_out)(context);
+}
+
+void add_leaky_relu(OpTable& table) {
+  table.add(make_schema<LeakyReluAttrs>("leaky_relu", {one("X")}, {one("Out")},
+                                        infer_like({{"X", "Out"}}), leaky_gradient));
+  table.add(make_schema<LeakyReluAttrs>("leaky_relu_grad",
+                                        {maybe("X"), maybe("Out"), one("Out@GRAD")},
+                                        {one("X@GRAD")}, infer_like({{"Out@GRAD", "X@GRAD"}})));
+}
+
 std::vector<Operator> zero_gradient(const GradContext& context) {
   Operator op;
   op.type = "scale";
@@ -98,7 +114,7 @@ void add_activation_ops(OpTable& table) {
   add_activation<ThresholdedReluAttrs>(table, "thresholded_relu", Needs::kX);
   add_activation<SoftReluAttrs>(table, "soft_relu", Needs::kOut);
   add_activation<SoftShrinkAttrs>(table, "softshrink", Needs::kX);
-  add_activation<LeakyReluAttrs>(table, "leaky_relu", Needs::kX);
+  add_leaky_relu(table);
   add_activation<EluAttrs>(table, "elu", Needs::kX);
   add_activation<GeluAttrs>(table, "gelu", Needs::kX);
   add_activation<HardSigmoidAttrs>(table, "hard_sigmoid", Needs::kOut);

@@ -47,7 +47,7 @@ void add_scale_ops(OpTable& table) {
                                    infer_clip, usual_gradient({.inputs = {"X", "Min", "Max"}})));
   table.add(make_schema<ClipAttrs>("clip_grad",
                                    {one("X"), maybe("Min"), maybe("Max"), one("Out@GRAD")},
-                                   {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+                                   {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
   table.add(make_schema<ClipByNormAttrs>("clip_by_norm", {one("X"), maybe("SquaredRowSums")},
                                          {one("Out")}, infer_like({{"X", "Out"}})));
 }

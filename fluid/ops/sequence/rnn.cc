@@ -96,10 +96,11 @@ void add_rnn(OpTable& table, const RnnSlots& slots, InferFunction infer) {
     spec.outputs.push_back(slot.name);
     grad_inputs.push_back(slot);
   }
-  for (const std::string& name : slots.incoming) grad_inputs.push_back(maybe(name + "@GRAD"));
+  grad_inputs.push_back(one("Hidden@GRAD"));
+  if (slots.incoming.size() > 1) grad_inputs.push_back(maybe("Cell@GRAD"));
   table.add(make_schema<Attrs>(slots.type, slots.inputs, slots.outputs, std::move(infer),
                                usual_gradient(spec)));
-  table.add(make_schema<Attrs>(slots.type + "_grad", grad_inputs, grads, infer_like(like)));
+  table.add(make_schema<Attrs>(slots.type + "_grad", grad_inputs, grads, infer_shape_like(like)));
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ void add_joining(OpTable& table) {
   table.add(make_schema<NoAttrs>("sequence_concat", {many("X")}, {one("Out")}, infer_concat,
                                  usual_gradient(from_x)));
   table.add(make_schema<NoAttrs>("sequence_concat_grad", {many("X"), one("Out@GRAD")},
-                                 {many("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+                                 {many("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
   const std::vector<SlotSpec> conv = {one("X"), one("Filter"), maybe("PaddingData")};
   std::vector<SlotSpec> conv_grad = conv;
   conv_grad.push_back(one("Out@GRAD"));
