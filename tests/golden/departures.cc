@@ -77,7 +77,8 @@ void expect_no_average(json& golden) {
 }
 
 bool unsliced(const json& golden) {
-  return server_job(golden) && !option(golden, "slice_var_up", true);
+  const bool deals = server_job(golden) && !option(golden, "geo_sgd_mode", false);
+  return deals && !option(golden, "slice_var_up", true);
 }
 
 void deal_shuffled(const json& golden, DistributeTranspilerConfig&, TranspileOptions& options) {
@@ -287,7 +288,9 @@ bool error_clip(const json& golden) {
   return golden["kind"] != "layers" && has_layer(golden, "error_clip");
 }
 
+// Under GEO the release looks for W in dense ones, and in trees, too.
 bool sparse_nce(const json& golden) {
+  if (geo(golden)) return has_layer(golden, "nce") || has_layer(golden, "hsigmoid");
   return on_servers(golden) && layer_argument(golden, "nce", "is_sparse");
 }
 

@@ -1,5 +1,6 @@
 #include "transpiler/parameter_server/dc_asgd.h"
 
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -141,25 +142,44 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
   return out;
 }
 
+namespace {
+
+// What each backup is one of.
+std::map<std::string, std::string> params_by_backup(const fluid::Program& server_program) {
+  std::map<std::string, std::string> params;
+  for (int32_t index = 1; index < server_program.block_count(); ++index) {
+    const auto& ops = server_program.block(index).ops();
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (ops[i]->type != "ref_by_trainer_id") continue;
+      // The next op reads the parameter beside the backup.
+      const Operator& next = *ops[i + 1];
+      const char* slot = next.type == "dc_compensate" ? "Param" : "X";
+      for (const std::string& backup : ops[i]->input("X")) {
+        params[backup] = next.input(slot).front();
+      }
+    }
+  }
+  return params;
+}
+
+}  // namespace
+
 void append_backup_initialisers(fluid::Program& startup, const fluid::Program& server_program) {
   Block& block = startup.global_block();
+  const auto params = params_by_backup(server_program);
+  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
+    const auto param = params.find(var->name);
+    if (param == params.end()) continue;
+    Operator assign;
+    assign.type = "assign";
+    assign.inputs["X"] = {param->second};
+    assign.outputs["Out"] = {var->name};
+    assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
+    block.append_op(std::move(assign));
+  }
   for (int32_t index = 1; index < server_program.block_count(); ++index) {
-    const Block& optimize = server_program.block(index);
-    for (size_t i = 0; i < optimize.op_count(); ++i) {
-      const Operator& op = optimize.op(i);
-      if (op.type == "ref_by_trainer_id") {
-        // The next op reads the parameter beside the backup.
-        const Operator& next = optimize.op(i + 1);
-        const char* slot = next.type == "dc_compensate" ? "Param" : "X";
-        for (const std::string& backup : op.input("X")) {
-          Operator assign;
-          assign.type = "assign";
-          assign.inputs["X"] = {next.input(slot).front()};
-          assign.outputs["Out"] = {backup};
-          assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
-          block.append_op(std::move(assign));
-        }
-      }
+    for (const auto& shared : server_program.block(index).ops()) {
+      const Operator& op = *shared;
       if (op.type != "dc_compensate" || op.input("MeanSquare").empty()) continue;
       const VarDesc& mean = block.var(op.input("MeanSquare").front());
       fluid::FillConstantAttrs attrs;

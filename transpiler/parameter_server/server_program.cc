@@ -237,6 +237,13 @@ std::string* late_gradient(const ServerState& state, const SliceRef& here, bool 
   return nullptr;
 }
 
+// The update op itself; decay of rows makes a whole gradient of them first.
+bool takes_rows(const ServerState& state, const SliceRef& here) {
+  const UpdatedParam& updated = state.ops.params[here.param->updated];
+  const std::string& taken = state.origin.global_block().op(updated.update).input("Grad").front();
+  return here.param->sparse && find_var(state, taken).kind == fluid::VarKind::kSelectedRows;
+}
+
 void append_phase(Program& program, ServerState& state, const SliceRef& here,
                   const std::vector<PhasedOp>& ops, int32_t target) {
   const UpdatedParam& updated = state.ops.params[here.param->updated];
@@ -256,7 +263,9 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
       *late = append_compensation(program.block(target), *here.slice, *late,
                                   state.plan.form.dc_asgd, state.plan.shards, state.temporaries);
     }
-    op.role_var = {updated.param, updated.grad + suffix};
+    // Decay of rows makes another gradient than backward does, which is on no trainer.
+    const bool decayed_rows = phased.update && !takes_rows(state, here) && here.param->sparse;
+    if (!decayed_rows) op.role_var = {updated.param, updated.grad + suffix};
     program.block(target).append_op(std::move(op));
   }
 }
@@ -353,7 +362,7 @@ void add_optimize_blocks(Program& program, ServerState& state) {
       if (phase == 0) {
         append_average(state, *here[i].slice, program.block(index));
         state.listen.grad_to_block_id.push_back(str_cat(here[i].slice->grad, ":", index));
-        if (here[i].param->sparse) {
+        if (takes_rows(state, here[i])) {
           state.listen.sparse_grad_to_param.push_back(
               str_cat(here[i].slice->grad, ":", here[i].slice->param));
         }

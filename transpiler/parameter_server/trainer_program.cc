@@ -348,6 +348,7 @@ void append_counter_send(Program& program, TrainerState& state) {
   op.type = "send";
   op.inputs["X"] = {counter};
   op.outputs["Out"] = {add_control_var(block, state.controls++)};
+  state.other_controls.push_back(op.outputs["Out"].front());
   op.attrs = fluid::to_attributes(std::move(attrs));
   op.role = OpRole::kRpc;
   op.role_var = {counter, counter};

@@ -71,10 +71,9 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
   return entry;
 }
 
-bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string& gradient) {
-  return std::any_of(
-      listen.sparse_grad_to_param.begin(), listen.sparse_grad_to_param.end(),
-      [&](const std::string& pair) { return pair.substr(0, pair.rfind(':')) == gradient; });
+bool has_row_gradient(const fluid::Program& program, const std::string& gradient) {
+  const fluid::VarDesc* var = program.global_block().find_var(gradient);
+  return var != nullptr && var->kind == fluid::VarKind::kSelectedRows;
 }
 
 std::string lookup_of(const fluid::Program& program, const fluid::ListenAndServAttrs& listen,

@@ -31,7 +31,7 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
                                const std::string& name);
 
 // Whether the gradients of that name come as rows.
-bool has_row_gradient(const fluid::ListenAndServAttrs& listen, const std::string& gradient);
+bool has_row_gradient(const fluid::Program& program, const std::string& gradient);
 
 // What a prefetch of rows of the table names it by; empty for what is not looked up so.
 std::string lookup_of(const fluid::Program& program, const fluid::ListenAndServAttrs& listen,

@@ -314,7 +314,7 @@ ServerModel ServerSteps::make_model() {
     require_initial_value(scope_, block.value);
     CatalogueEntry entry = catalogue_entry(program_, scope_, block.value);
     entry.gradient = block.gradient;
-    entry.rows = has_row_gradient(parsed_.listen, block.gradient);
+    entry.rows = has_row_gradient(program_, block.gradient);
     entry.lookup = lookup_of(program_, parsed_.listen, block.value);
     make_gradient(entry, scope_);
     taken.insert({block.value, block.gradient});
