@@ -119,6 +119,24 @@ TEST_F(DenseOps, CrossEntropyPassesNothingBackToRowsThatAreIgnored) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
 }
 
+// Softmax of (0, log 3) is (1/4, 3/4), of (log 4, 0) (4/5, 1/5).
+TEST_F(DenseOps, SoftmaxWithCrossEntropyPassesNothingBackToRowsThatAreIgnored) {
+  const Variable logits =
+      feed<float>("logits", {0, std::log(3.0F), 2, 1, std::log(4.0F), 0}, {3, 2});
+  logits.set_stop_gradient(false);
+  const Variable label = feed<int64_t>("label", {1, 0, 1}, {3, 1});
+  const Variable weight = feed<float>("weight", {2, 3, 5}, {3, 1});
+  const Variable cost =
+      layers::softmax_with_cross_entropy(logits, label, {.ignore_index = 0}) * weight;
+  const std::vector<float> costs = values<float>(cost);
+  EXPECT_FLOAT_EQ(costs[0], 2 * std::log(4.0F / 3));
+  EXPECT_EQ(costs[1], 0.0F);
+  EXPECT_FLOAT_EQ(costs[2], 5 * std::log(5.0F));
+  const std::vector<float> expected = {0.5F, -0.5F, 0, 0, 4, -4};
+  const auto got = gradient<float>(layers::reduce_sum(cost), logits);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_FLOAT_EQ(got[i], expected[i]) << i;
+}
+
 TEST_F(DenseOps, EluHasTheGradientOneWhereItsExponentialOverflows) {
   const Variable x = feed<float>("x", {100.0F, 1e30F, 2.0F, -1.0F, -1e30F}, {5});
   x.set_stop_gradient(false);

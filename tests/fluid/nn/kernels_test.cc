@@ -281,6 +281,24 @@ TEST_F(Rows, OfSeveralLookupsAreSummedAndMerged) {
   EXPECT_THAT(rows.value.values<float>(), ElementsAre(2, 2, 1, 1, 1, 1));
 }
 
+// The row of padding_idx is no input: its gradient is 0, as in the dense form.
+TEST_F(Rows, OfPaddingHaveNoGradient) {
+  const Variable ids = layers::data("ids", {1}, DType::kInt64);
+  const Variable weights = layers::data("weights", {2});
+  const Variable rows = layers::embedding(
+      ids, {6, 2}, {.is_sparse = true, .padding_idx = 3, .param_attr = {.name = "table"}});
+  append_backward(layers::reduce_sum(rows * weights));
+  block().edit_var("table@GRAD").persistable = true;
+  Executor executor;
+  executor.run(startup_);
+  executor.run(main_,
+               {{"ids", Tensor::from(std::vector<int64_t>{3, 5, 3, 0}, {4, 1})},
+                {"weights", Tensor::from(std::vector<float>{9, 8, 1, 2, 7, 6, 3, 4}, {4, 2})}});
+  const auto& gradient = std::get<SelectedRows>(*executor.scope().find("table@GRAD"));
+  EXPECT_THAT(gradient.rows, ElementsAre(3, 5, 3, 0));
+  EXPECT_THAT(gradient.value.values<float>(), ElementsAre(0, 0, 1, 2, 0, 0, 3, 4));
+}
+
 // A table that two shards train: sparse gradients give the bits of dense ones.
 TEST_F(Rows, OfShardsAreAveragedAsDenseGradientsAre) {
   std::vector<std::vector<float>> tables;

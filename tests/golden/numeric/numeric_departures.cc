@@ -56,11 +56,6 @@ bool trains_by_cells(const Json& json) {
   return json.value("op", "") == "lstm" && !cells.empty() && cells[0].is_string();
 }
 
-// Files mark the cases whose x is that large.
-bool overflows(const Json& json) {
-  return json.value("op", "") == "elu" && !json.value("departs", "").empty();
-}
-
 bool adaptive_maximum(const Json& json) {
   const Json attrs = json.value("attrs_effective", Json::object());
   return json.value("op", "") == "pool2d" && attrs.value("adaptive", false) &&
@@ -179,22 +174,23 @@ Departures departures_of_ops() {
       {"ops", "lookup_table, lookup_table_v2 with is_sparse and padding_idx",
        "rows of padding_idx have their full gradient", "they have none, as in the dense form",
        "padding is no input, and both forms should train the same table", "original_form",
-       sparse_padding, /*certain=*/false},
+       sparse_padding, looks_up_padding},
       {"ops", "hierarchical_sigmoid", "each position behind the end of a path adds log 2 to Out",
        "they add nothing", "a loss should not grow with the longest path of others",
-       "original_form", of_op("hierarchical_sigmoid"), /*certain=*/false},
+       "original_form", of_op("hierarchical_sigmoid"), has_short_path},
       {"ops", "pool2d, max, adaptive",
        "ordinary windows of ksize from the first corner on, as many as ksize says",
        "windows that divide the image, as for averages", "windows should cover the image",
        "original_form", adaptive_maximum},
       {"ops", "lstm with a gradient at Cell", "it is ignored", "it counts",
-       "a loss may use the cells", "original_form", trains_by_cells, /*certain=*/true,
+       "a loss may use the cells", "original_form", trains_by_cells, always,
        "tests/fluid/nn/sequence_test.cc: PassGradientsBackThroughTime"},
       {"ops", "softmax_with_cross_entropy with ignore_index",
        "rows that are ignored cost 0 and have an ordinary gradient", "they have none",
-       "the gradient of 0 is 0", "original_form", ignores_labels, /*certain=*/false},
-      {"ops", "elu", "the gradient at x where e^x overflows is not a number", "it is that of x",
-       "elu is x there", "original_form", overflows},
+       "the gradient of 0 is 0", "original_form", ignores_labels, has_ignored_label},
+      {"ops", "elu",
+       "the gradient at x where e^x overflows is not a number, in what a vector loop leaves over",
+       "it is that of x", "elu is x there", "original_form", of_op("elu"), has_no_number},
       {"ops", "auc with curve PR", "the area under the ROC curve",
        "the area under precision over recall", "it is what was asked for", "original_form",
        curve_of_precision},
@@ -202,7 +198,7 @@ Departures departures_of_ops() {
        "the quotient is cut towards 0, the rest has the dividend's sign (of floats, the divisor's)",
        "the quotient is rounded down, the rest has the divisor's sign",
        "floordiv says so, and whole numbers should not differ from floats", "original_form",
-       divides_whole_numbers, /*certain=*/false},
+       divides_whole_numbers, divides_unlike_signs},
   };
 }
 
@@ -211,22 +207,22 @@ Departures departures_without_a_form() {
   return {
       {"ops", "pad",
        "for some shapes elements of the gradient are wrong (of 3 x 5 in 6 x 9, three)",
-       "the part of Out's gradient that X fills", "it is the gradient", "", nullptr, true,
+       "the part of Out's gradient that X fills", "it is the gradient", "", nullptr, always,
        "tests/fluid/kernels/dense_ops_test.cc: PadsOfAnyWidthPassBackTheirInside"},
       {"ops", "split along a negative axis", "the op corrupts memory", "counts from the last one",
-       "layers give such axes", "", nullptr, true,
+       "layers give such axes", "", nullptr, always,
        "tests/fluid/kernels/dense_ops_test.cc: SplitsAlongANegativeAxis"},
       {"ops", "sequence_concat of one input", "it is refused", "the input",
-       "a list of one is a list", "", nullptr, true,
+       "a list of one is a list", "", nullptr, always,
        "tests/fluid/kernels/dense_ops_test.cc: OneSequenceConcatenatedIsItself"},
       {"optimizers, clip_regularizer", "Adam, selected rows, without lazy_mode",
        "rows behind the largest that came get a stray gradient now and then", "a gradient of 0",
-       "their gradient is 0", "", nullptr, true,
+       "their gradient is 0", "", nullptr, always,
        "tests/fluid/optimizer/sparse_forms_test.cc: RowsUpdateAsTheDenseGradientDoes"},
       {"optimizers, clip_regularizer",
        "LarsMomentum, DecayedAdagrad, Adadelta, Adamax, Ftrl, selected rows",
        "they stop at the first step", "as with the dense gradient",
-       "a gradient of rows is a gradient", "", nullptr, true,
+       "a gradient of rows is a gradient", "", nullptr, always,
        "tests/fluid/optimizer/sparse_forms_test.cc: RowsUpdateAsTheDenseGradientDoes"},
   };
 }
@@ -236,12 +232,13 @@ Departures departures_of_training() {
   return {
       {optimizers, "Adadelta", "the step is taken with the new mean of squared updates",
        "with the old one, as Zeiler has it", "the new mean holds the step that it scales",
-       "original_form", of_optimizer("Adadelta")},
+       "original_form", of_optimizer("Adadelta"), has_gradient},
       {optimizers, "Adam, selected rows", "bias corrections are one step ahead",
        "those of this step, as with dense gradients",
-       "rows and their dense form should train the same table", "original_form", sparse_adam},
+       "rows and their dense form should train the same table", "original_form", sparse_adam,
+       has_gradient},
       {optimizers, "Ftrl", "l2 is ignored, l1 taken in its place", "l2 is l2",
-       "it is what was asked for", "original_form", ignores_l2},
+       "it is what was asked for", "original_form", ignores_l2, leaves_zero},
       {optimizers, "Lamb", "no bias correction, the powers of beta stay",
        "moments are corrected and the powers advance, as You et al. have it",
        "the first steps would be too long or too short", "original_form", of_optimizer("Lamb")},
@@ -253,7 +250,7 @@ Departures departures_of_training() {
        "periods are counted with the float32 nearest to 1/n: for some n one begins a step late, or "
        "a cycle a step early",
        "a multiple of n counts as one", "a period has n steps", "DecayForm::kOriginal",
-       rounds_periods, /*certain=*/false},
+       rounds_periods, /*differs=*/nullptr},
   };
 }
 
@@ -262,8 +259,8 @@ Departures departures_of_initialisers() {
       {"initialisers", "Bilinear",
        "under Python 3 a row's number grows along the row, in steps of 1 / k",
        "whole numbers: each filter interpolates linearly in both directions",
-       "a filter that enlarges an image should not shear it", "original_form", nullptr,
-       /*certain=*/true, "tests/fluid/layers/layers_test.cc: BilinearFiltersInTheOriginalsForm"},
+       "a filter that enlarges an image should not shear it", "original_form", nullptr, always,
+       "tests/fluid/layers/layers_test.cc: BilinearFiltersInTheOriginalsForm"},
   };
 }
 
@@ -277,15 +274,15 @@ Departures departures_of_jobs() {
        "servers count the first gradient of N trainers as step N",
        "the first N as step 0: one worker has the rates of a local run",
        "a schedule should begin at its beginning", "original_schedules", counts_on_servers,
-       /*certain=*/false},
+       /*differs=*/nullptr},
       {"distributed", "schedules of jobs with a communicator (half-async, Fleet's synchronous)",
        "servers are never told of a step: the rate of N trainers stays that of step N",
        "synchronous: the rates of a local run; half-async: as in asynchronous jobs",
        "a schedule that stands still is none", "original_schedules", counts_nowhere,
-       /*certain=*/false},
+       /*differs=*/nullptr},
       {"distributed", "staircases", "periods are counted with the float32 nearest to 1/n",
        "a multiple of n counts as one", "a period has n steps", "DecayForm::kOriginal",
-       job_in_stairs, /*certain=*/false},
+       job_in_stairs, /*differs=*/nullptr},
       {"distributed", "batch_norm in synchronous jobs",
        "each trainer keeps moving statistics of its own", "servers average them",
        "a job has one model, which can be saved and tested", "server_statistics = false",

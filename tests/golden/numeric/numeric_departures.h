@@ -8,9 +8,14 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/golden/numeric/departing_data.h"
 #include "tests/golden/numeric/numeric_support.h"
 
 namespace fleet::fluid::golden {
+
+inline bool always(const Json& /*json*/, const Tensors& /*tensors*/) {
+  return true;
+}
 
 struct NumericDeparture {
   std::string family;   // folders of the golden files, by commas
@@ -23,8 +28,8 @@ struct NumericDeparture {
   std::string option;
   // Whether a case is one of those that differ. Null: no file can show it, shown_by does.
   std::function<bool(const Json& json)> applies;
-  // Whether a case that applies differs for certain.
-  bool certain = true;
+  // Whether the numbers of a case that applies make it differ. Null: nothing is known.
+  std::function<bool(const Json& json, const Tensors& tensors)> differs = always;
   // The test that shows it where no file of the project does: "<source>: <test>".
   std::string shown_by = {};
 };

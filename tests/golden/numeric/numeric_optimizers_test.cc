@@ -205,9 +205,12 @@ TEST_P(Optimizers, MatchUnlessADepartureIsListed) {
   const auto departures = find_departures(json_["family"].get<std::string>(), json_);
   if (departures.empty()) {
     EXPECT_EQ(differs, "");
-  } else {
-    EXPECT_NE(differs, "") << "listed as a departure: " << departures[0]->subject << ", "
-                           << departures[0]->here;
+  }
+  const Tensors tensors = [this](const std::string& name) { return tensor(name); };
+  for (const NumericDeparture* departure : departures) {
+    if (!departure->differs(json_, tensors)) continue;
+    EXPECT_NE(differs, "") << "listed as a departure: " << departure->subject << ", "
+                           << departure->here;
   }
 }
 

@@ -1,10 +1,12 @@
 // The rules about what differs from the original: docs/departures.md lists them, and each is shown
 // by a file of the project's own set or by a test.
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <gmock/gmock.h>
 
 #include "base/strings.h"
+#include "tests/golden/numeric/departing_data.h"
 #include "tests/golden/numeric/numeric_departures.h"
 #include "tests/testing/paths.h"
 
@@ -75,6 +77,18 @@ TEST(NumericRules, AreAllShownByAFileOrATest) {
   for (const KeptForm& rule : kept_forms()) {
     EXPECT_TRUE(is_shown(rule)) << rule.family << ": " << rule.subject;
   }
+}
+
+TEST(NumericRules, TakeEitherGradientOfEluWhereItsExponentialOverflows) {
+  const auto row = [](const std::vector<float>& values) { return Tensor::from(values, {4}); };
+  const float nan = std::nanf("");
+  const Tensor either =
+      either_overflow(row({nan, nan, nan, 1}), row({nan, 3, 9, nan}), row({2, 3, 4, 5}));
+  const auto got = either.values<float>();
+  EXPECT_TRUE(std::isnan(got[0]));
+  EXPECT_EQ(got[1], 3);
+  EXPECT_EQ(got[2], 4);
+  EXPECT_EQ(got[3], 1);
 }
 
 }  // namespace

@@ -11,24 +11,6 @@
 namespace fleet::fluid::golden {
 namespace {
 
-double element(const Tensor& tensor, int64_t i) {
-  const auto at = static_cast<size_t>(i);
-  switch (tensor.dtype()) {
-    case DType::kFloat32:
-      return static_cast<double>(tensor.values<float>()[at]);
-    case DType::kFloat64:
-      return tensor.values<double>()[at];
-    case DType::kInt32:
-      return tensor.values<int32_t>()[at];
-    case DType::kInt64:
-      return static_cast<double>(tensor.values<int64_t>()[at]);
-    case DType::kBool:
-      return tensor.values<bool>()[at];
-    default:
-      return std::nan("");
-  }
-}
-
 bool is_dtype(std::string_view name) {
   return name.size() >= 5 && name.substr(name.size() - 5) == "dtype";
 }
@@ -211,6 +193,24 @@ void append_ops(Block& block, const Json& ops) {
     op.outputs = slots(block, json["outputs"]);
     op.attrs = attributes(OpTable::standard().at(op.type), json["attrs"]);
     block.append_op(std::move(op));
+  }
+}
+
+double element(const Tensor& tensor, int64_t i) {
+  const auto at = static_cast<size_t>(i);
+  switch (tensor.dtype()) {
+    case DType::kFloat32:
+      return static_cast<double>(tensor.values<float>()[at]);
+    case DType::kFloat64:
+      return tensor.values<double>()[at];
+    case DType::kInt32:
+      return tensor.values<int32_t>()[at];
+    case DType::kInt64:
+      return static_cast<double>(tensor.values<int64_t>()[at]);
+    case DType::kBool:
+      return tensor.values<bool>()[at];
+    default:
+      return std::nan("");
   }
 }
 

@@ -38,6 +38,9 @@ std::set<std::string> unknown_in(const Json& json);
 // a known shape.
 void append_ops(Block& block, const Json& ops);
 
+// Element i of a tensor of any type; not a number for a type that no file has.
+double element(const Tensor& tensor, int64_t i);
+
 // Empty when the largest difference is within rtol times the largest expected value and the
 // non-finite elements are equal; else what differs.
 std::string difference(const Tensor& got, const Tensor& expected, double rtol);
