@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <set>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -129,11 +128,10 @@ void append_averages(Program& program, const CollectiveOptions& options) {
   }
 }
 
-void take_snapshots(Program& startup, const Names& params) {
+// Of every parameter, as the programs that ours are compared with do.
+void take_snapshots(Program& startup) {
   Block& block = startup.global_block();
-  const std::set<std::string> updated(params.begin(), params.end());
   for (const VarDesc* param : block.parameters()) {
-    if (!updated.contains(param->name)) continue;
     declare_snapshot(block, param->name);
     Operator assign = make("assign", {param->name}, {}, snapshot_of(param->name),
                            fluid::to_attributes(fluid::NoAttrs{}));
@@ -201,10 +199,8 @@ ProgramPair make_local_sgd_programs(const Program& main, const Program& startup,
              [&options](Program& program) { append_averages(program, options); }},
     };
     runner.run(pair.main, passes);
-    startup_passes.push_back({"take_snapshots", "Changes count from the first parameters.",
-                              [params = updated_params(main.global_block())](Program& program) {
-                                take_snapshots(program, params);
-                              }});
+    startup_passes.push_back(
+        {"take_snapshots", "Changes count from the first parameters.", take_snapshots});
   }
   runner.run(pair.startup, startup_passes);
   return pair;
