@@ -15,7 +15,6 @@ namespace fleet::golden {
 namespace {
 
 namespace layers = fluid::layers;
-using fluid::DType;
 using fluid::ParamAttr;
 using fluid::Shape;
 using fluid::Variable;

@@ -12,7 +12,6 @@ namespace {
 
 namespace layers = fluid::layers;
 using fluid::Shape;
-using fluid::Variable;
 
 // A number, or one for each of the two dimensions.
 layers::Pair pair_of(Call& call, const char* name, int otherwise) {
