@@ -257,7 +257,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
     if (!config.geo_sgd_mode) check_followers(fresh->main, fresh->ops);
-    if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops);
+    if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops, config);
     if (config.enable_dc_asgd) {
       require_compensation(fresh->main, fresh->ops, dc_asgd_form(config));
     }

@@ -240,19 +240,6 @@ std::string refusal_of(const fluid::Program& main, const fluid::Program& startup
   return "no error";
 }
 
-TEST(ServersThatUpdate, RefuseLookaheadOfADistributedTable) {
-  fluid::Program main;
-  fluid::Program startup;
-  const fluid::ProgramGuard programs(main, startup);
-  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
-  const auto rows = fluid::layers::embedding(
-      ids, {100, 8}, {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
-  lookahead_rules().front().minimize(fluid::layers::mean(rows));
-  const std::string text = refusal_of(main, startup);
-  EXPECT_NE(text.find("op 'lookahead', parameter 'table'"), std::string::npos) << text;
-  EXPECT_NE(text.find("set is_distributed to false"), std::string::npos) << text;
-}
-
 TEST(ServersThatUpdate, RefuseAStepThatChangesParametersBehindTheUpdates) {
   const RandomProgram net(1, fluid::DType::kFloat32, [](const fluid::Variable& loss) {
     fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);

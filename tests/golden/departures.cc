@@ -461,8 +461,7 @@ constexpr Departure kDepartures[] = {
      .configure = receive_whole_trees},
     {.name = "distributed tables",
      .original = "Tables with is_distributed stop the release; more than one is refused.",
-     .ours = "As in release 1.6, any number of them, with any update of selected rows but LARS and "
-             "Lamb.",
+     .ours = "As in release 1.6, any number of them, with any update of selected rows.",
      .reason = "A model may have several tables that fit on no trainer.",
      .cases = "crash-is-distributed crash-two-distributed-tables async-is-distributed",
      .applies = distributed_table,

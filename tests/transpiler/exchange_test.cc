@@ -1,8 +1,10 @@
 // Updates that servers finish together, statistics, tables.
 #include <algorithm>
+#include <functional>
 #include <gmock/gmock.h>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -22,7 +24,6 @@ namespace {
 using fluid::Block;
 using fluid::Operator;
 using fluid::Program;
-using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -264,40 +265,111 @@ TEST(Tables, GoThroughEveryMode) {
   }
 }
 
-// Servers would take norms of their own rows.
-TEST(DistributedTables, AreNotUpdatedByNormsOfTheWhole) {
-  using fluid::Variable;
-  namespace rules = fluid::optimizer;
-  namespace clip = fluid::clip;
-  const auto sgd = [](const auto& grad_clip) {
-    return [grad_clip](const Variable& loss) {
-      rules::SGD({.learning_rate = 0.1, .grad_clip = grad_clip}).minimize(loss);
-    };
+using Minimize = std::function<void(const fluid::Variable&)>;
+
+Minimize clipped_sgd(const fluid::Penalty& clip) {
+  return [clip](const fluid::Variable& loss) {
+    fluid::optimizer::SGD({.learning_rate = 0.1, .grad_clip = clip}).minimize(loss);
   };
-  const std::vector<std::pair<std::string, std::function<void(const Variable&)>>> all = {
-      {"'lamb'", [](const Variable& loss) { rules::Lamb({.learning_rate = 0.1}).minimize(loss); }},
-      {"'lars_momentum'",
-       [](const Variable& loss) { rules::LarsMomentum({.learning_rate = 0.1}).minimize(loss); }},
-      {"'clip_by_norm'", sgd(clip::GradientClipByNorm(0.1))},
-      {"op '", sgd(clip::GradientClipByGlobalNorm(0.1))},
+}
+
+// A distributed table [1000, 16] beside a parameter that is not cut.
+SampleNet net_of_table(const Minimize& minimize) {
+  SampleNet net;
+  const fluid::ProgramGuard programs(net.main, net.startup);
+  const fluid::unique_name::Guard names;
+  const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
+  const auto rows = fluid::layers::embedding(
+      ids, {1000, 16},
+      {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
+  minimize(fluid::layers::mean(fluid::layers::fc(rows, 1, {.bias_attr = fluid::no_bias()})));
+  return net;
+}
+
+Minimize lamb() {
+  return [](const fluid::Variable& loss) {
+    fluid::optimizer::Lamb({.learning_rate = 0.1}).minimize(loss);
   };
-  for (const auto& [named, minimize] : all) {
-    SampleNet net;
-    const fluid::ProgramGuard programs(net.main, net.startup);
-    const fluid::unique_name::Guard names;
-    const auto ids = fluid::layers::data("ids", {1}, fluid::DType::kInt64);
-    const auto rows = fluid::layers::embedding(
-        ids, {1000, 16},
-        {.is_sparse = true, .is_distributed = true, .param_attr = {.name = "table"}});
-    minimize(fluid::layers::mean(rows));
-    DistributeTranspiler transpiler;
-    try {
-      transpiler.transpile(options_for(net, 2, 2));
-      ADD_FAILURE() << named << " was accepted";
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), AllOf(HasSubstr(named), HasSubstr("'table'")));
+}
+
+TEST(DistributedTables, AreUpdatedByNormsOfTheWhole) {
+  const auto lars = [](const fluid::Variable& loss) {
+    fluid::optimizer::LarsMomentum({.learning_rate = 0.1}).minimize(loss);
+  };
+  const std::vector<std::tuple<Minimize, Names, Names>> all = {
+      {clipped_sgd(fluid::clip::GradientClipByNorm(0.1)),
+       {"squared_row_sums"},
+       {"clip_by_norm", "sgd"}},
+      {clipped_sgd(fluid::clip::GradientClipByGlobalNorm(0.1)),
+       {"marked_row_sums"},
+       {"elementwise_mul", "sgd"}},
+      {lars, {"squared_row_sums", "squared_row_sums"}, {"lars_momentum"}},
+      {lamb(), {"lamb_direction", "squared_row_sums", "squared_row_sums"}, {"lamb_apply"}},
+  };
+  for (const auto& [minimize, first, second] : all) {
+    const auto servers = servers_of(net_of_table(minimize), 3, 2);
+    for (const Program& server : servers) {
+      const auto chain = chain_of(server, "table@GRAD");
+      ASSERT_EQ(chain.size(), 2u);
+      Names begin = {"sum", "scale"};
+      begin.insert(begin.end(), first.begin(), first.end());
+      EXPECT_EQ(op_types(server.block(chain[0])), begin);
+      EXPECT_EQ(op_types(server.block(chain[1])), second);
+    }
+    // The rows of all servers, 334 each, and in the order of the table.
+    const Block& exchange = servers[1].block(listen_of(servers[1]).exchange_blocks.at(0).index);
+    size_t ordered = 0;
+    for (const auto& op : exchange.ops()) {
+      if (op->type != "interleave_rows") continue;
+      ++ordered;
+      const Block& global = servers[1].global_block();
+      EXPECT_EQ(global.var(op->input("X").front()).shape[0], 3 * 334);
+      EXPECT_EQ(global.var(op->output("Out").front()).shape[0], 1000);
+    }
+    EXPECT_EQ(ordered, std::count_if(first.begin(), first.end(), [](const std::string& op) {
+                return op.ends_with("_row_sums");
+              }));
+  }
+}
+
+TEST(DistributedTables, ExchangeNothingWithOneServer) {
+  for (const Minimize& minimize :
+       {lamb(), clipped_sgd(fluid::clip::GradientClipByGlobalNorm(0.1))}) {
+    const auto servers = servers_of(net_of_table(minimize), 1, 2);
+    for (int32_t i = 0; i < servers[0].block_count(); ++i) {
+      EXPECT_THAT(op_types(servers[0].block(i)),
+                  Not(testing::Contains(testing::AnyOf("exchange_rows", "interleave_rows"))));
     }
   }
+}
+
+// Where servers exchange no norms one server has the table, as it has other parameters.
+TEST(DistributedTables, WithUpdatesOfWholesLieOnOneServerWhereNormsAreNotExchanged) {
+  const Minimize dpsgd = [](const fluid::Variable& loss) {
+    fluid::optimizer::Dpsgd({.learning_rate = 0.1}).minimize(loss);
+  };
+  const DistributeTranspilerConfig async{.sync_mode = false};
+  const std::vector<std::pair<Minimize, DistributeTranspilerConfig>> all = {
+      {lamb(), async}, {dpsgd, async}, {dpsgd, {}}};
+  for (const auto& [minimize, config] : all) {
+    const SampleNet net = net_of_table(minimize);
+    DistributeTranspiler transpiler(config);
+    transpiler.transpile(options_for(net, 3, 2));
+    EXPECT_THAT(transpiler.plan().tables, IsEmpty());
+    const auto& params = transpiler.plan().params;
+    const auto table = std::find_if(params.begin(), params.end(),
+                                    [](const auto& param) { return param.param == "table"; });
+    ASSERT_NE(table, params.end());
+    EXPECT_TRUE(table->remote && !table->sliced);
+    const Program trainer = transpiler.get_trainer_program();
+    fluid::verify(trainer);
+    EXPECT_THAT(op_types(trainer.global_block()), Contains("distributed_lookup_table"));
+    // The user's program is as it was.
+    EXPECT_TRUE(std::get<bool>(*net.main.global_block().op(0).attr("is_distributed")));
+  }
+  DistributeTranspiler cut({.whole_norms = false, .sync_mode = false});
+  cut.transpile(options_for(net_of_table(lamb()), 3, 2));
+  EXPECT_EQ(cut.plan().tables.size(), 1u);
 }
 
 TEST(DistributedTables, AreOnNoTrainerAndAveragedLikeOthers) {

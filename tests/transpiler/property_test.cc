@@ -234,22 +234,33 @@ void check_saved(const EveryJob& every) {
 // What is rare must be among them.
 TEST(RandomJobs, DrawEveryRuleAndWhatIsRare) {
   int tables = 0;
+  int several = 0;  // distributed tables in one net
+  int wholes = 0;   // nets with one, and with norms of wholes
   int rules = 0;
   std::map<std::string, int> drawn;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const SampleNet net = random_net(seed);
     std::set<std::string> updates;
+    int distributed_here = 0;
+    bool norms = false;
     for (const auto& op : net.main.global_block().ops()) {
       ++drawn[op->type];
       if (!op->output("ParamOut").empty()) updates.insert(op->type);
       const fluid::Attribute* distributed = op->attr("is_distributed");
       if (op->type == "lookup_table" && distributed != nullptr && std::get<bool>(*distributed)) {
-        ++tables;
+        ++distributed_here;
       }
+      const std::set<std::string> of_wholes = {"lamb", "lars_momentum", "clip_by_norm", "sqrt"};
+      norms = norms || (op->role == fluid::OpRole::kOptimize && of_wholes.contains(op->type));
     }
+    tables += distributed_here;
+    several += distributed_here > 1 ? 1 : 0;
+    wholes += distributed_here > 0 && norms ? 1 : 0;
     rules += updates.size() > 1 ? 1 : 0;
   }
-  EXPECT_GE(tables, 3);
+  EXPECT_GE(tables, 10);
+  EXPECT_GE(several, 3);
+  EXPECT_GE(wholes, 3);
   EXPECT_GE(rules, 5);
   for (const char* op :
        {"sgd", "momentum", "lars_momentum", "adagrad", "decayed_adagrad", "adadelta", "adam",

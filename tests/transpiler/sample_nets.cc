@@ -44,13 +44,26 @@ Variable reference_loss() {
   return layers::mean(layers::square_error_cost(prediction, y));
 }
 
+// Two lookups of each table.
+Variable loss_of_lookups(int lookups, bool distributed) {
+  std::vector<Variable> pooled;
+  for (int i = 0; i < lookups; ++i) {
+    const Variable ids = layers::data(str_cat("ids_", i), {1}, DType::kInt64);
+    pooled.push_back(layers::embedding(ids, {1000, 16},
+                                       {.is_sparse = true,
+                                        .is_distributed = distributed,
+                                        .param_attr = {.name = str_cat("table_", i / 2)}}));
+  }
+  const Variable y = layers::data("y", {1});
+  return layers::mean(layers::square_error_cost(layers::fc(layers::concat(pooled, 1), 1), y));
+}
+
 struct Draw {
   explicit Draw(uint64_t seed) : generator(seed) {}
   int number(int below) { return static_cast<int>(generator() % static_cast<uint64_t>(below)); }
   bool chance(int percent) { return number(100) < percent; }
 
   std::mt19937_64 generator;
-  bool has_distributed = false;  // a table on servers only was drawn
 };
 
 ParamAttr random_attr(Draw& draw) {
@@ -72,14 +85,11 @@ Variable chosen_of(const Variable& x, int count) {
 // Rows of a table that the values of a layer's input choose, beside the layer itself.
 Variable with_table(const Variable& x, Draw& draw) {
   constexpr int kHeight = 1200;
-  const bool sparse = draw.chance(60);
-  const bool distributed = sparse && draw.chance(40);
-  draw.has_distributed = draw.has_distributed || distributed;
-  const Variable rows =
-      layers::embedding(chosen_of(x, kHeight), {kHeight, 16},
-                        {.is_sparse = sparse,
-                         .is_distributed = distributed,
-                         .param_attr = distributed ? ParamAttr{} : random_attr(draw)});
+  const bool sparse = draw.chance(70);
+  const Variable rows = layers::embedding(chosen_of(x, kHeight), {kHeight, 16},
+                                          {.is_sparse = sparse,
+                                           .is_distributed = sparse && draw.chance(60),
+                                           .param_attr = random_attr(draw)});
   return layers::concat({x, rows}, 1);
 }
 
@@ -126,7 +136,8 @@ Variable sampled_cost(const Variable& x, Draw& draw) {
 Variable random_loss(Draw& draw) {
   constexpr int64_t kWidths[] = {1, 7, 64, 130, 300};
   Variable hidden = layers::data("x", {kWidths[draw.number(5)]});
-  if (draw.chance(30)) hidden = with_table(hidden, draw);
+  const int tables = draw.chance(30) ? 1 + draw.number(3) : 0;
+  for (int i = 0; i < tables; ++i) hidden = with_table(hidden, draw);
   if (draw.chance(30)) hidden = with_image(hidden, draw);
   if (draw.chance(30)) hidden = with_sequence(hidden, draw);
   const int depth = 1 + draw.number(4);
@@ -221,8 +232,6 @@ Made rule_of_elements(Draw& draw, const Common& common) {
 Made random_optimizer(Draw& draw) {
   Common common;
   if (draw.chance(30)) common.rate = layers::exponential_decay(0.2, 10, 0.5, draw.chance(50));
-  // Of a table on servers only the update takes the rows as they come, and no norms.
-  if (draw.has_distributed) return rule_of_elements(draw, common);
   if (draw.chance(30)) common.decay = fluid::regularizer::L2Decay(0.01);
   if (draw.chance(40)) common.clip = random_clip(draw);
   return draw.chance(25) ? rule_of_wholes(draw, common) : rule_of_elements(draw, common);
@@ -280,20 +289,15 @@ SampleNet lamb_net() {
   return build([] { optimizer::Lamb({.learning_rate = 0.1}).minimize(reference_loss()); });
 }
 
-SampleNet table_net(int tables, bool distributed) {
-  return build([tables, distributed] {
-    std::vector<Variable> pooled;
-    for (int i = 0; i < tables; ++i) {
-      const Variable ids = layers::data(str_cat("ids_", i), {1}, DType::kInt64);
-      pooled.push_back(layers::embedding(ids, {1000, 16},
-                                         {.is_sparse = true,
-                                          .is_distributed = distributed,
-                                          .param_attr = {.name = str_cat("table_", i / 2)}}));
-    }
-    const Variable y = layers::data("y", {1});
-    const Variable joined = layers::concat(pooled, 1);
-    optimizer::Adam({.learning_rate = 0.1})
-        .minimize(layers::mean(layers::square_error_cost(layers::fc(joined, 1), y)));
+SampleNet table_net(int lookups, bool distributed) {
+  return build([lookups, distributed] {
+    optimizer::Adam({.learning_rate = 0.1}).minimize(loss_of_lookups(lookups, distributed));
+  });
+}
+
+SampleNet clipped_table_net(const fluid::Penalty& clip) {
+  return build([&clip] {
+    optimizer::SGD({.learning_rate = 0.1, .grad_clip = clip}).minimize(loss_of_lookups(4, true));
   });
 }
 
@@ -334,20 +338,11 @@ bool has_row_gradients(const fluid::Block& block) {
   });
 }
 
-bool has_distributed_tables(const fluid::Block& block) {
-  return std::ranges::any_of(block.ops(), [](const auto& op) {
-    const fluid::Attribute* distributed = op->attr("is_distributed");
-    return distributed != nullptr && std::get<bool>(*distributed);
-  });
-}
-
 }  // namespace
 
 bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config) {
-  if (!config.enable_dc_asgd) return false;
-  const fluid::Block& block = net.main.global_block();
-  return has_distributed_tables(block) ||
-         (config.dc_asgd_form == "original" && has_row_gradients(block));
+  return config.enable_dc_asgd && config.dc_asgd_form == "original" &&
+         has_row_gradients(net.main.global_block());
 }
 
 std::vector<NamedConfig> synchronous_modes() {

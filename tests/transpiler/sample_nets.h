@@ -31,6 +31,8 @@ SampleNet averaged_net();
 SampleNet lamb_net();
 // Lookups of sparse tables [1000, 16], two of each table; Adam.
 SampleNet table_net(int lookups, bool distributed = false);
+// Two tables with is_distributed [1000, 16]; SGD with grad_clip=.
+SampleNet clipped_table_net(const fluid::Penalty& clip);
 // A convolution and batch norm; SGD.
 SampleNet normalised_net();
 // `layers` fully connected layers of one width, SGD.
@@ -40,8 +42,7 @@ SampleNet deep_net(int layers, int64_t width);
 // steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
-// Whether DC-ASGD is not for the net: gradients of rows in the original's form, and tables with
-// is_distributed in every form.
+// Whether DC-ASGD is not for the net: gradients of rows in the original's form.
 bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config);
 
 struct NamedConfig {

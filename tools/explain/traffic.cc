@@ -175,14 +175,14 @@ class ServerTraffic {
     add_rows(slice.server, gradient + asked * kIdBytes, asked * row);
   }
 
-  void add_table(const transpiler::PlacedTable& table) {
+  void add_table(const PlacedParam& table) {
     out_.traffic.estimated = true;
     const auto servers = static_cast<double>(plan_.endpoints.size());
     const double used = rows_used(main_, table.param, options_.batch);
-    const double touched = std::min(static_cast<double>(table.rows), used / servers);
     const double row = bytes_of(table.shape, table.dtype) / static_cast<double>(table.shape[0]);
-    for (size_t i = 0; i < plan_.endpoints.size(); ++i) {
-      add_rows(static_cast<int>(i), touched * (row + 2 * kIdBytes), touched * row);
+    for (const PlacedSlice& slice : table.slices) {
+      const double touched = std::min(static_cast<double>(slice.shape[0]), used / servers);
+      add_rows(slice.server, touched * (row + 2 * kIdBytes), touched * row);
     }
   }
 

@@ -61,6 +61,7 @@ constexpr Reason kReasons[] = {
      "A norm of the whole parameter, begun by rows: so that slicing cannot change a bit."},
     {"exchange_rows", "",
      "This update needs numbers of all slices: servers exchange a few for each row."},
+    {"interleave_rows", "", "The servers' parts of a table, as the table has its rows."},
     {"lamb_direction", "", "The first half of lamb, before the norms of the whole are known."},
     {"lamb_apply", "", "The second half of lamb, with the norms of the whole."},
     {"ref_by_trainer_id", "", "Picks the values that the sender of this gradient last received."},

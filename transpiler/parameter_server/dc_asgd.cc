@@ -77,27 +77,19 @@ std::string append_original(Block& block, const PlacedSlice& slice, const std::s
 
 void require_compensation(const fluid::Program& program, const TrainingOps& ops,
                           const DcAsgdForm& form) {
-  const auto refuse = [](const UpdatedParam& updated, std::string expected, std::string got,
-                         std::string fix) {
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "delays of these gradients of rows are not compensated",
-                 .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
-                                  updated.param, "'"),
-                 .expected = std::move(expected),
-                 .got = std::move(got),
-                 .fix = std::move(fix)});
-  };
-  if (form.name == "original") {
-    for (const UpdatedParam& updated : ops.params) {
+  if (form.name != "original") return;
+  for (const auto* updates : {&ops.params, &ops.tables}) {
+    for (const UpdatedParam& updated : *updates) {
       if (program.global_block().var(updated.grad).kind != fluid::VarKind::kSelectedRows) continue;
-      refuse(updated, "dense gradients, the only ones that the original's ops take",
-             "dc_asgd_form = 'original', is_sparse = true",
-             "choose another dc_asgd_form, or set is_sparse to false");
+      throw_error(ErrorCode::kNotSupported,
+                  {.what = "delays of these gradients of rows are not compensated",
+                   .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
+                                    updated.param, "'"),
+                   .expected = "dense gradients, the only ones that the original's ops take",
+                   .got = "dc_asgd_form = 'original', is_sparse = true",
+                   .fix = "choose another dc_asgd_form, or set is_sparse to false"});
     }
   }
-  if (ops.tables.empty()) return;
-  refuse(ops.tables.front(), "tables with is_sparse alone", "is_distributed = true",
-         "set is_distributed to false, or train without enable_dc_asgd");
 }
 
 std::string backup_name(const PlacedSlice& slice, int trainer) {
@@ -125,9 +117,10 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
   op.inputs["Backup"] = {local_backup_name(slice)};
   op.outputs["Out"] = {out};
   if (form.name != "constant") {
-    VarDesc mean = block.var(slice.param);
+    VarDesc mean = block.var(slice.param);  // of a distributed table rows
     mean.name = mean_square_name(slice);
     mean.persistable = true;
+    mean.kind = fluid::VarKind::kLodTensor;
     if (mean.slice) mean.slice->origin += ".dc_mean_square";
     block.program().global_block().add_var(std::move(mean));
     op.inputs["MeanSquare"] = {mean_square_name(slice)};

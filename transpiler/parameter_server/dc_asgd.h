@@ -18,8 +18,7 @@ inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 // runtime keeps it.
 std::string backup_name(const PlacedSlice& slice, int trainer);
 
-// Throws Error (kNotSupported) for gradients of rows that the form does not take ("original"), and
-// for distributed tables.
+// Throws Error (kNotSupported) for gradients of rows that the form does not take ("original").
 void require_compensation(const fluid::Program& program, const TrainingOps& ops,
                           const DcAsgdForm& form);
 

@@ -39,7 +39,7 @@ std::string out_name(const ServerPlan& plan, size_t table, size_t server) {
 }
 
 // The part of a gradient for one server.
-std::string part_name(const ServerPlan& plan, const PlacedTable& table, int shard, size_t server) {
+std::string part_name(const ServerPlan& plan, const PlacedParam& table, int shard, int server) {
   const std::string suffix = plan.form.averages ? shard_suffix(shard) : "";
   return str_cat(table.grad, suffix, ".pserver_", server);
 }
@@ -104,102 +104,31 @@ std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t 
   return ops;
 }
 
-// A table, or state of its shape, on one of several servers.
-VarDesc table_var(const VarDesc& origin, const PlacedTable& table, int server) {
-  VarDesc var = like(origin, origin.name);
-  var.shape.set(0, table.rows);
-  var.persistable = true;
-  var.slice = fluid::SliceInfo{.origin = origin.name,
-                               .origin_shape = origin.shape.to_vector(),
-                               .offset = server * var.shape.numel(1, var.shape.rank()),
-                               .block_id = server};
-  return var;
-}
-
-void append_table_average(Block& block, Names parts, const std::string& grad, int shards) {
-  const auto none = fluid::to_attributes(fluid::NoAttrs{});
-  block.append_op(
-      make("sum", {{"X", std::move(parts)}}, {{"Out", {grad}}}, none, OpRole::kForward));
-  fluid::ScaleAttrs attrs;
-  attrs.scale = 1.0 / shards;
-  block.append_op(make("scale", {{"X", {grad}}}, {{"Out", {grad}}}, fluid::to_attributes(attrs),
-                       OpRole::kForward));
-}
-
-// The user's update ops of a table, on the part that lives here.
-void append_table_update(Program& program, const Program& origin, const TrainingOps& ops,
-                         const UpdatedParam& updated, const PlacedTable& table, int server,
-                         const std::string& grad, int32_t target) {
-  Block& global = program.global_block();
-  for (const size_t position : updated.ops) {
-    Operator op = origin.global_block().op(position);
-    for (auto* slots : {&op.inputs, &op.outputs}) {
-      for (auto& [slot, names] : *slots) {
-        for (std::string& name : names) {
-          if (name.empty()) continue;
-          const VarDesc& var = origin.global_block().var(name);
-          if (name == table.grad) {
-            name = grad;
-          } else if (!global.has_var(name)) {
-            const bool cut = !ops.learning_rates.contains(name) && var.shape == table.shape;
-            VarDesc copy = cut ? table_var(var, table, server) : like(var, name);
-            copy.persistable = var.persistable || !cut;
-            global.add_var(std::move(copy));
-          }
-        }
-      }
-    }
-    op.role_var = {table.param, table.grad};
-    program.block(target).append_op(std::move(op));
-  }
-}
-
-void refuse_lookahead(const Operator& op, const std::string& param) {
-  if (op.type != "lookahead") return;
-  throw_error(ErrorCode::kNotSupported,
-              {.what = "Lookahead moves all rows of a distributed table, of which servers have "
-                       "those that were looked up",
-               .where = "op '" + op.type + "', parameter '" + param + "'",
-               .expected = "an update of the rows of the gradient",
-               .got = op.type,
-               .fix = "set is_distributed to false, or train the table without Lookahead"});
-}
-
-// Servers have some of a table's rows each, and exchange no norms of them.
-void check_table_updates(const Block& block, const TrainingOps& ops, const UpdatedParam& updated) {
-  const fluid::Shape& shape = block.var(updated.param).shape;
-  const auto is_known = [&](const std::string& name) {
-    const VarDesc& var = block.var(name);
-    return var.shape == shape || var.persistable || ops.learning_rates.contains(name);
-  };
-  for (const size_t position : updated.ops) {
-    const Operator& op = block.op(position);
-    refuse_lookahead(op, updated.param);
-    const bool whole =
-        needs_whole_param(op.type) || op.type == "dpsgd" || op.type == "clip_by_norm";
-    const auto names = op.input_names();
-    if (!whole && std::all_of(names.begin(), names.end(), is_known)) continue;
-    throw_error(ErrorCode::kNotSupported,
-                {.what = "a distributed table is updated by a norm of the whole table",
-                 .where = "op '" + op.type + "', parameter '" + updated.param + "'",
-                 .expected = "an update of single rows",
-                 .got = op.type,
-                 .fix = "set is_distributed to false, or choose another optimizer or clip"});
+// The lookups of a table that one server keeps are those of a sparse table like others.
+void look_up_whole(Block& block, const std::string& table) {
+  for (size_t i = 0; i < block.op_count(); ++i) {
+    const Operator& op = *block.ops()[i];
+    const bool of_lookup = op.type.starts_with("lookup_table");
+    if (!of_lookup || op.input("W").front() != table) continue;
+    auto& attrs = block.edit_op(i).attrs;
+    attrs["is_distributed"] = false;
+    attrs["remote_prefetch"] = true;
   }
 }
 
 }  // namespace
 
-void take_distributed_tables(const Program& program, TrainingOps& ops) {
-  const Block& block = program.global_block();
+void take_distributed_tables(Program& program, TrainingOps& ops,
+                             const DistributeTranspilerConfig& config) {
+  Block& block = program.global_block();
   std::set<std::string> tables;
   for (const auto& op : block.ops()) {
     if (is_distributed_lookup(*op)) tables.insert(op->input("W").front());
   }
-  std::vector<UpdatedParam> dense;
+  std::vector<UpdatedParam> others;
   for (UpdatedParam& param : ops.params) {
     if (!tables.contains(param.param)) {
-      dense.push_back(std::move(param));
+      others.push_back(std::move(param));
       continue;
     }
     if (block.var(param.grad).kind != VarKind::kSelectedRows) {
@@ -210,23 +139,40 @@ void take_distributed_tables(const Program& program, TrainingOps& ops) {
                    .got = "a dense gradient",
                    .fix = "set is_sparse, or set is_distributed to false"});
     }
-    check_table_updates(block, ops, param);
-    ops.tables.push_back(std::move(param));
+    const bool whole = stays_whole(block.op(param.update).type, config);
+    if (whole) look_up_whole(block, param.param);
+    (whole ? others : ops.tables).push_back(std::move(param));
   }
-  ops.params = std::move(dense);
+  ops.params = std::move(others);
 }
 
-std::vector<PlacedTable> place_tables(const Program& program, const TrainingOps& ops, int servers) {
-  std::vector<PlacedTable> tables;
-  for (const UpdatedParam& updated : ops.tables) {
-    const VarDesc& var = program.global_block().var(updated.param);
-    tables.push_back({.param = updated.param,
-                      .grad = updated.grad,
+void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& plan) {
+  const int servers = static_cast<int>(plan.endpoints.size());
+  for (size_t i = 0; i < ops.tables.size(); ++i) {
+    const VarDesc& var = program.global_block().var(ops.tables[i].param);
+    PlacedParam table{.param = ops.tables[i].param,
+                      .grad = ops.tables[i].grad,
                       .shape = var.shape,
                       .dtype = var.dtype,
-                      .rows = (var.shape[0] + servers - 1) / servers});
+                      .updated = i,
+                      .sliced = servers > 1,
+                      .sparse = true,
+                      .remote = true,
+                      .interleaved = true,
+                      .slices = {}};
+    fluid::Shape part = var.shape;
+    part.set(0, (var.shape[0] + servers - 1) / servers);
+    for (int server = 0; server < servers; ++server) {
+      table.slices.push_back(
+          {.param = table.param,
+           .grad = plan.form.averages ? table.grad : part_name(plan, table, 0, server),
+           .shape = part,
+           .offset = server * var.shape.numel(1, var.shape.rank()),
+           .block_id = server,
+           .server = server});
+    }
+    plan.tables.push_back(std::move(table));
   }
-  return tables;
 }
 
 void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_id) {
@@ -266,20 +212,20 @@ void send_table_gradients(Program& program, const ServerPlan& plan, int trainer_
   for (size_t i = 0; i < block.op_count(); ++i) {
     for (std::string& name : block.op(i).output_names()) last[std::move(name)] = i;
   }
-  std::multimap<size_t, const PlacedTable*> after;
-  for (const PlacedTable& table : plan.tables) after.emplace(last.at(table.grad), &table);
+  std::multimap<size_t, const PlacedParam*> after;
+  for (const PlacedParam& table : plan.tables) after.emplace(last.at(table.grad), &table);
   OpList rewritten;
   OpList ops = block.take_ops();
   for (size_t i = 0; i < ops.size(); ++i) {
     rewritten.push_back(std::move(ops[i]));
     const auto [begin, end] = after.equal_range(i);
     for (auto at = begin; at != end; ++at) {
-      const PlacedTable& table = *at->second;
+      const PlacedParam& table = *at->second;
       Names parts;
-      for (size_t server = 0; server < plan.endpoints.size(); ++server) {
-        parts.push_back(part_name(plan, table, trainer_id, server));
+      for (const PlacedSlice& slice : table.slices) {
+        parts.push_back(part_name(plan, table, trainer_id, slice.server));
         VarDesc part = like(block.var(table.grad), parts.back());
-        part.shape.set(0, table.rows);
+        part.shape = slice.shape;
         block.add_var(std::move(part));
       }
       rewritten.emplace_back(make("split_ids", {{"Ids", {table.grad}}}, {{"Out", parts}},
@@ -298,7 +244,7 @@ void send_table_gradients(Program& program, const ServerPlan& plan, int trainer_
 
 void fake_tables(Program& startup, const ServerPlan& plan) {
   Block& block = startup.global_block();
-  for (const PlacedTable& table : plan.tables) {
+  for (const PlacedParam& table : plan.tables) {
     OpList ops = block.take_ops();
     std::erase_if(ops, [&table](const auto& op) {
       const Names outputs = op->output_names();
@@ -312,45 +258,44 @@ void fake_tables(Program& startup, const ServerPlan& plan) {
   }
 }
 
-void add_table_blocks(Program& program, const Program& origin, const ServerPlan& plan,
-                      const TrainingOps& ops, int server, int32_t parent,
-                      fluid::ListenAndServAttrs& listen, Names& received) {
-  if (plan.tables.empty()) return;
+Names table_gradients(const ServerPlan& plan, const PlacedParam& table, int server) {
+  Names parts;
+  for (int shard = 0; shard < (plan.form.averages ? plan.shards : 1); ++shard) {
+    parts.push_back(part_name(plan, table, shard, server));
+  }
+  return parts;
+}
+
+void declare_table(Block& global, const Block& origin, const ServerPlan& plan,
+                   const PlacedParam& table, int server) {
+  const PlacedSlice& slice = table.slices[static_cast<size_t>(server)];
+  VarDesc value = like(origin.var(table.param), slice.param);
+  value.kind = VarKind::kSelectedRows;
+  value.shape = slice.shape;
+  value.persistable = true;
+  value.slice = fluid::SliceInfo{.origin = table.param,
+                                 .origin_shape = table.shape.to_vector(),
+                                 .offset = slice.offset,
+                                 .block_id = slice.block_id};
+  global.add_var(std::move(value));
+  VarDesc grad = like(origin.var(table.grad), slice.grad);
+  grad.shape = slice.shape;
+  grad.persistable = true;
+  global.add_var(grad);
+  if (!plan.form.averages) return;
+  grad.persistable = false;
+  for (std::string& part : table_gradients(plan, table, server)) {
+    grad.name = std::move(part);
+    global.add_var(grad);
+  }
+}
+
+void add_table_services(Program& program, const ServerPlan& plan, int server, int32_t parent,
+                        fluid::ListenAndServAttrs& listen) {
   Block& global = program.global_block();
   const auto here = static_cast<size_t>(server);
-  int32_t first = -1;
   for (size_t i = 0; i < plan.tables.size(); ++i) {
-    const PlacedTable& table = plan.tables[i];
-    VarDesc value = table_var(origin.global_block().var(table.param), table, server);
-    value.kind = VarKind::kSelectedRows;
-    global.add_var(std::move(value));
-    VarDesc grad = like(origin.global_block().var(table.grad), table.grad);
-    grad.shape.set(0, table.rows);
-    if (!plan.form.averages) grad.name = part_name(plan, table, 0, here);
-    grad.persistable = true;
-    const std::string gradient = global.add_var(grad).name;
-    Names parts = {gradient};
-    if (plan.form.averages) {
-      parts.clear();
-      grad.persistable = false;
-      for (int shard = 0; shard < plan.shards; ++shard) {
-        grad.name = part_name(plan, table, shard, here);
-        parts.push_back(global.add_var(grad).name);
-      }
-    }
-    received.insert(received.end(), parts.begin(), parts.end());
-    const int32_t update = program.add_block(parent).index();
-    if (first < 0) first = update;
-    if (plan.form.averages) {
-      append_table_average(program.block(update), parts, gradient, plan.shards);
-    }
-    append_table_update(program, origin, ops, ops.tables[i], table, server, gradient, update);
-    listen.optimize_blocks.push_back({update});
-    listen.grad_to_block_id.push_back(str_cat(gradient, ":", update));
-    listen.sparse_grad_to_param.push_back(str_cat(gradient, ":", table.param));
-  }
-  for (size_t i = 0; i < plan.tables.size(); ++i) {
-    const PlacedTable& table = plan.tables[i];
+    const PlacedParam& table = plan.tables[i];
     VarDesc ids;
     ids.name = in_name(plan, i, here);
     ids.dtype = fluid::DType::kInt64;
@@ -359,7 +304,7 @@ void add_table_blocks(Program& program, const Program& origin, const ServerPlan&
     rows.name = out_name(plan, i, here);
     rows.dtype = table.dtype;
     rows.shape = fluid::Shape{fluid::Shape::kUnknown, table.shape[1]};
-    Block& lookup = program.add_block(first);
+    Block& lookup = program.add_block(parent);
     lookup.append_op(make("lookup_sparse_table", {{"W", {table.param}}, {"Ids", {ids.name}}},
                           {{"Out", {rows.name}}},
                           fluid::to_attributes(fluid::LookupSparseTableAttrs{}), OpRole::kForward));
@@ -373,8 +318,8 @@ void add_table_blocks(Program& program, const Program& origin, const ServerPlan&
   path.typed = false;
   path.persistable = true;
   global.add_var(std::move(path));
-  Block& save = program.add_block(first);
-  for (const PlacedTable& table : plan.tables) {
+  Block& save = program.add_block(parent);
+  for (const PlacedParam& table : plan.tables) {
     save.append_op(make("save", {{"X", {table.param}}}, {},
                         fluid::to_attributes(fluid::SaveAttrs{}), OpRole::kForward));
   }

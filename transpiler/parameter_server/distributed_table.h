@@ -1,5 +1,6 @@
 // Tables with is_distributed: row r of a table lives on server r modulo the number of servers, and
-// on no trainer. Any number of tables, any update that takes selected rows.
+// on no trainer. Any number of tables, any update that takes selected rows. A table whose update
+// stays with one server (stays_whole) is a sparse table like others.
 #pragma once
 
 #include <string>
@@ -12,14 +13,14 @@
 
 namespace fleet::transpiler {
 
-// Moves the updates of such tables from ops.params to ops.tables. Throws ProgramError
-// (kNotSupported) for a table whose gradient is not selected rows, or is clipped or used by a norm
-// of the whole.
-void take_distributed_tables(const fluid::Program& program, TrainingOps& ops);
+// Moves the updates of such tables from ops.params to ops.tables; the lookups of one that stays
+// whole become ordinary ones. Throws ProgramError (kNotSupported) for a table whose gradient is not
+// selected rows.
+void take_distributed_tables(fluid::Program& program, TrainingOps& ops,
+                             const DistributeTranspilerConfig& config);
 
-// The tables of a plan.
-std::vector<PlacedTable> place_tables(const fluid::Program& program, const TrainingOps& ops,
-                                      int servers);
+// The tables of a plan that has its servers and its form.
+void place_tables(const fluid::Program& program, const TrainingOps& ops, ServerPlan& plan);
 
 // Trainer: all lookups of a table become split_ids, prefetch and a merge_ids for each padding,
 // where the first of them was; its gradient is split by server and sent right after the op that
@@ -30,10 +31,14 @@ void send_table_gradients(fluid::Program& program, const ServerPlan& plan, int t
 // In a startup program tables have their shape only.
 void fake_tables(fluid::Program& startup, const ServerPlan& plan);
 
-// Server: for each table a block that averages and updates it, inside it a block that looks rows
-// up; and one block that saves all tables. Notes the blocks and what is received.
-void add_table_blocks(fluid::Program& program, const fluid::Program& origin, const ServerPlan& plan,
-                      const TrainingOps& ops, int server, int32_t parent,
-                      fluid::ListenAndServAttrs& listen, std::vector<std::string>& received);
+// Server: what it receives of a table's gradient, one variable for each shard where it averages.
+std::vector<std::string> table_gradients(const ServerPlan& plan, const PlacedParam& table,
+                                         int server);
+// Declares the rows of a table that live there, their gradient, and what is received of it.
+void declare_table(fluid::Block& global, const fluid::Block& origin, const ServerPlan& plan,
+                   const PlacedParam& table, int server);
+// Inside `parent`, a block for each table that looks rows up, and one that saves all tables.
+void add_table_services(fluid::Program& program, const ServerPlan& plan, int server, int32_t parent,
+                        fluid::ListenAndServAttrs& listen);
 
 }  // namespace fleet::transpiler

@@ -80,15 +80,13 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
                      .sliced = false,
                      .sparse = false,
                      .remote = false,
+                     .interleaved = false,
                      .slices = {}};
   const VarDesc* grad = program.global_block().find_var(updated.grad);
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
   const std::string& update = program.global_block().op(updated.update).type;
-  const bool synchronous = config.sync_mode || config.completely_not_async;
-  // dpsgd clips by a norm and adds noise for the whole.
-  const bool whole =
-      update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !synchronous);
-  const bool cut = config.slice_var_up && !(whole && !config.geo_sgd_mode);
+  const bool whole = stays_whole(update, config) && !config.geo_sgd_mode;
+  const bool cut = config.slice_var_up && !whole;
   const int parts = cut ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
@@ -186,18 +184,17 @@ DistributedVar statistic_row(const ServerPlan& plan, const PlacedStatistic& stat
           .endpoint = plan.endpoints[static_cast<size_t>(statistic.server)]};
 }
 
-DistributedVar table_row(const ServerPlan& plan, const PlacedTable& table, int server) {
-  fluid::Shape part = table.shape;
-  part.set(0, table.rows);
+DistributedVar table_row(const ServerPlan& plan, const PlacedParam& table,
+                         const PlacedSlice& slice) {
   return {.origin = table.param,
           .origin_shape = table.shape.to_vector(),
-          .slice = table.param,
-          .slice_shape = part.to_vector(),
+          .slice = slice.param,
+          .slice_shape = slice.shape.to_vector(),
           .is_slice = true,
-          .block_id = server,
+          .block_id = slice.block_id,
           .offset = 0,
           .vtype = fluid::kDistributedTable,
-          .endpoint = plan.endpoints[static_cast<size_t>(server)]};
+          .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
 }
 
 // The same slices in the order of their update ops.
@@ -224,6 +221,24 @@ std::vector<std::vector<SliceRef>> slices_by_server(const ServerPlan& plan) {
 
 std::string statistic_name(const std::string& name) {
   return name + "@STATISTIC";
+}
+
+size_t updated_count(const ServerPlan& plan) {
+  return plan.params.size() + plan.tables.size();
+}
+
+const PlacedParam& updated_at(const ServerPlan& plan, size_t position) {
+  const size_t params = plan.params.size();
+  return position < params ? plan.params[position] : plan.tables[position - params];
+}
+
+const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param) {
+  return (param.interleaved ? ops.tables : ops.params)[param.updated];
+}
+
+bool stays_whole(std::string_view update, const DistributeTranspilerConfig& config) {
+  const bool exchanges = config.sync_mode || config.completely_not_async;
+  return update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !exchanges);
 }
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
@@ -258,7 +273,7 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
     plan.params[i] = place(program, ops.params[i], i, config, servers, dispatcher);
   }
   place_statistics(program, config, dispatcher, plan);
-  plan.tables = place_tables(program, ops, servers);
+  place_tables(program, ops, plan);
   const auto tables = remote_tables(program, config);
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
@@ -276,9 +291,9 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   for (const PlacedStatistic& statistic : plan.statistics) {
     plan.overview.push_back(statistic_row(plan, statistic));
   }
-  for (const PlacedTable& table : plan.tables) {
-    for (int server = 0; server < servers; ++server) {
-      plan.overview.push_back(table_row(plan, table, server));
+  for (const PlacedParam& table : plan.tables) {
+    for (const PlacedSlice& slice : table.slices) {
+      plan.overview.push_back(table_row(plan, table, slice));
     }
   }
   return plan;

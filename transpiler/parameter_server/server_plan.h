@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fluid/program/program.h"
@@ -48,10 +49,14 @@ struct PlacedParam {
   std::string grad;
   fluid::Shape shape;
   fluid::DType dtype = fluid::DType::kFloat32;
-  size_t updated = 0;  // position in TrainingOps::params
+  size_t updated = 0;  // position in TrainingOps::params, of a distributed table in ::tables
   bool sliced = false;
   bool sparse = false;  // the gradient is selected rows
   bool remote = false;  // a table: trainers look rows up instead of receiving it
+  // A distributed table: slice i, on server i, has the rows whose number, modulo the servers, is i,
+  // and may have rows behind the table's last one. It is called as the table, and its gradient as
+  // the server has it.
+  bool interleaved = false;
   std::vector<PlacedSlice> slices;
 };
 
@@ -61,15 +66,6 @@ struct PlacedStatistic {
   fluid::Shape shape;
   fluid::DType dtype = fluid::DType::kFloat32;
   int server = 0;
-};
-
-// A table of which each server has the rows whose number, modulo the servers, is its own.
-struct PlacedTable {
-  std::string param;
-  std::string grad;
-  fluid::Shape shape;
-  fluid::DType dtype = fluid::DType::kFloat32;
-  int64_t rows = 0;  // at most so many on each server
 };
 
 // "m@STATISTIC": what a shard made of statistic m.
@@ -83,10 +79,19 @@ struct ServerPlan {
   // The order in which parameters were dealt to servers and are sent, positions in `params`.
   std::vector<size_t> deal_order;
   std::vector<PlacedStatistic> statistics;
-  std::vector<PlacedTable> tables;  // as TrainingOps::tables
+  std::vector<PlacedParam> tables;  // distributed ones, as TrainingOps::tables
   // Overview of every slice and of the state that belongs to it.
   std::vector<fluid::DistributedVar> overview;
 };
+
+// All that is updated: parameters, then tables.
+size_t updated_count(const ServerPlan& plan);
+const PlacedParam& updated_at(const ServerPlan& plan, size_t position);
+const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param);
+
+// Whether an update stays with one server, which has the whole parameter: Dpsgd, which adds noise
+// for the whole, and norms of the whole where servers exchange none.
+bool stays_whole(std::string_view update, const DistributeTranspilerConfig& config);
 
 // One slice of one parameter.
 struct SliceRef {

@@ -52,7 +52,7 @@ VarDesc server_var(const VarDesc& origin, std::string name) {
 
 VarDesc slice_var(const VarDesc& origin, std::string name, const SliceRef& here) {
   VarDesc var = server_var(origin, std::move(name));
-  if (!here.param->sliced) return var;
+  if (!here.param->sliced && !here.param->interleaved) return var;
   var.shape = here.slice->shape;
   var.slice = SliceInfo{.origin = origin.name,
                         .origin_shape = here.param->shape.to_vector(),
@@ -147,20 +147,20 @@ void add_learning_rate_block(Program& program, ServerState& state) {
 }
 
 // sum of the shards' gradients, times 1/shards.
-void append_average(const ServerState& state, const PlacedSlice& slice, Block& block) {
+void append_average(const ServerState& state, Names parts, const std::string& grad, Block& block) {
   if (!state.plan.form.averages) return;
   Operator sum;
   sum.type = "sum";
-  sum.inputs["X"] = shard_grads(state, slice);
-  sum.outputs["Out"] = {slice.grad};
+  sum.inputs["X"] = std::move(parts);
+  sum.outputs["Out"] = {grad};
   sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
   block.append_op(std::move(sum));
   fluid::ScaleAttrs attrs;
   attrs.scale = 1.0 / state.plan.shards;
   Operator scale;
   scale.type = "scale";
-  scale.inputs["X"] = {slice.grad};
-  scale.outputs["Out"] = {slice.grad};
+  scale.inputs["X"] = {grad};
+  scale.outputs["Out"] = {grad};
   scale.attrs = fluid::to_attributes(attrs);
   block.append_op(std::move(scale));
 }
@@ -182,9 +182,12 @@ VarDesc part_var(const VarDesc& whole, const SliceRef& here) {
   const int64_t param_row = here.param->shape.numel() / here.param->shape[0];
   VarDesc var = server_var(whole, part_name(whole.name, *here.slice));
   var.shape.set(0, rows);
+  // Those of a table follow each other by server.
+  const int64_t first =
+      here.param->interleaved ? here.slice->server * rows : here.slice->offset / param_row;
   var.slice = SliceInfo{.origin = whole.name,
                         .origin_shape = whole.shape.to_vector(),
-                        .offset = here.slice->offset / param_row * row,
+                        .offset = first * row,
                         .block_id = here.slice->block_id};
   return var;
 }
@@ -237,19 +240,22 @@ std::string* late_gradient(const ServerState& state, const SliceRef& here, bool 
   return nullptr;
 }
 
-// The update op itself; decay of rows makes a whole gradient of them first.
+// The update op itself; decay of rows makes a whole gradient of them first. Those of a distributed
+// table are rows on the way in either case.
 bool takes_rows(const ServerState& state, const SliceRef& here) {
-  const UpdatedParam& updated = state.ops.params[here.param->updated];
+  if (here.param->interleaved) return true;
+  const UpdatedParam& updated = update_of(state.ops, *here.param);
   const std::string& taken = state.origin.global_block().op(updated.update).input("Grad").front();
   return here.param->sparse && find_var(state, taken).kind == fluid::VarKind::kSelectedRows;
 }
 
 void append_phase(Program& program, ServerState& state, const SliceRef& here,
                   const std::vector<PhasedOp>& ops, int32_t target) {
-  const UpdatedParam& updated = state.ops.params[here.param->updated];
+  const UpdatedParam& updated = update_of(state.ops, *here.param);
   // A server's programs are the same whoever asks, so the pair names shard 0.
   const bool named = state.plan.form.classic_sync && state.plan.form.averages;
-  const std::string suffix = named && !here.param->sliced ? shard_suffix(0) : "";
+  const bool whole = !here.param->sliced && !here.param->interleaved;
+  const std::string suffix = named && whole ? shard_suffix(0) : "";
   for (const PhasedOp& phased : ops) {
     Operator op = *phased.op;
     for (auto* slots : {&op.inputs, &op.outputs}) {
@@ -271,7 +277,7 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
 }
 
 Operator make_exchange(Program& program, const ServerState& state, const ExchangedVar& var) {
-  const PlacedParam& param = state.plan.params[var.param];
+  const PlacedParam& param = updated_at(state.plan, var.param);
   Block& block = program.global_block();
   if (!block.has_var(var.name)) {
     block.add_var(server_var(find_var(state, var.name), var.name));
@@ -296,7 +302,7 @@ void add_exchange_block(Program& program, ServerState& state, const ExchangeStag
                         int32_t parent) {
   const int32_t index = program.add_block(parent).index();
   for (const ExchangedVar& var : stage.vars) {
-    const bool cut = state.plan.params[var.param].slices.size() > 1;
+    const bool cut = updated_at(state.plan, var.param).slices.size() > 1;
     if (state.plan.endpoints.size() == 1 && !cut) continue;  // the one part is the whole
     Operator op = make_exchange(program, state, var);
     program.block(index).append_op(std::move(op));
@@ -336,7 +342,7 @@ void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) 
       state.received.push_back(std::move(name));
     }
     Block& block = program.add_block(parent);
-    append_average(state, whole, block);
+    append_average(state, shard_grads(state, whole), whole.grad, block);
     Operator assign;
     assign.type = "assign";
     assign.inputs["X"] = {whole.grad};
@@ -348,38 +354,78 @@ void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) 
   }
 }
 
+// The blocks that update one slice.
+struct Chain {
+  SliceRef here;
+  const std::vector<std::vector<PhasedOp>>& phases;
+  int32_t last = -1;  // the newest block
+};
+
+Chain chain_of(const ServerState& state, size_t position, const PlacedSlice& slice) {
+  return {.here = {&updated_at(state.plan, position), &slice},
+          .phases = state.phases.params[position]};
+}
+
+// The next block of the chain, if the phase has one.
+void add_phase_block(Program& program, ServerState& state, Chain& chain, size_t phase,
+                     int32_t parent) {
+  if (phase >= chain.phases.size()) return;
+  const auto& [param, slice] = chain.here;
+  const int32_t index = program.add_block(parent).index();
+  if (phase == 0) {
+    Names parts = param->interleaved ? table_gradients(state.plan, *param, state.server)
+                                     : shard_grads(state, *slice);
+    append_average(state, std::move(parts), slice->grad, program.block(index));
+    state.listen.grad_to_block_id.push_back(str_cat(slice->grad, ":", index));
+    if (takes_rows(state, chain.here)) {
+      state.listen.sparse_grad_to_param.push_back(str_cat(slice->grad, ":", slice->param));
+    }
+  } else {
+    state.listen.next_blocks.push_back(str_cat(chain.last, ":", index));
+  }
+  append_phase(program, state, chain.here, chain.phases[phase], index);
+  state.listen.optimize_blocks.push_back({index});
+  chain.last = index;
+}
+
+void add_table_blocks(Program& program, ServerState& state, int32_t parent) {
+  const ServerPlan& plan = state.plan;
+  if (plan.tables.empty()) return;
+  const int32_t first = program.block_count();
+  for (size_t i = 0; i < plan.tables.size(); ++i) {
+    const PlacedParam& table = plan.tables[i];
+    const PlacedSlice& slice = table.slices[static_cast<size_t>(state.server)];
+    Block& global = program.global_block();
+    declare_table(global, state.origin.global_block(), plan, table, state.server);
+    if (!plan.form.dc_asgd.name.empty()) {
+      declare_backups(global, slice, state.origin.global_block().var(table.param), plan.shards);
+    }
+    const Names parts = table_gradients(plan, table, state.server);
+    state.received.insert(state.received.end(), parts.begin(), parts.end());
+    Chain chain = chain_of(state, plan.params.size() + i, slice);
+    for (size_t phase = 0; phase < chain.phases.size(); ++phase) {
+      add_phase_block(program, state, chain, phase, parent);
+    }
+  }
+  add_table_services(program, plan, state.server, first, state.listen);
+}
+
 void add_optimize_blocks(Program& program, ServerState& state) {
   // The block that is last now: the schedule's, so that updates see its variables.
   const int32_t parent = program.block_count() - 1;
-  const auto here = updates_on(state.plan, state.ops, state.server);
-  std::vector<int32_t> last(here.size(), -1);  // by slice: the newest block of its chain
+  std::vector<Chain> chains;
+  for (const SliceRef& here : updates_on(state.plan, state.ops, state.server)) {
+    const auto position = static_cast<size_t>(here.param - state.plan.params.data());
+    chains.push_back(chain_of(state, position, *here.slice));
+  }
   for (size_t phase = 0; phase <= state.phases.stages.size(); ++phase) {
-    for (size_t i = 0; i < here.size(); ++i) {
-      const auto position = static_cast<size_t>(here[i].param - state.plan.params.data());
-      const auto& chain = state.phases.params[position];
-      if (phase >= chain.size()) continue;
-      const int32_t index = program.add_block(parent).index();
-      if (phase == 0) {
-        append_average(state, *here[i].slice, program.block(index));
-        state.listen.grad_to_block_id.push_back(str_cat(here[i].slice->grad, ":", index));
-        if (takes_rows(state, here[i])) {
-          state.listen.sparse_grad_to_param.push_back(
-              str_cat(here[i].slice->grad, ":", here[i].slice->param));
-        }
-      } else {
-        state.listen.next_blocks.push_back(str_cat(last[i], ":", index));
-      }
-      append_phase(program, state, here[i], chain[phase], index);
-      state.listen.optimize_blocks.push_back({index});
-      last[i] = index;
-    }
+    for (Chain& chain : chains) add_phase_block(program, state, chain, phase, parent);
     if (phase < state.phases.stages.size()) {
       add_exchange_block(program, state, state.phases.stages[phase], parent);
     }
   }
   add_statistic_blocks(program, state, parent);
-  add_table_blocks(program, state.origin, state.plan, state.ops, state.server, parent, state.listen,
-                   state.received);
+  add_table_blocks(program, state, parent);
   if (state.listen.optimize_blocks.empty()) {
     state.listen.optimize_blocks.push_back({program.add_block(parent).index()});
   }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/server_ops.h"
 #include "fluid/ops/math/reduce.h"
 #include "fluid/ops/no_attrs.h"
 
@@ -40,21 +41,18 @@ class Planner {
  public:
   Planner(const fluid::Program& program, const TrainingOps& ops, const ServerPlan& plan)
       : block_(program.global_block()), ops_(ops), plan_(plan) {
-    for (size_t i = 0; i < plan.params.size(); ++i) {
-      const UpdatedParam& updated = ops.params[plan.params[i].updated];
-      owners_[updated.param] = i;
-      for (const size_t position : updated.ops) order_.emplace_back(position, i);
+    for (size_t i = 0; i < updated_count(plan); ++i) {
+      for (const size_t position : update_of(ops, placed(i)).ops) order_.emplace_back(position, i);
     }
     std::sort(order_.begin(), order_.end());
-    phases_.params.resize(plan.params.size());
+    phases_.params.resize(updated_count(plan));
     made_.reserve(2 * order_.size());
     uses_.reserve(4 * order_.size());
   }
 
   UpdatePhases run() {
     for (const auto& [position, param] : order_) {
-      place(block_.ops()[position], param,
-            position == ops_.params[plan_.params[param].updated].update);
+      place(block_.ops()[position], param, position == update_of(ops_, placed(param)).update);
     }
     for (auto& chain : phases_.params) {
       if (chain.empty()) chain.emplace_back();
@@ -63,7 +61,7 @@ class Planner {
   }
 
  private:
-  const PlacedParam& placed(size_t param) const { return plan_.params[param]; }
+  const PlacedParam& placed(size_t param) const { return updated_at(plan_, param); }
   const VarDesc& var(const std::string& name) const { return block_.var(name); }
 
   bool is_scalar(const std::string& name) const { return var(name).shape.numel() == 1; }
@@ -169,13 +167,42 @@ class Planner {
     return phases_.stages[index];
   }
 
-  // Puts the parts of `name` together after `phase`.
-  void exchange(const std::string& name, size_t param, size_t phase, bool rows) {
+  // Puts the parts of `name` together after `phase`; false if that is done already.
+  bool exchange(const std::string& name, size_t param, size_t phase, bool rows) {
     auto& vars = stage(phase).vars;
     const auto same = [&](const ExchangedVar& each) { return each.name == name; };
-    if (std::any_of(vars.begin(), vars.end(), same)) return;
+    if (std::any_of(vars.begin(), vars.end(), same)) return false;
     vars.push_back({.name = name, .param = param, .rows = rows});
     phases_.shared.insert(name);
+    return true;
+  }
+
+  // Declares `rows`, which begins with the parameter's rows, and puts its parts together after
+  // `phase`. Returns what slices call their parts.
+  std::string exchange_rows(const std::string& rows, fluid::Shape shape, fluid::DType dtype,
+                            size_t param, size_t phase) {
+    add_var(rows, shape, dtype);
+    const PlacedParam& whole = placed(param);
+    if (!whole.interleaved) {
+      exchange(rows, param, phase, true);
+      return str_cat(rows, kPartSuffix);
+    }
+    std::string by_server = rows + "@BY_SERVER";
+    if (exchange(by_server, param, phase, true)) {
+      const auto servers = static_cast<int64_t>(whole.slices.size());
+      Operator order;
+      order.type = "interleave_rows";
+      order.inputs["X"] = {by_server};
+      order.outputs["Out"] = {rows};
+      order.attrs =
+          fluid::to_attributes(fluid::InterleaveRowsAttrs{.parts = servers, .rows = shape[0]});
+      order.role = fluid::OpRole::kOptimize;
+      stage(phase).ops.push_back(std::move(order));
+      phases_.shared.insert(rows);
+      shape.set(0, servers * whole.slices.front().shape[0]);
+      add_var(by_server, shape, dtype);
+    }
+    return std::move(by_server) + std::string(kPartSuffix);
   }
 
   void add_var(std::string name, const fluid::Shape& shape, fluid::DType dtype) {
@@ -200,7 +227,8 @@ class Planner {
                    .where = "op '" + op.type + "' of parameter '" + placed(param).param + "'",
                    .expected = "reduce_sum of all elements",
                    .got = op.to_string(),
-                   .fix = "set slice_var_up to false"});
+                   .fix = placed(param).interleaved ? "set is_distributed to false"
+                                                    : "set slice_var_up to false"});
     }
     const size_t phase = phase_for(op, param);
     const std::string in = op.input_names().front();
@@ -208,7 +236,6 @@ class Planner {
     const fluid::Shape& shape = placed(param).shape;
     Operator part;
     part.inputs["X"] = {in};
-    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
     fluid::Shape reduced = shape;
     if (shape.rank() > 1) {
       reduced.set(shape.rank() - 1, 1);
@@ -221,9 +248,8 @@ class Planner {
     }
     part.role = op.role;
     part.role_var = op.role_var;
-    add_var(rows, reduced, var(in).dtype);
+    part.outputs["Out"] = {exchange_rows(rows, reduced, var(in).dtype, param, phase)};
     append(std::move(part), param, phase, false);
-    exchange(rows, param, phase, true);
     Operator whole = op;
     whole.inputs["X"] = {rows};
     stage(phase).ops.push_back(std::move(whole));
@@ -280,12 +306,11 @@ class Planner {
     Operator part;
     part.type = "marked_row_sums";
     part.inputs["X"] = {made.of};
-    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
+    part.outputs["Out"] = {exchange_rows(rows, fluid::Shape{placed(param).shape[0], 2},
+                                         var(made.of).dtype, param, phase)};
     part.attrs = fluid::to_attributes(fluid::NoAttrs{});
     part.role = op.role;
-    add_var(rows, fluid::Shape{placed(param).shape[0], 2}, var(made.of).dtype);
     append(std::move(part), param, phase, false);
-    exchange(rows, param, phase, true);
     Operator whole;
     whole.type = "sum_marked_rows";
     whole.inputs["X"] = {rows};
@@ -309,12 +334,11 @@ class Planner {
     Operator part;
     part.type = "squared_row_sums";
     part.inputs["X"] = {of};
-    part.outputs["Out"] = {str_cat(rows, kPartSuffix)};
+    part.outputs["Out"] = {exchange_rows(rows, fluid::Shape{placed(param).shape[0]},
+                                         fluid::DType::kFloat64, param, phase)};
     part.attrs = fluid::to_attributes(fluid::NoAttrs{});
     part.role = fluid::OpRole::kOptimize;
-    add_var(rows, fluid::Shape{placed(param).shape[0]}, fluid::DType::kFloat64);
     append(std::move(part), param, phase, false);
-    exchange(rows, param, phase, true);
     return rows;
   }
 
@@ -365,7 +389,6 @@ class Planner {
   const Block& block_;
   const TrainingOps& ops_;
   const ServerPlan& plan_;
-  std::map<std::string, size_t, std::less<>> owners_;
   std::vector<std::pair<size_t, size_t>> order_;  // position, parameter
   std::unordered_map<std::string, Made> made_;
   std::unordered_map<std::string, size_t> uses_;  // the last phase that reads or writes it
@@ -382,8 +405,8 @@ class Planner {
 // Each parameter's ops as they are, one phase.
 UpdatePhases as_they_are(const Block& block, const TrainingOps& ops, const ServerPlan& plan) {
   UpdatePhases phases;
-  for (const PlacedParam& param : plan.params) {
-    const UpdatedParam& updated = ops.params[param.updated];
+  for (size_t i = 0; i < updated_count(plan); ++i) {
+    const UpdatedParam& updated = update_of(ops, updated_at(plan, i));
     auto& chain = phases.params.emplace_back(1);
     for (const size_t position : updated.ops) {
       chain.front().push_back({block.ops()[position], position == updated.update});

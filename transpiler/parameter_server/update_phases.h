@@ -28,7 +28,7 @@ struct PhasedOp {
 // A variable that servers put together.
 struct ExchangedVar {
   std::string name;   // on every server, whole
-  size_t param = 0;   // position in ServerPlan::params
+  size_t param = 0;   // position, as updated_at has it
   bool rows = false;  // parts by rows from every slice; else one part, from the only slice
 };
 
@@ -39,7 +39,8 @@ struct ExchangeStage {
 };
 
 struct UpdatePhases {
-  // By parameter: ops by phase. One phase for a parameter that takes part in no exchange.
+  // By position, as updated_at has it: ops by phase. One phase for a parameter that takes part in
+  // no exchange.
   std::vector<std::vector<std::vector<PhasedOp>>> params;
   std::vector<ExchangeStage> stages;
   // Whole variables, and variables of stages: called the same on every server.

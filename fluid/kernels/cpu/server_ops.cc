@@ -144,6 +144,23 @@ std::unique_ptr<Prepared> prepare_sum_marked_rows(PrepareContext& context) {
       });
 }
 
+template <class T>
+std::unique_ptr<Prepared> prepare_interleave_rows(PrepareContext& context) {
+  const auto [parts, rows] = context.attrs<InterleaveRowsAttrs>();
+  Shape shape = context.in("X").shape;
+  const int64_t height = shape[0] / parts;
+  const int64_t width = shape.numel(1, shape.rank());
+  shape.set(0, rows);
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=, parts = parts, rows = rows](const KernelContext& c) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t from = row % parts * height + row / parts;
+      std::copy_n(c.in<T>(x) + from * width, width, c.out<T>(out) + row * width);
+    }
+  });
+}
+
 // The rows of X that fall into each section, in the order in which X has them.
 template <class T>
 std::unique_ptr<Prepared> prepare_split_selected_rows(PrepareContext& context) {
@@ -193,6 +210,7 @@ void register_server_ops(KernelTable& table) {
     add("split_selected_rows", prepare_split_selected_rows<T>);
     add("squared_row_sums", prepare_squared_row_sums<T>);
     add("sum_marked_rows", prepare_sum_marked_rows<T>);
+    add("interleave_rows", prepare_interleave_rows<T>);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "fluid/ops/distributed/server_ops.h"
 
+#include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/optimize/optimize.h"
 #include "fluid/ops/schema_util.h"
@@ -53,6 +54,18 @@ void infer_sum_marked_rows(InferContext& context) {
   context.set_output("Out", Shape{1}, x.dtype);
 }
 
+void infer_interleave_rows(InferContext& context) {
+  const VarDesc& x = context.input("X");
+  const auto [parts, rows] = context.attrs<InterleaveRowsAttrs>();
+  const bool fits = parts > 0 && rows > 0 && x.shape.rank() > 0 &&
+                    x.shape[0] == (rows + parts - 1) / parts * parts;
+  context.require(fits, "X", str_cat("parts of equal height that hold ", rows, " rows"),
+                  str_cat(x.shape.to_string(), " for ", parts, " parts"));
+  Shape shape = x.shape;
+  shape.set(0, rows);
+  context.set_output("Out", shape, x.dtype);
+}
+
 void infer_lamb_direction(InferContext& context) {
   const VarDesc& param = context.input("Param");
   for (const char* slot : {"Grad", "Moment1", "Moment2"}) {
@@ -100,6 +113,8 @@ void add_server_ops(OpTable& table) {
       make_schema<NoAttrs>("marked_row_sums", {one("X")}, {one("Out")}, infer_marked_row_sums));
   table.add(
       make_schema<NoAttrs>("sum_marked_rows", {one("X")}, {one("Out")}, infer_sum_marked_rows));
+  table.add(make_schema<InterleaveRowsAttrs>("interleave_rows", {one("X")}, {one("Out")},
+                                             infer_interleave_rows));
 }
 
 }  // namespace fleet::fluid

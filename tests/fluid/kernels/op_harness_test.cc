@@ -147,7 +147,7 @@ std::set<std::string> tested_elsewhere() {
           // Values, types and slices: executor, slices and server tests.
           "accuracy", "fake_init", "gaussian_random", "print", "uniform_random", "dc_compensate",
           "lamb_apply", "lamb_direction", "ref_by_trainer_id", "split_selected_rows", "split_ids",
-          "merge_ids", "marked_row_sums", "squared_row_sums", "sum_marked_rows",
+          "merge_ids", "marked_row_sums", "squared_row_sums", "sum_marked_rows", "interleave_rows",
           // Updates and initial values: optimizer tests and numeric_golden_test.
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",

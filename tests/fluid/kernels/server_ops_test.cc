@@ -216,5 +216,15 @@ TEST(MarkedRowSums, AddUpInOrder) {
   EXPECT_EQ(got, (std::vector<double>{2.5}));
 }
 
+// Three servers have rows 0 and 3, 1 and 4, 2 of five; what is behind the last one is dropped.
+TEST(InterleaveRows, TakeTheirPlacesInTheTable) {
+  const auto got = OneServerOp("interleave_rows")
+                       .input("X", "x", {6, 2}, {0, 0.5, 3, 3.5, 1, 1.5, 4, 4.5, 2, 2.5, 99, 99})
+                       .attrs({{"parts", int64_t{3}}, {"rows", int64_t{5}}})
+                       .output("Out", "table")
+                       .run("table");
+  EXPECT_EQ(got, (std::vector<double>{0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5}));
+}
+
 }  // namespace
 }  // namespace fleet::fluid

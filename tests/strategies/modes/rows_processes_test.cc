@@ -75,6 +75,15 @@ TEST_F(RowsProcesses, DistributedTablesEndWithTheFileOfALocalRun) {
   EXPECT_TRUE(train("three_servers", servers(2, 3), "--distributed") == local);
 }
 
+// Servers exchange what they know of two tables.
+TEST_F(RowsProcesses, NormsOfWholeDistributedTablesEndWithTheFileOfALocalRun) {
+  for (const char* rule : {"lamb", "clip"}) {
+    const std::string options = str_cat("--loss v2 --distributed --rule ", rule);
+    const std::string local = train("local", "", options);
+    EXPECT_TRUE(train("servers", servers(2, 3), options) == local) << rule;
+  }
+}
+
 // Saved by two servers, loaded by three and by one machine: the file of a run in one go.
 TEST_F(RowsProcesses, SavedModelsGoOnAtOtherNumbersOfServers) {
   for (const char* table : {"", " --distributed"}) {

@@ -4,6 +4,7 @@
 //   --distributed    the table is on servers only
 //   --loss NAME      what follows the table: classes (default), nce or hsigmoid, whose weights are
 //                    tables too; v2 looks two tables up by lookup_table_v2
+//   --rule NAME      adam (default), clip: adam under a bound on the norm of all gradients, or lamb
 //   --strategy NAME  async or half_async, where servers train (default: synchronous)
 //   --first N        the step to begin with
 //   --load DIR       workers load a saved model before their first step
@@ -12,6 +13,7 @@
 //   --save DIR       at the end
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,7 @@ struct Options {
   bool distributed = false;
   int first = 0;
   std::string loss = "classes";
+  std::string rule = "adam";
   std::string strategy;
   std::string load;
   std::string model;
@@ -47,6 +50,7 @@ Options parse(int argc, char** argv) {
     if (std::strcmp(argv[i], "--distributed") == 0) options.distributed = true;
     if (std::strcmp(argv[i], "--loss") == 0) options.loss = argv[++i];
     if (std::strcmp(argv[i], "--shards") == 0) options.shards = std::stoi(argv[++i]);
+    if (std::strcmp(argv[i], "--rule") == 0) options.rule = argv[++i];
     if (std::strcmp(argv[i], "--strategy") == 0) options.strategy = argv[++i];
     if (std::strcmp(argv[i], "--first") == 0) options.first = std::stoi(argv[++i]);
     if (std::strcmp(argv[i], "--load") == 0) options.load = argv[++i];
@@ -128,14 +132,22 @@ fluid::Variable loss_of(const Options& options, const fluid::Variable& ids,
   return layers::mean(layers::cross_entropy(prediction, label));
 }
 
+std::unique_ptr<fluid::optimizer::Optimizer> rule_of(const Options& options) {
+  using namespace fluid::optimizer;  // NOLINT(google-build-using-namespace)
+  if (options.rule == "lamb") return std::make_unique<Lamb>(LambOptions{.learning_rate = 0.01});
+  AdamOptions adam{.learning_rate = 0.01};
+  if (options.rule == "clip") adam.grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05);
+  return std::make_unique<Adam>(adam);
+}
+
 int train(const Options& options) {
   fluid::default_startup_program().set_random_seed(7);
   auto ids = fluid::layers::data("ids", {kWords, 1}, fluid::DType::kInt64);
   auto label = fluid::layers::data("label", {1}, fluid::DType::kInt64);
   auto cost = loss_of(options, ids, label);
-  fluid::optimizer::Adam adam({.learning_rate = 0.01});
+  const auto rule = rule_of(options);
   fleet::init(role_maker::PaddleCloudRoleMaker());
-  auto optimizer = distributed(adam, options);
+  auto optimizer = distributed(*rule, options);
   optimizer.minimize(cost);
   if (fleet::is_server()) {
     fleet::default_fleet().init_server(options.model);

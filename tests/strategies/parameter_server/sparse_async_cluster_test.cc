@@ -1,10 +1,12 @@
 // Gradients of rows in asynchronous jobs of threads.
 #include <cmath>
+#include <functional>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/optimizer/averages.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/sparse_net.h"
 
@@ -58,25 +60,39 @@ TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
 }
 
 // Of one worker in step no row is late.
-TEST(SparseAsyncCluster, CompensationOfOneWorkerHasTheBitsOfOneMachine) {
-  for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoTables, RowKind::kHsigmoid}) {
-    for (const char* form : {"constant", "adaptive", "clipped"}) {
-      SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", form));
-      AsyncThreadJob job = alone(AsyncMode::kAsync);
-      job.options.delay_compensation = strategies::DelayCompensationOptions::preset(
-          strategies::parse_delay_compensation(form).value());
-      expect_local_bits(SparseNet({.kind = kind}), job);
-    }
+void expect_local_bits_compensated(const SparseNet& net, AsyncThreadJob job) {
+  for (const char* form : {"constant", "adaptive", "clipped"}) {
+    SCOPED_TRACE(form);
+    job.options.delay_compensation = strategies::DelayCompensationOptions::preset(
+        strategies::parse_delay_compensation(form).value());
+    expect_local_bits(net, job);
   }
 }
 
+TEST(SparseAsyncCluster, CompensationOfOneWorkerHasTheBitsOfOneMachine) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoTables, RowKind::kHsigmoid}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    expect_local_bits_compensated(SparseNet({.kind = kind}), alone(AsyncMode::kAsync));
+  }
+}
+
+TEST(SparseAsyncCluster, CompensationOfDistributedTablesHasTheBitsOfOneMachine) {
+  AsyncThreadJob job = alone(AsyncMode::kAsync);
+  job.servers = 3;
+  const SparseNet net({.kind = RowKind::kTwoTables, .is_distributed = true});
+  expect_local_bits_compensated(net, job);
+}
+
 TEST(SparseAsyncCluster, CompensatedRowsLearn) {
-  const SparseNet net({.learnable = true});
-  AsyncThreadJob job;
-  job.options.delay_compensation =
-      strategies::DelayCompensationOptions::preset(strategies::DelayCompensation::kClipped);
-  const AsyncThreadOutcome outcome = expect_no_errors(net.task(200), job);
-  for (const auto& losses : outcome.losses) expect_learned(losses);
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SparseNet net({.is_distributed = distributed, .learnable = true});
+    AsyncThreadJob job;
+    job.options.delay_compensation =
+        strategies::DelayCompensationOptions::preset(strategies::DelayCompensation::kClipped);
+    const AsyncThreadOutcome outcome = expect_no_errors(net.task(200), job);
+    for (const auto& losses : outcome.losses) expect_learned(losses);
+  }
 }
 
 TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
@@ -91,6 +107,31 @@ TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
         expect_local_bits(net, job);
       }
     }
+  }
+}
+
+// Norms of the trainer's gradient, and updates of wholes that one server has.
+TEST(SparseAsyncCluster, DistributedTablesWithNormsHaveTheBitsOfOneMachine) {
+  using fluid::Variable;
+  namespace rules = fluid::optimizer;
+  const std::vector<std::function<void(const Variable&)>> all = {
+      [](const Variable& loss) {
+        rules::SGD({.learning_rate = 0.1, .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
+            .minimize(loss);
+      },
+      [](const Variable& loss) { rules::LarsMomentum({.learning_rate = 0.1}).minimize(loss); },
+      [](const Variable& loss) { rules::Lamb({.learning_rate = 0.01}).minimize(loss); },
+      [](const Variable& loss) {
+        rules::SGD sgd({.learning_rate = 0.1});
+        rules::Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
+      },
+  };
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(i);
+    AsyncThreadJob job = alone(AsyncMode::kAsync);
+    job.servers = 3;
+    expect_local_bits(
+        SparseNet({.kind = RowKind::kTwoTables, .minimize = all[i], .is_distributed = true}), job);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/optimizer/averages.h"
 #include "tests/testing/sparse_net.h"
 
 namespace fleet::testing {
@@ -108,12 +109,14 @@ ThreadJob exchanging(int workers, int servers, int shards) {
   return job;
 }
 
-// Updates that need whole gradients or parameters, of tables that are cut.
-TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
+using Minimize = std::function<void(const fluid::Variable&)>;
+
+// Updates that need whole gradients or parameters.
+std::vector<Minimize> rules_of_wholes() {
   using fluid::Variable;
   namespace rules = fluid::optimizer;
   namespace clip = fluid::clip;
-  const std::vector<std::function<void(const Variable&)>> all = {
+  return {
       [](const Variable& loss) {
         rules::SGD({.learning_rate = 0.1, .grad_clip = clip::GradientClipByValue(0.01)})
             .minimize(loss);
@@ -126,6 +129,17 @@ TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
       [](const Variable& loss) { rules::Lamb({.learning_rate = 0.01}).minimize(loss); },
       [](const Variable& loss) { rules::Adamax({.learning_rate = 0.01}).minimize(loss); },
   };
+}
+
+void clip_by_global_norm(const fluid::Variable& loss) {
+  fluid::optimizer::Adam(
+      {.learning_rate = 0.01, .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
+      .minimize(loss);
+}
+
+// Of tables that are cut.
+TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
+  const auto all = rules_of_wholes();
   for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoLookups, RowKind::kHsigmoid}) {
     for (size_t i = 0; i < all.size(); ++i) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), ", rule ", i));
@@ -136,11 +150,7 @@ TEST(SparseThreadCluster, UpdatesByNormsOfWholeTables) {
 }
 
 TEST(SparseThreadCluster, ClipsByTheGlobalNormOfAllGradients) {
-  SparseNetOptions options{.minimize = [](const fluid::Variable& loss) {
-    fluid::optimizer::Adam(
-        {.learning_rate = 0.01, .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
-        .minimize(loss);
-  }};
+  SparseNetOptions options{.minimize = clip_by_global_norm};
   for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoLookups, RowKind::kHsigmoid}) {
     options.kind = kind;
     SCOPED_TRACE(static_cast<int>(kind));
@@ -152,6 +162,56 @@ TEST(SparseThreadCluster, ClipsByTheGlobalNormOfAllGradients) {
     }
     expect_local_bits(options, exchanging(1, 1, 2), 4);
   }
+}
+
+// The rows of such a table, 2000 or 2001, are in turns on the servers.
+TEST(SparseThreadCluster, UpdatesDistributedTablesByNormsOfTheWhole) {
+  auto all = rules_of_wholes();
+  all.emplace_back(clip_by_global_norm);
+  all.emplace_back([](const fluid::Variable& loss) {
+    fluid::optimizer::Lamb({.learning_rate = 0.01,
+                            .regularization = fluid::regularizer::L2Decay(0.01),
+                            .grad_clip = fluid::clip::GradientClipByGlobalNorm(0.05)})
+        .minimize(loss);
+  });
+  for (size_t i = 0; i < all.size(); ++i) {
+    SCOPED_TRACE(str_cat("rule ", i));
+    SparseNetOptions options{
+        .kind = RowKind::kTwoTables, .minimize = all[i], .is_distributed = true};
+    expect_local_bits(options, exchanging(2, 3, 2), 4);
+    expect_local_bits(options, exchanging(1, 1, 2), 4);
+    options.kind = RowKind::kTwoLookups;
+    expect_local_bits(options, exchanging(1, 2, 1), 4);
+  }
+}
+
+// What clips on the trainers takes the norm of each one's own gradient.
+TEST(SparseThreadCluster, NotedClipsOfDistributedTablesAreThoseOfSparseOnes) {
+  const Minimize minimize = [](const fluid::Variable& loss) {
+    fluid::clip::set_gradient_clip(fluid::clip::GradientClipByGlobalNorm(0.05),
+                                   loss.block().program());
+    fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+  };
+  const ThreadJob job{.workers = 2, .servers = 3};
+  const auto train = [&](bool distributed) {
+    const SparseNet net(
+        {.kind = RowKind::kTwoTables, .minimize = minimize, .is_distributed = distributed});
+    ThreadOutcome outcome = train_in_threads(net.task(4), job);
+    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+    return outcome;
+  };
+  const ThreadOutcome sparse = train(false);
+  ASSERT_FALSE(sparse.persistables.empty());
+  EXPECT_TRUE(train(true).persistables == sparse.persistables);
+}
+
+TEST(SparseThreadCluster, LooksAheadWithDistributedTables) {
+  const Minimize minimize = [](const fluid::Variable& loss) {
+    fluid::optimizer::SGD sgd({.learning_rate = 0.1});
+    fluid::optimizer::Lookahead(sgd, {.alpha = 0.5, .k = 2}).minimize(loss);
+  };
+  expect_local_bits({.kind = RowKind::kTwoTables, .minimize = minimize, .is_distributed = true},
+                    {.workers = 2, .servers = 3}, 5);
 }
 
 TEST(SparseThreadCluster, KeepsDistributedTablesOnServersOnly) {

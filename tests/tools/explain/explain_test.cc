@@ -180,7 +180,9 @@ const std::map<std::string, std::function<SampleNet()>>& nets() {
       {"clipped",
        [] { return transpiler::clipped_net(fluid::clip::GradientClipByGlobalNorm(1.0)); }},
       {"tables", [] { return transpiler::table_net(2); }},
-      {"distributed table", [] { return transpiler::table_net(2, true); }},
+      {"distributed tables", [] { return transpiler::table_net(3, true); }},
+      {"distributed tables, clipped",
+       [] { return transpiler::clipped_table_net(fluid::clip::GradientClipByGlobalNorm(1.0)); }},
       {"batch norm", transpiler::normalised_net},
       {"averages", transpiler::averaged_net}};
   return kNets;
@@ -206,7 +208,6 @@ TEST(Explain, LeavesNoOpUnexplainedInAnyMode) {
   for (const auto& [name, make] : nets()) {
     const SampleNet net = make();
     for (const std::string& mode : mode_names()) {
-      if (name == "distributed table" && mode != "sync") continue;
       SCOPED_TRACE(name + ", " + mode);
       const Explanation all = explain_net(net, options_of(mode, 4, 3));
       expect_explained(all.main.trainer);

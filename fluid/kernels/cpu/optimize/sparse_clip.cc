@@ -125,15 +125,11 @@ std::unique_ptr<Prepared> prepare_scaled(PrepareContext& context) {
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.own_output("Out");
-  return make_prepared([=](const KernelContext& c) {
-    const auto& source = std::get<SelectedRows>(c.input_value(x));
+  return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const T factor = *c.in<T>(y);
-    SelectedRows result{source.rows, source.height,
-                        Tensor(source.value.dtype(), source.value.shape())};
-    const T* values = source.value.data<T>();
-    T* to = result.value.data<T>();
-    for (int64_t i = 0; i < source.value.numel(); ++i) to[i] = values[i] * factor;
-    c.output_value(out) = std::move(result);
+    replace_values(c, x, out, rows, [=](const T* values, int64_t count, int64_t width, T* to) {
+      for (int64_t i = 0; i < count * width; ++i) to[i] = values[i] * factor;
+    });
   });
 }
 
