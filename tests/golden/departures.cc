@@ -197,7 +197,8 @@ void expect_no_servers(json& golden) {
 }
 
 bool norms_of_slices(const json& golden) {
-  return on_servers(golden) && optimizer_of(golden) == "LarsMomentum";
+  const std::string optimizer = optimizer_of(golden);
+  return on_servers(golden) && (optimizer == "LarsMomentum" || optimizer == "Dpsgd");
 }
 
 void take_norms_of_slices(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
@@ -208,7 +209,7 @@ void take_norms_of_slices(const json&, DistributeTranspilerConfig& config, Trans
 const json* slice_row(const json& rows, const json& state) {
   const auto name = state["origin"].get<std::string>();
   for (const json& row : rows) {
-    if (row["vtype"] != "Param" || !row["is_slice"].get<bool>()) continue;
+    if (row["vtype"] == "Optimizer" || !row["is_slice"].get<bool>()) continue;
     const auto param = row["origin"].get<std::string>();
     if (name.starts_with(param + "_") && row["endpoint"] == state["endpoint"] &&
         row["origin_shape"] == state["origin_shape"]) {
@@ -418,7 +419,7 @@ constexpr Departure kDepartures[] = {
      .applies = updates_that_the_release_lacks,
      .expect = expect_no_servers},
     {.name = "norms",
-     .original = "LARS takes the norms of a slice.",
+     .original = "LARS and Dpsgd take the norms of a slice.",
      .ours = "The norms of the whole parameter and gradient; whole_norms = false is the release's.",
      .reason = "The step must not depend on the number of servers.",
      .cases = "linreg-sync-lars",

@@ -55,10 +55,15 @@ Operator make_notice(Names inputs, Names tables, std::string control) {
   return op;
 }
 
-void append_step_notice(Program& program) {
+// Of the tables that are trained.
+void append_step_notice(Program& program, const ServerPlan& plan) {
   Names ids;
   Names tables;
   for (auto& [rows, table] : keep_lookups_local(program)) {
+    const bool trained =
+        std::any_of(plan.params.begin(), plan.params.end(),
+                    [&table = table](const auto& param) { return param.param == table; });
+    if (!trained) continue;
     ids.push_back(std::move(rows));
     tables.push_back(std::move(table));
   }
@@ -126,9 +131,6 @@ void add_sum_blocks(Program& program, const ServerPlan& plan, int server,
       listen.sparse_grad_to_param.push_back(str_cat(delta_of(slice->param), ":", slice->param));
     }
   }
-  if (listen.optimize_blocks.empty()) {
-    listen.optimize_blocks.push_back({program.add_block(0).index()});
-  }
 }
 
 void append_geo_listen(Program& program, const ServerPlan& plan, int server,
@@ -152,7 +154,7 @@ ProgramPair make_geo_trainer_programs(const Program& main, const Program& startu
       Pass{"declare_deltas", "What parameters change by, and their slices.",
            [&](Program& program) { declare_deltas(program, plan); }},
       Pass{"append_step_notice", "The runtime hears of each step.",
-           [&](Program& program) { append_step_notice(program); }},
+           [&](Program& program) { append_step_notice(program, plan); }},
   };
   const std::array startup_passes = {
       Pass{"append_initial_receives", "Training starts from the servers' parameters.",

@@ -238,7 +238,8 @@ const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param) 
 
 bool stays_whole(std::string_view update, const DistributeTranspilerConfig& config) {
   const bool exchanges = config.sync_mode || config.completely_not_async;
-  return update == "dpsgd" || (needs_whole_param(update) && config.whole_norms && !exchanges);
+  const bool needs = update == "dpsgd" || (needs_whole_param(update) && !exchanges);
+  return needs && config.whole_norms;
 }
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {

@@ -70,7 +70,9 @@ void infer_layer_norm(InferContext& context) {
                   "leave at least one dimension to normalise over");
   check_vectors(context, {"Scale", "Bias"}, x.shape.numel(axis, x.shape.rank()));
   context.share("X", "Y");
-  const int64_t rows = x.shape.numel(0, axis);
+  // Unknown, but with a number for what is known of it, as the original has it.
+  int64_t rows = 1;
+  for (int i = 0; i < axis; ++i) rows *= x.shape[i];
   for (const char* slot : {"Mean", "Variance"}) context.set_output(slot, Shape{rows}, x.dtype);
 }
 

@@ -23,9 +23,8 @@ void infer_merge(InferContext& context) {
 void infer_values(InferContext& context) {
   check_sparse(context);
   const VarDesc& x = context.input("X");
-  Shape out = x.shape;
-  out.set(0, Shape::kUnknown);
-  context.set_output("Out", out, x.dtype);
+  // The rows that there may be; a step's tensor has those that came.
+  context.set_output("Out", x.shape, x.dtype);
 }
 
 }  // namespace
