@@ -52,13 +52,14 @@ int train(const quick_start::Options& options, MakeNet make_net) {
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate});
 
   fleet::init(quick_start::make_role_maker(options));
-  auto optimizer = fleet::distributed_optimizer(adam, {.logical_shards = options.shards});
+  auto optimizer = fleet::distributed_optimizer(adam, quick_start::make_strategy(options));
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
   fleet::init_worker();
 
   fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = options.shards});
   exe.run(fluid::default_startup_program());
+  if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
   const Data data = load(options.data_dir);
   fluid::data::DataLoader loader(data.train, {.batch_size = options.batch_size,
                                               .seed = options.seed,

@@ -110,11 +110,14 @@ std::optional<Options> parse_options(int argc, char** argv, const char* summary,
   exit_code = 0;
   try {
     po::variables_map given;
-    po::store(po::command_line_parser(argc, argv)
-                  .options(all)
-                  .positional(po::positional_options_description())
-                  .run(),
-              given);
+    const auto parsed =
+        po::command_line_parser(argc, argv)
+            .options(all)
+            .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
+            .run();
+    po::store(parsed, given);
+    const auto loose = po::collect_unrecognized(parsed.options, po::include_positional);
+    if (!loose.empty()) throw po::error("'" + loose.front() + "' belongs to no flag");
     if (given.count("help") != 0) {
       std::cout << summary << "\n\n" << all << "\nExample: " << argv[0] << " --steps 200\n";
       return std::nullopt;

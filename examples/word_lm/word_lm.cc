@@ -58,13 +58,14 @@ int train(const quick_start::Options& options) {
   fluid::optimizer::Adam adam({.learning_rate = options.learning_rate});
 
   fleet::init(quick_start::make_role_maker(options));
-  auto optimizer = fleet::distributed_optimizer(adam, {.logical_shards = options.shards});
+  auto optimizer = fleet::distributed_optimizer(adam, quick_start::make_strategy(options));
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
   fleet::init_worker();
 
   fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = options.shards});
   exe.run(fluid::default_startup_program());
+  if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
   fluid::data::DataLoader loader(
       std::make_shared<fluid::data::TensorDataset>(sequences(text.train, kLength)),
       {.batch_size = options.batch_size,

@@ -27,9 +27,15 @@ TEST_F(QuickStart, WithoutRoleVariablesTheDistributedTrainerIsLocal) {
 }
 
 TEST_F(QuickStart, MistakesAreNamedWithTheirFix) {
-  const auto flag = run_command(local() + " --step 3 --bach_size 2");
+  const auto flag = run_command(local() + " --steps 3 --bach_size 2");
   EXPECT_EQ(flag.code, 2);
   EXPECT_THAT(flag.output, HasSubstr("did you mean '--batch_size'"));
+  const auto shortened = run_command(local() + " --step 3");
+  EXPECT_EQ(shortened.code, 2);
+  EXPECT_THAT(shortened.output, HasSubstr("did you mean '--steps'"));
+  const auto loose = run_command(local() + " 3");
+  EXPECT_EQ(loose.code, 2);
+  EXPECT_THAT(loose.output, HasSubstr("'3' belongs to no flag"));
   const auto uneven = run_command(local() + " --shards 3");
   EXPECT_EQ(uneven.code, 1);
   EXPECT_THAT(uneven.output, HasSubstr("a multiple of 3 shards"));

@@ -87,6 +87,32 @@ TEST_F(Examples, FitALineFindsTheLine) {
   }
 }
 
+TEST_F(Examples, GoOnFromASavedModel) {
+  for (const std::string program : {"fit_a_line", "sentiment", "word_lm"}) {
+    SCOPED_TRACE(program);
+    const auto nowhere = run_command(str_cat(kBin, program, " --steps 1 --init_from ", path("no")));
+    EXPECT_EQ(nowhere.code, 1);
+    EXPECT_NE(nowhere.output.find(path("no")), std::string::npos) << nowhere.output;
+  }
+  const std::string fit = str_cat(kBin, "fit_a_line --metrics_file ", path("metrics.json"));
+  const auto error_of = [&](const std::string& flags) {
+    EXPECT_EQ(run_command(str_cat(fit, " ", flags)).code, 0) << flags;
+    return nlohmann::json::parse(read(path("metrics.json"))).at("squared error").get<double>();
+  };
+  EXPECT_GT(error_of("--steps 1"), 1);
+  EXPECT_LT(error_of("--steps 400 --model_dir " + path("model")), 0.02);
+  EXPECT_LT(error_of("--steps 1 --init_from " + path("model")), 0.02);
+}
+
+TEST_F(Examples, TakeTheStrategy) {
+  const std::string servers =
+      str_cat(kBin, "launch_ps --worker_num 2 --server_num 1 --log_dir ", path("logs"), " ", kBin);
+  const auto right = run_command(servers + "fit_a_line --steps 20 --strategy geo", 60);
+  EXPECT_EQ(right.code, 0) << right.output << logs();
+  const auto wrong = run_command(servers + "fit_a_line --steps 20 --strategy all_reduce", 60);
+  EXPECT_NE(wrong.code, 0) << wrong.output;
+}
+
 TEST_F(Examples, SentimentReadsNegations) {
   for (const double accuracy : scores("sentiment", "", "accuracy")) EXPECT_GT(accuracy, 0.97);
 }
