@@ -26,7 +26,6 @@ using fluid::Operator;
 using fluid::Program;
 using testing::Contains;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using Names = std::vector<std::string>;
