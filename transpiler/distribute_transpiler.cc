@@ -249,7 +249,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     const bool counts = !config.geo_sgd_mode && counts_steps(fresh->main);
     if (counts && config.original_schedules && (synchronous || config.half_async)) {
       stop_counting(fresh->main, shards, fresh->runner);
-    } else if (counts && !synchronous) {
+    } else if (counts && !config.sync_mode) {
       first_count = count_per_trainer(fresh->main, fresh->startup, shards,
                                       config.original_schedules, fresh->runner);
     }

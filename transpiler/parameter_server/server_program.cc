@@ -270,7 +270,8 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
                                   state.plan.form.dc_asgd, state.plan.shards, state.temporaries);
     }
     // Decay of rows makes another gradient than backward does, which is on no trainer.
-    const bool decayed_rows = phased.update && !takes_rows(state, here) && here.param->sparse;
+    const bool decayed_rows = here.param->sparse && !takes_rows(state, here) &&
+                              op.role_var.size() == 2 && op.role_var[1] != updated.grad;
     if (!decayed_rows) op.role_var = {updated.param, updated.grad + suffix};
     program.block(target).append_op(std::move(op));
   }

@@ -324,7 +324,7 @@ void remove_update_ops(Program& program, TrainerState& state) {
   OpList removed;
   std::vector<const Operator*> optimizing;
   for (auto& op : block.take_ops()) {
-    if (fluid::has_role(op->role, OpRole::kOptimize)) optimizing.push_back(op.get());
+    if (op->role == OpRole::kOptimize) optimizing.push_back(op.get());
     const bool moves = is_update_role(*op) || is_schedule_role(*op);
     (moves ? removed : kept).push_back(std::move(op));
   }

@@ -12,13 +12,6 @@
 namespace fleet::strategies {
 namespace {
 
-constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
-
-bool makes(const fluid::Operator& op, const std::string& name) {
-  const auto outputs = op.output_names();
-  return std::find(outputs.begin(), outputs.end(), name) != outputs.end();
-}
-
 // The slice that the block changes: an update's ParamOut, or what a sum adds the gradient to.
 std::string value_of_block(const fluid::Block& block, const std::string& gradient) {
   std::string value;
@@ -62,22 +55,6 @@ double number_in(const fluid::Tensor& tensor) {
   return tensor.item<double>();
 }
 
-void set_number(fluid::Tensor& tensor, double value) {
-  switch (tensor.dtype()) {
-    case fluid::DType::kInt64:
-      *tensor.data<int64_t>() = static_cast<int64_t>(value);
-      return;
-    case fluid::DType::kInt32:
-      *tensor.data<int32_t>() = static_cast<int32_t>(value);
-      return;
-    case fluid::DType::kFloat64:
-      *tensor.data<double>() = value;
-      return;
-    default:
-      *tensor.data<float>() = static_cast<float>(value);
-  }
-}
-
 }  // namespace
 
 AsyncServerProgram read_async_server_program(const fluid::Program& program,
@@ -116,8 +93,7 @@ void AsyncServerSteps::read_schedule() {
   fluid::Block& block = program_.block(parsed_.listen.lr_decay_block_id);
   for (size_t i = 0; i < block.op_count(); ++i) {
     const fluid::Operator& op = block.op(i);
-    const bool counts = (op.type == "sum" || op.type == "increment") && makes(op, kStepCounter);
-    if (!counts || initialised(scope_, kStepCounter) == nullptr) continue;
+    if (!counts_steps(op) || initialised(scope_, kStepCounter) == nullptr) continue;
     counter_ = kStepCounter;
     counter_start_ = number_in(scope_.tensor(kStepCounter));
     block.remove_op(i);

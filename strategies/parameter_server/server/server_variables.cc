@@ -71,6 +71,28 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
   return entry;
 }
 
+bool counts_steps(const fluid::Operator& op) {
+  if (op.type != "sum" && op.type != "increment") return false;
+  const auto outputs = op.output_names();
+  return std::find(outputs.begin(), outputs.end(), kStepCounter) != outputs.end();
+}
+
+void set_number(fluid::Tensor& tensor, double value) {
+  switch (tensor.dtype()) {
+    case fluid::DType::kInt64:
+      *tensor.data<int64_t>() = static_cast<int64_t>(value);
+      return;
+    case fluid::DType::kInt32:
+      *tensor.data<int32_t>() = static_cast<int32_t>(value);
+      return;
+    case fluid::DType::kFloat64:
+      *tensor.data<double>() = value;
+      return;
+    default:
+      *tensor.data<float>() = static_cast<float>(value);
+  }
+}
+
 bool has_row_gradient(const fluid::Program& program, const std::string& gradient) {
   const fluid::VarDesc* var = program.global_block().find_var(gradient);
   return var != nullptr && var->kind == fluid::VarKind::kSelectedRows;

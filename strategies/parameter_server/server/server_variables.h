@@ -30,6 +30,12 @@ std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
 CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name);
 
+// What schedules count with.
+inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
+// Whether the op of a schedule makes the next count: of one counter, or of one for each trainer.
+bool counts_steps(const fluid::Operator& op);
+void set_number(fluid::Tensor& tensor, double value);
+
 // Whether the gradients of that name come as rows.
 bool has_row_gradient(const fluid::Program& program, const std::string& gradient);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "fluid/ops/math/scale.h"
 #include "strategies/parameter_server/server/server_variables.h"
 #include "strategies/parameter_server/server/table_checkpoint.h"
 
@@ -128,6 +129,17 @@ ExchangeBlock read_exchange(const fluid::Program& program, fluid::BlockRef ref) 
   return exchange;
 }
 
+// Steps are counted here, not by what trainers report.
+void count_steps(fluid::Block& schedule) {
+  for (size_t i = 0; i < schedule.op_count(); ++i) {
+    if (schedule.ops()[i]->type != "sum" || !counts_steps(*schedule.ops()[i])) continue;
+    fluid::Operator& op = schedule.op(i);
+    op.type = "increment";
+    op.inputs["X"] = {kStepCounter};
+    op.attrs = fluid::to_attributes(fluid::IncrementAttrs{});
+  }
+}
+
 }  // namespace
 
 ServerProgram read_server_program(const fluid::Program& program, const fluid::Operator& listen,
@@ -225,6 +237,9 @@ fluid::Program ServerSteps::rewrite(int shards) const {
   for (const auto& exchange : parsed_.exchanges) {
     for (size_t i = 0; i < exchange.rows.size(); ++i) program.block(exchange.block).remove_op(0);
   }
+  if (parsed_.listen.lr_decay_block_id >= 0) {
+    count_steps(program.block(parsed_.listen.lr_decay_block_id));
+  }
   return program;
 }
 
@@ -306,7 +321,20 @@ Exchange ServerSteps::make_exchange(size_t index) {
   return exchange;
 }
 
+// The sum of the trainers' counters begins below 0, where no model has said a last step.
+void ServerSteps::start_counting() {
+  if (parsed_.listen.lr_decay_block_id < 0 || initialised(scope_, kStepCounter) == nullptr) return;
+  fluid::Tensor& counter = scope_.tensor(kStepCounter);
+  const auto& ops = program_.block(parsed_.listen.lr_decay_block_id).ops();
+  const bool sums = std::any_of(ops.begin(), ops.end(), [](const auto& op) {
+    return op->type == "sum" && counts_steps(*op);
+  });
+  if (!sums || counter.item<double>() >= 0) return;
+  set_number(counter, static_cast<double>(program_.distribution().lr_first_count - 1));
+}
+
 ServerModel ServerSteps::make_model() {
+  start_counting();
   ServerModel model;
   std::set<std::string> taken;
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) {

@@ -63,6 +63,7 @@ class ServerSteps {
 
  private:
   void run_rate();
+  void start_counting();
   void run_slice(size_t block, const StepUpdate& update);
   void clear_parts(int32_t block);
   void share_between_blocks();

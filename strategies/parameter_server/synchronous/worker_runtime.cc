@@ -353,13 +353,8 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
 void WorkerRuntime::bind_send(const fluid::CommCall& call, BoundOp& bound) const {
   bound.kind = Kind::kSend;
   const auto attrs = fluid::parse_attributes<fluid::SendAttrs>(call.op.type, call.op.attrs);
-  if (!attrs.use_send_handler) {
-    throw_error(ErrorCode::kNotSupported, {.what = "notifications belong to asynchronous training",
-                                           .where = call.op.to_string(),
-                                           .expected = "use_send_handler true",
-                                           .got = "false",
-                                           .fix = "transpile with sync_mode"});
-  }
+  // The step counter of a schedule: servers count steps themselves.
+  if (!attrs.use_send_handler) return;
   const auto& variables = call.op.input("X");
   const bool split = !attrs.send_varnames.empty();
   const auto& names = split ? attrs.send_varnames : variables;

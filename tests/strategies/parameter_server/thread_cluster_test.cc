@@ -186,6 +186,9 @@ TEST(ThreadCluster, RunsTheRuntimeSplitForm) {
   job.config.completely_not_async = true;
   const Net net(Net::Rule::kSgd);
   expect_local_bits(net.task(5), job);
+  // Whose trainers report their steps, which the servers count themselves.
+  const Net decayed(Net::Rule::kSgdDecayed);
+  expect_local_bits(decayed.task(10), job);
 }
 
 TEST(ThreadCluster, GivesInitialValuesToTheServers) {
