@@ -131,6 +131,7 @@ Variable label_smooth(const Variable& label, const LabelSmoothOptions& options) 
   if (options.epsilon < 0.0 || options.epsilon > 1.0) {
     helper.fail("epsilon is a share", "0 to 1", float_text(options.epsilon), "give a share");
   }
+  label.set_stop_gradient(true);
   SlotMap inputs = {{"X", {label.name()}}};
   if (options.prior_dist) inputs["PriorDist"] = {options.prior_dist.name()};
   const Variable out = helper.temp(label.dtype());

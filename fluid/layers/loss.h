@@ -44,6 +44,7 @@ struct LabelSmoothOptions {
   double epsilon = 0.1;
   std::string name = {};
 };
+// Stops gradients at the label.
 Variable label_smooth(const Variable& label, const LabelSmoothOptions& options = {});
 
 struct AucOptions {

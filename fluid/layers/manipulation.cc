@@ -24,10 +24,10 @@ Variable relabelled(const LayerHelper& helper, const char* op, const Variable& x
 
 // Ops of one input whose output has a type of its own and no gradient.
 Variable found(const char* op, const Variable& x, const char* slot, DType dtype,
-               AttributeMap attrs = {}) {
+               AttributeMap attrs = {}, bool stop_gradient = true) {
   const LayerHelper helper(op);
   helper.check_input(x, "x");
-  const Variable out = helper.temp(dtype, true);
+  const Variable out = helper.temp(dtype, stop_gradient);
   helper.append(op, {{slot, {x.name()}}}, {{"Out", {out.name()}}}, std::move(attrs));
   return out;
 }
@@ -76,7 +76,7 @@ Variable mul(const Variable& x, const Variable& y, const MulOptions& options) {
 }
 
 Variable squeeze(const Variable& x, const std::vector<int>& axes, const std::string& name) {
-  const LayerHelper helper("squeeze2", name);
+  const LayerHelper helper("squeeze", name);
   helper.check_input(x, "input");
   return relabelled(helper, "squeeze2", x, to_attributes(AxesAttrs{.axes = axes}));
 }
@@ -221,7 +221,7 @@ Variable argmin(const Variable& x, int axis) {
 Sorted argsort(const Variable& x, int axis, bool descending, const std::string& name) {
   const LayerHelper helper("argsort", name);
   helper.check_input(x, "input");
-  const Variable values = helper.temp(x.dtype());
+  const Variable values = helper.temp(x.dtype(), true);
   const Variable indices = helper.temp(DType::kInt64, true);
   helper.append("argsort", {{"X", {x.name()}}},
                 {{"Out", {values.name()}}, {"Indices", {indices.name()}}},
@@ -230,7 +230,7 @@ Sorted argsort(const Variable& x, int axis, bool descending, const std::string& 
 }
 
 Variable where(const Variable& condition) {
-  return found("where_index", condition, "Condition", DType::kInt64);
+  return found("where_index", condition, "Condition", DType::kInt64, {}, false);
 }
 
 Variable where(const Variable& condition, const Variable& x, const Variable& y) {
@@ -254,7 +254,7 @@ Variable has_nan(const Variable& x) {
   return found("has_nan", x, "X", DType::kBool);
 }
 Variable shape(const Variable& x) {
-  return found("shape", x, "Input", DType::kInt32);
+  return found("shape", x, "Input", DType::kInt32, {}, false);
 }
 
 Variable l2_normalize(const Variable& x, int axis, double epsilon, const std::string& name) {

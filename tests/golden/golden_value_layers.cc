@@ -4,6 +4,7 @@
 #include "fluid/layers/ops.h"
 #include "fluid/layers/sequence.h"
 #include "fluid/layers/tensor.h"
+#include "fluid/program/default_programs.h"
 #include "tests/golden/golden_layers.h"
 
 namespace fleet::golden {
@@ -267,6 +268,8 @@ Outputs build_dynamic_lstm(Call& call) {
                             .cell_activation = text(call, "cell_activation", "tanh"),
                             .candidate_activation = text(call, "candidate_activation", "tanh"),
                             .name = text(call, "name")});
+  fluid::Block& block = fluid::default_main_program().current_block();
+  block.op(block.op_count() - 1).attrs["original_form"] = true;
   return {made.hidden, made.cell};
 }
 

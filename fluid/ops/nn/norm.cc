@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/schema_util.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid {
 namespace {
@@ -70,9 +71,7 @@ void infer_layer_norm(InferContext& context) {
                   "leave at least one dimension to normalise over");
   check_vectors(context, {"Scale", "Bias"}, x.shape.numel(axis, x.shape.rank()));
   context.share("X", "Y");
-  // Unknown, but with a number for what is known of it, as the original has it.
-  int64_t rows = 1;
-  for (int i = 0; i < axis; ++i) rows *= x.shape[i];
+  const int64_t rows = flat_size(x.shape, 0, axis);
   for (const char* slot : {"Mean", "Variance"}) context.set_output(slot, Shape{rows}, x.dtype);
 }
 

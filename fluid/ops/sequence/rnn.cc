@@ -73,6 +73,18 @@ void infer_gru(InferContext& context) {
   }
 }
 
+// In the original's form of an LSTM, which does not hear of cells' gradients.
+GradientFunction without_cells(GradientFunction usual) {
+  return [usual = std::move(usual)](const GradContext& context) {
+    std::vector<Operator> ops = usual(context);
+    const Attribute* form = context.forward().attr("original_form");
+    if (form != nullptr && *form == Attribute(true)) {
+      for (Operator& op : ops) op.inputs.erase("Cell@GRAD");
+    }
+    return ops;
+  };
+}
+
 struct RnnSlots {
   std::string type;
   std::vector<SlotSpec> inputs;
@@ -99,7 +111,7 @@ void add_rnn(OpTable& table, const RnnSlots& slots, InferFunction infer) {
   grad_inputs.push_back(one("Hidden@GRAD"));
   if (slots.incoming.size() > 1) grad_inputs.push_back(maybe("Cell@GRAD"));
   table.add(make_schema<Attrs>(slots.type, slots.inputs, slots.outputs, std::move(infer),
-                               usual_gradient(spec)));
+                               without_cells(usual_gradient(spec))));
   table.add(make_schema<Attrs>(slots.type + "_grad", grad_inputs, grads, infer_shape_like(like)));
 }
 

@@ -140,8 +140,8 @@ void add_pooling(OpTable& table) {
   table.add(make_schema<SequenceSoftmaxAttrs>("sequence_softmax", {one("X")}, {one("Out")},
                                               infer_softmax, usual_gradient(softmax)));
   const std::vector<SlotSpec> softmax_grad = {one("X"), one("Out"), one("Out@GRAD")};
-  table.add(make_schema<SequenceSoftmaxAttrs>("sequence_softmax_grad", softmax_grad,
-                                              {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+  table.add(make_schema<SequenceSoftmaxAttrs>(
+      "sequence_softmax_grad", softmax_grad, {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
 }
 
 void add_joining(OpTable& table) {

@@ -1,6 +1,7 @@
 #include "fluid/ops/shape/shape_ops.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -369,12 +370,20 @@ Shape unsqueezed_shape(const Shape& from, const std::vector<int32_t>& axes,
   return Shape(dims);
 }
 
+int64_t flat_size(const Shape& shape, int begin, int end) {
+  const auto dims =
+      shape.dims().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  const auto unknown = std::count_if(dims.begin(), dims.end(), [](int64_t dim) { return dim < 0; });
+  if (unknown != 1) return shape.numel(begin, end);
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
 Shape flattened_shape(const Shape& from, int32_t axis, std::string_view where) {
   const int rank = from.rank();
   if (axis < 0 || axis > rank) {
     fail_axes(where, from, str_cat("axis in [0, ", rank, "]"), str_cat("axis ", axis));
   }
-  return Shape{from.numel(0, axis), from.numel(axis, rank)};
+  return Shape{flat_size(from, 0, axis), flat_size(from, axis, rank)};
 }
 
 Shape reshaped_shape(const Shape& from, const std::vector<int32_t>& wanted,

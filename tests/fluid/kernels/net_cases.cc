@@ -265,6 +265,12 @@ void add_server_ops(std::vector<NetCase>& all) {
                    return Variables{
                        out, made("squared_row_sums", {{"X", {p.name()}}}, "Out", DType::kFloat64)};
                  }});
+  all.push_back(
+      {"rows_of_two_servers", [](DType dtype) {
+         const auto x = layers::cumsum(layers::fill_constant({4, 2}, dtype, 0.75), {.axis = 0});
+         return Variables{made("interleave_rows", {{"X", {x.name()}}}, "Out", dtype,
+                               {{"parts", int64_t{2}}, {"rows", int64_t{3}}})};
+       }});
   all.push_back({"halves_of_lamb", [](DType dtype) {
                    const auto p = numbers("p", {4}, dtype);
                    const auto rate = layers::fill_constant({1}, dtype, 0.1);
