@@ -144,7 +144,7 @@ Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range
 Variable argmax(const Variable& x, int axis = 0);
 Variable argmin(const Variable& x, int axis = 0);
 struct Sorted {
-  Variable values;   // stops gradients, as in the original, until set_stop_gradient(false)
+  Variable values;   // stops gradients, as in the original
   Variable indices;  // int64
 };
 Sorted argsort(const Variable& x, int axis = -1, bool descending = false,

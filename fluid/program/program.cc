@@ -354,7 +354,7 @@ Status verify_ops(const Block& block, size_t begin, size_t end, const SeeOp& see
 }
 
 Status verify_ops(const Block& block, const std::function<SeeOp()>& watch) {
-  constexpr size_t kOpsOfThread = 8192;  // a thread costs as much as looking at a few dozen
+  constexpr size_t kOpsOfThread = 8192;
   const size_t count = block.op_count();
   const size_t threads = std::clamp<size_t>(count / kOpsOfThread, 1,
                                             std::max(1U, std::thread::hardware_concurrency()));

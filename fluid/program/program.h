@@ -161,7 +161,7 @@ struct DistributionInfo {
   bool wait_port = true;
   // Steps of a trainer between two pushes of what it changed; 0 in programs that are not GEO's.
   int32_t geo_sgd_need_push_nums = 0;
-  // What the counter of a schedule on an asynchronous server begins with.
+  // What the counter of a schedule begins with on servers of programs without sync_mode.
   int64_t lr_first_count = 0;
   DistributedVars vars;
 

@@ -6,10 +6,9 @@
 //   marked_row_sums    X selected rows of [R, …] -> Out [R, 2]: for each row that came the sum of
 //                      its squared values and 1, for the others zeros
 //   sum_marked_rows    X [R, 2] -> Out [1]: the sum of the marked ones, in order
-//   interleave_rows    X [parts R, …], parts after each other -> Out [rows, …], which has row r
-//   from
-//                      row r / parts of part r modulo parts: a distributed table's rows, from those
-//                      of each server; attributes parts, rows
+//   interleave_rows    X [parts R, …], parts after each other -> Out [rows, …]: row r is row
+//                      r / parts of part r modulo parts, a distributed table's from those of each
+//                      server; attributes parts, rows
 //   lamb_direction     Param, Grad, Moment1, Moment2, Beta1Pow, Beta2Pow -> Direction, Moment1Out,
 //                      Moment2Out, Beta1PowOut?, Beta2PowOut?: the first half of lamb
 //                      (fluid/ops/optimize/optimize.h), with its attributes
