@@ -11,7 +11,8 @@ namespace fleet::transpiler {
 // whether its fields agree with each other: an option of a mode beside another mode is an error as
 // well.
 struct DistributeTranspilerConfig {
-  // Cut parameters into slices of whole rows, so that servers share the work.
+  // Cut parameters into slices of whole rows, so that servers share the work. As in the original,
+  // GEO cuts them whatever this says.
   bool slice_var_up = true;
   // Which server a slice goes to: "RoundRobin" in order of slices, or "HashName" by a stable hash
   // of the slice's name (fnv1a), which does not depend on the other parameters.

@@ -149,8 +149,20 @@ Variable pool2d(const Variable& input, const Pool2dOptions& options) {
   return helper.append_unary("pool2d", input, to_attributes(attrs));
 }
 
+MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex /*require_index*/,
+                          const std::string& name) {
+  const LayerHelper helper("max_pool2d_with_index", name);
+  helper.check_input(input, "input");
+  const MaxPooled pooled{.out = helper.temp(input.dtype()), .mask = helper.temp(input.dtype())};
+  helper.append(helper.type(), {{"X", {input.name()}}},
+                {{"Out", {pooled.out.name()}}, {"Mask", {pooled.mask.name()}}},
+                to_attributes(MaxPoolWithIndexAttrs{.ksize = list(pool_size), .adaptive = true}));
+  return pooled;
+}
+
 Variable adaptive_pool2d(const Variable& input, Pair pool_size, const std::string& pool_type,
                          const std::string& name) {
+  if (pool_type == "max") return adaptive_pool2d(input, pool_size, require_index, name).out;
   const LayerHelper helper("pool2d", name);
   helper.check_input(input, "input");
   const Pool2dAttrs attrs{.pooling_type = pool_type, .ksize = list(pool_size), .adaptive = true};

@@ -154,7 +154,7 @@ Auc auc(const Variable& input, const Variable& label, const AucOptions& options)
   const int64_t buckets = int64_t{options.num_thresholds} + 1;
   const int64_t steps = options.slide_steps;
   const Shape whole{1, buckets};
-  const Shape window = steps == 0 ? whole : Shape{(1 + steps) * buckets + 1};
+  const Shape window{(1 + steps) * buckets + 1};
   result.states = {state(window), state(window), state(whole), state(whole)};
   const auto append = [&](size_t first, const Variable& out, int slide_steps) {
     const std::string& positive = result.states[first].name();

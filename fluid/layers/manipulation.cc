@@ -245,13 +245,13 @@ Variable where(const Variable& condition, const Variable& x, const Variable& y) 
 }
 
 Variable isfinite(const Variable& x) {
-  return found("isfinite", x, "X", DType::kBool);
+  return found("isfinite", x, "X", DType::kBool, {}, false);
 }
 Variable has_inf(const Variable& x) {
-  return found("has_inf", x, "X", DType::kBool);
+  return found("isinf", x, "X", x.dtype(), {}, false);
 }
 Variable has_nan(const Variable& x) {
-  return found("has_nan", x, "X", DType::kBool);
+  return found("isnan", x, "X", x.dtype(), {}, false);
 }
 Variable shape(const Variable& x) {
   return found("shape", x, "Input", DType::kInt32, {}, false);

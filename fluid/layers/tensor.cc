@@ -22,16 +22,17 @@ std::vector<Variable> split_parts(const LayerHelper& helper, const Variable& x, 
   return outs;
 }
 
-// An op whose output has the shape asked for, and no gradient.
+// An op whose output has the shape asked for.
 template <class Attrs>
-Variable filled(const LayerHelper& helper, const Numbers& shape, Attrs attrs, SlotMap inputs = {}) {
+Variable filled(const LayerHelper& helper, const Numbers& shape, Attrs attrs, SlotMap inputs = {},
+                bool stop_gradient = false) {
   attrs.shape = shape.attribute<int64_t>(helper, "ShapeTensor", "ShapeTensorList", inputs);
   const bool given = inputs.count("ShapeTensor") + inputs.count("ShapeTensorList") != 0;
   if (!given && !Shape(attrs.shape).known()) {
     helper.fail("the shape must be known", "dimensions >= 0", Shape(attrs.shape).to_string(),
                 "give every dimension, by a number or a variable");
   }
-  const Variable out = helper.temp(attrs.dtype, true);
+  const Variable out = helper.temp(attrs.dtype, stop_gradient);
   helper.append(helper.type(), std::move(inputs), {{"Out", {out.name()}}}, to_attributes(attrs));
   return out;
 }
@@ -128,7 +129,7 @@ Variable fill_constant(const Numbers& shape, DType dtype, const Real& value, boo
     attrs.str_value =
         is_floating(dtype) ? float_text(number) : str_cat(static_cast<int64_t>(number));
   }
-  return filled(helper, shape, attrs, std::move(inputs));
+  return filled(helper, shape, attrs, std::move(inputs), true);
 }
 
 Variable uniform_random(const Numbers& shape, const UniformRandomOptions& options) {

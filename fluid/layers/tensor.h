@@ -154,7 +154,9 @@ Sorted argsort(const Variable& x, int axis = -1, bool descending = false,
 Variable where(const Variable& condition);
 // x where `condition` is true, else y.
 Variable where(const Variable& condition, const Variable& x, const Variable& y);
+// Whether all elements are finite: [1], bool.
 Variable isfinite(const Variable& x);
+// Whether any is infinite, or not a number: [1], 1 or 0 of x's type, as in the original.
 Variable has_inf(const Variable& x);
 Variable has_nan(const Variable& x);
 // [rank], int32.

@@ -100,9 +100,29 @@ bool dc_asgd(const json& golden) {
   return server_job(golden) && option(golden, "enable_dc_asgd", false) && !classic_sync(golden);
 }
 
-void compensate_as_the_original(const json&, DistributeTranspilerConfig& config,
+void expect_no_servers(json& golden) {
+  golden.erase("pservers");
+  golden.erase("errors");
+  golden.erase("trainer_dist");
+}
+
+// The release's ops take no rows: it stops at servers that would compensate them.
+bool compensates_rows(const json& golden) {
+  for (const json& block : golden["main_before"]["blocks"]) {
+    for (const json& var : block["vars"]) {
+      if (var["kind"] == "SELECTED_ROWS") return true;
+    }
+  }
+  return false;
+}
+
+void compensate_as_the_original(const json& golden, DistributeTranspilerConfig& config,
                                 TranspileOptions&) {
-  config.dc_asgd_form = "original";
+  if (!compensates_rows(golden)) config.dc_asgd_form = "original";
+}
+
+void expect_compensated_rows(json& golden) {
+  if (compensates_rows(golden)) expect_no_servers(golden);
 }
 
 bool geo(const json& golden) {
@@ -188,12 +208,6 @@ bool updates_that_the_release_lacks(const json& golden) {
   const std::string optimizer = optimizer_of(golden);
   if (local_sgd(golden)) return optimizer == "Adadelta";
   return on_servers(golden) && (optimizer == "Adadelta" || optimizer == "Lamb");
-}
-
-void expect_no_servers(json& golden) {
-  golden.erase("pservers");
-  golden.erase("errors");
-  golden.erase("trainer_dist");
 }
 
 bool norms_of_slices(const json& golden) {
@@ -334,9 +348,9 @@ void keep_statistics_local(const json&, DistributeTranspilerConfig& config, Tran
   config.server_statistics = false;
 }
 
-bool rank_or_padding(const json& golden) {
-  return on_servers(golden) &&
-         (different_paddings_of_a_table(golden) || looks_ids_of_rank_1_up(golden));
+bool changes_lookups(const json& golden) {
+  return on_servers(golden) && (different_paddings_of_a_table(golden) ||
+                                looks_ids_of_rank_1_up(golden) || empties_a_frozen_table(golden));
 }
 
 void split_at_run_time(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
@@ -381,10 +395,11 @@ constexpr Departure kDepartures[] = {
      .original = "DC-ASGD adds g g (w - w_bak): lambda is 1, and nothing else can be asked for.",
      .ours = "dc_asgd_form \"constant\", \"adaptive\" or \"clipped\" (the default); \"original\" "
              "is the "
-             "release's.",
+             "release's; rows are compensated too, where its ops stop at them.",
      .reason = "With lambda 1 training diverges where the paper's rule does not.",
      .cases = "linreg-dcasgd",
      .applies = dc_asgd,
+     .expect = expect_compensated_rows,
      .configure = compensate_as_the_original},
     {.name = "GEO notices",
      .original = "The send that GEO appends has role forward and a default epmap.",
@@ -469,12 +484,12 @@ constexpr Departure kDepartures[] = {
      .expect = expect_nothing_transpiled},
     {.name = "lookups",
      .original = "Lookups of one table with different padding become one with the first's; ids of "
-                 "rank 1 stop.",
-     .ours = "One op for each padding; ids of any rank.",
+                 "rank 1 stop; tables that are not trained have no values on trainers.",
+     .ours = "One op for each padding; ids of any rank; frozen tables begin as in a local run.",
      .reason = "A lookup must give what it gives locally.",
      .cases = "embedding-v2-sync crash-embedding-v2-rank1",
-     .applies = rank_or_padding,
-     .expect = expect_own_padding},
+     .applies = changes_lookups,
+     .expect = expect_local_lookups},
     {.name = "hash placement",
      .original = "split_method = HashName stops, and hashed differently in every process.",
      .ours = "A stable hash of the slice's name.",

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "fluid/layers/conv.h"
 #include "fluid/layers/embedding.h"
 #include "fluid/layers/loss.h"
@@ -5,6 +7,7 @@
 #include "fluid/layers/sampled.h"
 #include "fluid/layers/sequence.h"
 #include "fluid/layers/tensor.h"
+#include "fluid/program/default_programs.h"
 #include "tests/golden/golden_layers.h"
 
 namespace fleet::golden {
@@ -117,13 +120,20 @@ fluid::ParamAttr made_if_asked(Call& call, const char* argument) {
 }
 
 Outputs build_group_norm(Call& call) {
-  return {layers::group_norm(call.in("input"), call.args.get<int>("groups", 1),
-                             {.epsilon = call.args.get<double>("epsilon", 1e-5),
-                              .param_attr = made_if_asked(call, "param_attr"),
-                              .bias_attr = made_if_asked(call, "bias_attr"),
-                              .act = text(call, "act"),
-                              .data_layout = text(call, "data_layout", "NCHW"),
-                              .name = text(call, "name")})};
+  const fluid::Variable made =
+      layers::group_norm(call.in("input"), call.args.get<int>("groups", 1),
+                         {.epsilon = call.args.get<double>("epsilon", 1e-5),
+                          .param_attr = made_if_asked(call, "param_attr"),
+                          .bias_attr = made_if_asked(call, "bias_attr"),
+                          .act = text(call, "act"),
+                          .data_layout = text(call, "data_layout", "NCHW"),
+                          .name = text(call, "name")});
+  const auto& ops = fluid::default_main_program().current_block().ops();
+  const auto norm = std::find_if(ops.rbegin(), ops.rend(),
+                                 [](const auto& op) { return op->type == "group_norm"; });
+  const auto at = static_cast<size_t>(ops.rend() - norm) - 1;
+  fluid::default_main_program().current_block().op(at).attrs["original_form"] = true;
+  return {made};
 }
 
 Outputs build_dropout(Call& call) {
@@ -229,8 +239,14 @@ void add_network_layers(std::map<std::string, Builder>& builders) {
   builders["conv2d_transpose"] = build_conv2d_transpose;
   builders["pool2d"] = build_pool2d;
   builders["adaptive_pool2d"] = [](Call& call) -> Outputs {
-    return {layers::adaptive_pool2d(call.in("input"), pair_of(call, "pool_size", 1),
-                                    text(call, "pool_type", "max"), text(call, "name"))};
+    const auto size = pair_of(call, "pool_size", 1);
+    if (call.args.get<bool>("require_index", false)) {
+      const auto pooled = layers::adaptive_pool2d(call.in("input"), size, layers::require_index,
+                                                  text(call, "name"));
+      return {pooled.out, pooled.mask};
+    }
+    return {layers::adaptive_pool2d(call.in("input"), size, text(call, "pool_type", "max"),
+                                    text(call, "name"))};
   };
   builders["batch_norm"] = build_batch_norm;
   builders["layer_norm"] = build_layer_norm;

@@ -86,7 +86,7 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
   const std::string& update = program.global_block().op(updated.update).type;
   const bool whole = stays_whole(update, config) && !config.geo_sgd_mode;
-  const bool cut = config.slice_var_up && !whole;
+  const bool cut = (config.slice_var_up || config.geo_sgd_mode) && !whole;
   const int parts = cut ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;

@@ -63,14 +63,16 @@ void infer_auc(InferContext& context) {
   for (const char* slot : {"StatPos", "StatNeg"}) {
     context.require_dtype(slot, DType::kInt64);
     const int64_t given = context.input(slot).shape.numel();
-    context.require(given == states, slot,
+    const bool spare = attrs.slide_steps == 0 && given == buckets + 1;
+    context.require(given == states || spare, slot,
                     str_cat(states, " numbers for num_thresholds ", attrs.num_thresholds,
                             " and slide_steps ", attrs.slide_steps),
                     str_cat(given), "let layers::auc make the states");
   }
   context.set_output("AUC", Shape{1}, DType::kFloat64);
-  context.share("StatPos", "StatPosOut");
-  context.share("StatNeg", "StatNegOut");
+  const Shape kept = attrs.slide_steps == 0 ? Shape{1, buckets} : Shape{states};
+  context.set_output("StatPosOut", kept, DType::kInt64);
+  context.set_output("StatNegOut", kept, DType::kInt64);
 }
 
 void infer_precision_recall(InferContext& context) {

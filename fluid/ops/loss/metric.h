@@ -8,7 +8,8 @@
 //               -> AUC [1] (float64), StatPosOut, StatNegOut (the variables of StatPos and
 //               StatNeg); no gradient. The states count examples by prediction, in num_thresholds +
 //               1 buckets; with slide_steps, those of each of the last slide_steps batches, then
-//               their sum, then a count of batches: (slide_steps + 1) * buckets + 1 numbers.
+//               their sum, then a count of batches: (slide_steps + 1) * buckets + 1 numbers
+//               (one too many without slide_steps is ignored).
 //   precision_recall  MaxProbs [n, 1], Indices, Labels [n, 1] (int32), Weights? [n, 1],
 //               StatesInfo? [classes, 4] -> BatchMetrics [6], AccumMetrics [6] (float64),
 //               AccumStatesInfo [classes, 4]; no gradient. Metrics are precision, recall and F1,

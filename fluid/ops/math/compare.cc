@@ -55,6 +55,10 @@ void infer_one_truth(InferContext& context) {
   context.set_output("Out", Shape{1}, DType::kBool);
 }
 
+void infer_one_number(InferContext& context) {
+  context.set_output("Out", Shape{1}, context.input("X").dtype);
+}
+
 }  // namespace
 
 void add_compare_ops(OpTable& table) {
@@ -74,8 +78,9 @@ void add_compare_ops(OpTable& table) {
       {maybe("X@GRAD"), maybe("Y@GRAD")}, infer_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
   table.add(
       make_schema<NoAttrs>("where_index", {one("Condition")}, {one("Out")}, infer_where_index));
-  for (const char* type : {"isfinite", "has_inf", "has_nan"}) {
-    table.add(make_schema<NoAttrs>(type, {one("X")}, {one("Out")}, infer_one_truth));
+  table.add(make_schema<NoAttrs>("isfinite", {one("X")}, {one("Out")}, infer_one_truth));
+  for (const char* type : {"isinf", "isnan"}) {
+    table.add(make_schema<NoAttrs>(type, {one("X")}, {one("Out")}, infer_one_number));
   }
 }
 

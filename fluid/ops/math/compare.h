@@ -7,7 +7,8 @@
 //   where        Condition (bool), X, Y -> Out: X where true, else Y; equal shapes
 //   where_grad   Condition, X, Y, Out@GRAD -> X@GRAD, Y@GRAD (each optional)
 //   where_index  Condition -> Out (int64): [number of true elements, rank], their positions
-//   isfinite, has_inf, has_nan   X -> Out [1] (bool): all finite; any infinite; any not a number
+//   isfinite     X -> Out [1] (bool): all are finite
+//   isinf, isnan X -> Out [1] (X's type): 1 when any is infinite, or not a number, else 0
 // Only `where` has a gradient.
 #pragma once
 

@@ -80,19 +80,27 @@ void infer_conv2d_transpose(InferContext& context) {
   context.set_output("Output", out, input.dtype);
 }
 
-void infer_pool2d(InferContext& context) {
-  const auto attrs = context.attrs<Pool2dAttrs>();
-  const VarDesc& x = context.input("X");
-  context.require(x.shape.rank() == 4, "X", "an image batch of four dimensions",
-                  x.shape.to_string());
-  context.require(attrs.pooling_type == "max" || attrs.pooling_type == "avg", "X",
-                  "pooling_type max or avg", attrs.pooling_type, "use one of the two");
+Shape pooled_shape(const InferContext& context, const Pool2dAttrs& attrs) {
+  const Shape& x = context.input("X").shape;
+  context.require(x.rank() == 4, "X", "an image batch of four dimensions", x.to_string());
   const std::string where = where_of(context, "X");
   const ImageAxes axes = image_axes(attrs.data_format, where);
-  const Window window = pool_window(attrs, x.shape, where);
-  const Shape out =
-      image_shape(axes, x.shape[0], x.shape[axes.channels], window[0].out, window[1].out);
-  context.set_output("Out", out, x.dtype);
+  const Window window = pool_window(attrs, x, where);
+  return image_shape(axes, x[0], x[axes.channels], window[0].out, window[1].out);
+}
+
+void infer_pool2d(InferContext& context) {
+  const auto attrs = context.attrs<Pool2dAttrs>();
+  context.require(attrs.pooling_type == "max" || attrs.pooling_type == "avg", "X",
+                  "pooling_type max or avg", attrs.pooling_type, "use one of the two");
+  context.set_output("Out", pooled_shape(context, attrs), context.input("X").dtype);
+}
+
+void infer_max_pool2d_with_index(InferContext& context) {
+  const Shape out = pooled_shape(context, context.attrs<MaxPoolWithIndexAttrs>().windows());
+  for (const char* slot : {"Out", "Mask"}) {
+    context.set_output(slot, out, context.input("X").dtype);
+  }
 }
 
 template <class Attrs>
@@ -177,6 +185,12 @@ void add_conv_ops(OpTable& table) {
                                      usual_gradient({.inputs = {"X"}, .outputs = {"Out"}})));
   table.add(make_schema<Pool2dAttrs>("pool2d_grad", {one("X"), one("Out"), one("Out@GRAD")},
                                      {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
+  table.add(make_schema<MaxPoolWithIndexAttrs>(
+      "max_pool2d_with_index", {one("X")}, {one("Out"), one("Mask")}, infer_max_pool2d_with_index,
+      usual_gradient({.inputs = {"X"}, .outputs = {"Mask"}})));
+  table.add(make_schema<MaxPoolWithIndexAttrs>("max_pool2d_with_index_grad",
+                                               {one("X"), one("Mask"), one("Out@GRAD")},
+                                               {one("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
 }
 
 }  // namespace fleet::fluid

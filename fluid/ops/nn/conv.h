@@ -8,6 +8,10 @@
 //   conv2d_transpose_grad  as conv2d_grad; depthwise_conv2d_transpose as conv2d_transpose
 //   pool2d                 X -> Out
 //   pool2d_grad            X, Out, Out@GRAD -> X@GRAD
+//   max_pool2d_with_index  X (NCHW) -> Out, Mask: the maxima, and where in its plane each lies, as
+//                          int32 row * width + column (declared with X's type, as the original
+//                          does)
+//   max_pool2d_with_index_grad  X, Mask, Out@GRAD -> X@GRAD
 // Bias and ResidualData belong to fused forms that do not exist here, and are refused.
 #pragma once
 
@@ -65,6 +69,27 @@ struct Pool2dAttrs {
        CEREAL_NVP(paddings), CEREAL_NVP(padding_algorithm), CEREAL_NVP(exclusive),
        CEREAL_NVP(adaptive), CEREAL_NVP(ceil_mode), CEREAL_NVP(data_format), CEREAL_NVP(is_test),
        CEREAL_NVP(use_cudnn), CEREAL_NVP(original_form));
+  }
+};
+
+struct MaxPoolWithIndexAttrs {
+  std::vector<int32_t> ksize;
+  bool global_pooling = false;
+  bool adaptive = false;
+  std::vector<int32_t> strides = {1, 1};
+  std::vector<int32_t> paddings = {0, 0};
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(ksize), CEREAL_NVP(global_pooling), CEREAL_NVP(adaptive), CEREAL_NVP(strides),
+       CEREAL_NVP(paddings));
+  }
+  // The same windows, without indices.
+  Pool2dAttrs windows() const {
+    return {.ksize = ksize,
+            .global_pooling = global_pooling,
+            .strides = strides,
+            .paddings = paddings,
+            .adaptive = adaptive};
   }
 };
 

@@ -81,9 +81,8 @@ void infer_group_norm(InferContext& context) {
   const auto attrs = context.attrs<GroupNormAttrs>();
   const int64_t channels =
       x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
-  context.require(attrs.groups >= 1 && (channels < 0 || channels % attrs.groups == 0), "X",
-                  str_cat("channels that ", attrs.groups, " groups divide"), x.shape.to_string(),
-                  "choose groups that divide the channels");
+  context.require(groups_fit(channels, attrs.groups), "X", fitting_groups(attrs.groups),
+                  x.shape.to_string(), "choose groups that divide the channels");
   check_vectors(context, {"Scale", "Bias"}, channels);
   context.share("X", "Y");
   for (const char* slot : {"Mean", "Variance"}) {
@@ -91,23 +90,66 @@ void infer_group_norm(InferContext& context) {
   }
 }
 
-// The rows of layer_norm and group_norm, alike in everything but shapes.
-template <class Attrs>
-void add_rows_norm(OpTable& table, const std::string& type, InferFunction infer) {
-  table.add(make_schema<Attrs>(type, {one("X"), maybe("Scale"), maybe("Bias")},
-                               {one("Y"), one("Mean"), one("Variance")}, std::move(infer),
-                               usual_gradient({.inputs = {"X", "Scale", "Bias"},
-                                               .outputs = {"Mean", "Variance"},
-                                               .incoming = {"Y"},
-                                               .wanted = {"X", "Scale", "Bias"}})));
-  table.add(make_schema<Attrs>(
-      type + "_grad",
-      {one("X"), maybe("Scale"), maybe("Bias"), one("Mean"), one("Variance"), one("Y@GRAD")},
-      {maybe("X@GRAD"), maybe("Scale@GRAD"), maybe("Bias@GRAD")},
+GradSpec row_gradient() {
+  return {.inputs = {"X", "Scale", "Bias"},
+          .outputs = {"Mean", "Variance"},
+          .incoming = {"Y"},
+          .wanted = {"X", "Scale", "Bias"}};
+}
+
+std::vector<Operator> group_norm_gradient(const GradContext& context) {
+  const auto attrs = parse_attributes<GroupNormAttrs>("group_norm", context.forward().attrs);
+  GradSpec spec = row_gradient();
+  if (attrs.original_form) {
+    spec.inputs = {"Scale", "Bias"};
+    spec.outputs = {"Y", "Variance"};
+  }
+  return usual_gradient(spec)(context);
+}
+
+void infer_group_norm_grad(InferContext& context) {
+  const bool original = context.attrs<GroupNormAttrs>().original_form;
+  for (const char* slot : {"X", "Mean"}) {
+    context.require(original || context.has_input(slot), slot, "a variable", "none",
+                    "give it, or set original_form and give Y");
+  }
+  context.require(!original || context.has_input("Y"), "Y", "a variable", "none",
+                  "give it, or unset original_form and give X and Mean");
+  infer_like({{"Y@GRAD", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})(context);
+}
+
+void add_row_norms(OpTable& table) {
+  const std::vector<SlotSpec> inputs = {one("X"), maybe("Scale"), maybe("Bias")};
+  const std::vector<SlotSpec> outputs = {one("Y"), one("Mean"), one("Variance")};
+  const std::vector<SlotSpec> grads = {maybe("X@GRAD"), maybe("Scale@GRAD"), maybe("Bias@GRAD")};
+  table.add(make_schema<LayerNormAttrs>("layer_norm", inputs, outputs, infer_layer_norm,
+                                        usual_gradient(row_gradient())));
+  table.add(make_schema<LayerNormAttrs>(
+      "layer_norm_grad",
+      {one("X"), maybe("Scale"), maybe("Bias"), one("Mean"), one("Variance"), one("Y@GRAD")}, grads,
       infer_like({{"X", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})));
+  table.add(make_schema<GroupNormAttrs>("group_norm", inputs, outputs, infer_group_norm,
+                                        group_norm_gradient));
+  table.add(make_schema<GroupNormAttrs>("group_norm_grad",
+                                        {maybe("X"), maybe("Y"), maybe("Scale"), maybe("Bias"),
+                                         maybe("Mean"), one("Variance"), one("Y@GRAD")},
+                                        grads, infer_group_norm_grad));
 }
 
 }  // namespace
+
+int64_t group_channels(int64_t channels, int32_t groups) {
+  return (channels + groups - 1) / groups;
+}
+
+bool groups_fit(int64_t channels, int32_t groups) {
+  if (groups < 1 || channels < 0) return groups >= 1;
+  return (groups - 1) * group_channels(channels, groups) < channels;
+}
+
+std::string fitting_groups(int32_t groups) {
+  return str_cat("channels that ", groups, " groups divide, or of which the last has some");
+}
 
 int channel_axis(std::string_view data_layout, int rank, std::string_view where) {
   if (data_layout == "NHWC") return rank - 1;
@@ -132,8 +174,7 @@ void add_norm_ops(OpTable& table) {
        maybe("Mean"), maybe("Variance")},
       {maybe("X@GRAD"), maybe("Scale@GRAD"), maybe("Bias@GRAD")},
       infer_like({{"X", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})));
-  add_rows_norm<LayerNormAttrs>(table, "layer_norm", infer_layer_norm);
-  add_rows_norm<GroupNormAttrs>(table, "group_norm", infer_group_norm);
+  add_row_norms(table);
 }
 
 }  // namespace fleet::fluid

@@ -13,8 +13,10 @@
 //                    begin_norm_axis on; Scale and Bias have one element per column
 //   layer_norm_grad  X, Scale?, Bias?, Mean, Variance, Y@GRAD -> X@GRAD, Scale@GRAD, Bias@GRAD
 //   group_norm       X, Scale? [c], Bias? [c] -> Y, Mean, Variance [n, groups]: over the channels
-//                    of a group and the image
-//   group_norm_grad  as layer_norm_grad
+//                    of a group and the image. Where groups do not divide the channels, each has
+//                    ceil(c / groups) and the last what is left.
+//   group_norm_grad  as layer_norm_grad. With original_form Y, Scale?, Bias?, Variance, Y@GRAD:
+//                    the normalised x is (Y - Bias) / Scale, and lost where Scale is 0.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -51,13 +53,20 @@ struct GroupNormAttrs {
   float epsilon = 1e-5f;
   int32_t groups = 1;
   std::string data_layout = "NCHW";
+  bool original_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(epsilon), CEREAL_NVP(groups), CEREAL_NVP(data_layout));
+    ar(CEREAL_NVP(epsilon), CEREAL_NVP(groups), CEREAL_NVP(data_layout), CEREAL_NVP(original_form));
   }
 };
 
 void add_norm_ops(OpTable& table);
+
+// Of `channels` in `groups`: how many a group has, the last one perhaps fewer; whether every group
+// has one; and how that is said.
+int64_t group_channels(int64_t channels, int32_t groups);
+bool groups_fit(int64_t channels, int32_t groups);
+std::string fitting_groups(int32_t groups);
 
 // Position of the channels among `rank` dimensions: 1 for NCHW, the last for NHWC (0 for rank 1).
 // Throws ProgramError that names `where` for another layout.

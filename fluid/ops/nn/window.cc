@@ -83,7 +83,11 @@ Window make_window(const WindowAttrs& attrs, std::array<int64_t, 2> image, std::
   for (WindowAxis& axis : window) {
     if (attrs.padding_algorithm == "SAME") pad_same(axis);
     if (axis.in < 0) continue;
-    const int64_t room = axis.in + axis.pad_before + axis.pad_after - axis.extent();
+    int64_t room = axis.in + axis.pad_before + axis.pad_after - axis.extent();
+    if (room < 0 && room > -axis.stride) {
+      axis.pad_after -= room;
+      room = 0;
+    }
     if (room < 0) {
       fail("a window does not fit the image", where,
            str_cat("an image of at least ", axis.extent(), " with its padding"),

@@ -178,10 +178,9 @@ void add_padding(OpTable& table) {
   const std::vector<SlotSpec> pad_grad = {one("X"), one("Out@GRAD")};
   table.add(make_schema<SequencePadAttrs>("sequence_pad_grad", pad_grad, {one("X@GRAD")},
                                           infer_like({{"X", "X@GRAD"}})));
-  const GradSpec with_length{.inputs = {"X", "Length"}};
   table.add(make_schema<NoAttrs>("sequence_unpad", {one("X"), one("Length")}, {one("Out")},
-                                 infer_unpad, usual_gradient(with_length)));
-  const std::vector<SlotSpec> unpad_grad = {one("X"), one("Length"), one("Out@GRAD")};
+                                 infer_unpad, usual_gradient(from_x)));
+  const std::vector<SlotSpec> unpad_grad = {one("X"), one("Out@GRAD")};
   table.add(make_schema<NoAttrs>("sequence_unpad_grad", unpad_grad, {one("X@GRAD")},
                                  infer_like({{"X", "X@GRAD"}})));
   table.add(make_schema<NoAttrs>("sequence_reverse", {one("X")}, {one("Y")},

@@ -186,6 +186,26 @@ ServerSteps::ServerSteps(const fluid::Program& program, ServerProgram parsed, in
   share_between_blocks();
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) slice_executors_.push_back(executor_.share());
   full_ = &program_for(shards);
+  for (int32_t i = 1; i < full_->block_count(); ++i) make_kept(full_->block(i));
+}
+
+// What a block keeps in the scope or finds there is made before any runs: slices may be updated
+// beside each other, and then no one may make variables.
+void ServerSteps::make_kept(const fluid::Block& block) {
+  std::set<std::string> made;
+  const auto make = [&](const std::string& name) {
+    if (!name.empty() && scope_.find(name) == nullptr) scope_.var(name);
+  };
+  for (const auto& op : block.ops()) {
+    for (const auto& name : op->input_names()) {
+      if (!made.contains(name)) make(name);
+    }
+    for (const auto& name : op->output_names()) {
+      const fluid::VarDesc* desc = block.find_var_recursive(name);
+      if (desc != nullptr && desc->persistable) make(name);
+      made.insert(name);
+    }
+  }
 }
 
 // What one block makes and another reads lives in the scope.

@@ -67,6 +67,7 @@ class ServerSteps {
   void run_slice(size_t block, const StepUpdate& update);
   void clear_parts(int32_t block);
   void share_between_blocks();
+  void make_kept(const fluid::Block& block);
   Exchange make_exchange(size_t index);
   transport::MutableBytes place_of(const ExchangedRows& rows, size_t part);
   // Any thread.

@@ -158,6 +158,24 @@ TEST_F(DenseOps, AdaptiveMaximaAreThoseOfWindowsThatDivideTheImage) {
   const Tensor maxima = run(out);
   EXPECT_EQ(maxima.shape(), Shape({1, 1, 3, 2}));
   EXPECT_THAT(maxima.values<float>(), ElementsAre(9, 1, 4, 5, 4, 8));
+  const auto pooled = layers::adaptive_pool2d(x, {3, 2}, layers::require_index);
+  EXPECT_THAT(run(pooled.out).values<float>(), ElementsAre(9, 1, 4, 5, 4, 8));
+  EXPECT_THAT(run(pooled.mask).values<int32_t>(), ElementsAre(0, 4, 16, 18, 16, 24));
+}
+
+TEST_F(DenseOps, HasInfAndHasNanAnswerInTheTypeOfWhatTheyAreAsked) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const Variable x = feed<float>("x", {1, 2}, {2});
+  const Variable y = feed<float>("y", {1, kInf}, {2});
+  const Variable z = feed<float>("z", {kNan, 2}, {2});
+  EXPECT_THAT(run(layers::has_inf(x)).values<float>(), ElementsAre(0));
+  EXPECT_THAT(run(layers::has_inf(y)).values<float>(), ElementsAre(1));
+  EXPECT_THAT(run(layers::has_inf(z)).values<float>(), ElementsAre(0));
+  EXPECT_THAT(run(layers::has_nan(y)).values<float>(), ElementsAre(0));
+  EXPECT_THAT(run(layers::has_nan(z)).values<float>(), ElementsAre(1));
+  EXPECT_THAT(run(layers::isfinite(x)).values<bool>(), ElementsAre(true));
+  EXPECT_THAT(run(layers::isfinite(z)).values<bool>(), ElementsAre(false));
 }
 
 // log(1 + e^z) along each path, less z where the bit is set; nothing behind the end of a path.
@@ -406,6 +424,17 @@ TEST_F(Metrics, AucIsTheShareOfPairsInTheRightOrder) {
   EXPECT_EQ(run_batch(wrong), std::pair(0.75, 0.75));
   // The window has forgotten the first batch.
   EXPECT_EQ(run_batch(wrong).second, 0.0);
+}
+
+TEST_F(Metrics, AucWithoutAWindowIsThatOfAllBatches) {
+  const auto auc = layers::auc(predict_, label_, {.num_thresholds = 99, .slide_steps = 0});
+  executor_.run(startup_);
+  for (const auto& [predictions, expected] :
+       {std::pair(std::vector<float>{0.9f, 0.2f}, 1.0), std::pair(std::vector{0.3f, 0.8f}, 0.75)}) {
+    const auto results = executor_.run(main_, batch(predictions, {1, 0}), {auc.auc, auc.batch_auc});
+    EXPECT_EQ(results[0].item<double>(), expected);
+    EXPECT_EQ(results[1].item<double>(), expected);
+  }
 }
 
 // Precision and recall from the highest prediction on: (1, 1/2), (1/2, 1/2), (2/3, 1).

@@ -87,6 +87,10 @@ void add_images(std::vector<NetCase>& all) {
                          layers::pool2d(h, {.pool_size = 3, .pool_type = type, .pool_stride = 2}));
                    }});
   }
+  all.push_back({"pool_adaptive", [](DType dtype) {
+                   const Variable x = numbers("x", {4, 6, 6}, dtype);
+                   return trained(layers::adaptive_pool2d(layers::conv2d(x, 3, 1), {4, 5}));
+                 }});
   all.push_back({"normalisation", [](DType dtype) {
                    const Variable x = numbers("x", {4, 3, 3}, dtype);
                    const auto groups = layers::group_norm(layers::batch_norm(x), 2);

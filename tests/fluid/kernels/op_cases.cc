@@ -206,7 +206,11 @@ void add_comparisons(std::vector<OpCase>& all) {
   all.push_back(
       {.type = "where",
        .inputs = {truths("Condition", {3, 4}), floats("X", {3, 4}), floats("Y", {3, 4})}});
-  for (const char* type : {"isfinite", "has_inf", "has_nan"}) {
+  all.push_back({.type = "max_pool2d_with_index",
+                 .inputs = {floats("X", {2, 3, 5, 4})},
+                 .attrs = {{"ksize", wholes({3, 2})}, {"strides", wholes({2, 1})}},
+                 .outputs = {"Out", "Mask"}});
+  for (const char* type : {"isfinite", "isinf", "isnan"}) {
     all.push_back({.type = type, .inputs = {floats("X", {3, 4})}});
   }
   for (const char* type : {"reduce_all", "reduce_any"}) {

@@ -1,4 +1,5 @@
 // Gradients of images, normalisation, embeddings and sampled losses, through their layers.
+#include "fluid/ops/original_form.h"
 #include "tests/fluid/nn/gradient_check.h"
 
 namespace fleet::fluid {
@@ -80,6 +81,67 @@ TEST_F(Gradients, OfNormalisationWithChannelsLast) {
   image = layers::group_norm(image, 2, {.data_layout = "NHWC"});
   expect_gradients(loss_of(layers::layer_norm(image, {.begin_norm_axis = 2})),
                    {{"x", random_tensor({3, 3, 4, 6}, 6)}});
+}
+
+// Three channels and two, of either layout, and both forms of the gradient.
+TEST_F(Gradients, OfGroupsThatDoNotDivideTheChannels) {
+  const Variable x = data("x", {4, 3, 4});
+  Variable image = layers::conv2d(x, 5, 2);
+  image = layers::group_norm(image, 2);
+  image = layers::transpose(layers::tanh(image), {0, 2, 3, 1});
+  image = layers::group_norm(image, 2, {.data_layout = "NHWC"});
+  expect_gradients(loss_of(image), {{"x", random_tensor({2, 4, 3, 4}, 6)}});
+}
+
+TEST_F(Gradients, OfGroupNormInTheOriginalsForm) {
+  const Variable x = data("x", {4, 3, 4});
+  Variable image = layers::conv2d(x, 5, 2);
+  image = layers::group_norm(image, 2);
+  image = layers::group_norm(layers::tanh(image), 5, {.param_attr = no_bias()});
+  image = layers::group_norm(image, 1, {.bias_attr = no_bias()});
+  const Variable loss = loss_of(image);
+  take_original_forms(main_);
+  expect_gradients(loss, {{"x", random_tensor({2, 4, 3, 4}, 6)}});
+}
+
+TEST_F(Gradients, TrainsAScaleOfZeroButInTheOriginalsForm) {
+  for (const bool original : {false, true}) {
+    Program main;
+    Program startup;
+    const ProgramGuard programs(main, startup);
+    const Variable x = data("x", {4, 3, 4});
+    const ParamAttr zero{.name = "scale", .initializer = initializer::Constant{.value = 0.0}};
+    const Variable image = layers::group_norm(x, 2, {.param_attr = zero});
+    const Variable weights = layers::data("w", {4, 3, 4}, DType::kFloat64);
+    const Variable loss = layers::mean(image * weights);
+    if (original) take_original_forms(main);
+    const auto pairs = append_backward(loss);
+    Executor executor;
+    executor.run(startup);
+    const Feed feed = {{"x", random_tensor({2, 4, 3, 4}, 6)},
+                       {"w", random_tensor({2, 4, 3, 4}, 7)}};
+    for (const ParamGrad& pair : pairs) {
+      if (pair.param.name() != "scale") continue;
+      const Tensor grad = executor.run(main, feed, {pair.grad})[0];
+      for (const double value : grad.values<double>()) EXPECT_EQ(value == 0.0, original);
+    }
+  }
+}
+
+// A window of 3 over an image of 2, in steps of 2, is taken as far as it goes.
+TEST_F(Gradients, OfWindowsThatLieOverTheEndOfAnImage) {
+  const Variable x = data("x", {3, 2, 2});
+  const Variable image = layers::conv2d(x, 4, 3, {.stride = 2});
+  EXPECT_EQ(image.shape(), Shape({-1, 4, 1, 1}));
+  const Variable wide = layers::conv2d(x, 3, 1);
+  std::vector<Variable> parts = {loss_of(image)};
+  for (const char* type : {"max", "avg"}) {
+    const Variable pooled =
+        layers::pool2d(wide, {.pool_size = 3, .pool_type = type, .pool_stride = 2});
+    EXPECT_EQ(pooled.shape(), Shape({-1, 3, 1, 1}));
+    parts.push_back(loss_of(pooled));
+  }
+  expect_gradients(layers::sums(parts), {{"x", random_tensor({2, 3, 2, 2}, 8)}});
 }
 
 class Embeddings : public GradientCheck, public testing::WithParamInterface<bool> {};

@@ -26,6 +26,7 @@ struct NumbersCase {
   std::function<Variable(const Variable& x, const Taken& n)> build;  // x is [4, 6], float64
   std::vector<std::vector<int32_t>> steps;                           // the numbers of each step
   Shape shape;  // as the program with variables knows it
+  bool trains = true;
 };
 
 void PrintTo(const NumbersCase& layer, std::ostream* out) {
@@ -165,23 +166,27 @@ void add_fills(std::vector<NumbersCase>& all) {
                    return layers::uniform_random({n.each[0], 3}, {.min = -2.0, .max = 5.0});
                  },
                  {{5}, {2}, {5}},
-                 {-1, 3}});
+                 {-1, 3},
+                 false});
   all.push_back({"uniform_random_whole",
                  [](const Variable&, const Taken& n) {
                    return layers::uniform_random(n.whole, {.dtype = DType::kFloat64, .seed = 3});
                  },
                  {{5}, {2}, {5}},
-                 {-1}});
+                 {-1},
+                 false});
   all.push_back({"gaussian_random_each",
                  [](const Variable&, const Taken& n) {
                    return layers::gaussian_random({2, n.each[0]}, {.mean = 1.0, .std = 0.5});
                  },
                  {{3}, {4}},
-                 {2, -1}});
+                 {2, -1},
+                 false});
   all.push_back({"gaussian_random_whole",
                  [](const Variable&, const Taken& n) { return layers::gaussian_random(n.whole); },
                  {{2, 3}, {1, 4}},
-                 {-1, -1}});
+                 {-1, -1},
+                 false});
 }
 
 std::vector<NumbersCase> cases() {
@@ -207,7 +212,7 @@ class Net {
     const Variable w = layers::create_parameter({4, 6}, DType::kFloat64, {.name = "w"});
     out_ = layer.build(x * w, taken);
     fetched_ = {out_.name()};
-    if (out_.stop_gradient()) return;
+    if (out_.stop_gradient() || !layer.trains) return;
     const auto pairs = append_backward(layers::mean(layers::square(out_) + out_ * 0.7));
     fetched_.push_back(pairs.at(0).grad.name());
   }

@@ -122,6 +122,16 @@ bool leaves_zero(const Json& json, const Tensors& tensors) {
   return false;
 }
 
+bool has_zero_scale(const Json& json, const Tensors& tensors) {
+  const Json list = json.value("inputs", Json::object()).value("Scale", Json::array());
+  if (list.empty()) return false;
+  const Tensor scale = tensors(list[0]["tensor"].get<std::string>());
+  for (int64_t i = 0; i < scale.numel(); ++i) {
+    if (element(scale, i) == 0) return true;
+  }
+  return false;
+}
+
 bool has_no_number(const Json& json, const Tensors& tensors) {
   const Json list = json.value("gradients", Json::object()).value("X", Json::array());
   if (list.empty() || list[0].is_null()) return false;

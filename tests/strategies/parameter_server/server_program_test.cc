@@ -47,7 +47,7 @@ class ToyServer {
       declare(name, Shape{1}, name == std::string("total") ? DType::kFloat64 : DType::kFloat32,
               name == std::string("rate"));
     }
-    declare("g.scaled", Shape{kRows[server], kColumns}, DType::kFloat32, false);
+    declare("g.scaled", Shape{kRows[server], kColumns}, DType::kFloat32, true);
     for (int i = 0; i < 3; ++i) program_.add_block(0);
     program_.block(1).append_op(
         op("squared_row_sums", {{"X", {mine("g.block")}}}, {{"Out", {mine("rows.block")}}}));
@@ -109,6 +109,7 @@ class ToyServer {
     return {all.begin(), all.end()};
   }
   const ServerModel& model() const { return model_; }
+  const fluid::Scope& scope() const { return scope_; }
 
   std::vector<transport::Message> sent;
 
@@ -201,6 +202,20 @@ TEST(ServerProgram, ComputesWithNumbersOfEveryServer) {
   std::vector<float> got = a.values();
   for (const float value : b.values()) got.push_back(value);
   EXPECT_EQ(got, expected);
+}
+
+// Threads that update different slices look variables up, which nobody may make meanwhile.
+TEST(ServerProgram, MakesNoVariableWhileItTrains) {
+  ToyServer a(0);
+  ToyServer b(1);
+  a.start();
+  b.start();
+  const uint64_t before = a.scope().revision();
+  a.prepare(1, 0.5F, 1);
+  b.prepare(1, 0.5F, 1);
+  for (const auto& message : b.sent) a.receive(message, 1);
+  a.finish(1);
+  EXPECT_EQ(a.scope().revision(), before);
 }
 
 TEST(ServerProgram, SaysZeroForASliceWithoutContributions) {

@@ -189,8 +189,10 @@ std::unique_ptr<Prepared> prepare_auc(PrepareContext& context) {
   context.require(label.dtype == DType::kInt64 && label.shape.numel() == rows, "Label",
                   str_cat("int64 [", rows, ", 1]"), str_cat(dtype_name(label.dtype), label.shape));
   for (const char* slot : {"StatPos", "StatNeg"}) {
-    context.require(context.in(slot).shape.numel() == states.size(), slot,
-                    str_cat(states.size(), " numbers"), context.in(slot).shape.to_string());
+    const int64_t given = context.in(slot).shape.numel();
+    const bool spare = attrs.slide_steps == 0 && given == states.buckets + 1;
+    context.require(given == states.size() || spare, slot, str_cat(states.size(), " numbers"),
+                    context.in(slot).shape.to_string());
   }
   const int predictions = context.input("Predict");
   const int labels = context.input("Label");

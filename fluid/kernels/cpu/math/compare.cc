@@ -150,9 +150,10 @@ enum class Finite { kAll, kHasInf, kHasNan };
 
 template <class T, Finite question>
 std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
+  using Answer = std::conditional_t<question == Finite::kAll, bool, T>;
   const int64_t n = context.in("X").shape.numel();
   const int x = context.input("X");
-  const int out = context.set_output("Out", Shape{1}, DType::kBool);
+  const int out = context.set_output("Out", Shape{1}, dtype_of<Answer>());
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     bool any = false;
@@ -161,7 +162,7 @@ std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
       if constexpr (question == Finite::kHasInf) any |= std::isinf(xs[i]);
       if constexpr (question == Finite::kHasNan) any |= std::isnan(xs[i]);
     }
-    *c.out<bool>(out) = question == Finite::kAll ? !any : any;
+    *c.out<Answer>(out) = static_cast<Answer>(question == Finite::kAll ? !any : any);
   });
 }
 
@@ -189,8 +190,8 @@ void register_compare(KernelTable& table) {
     };
     add("where_grad", prepare_where_grad<T>);
     add("isfinite", prepare_finite<T, Finite::kAll>);
-    add("has_inf", prepare_finite<T, Finite::kHasInf>);
-    add("has_nan", prepare_finite<T, Finite::kHasNan>);
+    add("isinf", prepare_finite<T, Finite::kHasInf>);
+    add("isnan", prepare_finite<T, Finite::kHasNan>);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
@@ -48,8 +49,7 @@ struct Pooling {
   Shape out;
 };
 
-Pooling pooling_of(const PrepareContext& context) {
-  const auto& attrs = context.attrs<Pool2dAttrs>();
+Pooling pooling_of(const PrepareContext& context, const Pool2dAttrs& attrs) {
   const Shape& x = context.in("X").shape;
   context.require(x.rank() == 4, "X", "four dimensions", x.to_string());
   const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
@@ -144,7 +144,7 @@ void max_of_fours(const Pooling& p, const T* from, T* to) {
 
 template <class T, bool Max>
 std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
-  const Pooling p = pooling_of(context);
+  const Pooling p = pooling_of(context, context.attrs<Pool2dAttrs>());
   const int x = context.input("X");
   const int out = context.set_output("Out", p.out, dtype_of<T>());
   const bool fours = Max && is_square_of_two(p);
@@ -225,7 +225,7 @@ void give_to_all(const Pooling& p, T grad, T* to, const Span& rows, const Span& 
 
 template <class T>
 std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
-  const Pooling p = pooling_of(context);
+  const Pooling p = pooling_of(context, context.attrs<Pool2dAttrs>());
   const bool max = context.attrs<Pool2dAttrs>().pooling_type == "max";
   context.require(context.in("Out@GRAD").shape == p.out, "Out@GRAD", p.out.to_string(),
                   context.in("Out@GRAD").shape.to_string());
@@ -264,12 +264,82 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
   });
 }
 
+// Where in its plane the first maximum of a window lies.
+template <class T>
+int64_t place_of_max(const Pooling& p, const T* plane, const Span& rows, const Span& columns) {
+  int64_t place = rows.begin * p.in_row + columns.begin;
+  for (int64_t y = rows.begin; y < rows.end; ++y) {
+    for (int64_t at = y * p.in_row + columns.begin; at < y * p.in_row + columns.end; ++at) {
+      if (plane[at] > plane[place] || plane[at] != plane[at]) place = at;
+    }
+  }
+  return place;
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_max_with_index(PrepareContext& context) {
+  const Pooling p = pooling_of(context, context.attrs<MaxPoolWithIndexAttrs>().windows());
+  const int x = context.input("X");
+  const int out = context.set_output("Out", p.out, dtype_of<T>());
+  const int mask = context.set_output("Mask", p.out, DType::kInt32);
+  return make_prepared([=](const KernelContext& c) {
+    for (int64_t plane = 0; plane < p.planes; ++plane) {
+      const T* from = c.in<T>(x) + plane * p.in_plane;
+      T* to = c.out<T>(out) + plane * p.out_plane;
+      int32_t* places = mask >= 0 ? c.out<int32_t>(mask) + plane * p.out_plane : nullptr;
+      each_window(p, [&](int64_t, int64_t result, const Span& rows, const Span& columns) {
+        const int64_t place = place_of_max(p, from, rows, columns);
+        to[result] = from[place];
+        if (places != nullptr) places[result] = static_cast<int32_t>(place);
+      });
+    }
+  });
+}
+
+[[noreturn]] void throw_place(int64_t place, int64_t elements) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "an index lies outside of its plane",
+               .where = "op 'max_pool2d_with_index_grad', slot 'Mask'",
+               .expected = str_cat("0 to ", elements - 1),
+               .got = str_cat(place),
+               .fix = "give the Mask that max_pool2d_with_index made of this X"});
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_max_with_index_grad(PrepareContext& context) {
+  const Pooling p = pooling_of(context, context.attrs<MaxPoolWithIndexAttrs>().windows());
+  for (const char* slot : {"Out@GRAD", "Mask"}) {
+    context.require(context.in(slot).shape == p.out, slot, p.out.to_string(),
+                    context.in(slot).shape.to_string());
+  }
+  const int mask = context.input("Mask");
+  const int grad = context.input("Out@GRAD");
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    T* to = c.out<T>(x_grad);
+    const auto* places = c.in<int32_t>(mask);
+    const T* grads = c.in<T>(grad);
+    std::fill_n(to, p.planes * p.in_plane, T{});
+    for (int64_t plane = 0; plane < p.planes; ++plane, to += p.in_plane) {
+      for (int64_t i = 0; i < p.out_plane; ++i) {
+        const int64_t place = *places++;
+        if (place < 0 || place >= p.in_plane) throw_place(place, p.in_plane);
+        to[place] += *grads++;
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void register_pool(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     table.add_last("pool2d", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_any_pool<T>});
     table.add_last("pool2d_grad", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_pool_grad<T>});
+    table.add_last("max_pool2d_with_index", DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", prepare_max_with_index<T>});
+    table.add_last("max_pool2d_with_index_grad", DeviceKind::kCpu, dtype_of<T>(),
+                   {"loop", prepare_max_with_index_grad<T>});
   });
 }
 

@@ -20,9 +20,13 @@ struct Rows {
   int64_t group = 0;             // elements from row to row of an image
   int64_t width = 0;             // elements of Scale and Bias
   int64_t channels = 0;          // of a group
+  int64_t missing = 0;           // of them in the last group of an image
   bool channel_per_run = false;  // otherwise one per element of a run
 
-  int64_t size() const { return runs * length; }
+  int64_t missing_in(int64_t row) const { return row % groups == groups - 1 ? missing : 0; }
+  int64_t runs_of(int64_t row) const { return runs - (channel_per_run ? missing_in(row) : 0); }
+  int64_t length_of(int64_t row) const { return length - (channel_per_run ? 0 : missing_in(row)); }
+  int64_t size(int64_t row) const { return runs_of(row) * length_of(row); }
   int64_t start(int64_t row) const { return row / groups * image + row % groups * group; }
   // First element of Scale for a run.
   int64_t channel(int64_t row, int64_t run) const {
@@ -40,22 +44,23 @@ Rows layer_rows(const PrepareContext& context) {
 }
 
 Rows group_rows(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
+  const char* slot = context.has_input("X") ? "X" : "Y";
+  const Shape& x = context.in(slot).shape;
   const auto attrs = context.attrs<GroupNormAttrs>();
-  const std::string where = str_cat("op '", context.op().type, "', slot 'X'");
-  context.require(x.rank() >= 2, "X", "at least two dimensions", x.to_string());
+  const std::string where = str_cat("op '", context.op().type, "', slot '", slot, "'");
+  context.require(x.rank() >= 2, slot, "at least two dimensions", x.to_string());
   const int axis = channel_axis(attrs.data_layout, x.rank(), where);
   const int64_t all = x[axis];
-  context.require(attrs.groups >= 1 && all % attrs.groups == 0, "X",
-                  str_cat("channels that ", attrs.groups, " groups divide"), x.to_string());
+  context.require(groups_fit(all, attrs.groups), slot, fitting_groups(attrs.groups), x.to_string());
   const bool last = axis == x.rank() - 1 && axis != 1;
-  const int64_t channels = all / attrs.groups;
+  const int64_t channels = group_channels(all, attrs.groups);
   const int64_t inner = x.numel(1, x.rank()) / std::max<int64_t>(all, 1);
   Rows rows{.count = x[0] * attrs.groups,
             .groups = attrs.groups,
             .image = inner * all,
             .width = all,
             .channels = channels,
+            .missing = channels * attrs.groups - all,
             .channel_per_run = !last};
   rows.runs = last ? inner : channels;
   rows.length = last ? channels : inner;
@@ -68,13 +73,15 @@ Rows group_rows(const PrepareContext& context) {
 template <class T, class F>
 T row_sum(const Rows& r, int64_t row, F value) {
   LaneSum<T> sum;
-  for (int64_t run = 0; run < r.runs; ++run) {
+  const int64_t runs = r.runs_of(row);
+  const int64_t length = r.length_of(row);
+  for (int64_t run = 0; run < runs; ++run) {
     const int64_t base = r.start(row) + run * r.run_stride;
     const int64_t channel = r.channel(row, run);
     if (r.channel_per_run) {
-      sum.add(r.length, [&](int64_t i) { return value(base + i, channel); });
+      sum.add(length, [&](int64_t i) { return value(base + i, channel); });
     } else {
-      sum.add(r.length, [&](int64_t i) { return value(base + i, channel + i); });
+      sum.add(length, [&](int64_t i) { return value(base + i, channel + i); });
     }
   }
   return sum.total();
@@ -82,13 +89,15 @@ T row_sum(const Rows& r, int64_t row, F value) {
 
 template <class F>
 void row_each(const Rows& r, int64_t row, F f) {
-  for (int64_t run = 0; run < r.runs; ++run) {
+  const int64_t runs = r.runs_of(row);
+  const int64_t length = r.length_of(row);
+  for (int64_t run = 0; run < runs; ++run) {
     const int64_t base = r.start(row) + run * r.run_stride;
     const int64_t channel = r.channel(row, run);
     if (r.channel_per_run) {
-      for (int64_t i = 0; i < r.length; ++i) f(base + i, channel);
+      for (int64_t i = 0; i < length; ++i) f(base + i, channel);
     } else {
-      for (int64_t i = 0; i < r.length; ++i) f(base + i, channel + i);
+      for (int64_t i = 0; i < length; ++i) f(base + i, channel + i);
     }
   }
 }
@@ -125,8 +134,8 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const Norm& norm
     const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
     const T* biases = bias >= 0 ? c.in<T>(bias) : nullptr;
     T* ys = c.out<T>(y);
-    const T size = static_cast<T>(r.size());
     for (int64_t row = 0; row < r.count; ++row) {
+      const T size = static_cast<T>(r.size(row));
       const T centre = row_sum<T>(r, row, [xs](int64_t i, int64_t) { return xs[i]; }) / size;
       const T spread = row_sum<T>(r, row,
                                   [xs, centre](int64_t i, int64_t) {
@@ -143,76 +152,105 @@ std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const Norm& norm
   });
 }
 
+// The normalised x, of x.
+template <class T>
+struct OfX {
+  const T* xs;
+  T centre;
+  T inverse;
+  T operator()(int64_t i, int64_t) const { return (xs[i] - centre) * inverse; }
+};
+
+// The normalised x, of y.
+template <class T>
+struct OfY {
+  const T* ys;
+  const T* scales;
+  const T* biases;
+  T operator()(int64_t i, int64_t k) const {
+    const T scaled = biases != nullptr ? ys[i] - biases[k] : ys[i];
+    return scales != nullptr && scales[k] != T{} ? scaled / scales[k] : scaled;
+  }
+};
+
 // With g = dy scale and h the normalised x: dx = (g - mean(g) - h mean(g h)) / sqrt(variance +
 // epsilon).
 template <class T>
 struct NormGrad {
   Rows r;
   T epsilon;
-  int x, scale, mean, variance, grad;
+  int x, y, scale, bias, mean, variance, grad;
   int x_grad, scale_grad, bias_grad;
 
   void operator()(const KernelContext& c) const {
-    T* scale_grads = zeros(c, scale_grad);
-    T* bias_grads = zeros(c, bias_grad);
+    zero(c, scale_grad);
+    zero(c, bias_grad);
+    const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
+    const T* biases = bias >= 0 ? c.in<T>(bias) : nullptr;
     for (int64_t row = 0; row < r.count; ++row) {
-      const T centre = c.in<T>(mean)[row];
       const T inverse = T{1} / std::sqrt(c.in<T>(variance)[row] + epsilon);
-      const T* xs = c.in<T>(x);
-      const T* grads = c.in<T>(grad);
-      if (scale_grads != nullptr) {
-        row_each(r, row, [&](int64_t i, int64_t k) {
-          scale_grads[k] += grads[i] * ((xs[i] - centre) * inverse);
-        });
+      if (y >= 0) {
+        run(c, row, inverse, OfY<T>{c.in<T>(y), scales, biases});
+      } else {
+        run(c, row, inverse, OfX<T>{c.in<T>(x), c.in<T>(mean)[row], inverse});
       }
-      if (bias_grads != nullptr) {
-        row_each(r, row, [&](int64_t i, int64_t k) { bias_grads[k] += grads[i]; });
-      }
-      if (x_grad >= 0) row_grad(c, row, centre, inverse);
     }
   }
 
  private:
-  T* zeros(const KernelContext& c, int out) const {
-    if (out < 0) return nullptr;
-    T* values = c.out<T>(out);
-    std::fill_n(values, r.width, T{});
-    return values;
+  void zero(const KernelContext& c, int out) const {
+    if (out >= 0) std::fill_n(c.out<T>(out), r.width, T{});
   }
 
-  void row_grad(const KernelContext& c, int64_t row, T centre, T inverse) const {
-    const T* xs = c.in<T>(x);
+  template <class Normal>
+  void run(const KernelContext& c, int64_t row, T inverse, const Normal& normal) const {
+    const T* grads = c.in<T>(grad);
+    if (scale_grad >= 0) {
+      T* to = c.out<T>(scale_grad);
+      row_each(r, row, [&](int64_t i, int64_t k) { to[k] += grads[i] * normal(i, k); });
+    }
+    if (bias_grad >= 0) {
+      T* to = c.out<T>(bias_grad);
+      row_each(r, row, [&](int64_t i, int64_t k) { to[k] += grads[i]; });
+    }
+    if (x_grad >= 0) row_grad(c, row, inverse, normal);
+  }
+
+  template <class Normal>
+  void row_grad(const KernelContext& c, int64_t row, T inverse, const Normal& normal) const {
     const T* grads = c.in<T>(grad);
     const T* scales = scale >= 0 ? c.in<T>(scale) : nullptr;
     T* outs = c.out<T>(x_grad);
-    const T size = static_cast<T>(r.size());
+    const T size = static_cast<T>(r.size(row));
     row_each(r, row, [&](int64_t i, int64_t k) {
       outs[i] = scales != nullptr ? grads[i] * scales[k] : grads[i];
     });
     const T mean_grad = row_sum<T>(r, row, [outs](int64_t i, int64_t) { return outs[i]; }) / size;
     const T mean_product =
-        row_sum<T>(r, row,
-                   [&](int64_t i, int64_t) { return outs[i] * ((xs[i] - centre) * inverse); }) /
-        size;
-    row_each(r, row, [&](int64_t i, int64_t) {
-      outs[i] = inverse * (outs[i] - mean_grad - (xs[i] - centre) * inverse * mean_product);
+        row_sum<T>(r, row, [&](int64_t i, int64_t k) { return outs[i] * normal(i, k); }) / size;
+    row_each(r, row, [&](int64_t i, int64_t k) {
+      outs[i] = inverse * (outs[i] - mean_grad - normal(i, k) * mean_product);
     });
   }
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context, const Norm& norm) {
-  const Shape shape = context.in("X").shape;
+  const Shape shape = context.in("Y@GRAD").shape;
   check_vectors<T>(context, norm.rows);
-  context.require(context.in("Y@GRAD").shape == shape, "Y@GRAD", shape.to_string(),
-                  context.in("Y@GRAD").shape.to_string());
+  const bool of_y = context.has_input("Y");
+  const char* normal = of_y ? "Y" : "X";
+  context.require(context.in(normal).shape == shape, normal, shape.to_string(),
+                  context.in(normal).shape.to_string());
   const Shape vector{norm.rows.width};
   return make_prepared(
       NormGrad<T>{.r = norm.rows,
                   .epsilon = static_cast<T>(norm.epsilon),
-                  .x = context.input("X"),
+                  .x = of_y ? -1 : context.input("X"),
+                  .y = of_y ? context.input("Y") : -1,
                   .scale = context.input("Scale"),
-                  .mean = context.input("Mean"),
+                  .bias = context.input("Bias"),
+                  .mean = of_y ? -1 : context.input("Mean"),
                   .variance = context.input("Variance"),
                   .grad = context.input("Y@GRAD"),
                   .x_grad = context.set_output("X@GRAD", shape, dtype_of<T>()),

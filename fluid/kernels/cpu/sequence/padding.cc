@@ -89,77 +89,59 @@ std::unique_ptr<Prepared> prepare_pad_grad(PrepareContext& context) {
   });
 }
 
-// X [sequences, length, …] and how much of each is real.
-struct Unpadding {
-  int x = -1;
-  int lengths = -1;
-  int64_t count = 0;
-  int64_t room = 0;
-  int64_t width = 1;
-  Shape row;  // without the number of rows
-  std::string where;
-
-  Unpadding(const PrepareContext& context)
-      : x(context.input("X")), lengths(context.input("Length")) {
-    const Shape& shape = context.in("X").shape;
-    context.require(shape.rank() >= 2, "X", "[sequences, length, ...]", shape.to_string());
-    const ValueSpec& given = context.in("Length");
-    context.require(given.dtype == DType::kInt64 && given.shape.numel() == shape[0], "Length",
-                    str_cat("int64[", shape[0], "]"),
-                    str_cat(dtype_name(given.dtype), given.shape));
-    count = shape[0];
-    room = shape[1];
-    width = shape.numel(2, shape.rank());
-    for (int d = 2; d < shape.rank(); ++d) row.push_back(shape[d]);
-    if (row.rank() == 0) row.push_back(1);
-    where = str_cat("op '", context.op().type, "', slot 'Length', variable '",
-                    context.op().input("Length").front(), "'");
-  }
-
-  Offsets offsets(const KernelContext& c) const {
-    Offsets found = {0};
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t length = c.in<int64_t>(lengths)[i];
-      if (length < 0 || length > room) throw_length(where, room, length);
-      found.push_back(found.back() + length);
-    }
-    return found;
-  }
-};
-
+// Rows without their padding: those within each length.
 template <class T>
 std::unique_ptr<Prepared> prepare_unpad(PrepareContext& context) {
-  const Unpadding u(context);
+  const Shape padded = context.in("X").shape;
+  context.require(padded.rank() >= 2, "X", "[sequences, length, ...]", padded.to_string());
+  const ValueSpec& given = context.in("Length");
+  context.require(given.dtype == DType::kInt64 && given.shape.numel() == padded[0], "Length",
+                  str_cat("int64[", padded[0], "]"), str_cat(dtype_name(given.dtype), given.shape));
+  const std::string where = str_cat("op '", context.op().type, "', slot 'Length', variable '",
+                                    context.op().input("Length").front(), "'");
+  const int x = context.input("X");
+  const int lengths = context.input("Length");
   const int out = context.own_output("Out");
   context.own_lod();
   return make_prepared([=](const KernelContext& c) {
-    Offsets offsets = u.offsets(c);
+    Offsets offsets = {0};
+    for (int64_t i = 0; i < padded[0]; ++i) {
+      const int64_t length = c.in<int64_t>(lengths)[i];
+      if (length < 0 || length > padded[1]) throw_length(where, padded[1], length);
+      offsets.push_back(offsets.back() + length);
+    }
     Shape shape{offsets.back()};
-    for (const int64_t dim : u.row) shape.push_back(dim);
+    for (int d = 2; d < padded.rank(); ++d) shape.push_back(padded[d]);
+    if (shape.rank() == 1) shape.push_back(1);
+    const int64_t width = padded.numel(2, padded.rank());
     Tensor& rows = c.make_dense(out, dtype_of<T>(), shape);
     T* to = rows.data<T>();
-    for (size_t i = 0; i < static_cast<size_t>(u.count); ++i) {
-      to = std::copy_n(c.in<T>(u.x) + static_cast<int64_t>(i) * u.room * u.width,
-                       (offsets[i + 1] - offsets[i]) * u.width, to);
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      to = std::copy_n(c.in<T>(x) + static_cast<int64_t>(i) * padded[1] * width,
+                       (offsets[i + 1] - offsets[i]) * width, to);
     }
     rows.set_lod({std::move(offsets)});
   });
 }
 
+// How long each sequence is the gradient itself says.
 template <class T>
 std::unique_ptr<Prepared> prepare_unpad_grad(PrepareContext& context) {
-  const Unpadding u(context);
-  const int grad = context.input("Out@GRAD");
-  const int64_t given = context.in("Out@GRAD").shape.numel();
-  const int out = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  const SequenceInput grad(context, "Out@GRAD");
+  const Shape padded = context.in("X").shape;
+  context.require(padded.rank() >= 2 && padded.numel(2, padded.rank()) == grad.width, "X",
+                  str_cat("[sequences, length, ...], rows of ", grad.width), padded.to_string());
+  const int out = context.set_output("X@GRAD", padded, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    const Offsets offsets = u.offsets(c);
-    if (offsets.back() * u.width != given)
-      throw_length(u.where, given / std::max<int64_t>(u.width, 1), offsets.back());
-    std::fill_n(c.out<T>(out), u.count * u.room * u.width, T{});
-    for (size_t i = 0; i < static_cast<size_t>(u.count); ++i) {
-      std::copy_n(c.in<T>(grad) + offsets[i] * u.width, (offsets[i + 1] - offsets[i]) * u.width,
-                  c.out<T>(out) + static_cast<int64_t>(i) * u.room * u.width);
+    const Offsets& offsets = grad.offsets(c);
+    if (longest(offsets) > padded[1] || sequence_count(offsets) != padded[0]) {
+      throw_length(grad.where, padded[1], longest(offsets));
+    }
+    std::fill_n(c.out<T>(out), padded.numel(), T{});
+    for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+      std::copy_n(c.in<T>(grad.position) + offsets[i] * grad.width,
+                  (offsets[i + 1] - offsets[i]) * grad.width,
+                  c.out<T>(out) + static_cast<int64_t>(i) * padded[1] * grad.width);
     }
   });
 }
