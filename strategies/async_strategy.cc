@@ -163,11 +163,16 @@ ServerModeOptions common(const char* name, const char* title, AsyncMode mode,
 }
 
 template <class Options>
-void take_common_fields(const Options& options, ServerModeOptions& made) {
+void take_slicing(const Options& options, ServerModeOptions& made) {
   made.slice_var_up = options.slice_var_up;
   made.min_block_size = options.min_block_size;
   made.slices_per_server = options.slices_per_server;
   made.split_method = options.split_method;
+}
+
+template <class Options>
+void take_common_fields(const Options& options, ServerModeOptions& made) {
+  take_slicing(options, made);
   made.original_schedules = options.original_schedules;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
@@ -226,6 +231,7 @@ std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
 
 std::shared_ptr<const Strategy> GeoStrategy::make() const {
   auto made = common("geo", "GeoStrategy", AsyncMode::kGeo, *this);
+  take_slicing(*this, made);
   made.async.geo_update_frequency = count_of(update_frequency, "GeoStrategy", "update_frequency");
   return std::make_shared<ServerMode>(std::move(made));
 }

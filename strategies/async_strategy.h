@@ -56,6 +56,10 @@ struct HalfAsyncStrategy {
 // Workers train alone, and exchange the differences of their parameters every update_frequency
 // steps.
 struct GeoStrategy {
+  bool slice_var_up = true;  // parameters are cut in any case, as in the original
+  int min_block_size = 8192;
+  int slices_per_server = 1;
+  std::string split_method = "RoundRobin";
   int update_frequency = 100;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};

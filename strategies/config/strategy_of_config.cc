@@ -73,7 +73,6 @@ class Printing final : public Strategy {
 
 DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerConfig& config) {
   transpiler::validate(config);
-  const transpiler::DistributeTranspilerConfig usual;
   refuse(!config.whole_norms, "whole_norms", "a strategy");
   refuse(!config.server_statistics, "server_statistics", "a strategy");
   refuse(!config.prefetch_trees, "prefetch_trees", "a strategy");
@@ -81,12 +80,6 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   refuse(config.original_schedules && config.completely_not_async, "original_schedules",
          "SyncStrategy");
   refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
-  if (config.geo_sgd_mode) {
-    refuse(!config.slice_var_up, "slice_var_up", "GeoStrategy");
-    refuse(config.split_method != usual.split_method, "split_method", "GeoStrategy");
-    refuse(config.min_block_size != usual.min_block_size, "min_block_size", "GeoStrategy");
-    refuse(config.slices_per_server != usual.slices_per_server, "slices_per_server", "GeoStrategy");
-  }
   if (config.mode != "pserver") {
     collective::DistributedStrategy collective;
     collective.mode = config.mode;
@@ -101,7 +94,9 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
     sync.runtime_split_send_recv = config.completely_not_async;
     strategy_ = sync.make();
   } else if (config.geo_sgd_mode) {
-    strategy_ = GeoStrategy{.update_frequency = config.geo_sgd_need_push_nums}.make();
+    GeoStrategy geo{.update_frequency = config.geo_sgd_need_push_nums};
+    take_slicing(config, geo);
+    strategy_ = geo.make();
   } else if (config.half_async || !config.runtime_split_send_recv) {
     HalfAsyncStrategy half;
     take_slicing(config, half);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/strings.h"
 #include "fleet/fleet.h"
 #include "fluid/program/default_programs.h"
 #include "role_maker/role_maker.h"
@@ -38,6 +39,21 @@ std::unique_ptr<role_maker::RoleMakerBase> role_of(const role_maker::ClusterSpec
                                      .worker_num = cluster.worker_num,
                                      .server_endpoints = cluster.server_endpoints,
                                      .job_id = cluster.job_id});
+}
+
+transpiler::ProgramPair dealt_programs(const DistributeTranspilerConfig& config,
+                                       const fluid::Program& main, const fluid::Program& startup,
+                                       const role_maker::ClusterSpec& cluster,
+                                       const std::vector<size_t>& deal_order) {
+  transpiler::DistributeTranspiler transpiler(config);
+  transpiler.transpile({.trainer_id = cluster.is_server() ? 0 : cluster.index,
+                        .program = &main,
+                        .pservers = join(cluster.server_endpoints, ","),
+                        .trainers = cluster.worker_num,
+                        .startup_program = &startup,
+                        .deal_order = deal_order});
+  if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
+  return {transpiler.get_trainer_program(), transpiler.get_trainer_startup_program()};
 }
 
 std::shared_ptr<const Strategy> collective_strategy(const json& fields) {
@@ -121,7 +137,9 @@ transpiler::ProgramPair minimized_by_fleet(const json& golden,
 transpiler::ProgramPair fleet_programs(const Strategy& strategy,
                                        const DistributeTranspilerConfig& wanted,
                                        const fluid::Program& main, const fluid::Program& startup,
-                                       const role_maker::ClusterSpec& cluster) {
+                                       const role_maker::ClusterSpec& cluster,
+                                       const std::vector<size_t>& deal_order) {
+  if (!deal_order.empty()) return dealt_programs(wanted, main, startup, cluster, deal_order);
   if (*strategy.transpiler_config() != wanted) {
     return transpiler::transpile_for(main, startup, cluster, wanted);
   }
@@ -133,6 +151,35 @@ transpiler::ProgramPair fleet_programs(const Strategy& strategy,
                                 .config = runtime,
                                 .logger = Logger(LogLevel::kWarning)});
   return {.main = std::move(made.main), .startup = std::move(made.startup)};
+}
+
+json server_job_of(const json& golden, const Strategy& strategy, int worker) {
+  json job = golden;
+  job["kind"] = "ps";
+  job["config"]["trainer_id"] = worker;
+  job["config"]["transpiler_config"].update(dump_effective_config(strategy));
+  const std::string own = str_cat("workers/", worker, "/");
+  const json view = golden.value("workers", json::object()).value(str_cat(worker), json::object());
+  const std::map<std::string, std::string> names = {{"main", "trainer"},
+                                                    {"startup", "trainer_startup"},
+                                                    {"dist", "trainer_dist"},
+                                                    {"geo_vars_info", "geo_vars_info"}};
+  for (const auto& [from, to] : names) {
+    if (view.contains(from)) job[to] = view[from];
+  }
+  if (golden.contains("servers")) job["pservers"] = golden["servers"];
+  json fields = json::object();
+  const json given = golden.value("order_dependent_fields", json::object());
+  for (const auto& [path, kind] : given.items()) {
+    if (path.starts_with("servers/")) fields["p" + path] = kind;
+    if (!path.starts_with(own)) continue;
+    const std::string rest = path.substr(own.size());
+    const auto slash = rest.find('/');
+    fields[names.at(rest.substr(0, slash)) + rest.substr(slash)] = kind;
+  }
+  job["order_dependent_fields"] = std::move(fields);
+  for (const char* key : {"workers", "servers"}) job.erase(key);
+  return job;
 }
 
 json dump_effective_config(const Strategy& strategy) {

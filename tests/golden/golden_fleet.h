@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "role_maker/cluster_spec.h"
 #include "strategies/strategy.h"
@@ -25,11 +26,17 @@ transpiler::ProgramPair minimized_by_fleet(const nlohmann::json& golden,
                                            const role_maker::ClusterSpec& cluster);
 
 // The programs that the strategy makes for one process; where no strategy has the form that is
-// wanted, those of the transpiler.
+// wanted, or deals in that order, those of the transpiler.
 transpiler::ProgramPair fleet_programs(const strategies::Strategy& strategy,
                                        const transpiler::DistributeTranspilerConfig& wanted,
                                        const fluid::Program& main, const fluid::Program& startup,
-                                       const role_maker::ClusterSpec& cluster);
+                                       const role_maker::ClusterSpec& cluster,
+                                       const std::vector<size_t>& deal_order = {});
+
+// A job with servers as worker `worker` sees it, in the form of a case of the transpiler (kind
+// "ps"): the rules of departures know no other.
+nlohmann::json server_job_of(const nlohmann::json& golden, const strategies::Strategy& strategy,
+                             int worker);
 
 // The fields of a strategy's configuration that Fleet decides, in the form of "effective_config".
 nlohmann::json dump_effective_config(const strategies::Strategy& strategy);

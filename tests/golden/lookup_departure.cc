@@ -70,9 +70,11 @@ json output_of(const json& op) {
 // Positions of the fake initialisers of tables that are not trained.
 std::vector<size_t> emptied_tables(const json& golden) {
   std::vector<size_t> found;
-  if (!golden.contains("trainer_startup") || !golden.contains("params_grads")) return found;
+  if (!golden.contains("trainer_startup") || !golden.contains("main_before")) return found;
   std::set<json> trained;
-  for (const json& pair : golden["params_grads"]) trained.insert(pair[0]);
+  for (const json& op : golden["main_before"]["blocks"][0]["ops"]) {
+    if (op["inputs"].contains("Param")) trained.insert(op["inputs"]["Param"][0]);
+  }
   const json& ops = golden["trainer_startup"]["blocks"][0]["ops"];
   for (size_t i = 0; i < ops.size(); ++i) {
     if (ops[i]["type"] == "fake_init" && !trained.contains(output_of(ops[i]))) found.push_back(i);

@@ -122,6 +122,10 @@ std::shared_ptr<const Strategy> in_the_form_of(std::shared_ptr<const Strategy> s
   if (!wanted.completely_not_async) return strategy;
   auto sync = strategies::StrategyFactory::create_sync_strategy();
   sync.runtime_split_send_recv = true;
+  sync.slice_var_up = wanted.slice_var_up;
+  sync.split_method = wanted.split_method;
+  sync.min_block_size = wanted.min_block_size;
+  sync.slices_per_server = wanted.slices_per_server;
   return sync.make();
 }
 
@@ -133,28 +137,82 @@ void each_process(role_maker::ClusterSpec cluster, const F& f) {
   for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) f(cluster);
 }
 
-// What each process of a Fleet job runs.
-Differences check_fleet(const json& expected, const Strategy& strategy,
-                        const DistributeTranspilerConfig& wanted, const Program& main,
-                        const Program& startup) {
+// What each process of a collective Fleet job runs.
+Differences check_fleet_ranks(const json& expected, const Strategy& strategy,
+                              const DistributeTranspilerConfig& wanted, const Program& main,
+                              const Program& startup) {
   Expectation expect(expected);
   each_process(fleet_cluster(expected.at("config")), [&](const role_maker::ClusterSpec& process) {
     const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, process);
-    if (process.is_server()) {
-      const std::string path = "servers/" + process.current_endpoint();
-      expect.program(path + "/main", pair.main);
-      expect.program(path + "/startup", pair.startup);
-      return;
+    const std::string path = str_cat("workers/", process.index);
+    expect.program(path + "/main", pair.main);
+    expect.program(path + "/startup", pair.startup);
+  });
+  return expect.take();
+}
+
+// What a case expects, and how this library is told to make it.
+struct Departed {
+  json expected;
+  DistributeTranspilerConfig config;
+  TranspileOptions options;
+};
+
+void depart(const json& golden, Departed& to) {
+  for (const Departure& departure : departures()) {
+    if (!departure.applies(golden)) continue;
+    if (departure.expect != nullptr) departure.expect(to.expected);
+    if (departure.configure != nullptr) departure.configure(golden, to.config, to.options);
+  }
+}
+
+// What the release fails at, departures left out.
+Differences check_errors(const json& expected) {
+  if (!expected.contains("errors") || expected.at("errors").empty()) return {};
+  return {str_cat("the release fails, and no departure says what to do instead: ",
+                  expected.at("errors").dump().substr(0, 200))};
+}
+
+// What a process of a Fleet job with servers runs.
+Differences check_process(const json& golden, const Strategy& strategy, const Program& main,
+                          const Program& startup, const role_maker::ClusterSpec& process) {
+  const json job = server_job_of(golden, strategy, process.is_server() ? 0 : process.index);
+  Departed departed = {.expected = job,
+                       .config = *strategy.transpiler_config(),
+                       .options = load_options(job.at("config"), main, startup)};
+  depart(job, departed);
+  if (Differences out = check_errors(departed.expected); !out.empty()) return out;
+  const ProgramPair pair = fleet_programs(strategy, departed.config, main, startup, process,
+                                          departed.options.deal_order);
+  Expectation expect(departed.expected);
+  if (process.is_server()) {
+    const std::string path = "pservers/" + process.current_endpoint();
+    expect.program(path + "/main", pair.main);
+    expect.program(path + "/startup", pair.startup);
+  } else {
+    expect.program("trainer", pair.main);
+    expect.program("trainer_startup", pair.startup);
+    expect.distribution("trainer_dist", pair.main);
+    expect.geo("geo_vars_info", pair.main);
+  }
+  return expect.take();
+}
+
+Differences check_fleet(const json& golden, const json& expected, const Strategy& strategy,
+                        const Program& main, const Program& startup) {
+  Expectation expect(expected);
+  Differences out;
+  each_process(fleet_cluster(golden.at("config")), [&](const role_maker::ClusterSpec& process) {
+    for (const auto& line : check_process(golden, strategy, main, startup, process)) {
+      out.push_back(process.process_name() + ", " + line);
     }
+    if (process.is_server()) return;
     const std::string path = str_cat("workers/", process.index);
     expect.value(path + "/effective_strategy", effective_strategy(strategy));
     expect.value(path + "/effective_config", dump_effective_config(strategy));
-    expect.program(path + "/main", pair.main);
-    expect.program(path + "/startup", pair.startup);
-    expect.distribution(path + "/dist", pair.main);
-    expect.geo(path + "/geo_vars_info", pair.main);
   });
-  return expect.take();
+  append(out, expect.take());
+  return out;
 }
 
 // Fleet::minimize must leave what its strategy makes of the programs, which is compared above.
@@ -200,13 +258,6 @@ Differences check_refusal(const Refusal& refusal, const json& golden, const Prog
   return {str_cat("should be refused: ", refusal.reason)};
 }
 
-// What the release fails at, departures left out.
-Differences check_errors(const json& expected) {
-  if (!expected.contains("errors") || expected.at("errors").empty()) return {};
-  return {str_cat("the release fails, and no departure says what to do instead: ",
-                  expected.at("errors").dump().substr(0, 200))};
-}
-
 // Programs of one machine: nothing is transpiled.
 Differences check_local(json golden) {
   for (const Departure& departure : departures()) {
@@ -218,30 +269,32 @@ Differences check_local(json golden) {
 // Whose programs are transpiled: those of the net that was built, or the file's own.
 enum class Source { kNet, kFile };
 
+// A Fleet job.
+Differences check_job(const json& golden, const Program& main, const Program& startup,
+                      Source source) {
+  const auto strategy = fleet_strategy(golden.at("config"));
+  Departed departed = {.expected = golden, .config = *strategy->transpiler_config(), .options = {}};
+  depart(golden, departed);
+  const auto form = in_the_form_of(strategy, departed.config);
+  Differences out =
+      golden.at("config").contains("pservers")
+          ? check_fleet(golden, departed.expected, *form, main, startup)
+          : check_fleet_ranks(departed.expected, *form, departed.config, main, startup);
+  if (source == Source::kNet) append(out, check_minimize(golden, form, main, startup));
+  return out;
+}
+
 Differences check(const json& golden, const Program& main, const Program& startup, Source source) {
   for (const Refusal& refusal : refusals()) {
     if (refusal.applies(golden)) return check_refusal(refusal, golden, main, startup);
   }
-  json expected = golden;
-  const bool fleet = golden.at("kind") == "fleet";
-  TranspileOptions options;
-  if (!fleet) options = load_options(golden.at("config"), main, startup);
-  std::shared_ptr<const Strategy> strategy;
-  if (fleet) strategy = fleet_strategy(golden.at("config"));
-  DistributeTranspilerConfig config =
-      fleet ? *strategy->transpiler_config() : load_config(golden["config"]["transpiler_config"]);
-  for (const Departure& departure : departures()) {
-    if (!departure.applies(golden)) continue;
-    if (departure.expect != nullptr) departure.expect(expected);
-    if (departure.configure != nullptr) departure.configure(golden, config, options);
-  }
+  if (golden.at("kind") == "fleet") return check_job(golden, main, startup, source);
+  Departed departed = {.expected = golden,
+                       .config = load_config(golden["config"]["transpiler_config"]),
+                       .options = load_options(golden.at("config"), main, startup)};
+  depart(golden, departed);
+  const auto& [expected, config, options] = departed;
   if (Differences out = check_errors(expected); !out.empty()) return out;
-  if (fleet) {
-    const auto form = in_the_form_of(strategy, config);
-    Differences out = check_fleet(expected, *form, config, main, startup);
-    if (source == Source::kNet) append(out, check_minimize(golden, form, main, startup));
-    return out;
-  }
   if (golden.at("kind") == "ps") return check_servers(expected, config, options);
   return check_collective(expected, config, options);
 }

@@ -196,8 +196,17 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
                        .runtime_split_send_recv = true,
                        .completely_not_async = true}),
               HasSubstr("has no original_schedules"));
-  EXPECT_THAT(message({.slice_var_up = false, .sync_mode = false, .geo_sgd_mode = true}),
-              HasSubstr("GeoStrategy has no slice_var_up"));
+}
+
+TEST(DistributedStrategyTest, GeoTakesHowParametersAreCut) {
+  const transpiler::DistributeTranspilerConfig config = {.slice_var_up = false,
+                                                         .split_method = "HashName",
+                                                         .min_block_size = 20000,
+                                                         .sync_mode = false,
+                                                         .runtime_split_send_recv = true,
+                                                         .geo_sgd_mode = true,
+                                                         .geo_sgd_need_push_nums = 7};
+  EXPECT_EQ(*DistributedStrategy(config).get()->transpiler_config(), config);
 }
 
 // What a process of a job with two servers, or of two ranks, prints while it is rewritten.
