@@ -248,10 +248,10 @@ Variable isfinite(const Variable& x) {
   return found("isfinite", x, "X", DType::kBool, {}, false);
 }
 Variable has_inf(const Variable& x) {
-  return found("isinf", x, "X", x.dtype(), {}, false);
+  return found("isinf", x, "X", x ? x.dtype() : DType::kFloat32, {}, false);
 }
 Variable has_nan(const Variable& x) {
-  return found("isnan", x, "X", x.dtype(), {}, false);
+  return found("isnan", x, "X", x ? x.dtype() : DType::kFloat32, {}, false);
 }
 Variable shape(const Variable& x) {
   return found("shape", x, "Input", DType::kInt32, {}, false);

@@ -87,6 +87,13 @@ void add_images(std::vector<NetCase>& all) {
                          layers::pool2d(h, {.pool_size = 3, .pool_type = type, .pool_stride = 2}));
                    }});
   }
+  all.push_back({"windows_over_the_end", [](DType dtype) {
+                   const Variable x = numbers("x", {3, 6, 6}, dtype);
+                   const auto small = layers::conv2d(x, 16, 5);
+                   const auto pooled = layers::pool2d(small, {.pool_size = 3, .pool_stride = 2});
+                   const auto windows = layers::conv2d(small, 16, 3, {.stride = 2});
+                   return trained(windows + pooled);
+                 }});
   all.push_back({"pool_adaptive", [](DType dtype) {
                    const Variable x = numbers("x", {4, 6, 6}, dtype);
                    return trained(layers::adaptive_pool2d(layers::conv2d(x, 3, 1), {4, 5}));
