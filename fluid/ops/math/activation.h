@@ -121,9 +121,10 @@ struct HardSwishAttrs {
   float threshold = 6.0f;
   float scale = 6.0f;
   float offset = 3.0f;
+  bool original_form = false;  // the gradient above the threshold is 1, whatever the scale
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(threshold), CEREAL_NVP(scale), CEREAL_NVP(offset));
+    ar(CEREAL_NVP(threshold), CEREAL_NVP(scale), CEREAL_NVP(offset), CEREAL_NVP(original_form));
   }
 };
 

@@ -78,6 +78,57 @@ TEST_F(DenseOps, PadsOfAnyWidthPassBackTheirInside) {
   EXPECT_THAT(gradient<float>(layers::reduce_sum(out * w), x), ElementsAreArray(inside));
 }
 
+TEST_F(DenseOps, SumsOfEverythingPassTheirGradientToEveryElement) {
+  const Variable x = feed<float>("x", {1, 2, 3, 4, 5, 6}, {2, 3});
+  x.set_stop_gradient(false);
+  const Variable sum = layers::reduce_sum(x, {.keep_dim = true});
+  EXPECT_THAT(gradient<float>(layers::reduce_sum(sum * 3.0), x), ElementsAre(3, 3, 3, 3, 3, 3));
+}
+
+// (x + 2) between 0 and 5, times x / 4.
+TEST_F(DenseOps, HardSwishRisesByThresholdOverScale) {
+  const Variable x = feed<float>("x", {-4, 1, 7}, {3});
+  x.set_stop_gradient(false);
+  const Variable out = layers::hard_swish(x, {.threshold = 5, .scale = 4, .offset = 2});
+  EXPECT_THAT(gradient<float>(layers::reduce_sum(out), x), ElementsAre(0, 1, 1.25));
+}
+
+TEST_F(DenseOps, HardSwishRisesByOneInTheOriginalsForm) {
+  const Variable x = feed<float>("x", {-4, 1, 7}, {3});
+  x.set_stop_gradient(false);
+  const Variable out = layers::hard_swish(x, {.threshold = 5, .scale = 4, .offset = 2});
+  take_original_forms(main_);
+  EXPECT_THAT(gradient<float>(layers::reduce_sum(out), x), ElementsAre(0, 1, 1));
+}
+
+TEST_F(DenseOps, TanhIsOneFarFromZero) {
+  const Variable x = feed<float>("x", {-300, -20, -9.5, 9.5, 20, 300}, {6});
+  EXPECT_THAT(values<float>(layers::tanh(x)), ElementsAre(-1, -1, -1, 1, 1, 1));
+}
+
+// tanh is 1 there but for a rounding, which x^3 in its derivative would enlarge.
+TEST_F(DenseOps, GeluIsALineFarFromZero) {
+  const std::vector<float> far = {-300, -90.5, -40, -12, -9, 9, 12, 40, 90.5, 300};
+  for (const bool approximate : {false, true}) {
+    const std::string name = approximate ? "approximate" : "exact";
+    const Variable x = feed<float>(name, far, {10});
+    x.set_stop_gradient(false);
+    const auto got = gradient<float>(layers::reduce_sum(layers::gelu(x, approximate)), x);
+    for (size_t i = 0; i < far.size(); ++i) EXPECT_NEAR(got[i], far[i] > 0 ? 1 : 0, 1e-6) << far[i];
+  }
+}
+
+TEST_F(DenseOps, SigmoidLossIgnoresLabelsByTheirWholePart) {
+  const Variable x = feed<float>("x", {1, 1, 1, 1}, {4, 1});
+  const Variable label = feed<float>("label", {0, 0.75, 1, 2.5}, {4, 1});
+  const Variable cost =
+      layers::sigmoid_cross_entropy_with_logits(x, label, {.ignore_index = 0, .normalize = true});
+  const auto costs = values<float>(cost);
+  EXPECT_EQ(costs[0], 0);
+  EXPECT_EQ(costs[1], 0);
+  EXPECT_NEAR(costs[2], (std::log1p(std::exp(1.0)) - 1) / 2, 1e-6);
+}
+
 TEST_F(DenseOps, SplitsAlongANegativeAxis) {
   const Variable x = feed<float>("x", {1, 2, 3, 4, 5, 6}, {2, 3});
   VarDesc first;

@@ -132,6 +132,19 @@ bool has_zero_scale(const Json& json, const Tensors& tensors) {
   return false;
 }
 
+bool passes_threshold(const Json& json, const Tensors& tensors) {
+  const Json attrs = json["attrs_effective"];
+  const Json list = json.value("cotangents", Json::object()).value("Out", Json::array());
+  if (list.empty() || !list[0].is_string()) return false;
+  const Tensor x = tensors(json["inputs"]["X"][0]["tensor"].get<std::string>());
+  const Tensor cotangent = tensors(list[0].get<std::string>());
+  const double edge = attrs.value("threshold", 6.0) - attrs.value("offset", 3.0);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (element(x, i) >= edge && element(cotangent, i) != 0) return true;
+  }
+  return false;
+}
+
 bool has_no_number(const Json& json, const Tensors& tensors) {
   const Json list = json.value("gradients", Json::object()).value("X", Json::array());
   if (list.empty() || list[0].is_null()) return false;

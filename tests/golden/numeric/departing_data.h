@@ -25,6 +25,8 @@ bool has_gradient(const Json& json, const Tensors& tensors);
 bool leaves_zero(const Json& json, const Tensors& tensors);
 // A Scale that has a 0.
 bool has_zero_scale(const Json& json, const Tensors& tensors);
+// Of hard_swish: an X above the threshold to which a gradient comes back.
+bool passes_threshold(const Json& json, const Tensors& tensors);
 // A gradient that is not a number.
 bool has_no_number(const Json& json, const Tensors& tensors);
 

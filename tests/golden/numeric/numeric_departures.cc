@@ -66,6 +66,11 @@ double attribute(const Json& json, const char* name, double otherwise) {
   return json.value("attrs_effective", Json::object()).value(name, otherwise);
 }
 
+bool scales_hard_swish(const Json& json) {
+  return json.value("op", "") == "hard_swish" &&
+         attribute(json, "scale", 6) != attribute(json, "threshold", 6);
+}
+
 bool ignores_labels(const Json& json) {
   return json.value("op", "") == "softmax_with_cross_entropy" &&
          attribute(json, "ignore_index", -100) != -100;
@@ -195,6 +200,10 @@ Departures departures_of_ops() {
       {"ops", "elu",
        "the gradient at x where e^x overflows is not a number, in what a vector loop leaves over",
        "it is that of x", "elu is x there", "original_form", of_op("elu"), has_no_number},
+      {"ops", "hard_swish", "the gradient above the threshold is 1, whatever the scale",
+       "threshold / scale", "it is the gradient", "original_form", scales_hard_swish,
+       passes_threshold,
+       "tests/fluid/kernels/dense_ops_test.cc: HardSwishRisesByThresholdOverScale"},
       {"ops", "auc with curve PR", "the area under the ROC curve",
        "the area under precision over recall", "it is what was asked for", "original_form",
        curve_of_precision},
@@ -213,6 +222,10 @@ Departures departures_without_a_form() {
        "for some shapes elements of the gradient are wrong (of 3 x 5 in 6 x 9, three)",
        "the part of Out's gradient that X fills", "it is the gradient", "", nullptr, always,
        "tests/fluid/kernels/dense_ops_test.cc: PadsOfAnyWidthPassBackTheirInside"},
+      {"ops", "reduce_sum of everything with keep_dim",
+       "all but the first element's gradient is read behind the end of Out's",
+       "each element has Out's gradient", "it is the gradient", "", nullptr, always,
+       "tests/fluid/kernels/dense_ops_test.cc: SumsOfEverythingPassTheirGradientToEveryElement"},
       {"ops", "split along a negative axis", "the op corrupts memory", "counts from the last one",
        "layers give such axes", "", nullptr, always,
        "tests/fluid/kernels/dense_ops_test.cc: SplitsAlongANegativeAxis"},
@@ -313,6 +326,10 @@ KeptForms kept_by_ops() {
       {"ops", "softmax_with_cross_entropy",
        "logits, less their largest, are cut at -64: an impossible label costs 64",
        "the loss stays finite", of_op("softmax_with_cross_entropy")},
+      {"ops", "sigmoid_cross_entropy_with_logits",
+       "labels are cut to whole numbers before they are compared with ignore_index",
+       "it names a class", of_op("sigmoid_cross_entropy_with_logits"),
+       "tests/fluid/kernels/dense_ops_test.cc: SigmoidLossIgnoresLabelsByTheirWholePart"},
       {"ops", "fill_constant", "the value is a float32, widened afterwards",
        "the op's attribute has that type", of_op("fill_constant")},
       {"ops", "scale of whole numbers", "scale and bias are cut to whole numbers first",

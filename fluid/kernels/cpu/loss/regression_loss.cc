@@ -45,7 +45,8 @@ void require_like(const PrepareContext& context, const char* slot, const char* l
 template <class T>
 T sigmoid_divisor(const T* labels, int64_t n, T ignore, bool normalize) {
   if (!normalize) return T{1};
-  const auto counted = std::count_if(labels, labels + n, [ignore](T z) { return z != ignore; });
+  const auto counted =
+      std::count_if(labels, labels + n, [ignore](T z) { return std::trunc(z) != ignore; });
   return std::max(static_cast<T>(counted), T(1e-5));
 }
 
@@ -68,7 +69,7 @@ std::unique_ptr<Prepared> prepare_sigmoid_loss(PrepareContext& context) {
       softplus_block(xs + at, s, length);
       for (int64_t i = 0; i < length; ++i) {
         const T z = zs[at + i];
-        outs[at + i] = z == ignore ? T{} : (s[i] - xs[at + i] * z) / divisor;
+        outs[at + i] = std::trunc(z) == ignore ? T{} : (s[i] - xs[at + i] * z) / divisor;
       }
     });
   });
@@ -96,7 +97,7 @@ std::unique_ptr<Prepared> prepare_sigmoid_loss_grad(PrepareContext& context) {
       MathOf<T>::sigmoid(xs + at, s, length);
       for (int64_t i = 0; i < length; ++i) {
         const T z = zs[at + i];
-        outs[at + i] = z == ignore ? T{} : gs[at + i] * (s[i] - z) / divisor;
+        outs[at + i] = std::trunc(z) == ignore ? T{} : gs[at + i] * (s[i] - z) / divisor;
       }
     });
   });

@@ -65,7 +65,7 @@ struct HardSigmoid {
     return out > T{0} && out < T{1} ? static_cast<T>(p.a) * g : T{0};
   }
 };
-// Parameters: threshold, scale, offset.
+// Parameters: threshold, scale, offset, original_form.
 struct HardSwish {
   template <class T>
   static T one(UnaryParams p, T x) {
@@ -78,6 +78,7 @@ struct HardSwish {
     const T cap = static_cast<T>(p.a);
     const T y = x + static_cast<T>(p.c);
     const T inside = y > T{0} ? x + y : T{0};
+    if (p.d != 0 && !(y < cap)) return g;
     return g * (y < cap ? inside : cap) / static_cast<T>(p.b);
   }
 };
@@ -187,7 +188,7 @@ void add_pieces(KernelTable& table) {
       params_of<HardSigmoidAttrs, &HardSigmoidAttrs::slope, &HardSigmoidAttrs::offset>);
   add_each<HardSwish>(table, "hard_swish",
                       params_of<HardSwishAttrs, &HardSwishAttrs::threshold, &HardSwishAttrs::scale,
-                                &HardSwishAttrs::offset>);
+                                &HardSwishAttrs::offset, &HardSwishAttrs::original_form>);
   add_each<SoftShrink>(table, "softshrink", params_of<SoftShrinkAttrs, &SoftShrinkAttrs::lambda>);
   add_each<HardShrink>(table, "hard_shrink",
                        params_of<HardShrinkAttrs, &HardShrinkAttrs::threshold>);

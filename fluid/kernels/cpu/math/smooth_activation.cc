@@ -139,6 +139,9 @@ struct Gelu {
   // Below, the value rounds to 0, also where 0 times infinity would not be a number.
   template <class T>
   static constexpr T kFloor = T(sizeof(T) == 4 ? -15 : -39);
+  // Behind it tanh is 1, but for roundings that x^3 would enlarge.
+  template <class T>
+  static constexpr T kSteep = T(sizeof(T) == 4 ? 5.5 : 8);
 
   template <class Math, class T>
   static void value(UnaryParams p, const T* x, T* out, int64_t n) {
@@ -163,7 +166,8 @@ struct Gelu {
       Math::tanh(s, s, n);
       for (int64_t i = 0; i < n; ++i) {
         const T inner = kInner<T> * (T{1} + T{3} * kCube<T> * x[i] * x[i]);
-        const T slope = T{1} + s[i] + x[i] * (T{1} - s[i] * s[i]) * inner;
+        const T bend = x[i] * (T{1} - s[i] * s[i]) * inner;
+        const T slope = T{1} + s[i] + (std::abs(x[i]) < kSteep<T> ? bend : T{});
         grad[i] = g[i] * T(0.5) * slope;
       }
       return;

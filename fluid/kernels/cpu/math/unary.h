@@ -20,6 +20,7 @@ struct UnaryParams {
   double a = 0;
   double b = 0;
   double c = 0;
+  double d = 0;
 };
 
 // Mathematical functions of whole blocks; in and out may be the same array.
