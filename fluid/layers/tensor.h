@@ -156,7 +156,7 @@ Variable where(const Variable& condition);
 Variable where(const Variable& condition, const Variable& x, const Variable& y);
 // Whether all elements are finite: [1], bool.
 Variable isfinite(const Variable& x);
-// Whether any is infinite, or not a number: [1], 1 or 0 of x's type, as in the original.
+// Whether any is infinite, or not a number: [1], bool; declared with x's type, as the original's.
 Variable has_inf(const Variable& x);
 Variable has_nan(const Variable& x);
 // [rank], int32.

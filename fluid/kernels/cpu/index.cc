@@ -311,7 +311,7 @@ std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
   const Shape& shape = context.in("Out@GRAD").shape;
   const Indices ids = indices_of(context, "Ids");
   const int64_t length = row_size(shape);
-  const bool overwrite = context.attrs<ScatterAttrs>().overwrite;
+  const auto attrs = context.attrs<ScatterAttrs>();
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
   const int update_grad =
@@ -326,13 +326,14 @@ std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
     if (x_grad >= 0) c.output(x_grad).copy_from(c.input(grad));
     for (int64_t i = 0; i < ids.count; ++i) {
       const int64_t row = ids(c, i);
-      if (x_grad >= 0) {
+      if (x_grad >= 0 && !attrs.original_form) {
         T* to = c.out<T>(x_grad) + row * length;
         std::fill(to, to + length, T{});
       }
       if (update_grad < 0) continue;
       T* to = c.out<T>(update_grad) + i * length;
-      const bool counts = !overwrite || last[static_cast<size_t>(row)] == i;
+      const bool every = !attrs.overwrite || attrs.original_form;
+      const bool counts = every || last[static_cast<size_t>(row)] == i;
       for (int64_t j = 0; j < length; ++j) to[j] = counts ? grads[row * length + j] : T{};
     }
   });

@@ -54,9 +54,11 @@ struct ThresholdedReluAttrs {
 };
 struct SoftReluAttrs {
   float threshold = 40.0f;
+  bool original_form =
+      false;  // the gradient goes on below -threshold, and ends where Out reaches it
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(threshold));
+    ar(CEREAL_NVP(threshold), CEREAL_NVP(original_form));
   }
 };
 

@@ -55,7 +55,7 @@ void infer_one_truth(InferContext& context) {
   context.set_output("Out", Shape{1}, DType::kBool);
 }
 
-void infer_one_number(InferContext& context) {
+void infer_truth_like_x(InferContext& context) {
   context.set_output("Out", Shape{1}, context.input("X").dtype);
 }
 
@@ -80,7 +80,7 @@ void add_compare_ops(OpTable& table) {
       make_schema<NoAttrs>("where_index", {one("Condition")}, {one("Out")}, infer_where_index));
   table.add(make_schema<NoAttrs>("isfinite", {one("X")}, {one("Out")}, infer_one_truth));
   for (const char* type : {"isinf", "isnan"}) {
-    table.add(make_schema<NoAttrs>(type, {one("X")}, {one("Out")}, infer_one_number));
+    table.add(make_schema<NoAttrs>(type, {one("X")}, {one("Out")}, infer_truth_like_x));
   }
 }
 

@@ -8,7 +8,8 @@
 //   where_grad   Condition, X, Y, Out@GRAD -> X@GRAD, Y@GRAD (each optional)
 //   where_index  Condition -> Out (int64): [number of true elements, rank], their positions
 //   isfinite     X -> Out [1] (bool): all are finite
-//   isinf, isnan X -> Out [1] (X's type): 1 when any is infinite, or not a number, else 0
+//   isinf, isnan X -> Out [1] (bool, declared with X's type, as the original does): any is
+//                infinite, or not a number
 // Only `where` has a gradient.
 #pragma once
 

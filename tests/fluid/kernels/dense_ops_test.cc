@@ -106,6 +106,25 @@ TEST_F(DenseOps, TanhIsOneFarFromZero) {
   EXPECT_THAT(values<float>(layers::tanh(x)), ElementsAre(-1, -1, -1, 1, 1, 1));
 }
 
+TEST_F(DenseOps, SoftReluHasNoGradientBeyondItsThreshold) {
+  const Variable x = feed<float>("x", {-3, 0, 1.9, 3}, {4});
+  x.set_stop_gradient(false);
+  const auto got = gradient<float>(layers::reduce_sum(layers::soft_relu(x, 2.0)), x);
+  EXPECT_EQ(got[0], 0);
+  EXPECT_NEAR(got[1], 0.5, 1e-6);
+  EXPECT_NEAR(got[2], 1 / (1 + std::exp(-1.9)), 1e-6);
+  EXPECT_EQ(got[3], 0);
+}
+
+TEST_F(DenseOps, RowsThatAreScatteredOverHaveNoGradient) {
+  const Variable x = feed<float>("x", {1, 2, 3}, {3, 1});
+  const Variable updates = feed<float>("u", {4, 5}, {2, 1});
+  x.set_stop_gradient(false);
+  const Variable ids = feed<int64_t>("ids", {2, 0}, {2});
+  const Variable out = layers::scatter(x, ids, updates);
+  EXPECT_THAT(gradient<float>(layers::reduce_sum(out), x), ElementsAre(0, 1, 0));
+}
+
 // tanh is 1 there but for a rounding, which x^3 in its derivative would enlarge.
 TEST_F(DenseOps, GeluIsALineFarFromZero) {
   const std::vector<float> far = {-300, -90.5, -40, -12, -9, 9, 12, 40, 90.5, 300};
@@ -214,17 +233,17 @@ TEST_F(DenseOps, AdaptiveMaximaAreThoseOfWindowsThatDivideTheImage) {
   EXPECT_THAT(run(pooled.mask).values<int32_t>(), ElementsAre(0, 4, 16, 18, 16, 24));
 }
 
-TEST_F(DenseOps, HasInfAndHasNanAnswerInTheTypeOfWhatTheyAreAsked) {
+TEST_F(DenseOps, HasInfAndHasNanAnswer) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const Variable x = feed<float>("x", {1, 2}, {2});
   const Variable y = feed<float>("y", {1, kInf}, {2});
   const Variable z = feed<float>("z", {kNan, 2}, {2});
-  EXPECT_THAT(run(layers::has_inf(x)).values<float>(), ElementsAre(0));
-  EXPECT_THAT(run(layers::has_inf(y)).values<float>(), ElementsAre(1));
-  EXPECT_THAT(run(layers::has_inf(z)).values<float>(), ElementsAre(0));
-  EXPECT_THAT(run(layers::has_nan(y)).values<float>(), ElementsAre(0));
-  EXPECT_THAT(run(layers::has_nan(z)).values<float>(), ElementsAre(1));
+  EXPECT_THAT(run(layers::has_inf(x)).values<bool>(), ElementsAre(false));
+  EXPECT_THAT(run(layers::has_inf(y)).values<bool>(), ElementsAre(true));
+  EXPECT_THAT(run(layers::has_inf(z)).values<bool>(), ElementsAre(false));
+  EXPECT_THAT(run(layers::has_nan(y)).values<bool>(), ElementsAre(false));
+  EXPECT_THAT(run(layers::has_nan(z)).values<bool>(), ElementsAre(true));
   EXPECT_THAT(run(layers::isfinite(x)).values<bool>(), ElementsAre(true));
   EXPECT_THAT(run(layers::isfinite(z)).values<bool>(), ElementsAre(false));
 }

@@ -27,6 +27,8 @@ bool leaves_zero(const Json& json, const Tensors& tensors);
 bool has_zero_scale(const Json& json, const Tensors& tensors);
 // Of hard_swish: an X above the threshold to which a gradient comes back.
 bool passes_threshold(const Json& json, const Tensors& tensors);
+// Of soft_relu: an X beyond the threshold, or near it, to which a gradient comes back.
+bool passes_soft_threshold(const Json& json, const Tensors& tensors);
 // A gradient that is not a number.
 bool has_no_number(const Json& json, const Tensors& tensors);
 

@@ -150,10 +150,9 @@ enum class Finite { kAll, kHasInf, kHasNan };
 
 template <class T, Finite question>
 std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
-  using Answer = std::conditional_t<question == Finite::kAll, bool, T>;
   const int64_t n = context.in("X").shape.numel();
   const int x = context.input("X");
-  const int out = context.set_output("Out", Shape{1}, dtype_of<Answer>());
+  const int out = context.set_output("Out", Shape{1}, DType::kBool);
   return make_prepared([=](const KernelContext& c) {
     const T* xs = c.in<T>(x);
     bool any = false;
@@ -162,7 +161,7 @@ std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
       if constexpr (question == Finite::kHasInf) any |= std::isinf(xs[i]);
       if constexpr (question == Finite::kHasNan) any |= std::isnan(xs[i]);
     }
-    *c.out<Answer>(out) = static_cast<Answer>(question == Finite::kAll ? !any : any);
+    *c.out<bool>(out) = question == Finite::kAll ? !any : any;
   });
 }
 

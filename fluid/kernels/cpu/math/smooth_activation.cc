@@ -222,7 +222,7 @@ struct LogSigmoid {
     for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * s[i];
   }
 };
-// Parameter: threshold.
+// Parameters: threshold, original_form.
 struct SoftRelu {
   template <class Math, class T>
   static void value(UnaryParams p, const T* x, T* out, int64_t n) {
@@ -234,8 +234,9 @@ struct SoftRelu {
   template <class Math, class T>
   static void back(UnaryParams p, const T* out, const T* g, T* grad, int64_t n) {
     const T cap = static_cast<T>(p.a);
-    const T low = std::log1p(std::exp(-cap));
-    const T high = cap + low;
+    const T end = std::log1p(std::exp(-cap));
+    const T low = p.b != 0 ? T{0} : end;
+    const T high = p.b != 0 ? cap : cap + end;
     T e[kUnaryBlock];
     for (int64_t i = 0; i < n; ++i) e[i] = -out[i];
     Math::exp(e, e, n);
@@ -467,7 +468,9 @@ void register_smooth_activation(KernelTable& table) {
   add_blocks<Gelu>(table, "gelu", params_of<GeluAttrs, &GeluAttrs::approximate>);
   add_blocks<Softplus>(table, "softplus");
   add_blocks<LogSigmoid>(table, "logsigmoid");
-  add_blocks<SoftRelu>(table, "soft_relu", params_of<SoftReluAttrs, &SoftReluAttrs::threshold>);
+  add_blocks<SoftRelu>(
+      table, "soft_relu",
+      params_of<SoftReluAttrs, &SoftReluAttrs::threshold, &SoftReluAttrs::original_form>);
   add_blocks<Stanh>(table, "stanh",
                     params_of<StanhAttrs, &StanhAttrs::scale_a, &StanhAttrs::scale_b>);
   add_blocks<TanhShrink>(table, "tanh_shrink");
