@@ -122,46 +122,6 @@ bool leaves_zero(const Json& json, const Tensors& tensors) {
   return false;
 }
 
-bool has_zero_scale(const Json& json, const Tensors& tensors) {
-  const Json list = json.value("inputs", Json::object()).value("Scale", Json::array());
-  if (list.empty()) return false;
-  const Tensor scale = tensors(list[0]["tensor"].get<std::string>());
-  for (int64_t i = 0; i < scale.numel(); ++i) {
-    if (element(scale, i) == 0) return true;
-  }
-  return false;
-}
-
-namespace {
-
-// Whether a gradient comes back to an X that `matters`.
-template <class Predicate>
-bool passes_back(const Json& json, const Tensors& tensors, const Predicate& matters) {
-  const Json list = json.value("cotangents", Json::object()).value("Out", Json::array());
-  if (list.empty() || !list[0].is_string()) return false;
-  const Tensor x = tensors(json["inputs"]["X"][0]["tensor"].get<std::string>());
-  const Tensor cotangent = tensors(list[0].get<std::string>());
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    if (matters(element(x, i)) && element(cotangent, i) != 0) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool passes_threshold(const Json& json, const Tensors& tensors) {
-  const Json attrs = json["attrs_effective"];
-  const double edge = attrs.value("threshold", 6.0) - attrs.value("offset", 3.0);
-  return passes_back(json, tensors, [edge](double x) { return x >= edge; });
-}
-
-bool passes_soft_threshold(const Json& json, const Tensors& tensors) {
-  const double edge = json["attrs_effective"].value("threshold", 40.0);
-  return passes_back(json, tensors, [edge](double x) {
-    return x < -edge || (std::log1p(std::exp(x)) >= edge && x <= edge);
-  });
-}
-
 bool has_no_number(const Json& json, const Tensors& tensors) {
   const Json list = json.value("gradients", Json::object()).value("X", Json::array());
   if (list.empty() || list[0].is_null()) return false;

@@ -23,12 +23,6 @@ bool divides_unlike_signs(const Json& json, const Tensors& tensors);
 bool has_gradient(const Json& json, const Tensors& tensors);
 // Of optimizers: a parameter that is not 0 after one of the steps that the file has.
 bool leaves_zero(const Json& json, const Tensors& tensors);
-// A Scale that has a 0.
-bool has_zero_scale(const Json& json, const Tensors& tensors);
-// Of hard_swish: an X above the threshold to which a gradient comes back.
-bool passes_threshold(const Json& json, const Tensors& tensors);
-// Of soft_relu: an X beyond the threshold, or near it, to which a gradient comes back.
-bool passes_soft_threshold(const Json& json, const Tensors& tensors);
 // A gradient that is not a number.
 bool has_no_number(const Json& json, const Tensors& tensors);
 

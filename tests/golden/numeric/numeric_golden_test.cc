@@ -328,6 +328,7 @@ TEST_P(OwnForms, DifferOnlyWhereADepartureIsListed) {
   }
   const Tensors tensors = [this](const std::string& name) { return tensor(name); };
   for (const NumericDeparture* departure : departures) {
+    if (!departure->differs) continue;
     EXPECT_EQ(!differs.empty(), departure->differs(json_, tensors))
         << "listed as a departure: " << departure->here << "\n"
         << differs;
