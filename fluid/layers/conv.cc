@@ -149,7 +149,7 @@ Variable pool2d(const Variable& input, const Pool2dOptions& options) {
   return helper.append_unary("pool2d", input, to_attributes(attrs));
 }
 
-MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex /*require_index*/,
+MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex /*require*/,
                           const std::string& name) {
   const LayerHelper helper("max_pool2d_with_index", name);
   helper.check_input(input, "input");
@@ -162,7 +162,7 @@ MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex /*
 
 Variable adaptive_pool2d(const Variable& input, Pair pool_size, const std::string& pool_type,
                          const std::string& name) {
-  if (pool_type == "max") return adaptive_pool2d(input, pool_size, require_index, name).out;
+  if (pool_type == "max") return adaptive_pool2d(input, pool_size, RequireIndex(), name).out;
   const LayerHelper helper("pool2d", name);
   helper.check_input(input, "input");
   const Pool2dAttrs attrs{.pooling_type = pool_type, .ksize = list(pool_size), .adaptive = true};

@@ -82,11 +82,10 @@ struct MaxPooled {
   Variable mask;  // int32: where in its plane each maximum lies, row * width + column
 };
 struct RequireIndex {};
-inline constexpr RequireIndex require_index;
 
 // A result of size `pool_size`, whatever the image's: of the windows that divide it the largest
-// elements, or (pool_type "avg") the means. With require_index also where the largest lie.
-MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex require_index,
+// elements, or (pool_type "avg") the means. With RequireIndex() also where the largest lie.
+MaxPooled adaptive_pool2d(const Variable& input, Pair pool_size, RequireIndex require,
                           const std::string& name = {});
 Variable adaptive_pool2d(const Variable& input, Pair pool_size,
                          const std::string& pool_type = "max", const std::string& name = {});

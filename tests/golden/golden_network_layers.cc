@@ -241,7 +241,7 @@ void add_network_layers(std::map<std::string, Builder>& builders) {
   builders["adaptive_pool2d"] = [](Call& call) -> Outputs {
     const auto size = pair_of(call, "pool_size", 1);
     if (call.args.get<bool>("require_index", false)) {
-      const auto pooled = layers::adaptive_pool2d(call.in("input"), size, layers::require_index,
+      const auto pooled = layers::adaptive_pool2d(call.in("input"), size, layers::RequireIndex(),
                                                   text(call, "name"));
       return {pooled.out, pooled.mask};
     }

@@ -228,7 +228,7 @@ TEST_F(DenseOps, AdaptiveMaximaAreThoseOfWindowsThatDivideTheImage) {
   const Tensor maxima = run(out);
   EXPECT_EQ(maxima.shape(), Shape({1, 1, 3, 2}));
   EXPECT_THAT(maxima.values<float>(), ElementsAre(9, 1, 4, 5, 4, 8));
-  const auto pooled = layers::adaptive_pool2d(x, {3, 2}, layers::require_index);
+  const auto pooled = layers::adaptive_pool2d(x, {3, 2}, layers::RequireIndex());
   EXPECT_THAT(run(pooled.out).values<float>(), ElementsAre(9, 1, 4, 5, 4, 8));
   EXPECT_THAT(run(pooled.mask).values<int32_t>(), ElementsAre(0, 4, 16, 18, 16, 24));
 }

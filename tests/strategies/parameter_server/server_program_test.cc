@@ -116,10 +116,10 @@ class ToyServer {
  private:
   Shape shape() const { return {kRows[server_], kColumns}; }
   std::string mine(const std::string& name) const { return str_cat(name, server_); }
-  void declare(const std::string& name, Shape shape, DType dtype, bool persistable) {
+  void declare(const std::string& name, const Shape& shape, DType dtype, bool persistable) {
     fluid::VarDesc var;
     var.name = name.ends_with(".block") || name == "g.scaled" ? mine(name) : name;
-    var.shape = std::move(shape);
+    var.shape = shape;
     var.dtype = dtype;
     var.persistable = persistable;
     program_.global_block().add_var(var);
@@ -191,6 +191,7 @@ TEST(ServerProgram, ComputesWithNumbersOfEveryServer) {
     b.finish(step);
     double total = 0;
     std::vector<float> g;
+    g.reserve(15);
     for (int i = 0; i < 15; ++i) g.push_back(gradient * static_cast<float>(i < 9 ? i + 1 : i + 2));
     for (int row = 0; row < 5; ++row) {
       double sum = 0;
