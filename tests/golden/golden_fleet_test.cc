@@ -62,6 +62,14 @@ TEST(GoldenFleet, AnotherCollectiveModeMakesOtherPrograms) {
   EXPECT_THAT(differences(golden), Not(IsEmpty()));
 }
 
+TEST(GoldenFleet, WhatTheReleaseFailsAtNeedsADeparture) {
+  for (const char* name : {"fleet-mlp-sync", "fleet-collective-allreduce"}) {
+    Json golden = load(name);
+    golden["errors"] = {{"worker0", {{"message", "no"}, {"stage", "transpile"}}}};
+    EXPECT_THAT(differences(golden), Contains(HasSubstr("the release fails"))) << name;
+  }
+}
+
 TEST(GoldenFleet, StrategiesRewriteAsTheirConfigurationSays) {
   for (const char* name :
        {"fleet-mlp-sync", "fleet-mlp-async", "fleet-mlp-half-async", "fleet-mlp-geo",

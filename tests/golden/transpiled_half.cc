@@ -137,20 +137,6 @@ void each_process(role_maker::ClusterSpec cluster, const F& f) {
   for (cluster.index = 0; cluster.index < cluster.server_num; ++cluster.index) f(cluster);
 }
 
-// What each process of a collective Fleet job runs.
-Differences check_fleet_ranks(const json& expected, const Strategy& strategy,
-                              const DistributeTranspilerConfig& wanted, const Program& main,
-                              const Program& startup) {
-  Expectation expect(expected);
-  each_process(fleet_cluster(expected.at("config")), [&](const role_maker::ClusterSpec& process) {
-    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, process);
-    const std::string path = str_cat("workers/", process.index);
-    expect.program(path + "/main", pair.main);
-    expect.program(path + "/startup", pair.startup);
-  });
-  return expect.take();
-}
-
 // What a case expects, and how this library is told to make it.
 struct Departed {
   json expected;
@@ -171,6 +157,23 @@ Differences check_errors(const json& expected) {
   if (!expected.contains("errors") || expected.at("errors").empty()) return {};
   return {str_cat("the release fails, and no departure says what to do instead: ",
                   expected.at("errors").dump().substr(0, 200))};
+}
+
+// What each process of a collective Fleet job runs.
+Differences check_fleet_ranks(const json& expected, const Strategy& strategy,
+                              const DistributeTranspilerConfig& wanted, const Program& main,
+                              const Program& startup) {
+  if (Differences out = check_errors(expected); !out.empty()) return out;
+  Expectation expect(expected);
+  each_process(fleet_cluster(expected.at("config")), [&](const role_maker::ClusterSpec& process) {
+    const ProgramPair pair = fleet_programs(strategy, wanted, main, startup, process);
+    const std::string path = str_cat("workers/", process.index);
+    expect.value(path + "/effective_strategy", effective_strategy(strategy));
+    expect.value(path + "/effective_config", dump_effective_config(strategy));
+    expect.program(path + "/main", pair.main);
+    expect.program(path + "/startup", pair.startup);
+  });
+  return expect.take();
 }
 
 // What a process of a Fleet job with servers runs.
