@@ -36,6 +36,7 @@ struct Fault {
   Moment moment = Moment::kMiddle;
   std::string victim;  // "worker 1", "server 0", "agent 1", "launcher"
   int seed = 0;
+  double end_s = 0.15;  // the last moment of Moment::kEnd, after the first steps
   int steps() const { return moment == Moment::kEnd ? 150 : 1000000; }
 };
 
@@ -65,7 +66,7 @@ class Faults : public ::testing::Test {
     }
     ASSERT_TRUE(job.wait_until_training(Seconds(30))) << job.output();
     std::this_thread::sleep_for(
-        Seconds(fault.moment == Moment::kMiddle ? 0.2 + 0.5 * draw : 0.15 * draw));
+        Seconds(fault.moment == Moment::kMiddle ? 0.2 + 0.5 * draw : fault.end_s * draw));
   }
 
   pid_t find_victim(JobUnderTest& job, const Fault& fault) const {
@@ -137,17 +138,22 @@ class Faults : public ::testing::Test {
     double worst = 0;
     double sum = 0;
     int hits = 0;
-    // A job that was over too soon gives way to another.
-    for (int i = 0; hits < count && i < 2 * count; ++i) {
+    double end_s = Fault().end_s;
+    // A job that was over too soon gives way to another, which is hit earlier.
+    for (int i = 0; hits < count && i < 5 * count; ++i) {
       const Fault fault{
           .servers = servers,
           .signal = signal,
           .moment = moment,
           .victim =
               victims[(static_cast<size_t>(i) * 3 + static_cast<size_t>(moment)) % victims.size()],
-          .seed = i};
+          .seed = i,
+          .end_s = end_s};
       const Outcome outcome = run(fault);
-      if (!outcome.hit) continue;
+      if (!outcome.hit) {
+        end_s *= 0.7;
+        continue;
+      }
       ++hits;
       sum += outcome.detection_s;
       worst = std::max(worst, outcome.detection_s);
