@@ -195,6 +195,9 @@ void check_forms(const DistributeTranspilerConfig& config) {
   needs(!config.whole_norms, "whole_norms", !config.geo_sgd_mode, "geo_sgd_mode", "true");
   needs(!config.prefetch_trees, "prefetch_trees", servers, "mode", mode);
   needs(!config.prefetch_trees, "prefetch_trees", !config.geo_sgd_mode, "geo_sgd_mode", "true");
+  needs(!config.initialise_frozen_tables, "initialise_frozen_tables", servers, "mode", mode);
+  needs(!config.initialise_frozen_tables, "initialise_frozen_tables", !config.geo_sgd_mode,
+        "geo_sgd_mode", "true");
   needs(!config.server_statistics, "server_statistics", servers, "mode", mode);
   needs(!config.server_statistics, "server_statistics",
         config.sync_mode || config.completely_not_async, "sync_mode", "false");

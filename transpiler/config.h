@@ -33,6 +33,9 @@ struct DistributeTranspilerConfig {
   // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
   // is received, as in the original.
   bool prefetch_trees = true;
+  // Tables with is_sparse that are not trained begin on trainers as in a local run. False: they get
+  // no values, as in the original; load them before training.
+  bool initialise_frozen_tables = true;
   // As in the original, schedules of N workers count the first gradient as step N; in half-async
   // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.
   bool original_schedules = false;
@@ -80,10 +83,11 @@ struct DistributeTranspilerConfig {
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
        CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics),
-       CEREAL_NVP(prefetch_trees), CEREAL_NVP(original_schedules), CEREAL_NVP(enable_dc_asgd),
-       CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m),
-       CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port),
-       CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
+       CEREAL_NVP(prefetch_trees), CEREAL_NVP(initialise_frozen_tables),
+       CEREAL_NVP(original_schedules), CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form),
+       CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon),
+       CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode),
+       CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
        CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
        CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),

@@ -55,8 +55,9 @@ std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs
                                              const std::optional<Penalty>& common) {
   std::vector<ParamGrad> decayed;
   for (const auto& [param, grad] : pairs) {
-    const auto& penalty = param.desc().regularizer ? param.desc().regularizer : common;
-    if (!penalty) {
+    const Rare<Penalty>& own = param.desc().regularizer;
+    const Penalty* penalty = own ? &*own : common ? &*common : nullptr;
+    if (penalty == nullptr) {
       decayed.push_back({param, grad});
       continue;
     }

@@ -76,7 +76,7 @@ bool Plan::is_current() const {
   const auto& ops = block_->ops();
   if (ops.size() != compiled_ops_.size()) return false;
   for (size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].get() != compiled_ops_[i]) return false;
+    if (ops[i].version() != compiled_ops_[i]) return false;
   }
   return std::all_of(ops_.begin(), ops_.end(), [](const PlanOp& op) {
     return op.block == nullptr || op.block->is_current();
@@ -131,7 +131,7 @@ class PlanCompiler {
     size_t end = 0;
     const auto& ops = block().ops();
     for (size_t i = 0; i < ops.size(); ++i) {
-      plan_->compiled_ops_.push_back(ops[i].get());
+      plan_->compiled_ops_.push_back(ops[i].version());
       if (in_shard(*ops[i])) end = i + 1;
       const bool trains = has_role(ops[i]->role, OpRole::kBackward) && !is_lr(*ops[i]);
       if (whole_step_ && (trains || ops[i]->type == "send")) plan_->sharded_ = true;

@@ -108,7 +108,7 @@ class Plan {
   // statistics and fetches comes out of them: they may run at once, each in a workspace.
   bool shards_are_apart() const { return shards_are_apart_; }
 
-  // False once ops were added to, taken from or replaced in the block, or the seed changed.
+  // False once ops of the block were added, taken away, replaced or changed, or the seed changed.
   bool is_current() const;
 
  private:
@@ -123,7 +123,7 @@ class Plan {
   bool whole_step_ = true;
   bool inner_ = false;
   std::map<std::string, int, std::less<>> index_;
-  std::vector<const Operator*> compiled_ops_;
+  std::vector<uint64_t> compiled_ops_;  // versions
   std::vector<PlanVar> vars_;
   std::vector<PlanOp> ops_;
   std::vector<PlanFetch> fetches_;

@@ -1,6 +1,7 @@
 #include "fluid/ops/append.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -153,15 +154,20 @@ class Verifier {
  public:
   explicit Verifier(const OpTable& table) : table_(table) {}
 
-  // Nets repeat themselves: an op like the last one of its type is as right as that.
+  // Nets repeat themselves: an op like the last one of its type, or like the last one of them that
+  // shares its attributes, is as right as that.
   void verify(const Operator& op, const std::vector<const VarDesc*>& vars) {
     const auto last = last_.find(op.type);
     if (last != last_.end() && last->second.alike(op, vars)) return;
+    const std::pair<std::string_view, const void*> kin(op.type, op.attrs.begin());
+    const auto last_of_kin = last_of_kin_.find(kin);
+    if (last_of_kin != last_of_kin_.end() && last_of_kin->second.alike(op, vars)) return;
     const OpSchema& schema = table_.at(op.type);
     check_slots(nullptr, op, schema);
     if (schema.normalize) schema.normalize(op.attrs);
     if (schema.infer) check_inference(op, schema, vars);
     last_.insert_or_assign(op.type, CheckedOp(op, vars));
+    last_of_kin_.insert_or_assign(kin, CheckedOp(op, vars));
   }
 
  private:
@@ -183,7 +189,9 @@ class Verifier {
   }
 
   const OpTable& table_;
-  std::unordered_map<std::string_view, CheckedOp> last_;  // by type, which the program holds
+  // By type, and by type and attributes, which the program holds.
+  std::unordered_map<std::string_view, CheckedOp> last_;
+  std::map<std::pair<std::string_view, const void*>, CheckedOp> last_of_kin_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace {
 template <class T>
 std::string list_text(const std::vector<T>& items) {
   std::vector<std::string> texts;
+  texts.reserve(items.size());
   for (const T& item : items) texts.push_back(to_string(Attribute(item)));
   return "[" + join(texts, ", ") + "]";
 }
@@ -42,6 +43,13 @@ bool empty_list(const Attribute& attribute) {
         return false;
       },
       attribute);
+}
+
+// Where an attribute of the name is, or would be.
+template <class Iterator>
+Iterator first_from(Iterator begin, Iterator end, std::string_view name) {
+  return std::lower_bound(begin, end, name,
+                          [](const auto& entry, std::string_view at) { return entry.first < at; });
 }
 
 template <class T>
@@ -86,6 +94,46 @@ std::string_view kind_name(const Attribute& attribute) {
       "a boolean",         "an integer",      "a number", "a text",          "a list of integers",
       "a list of numbers", "a list of texts", "a block",  "a list of blocks"};
   return kKinds[attribute.index()];
+}
+
+AttributeMap::AttributeMap(std::vector<value_type> entries) {
+  if (entries.empty()) return;
+  const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  std::stable_sort(entries.begin(), entries.end(), before);
+  entries.erase(std::unique(entries.begin(), entries.end(), same), entries.end());
+  entries_ = Shared(std::move(entries));
+}
+
+AttributeMap::const_iterator AttributeMap::find(std::string_view name) const {
+  const auto found = first_from(begin(), end(), name);
+  return found != end() && found->first == name ? found : end();
+}
+
+const Attribute& AttributeMap::at(std::string_view name) const {
+  const auto found = find(name);
+  if (found == end()) throw std::out_of_range(str_cat("no attribute '", name, "'"));
+  return found->second;
+}
+
+Attribute& AttributeMap::operator[](std::string_view name) {
+  if (!entries_) entries_ = Shared(std::vector<value_type>());
+  auto& entries = entries_.edit();
+  const auto found = first_from(entries.begin(), entries.end(), name);
+  if (found != entries.end() && found->first == name) return found->second;
+  return entries.emplace(found, name, false)->second;
+}
+
+void AttributeMap::erase(std::string_view name) {
+  const auto found = find(name);
+  if (found == end()) return;
+  const auto position = found - begin();
+  auto& entries = entries_.edit();
+  entries.erase(entries.begin() + position);
+}
+
+bool AttributeMap::operator==(const AttributeMap& other) const {
+  return shares_with(other) || std::equal(begin(), end(), other.begin(), other.end());
 }
 
 namespace internal {
@@ -203,10 +251,11 @@ void throw_wrong_kind(std::string_view op_type, std::string_view name, const Att
 }
 
 void check_all_known(std::string_view op_type, const AttributeMap& map,
-                     const std::set<std::string, std::less<>>& known) {
+                     std::span<const std::string_view> known) {
   for (const auto& [name, value] : map) {
-    if (known.contains(name)) continue;
-    const std::vector<std::string> names(known.begin(), known.end());
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::vector<std::string> names(known.begin(), known.end());
+    std::sort(names.begin(), names.end());
     throw_error(ErrorCode::kInvalidProgram,
                 {.what = str_cat("unknown attribute '", name, "'", did_you_mean(name, names)),
                  .where = str_cat("op '", op_type, "'"),

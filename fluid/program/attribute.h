@@ -13,15 +13,16 @@
 
 #include <cereal/cereal.hpp>
 #include <cstdint>
-#include <map>
-#include <set>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "fluid/core/dtype.h"
+#include "fluid/program/shared.h"
 
 namespace fleet::fluid {
 
@@ -39,7 +40,41 @@ struct BlockRef {
 using Attribute =
     std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
                  std::vector<std::string>, BlockRef, std::vector<BlockRef>>;
-using AttributeMap = std::map<std::string, Attribute, std::less<>>;
+
+// Attributes by name, in alphabetical order. Copies share them until one changes its own. A change
+// ends the life of iterators and of references to attributes.
+class AttributeMap {
+ public:
+  using value_type = std::pair<std::string, Attribute>;
+  using const_iterator = const value_type*;
+
+  AttributeMap() = default;
+  // Of several with one name the first counts.
+  AttributeMap(std::initializer_list<value_type> entries)
+      : AttributeMap(std::vector<value_type>(entries)) {}
+  explicit AttributeMap(std::vector<value_type> entries);
+
+  const_iterator begin() const { return entries_ ? entries_->data() : nullptr; }
+  const_iterator end() const { return entries_ ? entries_->data() + entries_->size() : nullptr; }
+  size_t size() const { return static_cast<size_t>(end() - begin()); }
+  bool empty() const { return begin() == end(); }
+
+  const_iterator find(std::string_view name) const;  // end() when there is none
+  bool contains(std::string_view name) const { return find(name) != end(); }
+  // Throws std::out_of_range that names the attribute.
+  const Attribute& at(std::string_view name) const;
+
+  // For a change; false, as Attribute begins, when there was none.
+  Attribute& operator[](std::string_view name);
+  void erase(std::string_view name);
+
+  // Copies of one map that nobody has changed: equal without a look at the attributes.
+  bool shares_with(const AttributeMap& other) const { return begin() == other.begin(); }
+  bool operator==(const AttributeMap& other) const;
+
+ private:
+  Shared<std::vector<value_type>> entries_;  // empty, or sorted by name
+};
 
 std::string to_string(const Attribute& attribute);
 // "a float", "a list of texts", …
@@ -83,18 +118,19 @@ bool unpack(const Attribute& from, std::vector<BlockRef>& to);
 [[noreturn]] void throw_wrong_kind(std::string_view op_type, std::string_view name,
                                    const Attribute& expected, const Attribute& got);
 void check_all_known(std::string_view op_type, const AttributeMap& map,
-                     const std::set<std::string, std::less<>>& known);
+                     std::span<const std::string_view> known);
 
 class AttributeWriter {
  public:
-  explicit AttributeWriter(AttributeMap& map) : map_(map) {}
   template <class... Pairs>
   void operator()(Pairs&&... pairs) {
-    (map_.insert_or_assign(pairs.name, pack(pairs.value)), ...);
+    entries_.reserve(entries_.size() + sizeof...(pairs));
+    (entries_.emplace_back(pairs.name, pack(pairs.value)), ...);
   }
+  AttributeMap finish() { return AttributeMap(std::move(entries_)); }
 
  private:
-  AttributeMap& map_;
+  std::vector<AttributeMap::value_type> entries_;
 };
 
 class AttributeReader {
@@ -110,8 +146,8 @@ class AttributeReader {
  private:
   template <class Pair>
   void read(Pair& pair) {
-    known_.emplace(pair.name);
-    const auto found = map_.find(std::string_view(pair.name));
+    known_.emplace_back(pair.name);
+    const auto found = map_.find(pair.name);
     if (found == map_.end()) return;
     if (!unpack(found->second, pair.value)) {
       throw_wrong_kind(op_type_, pair.name, pack(pair.value), found->second);
@@ -120,7 +156,7 @@ class AttributeReader {
 
   std::string_view op_type_;
   const AttributeMap& map_;
-  std::set<std::string, std::less<>> known_;
+  std::vector<std::string_view> known_;
 };
 
 }  // namespace internal
@@ -128,10 +164,9 @@ class AttributeReader {
 // Every attribute of the struct, defaults included.
 template <class Attrs>
 AttributeMap to_attributes(Attrs attrs) {
-  AttributeMap map;
-  internal::AttributeWriter writer(map);
+  internal::AttributeWriter writer;
   attrs.serialize(writer);
-  return map;
+  return writer.finish();
 }
 
 // The struct that the map describes; what is absent keeps its default. Throws ProgramError that

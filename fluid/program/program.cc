@@ -31,10 +31,10 @@ std::string var_text(const VarDesc& var) {
   if (var.stop_gradient) text += " stop_gradient";
   if (var.is_data) text += " data";
   if (var.learning_rate != 1.0) text += " learning_rate=" + shortest(var.learning_rate);
-  for (const auto& penalty : {var.regularizer, var.gradient_clip}) {
-    if (!penalty) continue;
-    text += " " + penalty->kind + "(";
-    for (const auto& [name, value] : penalty->values) text += name + "=" + shortest(value) + " ";
+  for (const auto* penalty : {&var.regularizer, &var.gradient_clip}) {
+    if (!*penalty) continue;
+    text += " " + (*penalty)->kind + "(";
+    for (const auto& [name, value] : (*penalty)->values) text += name + "=" + shortest(value) + " ";
     text.back() = ')';
   }
   if (!var.do_model_average) text += " not_averaged";
@@ -342,24 +342,29 @@ Status check_blocks(const Block& block, const Operator& op) {
   return {};
 }
 
-Status verify_ops(const Block& block, size_t begin, size_t end, const SeeOp& see) {
+// `vocabulary`: of a block that has all names of its ops, for a note at those that are in order; 0
+// for a block inside another.
+Status verify_ops(const Block& block, size_t begin, size_t end, uint64_t vocabulary,
+                  const SeeOp& see) {
   std::vector<const VarDesc*> vars;
   for (size_t i = begin; i < end; ++i) {
-    const Operator& op = block.op(i);
-    if (Status found = find_vars(block, op, vars); !found.ok()) return found;
-    if (Status fits = check_blocks(block, op); !fits.ok()) return fits;
-    if (see) see(op, vars);
+    const Shared<Operator>& op = block.ops()[i];
+    if (!see && vocabulary != 0 && op.note() == vocabulary) continue;
+    if (Status found = find_vars(block, *op, vars); !found.ok()) return found;
+    if (Status fits = check_blocks(block, *op); !fits.ok()) return fits;
+    if (vocabulary != 0) op.set_note(vocabulary);
+    if (see) see(*op, vars);
   }
   return {};
 }
 
-Status verify_ops(const Block& block, const std::function<SeeOp()>& watch) {
+Status verify_ops(const Block& block, uint64_t vocabulary, const std::function<SeeOp()>& watch) {
   constexpr size_t kOpsOfThread = 8192;
   const size_t count = block.op_count();
   const size_t threads = std::clamp<size_t>(count / kOpsOfThread, 1,
                                             std::max(1U, std::thread::hardware_concurrency()));
-  const auto verify_part = [&block, &watch, count, threads](size_t part) {
-    return verify_ops(block, count * part / threads, count * (part + 1) / threads,
+  const auto verify_part = [&block, &watch, vocabulary, count, threads](size_t part) {
+    return verify_ops(block, count * part / threads, count * (part + 1) / threads, vocabulary,
                       watch ? watch() : nullptr);
   };
   std::vector<std::future<Status>> others;
@@ -384,7 +389,8 @@ Status verify(const Program& program, const std::function<SeeOp()>& watch) {
                     str_cat("parent ", block.parent()));
     }
     if (!live.contains(at)) continue;
-    if (Status verified = verify_ops(block, watch); !verified.ok()) return verified;
+    const uint64_t vocabulary = block.parent() < 0 ? block.vocabulary() : 0;
+    if (Status verified = verify_ops(block, vocabulary, watch); !verified.ok()) return verified;
   }
   return {};
 }

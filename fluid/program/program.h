@@ -75,6 +75,9 @@ class Block {
   const VarDesc& var_at(size_t position) const { return vars_.at(position); }
   VarDesc& var_at(size_t position);
 
+  // A number that no other block has; another one as soon as a name has gone.
+  uint64_t vocabulary() const { return vars_.vocabulary(); }
+
   size_t op_count() const { return ops_.size(); }
   Operator& op(size_t i);
   const Operator& op(size_t i) const { return *ops_[i]; }

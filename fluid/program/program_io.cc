@@ -96,10 +96,10 @@ VarRecord to_record(const VarDesc& var) {
           .is_parameter = var.is_parameter,
           .trainable = var.trainable,
           .learning_rate = var.learning_rate,
-          .regularizer = var.regularizer,
-          .gradient_clip = var.gradient_clip,
+          .regularizer = var.regularizer.to_optional(),
+          .gradient_clip = var.gradient_clip.to_optional(),
           .do_model_average = var.do_model_average,
-          .slice = var.slice};
+          .slice = var.slice.to_optional()};
 }
 
 VarDesc from_record(VarRecord record) {
@@ -172,7 +172,7 @@ Result<Program> from_record(ProgramRecord record) {
       block.append_op({.type = std::move(op.type),
                        .inputs = {op.inputs.begin(), op.inputs.end()},
                        .outputs = {op.outputs.begin(), op.outputs.end()},
-                       .attrs = {op.attrs.begin(), op.attrs.end()},
+                       .attrs = AttributeMap({op.attrs.begin(), op.attrs.end()}),
                        .role = parse_op_role(op.role),
                        .role_var = std::move(op.role_var),
                        .name_scope = std::move(op.name_scope)});

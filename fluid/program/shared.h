@@ -11,7 +11,7 @@ namespace fleet::fluid {
 namespace internal {
 
 inline uint64_t next_identity() {
-  static std::atomic<uint64_t> next{0};
+  static std::atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -53,12 +53,24 @@ class Shared {
   // One number for this handle, its copies and what becomes of them by edits; no other handle of
   // the process has it.
   uint64_t identity() const { return cell_->identity; }
+  // As it is now: an edit gives another number, which no other value of the process has.
+  uint64_t version() const { return cell_->version; }
+
+  // What a reader found out about the value, for the next one, who need not be of the same thread:
+  // a number, 0 as long as nobody says so. It goes away with an edit, and never stays at a value
+  // that is open.
+  uint64_t note() const { return cell_->note.load(std::memory_order_relaxed); }
+  void set_note(uint64_t note) const {
+    if (!cell_->opened) cell_->note.store(note, std::memory_order_relaxed);
+  }
 
   // Other handles have the same value.
   bool is_shared() const { return cell_->handles.load(std::memory_order_acquire) > 1; }
   // For a change: the value is this handle's alone until the handle is copied.
   T& edit() {
     if (is_shared()) *this = Shared(*cell_);
+    cell_->version = internal::next_identity();
+    cell_->note.store(0, std::memory_order_relaxed);
     return cell_->value;
   }
   // The value is this handle's alone for good: copies of the handle copy it.
@@ -73,6 +85,8 @@ class Shared {
     Cell(T own, uint64_t number) : value(std::move(own)), identity(number) {}
     T value;
     uint64_t identity;
+    uint64_t version = internal::next_identity();
+    std::atomic<uint64_t> note{0};
     std::atomic<uint32_t> handles{1};
     bool opened = false;
   };

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/archive.h"
+#include "base/rare.h"
 #include "fluid/core/shape.h"
 #include "fluid/program/attribute.h"
 
@@ -60,11 +60,11 @@ struct VarDesc {
   bool is_parameter = false;
   bool trainable = true;       // parameters only
   double learning_rate = 1.0;  // parameters only: factor on the optimizer's rate
-  std::optional<Penalty> regularizer;
-  std::optional<Penalty> gradient_clip;
+  Rare<Penalty> regularizer;
+  Rare<Penalty> gradient_clip;
   bool do_model_average = true;  // parameters only: averages over steps are kept of it
 
-  std::optional<SliceInfo> slice;
+  Rare<SliceInfo> slice;
 
   bool operator==(const VarDesc&) const = default;
 };

@@ -66,6 +66,7 @@ void VarTable::remove(std::string_view name) {
   if (cell == kNone) return;
   vars_[cells_[cell].position] = {};
   cells_[cell].position = kRemoved;
+  vocabulary_.number = internal::next_identity();
   --count_;
 }
 
@@ -77,6 +78,7 @@ void VarTable::rename(std::string_view from, std::string_view to) {
   remove(name);
   cells_[cell].position = kRemoved;
   names_[position] = keep(name);
+  vocabulary_.number = internal::next_identity();
   grow();
   enter(hash_of(name), position);
   vars_[position].edit().name = std::move(name);

@@ -17,7 +17,13 @@ class VarTable {
  public:
   static constexpr size_t kNone = SIZE_MAX;
 
+  VarTable() = default;
+  VarTable(const VarTable&) = default;
+  VarTable& operator=(const VarTable&) = delete;
+
   size_t count() const { return count_; }
+  // A number that this table alone has; another one as soon as a name has gone.
+  uint64_t vocabulary() const { return vocabulary_.number; }
   size_t find(std::string_view name) const;  // kNone when there is none
   const VarDesc& at(size_t position) const { return *vars_[position]; }
   // Names are not to be changed through it.
@@ -41,6 +47,11 @@ class VarTable {
     uint32_t hash = 0;
     uint32_t position = kEmpty;
   };
+  struct Vocabulary {
+    Vocabulary() = default;
+    Vocabulary(const Vocabulary&) : Vocabulary() {}  // a copy has a number of its own
+    uint64_t number = internal::next_identity();
+  };
   static constexpr uint32_t kEmpty = UINT32_MAX;
   static constexpr uint32_t kRemoved = UINT32_MAX - 1;
 
@@ -58,6 +69,7 @@ class VarTable {
   std::vector<Name> names_;
   std::string text_;
   std::vector<Cell> cells_;  // none, or a power of two, at most half full
+  Vocabulary vocabulary_;
   size_t count_ = 0;
   size_t filled_ = 0;  // cells that are not empty, those of removed variables included
 };

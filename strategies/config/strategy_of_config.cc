@@ -76,6 +76,7 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   refuse(!config.whole_norms, "whole_norms", "a strategy");
   refuse(!config.server_statistics, "server_statistics", "a strategy");
   refuse(!config.prefetch_trees, "prefetch_trees", "a strategy");
+  refuse(!config.initialise_frozen_tables, "initialise_frozen_tables", "a strategy");
   refuse(!config.wait_port, "wait_port", "a strategy");
   refuse(config.original_schedules && config.completely_not_async, "original_schedules",
          "SyncStrategy");

@@ -69,7 +69,7 @@ JobDescription job_of(const Json& json) {
   const Json& config = json.at("transpiler");
   if (config.is_null()) return job;
   fluid::AttributeMap fields;
-  for (const auto& [name, value] : config.items()) fields.emplace(name, attribute_of(value));
+  for (const auto& [name, value] : config.items()) fields[name] = attribute_of(value);
   job.config = fluid::parse_attributes<DistributeTranspilerConfig>("transpiler", fields);
   return job;
 }

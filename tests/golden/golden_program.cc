@@ -87,8 +87,7 @@ Operator load_op(const json& from) {
   if (schema != nullptr && schema->normalize) {
     op.attrs = schema->normalize(op.attrs);
     // What the original made has the original's form.
-    const auto form = op.attrs.find("original_form");
-    if (form != op.attrs.end()) form->second = true;
+    if (op.attrs.contains("original_form")) op.attrs["original_form"] = true;
   }
   return op;
 }

@@ -65,6 +65,11 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
   expect_contradiction({.prefetch_trees = false, .mode = "nccl2"}, "prefetch_trees", "mode");
   expect_contradiction({.prefetch_trees = false, .sync_mode = false, .geo_sgd_mode = true},
                        "prefetch_trees", "geo_sgd_mode");
+  expect_contradiction({.initialise_frozen_tables = false, .mode = "nccl2"},
+                       "initialise_frozen_tables", "mode");
+  expect_contradiction(
+      {.initialise_frozen_tables = false, .sync_mode = false, .geo_sgd_mode = true},
+      "initialise_frozen_tables", "geo_sgd_mode");
   expect_contradiction({.server_statistics = false, .mode = "nccl2"}, "server_statistics", "mode");
   expect_contradiction({.server_statistics = false, .sync_mode = false}, "server_statistics",
                        "sync_mode");

@@ -87,8 +87,7 @@ void set_field(DistributeTranspilerConfig& config, const std::string& assignment
   auto fields = fluid::to_attributes(config);
   const size_t sign = assignment.find('=');
   const std::string name = assignment.substr(0, sign);
-  const auto field = fields.find(name);
-  if (sign == std::string::npos || field == fields.end()) {
+  if (sign == std::string::npos || !fields.contains(name)) {
     Names known;
     for (const auto& [key, value] : fields) known.push_back(key);
     throw_error(ErrorCode::kUnknownName, {.what = "no such field" + did_you_mean(name, known),
@@ -97,7 +96,7 @@ void set_field(DistributeTranspilerConfig& config, const std::string& assignment
                                           .got = "'" + assignment + "'",
                                           .fix = "see transpiler/config.h"});
   }
-  field->second = parse_field(name, field->second, assignment.substr(sign + 1));
+  fields[name] = parse_field(name, fields.at(name), assignment.substr(sign + 1));
   config = fluid::parse_attributes<DistributeTranspilerConfig>("--set", fields);
 }
 

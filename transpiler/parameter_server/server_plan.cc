@@ -276,8 +276,10 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   place_statistics(program, config, dispatcher, plan);
   place_tables(program, ops, plan);
   const auto tables = remote_tables(program, config);
+  if (!config.initialise_frozen_tables) plan.empty_tables = tables;
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
+    plan.empty_tables.erase(param.param);
     for (const PlacedSlice& slice : param.slices) {
       plan.overview.push_back(overview_row(plan, param, slice));
     }
@@ -293,6 +295,7 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
     plan.overview.push_back(statistic_row(plan, statistic));
   }
   for (const PlacedParam& table : plan.tables) {
+    plan.empty_tables.erase(table.param);
     for (const PlacedSlice& slice : table.slices) {
       plan.overview.push_back(table_row(plan, table, slice));
     }

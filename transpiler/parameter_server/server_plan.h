@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,6 +81,8 @@ struct ServerPlan {
   std::vector<size_t> deal_order;
   std::vector<PlacedStatistic> statistics;
   std::vector<PlacedParam> tables;  // distributed ones, as TrainingOps::tables
+  // Tables that trainers look up and nobody trains, to which their startup gives no values.
+  std::set<std::string, std::less<>> empty_tables;
   // Overview of every slice and of the state that belongs to it.
   std::vector<fluid::DistributedVar> overview;
 };

@@ -125,9 +125,9 @@ BlockRef copy_sub_block(const ServerState& state, BlockRef from, Program& progra
 void copy_schedule_op(const ServerState& state, const Operator& op, Program& program,
                       int32_t target) {
   Operator copy = op;
-  for (auto& [name, value] : copy.attrs) {
+  for (const auto& [name, value] : op.attrs) {
     if (const auto* ref = std::get_if<BlockRef>(&value)) {
-      value = copy_sub_block(state, *ref, program, target);
+      copy.attrs[name] = copy_sub_block(state, *ref, program, target);
     }
   }
   program.block(target).append_op(std::move(copy));

@@ -59,10 +59,9 @@ void cut_values(fluid::Attribute& attr, const fluid::SliceInfo& slice, int64_t c
 
 void cut_values(fluid::AttributeMap& attrs, const fluid::SliceInfo& slice, int64_t count) {
   for (const char* name : {"bool_values", "fp32_values", "int32_values", "int64_values"}) {
-    const auto found = attrs.find(name);
-    if (found == attrs.end()) continue;
-    cut_values<double>(found->second, slice, count);
-    cut_values<int64_t>(found->second, slice, count);
+    if (!attrs.contains(name)) continue;
+    cut_values<double>(attrs[name], slice, count);
+    cut_values<int64_t>(attrs[name], slice, count);
   }
 }
 
@@ -80,12 +79,11 @@ Operator initialise(const Operator& origin, const std::string& name, const VarDe
   Operator op = origin;
   op.rename_output(name, copy.name);
   if (!copy.slice) return op;
-  const auto shape = op.attrs.find("shape");
-  if (shape == op.attrs.end()) {
+  if (!op.attrs.contains("shape")) {
     refuse_slice(origin, name, "an initialiser with a shape",
                  "use Constant, Uniform, Normal or Xavier, or set slice_var_up to false");
   }
-  shape->second = copy.shape.to_vector();
+  op.attrs["shape"] = copy.shape.to_vector();
   cut_values(op.attrs, *copy.slice, copy.shape.numel());
   return op;
 }
@@ -169,7 +167,10 @@ void append_whole(Block& block, const Block& startup, const Operator& op) {
     if (block.find_var(name) != nullptr) continue;
     VarDesc temporary = startup.var(name);
     // Drawn as the origin is, although it does not last.
-    if (temporary.persistable) temporary.slice = {name, temporary.shape.to_vector()};
+    if (temporary.persistable) {
+      temporary.slice =
+          fluid::SliceInfo{.origin = name, .origin_shape = temporary.shape.to_vector()};
+    }
     temporary.persistable = temporary.is_parameter = false;
     block.add_var(std::move(temporary));
   }

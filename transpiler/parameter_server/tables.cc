@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include "fluid/ops/shape/fill.h"
 #include "fluid/ops/table.h"
@@ -47,12 +48,6 @@ bool prefetches(const Operator& op) {
 bool changes_rows(const Operator& op) {
   return is_lookup(op) && flag(op, "is_sparse") &&
          (flag(op, "remote_prefetch") || flag(op, "is_distributed"));
-}
-
-Names slice_names(const PlacedParam& param) {
-  Names names;
-  for (const PlacedSlice& slice : param.slices) names.push_back(slice.param);
-  return names;
 }
 
 // Lookups that become one op.
@@ -176,7 +171,8 @@ void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_
 }
 
 void fake_remote_tables(Program& startup, const ServerPlan& plan) {
-  const auto tables = remote_params(plan);
+  auto tables = plan.empty_tables;
+  for (const auto& [name, param] : remote_params(plan)) tables.insert(name);
   if (tables.empty()) return;
   Block& block = startup.global_block();
   OpList ops = block.take_ops();
@@ -186,9 +182,9 @@ void fake_remote_tables(Program& startup, const ServerPlan& plan) {
                        [&](const auto& name) { return tables.contains(name); });
   });
   block.set_ops(std::move(ops));
-  for (const auto& [name, param] : tables) {
+  for (const std::string& name : tables) {
     fluid::FakeInitAttrs attrs;
-    attrs.shape = param->shape.to_vector();
+    attrs.shape = std::as_const(block).var(name).shape.to_vector();
     Operator op;
     op.type = "fake_init";
     op.outputs["Out"] = {name};

@@ -21,7 +21,7 @@ std::set<std::string, std::less<>> remote_tables(const fluid::Program& program,
 // hierarchical_sigmoid keep their places and learn where their tables are.
 void place_remote_lookups(fluid::Program& program, const ServerPlan& plan, int trainer_id);
 
-// In a startup program remote tables have their shape only.
+// In a startup program remote tables have their shape only, and so have empty ones.
 void fake_remote_tables(fluid::Program& startup, const ServerPlan& plan);
 
 // The lookups of a GEO trainer stay local; their ids tell which rows changed. Returns pairs of ids

@@ -14,6 +14,19 @@ using fluid::OpRole;
 using fluid::SliceInfo;
 using fluid::VarDesc;
 
+namespace {
+
+Operator recv(Names out, fluid::AttributeMap attrs) {
+  Operator op;
+  op.type = "recv";
+  op.outputs["Out"] = std::move(out);
+  op.attrs = std::move(attrs);
+  op.role = OpRole::kRpc;
+  return op;
+}
+
+}  // namespace
+
 std::string add_control_var(Block& block, int number) {
   VarDesc var;
   var.name = str_cat("@DEP@", number);
@@ -49,25 +62,34 @@ Names endpoints_of(const ServerPlan& plan, const PlacedParam& param) {
   return endpoints;
 }
 
+Names slice_names(const PlacedParam& param) {
+  Names names;
+  for (const PlacedSlice& slice : param.slices) names.push_back(slice.param);
+  return names;
+}
+
 std::vector<int64_t> sections_of(const PlacedParam& param) {
   std::vector<int64_t> sections;
   for (const PlacedSlice& slice : param.slices) sections.push_back(slice.shape[0]);
   return sections;
 }
 
-Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id, bool whole) {
+Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id,
+                   PlaceAttributes& attributes) {
+  return recv(slice_names(param), attributes.of(param, [&] {
+    fluid::RecvAttrs attrs;
+    attrs.epmap = endpoints_of(plan, param);
+    attrs.trainer_id = trainer_id;
+    return fluid::to_attributes(std::move(attrs));
+  }));
+}
+
+Operator make_whole_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id) {
   fluid::RecvAttrs attrs;
   attrs.epmap = endpoints_of(plan, param);
   attrs.trainer_id = trainer_id;
-  Names slices;
-  for (const PlacedSlice& slice : param.slices) slices.push_back(slice.param);
-  if (whole) attrs.recv_varnames = slices;
-  Operator op;
-  op.type = "recv";
-  op.outputs["Out"] = whole ? Names{param.param} : std::move(slices);
-  op.attrs = fluid::to_attributes(std::move(attrs));
-  op.role = OpRole::kRpc;
-  return op;
+  attrs.recv_varnames = slice_names(param);
+  return recv({param.param}, fluid::to_attributes(std::move(attrs)));
 }
 
 Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& statistic,
@@ -76,12 +98,7 @@ Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& stat
   attrs.epmap = {plan.endpoints[static_cast<size_t>(statistic.server)]};
   attrs.trainer_id = trainer_id;
   if (plan.form.runtime_split) attrs.recv_varnames = {statistic.name};
-  Operator op;
-  op.type = "recv";
-  op.outputs["Out"] = {statistic.name};
-  op.attrs = fluid::to_attributes(std::move(attrs));
-  op.role = OpRole::kRpc;
-  return op;
+  return recv({statistic.name}, fluid::to_attributes(std::move(attrs)));
 }
 
 Operator make_barrier(std::string type, fluid::AttributeMap attrs, Names inputs, Names outputs) {
@@ -105,7 +122,7 @@ Operator make_fetch_barrier(const ServerPlan& plan, int trainer_id, Names inputs
 Operator make_concat(const PlacedParam& param, OpRole role) {
   Operator op;
   op.type = "concat";
-  for (const PlacedSlice& slice : param.slices) op.inputs["X"].push_back(slice.param);
+  op.inputs["X"] = slice_names(param);
   op.outputs["Out"] = {param.param};
   op.attrs = fluid::to_attributes(fluid::ConcatAttrs{});
   op.role = role;
@@ -114,10 +131,11 @@ Operator make_concat(const PlacedParam& param, OpRole role) {
 
 int append_initial_receives(fluid::Program& startup, const ServerPlan& plan, int trainer_id) {
   Block& block = startup.global_block();
+  PlaceAttributes attributes;
   for (const PlacedParam& param : plan.params) {
     if (param.remote) continue;
     add_param_slices(block, param);
-    block.append_op(make_recv(plan, param, trainer_id, false));
+    block.append_op(make_recv(plan, param, trainer_id, attributes));
   }
   for (const PlacedStatistic& statistic : plan.statistics) {
     block.append_op(make_statistic_recv(plan, statistic, trainer_id));

@@ -1,7 +1,9 @@
 // Operators and variables that the trainers' programs of every mode with servers are made of.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fluid/program/program.h"
@@ -20,13 +22,33 @@ void add_slice_var(fluid::Block& block, const PlacedParam& param, const PlacedSl
 // Declares the slices of a parameter that is cut, under their own names.
 void add_param_slices(fluid::Block& block, const PlacedParam& param);
 
-// By slice: its server, its rows.
+// By slice: its server, its name, its rows.
 Names endpoints_of(const ServerPlan& plan, const PlacedParam& param);
+Names slice_names(const PlacedParam& param);
 std::vector<int64_t> sections_of(const PlacedParam& param);
 
-// recv of the slices of a parameter; with `whole` of the parameter, which the runtime joins.
+// Attributes of ops of one kind that say no more than which servers a parameter is on: made once,
+// and shared by the ops of all parameters that are there.
+class PlaceAttributes {
+ public:
+  template <class Make>
+  const fluid::AttributeMap& of(const PlacedParam& param, const Make& make) {
+    std::vector<int> servers;
+    for (const PlacedSlice& slice : param.slices) servers.push_back(slice.server);
+    const auto [place, is_new] = made_.try_emplace(std::move(servers));
+    if (is_new) place->second = make();
+    return place->second;
+  }
+
+ private:
+  std::map<std::vector<int>, fluid::AttributeMap> made_;
+};
+
+// recv of the slices of a parameter.
 fluid::Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id,
-                          bool whole);
+                          PlaceAttributes& attributes);
+// recv of the parameter, which the runtime joins from its slices.
+fluid::Operator make_whole_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id);
 fluid::Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& statistic,
                                     int trainer_id);
 fluid::Operator make_barrier(std::string type, fluid::AttributeMap attrs, Names inputs,

@@ -36,7 +36,8 @@ struct TrainerState {
   Names send_controls;   // by parameter: the control variable of its send
   Names other_controls;  // of what else is sent
   int controls = 0;      // control variables made
-  OpList followers;      // what the trainer does after its receives
+  PlaceAttributes sends;
+  OpList followers;  // what the trainer does after its receives
   std::set<std::string, std::less<>> removed_vars;
 };
 
@@ -111,8 +112,7 @@ void rename_gradients(Program& program, TrainerState& state) {
   rename(state.followers, renamed);
 }
 
-Operator make_send(const TrainerState& state, const PlacedParam& param, Names inputs,
-                   std::string control) {
+fluid::AttributeMap send_attributes(const TrainerState& state, const PlacedParam& param) {
   fluid::SendAttrs attrs;
   attrs.epmap = endpoints_of(state.plan, param);
   if (state.plan.form.runtime_split) {
@@ -122,11 +122,17 @@ Operator make_send(const TrainerState& state, const PlacedParam& param, Names in
     for (const PlacedSlice& slice : param.slices)
       attrs.send_varnames.push_back(slice.grad + suffix);
   }
+  return fluid::to_attributes(std::move(attrs));
+}
+
+Operator make_send(TrainerState& state, const PlacedParam& param, Names inputs,
+                   std::string control) {
+  const auto attributes = [&state, &param] { return send_attributes(state, param); };
   Operator op;
   op.type = "send";
   op.inputs["X"] = std::move(inputs);
   op.outputs["Out"] = {std::move(control)};
-  op.attrs = fluid::to_attributes(std::move(attrs));
+  op.attrs = state.plan.form.runtime_split ? attributes() : state.sends.of(param, attributes);
   op.role = OpRole::kRpc;
   op.role_var = {param.param, param.grad};
   return op;
@@ -378,11 +384,14 @@ void append_receives(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   const bool split_at_runtime = state.plan.form.runtime_split;
   Names received;
+  PlaceAttributes attributes;
   for (size_t i = 0; i < state.plan.params.size(); ++i) {
     const PlacedParam& param = state.plan.params[i];
     add_param_slices(block, param);
     if (param.remote) continue;
-    Operator op = make_recv(state.plan, param, state.options.trainer_id, split_at_runtime);
+    Operator op = split_at_runtime
+                      ? make_whole_recv(state.plan, param, state.options.trainer_id)
+                      : make_recv(state.plan, param, state.options.trainer_id, attributes);
     op.inputs["X"] = {state.send_controls[i]};
     op.role_var = {param.param, local_grad(state, param)};
     const Names& out = op.outputs["Out"];
@@ -456,14 +465,15 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                      .send_controls = {},
                      .other_controls = {},
                      .controls = 0,
+                     .sends = {},
                      .followers = {},
                      .removed_vars = {}};
   const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
   };
-  const bool with_tables =
-      !plan.tables.empty() || std::any_of(plan.params.begin(), plan.params.end(),
-                                          [](const auto& param) { return param.remote; });
+  const bool with_tables = !plan.tables.empty() || !plan.empty_tables.empty() ||
+                           std::any_of(plan.params.begin(), plan.params.end(),
+                                       [](const auto& param) { return param.remote; });
   const auto& ops = main.global_block().ops();
   const bool with_followers =
       std::any_of(ops.begin(), ops.end(), [](const auto& op) { return follows_updates(*op); });

@@ -165,7 +165,7 @@ void prepend_initializer(Program& startup, const VarDesc& var, const Initializer
   const auto seed = op.attrs.find("seed");
   const bool fits = startup.random_seed() <= std::numeric_limits<int32_t>::max();
   if (fits && seed != op.attrs.end() && seed->second == Attribute(int64_t{0})) {
-    seed->second = static_cast<int64_t>(startup.random_seed());
+    op.attrs["seed"] = static_cast<int64_t>(startup.random_seed());
   }
   op.outputs["Out"] = {var.name};
   insert_op(startup.global_block(), 0, std::move(op));

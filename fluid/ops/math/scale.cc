@@ -13,7 +13,7 @@ std::vector<Operator> scale_gradient(const GradContext& context) {
   set_slot(op.inputs, "ScaleTensor", context.input("ScaleTensor"));
   set_slot(op.outputs, "Out", context.grad_of_input("X"));
   const auto scale = context.forward().attrs.find("scale");
-  if (scale != context.forward().attrs.end()) op.attrs.insert(*scale);
+  if (scale != context.forward().attrs.end()) op.attrs["scale"] = scale->second;
   return {op};
 }
 

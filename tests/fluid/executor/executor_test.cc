@@ -202,6 +202,21 @@ TEST(Executor, NoticesThatAProgramGrew) {
   EXPECT_EQ(executor.run(program, feed, {more})[0].data<float>()[1], 12);
 }
 
+TEST(Executor, NoticesThatAnOpChanged) {
+  Program program;
+  Program startup;
+  const ProgramGuard guard(program, startup);
+  const unique_name::Guard names;
+  const Variable scaled = layers::scale(layers::data("x", {1}), {.scale = 2});
+  Executor executor;
+  const Feed feed = {{"x", Tensor::from<float>({3}, {1, 1})}};
+  EXPECT_EQ(executor.run(program, feed, {scaled})[0].data<float>()[0], 6);
+  program.global_block().op(0).attrs["scale"] = 4.0;
+  EXPECT_EQ(executor.run(program, feed, {scaled})[0].data<float>()[0], 12);
+  program.global_block().edit_op(0).attrs["bias"] = 1.0;
+  EXPECT_EQ(executor.run(program, feed, {scaled})[0].data<float>()[0], 13);
+}
+
 TEST(Executor, SaysWhatIsWrongWithAFeed) {
   const Mlp net;
   Executor executor(CPUPlace(), {.logical_shards = 4});

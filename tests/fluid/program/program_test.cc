@@ -102,6 +102,29 @@ TEST_F(ProgramTest, VerifyNamesOpAndVariable) {
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("mul"), HasSubstr("nowhere")));
 }
 
+// An op that was found to be in order is looked at again when that may no longer be so.
+TEST_F(ProgramTest, VerifySeesWhatChangedSinceTheLastTime) {
+  const std::string x = std::as_const(block()).op(0).input("X").front();
+  ASSERT_TRUE(main_.verify().ok());
+  Program edited = main_;
+  ASSERT_TRUE(edited.verify().ok());
+  edited.global_block().edit_op(0).inputs["X"] = {"nowhere"};
+  EXPECT_THAT(edited.verify().to_string(), HasSubstr("nowhere"));
+  Program removed = main_;
+  ASSERT_TRUE(removed.verify().ok());
+  removed.global_block().remove_var(x);
+  EXPECT_THAT(removed.verify().to_string(), HasSubstr(x));
+  Program renamed = main_;
+  ASSERT_TRUE(renamed.verify().ok());
+  renamed.global_block().rename_var(x, "other");
+  EXPECT_THAT(renamed.verify().to_string(), HasSubstr(x));
+  Program foreign;
+  OpList ops = main_.global_block().ops();
+  foreign.global_block().set_ops(std::move(ops));
+  EXPECT_FALSE(foreign.verify().ok());
+  EXPECT_TRUE(main_.verify().ok());
+}
+
 // Threads share the ops of a long program: whichever finds a problem, the first op's is named.
 TEST_F(ProgramTest, VerifyNamesTheFirstProblemOfALongProgram) {
   constexpr size_t kOps = 60000;

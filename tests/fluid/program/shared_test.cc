@@ -59,6 +59,38 @@ TEST(Shared, KeepsItsIdentityThroughCopiesAndEdits) {
   EXPECT_NE(Shared<std::string>(std::string("one")).identity(), a.identity());
 }
 
+TEST(Shared, HasAnotherVersionAfterEachEdit) {
+  Shared<std::string> a(std::string("one"));
+  const Shared<std::string> b = a;
+  const uint64_t before = a.version();
+  EXPECT_EQ(b.version(), before);
+  a.edit() = "two";
+  const uint64_t after = a.version();
+  EXPECT_NE(after, before);
+  EXPECT_EQ(b.version(), before);
+  a.edit();
+  EXPECT_NE(a.version(), after);
+  a.open();
+  const Shared<std::string> c = a;
+  EXPECT_NE(c.version(), a.version()) << "who opened a may have changed it";
+}
+
+TEST(Shared, KeepsANoteUntilAnEdit) {
+  Shared<std::string> a(std::string("one"));
+  EXPECT_EQ(a.note(), 0U);
+  a.set_note(7);
+  Shared<std::string> b = a;
+  EXPECT_EQ(b.note(), 7U);
+  b.edit() = "two";
+  EXPECT_EQ(b.note(), 0U);
+  EXPECT_EQ(a.note(), 7U);
+  a.edit();
+  EXPECT_EQ(a.note(), 0U);
+  a.open();
+  a.set_note(7);
+  EXPECT_EQ(a.note(), 0U) << "who opened it may change it at any time";
+}
+
 VarDesc named(std::string name) {
   VarDesc var;
   var.name = std::move(name);

@@ -190,6 +190,8 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
   EXPECT_THAT(message({.whole_norms = false}), HasSubstr("has no whole_norms"));
   EXPECT_THAT(message({.server_statistics = false}), HasSubstr("has no server_statistics"));
   EXPECT_THAT(message({.prefetch_trees = false}), HasSubstr("has no prefetch_trees"));
+  EXPECT_THAT(message({.initialise_frozen_tables = false}),
+              HasSubstr("has no initialise_frozen_tables"));
   EXPECT_THAT(message({.wait_port = false}), HasSubstr("has no wait_port"));
   EXPECT_THAT(message({.original_schedules = true,
                        .sync_mode = false,

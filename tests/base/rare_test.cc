@@ -1,0 +1,32 @@
+#include "base/rare.h"
+
+#include <gtest/gtest.h>
+#include <string>
+
+namespace fleet {
+namespace {
+
+TEST(Rare, HasNothingAtFirst) {
+  const Rare<std::string> none;
+  EXPECT_FALSE(none);
+  EXPECT_EQ(none.to_optional(), std::nullopt);
+  EXPECT_EQ(none, Rare<std::string>(std::nullopt));
+  EXPECT_EQ(sizeof(none), sizeof(void*));
+}
+
+TEST(Rare, CopiesHaveValuesOfTheirOwn) {
+  Rare<std::string> a = std::string("one");
+  Rare<std::string> b = a;
+  EXPECT_EQ(a, b);
+  *b += " more";
+  EXPECT_EQ(*a, "one");
+  EXPECT_NE(a, b);
+  a = b;
+  EXPECT_EQ(a->size(), 8U);
+  a = Rare<std::string>();
+  EXPECT_FALSE(a.has_value());
+  EXPECT_NE(a, b);
+}
+
+}  // namespace
+}  // namespace fleet
