@@ -238,6 +238,7 @@ std::shared_ptr<const Strategy> GeoStrategy::make() const {
 
 std::shared_ptr<const Strategy> EasgdStrategy::make() const {
   auto made = common("easgd", "EasgdStrategy", AsyncMode::kEasgd, *this);
+  take_slicing(*this, made);
   made.async.easgd_tau = count_of(tau, "EasgdStrategy", "tau");
   made.async.easgd_alpha = alpha;
   return std::make_shared<ServerMode>(std::move(made));

@@ -69,6 +69,10 @@ struct GeoStrategy {
 
 // Workers train alone, and every `tau` steps are drawn to the servers' values, and those to them.
 struct EasgdStrategy {
+  bool slice_var_up = true;  // parameters are cut in any case, as under GEO
+  int min_block_size = 8192;
+  int slices_per_server = 1;
+  std::string split_method = "RoundRobin";
   int tau = 10;
   double alpha = 0;  // 0: 0.9 / N
   TrainerRuntimeConfig trainer_runtime_config = {};

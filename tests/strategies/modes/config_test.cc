@@ -211,6 +211,19 @@ TEST(DistributedStrategyTest, GeoTakesHowParametersAreCut) {
   EXPECT_EQ(*DistributedStrategy(config).get()->transpiler_config(), config);
 }
 
+TEST(DistributedStrategyTest, EasgdTakesHowParametersAreCut) {
+  const auto strategy =
+      EasgdStrategy{
+          .min_block_size = 20000, .slices_per_server = 2, .split_method = "HashName", .tau = 7}
+          .make();
+  const auto config = strategy->transpiler_config();
+  EXPECT_EQ(config->min_block_size, 20000);
+  EXPECT_EQ(config->slices_per_server, 2);
+  EXPECT_EQ(config->split_method, "HashName");
+  EXPECT_EQ(config->geo_sgd_need_push_nums, 7);
+  EXPECT_THAT(strategy->to_string(), HasSubstr("HashName"));
+}
+
 // What a process of a job with two servers, or of two ranks, prints while it is rewritten.
 std::vector<std::string> printed(const transpiler::DistributeTranspilerConfig& config,
                                  role_maker::Role role, int index) {
