@@ -1,5 +1,9 @@
 #include "fluid/program/program.h"
 
+#include <array>
+
+#include "base/philox.h"
+#include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -123,6 +127,74 @@ TEST_F(ProgramTest, VerifySeesWhatChangedSinceTheLastTime) {
   foreign.global_block().set_ops(std::move(ops));
   EXPECT_FALSE(foreign.verify().ok());
   EXPECT_TRUE(main_.verify().ok());
+}
+
+// What nobody has looked at yet says whether a program is in order.
+bool verifies_anew(const Program& program) {
+  const auto copy = Program::from_bytes(program.to_bytes());
+  return copy.ok() && copy.value().verify().ok();
+}
+
+// Three programs that are changed at random, and take ops and all from each other.
+class ChangingPrograms {
+ public:
+  void change(uint64_t step) {
+    const auto numbers = philox(RandomKey::of(7, "changes"), step, 0);
+    Program& program = programs_[numbers[0] % programs_.size()];
+    const Program& other = programs_[numbers[1] % programs_.size()];
+    Block& block = program.global_block();
+    const std::string name = str_cat("v", numbers[2] % 8);
+    const size_t at = block.op_count() == 0 ? 0 : numbers[3] % block.op_count();
+    switch (numbers[1] / 8 % 16) {
+      case 0:
+        block.remove_var(name);
+        break;
+      case 1:
+        block.rename_var(name, str_cat("v", numbers[3] % 8));
+        break;
+      case 2:
+        program = other;
+        break;
+      case 3:
+        block.set_ops(OpList(other.global_block().ops()));
+        break;
+      case 4:
+        if (block.op_count() > 0) block.edit_op(at).inputs["X"] = {name};
+        break;
+      case 5:
+        if (block.op_count() > 0) block.op(at).outputs["Out"] = {name};
+        break;
+      case 6:
+        if (block.op_count() > 4) block.remove_op(at);
+        break;
+      case 7:
+        block.append_op(
+            {.type = "assign", .inputs = {{"X", {name}}}, .outputs = {{"Out", {name}}}});
+        break;
+      default:
+        block.add_var({.name = name});
+    }
+  }
+  const std::array<Program, 3>& programs() const { return programs_; }
+
+ private:
+  std::array<Program, 3> programs_;
+};
+
+TEST(ChangingProgramsTest, VerifyAsIfNobodyHadLookedBefore) {
+  ChangingPrograms all;
+  int in_order = 0;
+  int out_of_order = 0;
+  for (uint64_t step = 0; step < 5000; ++step) {
+    all.change(step);
+    for (const Program& program : all.programs()) {
+      const bool verified = program.verify().ok();
+      ASSERT_EQ(verified, verifies_anew(program)) << "step " << step << "\n" << program.to_string();
+      ++(verified ? in_order : out_of_order);
+    }
+  }
+  EXPECT_GT(in_order, 1000);
+  EXPECT_GT(out_of_order, 1000);
 }
 
 // Threads share the ops of a long program: whichever finds a problem, the first op's is named.
