@@ -52,21 +52,36 @@ std::vector<UpdatedParam> find_updates(const Block& block,
 }
 
 using NameSet = std::unordered_set<std::string>;
-using NameViews = std::unordered_set<std::string_view>;
 
-// What forward and backward make; the names are those of the ops.
-NameViews made_before_updates(const Block& block) {
-  NameViews made;
-  made.reserve(block.op_count());
-  for (const auto& op : block.ops()) {
-    if (is_update_role(*op) || is_schedule_role(*op)) continue;
-    for (const auto& [slot, names] : op->outputs) made.insert(names.begin(), names.end());
+// What forward and backward make.
+class MadeBeforeUpdates {
+ public:
+  explicit MadeBeforeUpdates(const Block& block) : block_(block) {
+    for (const auto& op : block.ops()) {
+      if (is_update_role(*op) || is_schedule_role(*op)) continue;
+      for (const auto& [slot, names] : op->outputs) {
+        for (const std::string& name : names) add(block.position_of(name));
+      }
+    }
   }
-  return made;
-}
+  bool contains(std::string_view name) const {
+    const size_t position = block_.position_of(name);
+    return position < made_.size() && made_[position];
+  }
+
+ private:
+  void add(size_t position) {
+    if (position == fluid::VarTable::kNone) return;
+    if (position >= made_.size()) made_.resize(std::max(position + 1, 2 * made_.size()));
+    made_[position] = true;
+  }
+
+  const Block& block_;
+  std::vector<bool> made_;  // by position
+};
 
 // Servers compute schedules, not what forward ops make of them.
-void check_rate(const Operator& op, const NameViews& made) {
+void check_rate(const Operator& op, const MadeBeforeUpdates& made) {
   for (const std::string& rate : op.input("LearningRate")) {
     if (!made.contains(rate)) continue;
     throw_error(ErrorCode::kNotSupported,
@@ -81,7 +96,7 @@ void check_rate(const Operator& op, const NameViews& made) {
 }
 
 // The gradient that a chain starts from: the only thing that it takes from backward.
-void find_gradient(const Block& block, const NameViews& made, UpdatedParam& param) {
+void find_gradient(const Block& block, const MadeBeforeUpdates& made, UpdatedParam& param) {
   std::set<std::string> found;
   check_rate(block.op(param.update), made);
   for (const size_t position : param.ops) {
@@ -134,7 +149,7 @@ bool needs_whole_param(std::string_view op_type) {
 
 void keep_clips_on_trainer(fluid::Program& program) {
   Block& block = program.global_block();
-  const NameViews made = made_before_updates(block);
+  const MadeBeforeUpdates made(block);
   // Gradients that updates take and that only the optimizer makes.
   NameSet wanted;
   for (const auto& op : block.ops()) {
@@ -212,7 +227,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       if (follower < param.ops.back()) check_role_var(block.op(follower));
     }
   }
-  const NameViews made = made_before_updates(block);
+  const MadeBeforeUpdates made(block);
   for (UpdatedParam& param : found.params) find_gradient(block, made, param);
   std::sort(found.params.begin(), found.params.end(),
             [](const UpdatedParam& a, const UpdatedParam& b) { return a.ops[0] < b.ops[0]; });
