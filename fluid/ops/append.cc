@@ -158,7 +158,7 @@ class Verifier {
   // shares its attributes, is as right as that.
   void verify(const Operator& op, const std::vector<const VarDesc*>& vars) {
     const auto last = last_.find(op.type);
-    if (last != last_.end() && last->second.alike(op, vars)) return;
+    if (last != last_.end() && last->second->alike(op, vars)) return;
     const std::pair<std::string_view, const void*> kin(op.type, op.attrs.begin());
     const auto last_of_kin = last_of_kin_.find(kin);
     if (last_of_kin != last_of_kin_.end() && last_of_kin->second.alike(op, vars)) return;
@@ -166,8 +166,8 @@ class Verifier {
     check_slots(nullptr, op, schema);
     if (schema.normalize) schema.normalize(op.attrs);
     if (schema.infer) check_inference(op, schema, vars);
-    last_.insert_or_assign(op.type, CheckedOp(op, vars));
-    last_of_kin_.insert_or_assign(kin, CheckedOp(op, vars));
+    const auto checked = last_of_kin_.insert_or_assign(kin, CheckedOp(op, vars)).first;
+    last_[op.type] = &checked->second;
   }
 
  private:
@@ -189,9 +189,9 @@ class Verifier {
   }
 
   const OpTable& table_;
-  // By type, and by type and attributes, which the program holds.
-  std::unordered_map<std::string_view, CheckedOp> last_;
+  // By type and attributes, and by type; the program holds the keys.
   std::map<std::pair<std::string_view, const void*>, CheckedOp> last_of_kin_;
+  std::unordered_map<std::string_view, const CheckedOp*> last_;
 };
 
 }  // namespace
