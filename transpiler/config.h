@@ -33,8 +33,8 @@ struct DistributeTranspilerConfig {
   // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
   // is received, as in the original.
   bool prefetch_trees = true;
-  // Tables with is_sparse that are not trained begin on trainers as in a local run. False: they get
-  // no values, as in the original; load them before training.
+  // Tables with is_sparse that are not trained begin on trainers as in a local run. False: they are
+  // not initialised there, as in the original, and hold zeros until they are loaded.
   bool initialise_frozen_tables = true;
   // As in the original, schedules of N workers count the first gradient as step N; in half-async
   // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.

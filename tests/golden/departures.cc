@@ -362,12 +362,14 @@ void keep_statistics_local(const json&, DistributeTranspilerConfig& config, Tran
 
 bool changes_lookups(const json& golden) {
   return on_servers(golden) && (different_paddings_of_a_table(golden) ||
-                                looks_ids_of_rank_1_up(golden) || empties_a_frozen_table(golden));
+                                looks_ids_of_rank_1_up(golden) || looks_a_frozen_table_up(golden));
 }
 
 void empty_frozen_tables(const json& golden, DistributeTranspilerConfig& config,
                          TranspileOptions&) {
-  if (empties_a_frozen_table(golden)) config.initialise_frozen_tables = false;
+  if (looks_a_frozen_table_up(golden) && !config.geo_sgd_mode) {
+    config.initialise_frozen_tables = false;
+  }
 }
 
 void split_at_run_time(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {

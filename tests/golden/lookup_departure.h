@@ -9,11 +9,11 @@ namespace fleet::golden {
 bool different_paddings_of_a_table(const nlohmann::json& golden);
 bool looks_ids_of_rank_1_up(const nlohmann::json& golden);
 
-// A table that trainers do not initialise, and nobody else: it is not trained.
-bool empties_a_frozen_table(const nlohmann::json& golden);
+// A table that is not trained: a sparse one has no values on the release's trainers.
+bool looks_a_frozen_table_up(const nlohmann::json& golden);
 
 // One op for each padding of what the file has in one; where ids are of rank 1, the release's error
-// for them, and no other, is dropped. Frozen tables are initialised as the user's program says.
+// for them, and no other, is dropped.
 void expect_local_lookups(nlohmann::json& golden);
 
 }  // namespace fleet::golden

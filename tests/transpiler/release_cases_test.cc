@@ -30,6 +30,7 @@ using fluid::DType;
 using fluid::Program;
 using fluid::Variable;
 using testing::Contains;
+using testing::ElementsAre;
 using testing::IsSupersetOf;
 using testing::Not;
 using Names = std::vector<std::string>;
@@ -454,6 +455,26 @@ TEST(ReleaseCases, TrainersDoNotInitialiseTables) {
   const Job job(skip_gram, {});
   EXPECT_THAT(outputs_of(job.transpiler.get_trainer_startup_program(), "fake_init"),
               testing::UnorderedElementsAre("emb", "emb_w", "emb_b"));
+}
+
+TEST(ReleaseCases, TrainersInitialiseTablesThatAreNotTrainedUnlessToldNotTo) {
+  const Net frozen = [] {
+    const Variable ids = layers::data("ids", {1}, DType::kInt64);
+    const auto table = [&ids](const std::string& name, bool trainable) {
+      return layers::embedding(
+          ids, {30, 8}, {.is_sparse = true, .param_attr = {.name = name, .trainable = trainable}});
+    };
+    const Variable both = layers::elementwise_add(table("trained", true), table("frozen", false));
+    optimizer::SGD({.learning_rate = 0.1}).minimize(layers::mean(both));
+  };
+  const auto startup = [&frozen](const DistributeTranspilerConfig& config) {
+    return Job(frozen, config).transpiler.get_trainer_startup_program();
+  };
+  EXPECT_THAT(outputs_of(startup({}), "fake_init"), ElementsAre("trained"));
+  EXPECT_THAT(outputs_of(startup({}), "uniform_random"), ElementsAre("frozen"));
+  const Program empty = startup({.initialise_frozen_tables = false});
+  EXPECT_THAT(outputs_of(empty, "fake_init"), ElementsAre("frozen", "trained"));
+  EXPECT_THAT(outputs_of(empty, "uniform_random"), ElementsAre());
 }
 
 // RemoteNce: the weight is fetched, the bias is received.
