@@ -83,35 +83,35 @@ double bytes_of_pass(size_t states) {
 
 // `states` arrays, the parameter among them.
 template <class Optimizer, class Options>
-Row update(const Options& options, size_t states) {
+Row update(const Rounds& rounds, const Options& options, size_t states) {
   Optimizer optimizer(options);
   const Update program(optimizer);
   fluid::Executor executor;
   executor.run(program.startup);
-  const Pair pair = interleave(
+  const double gigabytes = 1e-9 * bytes_of_pass(states) * kElements;
+  Row row = {.unit = "GB/s",
+             .peer = "the same memory, added up",
+             .kind = BenchPeer::kLimit,
+             .target = 0.8,
+             .note = instruction_set() + ", a processor second"};
+  row.take(rounds.pairs(
       kRounds,
       [&] {
-        return rate_of(kSeconds, [&] { executor.run(program.main, program.feed); }).processor;
+        const auto step = [&] { executor.run(program.main, program.feed); };
+        return gigabytes * rate_of(kSeconds, step).processor;
       },
-      [&] { return floor_rate(states); });
-  const double gigabytes = 1e-9 * bytes_of_pass(states) * kElements;
-  return {.value = pair.ours * gigabytes,
-          .unit = "GB/s",
-          .peer = "the same memory, added up",
-          .peer_value = pair.peer * gigabytes,
-          .target = 0.8,
-          .rounds = kRounds,
-          .note = instruction_set() + ", a processor second"};
+      [&] { return gigabytes * floor_rate(states); }));
+  return row;
 }
 
-Row adam() {
-  return update<fluid::optimizer::Adam>(fluid::optimizer::AdamOptions{}, 3);
+Row adam(const Rounds& rounds) {
+  return update<fluid::optimizer::Adam>(rounds, fluid::optimizer::AdamOptions{}, 3);
 }
-Row momentum() {
-  return update<fluid::optimizer::Momentum>(fluid::optimizer::MomentumOptions{}, 2);
+Row momentum(const Rounds& rounds) {
+  return update<fluid::optimizer::Momentum>(rounds, fluid::optimizer::MomentumOptions{}, 2);
 }
-Row ftrl() {
-  return update<fluid::optimizer::Ftrl>(fluid::optimizer::FtrlOptions{}, 3);
+Row ftrl(const Rounds& rounds) {
+  return update<fluid::optimizer::Ftrl>(rounds, fluid::optimizer::FtrlOptions{}, 3);
 }
 
 // What a kernel can at best reach here.
@@ -201,7 +201,7 @@ int print_kernels(const std::string& name, int64_t rows, const Roofline& roof) {
   return printed;
 }
 
-Row kernel_table() {
+Row kernel_table(const Rounds&) {
   const Roofline roof = roofline();
   int kernels = 0;
   kernels += print_kernels("mlp", 32, roof);

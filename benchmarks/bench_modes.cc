@@ -15,6 +15,7 @@
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
 #include "benchmarks/shaped_network.h"
+#include "benchmarks/step_costs.h"
 #include "benchmarks/timeline.h"
 #include "tests/testing/sim_cluster.h"
 
@@ -37,64 +38,69 @@ JobShape wide(JobShape shape) {
 }
 
 // Gradients that are applied when they come, by processes and bytes as many as ours.
-Row asynchronous(const std::string& strategy, const HandwrittenJob& by_hand) {
+Row asynchronous(const Rounds& rounds, const std::string& strategy, const HandwrittenJob& by_hand) {
   constexpr int kRounds = 5;
   const JobShape shape =
       JobShape::parameter_servers(by_hand.workers, by_hand.servers, by_hand.steps)
           .with(strategy, by_hand.threads);
-  const auto pair = interleave(
+  Row row = {.unit = "steps/s",
+             .peer = "hand-written sockets",
+             .kind = BenchPeer::kLimit,
+             .target = 0.85,
+             .note = str_cat(instruction_set(), ", ", by_hand.threads, " threads a worker")};
+  row.take(rounds.pairs(
       kRounds, [&] { return run_job(shape).steps_per_s; },
-      [&] { return handwritten_steps_per_s(by_hand); });
-  return {.value = pair.ours,
-          .unit = "steps/s",
-          .peer = "hand-written sockets",
-          .peer_value = pair.peer,
-          .target = 0.7,
-          .rounds = kRounds,
-          .note = str_cat(instruction_set(), ", ", by_hand.threads, " threads a worker")};
+      [&] { return handwritten_steps_per_s(by_hand); }));
+  if (!rounds.ours_only()) compare_steps(row, by_hand.rows);
+  return row;
 }
 
 // Workers that mostly train alone, against as many that do nothing else.
-Row mostly_alone(const JobShape& shape) {
+Row mostly_alone(const Rounds& rounds, const JobShape& shape) {
   constexpr int kRounds = 5;
-  const auto pair = interleave(
+  Row row = {.unit = "steps/s",
+             .peer = "local runs side by side",
+             .kind = BenchPeer::kLimit,
+             .target = 0.92,
+             .note = instruction_set()};
+  row.take(rounds.pairs(
       kRounds, [&] { return run_job(shape).steps_per_s; },
-      [&] { return steps_per_s_side_by_side(JobShape::alone(shape.steps), shape.workers); });
-  return {.value = pair.ours,
-          .unit = "steps/s",
-          .peer = "local runs side by side",
-          .peer_value = pair.peer,
-          .target = 0.9,
-          .rounds = kRounds,
-          .note = instruction_set()};
+      [&] { return steps_per_s_side_by_side(JobShape::alone(shape.steps), shape.workers); }));
+  return row;
+}
+
+// The faster of two send buffers: what the sockets give.
+double raw_steps_per_s(int steps) {
+  double best = 0;
+  for (const int buffer : {0, 1 << 20}) {
+    best = std::max(best, handwritten_steps_per_s({.steps = steps,
+                                                   .compute = HandwrittenCompute::kNothingAtAll,
+                                                   .parameters = kWideParameters,
+                                                   .send_buffer = buffer}));
+  }
+  return best;
 }
 
 // Both workers compute at the same time on cores of their own, then every byte moves: the time of
 // a step is the sum of the two when nothing overlaps.
-Row sync_2x2_8mb() {
+Row sync_2x2_8mb(const Rounds& rounds) {
   constexpr int kRounds = 5;
   constexpr int kSteps = 60;
   std::vector<double> local_ms;
   std::vector<double> bytes_ms;
-  const auto pair = interleave(
+  Row row = {.unit = "steps/s", .peer = "raw bytes + local step", .target = 0.6};
+  row.take(rounds.pairs(
       kRounds, [] { return run_job(wide(JobShape::parameter_servers(2, 2, kSteps))).steps_per_s; },
       [&] {
-        const double raw = handwritten_steps_per_s({.steps = kSteps,
-                                                    .compute = HandwrittenCompute::kNothingAtAll,
-                                                    .parameters = kWideParameters});
+        const double raw = raw_steps_per_s(kSteps);
         const double local = run_job(wide(JobShape::alone(kSteps))).steps_per_s;
         bytes_ms.push_back(1e3 / raw);
         local_ms.push_back(1e3 / local);
         return 1 / (1 / raw + 1 / local);
-      });
-  return {.value = pair.ours,
-          .unit = "steps/s",
-          .peer = "raw bytes + local step",
-          .peer_value = pair.peer,
-          .target = 0.6,
-          .rounds = kRounds,
-          .note = str_cat(instruction_set(), ", raw bytes ", median(bytes_ms), " ms, local step ",
-                          median(local_ms), " ms")};
+      }));
+  row.note = str_cat(instruction_set(), ", raw bytes ", tools::significant(median(bytes_ms)),
+                     " ms, local step ", tools::significant(median(local_ms)), " ms");
+  return row;
 }
 
 // The nodes of real processes under virtual time, in which computing costs nothing but the sleep:
@@ -111,42 +117,43 @@ std::string law_in_virtual_time(int sleep_ms) {
     text += str_cat(", ", workers, " workers ",
                     1 / std::chrono::duration<double>(outcome.step_time).count(), " steps/s");
   }
-  return "in virtual time" + text.substr(1);
+  return "in virtual time, in which processors cost nothing" + text.substr(1);
 }
 
-Row sync_16_sleep20() {
+Row sync_16_sleep20(const Rounds& rounds) {
   constexpr int kRounds = 3;
   constexpr int kSleepMs = 20;
   JobShape shape = JobShape::parameter_servers(16, 4, 150);
   shape.sleep_ms = kSleepMs;
-  JobShape alone = JobShape::alone(2000);
-  std::vector<double> rates;
-  std::vector<double> worker_us;
-  std::vector<double> server_us;
-  std::vector<double> compute_us;
-  std::vector<double> seconds;
-  std::vector<double> by_hand;
-  for (int round = 0; round < kRounds; ++round) {
-    const JobResult result = run_job(shape);
-    rates.push_back(result.steps_per_s);
-    worker_us.push_back(result.worker_cpu_us);
-    server_us.push_back(result.server_cpu_us);
-    seconds.push_back(result.seconds);
-    compute_us.push_back(run_job(alone).worker_cpu_us);
-    by_hand.push_back(
-        handwritten_steps_per_s({.workers = 16, .servers = 4, .steps = 150, .sleep_ms = kSleepMs}));
-  }
-  return {.value = median(rates),
-          .unit = "steps/s",
-          .peer = "the sleep alone",
-          .peer_value = 1e3 / kSleepMs,
-          .target = 0.9,
-          .rounds = kRounds,
-          .note = str_cat("a hand-written loop ", median(by_hand),
-                          " steps/s; CPU of a worker's step ", median(worker_us),
-                          " us (its net alone ", median(compute_us), "), of all servers for it ",
-                          median(server_us), " us, start and end included; whole job ",
-                          median(seconds), " s; ", law_in_virtual_time(kSleepMs))};
+  std::vector<JobResult> results;
+  Row row = {
+      .unit = "steps/s", .peer = "the sleep alone", .peer_value = 1e3 / kSleepMs, .target = 0.9};
+  const Pairs pairs = rounds.pairs(
+      kRounds,
+      [&] {
+        results.push_back(run_job(shape));
+        return results.back().steps_per_s;
+      },
+      [&] {
+        return handwritten_steps_per_s(
+            {.workers = 16, .servers = 4, .steps = 150, .sleep_ms = kSleepMs});
+      });
+  row.value = pairs.our_median();
+  row.rounds = static_cast<int>(pairs.ours.size());
+  if (rounds.ours_only()) return row;
+  const auto median_of = [&](double JobResult::*field) {
+    std::vector<double> values;
+    for (const JobResult& result : results) values.push_back(result.*field);
+    return tools::significant(median(values));
+  };
+  row.note = str_cat("a hand-written loop ", tools::significant(pairs.peer_median()),
+                     " steps/s; CPU of a worker's step ", median_of(&JobResult::worker_cpu_us),
+                     " us (its net alone ",
+                     tools::significant(run_job(JobShape::alone(2000)).worker_cpu_us),
+                     "), of all servers for it ", median_of(&JobResult::server_cpu_us),
+                     " us, start and end included; whole job ", median_of(&JobResult::seconds),
+                     " s; ", law_in_virtual_time(kSleepMs));
+  return row;
 }
 
 // Two workers on one host and two servers on another.
@@ -202,13 +209,19 @@ JobResult run_shaped(const JobShape& shape, Timeline& timeline) {
 
 // Both workers share the link: a step moves two sets of gradients one way, and two sets of
 // parameters the other way.
-Row sync_shaped_1g() {
+Row sync_shaped_1g(const Rounds& rounds) {
   constexpr int kRounds = 3;
   JobShape shape = wide(JobShape::parameter_servers(2, 2, 30).with("sync_slices8"));
   const double bytes_s = 2 * kWideMegabytes * 1e6 * 8 / (kLinkMegabits * 1e6);
   const std::string picture = program_folder() + "/../sync_shaped_1g.svg";
   Timeline timeline;
-  const auto pair = interleave(
+  Row row = {.unit = "steps/s",
+             .peer = "the larger of link and compute",
+             .kind = BenchPeer::kLimit,
+             .target = 0.9,
+             .note = str_cat("2 workers share the link, 8 slices per server, ", 1e3 * bytes_s,
+                             " ms a step each way; timeline ", picture)};
+  row.take(rounds.pairs(
       kRounds,
       [&] {
         timeline = {.title = "A worker's synchronous steps over 1 Gbit/s, 8.4 MB of parameters",
@@ -218,24 +231,18 @@ Row sync_shaped_1g() {
       [&] {
         const double local_s = 1 / run_job(wide(JobShape::alone(60))).steps_per_s;
         return 1 / std::max(bytes_s, local_s);
-      });
+      }));
   write_timeline(timeline, 4, picture);
-  return {.value = pair.ours,
-          .unit = "steps/s",
-          .peer = "the larger of link and compute",
-          .peer_value = pair.peer,
-          .target = 0.9,
-          .rounds = kRounds,
-          .note = str_cat("2 workers share the link, 8 slices per server, ", 1e3 * bytes_s,
-                          " ms a step each way; timeline ", picture)};
+  return row;
 }
 
-Row memory_server_8mb() {
+Row memory_server_8mb(const Rounds&) {
   return {.value = run_job(wide(JobShape::parameter_servers(2, 1, 100))).server_peak_mb,
           .unit = "MB",
           .peer = "30 MB + 3x parameters",
           .peer_value = 30 + 3 * kWideMegabytes,
           .better = Better::kLower,
+          .kind = BenchPeer::kFixed,
           .target = 1.0};
 }
 
@@ -247,19 +254,25 @@ int main(int argc, char** argv) {
   return bench_main(
       argc, argv, "Jobs of other modes, and larger and wider ones.",
       {{"async_2x2_mlp_b32",
-        [] {
-          return asynchronous("async", {.mode = HandwrittenMode::kAsync, .steps = kSmallSteps});
+        [](const Rounds& rounds) {
+          return asynchronous(rounds, "async",
+                              {.mode = HandwrittenMode::kAsync, .steps = kSmallSteps});
         }},
        {"half_async_2x2_mlp_b32",
-        [] {
+        [](const Rounds& rounds) {
           return asynchronous(
-              "half_async",
+              rounds, "half_async",
               {.mode = HandwrittenMode::kHalfAsync, .threads = 2, .steps = kSmallSteps});
         }},
        {"geo100_2x2_mlp_b32",
-        [] { return mostly_alone(JobShape::parameter_servers(2, 2, kLocalSteps).with("geo100")); }},
+        [](const Rounds& rounds) {
+          return mostly_alone(rounds,
+                              JobShape::parameter_servers(2, 2, kLocalSteps).with("geo100"));
+        }},
        {"localsgd8_2_mlp_b32",
-        [] { return mostly_alone(JobShape::ranks(2, kLocalSteps).with("localsgd8")); }},
+        [](const Rounds& rounds) {
+          return mostly_alone(rounds, JobShape::ranks(2, kLocalSteps).with("localsgd8"));
+        }},
        {"sync_2x2_8mb", sync_2x2_8mb},
        {"sync_16_sleep20", sync_16_sleep20},
        {"sync_shaped_1g", sync_shaped_1g},

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "benchmarks/harness/harness.h"
+#include "benchmarks/harness/process.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -115,12 +115,7 @@ JobResult run_job(const JobShape& shape) {
   }
   const auto command = worker_command(shape, folder.file("report"));
   argv.insert(argv.end(), command.begin(), command.end());
-  const auto result = run_process(argv, {str_cat("CPU_NUM=", shape.threads)});
-  if (result.exit_code != 0) {
-    throw_error(ErrorCode::kInternal, {.what = "the job failed",
-                                       .where = join(argv, " "),
-                                       .got = str_cat("exit code ", result.exit_code)});
-  }
+  const auto result = run_to_success(argv, {str_cat("CPU_NUM=", shape.threads)});
   JobResult found = read_reports(shape, folder.file("report"));
   found.seconds = result.seconds;
   return found;

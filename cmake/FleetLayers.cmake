@@ -1,5 +1,5 @@
 # Which library may depend on which. fleet_add_library fails on an edge that is not listed here;
-# scripts/check_tree.py holds the #include lines against the same table.
+# tests/tree holds the #include lines against the same table.
 #
 # A line is: library: libraries that it may name directly.
 set(FLEET_LAYERS

@@ -56,7 +56,8 @@ struct Attendant::State {
 
 void Attendant::State::write_progress() const {
   if (options.progress_fd < 0) return;
-  const std::string line = "progress " + options.progress() + "\n";
+  std::string line = "progress " + options.progress() + "\n";
+  if (const std::string stall = options.stall(); !stall.empty()) line += stall + "\n";
   // A line that finds no room is dropped.
   if (write(options.progress_fd, line.data(), line.size()) < 0) return;
 }
@@ -92,6 +93,10 @@ Attendant::Attendant(AttendantOptions options)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   told_fd = state_->fd;
   install_handler();
+}
+
+void Attendant::write_progress() const {
+  state_->write_progress();
 }
 
 Attendant::~Attendant() {

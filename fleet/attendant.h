@@ -16,6 +16,8 @@ struct AttendantOptions {
   int progress_fd = -1;
   // "key=value …" of the progress line. Runs on the attendant's thread.
   std::function<std::string()> progress;
+  // The line that tells of a stall, written behind the progress; empty: there is none.
+  std::function<std::string()> stall;
   // What the process waits for, one line each. Runs on the attendant's thread.
   std::function<std::vector<std::string>()> waits;
   Logger logger;
@@ -30,6 +32,9 @@ class Attendant {
   ~Attendant();
   Attendant(const Attendant&) = delete;
   Attendant& operator=(const Attendant&) = delete;
+
+  // Writes a progress line now. Any thread.
+  void write_progress() const;
 
  private:
   struct State;

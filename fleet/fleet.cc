@@ -7,13 +7,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/process/at_exit.h"
 #include "base/strings.h"
 #include "fleet/attendant.h"
 #include "fleet/meter.h"
 #include "fleet/origin_guard.h"
 #include "fluid/io/checkpoint.h"
+#include "fluid/io/inference_model.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
+#include "strategies/jobs/step_watch.h"
 
 namespace fleet {
 namespace {
@@ -56,9 +59,11 @@ struct Fleet::State {
   std::shared_ptr<Meter> meter = std::make_shared<Meter>();
   WaitList::Watch meter_watch;
   std::unique_ptr<Attendant> attendant;
+  std::unique_ptr<AtExit> at_exit;
 
   void attend();
   std::string progress() const;
+  std::string nonfinite() const;
 };
 
 // Answers people from here on.
@@ -72,9 +77,24 @@ void Fleet::State::attend() {
   }
   attendant = std::make_unique<Attendant>(AttendantOptions{
       .progress_fd = text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1,
-      .progress = [this, worker] { return worker ? meter->progress() : progress(); },
+      .progress = [this,
+                   worker] { return (worker ? meter->progress() : progress()) + nonfinite(); },
+      .stall =
+          [observer = observer] {
+            const auto stall = observer->stall();
+            return stall ? stall->to_line() : std::string();
+          },
       .waits = [observer = observer] { return observer->waits.ask(kAskFor); },
       .logger = logger});
+  observer->on_nonfinite = [this] {
+    if (attendant) attendant->write_progress();
+  };
+  at_exit = std::make_unique<AtExit>([this] { attendant.reset(); });
+}
+
+std::string Fleet::State::nonfinite() const {
+  const std::string keys = observer->nonfinite();
+  return keys.empty() ? keys : " " + keys;
 }
 
 // Of a server.
@@ -116,10 +136,15 @@ Fleet::State& Fleet::minimized(const char* caller) const {
   return state;
 }
 
-void Fleet::init(role_maker::RoleMakerBase& maker) {
+void Fleet::init(role_maker::RoleMakerBase& maker, const InitOptions& options) {
   maker.generate_role();
   state_->cluster = maker.cluster_spec();
   state_->config = strategies::RuntimeConfig::from_environment(state_->environment);
+  if (options.on_nonfinite) {
+    const bool stop = *options.on_nonfinite == strategies::OnNonfinite::kStop;
+    state_->config.on_nonfinite = stop ? "stop" : "warn";
+    state_->config.origins["on_nonfinite"] = "code";
+  }
   state_->logger.set_level(level_of(state_->config, state_->cluster));
   state_->logger.set_identity(state_->cluster.process_name());
   state_->initialized = true;
@@ -194,14 +219,39 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss) {
 
 void DistributedOptimizer::minimize(const fluid::Variable& loss,
                                     const fluid::optimizer::MinimizeOptions& options) {
-  Fleet::State& state = *fleet_.state_;
-  if (state.rewritten) {
-    refuse("minimize was called before", "DistributedOptimizer::minimize",
-           "use one Fleet for each program that is trained");
-  }
-  fluid::Program& main = loss.program();
-  fluid::Program& startup = fluid::default_startup_program();
+  require_first("DistributedOptimizer::minimize");
   optimizer_.minimize(loss, options);
+  rewrite(loss.program(), options.startup_program);
+}
+
+std::vector<fluid::ParamGrad> DistributedOptimizer::backward(
+    const fluid::Variable& loss, const fluid::optimizer::MinimizeOptions& options) {
+  require_first("DistributedOptimizer::backward");
+  return optimizer_.backward(loss, options);
+}
+
+void DistributedOptimizer::apply_gradients(std::vector<fluid::ParamGrad> params_grads,
+                                           fluid::Program* startup_program) {
+  constexpr const char* kWhere = "DistributedOptimizer::apply_gradients";
+  require_first(kWhere);
+  if (params_grads.empty()) {
+    refuse("there are no gradients to apply", kWhere, "give it what backward(loss) returned");
+  }
+  fluid::Program& main = params_grads.front().param.program();
+  optimizer_.apply_gradients(std::move(params_grads), startup_program);
+  rewrite(main, startup_program);
+}
+
+void DistributedOptimizer::require_first(const char* caller) const {
+  if (!fleet_.state_->rewritten) return;
+  refuse("the programs have been rewritten before", caller,
+         "call minimize, or apply_gradients, once; use one Fleet for each program that is trained");
+}
+
+void DistributedOptimizer::rewrite(fluid::Program& main, fluid::Program* given_startup) {
+  Fleet::State& state = *fleet_.state_;
+  fluid::Program& startup =
+      given_startup != nullptr ? *given_startup : fluid::default_startup_program();
   const auto strategy =
       strategy_.get() ? strategy_.get() : strategies::default_strategy(state.cluster, 0).get();
   state.rewritten = std::make_unique<strategies::StrategyResult>(strategy->rewrite(
@@ -209,6 +259,10 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss,
   if (state.cluster.is_distributed() && state.cluster.is_worker()) {
     state.rewritten->runtime = metered(std::move(state.rewritten->runtime), state.meter,
                                        state.cluster.mode == role_maker::Mode::kCollective);
+  }
+  if (!state.cluster.is_server()) {
+    strategies::watch_steps(*state.rewritten->runtime, state.config, state.cluster.index,
+                            state.observer, state.logger);
   }
   state.strategy_text = strategy->describe(state.config);
   state.origin_main = &main;
@@ -305,6 +359,18 @@ void Fleet::save_persistables(fluid::Executor& exe, const std::string& dirname) 
 
 void Fleet::load_persistables(fluid::Executor& exe, const std::string& dirname) {
   fluid::io::load_persistables(exe, dirname, minimized("load_persistables").rewritten->main);
+}
+
+void Fleet::save_inference_model(fluid::Executor& exe, const std::string& dirname,
+                                 const std::vector<std::string>& feeds,
+                                 const std::vector<fluid::Variable>& targets,
+                                 const fluid::Program* main_program) {
+  State& state = minimized("save_inference_model");
+  if (!state.cluster.is_worker()) {
+    refuse("this process is a server", "save_inference_model", "call it in the workers");
+  }
+  const fluid::Program& program = main_program != nullptr ? *main_program : *state.origin_main;
+  fluid::io::save_inference_model(dirname, feeds, targets, exe, program, *state.rewritten->runtime);
 }
 
 std::string Fleet::to_string() const {

@@ -12,9 +12,9 @@
 // so that several ranks can live in one process. Errors are thrown as fleet::Error.
 #pragma once
 
-#include <concepts>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +33,12 @@ struct CommonOptions {
   int logical_shards = 0;
 };
 
+// What this process does, whatever the environment says.
+struct InitOptions {
+  // When a loss or a parameter is no longer finite: end the job, or say it once and go on.
+  std::optional<strategies::OnNonfinite> on_nonfinite = std::nullopt;
+};
+
 class Fleet;
 
 // Wraps an optimizer; minimize also rewrites the programs for this process.
@@ -46,7 +52,18 @@ class DistributedOptimizer {
   void minimize(const fluid::Variable& loss);
   void minimize(const fluid::Variable& loss, const fluid::optimizer::MinimizeOptions& options);
 
+  // minimize in two parts, so that gradients can be looked at or changed in between: backward
+  // appends the ops that make them, apply_gradients the updates, and then rewrites as minimize
+  // does. Throws UsageError without pairs.
+  std::vector<fluid::ParamGrad> backward(const fluid::Variable& loss,
+                                         const fluid::optimizer::MinimizeOptions& options = {});
+  void apply_gradients(std::vector<fluid::ParamGrad> params_grads,
+                       fluid::Program* startup_program = nullptr);
+
  private:
+  void require_first(const char* caller) const;
+  void rewrite(fluid::Program& main, fluid::Program* startup);
+
   Fleet& fleet_;
   fluid::optimizer::Optimizer& optimizer_;
   strategies::DistributedStrategy strategy_;
@@ -60,7 +77,7 @@ class Fleet {
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  void init(role_maker::RoleMakerBase& maker);
+  void init(role_maker::RoleMakerBase& maker, const InitOptions& options = {});
 
   bool is_worker() const;
   bool is_server() const;
@@ -97,8 +114,10 @@ class Fleet {
   // Element by element, the sum over all workers.
   std::vector<double> all_reduce_worker(std::span<const double> values);
 
+  // What the user wrote, as minimize completed it.
   const fluid::Program& origin_program() const;
   const fluid::Program& origin_startup_program() const;
+  // What this process runs; minimize made them the thread's default programs.
   const fluid::Program& main_program() const;
   const fluid::Program& startup_program() const;
 
@@ -107,6 +126,13 @@ class Fleet {
   void save_persistables(fluid::Executor& exe, const std::string& dirname);
   // The opposite. Each worker calls it, after the startup program.
   void load_persistables(fluid::Executor& exe, const std::string& dirname);
+  // Writes what io::load_inference_model reads: what `targets` need of the origin program (or
+  // `main_program`, one that has not been rewritten either), with the job's values of its
+  // parameters. Each worker calls it between two steps; the first worker writes.
+  void save_inference_model(fluid::Executor& exe, const std::string& dirname,
+                            const std::vector<std::string>& feeds,
+                            const std::vector<fluid::Variable>& targets,
+                            const fluid::Program* main_program = nullptr);
 
   // Roles, resolved configuration and strategy, each value with its origin.
   std::string to_string() const;
@@ -125,12 +151,15 @@ class Fleet {
 // The default Fleet of this process.
 Fleet& default_fleet();
 
-template <std::derived_from<role_maker::RoleMakerBase> Maker>
-void init(Maker&& maker) {
-  default_fleet().init(maker);
+inline void init(role_maker::RoleMakerBase& maker, const InitOptions& options = {}) {
+  default_fleet().init(maker, options);
 }
-inline void init(const std::unique_ptr<role_maker::RoleMakerBase>& maker) {
-  default_fleet().init(*maker);
+inline void init(role_maker::RoleMakerBase&& maker, const InitOptions& options = {}) {
+  default_fleet().init(maker, options);
+}
+inline void init(const std::unique_ptr<role_maker::RoleMakerBase>& maker,
+                 const InitOptions& options = {}) {
+  default_fleet().init(*maker, options);
 }
 
 inline bool is_worker() {
@@ -198,11 +227,26 @@ inline std::vector<double> all_reduce_worker(std::span<const double> values) {
 inline const fluid::Program& origin_program() {
   return default_fleet().origin_program();
 }
+inline const fluid::Program& origin_startup_program() {
+  return default_fleet().origin_startup_program();
+}
+inline const fluid::Program& main_program() {
+  return default_fleet().main_program();
+}
+inline const fluid::Program& startup_program() {
+  return default_fleet().startup_program();
+}
 inline void save_persistables(fluid::Executor& exe, const std::string& dirname) {
   default_fleet().save_persistables(exe, dirname);
 }
 inline void load_persistables(fluid::Executor& exe, const std::string& dirname) {
   default_fleet().load_persistables(exe, dirname);
+}
+inline void save_inference_model(fluid::Executor& exe, const std::string& dirname,
+                                 const std::vector<std::string>& feeds,
+                                 const std::vector<fluid::Variable>& targets,
+                                 const fluid::Program* main_program = nullptr) {
+  default_fleet().save_inference_model(exe, dirname, feeds, targets, main_program);
 }
 
 }  // namespace fleet

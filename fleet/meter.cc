@@ -76,6 +76,9 @@ class MeteredRuntime : public strategies::StrategyRuntime {
     const Stay stay(*meter_, Phase::kBarrier);
     runtime_->stop_worker();
   }
+  void abort_worker(const Status& why, uint64_t step) override {
+    runtime_->abort_worker(why, step);
+  }
   void barrier_worker() override {
     const Stay stay(*meter_, Phase::kBarrier);
     runtime_->barrier_worker();
@@ -116,6 +119,10 @@ class MeteredRuntime : public strategies::StrategyRuntime {
   bool gather_persistables(fluid::Scope& scope) override {
     const Stay stay(*meter_, Phase::kBarrier);
     return runtime_->gather_persistables(scope);
+  }
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
+    const Stay stay(*meter_, Phase::kBarrier);
+    return runtime_->gather(names, scope);
   }
   void spread_persistables(fluid::Scope& scope) override {
     const Stay stay(*meter_, Phase::kBarrier);

@@ -44,10 +44,14 @@ po::options_description describe_options(Launcher launcher) {
   add("print_config", po::bool_switch(), "print processes and environment before they start");
   add("heartbeat_timeout", po::value<double>()->value_name("SECONDS"),
       "end the job when a process stays stopped for so long (default 10)");
+  add("stall_deadline", po::value<double>()->value_name("SECONDS"),
+      "end the job when a process lives but does not advance for so long (default 1800)");
   if (launcher == Launcher::kParameterServer) {
     add("server_grace", po::value<double>()->value_name("SECONDS"),
         "time for servers to end after the last worker (default 5)");
   }
+  add("on_nonfinite", po::value<std::string>()->value_name("stop|warn"),
+      "end the job when a loss or a parameter is not finite, or say it and go on (default stop)");
   add("insecure", po::bool_switch(), "no job secret: peers prove nothing (tests only)");
   add("help", po::bool_switch(), "print this text and leave");
   add("version", po::bool_switch(), "print the version and leave");
@@ -207,6 +211,14 @@ void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.start_port = port;
 }
 
+void read_on_nonfinite(const po::variables_map& values, CommandLine& line) {
+  if (values.count("on_nonfinite") == 0) return;
+  line.on_nonfinite = values["on_nonfinite"].as<std::string>();
+  if (line.on_nonfinite == "stop" || line.on_nonfinite == "warn") return;
+  wrong("an option has a value that cannot be used", "--on_nonfinite", "stop or warn",
+        "'" + line.on_nonfinite + "'", "give one of them");
+}
+
 Duration standard_heartbeat(const Environment& environment, Duration standard) {
   const auto text = environment.get("FLEET_HEARTBEAT_TIMEOUT_MS");
   const auto value = text ? parse_int(*text) : std::nullopt;
@@ -239,12 +251,20 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
   line.print_config = values["print_config"].as<bool>();
   line.insecure = values["insecure"].as<bool>();
+  read_on_nonfinite(values, line);
   line.supervision.tee = values["tee"].as<bool>();
   line.supervision.progress = values["progress"].as<bool>();
   line.supervision.json = values["json"].as<bool>();
   if (line.supervision.json && line.supervision.tee) {
     wrong("two options exclude each other", "--json and --tee", "one of them",
           "both write on stdout", "leave one out");
+  }
+  if (values.count("stall_deadline") > 0) {
+    line.stall_deadline = read_seconds(values, "stall_deadline", {});
+    if (*line.stall_deadline < std::chrono::seconds(1)) {
+      wrong("wrong time", "--stall_deadline", "1 second or more",
+            str_cat(values["stall_deadline"].as<double>()), "give the longest time of a step");
+    }
   }
   line.supervision.heartbeat_timeout =
       read_seconds(values, "heartbeat_timeout",

@@ -25,6 +25,8 @@ struct CommandLine {
   std::string log_dir = "logs";
   bool print_config = false;
   bool insecure = false;
+  std::string on_nonfinite;                // --on_nonfinite; empty: what the environment says
+  std::optional<Duration> stall_deadline;  // --stall_deadline
   SupervisorOptions supervision;
   std::vector<std::string> command;  // the program and what follows it, verbatim
 

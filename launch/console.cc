@@ -1,6 +1,8 @@
 #include "launch/console.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <iomanip>
 #include <poll.h>
@@ -28,19 +30,53 @@ Console::Console(std::string program) : program_(std::move(program)) {
   colour_ = rewrites_ && (no_color == nullptr || *no_color == '\0');
 }
 
+Console::~Console() {
+  use(nullptr);
+}
+
+void Console::use(EventLoop* loop) {
+  if (loop_ != nullptr && watched_ >= 0) loop_->unwatch(watched_);
+  watched_ = -1;
+  loop_ = loop;
+  write_when_ready();
+}
+
 void Console::write(int fd, const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = ::write(fd, text.data() + done, text.size() - done);
-    if (count > 0) {
-      done += static_cast<size_t>(count);
-    } else if (errno == EAGAIN) {
-      pollfd writable{fd, POLLOUT, 0};
-      if (::poll(&writable, 1, 1000) <= 0) return;  // nobody reads: the job matters more
-    } else if (errno != EINTR) {
-      return;
-    }
+  if (text.empty()) return;
+  kept_.push_back({.fd = fd, .bytes = text});
+  if (!write_kept(false)) write_when_ready();
+}
+
+// A pipe with room takes PIPE_BUF bytes without waiting, though it may not say so of more.
+bool Console::write_kept(bool wait) {
+  while (!kept_.empty()) {
+    Text& text = kept_.front();
+    pollfd writable{text.fd, POLLOUT, 0};
+    const int ready = ::poll(&writable, 1, wait ? -1 : 0);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t count =
+        ::write(text.fd, text.bytes.data(), std::min<size_t>(text.bytes.size(), PIPE_BUF));
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (count > 0) text.bytes.erase(0, static_cast<size_t>(count));
+    if (count <= 0 || text.bytes.empty()) kept_.pop_front();  // nobody reads, or all was read
   }
+  return true;
+}
+
+void Console::write_when_ready() {
+  if (loop_ == nullptr || kept_.empty() || watched_ >= 0) return;
+  watched_ = kept_.front().fd;
+  loop_->watch_writable(watched_, [this] {
+    loop_->unwatch(watched_);
+    watched_ = -1;
+    if (!write_kept(false)) write_when_ready();
+  });
+}
+
+void Console::finish() {
+  use(nullptr);
+  write_kept(true);
 }
 
 void Console::wipe() {
@@ -73,6 +109,7 @@ void Console::print(std::string_view text) {
 }
 
 void Console::show_progress(const std::string& line) {
+  if (behind()) return;  // there will be a newer one
   if (!rewrites_) return write(STDERR_FILENO, line + "\n");
   const std::string cut = line.substr(0, terminal_width() - 1);
   const size_t stale = shown_.size() > cut.size() ? shown_.size() - cut.size() : 0;

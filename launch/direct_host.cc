@@ -67,9 +67,8 @@ class DirectHost : public Host {
                        .argv = job_.command,
                        .environment = merged(job_.common, member.variables),
                        .output_fd = log.get()};
-    FileDescriptor write_end;
-    if (options_.progress) {
-      write_end = progress_pipe(index);
+    const FileDescriptor write_end = progress_pipe(index);
+    if (write_end) {
       child.passed_fd = write_end.get();
       child.environment.set("FLEET_PROGRESS_FD", str_cat(kPassedFd));
     }
@@ -82,6 +81,7 @@ class DirectHost : public Host {
   FileDescriptor progress_pipe(size_t index) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      if (!options_.progress) return FileDescriptor();
       throw_error(ErrorCode::kInput, {.what = "cannot make a pipe for --progress",
                                       .where = job_.members[index].title(),
                                       .expected = "free file descriptors",

@@ -41,6 +41,8 @@ class HostListener {
 };
 
 struct HostOptions {
+  // Somebody asked for progress. Else a process to which the launcher cannot give a descriptor for
+  // it does without.
   bool progress = false;
   Duration heartbeat_timeout = std::chrono::seconds(10);
 };

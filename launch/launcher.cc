@@ -1,8 +1,10 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 
 #include "base/error.h"
+#include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
@@ -17,6 +19,8 @@ namespace fleet::launch {
 namespace {
 
 constexpr size_t kSecretBytes = 32;
+constexpr uint64_t kOwnDescriptors = 24;
+constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
 constexpr const char* kHost = "127.0.0.1";
 constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as the original's
 
@@ -90,6 +94,11 @@ Job make_job(const CommandLine& line, const Environment& environment,
     job.common.set("FLEET_JOB_ID", job.job_id);
   }
   job.common.set(kLaunchIdVariable, job.launch_id);
+  if (!line.on_nonfinite.empty()) job.common.set("FLEET_ON_NONFINITE", line.on_nonfinite);
+  if (line.stall_deadline) {
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*line.stall_deadline).count();
+    job.common.set("FLEET_STALL_DEADLINE_MS", str_cat(ms));
+  }
   add_secret(line, folder, job.common);
   job.members =
       line.launcher == Launcher::kCollective
@@ -98,7 +107,8 @@ Job make_job(const CommandLine& line, const Environment& environment,
   return job;
 }
 
-int launch(const CommandLine& line, const Environment& environment) {
+int run_job(const CommandLine& line, const Environment& environment, Console& console) {
+  raise_descriptor_limit();
   const std::string program = find_program(line.command.front(), environment);
   make_log_folder(line.log_dir);
   const std::vector<std::string> chosen = chosen_endpoints(line);
@@ -106,7 +116,9 @@ int launch(const CommandLine& line, const Environment& environment) {
   const RunFolder folder;
   Job job = make_job(line, environment, chosen.empty() ? ports.endpoints() : chosen, folder);
   job.program = program;
-  Console console(job.launcher);
+  provide_descriptors(kOwnDescriptors + kDescriptorsOfProcess * job.members.size(),
+                      name_of(line.launcher))
+      .throw_if_error();
   if (line.insecure) {
     console.complain(
         "--insecure: the processes of this job prove nothing to each other, and "
@@ -115,6 +127,9 @@ int launch(const CommandLine& line, const Environment& environment) {
   if (line.print_config) std::cout << describe(job) << std::flush;
 
   EventLoop loop;
+  const auto detach = [&console](EventLoop*) { console.use(nullptr); };
+  console.use(&loop);
+  const std::unique_ptr<EventLoop, decltype(detach)> in_use(&loop, detach);
   const HostOptions options{.progress = line.supervision.progress || line.supervision.json,
                             .heartbeat_timeout = line.supervision.heartbeat_timeout};
   const auto host = line.launcher == Launcher::kCollective
@@ -133,6 +148,14 @@ int launch(const CommandLine& line, const Environment& environment) {
   supervision.servers_end_themselves = line.nodes.size() > 1;
   Supervisor supervisor(job, supervision, loop, console);
   return supervisor.run(*host);
+}
+
+// What nobody has read yet is written when nothing is left of the job, so that Ctrl-C ends that.
+int launch(const CommandLine& line, const Environment& environment) {
+  Console console(name_of(line.launcher));
+  const int code = run_job(line, environment, console);
+  console.finish();
+  return code;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ constexpr size_t kLineLimit = 400;
 constexpr off_t kTailBytes = 64 << 10;
 constexpr size_t kPartialLimit = 64 << 10;
 constexpr size_t kBlameLines = 40;
+constexpr Duration kRetry = std::chrono::milliseconds(20);
 
 // Control characters of a log must not steer the reader's terminal.
 std::string printable(std::string_view line) {
@@ -85,9 +86,11 @@ std::optional<Blame> find_blame(const std::string& path) {
   return std::nullopt;
 }
 
-LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler)
+LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler,
+                         std::function<bool()> waits)
     : loop_(loop),
       handler_(std::move(handler)),
+      waits_(std::move(waits)),
       inotify_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {
   if (!inotify_) {
     throw_error(ErrorCode::kInput, {.what = "cannot follow the log files for --tee",
@@ -107,18 +110,26 @@ LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, Li
     alignas(inotify_event) char events[4096];
     while (::read(inotify_.get(), events, sizeof(events)) > 0) {
     }
-    for (Source& source : sources_) read_new(source);
+    if (!retry_) read_all();
   });
+}
+
+void LogFollower::read_all() {
+  retry_.reset();
+  for (Source& source : sources_) read_new(source, false);
+  if (waits_()) retry_ = loop_.call_after(kRetry, [this] { read_all(); });
 }
 
 LogFollower::~LogFollower() {
   loop_.unwatch(inotify_.get());
+  if (retry_) loop_.cancel(*retry_);
 }
 
-void LogFollower::read_new(Source& source) {
+void LogFollower::read_new(Source& source, bool all) {
   char bytes[16384];
   ssize_t count = 0;
-  while (source.file && (count = ::read(source.file.get(), bytes, sizeof(bytes))) > 0) {
+  while (source.file && (all || !waits_()) &&
+         (count = ::read(source.file.get(), bytes, sizeof(bytes))) > 0) {
     source.partial.append(bytes, static_cast<size_t>(count));
     size_t begin = 0;
     for (size_t end = 0; (end = source.partial.find('\n', begin)) != std::string::npos;) {
@@ -135,7 +146,7 @@ void LogFollower::read_new(Source& source) {
 
 void LogFollower::finish() {
   for (Source& source : sources_) {
-    read_new(source);
+    read_new(source, true);
     if (!source.partial.empty()) handler_(*source.member, source.partial);
     source.partial.clear();
   }

@@ -35,7 +35,9 @@ class LogFollower {
  public:
   using LineHandler = std::function<void(const Member& member, std::string_view line)>;
   // The loop must outlive this; the files exist already and are read from their beginnings.
-  LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler);
+  // While `waits` says so, nothing is handed over; what the files get meanwhile comes later.
+  LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler,
+              std::function<bool()> waits);
   ~LogFollower();
   LogFollower(const LogFollower&) = delete;
   LogFollower& operator=(const LogFollower&) = delete;
@@ -48,10 +50,13 @@ class LogFollower {
     FileDescriptor file;
     std::string partial;
   };
-  void read_new(Source& source);
+  void read_all();
+  void read_new(Source& source, bool all);
 
   EventLoop& loop_;
   LineHandler handler_;
+  std::function<bool()> waits_;
+  std::optional<EventLoop::Timer> retry_;
   FileDescriptor inotify_;
   std::vector<Source> sources_;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <csignal>
+#include <deque>
 #include <map>
 #include <sched.h>
 #include <set>
@@ -21,6 +22,10 @@ using std::chrono::seconds;
 constexpr Duration kPingInterval = seconds(1);
 constexpr Duration kStartLimit = seconds(30);
 constexpr Duration kAllStarted = seconds(2);
+// Kinds that no agent sends: its channel ended; and what was kept until others were heard.
+constexpr const char* kLost = "(lost)";
+constexpr const char* kWokenLast = "(woken)";
+constexpr const char* kAskedLast = "(asked)";
 constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
 
 int usable_cores() {
@@ -124,6 +129,10 @@ class MpiHost : public Host {
   void read_stranger(int fd);
   void admit(const Message& hello, int fd);
   void read_rank(size_t index);
+  void receive_from(size_t index);
+  void receive_from_all();
+  void handle_received();
+  void on_lost(size_t index);
   void handle(size_t index, const Message& message);
   void report_end(size_t index, const Ending& ending);
   void look_at_starters();
@@ -143,6 +152,8 @@ class MpiHost : public Host {
   FileDescriptor listener_socket_;
   std::map<int, std::pair<std::unique_ptr<Channel>, pid_t>> strangers_;  // no hello yet
   std::vector<Rank> ranks_;
+  // What ranks said and was not handled yet, in the order in which it was read.
+  std::deque<std::pair<size_t, Message>> received_;
   std::vector<std::unique_ptr<LineReader>> progress_;
   pid_t mpirun_ = 0;
   bool mpirun_stopped_ = false;
@@ -231,23 +242,45 @@ StartOrder MpiHost::order_for(size_t index) const {
   const Member& member = job_.members[index];
   return {.log_file = member.log_file,
           .program = job_.program,
-          .progress = options_.progress,
+          .progress = true,
           .argv = job_.command,
           .set = member.variables,
           .unset = {"FLEET_AGENT_SOCKET", "FLEET_AGENT_TOKEN"}};
 }
 
 void MpiHost::read_rank(size_t index) {
+  receive_from(index);
+  handle_received();
+}
+
+void MpiHost::receive_from(size_t index) {
   Rank& rank = ranks_[index];
   if (!rank.channel) return;
   std::vector<Message> messages;
   const bool open = rank.channel->receive(messages);
   rank.last_heard = loop_.now();
-  for (const Message& message : messages) handle(index, message);
+  for (Message& message : messages) received_.emplace_back(index, std::move(message));
   if (open) return;
   loop_.unwatch(rank.channel->fd());
   rank.channel.reset();
+  received_.emplace_back(index, Message{.fields = {kLost}});
+}
+
+void MpiHost::receive_from_all() {
+  for (size_t i = 0; i < ranks_.size(); ++i) receive_from(i);
+}
+
+void MpiHost::handle_received() {
+  while (!received_.empty()) {
+    const auto [index, message] = std::move(received_.front());
+    received_.pop_front();
+    handle(index, message);
+  }
+}
+
+void MpiHost::on_lost(size_t index) {
   end_mpirun_after_agents();
+  const Rank& rank = ranks_[index];
   if (rank.ended) return;
   const std::string who = str_cat("was lost: its agent (pid ", rank.agent, ") was killed");
   report_end(index, {.status = {}, .asked = asked_, .reason = who});
@@ -271,11 +304,13 @@ void MpiHost::handle(size_t index, const Message& message) {
   } else if (kind == "stopped" || kind == "continued") {
     listener_->on_stopped(index, kind == "stopped");
   } else if (kind == "woken" || kind == "asked") {  // by mpirun, when it has lost another one
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      if (i != index) read_rank(i);  // what they said before counts first
-    }
+    receive_from_all();                             // what they said before counts first
+    received_.emplace_back(index, Message{.fields = {kind == "asked" ? kAskedLast : kWokenLast}});
+  } else if (kind == kAskedLast || kind == kWokenLast) {
     if (mpirun_ > 0) look_for_lost_starter(ranks_with_a_process());
-    if (kind == "asked") listener_->on_asked(index);
+    if (kind == kAskedLast) listener_->on_asked(index);
+  } else if (kind == kLost) {
+    on_lost(index);
   } else if (kind == "orphaned") {  // mpirun is gone, and that is what will be reported
     report_end(index, {.status = {.code = 0, .signal = SIGKILL}, .asked = true, .reason = ""});
   }
@@ -295,7 +330,8 @@ void MpiHost::on_child(const siginfo_t& info) {
     listener_->on_stopped(ranks_.size(), mpirun_stopped_);
     return;
   }
-  for (size_t i = 0; i < ranks_.size(); ++i) read_rank(i);  // what they said before counts first
+  receive_from_all();  // what they said before counts first
+  handle_received();
   mpirun_ = 0;
   listener_->on_ended(ranks_.size(),
                       {.status = exit_status_of(info), .asked = asked_, .reason = ""});

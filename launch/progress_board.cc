@@ -15,6 +15,10 @@ namespace {
 
 constexpr double kWindowSeconds = 1.0;
 constexpr size_t kMostKeys = 64;
+constexpr std::string_view kNonfinite = "nonfinite";
+// A stall is told every second.
+constexpr Duration kStallCounts = std::chrono::seconds(3);
+constexpr size_t kMostNames = 4;
 constexpr std::array<std::string_view, 5> kPhases = {"compute_s", "send_s", "receive_s", "reduce_s",
                                                      "barrier_s"};
 
@@ -38,8 +42,26 @@ std::string whole(double value) {
   return fixed(value, 0);
 }
 
+// What a process says goes to a terminal.
+std::string shown(std::string text) {
+  text.resize(std::min<size_t>(text.size(), 200));
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 void put(nlohmann::ordered_json& object, const char* key, const std::optional<double>& value) {
   if (value && std::isfinite(*value)) object[key] = *value;
+}
+
+// "worker/1" as people read it; empty when it is no member.
+std::string member_text(std::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string_view::npos) return "";
+  const auto index = parse_int(name.substr(slash + 1));
+  const std::string_view role = name.substr(0, slash);
+  return index && (role == "worker" || role == "server") ? str_cat(role, " ", *index) : "";
 }
 
 }  // namespace
@@ -93,15 +115,22 @@ ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start)
 
 bool ProgressBoard::update(Role role, int index, std::string_view line, TimePoint now) {
   const std::vector<std::string> words = split(trim(line), ' ');
-  if (words.empty() || words.front() != "progress") return false;
+  if (words.empty()) return false;
+  if (words.front() == "stall") return update_stall(words, now);
+  if (words.front() != "progress") return false;
   Process& process = role == Role::kWorker ? workers_[index] : servers_[index];
   if (!process.spoke) process.first = now;
   process.spoke = true;
   process.last = now;
+  std::map<std::string, std::string> told;
   for (size_t i = 1; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     if (equals == std::string::npos || equals == 0) continue;
     const std::string key = words[i].substr(0, equals);
+    if (key.starts_with(kNonfinite)) {
+      told.emplace(key.substr(kNonfinite.size()), shown(words[i].substr(equals + 1)));
+      continue;
+    }
     const auto value = parse_double(std::string_view(words[i]).substr(equals + 1));
     if (!value || (process.numbers.size() >= kMostKeys && process.numbers.count(key) == 0))
       continue;
@@ -110,7 +139,50 @@ bool ProgressBoard::update(Role role, int index, std::string_view line, TimePoin
     if (key == "samples") process.samples.update(*value, now);
     if (key == "cpu_s") process.cpu_seconds.update(*value, now);
   }
+  if (!told.empty() && process.nonfinite.empty()) {
+    process.nonfinite = std::move(told);
+    nonfinite_.emplace_back(role, index);
+  }
   return true;
+}
+
+bool ProgressBoard::update_stall(const std::vector<std::string>& words, TimePoint now) {
+  Stall stall;
+  stall.said = now;
+  for (const std::string& word : words) {
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string key = word.substr(0, equals);
+    const std::string value = equals < word.size() ? word.substr(equals + 1) : "";
+    if (key == "who") stall.who = member_text(value);
+    if (key == "phase") stall.phase = value;
+    if (key == "step") stall.step = parse_double(value).value_or(0);
+    if (key == "for_s") stall.for_s = parse_double(value).value_or(0);
+    if (key != "waiting") continue;
+    for (const std::string& name : split(value, ',')) {
+      if (const std::string text = member_text(name); !text.empty()) stall.waiting.push_back(text);
+    }
+  }
+  if (stall.who.empty()) return false;
+  stall_ = std::move(stall);
+  return true;
+}
+
+const ProgressBoard::Stall* ProgressBoard::stall(TimePoint now) const {
+  return stall_ && now - stall_->said < kStallCounts ? &*stall_ : nullptr;
+}
+
+// "worker 0 waits for worker 1 (computing at step 12 for 14 s, since 31.2 s)".
+std::string ProgressBoard::stall_text(TimePoint now) const {
+  const Stall* found = stall(now);
+  if (found == nullptr) return "";
+  const size_t waiting = found->waiting.size();
+  std::string text = waiting > kMostNames ? counted(static_cast<int>(waiting), "worker")
+                                          : join(found->waiting, ", ");
+  text = waiting == 0 ? found->who + " does not advance"
+                      : str_cat(text, waiting == 1 ? " waits for " : " wait for ", found->who);
+  return str_cat(text, " (", found->phase, " at step ", whole(found->step), " for ",
+                 whole(found->for_s), " s, since ",
+                 fixed(seconds_of(found->said - start_) - found->for_s, 1), " s)");
 }
 
 std::optional<double> ProgressBoard::seconds_left() const {
@@ -209,6 +281,7 @@ std::string ProgressBoard::line(TimePoint now) const {
   std::string text = seconds_text(now - start_) + "  " + counted(worker_num_, "worker");
   if (server_num_ > 0) text += ", " + counted(server_num_, "server");
   if (workers_.empty()) text += "  running";
+  if (const std::string stalled = stall_text(now); !stalled.empty()) text += "  " + stalled;
   const Totals all = totals();
   if (!workers_.empty()) {
     const Process& first = workers_.begin()->second;
@@ -230,7 +303,31 @@ std::string ProgressBoard::line(TimePoint now) const {
   }
   if (all.seconds_left && ended_ == 0) text += str_cat("  ETA ", rate(*all.seconds_left), " s");
   if (ended_ > 0) text += str_cat("  ", ended_, " done");
+  if (const auto found = nonfinite(); !found.empty()) text += "  NOT FINITE: " + found.front();
   return text;
+}
+
+std::string ProgressBoard::nonfinite_text(const Process& process) {
+  const auto said = [&](const char* key) {
+    const auto found = process.nonfinite.find(key);
+    return found == process.nonfinite.end() ? std::string("?") : found->second;
+  };
+  std::string text = str_cat(said("") == "loss" ? "the loss" : said(""), " '", said("_variable"),
+                             "' is ", said("_value"), " at step ", said("_step"));
+  if (process.nonfinite.count("_sender") > 0) {
+    text += " after a gradient of worker " + said("_sender");
+  }
+  return text;
+}
+
+std::vector<std::string> ProgressBoard::nonfinite() const {
+  std::vector<std::string> lines;
+  for (const auto& [role, index] : nonfinite_) {
+    const bool worker = role == Role::kWorker;
+    lines.push_back(str_cat(worker ? "worker " : "server ", index, ": ",
+                            nonfinite_text((worker ? workers_ : servers_).at(index))));
+  }
+  return lines;
 }
 
 std::string ProgressBoard::summary() const {
@@ -263,6 +360,7 @@ std::string ProgressBoard::summary() const {
     }
     text += table_text(rows);
   }
+  for (const std::string& found : nonfinite()) text += "not finite: " + found + "\n";
   return text;
 }
 
@@ -271,6 +369,7 @@ nlohmann::ordered_json ProgressBoard::to_json(int index, const Process& process,
   nlohmann::ordered_json entry;
   entry["index"] = index;
   for (const auto& [key, value] : process.numbers) put(entry, key.c_str(), value);
+  if (!process.nonfinite.empty()) entry["nonfinite"] = nonfinite_text(process);
   put(entry, "steps_per_s", process.steps_per_second());
   put(entry, "samples_per_s", process.samples.per_second);
   put(entry, "busy", final ? process.busy_so_far() : process.cpu_seconds.per_second);
@@ -297,6 +396,14 @@ std::string ProgressBoard::json(TimePoint now, bool final) const {
   if (!final) put(root, "eta_s", all.seconds_left);
   if (all.slowest) root["slowest_worker"] = *all.slowest;
   if (all.busiest) root["busiest_server"] = *all.busiest;
+  if (const Stall* found = stall(now)) {
+    root["stall"] = {{"who", found->who},
+                     {"phase", found->phase},
+                     {"step", found->step},
+                     {"for_s", found->for_s},
+                     {"since_t", seconds_of(found->said - start_) - found->for_s},
+                     {"waiting", found->waiting}};
+  }
   const auto list = [final](const std::map<int, Process>& processes) {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const auto& [index, process] : processes) array.push_back(to_json(index, process, final));

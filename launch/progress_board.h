@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "launch/job.h"
@@ -18,8 +20,9 @@ class ProgressBoard {
  public:
   ProgressBoard(int workers, int servers, TimePoint start);
 
-  // "progress key=value …" of one process. Returns whether the line was one; keys and values that
-  // make no sense are ignored.
+  // "progress key=value …" of one process, or "stall who=worker/1 phase=… step=… for_s=…
+  // waiting=worker/0,…" of the one that knows whom the job waits for; it counts for as long as it
+  // is repeated. Returns whether the line was one; keys and values that make no sense are ignored.
   bool update(Role role, int index, std::string_view line, TimePoint now);
   void worker_ended() { ++ended_; }
 
@@ -30,6 +33,9 @@ class ProgressBoard {
   // For each worker its steps and where its time went, for each server its bytes, updates and how
   // busy it was. Empty when nobody said anything.
   std::string summary() const;
+  // For each process that told of a value that is not finite, the first one first: "worker 1: the
+  // loss 'mean_0.tmp_0' is nan at step 12".
+  std::vector<std::string> nonfinite() const;
   // The same as one line of JSON; `final` marks the last.
   std::string json(TimePoint now, bool final) const;
 
@@ -46,6 +52,8 @@ class ProgressBoard {
   };
   struct Process {
     std::map<std::string, double, std::less<>> numbers;  // as last said
+    // What it told of a value that is not finite, by key without "nonfinite"; the first counts.
+    std::map<std::string, std::string> nonfinite;
     Growing steps;
     Growing samples;
     Growing cpu_seconds;
@@ -60,6 +68,15 @@ class ProgressBoard {
     std::optional<double> share(std::string_view key) const;
     std::optional<double> busy_so_far() const;
   };
+  // Whom the job waits for.
+  struct Stall {
+    std::string who;  // "worker 1"
+    std::string phase;
+    double step = 0;
+    double for_s = 0;
+    std::vector<std::string> waiting;
+    TimePoint said{};
+  };
   struct Totals {
     std::optional<double> steps_per_second;
     std::optional<double> samples_per_second;
@@ -69,6 +86,7 @@ class ProgressBoard {
     std::optional<int> busiest;
   };
 
+  static std::string nonfinite_text(const Process& process);
   static nlohmann::ordered_json to_json(int index, const Process& process, bool final);
   Totals totals() const;
   std::optional<double> seconds_left() const;
@@ -76,6 +94,9 @@ class ProgressBoard {
   std::optional<int> slowest() const;
   std::optional<int> busiest() const;
   std::string slowest_text(int worker) const;
+  bool update_stall(const std::vector<std::string>& words, TimePoint now);
+  const Stall* stall(TimePoint now) const;
+  std::string stall_text(TimePoint now) const;
 
   int worker_num_;
   int server_num_;
@@ -83,6 +104,8 @@ class ProgressBoard {
   TimePoint start_;
   std::map<int, Process> workers_;
   std::map<int, Process> servers_;
+  std::vector<std::pair<Role, int>> nonfinite_;  // in the order in which they told
+  std::optional<Stall> stall_;
 };
 
 }  // namespace fleet::launch

@@ -21,6 +21,8 @@ using std::chrono::seconds;
 // stop, and can say in which phase and step it was.
 constexpr Duration kTimeForPeers = seconds(1);
 constexpr Duration kKillLimit = seconds(1);
+// Longer than mpirun takes to end when a rank has left without MPI_Finalize.
+constexpr Duration kCarrierGrace = seconds(10);
 constexpr Duration kRedraw = milliseconds(250);
 constexpr Duration kReport = seconds(5);
 constexpr Duration kJsonInterval = seconds(1);
@@ -58,6 +60,7 @@ Supervisor::~Supervisor() {
   if (state_timer_) loop_.cancel(*state_timer_);
   if (progress_timer_) loop_.cancel(*progress_timer_);
   if (json_timer_) loop_.cancel(*json_timer_);
+  for (const auto& [index, timer] : stop_timers_) loop_.cancel(timer);
   stop_guard();
 }
 
@@ -79,10 +82,10 @@ int Supervisor::run(Host& host) {
   }
   for (const Member& member : job_.members) open_log(member.log_file, true);
   if (options_.tee) {
-    follower_ = std::make_unique<LogFollower>(loop_, job_.members,
-                                              [this](const Member& member, std::string_view line) {
-                                                console_.tee(member.title(), line);
-                                              });
+    follower_ = std::make_unique<LogFollower>(
+        loop_, job_.members,
+        [this](const Member& member, std::string_view line) { console_.tee(member.title(), line); },
+        [this] { return console_.behind(); });
   }
   start_guard();
   try {
@@ -185,7 +188,8 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
   const bool carrier = !record.role.has_value();
   const bool left_early = carrier && !workers_done();
   if (!ending.asked && state_ != State::kEnding && state_ != State::kKilling) {
-    const bool failed = carrier ? left_early : !ending.ok();
+    // Also where every rank ended with 0, one of them without taking leave of the others.
+    const bool failed = left_early || !ending.ok();
     if (failed) {
       failed_.push_back(index);
       settle();
@@ -199,15 +203,15 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
 
 void Supervisor::on_stopped(size_t index, bool stopped) {
   records_[index].stopped = stopped;
+  if (const auto timer = stop_timers_.extract(index)) loop_.cancel(timer.mapped());
   if (!stopped || state_ == State::kEnding || state_ == State::kKilling) return;
   console_.say(str_cat(records_[index].title, " (pid ", records_[index].pid,
                        ") was stopped; the job ends in ", seconds_text(options_.heartbeat_timeout),
                        " unless it continues"));
-  loop_.call_after(options_.heartbeat_timeout + kTimeForPeers, [this, index] {
-    const ProcessRecord& record = records_[index];
-    if (record.running && record.stopped) {
-      on_stuck(index, "was stopped (SIGSTOP or the like) and not continued");
-    }
+  stop_timers_[index] = loop_.call_after(options_.heartbeat_timeout + kTimeForPeers, [this, index] {
+    stop_timers_.erase(index);
+    if (!records_[index].running) return;
+    on_stuck(index, "was stopped (SIGSTOP or the like) and not continued");
   });
 }
 
@@ -254,7 +258,9 @@ void Supervisor::kill_now() {
 void Supervisor::finish_workers() {
   state_ = State::kFinishing;
   if (options_.servers_end_themselves) return;
-  set_timer(options_.server_grace, [this] {
+  const bool carried = !host_->carrier().empty();
+  const Duration grace = carried ? kCarrierGrace : options_.server_grace;
+  set_timer(grace, [this] {
     state_ = State::kEnding;
     host_->end();
     set_timer(options_.term_grace, [this] { kill_now(); });
@@ -274,15 +280,30 @@ void Supervisor::stop_when_all_ended() {
 
 void Supervisor::announce_failure() {
   if (failed_.empty() && trouble_.empty()) return;
+  host_->finish_progress();
   const std::string others =
       running() > 0 ? str_cat("ending ", counted(running(), "process"), "; ") : "";
-  const std::string ending = str_cat("\n  ", others, "all logs are in ", job_.log_folder);
+  const std::string ending =
+      str_cat(nonfinite_text(), "\n  ", others, "all logs are in ", job_.log_folder);
   console_.finish_progress();
   if (failed_.empty()) {
     console_.complain(trouble_ + ending);
   } else {
     console_.complain(explain(choose_cause(records_, failed_), records_, loop_.now()) + ending);
   }
+}
+
+// With what to do about it; empty when everything is finite.
+std::string Supervisor::nonfinite_text() const {
+  const std::vector<std::string> found = board_.nonfinite();
+  std::string text;
+  for (const std::string& line : found) text += "\n  not finite: " + line;
+  if (!found.empty()) {
+    text +=
+        "\n  fix: lower the learning rate, or clip the gradients; FLAGS_check_nan_inf=1 finds "
+        "the op";
+  }
+  return text;
 }
 
 int Supervisor::running() const {
@@ -303,7 +324,7 @@ void Supervisor::draw_progress() {
 }
 
 void Supervisor::print_json() {
-  console_.print(board_.json(loop_.now(), false) + "\n");
+  if (!console_.behind()) console_.print(board_.json(loop_.now(), false) + "\n");
   json_timer_ = loop_.call_after(kJsonInterval, [this] { print_json(); });
 }
 
@@ -312,12 +333,15 @@ void Supervisor::show_end() {
   const std::string summary = options_.progress ? board_.summary() : "";
   if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
   const bool well = failed_.empty() && trouble_.empty() && interrupted_by_ == 0;
-  if (well && !options_.json && !options_.tee) tell_result();
+  const bool silent = options_.json || options_.tee;
+  if (well && (!silent || !board_.nonfinite().empty())) tell_result();
 }
 
 // What the first worker here wrote last is a job's result, most often.
 void Supervisor::tell_result() {
-  std::string text = str_cat("ended well; all logs are in ", job_.log_folder);
+  const std::string nonfinite = nonfinite_text();
+  std::string text = str_cat(nonfinite.empty() ? "ended well" : "ended, but not well",
+                             "; all logs are in ", job_.log_folder, nonfinite);
   const auto worker = std::find_if(job_.members.begin(), job_.members.end(),
                                    [](const Member& m) { return m.role == Role::kWorker; });
   if (worker != job_.members.end()) {

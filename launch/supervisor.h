@@ -1,6 +1,7 @@
 // Runs a job from its first process to its last: what the launchers do.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -71,6 +72,7 @@ class Supervisor : private HostListener {
   void finish_workers();
   void stop_when_all_ended();
   void announce_failure();
+  std::string nonfinite_text() const;
   void sweep();
   void draw_progress();
   void print_json();
@@ -93,6 +95,7 @@ class Supervisor : private HostListener {
   std::optional<EventLoop::Timer> state_timer_;
   std::optional<EventLoop::Timer> progress_timer_;
   std::optional<EventLoop::Timer> json_timer_;
+  std::map<size_t, EventLoop::Timer> stop_timers_;  // of the records that are stopped
   ProgressBoard board_;
   std::unique_ptr<LogFollower> follower_;
   pid_t guard_ = 0;

@@ -20,7 +20,8 @@ namespace {
                .fix = "ask is_worker() or is_server() first"});
 }
 
-void fill_identity(ClusterSpec& spec, std::string job_id) {
+// Of arguments: errors have the constructor's words.
+void fill_identity(const char* role_maker, ClusterSpec& spec, std::string job_id) {
   spec.contract = Contract::kArguments;
   for (const char* field : {"mode", "role", "index", "worker_num", "server_num", "worker_endpoints",
                             "server_endpoints"}) {
@@ -28,7 +29,15 @@ void fill_identity(ClusterSpec& spec, std::string job_id) {
   }
   spec.origins["job_id"] = job_id.empty() ? "hash of the endpoints" : "argument";
   spec.job_id = job_id.empty() ? derived_job_id(spec) : std::move(job_id);
-  spec.validate();
+  try {
+    spec.validate();
+  } catch (const Error& error) {
+    ErrorText text = error.text();
+    if (text.where == "index") text.where = "current_id";
+    if (text.where == "server_num") text.where = "server_endpoints";
+    text.where = str_cat(role_maker, ", ", text.where);
+    throw_error(error.code(), std::move(text));
+  }
 }
 
 void check_world(const GroupExchange& exchange, const ClusterSpec& spec) {
@@ -92,7 +101,7 @@ UserDefinedRoleMaker::UserDefinedRoleMaker(UserDefinedOptions options) {
   spec_.worker_num = options.worker_num;
   spec_.server_num = static_cast<int>(options.server_endpoints.size());
   spec_.server_endpoints = std::move(options.server_endpoints);
-  fill_identity(spec_, std::move(options.job_id));
+  fill_identity("UserDefinedRoleMaker", spec_, std::move(options.job_id));
 }
 
 UserDefinedCollectiveRoleMaker::UserDefinedCollectiveRoleMaker(
@@ -102,7 +111,7 @@ UserDefinedCollectiveRoleMaker::UserDefinedCollectiveRoleMaker(
   spec_.worker_num = static_cast<int>(options.worker_endpoints.size());
   spec_.worker_endpoints = std::move(options.worker_endpoints);
   if (!spec_.worker_endpoints.empty()) spec_.coordinator_endpoint = spec_.worker_endpoints.front();
-  fill_identity(spec_, std::move(options.job_id));
+  fill_identity("UserDefinedCollectiveRoleMaker", spec_, std::move(options.job_id));
 }
 
 MPISymetricRoleMaker::MPISymetricRoleMaker(Environment environment)

@@ -1,12 +1,23 @@
 #!/usr/bin/env bash
 # Builds the benchmarks, runs them against their peers, and prints one table of ratios.
 #
-# Usage: scripts/bench.sh [FILTER]      FILTER: rows whose name contains this text
+# Usage: scripts/bench.sh [--strict] [--document] [--against COMMIT] [FILTER]
+#   FILTER    rows whose name contains this text
+#   --document
+#             put the table into docs/benchmarks.md and README.md, with the machine and the day, and
+#             draw docs/benchmarks.svg
+#   --against COMMIT
+#             measure this tree against that commit's, with the benchmarks of this one, in 15
+#             interleaved pairs a row; a row that is short is measured again in 30, and counts when
+#             it stays so. Writes build/bench/against.json; fails when a row is short
+#   --strict  fail when a row missed its target or its bound, or is invalid; a row that does not run
+#             fails always
 #
 # Every program build/bench/bin/bench_* takes --filter TEXT and --json FILE, and writes the rows it
-# measured as an array of objects: name, value, unit, peer, peer_value, ratio, target, rounds, valid,
-# note, placement_us.
-# Writes build/bench/summary.json.
+# measured as an array of objects: name, value, unit, peer, peer_value, ratio, ratio_min, ratio_max,
+# target, bound, rounds, verdict, invalid, error, skipped, note, placement_us, machine, date.
+# Writes build/bench/summary.json. The last line counts the rows, and names those that missed, are
+# invalid, failed or were skipped. Peers in Python run with $FLEET_BENCH_PYTHON, else python3.
 #
 # Example: scripts/bench.sh mlp
 
@@ -14,16 +25,58 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$0" "${1:-}"
 
-filter=${1:-}
+filter= strict=() against= document=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --strict) strict=(--strict) ;;
+    --document)
+      document=(--page docs/benchmarks.md --page README.md --chart docs/benchmarks.svg)
+      ;;
+    --against)
+      [ $# -gt 1 ] || die "--against wants a commit"
+      against=$2
+      shift
+      ;;
+    -*) usage_error "$1" ;;
+    *) filter=$1 ;;
+  esac
+  shift
+done
+if [ -n "$against" ]; then
+  git rev-parse --quiet --verify "$against^{commit}" >/dev/null ||
+    die "There is no commit '$against'."
+fi
 scripts/install_dependencies.sh tests bench
 say "Building the bench preset"
 build_preset bench
+
+# The other commit's library under this tree's benchmarks, built apart.
+if [ -n "$against" ]; then
+  other=build/against
+  say "Building $against in $other"
+  git worktree remove --force "$other" 2>/dev/null || rm -rf "$other"
+  git worktree prune
+  git worktree add --quiet --detach "$other" "$against"
+  trap 'git worktree remove --force "$other"' EXIT
+  rm -rf "$other/benchmarks" "$other/tools"
+  cp -r benchmarks tools "$other/"
+  if ! grep -q benchmarks/harness "$other/CMakeLists.txt"; then
+    sed -i 's|^  add_subdirectory(benchmarks)|  add_subdirectory(benchmarks/harness)\n&|' \
+      "$other/CMakeLists.txt"
+  fi
+  (cd "$other" && cmake --preset bench >/dev/null &&
+    cmake --build --preset bench --parallel "$(build_jobs)")
+  build/bench/bin/bench_against --ours build/bench/bin --theirs "$other/build/bench/bin" \
+    --name "$against" --filter "$filter" --json build/bench/against.json
+  exit
+fi
 
 rows=build/bench/rows
 rm -rf "$rows"
 mkdir -p "$rows"
 status=0
 for program in build/bench/bin/bench_*; do
+  [ "$(basename "$program")" != bench_against ] || continue
   [ -x "$program" ] || die "There are no benchmarks in build/bench/bin."
   name=$(basename "$program")
   say "$name"
@@ -34,5 +87,6 @@ for program in build/bench/bin/bench_*; do
 done
 
 say "Results"
-build/bench/bin/fleet_bench_report --summary build/bench/summary.json "$rows"/*.json || status=1
+build/bench/bin/fleet_bench_report "${strict[@]}" "${document[@]}" \
+  --summary build/bench/summary.json "$rows"/*.json || status=1
 exit $status

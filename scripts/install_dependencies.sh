@@ -31,6 +31,7 @@ lint|clang-format|layout of the sources
 lint|clang-tidy|static checks
 bench|libtorch-dev|LibTorch, the peer of the single-process benchmarks
 bench|libopenblas0-pthread|the BLAS that gives LibTorch its speed
+bench|libopenblas0-openmp|the same, sharing LibTorch's threads: the faster one counts
 LIST
 }
 

@@ -26,6 +26,14 @@ constexpr int64_t kDigitsTestRows = 500;
                                   .fix = "pass another file, or other options"});
 }
 
+void check_test_rows(const std::filesystem::path& path, int64_t rows, int64_t test_rows) {
+  if (rows < 2)
+    refuse(path, "there are not rows to train on and to test", "two or more", str_cat(rows));
+  if (test_rows >= 1 && test_rows < rows) return;
+  refuse(path, "the test rows must leave rows to train on", str_cat("1 to ", rows - 1),
+         std::to_string(test_rows));
+}
+
 Tensor pick_rows(const Tensor& rows, const std::vector<int64_t>& order) {
   const int64_t width = rows.numel() / rows.shape()[0];
   Tensor out(rows.dtype(), {static_cast<int64_t>(order.size()), width});
@@ -39,10 +47,9 @@ Tensor pick_rows(const Tensor& rows, const std::vector<int64_t>& order) {
 ClassificationData split(std::string name, const std::filesystem::path& path, const Tensor& x,
                          const Tensor& y, int64_t test_rows) {
   const int64_t rows = x.shape()[0];
-  if (test_rows < 1 || test_rows >= rows) {
-    refuse(path, "the test rows must leave rows to train on", str_cat("1 to ", rows - 1),
-           std::to_string(test_rows));
-  }
+  check_test_rows(path, rows, test_rows);
+  if (x.numel() == 0)
+    refuse(path, "there is nothing to tell classes by", "columns or pixels", "none");
   const auto labels = y.values<int64_t>();
   ClassificationData data{.name = std::move(name),
                           .train_x = x.rows(0, rows - test_rows),
@@ -114,6 +121,7 @@ std::vector<std::vector<float>> encode(const fluid::data::CsvTable& table,
 ClassificationData load_digits(const std::filesystem::path& folder) {
   const auto path = folder / "digits.csv.gz";
   const auto table = fluid::data::CsvTable::load(path, {.header = false});
+  check_test_rows(path, table.rows(), kDigitsTestRows);
   const auto order = read_order(folder / "order_1234.txt", table.rows());
   std::vector<std::string> pixels = table.names();
   const std::vector<std::string> label = {pixels.back()};
@@ -129,6 +137,7 @@ ClassificationData load_digits(const std::filesystem::path& folder) {
 ClassificationData load_csv(const std::filesystem::path& path, int64_t test_rows,
                             const std::string& label) {
   const auto table = fluid::data::CsvTable::load(path);
+  check_test_rows(path, table.rows(), test_rows);
   const std::string target = label.empty() ? table.names().back() : label;
   std::vector<std::string> classes;
   const Tensor y = table.categories(target, classes);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "strategies/jobs/async_runtime.h"
+#include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/transpiled.h"
 #include "strategies/sync_strategy.h"
@@ -22,7 +23,7 @@ struct ServerModeOptions {
   bool slice_var_up = true;
   int min_block_size = 8192;
   int slices_per_server = 1;
-  std::string split_method = "RoundRobin";
+  transpiler::SplitMethod split_method = "RoundRobin";
   bool original_schedules = false;
   TrainerRuntimeConfig trainer;
   ServerRuntimeConfig server;
@@ -81,6 +82,7 @@ class ServerMode final : public Strategy {
     auto programs = transpiled(input, config_for(options_), workers);
     const ServerModeConfig config = resolve(input.config);
     SyncJob common = make_server_job(input, *this, workers, config);
+    common.config.facts.emplace("placement", placement_fact(programs.main));
     AsyncJob job{.config = std::move(common.config),
                  .options = configured(options_.async, config.trainer, input.config.cpu_num,
                                        linear_in_the_gradient(input.main)),
@@ -99,7 +101,7 @@ class ServerMode final : public Strategy {
     text.add("slice_var_up", options_.slice_var_up, true)
         .add("min_block_size", options_.min_block_size, 8192)
         .add("slices_per_server", options_.slices_per_server, 1)
-        .add("split_method", options_.split_method, std::string("RoundRobin"));
+        .add("split_method", options_.split_method.name(), std::string("RoundRobin"));
     const auto bound = [](const AsyncOptions& options) {
       return options.staleness_bound ? str_cat(*options.staleness_bound) : std::string("none");
     };
@@ -127,7 +129,7 @@ class ServerMode final : public Strategy {
   }
   std::string describe(const RuntimeConfig& config) const override {
     return str_cat(to_string(), "  trainer threads = ", config.cpu_num, "  (CPU_NUM)\n",
-                   resolve(config).to_string(config));
+                   resolve(config).to_string());
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     return std::make_shared<transpiler::DistributeTranspilerConfig>(config_for(options_));
@@ -176,7 +178,7 @@ void take_common_fields(const Options& options, ServerModeOptions& made) {
   made.original_schedules = options.original_schedules;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
-    made.async.delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kOriginal);
+    made.async.delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kClipped);
   }
 }
 

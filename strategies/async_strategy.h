@@ -13,6 +13,7 @@
 #include "strategies/config/server_mode_config.h"
 #include "strategies/parameter_server/asynchronous/async_options.h"
 #include "strategies/strategy.h"
+#include "transpiler/split_method.h"
 
 namespace fleet::strategies {
 
@@ -21,12 +22,12 @@ struct AsyncStrategy {
   bool slice_var_up = true;
   int min_block_size = 8192;
   int slices_per_server = 1;
-  std::string split_method = "RoundRobin";
+  transpiler::SplitMethod split_method = "RoundRobin";
   // SSP: no worker is more than so many steps ahead of the slowest. Without: no bound; 0 is
   // synchronous training, bit for bit.
   std::optional<uint32_t> staleness_bound = std::nullopt;
-  // DC-ASGD. `enable_dc_asgd` alone is the original's form (lambda = 1); a form of
-  // `delay_compensation` implies it.
+  // DC-ASGD. `enable_dc_asgd` alone is the form "clipped" with its usual numbers, as in
+  // DistributeTranspilerConfig; a form of `delay_compensation` implies it.
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
   // Schedules count the first gradient of N workers as step N, as the original does, not as step 0.
@@ -42,8 +43,8 @@ struct HalfAsyncStrategy {
   bool slice_var_up = true;
   int min_block_size = 8192;
   int slices_per_server = 1;
-  std::string split_method = "RoundRobin";
-  bool enable_dc_asgd = false;
+  transpiler::SplitMethod split_method = "RoundRobin";
+  bool enable_dc_asgd = false;  // as in AsyncStrategy
   DelayCompensationOptions delay_compensation = {};
   // Schedules of N workers stay at step N, as in the original, instead of counting gradients.
   bool original_schedules = false;
@@ -59,7 +60,7 @@ struct GeoStrategy {
   bool slice_var_up = true;  // parameters are cut in any case, as in the original
   int min_block_size = 8192;
   int slices_per_server = 1;
-  std::string split_method = "RoundRobin";
+  transpiler::SplitMethod split_method = "RoundRobin";
   int update_frequency = 100;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
@@ -72,7 +73,7 @@ struct EasgdStrategy {
   bool slice_var_up = true;  // parameters are cut in any case, as under GEO
   int min_block_size = 8192;
   int slices_per_server = 1;
-  std::string split_method = "RoundRobin";
+  transpiler::SplitMethod split_method = "RoundRobin";
   int tau = 10;
   double alpha = 0;  // 0: 0.9 / N
   TrainerRuntimeConfig trainer_runtime_config = {};

@@ -3,6 +3,7 @@
 
 #include "strategies/async_strategy.h"
 #include "strategies/collective_strategy.h"
+#include "strategies/forwarding.h"
 #include "strategies/grad_all_reduce_strategy.h"
 #include "strategies/jobs/attach.h"
 #include "strategies/local_sgd_strategy.h"

@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
+#include "base/status.h"
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
 #include "strategies/config/runtime_config.h"
@@ -41,11 +43,20 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual void init_worker() = 0;
   // Workers: flush what is queued, tell the others, disconnect. May be called again.
   virtual void stop_worker() = 0;
+  // Workers: tells the others that this one ends the job, and why, in that step of its program.
+  virtual void abort_worker(const Status& /*why*/, uint64_t /*step*/) {}
 
   // All workers meet.
   virtual void barrier_worker() = 0;
   // Element by element, the sum over all workers; the same bits for each of them.
   virtual std::vector<double> all_reduce_worker(std::span<const double> values) = 0;
+
+  // Who looks at the steps of this process; set before the first.
+  void set_finite_watch(std::shared_ptr<fluid::FiniteWatch> watch) { watch_ = std::move(watch); }
+  fluid::FiniteWatch* finite_watch() override { return watch_.get(); }
+
+ private:
+  std::shared_ptr<fluid::FiniteWatch> watch_;
 };
 
 struct StrategyResult {

@@ -1,5 +1,6 @@
 #include "strategies/sync_strategy.h"
 
+#include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/transpiled.h"
 
@@ -17,6 +18,7 @@ class Sync final : public Strategy {
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
     auto programs = transpiled(input, *transpiler_config(), shards);
     SyncJob job = make_server_job(input, *this, shards, resolve(input.config));
+    job.config.facts.emplace("placement", placement_fact(programs.main));
     auto runtime = input.cluster.is_server() ? make_sync_server(std::move(job))
                                              : make_sync_worker(std::move(job), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
@@ -29,13 +31,13 @@ class Sync final : public Strategy {
         .add("slice_var_up", options_.slice_var_up, defaults.slice_var_up)
         .add("min_block_size", options_.min_block_size, defaults.min_block_size)
         .add("slices_per_server", options_.slices_per_server, defaults.slices_per_server)
-        .add("split_method", options_.split_method, defaults.split_method)
+        .add("split_method", options_.split_method.name(), defaults.split_method.name())
         .add("runtime_split_send_recv", options_.runtime_split_send_recv,
              defaults.runtime_split_send_recv)
         .text();
   }
   std::string describe(const RuntimeConfig& config) const override {
-    return to_string() + resolve(config).to_string(config);
+    return to_string() + resolve(config).to_string();
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;

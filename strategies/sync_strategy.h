@@ -7,6 +7,7 @@
 
 #include "strategies/config/server_mode_config.h"
 #include "strategies/strategy.h"
+#include "transpiler/split_method.h"
 
 namespace fleet::strategies {
 
@@ -22,7 +23,7 @@ struct SyncStrategy {
   // a slice's new value comes back while gradients of others still leave.
   int slices_per_server = 1;
   // "RoundRobin" or "HashName".
-  std::string split_method = "RoundRobin";
+  transpiler::SplitMethod split_method = "RoundRobin";
   // send and recv carry whole variables and the runtime cuts them.
   bool runtime_split_send_recv = false;
   TrainerRuntimeConfig trainer_runtime_config = {};

@@ -1,8 +1,11 @@
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "tools/bench_document.h"
 #include "tools/bench_rows.h"
 #include "tools/command_line.h"
 
@@ -18,11 +21,30 @@ tools::ToolInfo tool_info() {
   info.usage = "[options] ROWS...";
   info.example = "fleet_bench_report --summary summary.json rows/bench_mlp.json";
   info.options.add_options()("summary", po::value<std::string>(), "write every row to this file")(
-      "require_targets", po::bool_switch(), "fail when a row misses its target");
+      "strict", po::bool_switch(), "fail when a row missed, is invalid or did not run")(
+      "page", po::value<std::vector<std::string>>()->default_value({}, ""),
+      "put the table between this page's markers")("chart", po::value<std::string>(),
+                                                   "draw the ratios into this SVG file");
   info.hidden.add_options()("rows", po::value<std::vector<std::string>>()->required(),
                             "what --json wrote, one file a benchmark");
   info.positional.add("rows", -1);
   return info;
+}
+
+void write_file(const std::string& file, const std::string& text) {
+  if (std::ofstream(file) << text << std::flush) return;
+  throw_error(ErrorCode::kInput, {.what = "a file cannot be written",
+                                  .where = file,
+                                  .expected = "a path that this user may write",
+                                  .got = "",
+                                  .fix = "give another path"});
+}
+
+// From a page to a file, as the page links it.
+std::string link_to(const std::filesystem::path& file, const std::filesystem::path& page) {
+  return std::filesystem::absolute(file)
+      .lexically_relative(std::filesystem::absolute(page).parent_path())
+      .string();
 }
 
 int report(const po::variables_map& options) {
@@ -32,20 +54,23 @@ int report(const po::variables_map& options) {
   }
   tools::print_bench_table(std::cout, rows);
   if (options.count("summary") > 0) {
-    const auto file = options["summary"].as<std::string>();
-    if (!(std::ofstream(file) << tools::bench_summary_json(rows) << std::flush)) {
-      throw_error(ErrorCode::kInput, {.what = "a file cannot be written",
-                                      .where = file,
-                                      .expected = "a path that this user may write",
-                                      .got = "",
-                                      .fix = "give another path"});
-    }
+    write_file(options["summary"].as<std::string>(), tools::bench_rows_json(rows));
   }
-  int missed = 0;
-  for (const auto& row : rows) missed += row.met() == false ? 1 : 0;
-  if (missed > 0)
-    std::cout << "\n" << missed << " of " << rows.size() << " rows miss their target\n";
-  return missed > 0 && options["require_targets"].as<bool>() ? 1 : 0;
+  for (const auto& page : options["page"].as<std::vector<std::string>>()) {
+    std::ostringstream text;
+    text << std::ifstream(page).rdbuf();
+    std::string table = tools::bench_markdown(rows);
+    if (options.count("chart") > 0) {
+      table = str_cat("![Ratios as bars](", link_to(options["chart"].as<std::string>(), page),
+                      ")\n\n", table);
+    }
+    write_file(page, tools::with_benchmarks(text.str(), table, page));
+  }
+  if (options.count("chart") > 0) {
+    write_file(options["chart"].as<std::string>(), tools::bench_chart(rows));
+  }
+  std::cout << "\n" << tools::bench_last_line(rows) << "\n";
+  return options["strict"].as<bool>() && tools::has_bench_problem(rows) ? 1 : 0;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <iostream>
 
 #include "tools/command_line.h"
-#include "tools/error_document.h"
+#include "tools/documents.h"
 
 int main(int argc, char** argv) {
   fleet::tools::ToolInfo info;

@@ -1,5 +1,6 @@
 #include "transpiler/config.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <string_view>
@@ -60,14 +61,28 @@ void in_range(std::string_view field, double value, double least, double most) {
                .fix = str_cat("leave ", field, " out for its usual value")});
 }
 
+void check_split_method(const SplitMethod& method) {
+  if (!method.is_own()) return one_of("split_method", method.name(), split_method_names());
+  const auto known = split_method_names();
+  const bool taken = std::find(known.begin(), known.end(), method.name()) != known.end();
+  if (!taken && !method.name().empty()) return;
+  throw_error(
+      ErrorCode::kInvalidArgument,
+      {.what = "a split method of one's own needs a name of its own",
+       .where = str_cat(kWhere, ".split_method, PSDispatcher::name"),
+       .expected = "a name that is none of '" +
+                   join(std::vector<std::string_view>(known.begin(), known.end()), "', '") + "'",
+       .got = "'" + method.name() + "'",
+       .fix = "return another name"});
+}
+
 void check_values(const DistributeTranspilerConfig& config) {
-  constexpr std::array<std::string_view, 2> kMethods = {"RoundRobin", "HashName"};
   constexpr std::array<std::string_view, 3> kModes = {"pserver", "nccl2", "collective"};
   constexpr std::array<std::string_view, 4> kCollective = {"", "grad_allreduce", "local_sgd",
                                                            "single_process_multi_thread"};
   constexpr std::array<std::string_view, 4> kForms = {"original", "constant", "adaptive",
                                                       "clipped"};
-  one_of("split_method", config.split_method, kMethods);
+  check_split_method(config.split_method);
   one_of("mode", config.mode, kModes);
   one_of("collective_mode", config.collective_mode, kCollective);
   one_of("dc_asgd_form", config.dc_asgd_form, kForms);
@@ -82,21 +97,32 @@ void check_values(const DistributeTranspilerConfig& config) {
   in_range("dc_asgd_epsilon", config.dc_asgd_epsilon, 0, 1);
 }
 
-void check_server_modes(const DistributeTranspilerConfig& config) {
-  const auto exclude = [](bool a, std::string_view a_name, bool b, std::string_view b_name,
-                          std::string fix) {
-    if (a && b) contradiction(a_name, "true", b_name, "true", std::move(fix));
+void exclude(bool a, std::string_view a_name, bool b, std::string_view b_name, std::string fix) {
+  if (a && b) contradiction(a_name, "true", b_name, "true", std::move(fix));
+}
+
+void check_sync_mode(const DistributeTranspilerConfig& config) {
+  const auto without = [&config](bool set, std::string_view field, std::string_view also) {
+    exclude(set, field, config.sync_mode, "sync_mode",
+            str_cat("set sync_mode to false, here or in transpile", also));
   };
-  exclude(config.runtime_split_send_recv, "runtime_split_send_recv", config.sync_mode, "sync_mode",
-          "set sync_mode to false; a synchronous runtime-split form is completely_not_async");
-  exclude(config.enable_dc_asgd, "enable_dc_asgd", config.sync_mode, "sync_mode",
-          "set sync_mode to false: delay is compensated in asynchronous training only");
-  exclude(config.half_async, "half_async", config.sync_mode, "sync_mode",
-          "set sync_mode to false, or leave half_async out");
-  exclude(config.completely_not_async, "completely_not_async", config.sync_mode, "sync_mode",
-          "sync_mode is the classic form, completely_not_async the runtime-split one; choose one");
-  exclude(config.geo_sgd_mode, "geo_sgd_mode", config.sync_mode, "sync_mode",
-          "set sync_mode to false for GEO");
+  without(config.runtime_split_send_recv, "runtime_split_send_recv",
+          "; a synchronous runtime-split form is completely_not_async");
+  without(config.enable_dc_asgd, "enable_dc_asgd",
+          ": delay is compensated in asynchronous training only");
+  without(config.half_async, "half_async", ", or leave half_async out");
+  without(config.completely_not_async, "completely_not_async",
+          ", for the runtime-split form: sync_mode is the classic one");
+  without(config.geo_sgd_mode, "geo_sgd_mode", " for GEO");
+  exclude(config.original_schedules, "original_schedules", config.sync_mode, "sync_mode",
+          "leave original_schedules out: there the original counts steps too");
+  if (!config.server_statistics && !config.sync_mode && !config.completely_not_async) {
+    contradiction("server_statistics", "false", "sync_mode", "false",
+                  "leave server_statistics out");
+  }
+}
+
+void check_server_modes(const DistributeTranspilerConfig& config) {
   exclude(config.geo_sgd_mode, "geo_sgd_mode", config.half_async, "half_async",
           "leave half_async out for GEO");
   exclude(config.geo_sgd_mode, "geo_sgd_mode", config.enable_dc_asgd, "enable_dc_asgd",
@@ -105,11 +131,8 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
           "leave completely_not_async out for GEO");
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
-  for (const auto& [mode, field] :
-       {std::pair{config.sync_mode, "sync_mode"}, std::pair{config.geo_sgd_mode, "geo_sgd_mode"}}) {
-    exclude(config.original_schedules, "original_schedules", mode, field,
-            "leave original_schedules out: there the original counts steps too");
-  }
+  exclude(config.original_schedules, "original_schedules", config.geo_sgd_mode, "geo_sgd_mode",
+          "leave original_schedules out: there the original counts steps too");
   if (config.completely_not_async && !config.runtime_split_send_recv) {
     contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",
                   "set runtime_split_send_recv to true, or use sync_mode");
@@ -199,8 +222,6 @@ void check_forms(const DistributeTranspilerConfig& config) {
   needs(!config.initialise_frozen_tables, "initialise_frozen_tables", !config.geo_sgd_mode,
         "geo_sgd_mode", "true");
   needs(!config.server_statistics, "server_statistics", servers, "mode", mode);
-  needs(!config.server_statistics, "server_statistics",
-        config.sync_mode || config.completely_not_async, "sync_mode", "false");
 }
 
 // Modes and options of jobs with servers. How parameters would be cut and placed may stay as it is:
@@ -246,6 +267,11 @@ void check_collective(const DistributeTranspilerConfig& config) {
 }  // namespace
 
 void validate(const DistributeTranspilerConfig& config) {
+  validate_but_sync_mode(config);
+  check_sync_mode(config);
+}
+
+void validate_but_sync_mode(const DistributeTranspilerConfig& config) {
   check_values(config);
   check_server_modes(config);
   check_collective(config);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "transpiler/split_method.h"
+
 namespace fleet::transpiler {
 
 // Field names and defaults are those of Paddle Fluid 1.8. A value type; validate() below says
@@ -14,9 +16,9 @@ struct DistributeTranspilerConfig {
   // Cut parameters into slices of whole rows, so that servers share the work. As in the original,
   // GEO cuts them whatever this says.
   bool slice_var_up = true;
-  // Which server a slice goes to: "RoundRobin" in order of slices, or "HashName" by a stable hash
-  // of the slice's name (fnv1a), which does not depend on the other parameters.
-  std::string split_method = "RoundRobin";
+  // Which server a slice goes to: "RoundRobin", "HashName", "Balanced", or an object of a class of
+  // one's own (transpiler/split_method.h).
+  SplitMethod split_method = "RoundRobin";
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.
   int min_block_size = 8192;
   // Slices of a dense parameter on each server, where min_block_size allows so many. The original
@@ -39,6 +41,7 @@ struct DistributeTranspilerConfig {
   // As in the original, schedules of N workers count the first gradient as step N; in half-async
   // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.
   bool original_schedules = false;
+  // Servers correct gradients of older parameters, in the way that the next fields say.
   bool enable_dc_asgd = false;
   // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and
   // "adaptive" (Zheng et al., ICML 2017), "clipped" (ours: as adaptive, but a component changes by
@@ -55,7 +58,8 @@ struct DistributeTranspilerConfig {
   // Recorded in the program; the runtime waits, bounded by its deadline.
   bool wait_port = true;
 
-  // Parameter servers. At most one of sync_mode and completely_not_async.
+  // Parameter servers. At most one of sync_mode and completely_not_async. transpile() may be given
+  // another sync_mode.
   bool sync_mode = true;
   // send and recv carry whole variables and the runtime cuts them.
   bool runtime_split_send_recv = false;
@@ -81,18 +85,20 @@ struct DistributeTranspilerConfig {
   bool operator==(const DistributeTranspilerConfig&) const = default;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(slice_var_up), CEREAL_NVP(split_method), CEREAL_NVP(min_block_size),
-       CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms), CEREAL_NVP(server_statistics),
-       CEREAL_NVP(prefetch_trees), CEREAL_NVP(initialise_frozen_tables),
-       CEREAL_NVP(original_schedules), CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form),
-       CEREAL_NVP(dc_asgd_lambda), CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon),
-       CEREAL_NVP(mode), CEREAL_NVP(print_log), CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode),
-       CEREAL_NVP(runtime_split_send_recv), CEREAL_NVP(half_async),
-       CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
+    std::string method = split_method.name();
+    ar(CEREAL_NVP(slice_var_up), cereal::make_nvp("split_method", method),
+       CEREAL_NVP(min_block_size), CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms),
+       CEREAL_NVP(server_statistics), CEREAL_NVP(prefetch_trees),
+       CEREAL_NVP(initialise_frozen_tables), CEREAL_NVP(original_schedules),
+       CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda),
+       CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log),
+       CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv),
+       CEREAL_NVP(half_async), CEREAL_NVP(completely_not_async), CEREAL_NVP(geo_sgd_mode),
        CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
        CEREAL_NVP(collective_mode), CEREAL_NVP(local_sgd_scheduled),
        CEREAL_NVP(fuse_all_reduce_bytes));
+    if (method != split_method.name()) split_method = SplitMethod(std::move(method));
   }
 };
 
@@ -102,11 +108,17 @@ struct DcAsgdForm {
   double lambda = 1;
   double m = 0.95;
   double epsilon = 1e-7;
+
+  bool operator==(const DcAsgdForm&) const = default;
 };
 DcAsgdForm dc_asgd_form(const DistributeTranspilerConfig& config);
 
 // Throws UsageError (kInvalidArgument) for a value out of range or two fields that contradict
 // each other, naming both.
 void validate(const DistributeTranspilerConfig& config);
+
+// As validate, but of contradictions with sync_mode it reports none: for whoever says later what
+// sync_mode is.
+void validate_but_sync_mode(const DistributeTranspilerConfig& config);
 
 }  // namespace fleet::transpiler

@@ -222,7 +222,7 @@ struct DistributeTranspiler::State {
 
 DistributeTranspiler::DistributeTranspiler(DistributeTranspilerConfig config)
     : config_(std::move(config)) {
-  validate(config_);
+  validate_but_sync_mode(config_);
 }
 
 DistributeTranspiler::~DistributeTranspiler() = default;

@@ -57,13 +57,14 @@ struct TranspileOptions {
 // give equal programs. Not for several threads at once.
 class DistributeTranspiler {
  public:
-  // Throws as validate(config) does.
+  // Throws as validate_but_sync_mode(config) does: transpile may be told another sync_mode.
   explicit DistributeTranspiler(DistributeTranspilerConfig config = {});
   ~DistributeTranspiler();
   DistributeTranspiler(DistributeTranspiler&&) noexcept;
   DistributeTranspiler& operator=(DistributeTranspiler&&) noexcept;
 
-  // Throws UsageError for arguments that do not fit each other or the configuration, ProgramError
+  // Throws UsageError for arguments that do not fit each other or the configuration, and for a
+  // configuration that contradicts itself (validate, with this sync_mode), ProgramError
   // for a program that cannot be distributed. A second call starts anew.
   void transpile(const TranspileOptions& options = {});
 
@@ -80,6 +81,7 @@ class DistributeTranspiler {
   fluid::Program get_startup_program(const std::string& endpoint,
                                      const fluid::Program* pserver_program = nullptr) const;
 
+  // As the constructor was given it.
   const DistributeTranspilerConfig& config() const { return config_; }
   // Where every slice is. Throws UsageError in modes without servers.
   const ServerPlan& plan() const;
@@ -103,3 +105,9 @@ ProgramPair transpile_for(const fluid::Program& main, const fluid::Program& star
                           const Logger& logger = Logger(LogLevel::kInfo));
 
 }  // namespace fleet::transpiler
+
+// The names that Paddle Fluid's documents use.
+namespace fleet::fluid {
+using transpiler::DistributeTranspiler;
+using transpiler::DistributeTranspilerConfig;
+}  // namespace fleet::fluid

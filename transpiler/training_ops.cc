@@ -249,12 +249,12 @@ void check_followers(const fluid::Program& program, const TrainingOps& ops) {
     const Operator& op = block.op(position);
     for (const std::string& name : op.output_names()) {
       if (!taken.contains(name)) continue;
-      cannot_move(op, "a step behind the updates changes what they take",
+      cannot_move(op, "an op after the updates writes a variable that they read",
                   "variable '" + name + "'");
     }
     for (const std::string& name : op.input_names()) {
       if (!taken.contains(name) || params.contains(name)) continue;
-      cannot_move(op, "a step behind the updates takes what only the servers have",
+      cannot_move(op, "an op after the updates reads a variable that only the servers have",
                   "variable '" + name + "'");
     }
   }

@@ -1,6 +1,8 @@
 #include "benchmarks/handwritten/raw_stream.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <ctime>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,9 +16,6 @@
 
 namespace fleet::benchmarks {
 namespace {
-
-// What one read of a reader that keeps its data in cache takes.
-constexpr size_t kChunk = 256 * 1024;
 
 struct Ends {
   int ours = -1;
@@ -55,16 +54,28 @@ Ends connect_unix() {
   return {pair[0], pair[1]};
 }
 
-bool move_all(int fd, std::byte* memory, size_t bytes, bool writing) {
-  for (size_t done = 0; done < bytes;) {
-    const size_t chunk = std::min(kChunk, bytes - done);
-    // A reader uses the same memory again, so that it stays in cache.
-    const ssize_t n =
-        writing ? send(fd, memory + done, bytes - done, MSG_NOSIGNAL) : recv(fd, memory, chunk, 0);
+bool write_all(int fd, const std::vector<std::byte>& message, size_t chunk) {
+  for (size_t done = 0; done < message.size();) {
+    const size_t bytes = std::min(chunk, message.size() - done);
+    const ssize_t n = send(fd, message.data() + done, bytes, MSG_NOSIGNAL);
     if (n <= 0) return false;
     done += static_cast<size_t>(n);
   }
   return true;
+}
+
+// Reads a message into the same chunk again and again, so that it stays in cache.
+bool read_all(int fd, std::vector<std::byte>& chunk, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const ssize_t n = recv(fd, chunk.data(), std::min(chunk.size(), bytes - done), 0);
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+void add(float* __restrict sum, const float* __restrict values, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] += values[i];
 }
 
 // Reads a message and adds it to `sum`, a whole chunk at a time.
@@ -77,7 +88,7 @@ bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
       if (n <= 0) return false;
       have += static_cast<size_t>(n);
     }
-    for (size_t i = 0; i < count; ++i) sum[at + i] += chunk[i];
+    add(sum.data() + at, chunk.data(), count);
     at += count;
   }
   return true;
@@ -88,34 +99,41 @@ bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
 struct RawStream::State {
   int fd = -1;
   pid_t child = 0;
+  size_t chunk = 0;
+  size_t answer_bytes = 0;
   std::vector<std::byte> message;
   std::vector<std::byte> answer;
 };
 
-RawStream::RawStream(bool unix_socket, size_t message_bytes, size_t answer_bytes, int core,
-                     bool sums)
-    : state_(std::make_unique<State>()) {
-  const Ends ends = unix_socket ? connect_unix() : connect_tcp();
+RawStream::RawStream(const RawStreamOptions& options) : state_(std::make_unique<State>()) {
+  const Ends ends = options.unix_socket ? connect_unix() : connect_tcp();
+  if (options.send_buffer > 0) {
+    for (const int fd : {ends.ours, ends.theirs}) {
+      setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &options.send_buffer, sizeof options.send_buffer);
+    }
+  }
   state_->fd = ends.ours;
-  state_->message.resize(message_bytes);
-  state_->answer.resize(std::max(answer_bytes, kChunk));
+  state_->chunk = options.chunk;
+  state_->answer_bytes = options.answer_bytes;
+  state_->message.resize(options.message_bytes);
+  state_->answer.resize(std::min(options.chunk, options.answer_bytes));
   state_->child = fork();
   if (state_->child == 0) {
     close(ends.ours);
-    pin_to_core(core);
-    std::vector<std::byte> buffer(kChunk);
-    std::vector<float> chunk(kChunk / sizeof(float));
-    std::vector<float> sum(sums ? message_bytes / sizeof(float) : 0);
+    pin_to_core(options.core);
+    std::vector<std::byte> buffer(options.chunk);
+    std::vector<float> chunk(options.chunk / sizeof(float));
+    std::vector<float> sum(options.sums ? options.message_bytes / sizeof(float) : 0);
+    const std::vector<std::byte> answer(options.answer_bytes);
     const auto take = [&] {
-      return sums ? read_and_sum(ends.theirs, chunk, sum)
-                  : move_all(ends.theirs, buffer.data(), message_bytes, false);
+      return options.sums ? read_and_sum(ends.theirs, chunk, sum)
+                          : read_all(ends.theirs, buffer, options.message_bytes);
     };
-    while (take() && move_all(ends.theirs, buffer.data(), answer_bytes, true)) {
+    while (take() && write_all(ends.theirs, answer, options.chunk)) {
     }
     _exit(0);
   }
   close(ends.theirs);
-  state_->answer.resize(answer_bytes);
 }
 
 RawStream::~RawStream() {
@@ -124,14 +142,39 @@ RawStream::~RawStream() {
 }
 
 void RawStream::exchange() {
-  if (!move_all(state_->fd, state_->message.data(), state_->message.size(), true) ||
-      !move_all(state_->fd, state_->answer.data(), state_->answer.size(), false)) {
+  if (!write_all(state_->fd, state_->message, state_->chunk) ||
+      !read_all(state_->fd, state_->answer, state_->answer_bytes)) {
     throw_error(ErrorCode::kInternal, {.what = "the raw stream broke"});
   }
 }
 
 double RawStream::reader_cpu_us() const {
   return cpu_us_of(state_->child);
+}
+
+RawStreamOptions fastest(RawStreamOptions options) {
+  constexpr int kTries = 4;
+  constexpr std::array<size_t, 3> kChunks = {size_t{64} << 10, size_t{256} << 10, size_t{1} << 20};
+  constexpr std::array<int, 3> kBuffers = {0, 1 << 20, 4 << 20};
+  using Clock = std::chrono::steady_clock;
+  RawStreamOptions best = options;
+  auto shortest = Clock::duration::max();
+  for (const size_t chunk : kChunks) {
+    for (const int buffer : kBuffers) {
+      options.chunk = chunk;
+      options.send_buffer = buffer;
+      RawStream stream(options);
+      stream.exchange();
+      for (int i = 0; i < kTries; ++i) {
+        const auto start = Clock::now();
+        stream.exchange();
+        const auto took = Clock::now() - start;
+        if (took < shortest) best = options;
+        shortest = std::min(shortest, took);
+      }
+    }
+  }
+  return best;
 }
 
 double cpu_us_of(int process) {

@@ -6,14 +6,21 @@
 
 namespace fleet::benchmarks {
 
-// A connection between this process and a child that reads what comes and answers every
-// `message_bytes` with `answer_bytes`.
+struct RawStreamOptions {
+  bool unix_socket = true;  // or TCP on loopback
+  size_t message_bytes = 0;
+  size_t answer_bytes = 0;
+  int core = -1;      // >= 0: the child is pinned there
+  bool sums = false;  // the child adds what it reads to as many float32, a chunk at a time: what a
+                      // server cannot do without
+  size_t chunk = size_t{256} << 10;  // of one write and of one read, bytes
+  int send_buffer = 0;               // bytes; 0: the system's
+};
+
+// A connection between this process and a child that reads what comes and answers every message.
 class RawStream {
  public:
-  // `core` >= 0 pins the child there. With `sums` it adds what it reads to as many float32, a
-  // chunk at a time: what a server cannot do without.
-  RawStream(bool unix_socket, size_t message_bytes, size_t answer_bytes, int core = -1,
-            bool sums = false);
+  explicit RawStream(const RawStreamOptions& options);
   ~RawStream();
   RawStream(const RawStream&) = delete;
   RawStream& operator=(const RawStream&) = delete;
@@ -26,6 +33,10 @@ class RawStream {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// The chunk and the send buffer with which this machine moves such messages fastest, tried one
+// after the other: what is hand-written is a limit only with the best of them.
+RawStreamOptions fastest(RawStreamOptions options);
 
 // Processor time that another process has used so far.
 double cpu_us_of(int process);

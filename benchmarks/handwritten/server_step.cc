@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/handwritten/mlp.h"
+#include "benchmarks/handwritten/raw_stream.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -89,32 +90,40 @@ Door open_door(bool unix_sockets) {
   return door;
 }
 
-void no_delay(int fd) {
+void prepare(const HandwrittenJob& job, int fd) {
   const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (!job.unix_sockets) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (job.send_buffer > 0) {
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &job.send_buffer, sizeof job.send_buffer);
+  }
 }
+
+// What a reader that does not keep its data reads at once, so that it stays in cache.
+constexpr size_t kChunkFloats = size_t{64} << 10;
 
 struct WorkerState {
   int fd = -1;
-  std::vector<float> gradient;
-  size_t filled = 0;  // bytes
-  int steps = 0;      // that it was answered
+  size_t expected = 0;          // bytes of a gradient
+  std::vector<float> gradient;  // a whole one, or a chunk of one that nobody keeps
+  size_t filled = 0;            // bytes
+  int steps = 0;                // that it was answered
 };
 
 // Reads what has come; true when a whole gradient is there.
 bool read_some(WorkerState& worker) {
-  const size_t bytes = worker.gradient.size() * sizeof(float);
-  auto* at = reinterpret_cast<char*>(worker.gradient.data()) + worker.filled;
-  const ssize_t n = recv(worker.fd, at, bytes - worker.filled, 0);
+  const size_t room = worker.gradient.size() * sizeof(float);
+  const size_t left = worker.expected - worker.filled;
+  const bool keeps = room == worker.expected;
+  auto* at = reinterpret_cast<char*>(worker.gradient.data()) + (keeps ? worker.filled : 0);
+  const ssize_t n = recv(worker.fd, at, std::min(left, room), 0);
   if (n <= 0) fail("recv");
   worker.filled += static_cast<size_t>(n);
-  return worker.filled == bytes;
+  return worker.filled == worker.expected;
 }
 
 // What a server keeps, and whom it serves.
 struct ServerState {
   std::vector<float> values;
-  std::vector<float> sum;
   std::vector<WorkerState> workers;
   std::vector<pollfd> polled;
 
@@ -128,9 +137,8 @@ ServerState meet_workers(const HandwrittenJob& job, int server, int door) {
   const auto count = static_cast<size_t>(part.count);
   ServerState state;
   state.values.resize(count);
-  state.sum.resize(count);
   if (job.compute == HandwrittenCompute::kNet) {
-    const std::vector<float> initial = HandwrittenMlp(1).parameters();
+    const std::vector<float> initial = HandwrittenMlp::initial_parameters();
     std::copy_n(initial.begin() + part.begin, part.count, state.values.begin());
   }
   state.workers.resize(static_cast<size_t>(job.workers));
@@ -138,21 +146,29 @@ ServerState meet_workers(const HandwrittenJob& job, int server, int door) {
   for (WorkerState& worker : state.workers) {
     worker.fd = accept(door, nullptr, nullptr);
     if (worker.fd < 0) fail("accept");
-    no_delay(worker.fd);
-    worker.gradient.resize(count);
+    prepare(job, worker.fd);
+    worker.expected = count * sizeof(float);
+    const bool keeps = job.compute != HandwrittenCompute::kNothingAtAll;
+    worker.gradient.resize(keeps ? count : std::min(count, kChunkFloats));
     state.polled.push_back({worker.fd, POLLIN, 0});
   }
   return state;
 }
 
+// Sums in worker order and updates, in one walk over all of it.
 void apply_all(const HandwrittenJob& job, ServerState& state) {
-  const size_t count = state.sum.size();
-  std::copy(state.workers[0].gradient.begin(), state.workers[0].gradient.end(), state.sum.begin());
-  for (size_t w = 1; w < state.workers.size(); ++w) {
-    for (size_t i = 0; i < count; ++i) state.sum[i] += state.workers[w].gradient[i];
+  constexpr size_t kBlock = 1024;
+  const float rate = kRate / static_cast<float>(job.workers);
+  float sum[kBlock];
+  for (size_t at = 0; at < state.values.size(); at += kBlock) {
+    const size_t count = std::min(kBlock, state.values.size() - at);
+    std::copy_n(state.workers[0].gradient.data() + at, count, sum);
+    for (size_t w = 1; w < state.workers.size(); ++w) {
+      const float* gradient = state.workers[w].gradient.data() + at;
+      for (size_t i = 0; i < count; ++i) sum[i] += gradient[i];
+    }
+    sgd_step(state.values.data() + at, sum, rate, static_cast<int>(count));
   }
-  sgd_step(state.values.data(), state.sum.data(), kRate / static_cast<float>(job.workers),
-           static_cast<int>(count));
 }
 
 void serve_together(const HandwrittenJob& job, ServerState& state) {
@@ -196,36 +212,41 @@ void serve(const HandwrittenJob& job, int server, int door) {
   }
 }
 
-// A worker's connections to all servers.
+// A worker's connections to all servers. Each worker begins with a server of its own, so that not
+// all of them wait for the same one.
 class Servers {
  public:
-  Servers(const HandwrittenJob& job, const std::vector<Door>& doors) : job_(job) {
-    for (const Door& door : doors) {
+  Servers(const HandwrittenJob& job, const std::vector<Door>& doors, int worker) : job_(job) {
+    for (int i = 0; i < job.servers; ++i) {
+      const int server = (worker + i) % job.servers;
+      const Door& door = doors[static_cast<size_t>(server)];
       const int fd = socket(door.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
       if (connect(fd, reinterpret_cast<const sockaddr*>(&door.address), door.length) != 0) {
         fail("connect");
       }
-      no_delay(fd);
-      fds_.push_back(fd);
+      prepare(job, fd);
+      connections_.push_back({fd, part_of(server, job)});
     }
   }
 
   void push(const float* gradients) const {
-    for (size_t s = 0; s < fds_.size(); ++s) {
-      const Part part = part_of(static_cast<int>(s), job_);
-      write_all(fds_[s], gradients + part.begin, static_cast<size_t>(part.count) * sizeof(float));
+    for (const auto& [fd, part] : connections_) {
+      write_all(fd, gradients + part.begin, static_cast<size_t>(part.count) * sizeof(float));
     }
   }
   void pull(float* parameters) const {
-    for (size_t s = 0; s < fds_.size(); ++s) {
-      const Part part = part_of(static_cast<int>(s), job_);
-      read_all(fds_[s], parameters + part.begin, static_cast<size_t>(part.count) * sizeof(float));
+    for (const auto& [fd, part] : connections_) {
+      read_all(fd, parameters + part.begin, static_cast<size_t>(part.count) * sizeof(float));
     }
   }
 
  private:
+  struct Connection {
+    int fd;
+    Part part;
+  };
   const HandwrittenJob& job_;
-  std::vector<int> fds_;
+  std::vector<Connection> connections_;
 };
 
 // Steps, the first of them unmeasured.
@@ -255,39 +276,41 @@ double work(const HandwrittenJob& job, const Servers& servers) {
   std::optional<HandwrittenMlp> net;
   if (job.compute == HandwrittenCompute::kNet) net.emplace(job.rows);
   const Rows rows = rows_of(job);
-  std::vector<float> own_gradients(net ? 0 : static_cast<size_t>(job.parameters));
-  std::vector<float> own_parameters(own_gradients.size());
-  const float* gradients = net ? net->gradients().data() : own_gradients.data();
-  float* parameters = net ? net->parameters().data() : own_parameters.data();
+  const std::vector<float> made_up(net ? 0 : static_cast<size_t>(job.parameters));
+  const float* gradients = net ? net->gradients().data() : made_up.data();
+  std::vector<float> parameters = net ? HandwrittenMlp::initial_parameters() : made_up;
   const bool late = job.mode == HandwrittenMode::kAsync;
   const double rate = steps_per_s(job, [&](int step) {
-    if (net) net->forward_backward(rows.x.data(), rows.y.data());
+    if (net) net->forward_backward(parameters.data(), rows.x.data(), rows.y.data());
     servers.push(gradients);
-    if (!late || step > 0) servers.pull(parameters);
+    if (!late || step > 0) servers.pull(parameters.data());
   });
-  if (late) servers.pull(parameters);
+  if (late) servers.pull(parameters.data());
   return rate;
 }
 
+// All threads read the same parameters, into which the answers are read while they wait.
 double work_in_threads(const HandwrittenJob& job, const Servers& servers) {
   const Rows rows = rows_of(job);
-  std::vector<std::optional<HandwrittenMlp>> nets(static_cast<size_t>(job.threads));
+  std::vector<HandwrittenMlp> nets;
+  nets.reserve(static_cast<size_t>(job.threads));
+  for (int t = 0; t < job.threads; ++t) nets.emplace_back(job.rows);
   std::vector<float> sum(HandwrittenMlp::kParameters);
-  std::vector<float> values(HandwrittenMlp::kParameters);
+  std::vector<float> parameters = HandwrittenMlp::initial_parameters();
   std::barrier meeting(job.threads, [&]() noexcept {
-    sum = nets[0]->gradients();
+    const float* first = nets[0].gradients().data();
     for (size_t t = 1; t < nets.size(); ++t) {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += nets[t]->gradients()[i];
+      const float* other = nets[t].gradients().data();
+      const float* before = t == 1 ? first : sum.data();
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] = before[i] + other[i];
     }
-    servers.push(sum.data());
-    servers.pull(values.data());
+    servers.push(nets.size() == 1 ? first : sum.data());
+    servers.pull(parameters.data());
   });
   const auto train = [&](size_t thread) {
-    HandwrittenMlp& net = nets[thread].emplace(job.rows);
     return steps_per_s(job, [&](int) {
-      net.forward_backward(rows.x.data(), rows.y.data());
+      nets[thread].forward_backward(parameters.data(), rows.x.data(), rows.y.data());
       meeting.arrive_and_wait();
-      net.parameters() = values;
     });
   };
   std::vector<std::thread> others;
@@ -313,6 +336,23 @@ pid_t in_child(int out, const Body& body) {
 
 }  // namespace
 
+double handwritten_step_us(int rows) {
+  constexpr int kSteps = 4000;
+  HandwrittenMlp net(rows);
+  std::vector<float> parameters = HandwrittenMlp::initial_parameters();
+  const Rows input = rows_of({.rows = rows});
+  const auto train = [&](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      net.forward_backward(parameters.data(), input.x.data(), input.y.data());
+      sgd_step(parameters.data(), net.gradients().data(), kRate, HandwrittenMlp::kParameters);
+    }
+  };
+  train(kSteps / 8);
+  const double start = cpu_us_of(getpid());
+  train(kSteps);
+  return (cpu_us_of(getpid()) - start) / kSteps;
+}
+
 double handwritten_steps_per_s(const HandwrittenJob& job) {
   int results[2];
   if (pipe(results) != 0) fail("pipe");
@@ -329,7 +369,7 @@ double handwritten_steps_per_s(const HandwrittenJob& job) {
   }
   for (int w = 0; w < job.workers; ++w) {
     children.push_back(in_child(results[1], [&] {
-      const Servers servers(job, doors);
+      const Servers servers(job, doors, w);
       return job.mode == HandwrittenMode::kHalfAsync ? work_in_threads(job, servers)
                                                      : work(job, servers);
     }));

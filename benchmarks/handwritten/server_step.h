@@ -33,7 +33,11 @@ struct HandwrittenJob {
   HandwrittenCompute compute = HandwrittenCompute::kNet;
   int parameters = HandwrittenMlp::kParameters;  // that of the net with kNet
   int sleep_ms = 0;                              // of a worker, before each step
+  int send_buffer = 0;                           // bytes; 0: the system's
 };
+
+// Microseconds of processor time of a step of the net, update included, without any peer.
+double handwritten_step_us(int rows);
 
 // Starts the processes, runs the job and returns the steps per second of the slowest worker.
 double handwritten_steps_per_s(const HandwrittenJob& job);

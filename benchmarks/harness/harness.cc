@@ -1,19 +1,11 @@
 #include "benchmarks/harness/harness.h"
 
 #include <algorithm>
-#include <atomic>
 #include <boost/program_options.hpp>
-#include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <ctime>
-#include <fcntl.h>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <thread>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -22,86 +14,125 @@ namespace fleet::benchmarks {
 namespace {
 
 namespace po = boost::program_options;
-using Clock = std::chrono::steady_clock;
+using tools::BenchRow;
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-void print_row(const Row& row, double before_us, double after_us) {
-  std::printf("%-26s %12.2f %-8s %-28s %12.2f  ratio %6.2f", row.name.c_str(), row.value,
-              row.unit.c_str(), row.peer.c_str(), row.peer_value, row.ratio());
-  if (row.target)
-    std::printf(" (target %.2f)%s", *row.target, row.ratio() >= *row.target ? "" : " short");
-  if (!row.valid) std::printf("  INVALID");
-  std::printf("  rounds %d  placement_us %.2f/%.2f  %s\n", row.rounds, before_us, after_us,
-              row.note.c_str());
+void print_row(const BenchRow& row) {
+  std::printf("%-26s %12s %-8s %-28s %12s  ratio %6s", row.name.c_str(),
+              tools::significant(row.value).c_str(), row.unit.c_str(), row.peer.c_str(),
+              tools::significant(row.peer_value).c_str(), tools::significant(row.ratio).c_str());
+  if (row.ratio_min) {
+    std::printf(" (%s to %s)", tools::significant(row.ratio_min).c_str(),
+                tools::significant(row.ratio_max).c_str());
+  }
+  if (row.target) std::printf(" target %s", tools::significant(row.target).c_str());
+  if (row.bound) std::printf(" bound %s", tools::significant(row.bound).c_str());
+  std::printf("  %s", tools::name_of(row.verdict()));
+  for (const std::string& reason : row.invalid) std::printf(" (%s)", reason.c_str());
+  std::printf("  rounds %d  placement_us %s  %s%s%s\n", row.rounds,
+              join(row.placement_us, "/").c_str(), row.note.c_str(), row.skipped.c_str(),
+              row.error.c_str());
   std::fflush(stdout);
 }
 
-nlohmann::json to_json(const Row& row, double before_us, double after_us) {
-  nlohmann::json json = {{"name", row.name},
-                         {"value", row.value},
-                         {"unit", row.unit},
-                         {"peer", row.peer},
-                         {"peer_value", row.peer_value},
-                         {"ratio", row.ratio()},
-                         {"target", nullptr},
-                         {"rounds", row.rounds},
-                         {"valid", row.valid},
-                         {"note", row.note},
-                         {"placement_us", {before_us, after_us}}};
-  if (row.target) json["target"] = *row.target;
-  return json;
+void write_rows(const std::string& path, const std::vector<BenchRow>& rows) {
+  if (path.empty()) return;
+  if (std::ofstream(path) << tools::bench_rows_json(rows) << std::flush) return;
+  throw_error(ErrorCode::kInput, {.what = "a file cannot be written",
+                                  .where = path,
+                                  .expected = "a path that this user may write",
+                                  .got = "",
+                                  .fix = "give another path to --json"});
 }
 
-int run_all(const std::vector<Benchmark>& all, const std::string& filter, const std::string& path) {
-  nlohmann::json rows = nlohmann::json::array();
-  bool complete = true;
-  for (const Benchmark& benchmark : all) {
-    if (benchmark.name.find(filter) == std::string::npos) continue;
-    try {
-      const double before = placement_probe_us();
-      Row row = benchmark.run();
-      row.name = benchmark.name;
-      const double after = placement_probe_us();
-      print_row(row, before, after);
-      rows.push_back(to_json(row, before, after));
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s did not run: %s\n", benchmark.name.c_str(), error.what());
-      complete = false;
-    }
+double rounded(double value) {
+  return std::round(value * 1000) / 1000;
+}
+
+BenchRow run_one(const Benchmark& benchmark, const BenchOptions& options, const Machine& machine) {
+  try {
+    const double before = placement_probe_us();
+    const Row measured = benchmark.run(Rounds(options.side));
+    BenchRow row = judge(benchmark.name, measured, options.stored, machine);
+    row.placement_us = {rounded(before), rounded(placement_probe_us())};
+    return row;
+  } catch (const std::exception& error) {
+    return failed_row(benchmark.name, error.what(), machine);
   }
-  if (!path.empty()) {
-    std::ofstream file(path);
-    file << rows.dump(1) << "\n";
-    complete = complete && file.good();
+}
+
+// Keeps the best values of this processor.
+void store_bests(const std::string& path, const std::vector<BenchRow>& rows) {
+  Stored stored = Stored::read(path);
+  const std::string processor = processor_name();
+  for (const BenchRow& row : rows) {
+    if (row.peer_kind != tools::BenchPeer::kFixed || !row.error.empty()) continue;
+    const auto best = stored.best(processor, row.name);
+    const bool better = !best || (row.lower_is_better ? row.value < *best : row.value > *best);
+    if (better) stored.set_best(processor, row.name, rounded(row.value));
   }
-  return complete ? 0 : 1;
+  stored.write(path);
+}
+
+po::options_description flags_of_all() {
+  po::options_description flags("Options");
+  auto add = flags.add_options();
+  add("filter", po::value<std::string>()->default_value(""), "run rows whose name contains this");
+  add("row", po::value<std::string>()->default_value(""), "run only the row of this name");
+  add("json", po::value<std::string>()->default_value(""), "write the rows here");
+  add("stored", po::value<std::string>()->default_value(FLEET_BENCH_STORED),
+      "figures known of peers, and the best of ours");
+  add("store_best", "write values that are better than the stored ones into that file");
+  add("ours_only", "measure each row once and without its peer, for comparing two trees");
+  add("strict", "fail when a row missed or is invalid, too");
+  add("list", "print the names of the rows");
+  add("help", "print this text");
+  add("version", "print the version");
+  return flags;
+}
+
+int run_all(const std::vector<Benchmark>& all, const po::variables_map& given) {
+  BenchOptions options;
+  options.filter = given["filter"].as<std::string>();
+  options.row = given["row"].as<std::string>();
+  options.json = given["json"].as<std::string>();
+  const std::string stored = given["stored"].as<std::string>();
+  options.stored = Stored::read(stored);
+  if (given.count("ours_only") != 0) options.side = Rounds::Side::kOurs;
+  const auto rows = run_benchmarks(all, options);
+  if (given.count("store_best") != 0) store_bests(stored, rows);
+  if (rows.empty()) return 0;
+  std::cout << tools::bench_last_line(rows) << std::endl;
+  const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) {
+    return row.verdict() == tools::BenchVerdict::kFailed;
+  });
+  const bool strict = given.count("strict") != 0;
+  return failed || (strict && tools::has_bench_problem(rows)) ? 1 : 0;
 }
 
 }  // namespace
 
-double Row::ratio() const {
-  const double over = better == Better::kHigher ? value : peer_value;
-  const double under = better == Better::kHigher ? peer_value : value;
-  return under == 0 ? 0 : over / under;
+std::vector<BenchRow> run_benchmarks(const std::vector<Benchmark>& all,
+                                     const BenchOptions& options) {
+  const Machine machine = Machine::here();
+  std::vector<const Benchmark*> chosen;
+  std::vector<BenchRow> rows;
+  for (const Benchmark& benchmark : all) {
+    if (benchmark.name.find(options.filter) == std::string::npos) continue;
+    if (!options.row.empty() && benchmark.name != options.row) continue;
+    chosen.push_back(&benchmark);
+    rows.push_back(failed_row(benchmark.name, "the process ended before this row did", machine));
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    write_rows(options.json, rows);
+    rows[i] = run_one(*chosen[i], options, machine);
+    print_row(rows[i]);
+  }
+  write_rows(options.json, rows);
+  return rows;
 }
 
 int bench_main(int argc, char** argv, const char* summary, const std::vector<Benchmark>& all) {
-  po::options_description flags("Options");
-  auto add = flags.add_options();
-  add("filter", po::value<std::string>()->default_value(""), "run rows whose name contains this");
-  add("json", po::value<std::string>()->default_value(""), "write the rows here");
-  add("list", "print the names of the rows");
-  add("help", "print this text");
-  add("version", "print the version");
+  const po::options_description flags = flags_of_all();
   try {
     po::variables_map given;
     po::store(po::parse_command_line(argc, argv, flags), given);
@@ -117,123 +148,14 @@ int bench_main(int argc, char** argv, const char* summary, const std::vector<Ben
       for (const Benchmark& benchmark : all) std::cout << benchmark.name << "\n";
       return 0;
     }
-    return run_all(all, given["filter"].as<std::string>(), given["json"].as<std::string>());
+    return run_all(all, given);
   } catch (const po::error& error) {
     std::cerr << "error: " << error.what() << "\n  fix: see --help\n";
     return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 1;
   }
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-Pair interleave(int rounds, const std::function<double()>& ours,
-                const std::function<double()>& peer) {
-  std::vector<double> our_values;
-  std::vector<double> peer_values;
-  for (int i = 0; i < rounds; ++i) {
-    our_values.push_back(ours());
-    peer_values.push_back(peer());
-  }
-  return {median(our_values), median(peer_values)};
-}
-
-double placement_probe_us() {
-  constexpr int kRounds = 20000;
-  // With other work on the machine a round lasts as long as a time slice.
-  constexpr double kMaxSeconds = 0.1;
-  alignas(64) std::atomic<int> turn{0};
-  std::thread other([&turn] {
-    for (int now = 0; now >= 0; now = turn.load(std::memory_order_acquire)) {
-      if (now == 1) turn.store(0, std::memory_order_release);
-    }
-  });
-  const auto start = Clock::now();
-  int rounds = 0;
-  while (rounds < kRounds && (rounds % 64 != 0 || seconds_since(start) < kMaxSeconds)) {
-    turn.store(1, std::memory_order_release);
-    while (turn.load(std::memory_order_acquire) != 0) {
-    }
-    ++rounds;
-  }
-  const double seconds = seconds_since(start);
-  turn.store(-1, std::memory_order_release);
-  other.join();
-  return seconds * 1e6 / rounds;
-}
-
-Rate rate_of(double seconds, const std::function<void()>& step) {
-  const auto begin = Clock::now();
-  int warm = 0;
-  while (warm < 3 || (warm < 20 && seconds_since(begin) < seconds / 2)) {
-    step();
-    ++warm;
-  }
-  const int batch = seconds_since(begin) / warm < 1e-3 ? 16 : 1;
-  const auto start = Clock::now();
-  const double processor = processor_seconds();
-  int64_t steps = 0;
-  double elapsed = 0;
-  do {
-    for (int i = 0; i < batch; ++i) step();
-    steps += batch;
-    elapsed = seconds_since(start);
-  } while (elapsed < seconds);
-  const auto done = static_cast<double>(steps);
-  return {.wall = done / elapsed, .processor = done / (processor_seconds() - processor)};
-}
-
-std::string instruction_set() {
-  return __builtin_cpu_supports("avx512f") ? "avx512" : "avx2";
-}
-
-std::string program_folder() {
-  char path[4096];
-  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
-  const std::string whole(path, n > 0 ? static_cast<size_t>(n) : 0);
-  return whole.substr(0, whole.rfind('/'));
-}
-
-ProcessResult run_process(const std::vector<std::string>& argv,
-                          const std::vector<std::string>& environment) {
-  int out[2];
-  if (pipe2(out, O_CLOEXEC) != 0) throw_error(ErrorCode::kInput, {.what = "no pipe"});
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-  std::vector<char*> args;
-  for (const std::string& arg : argv) args.push_back(const_cast<char*>(arg.c_str()));
-  args.push_back(nullptr);
-  std::vector<char*> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) variables.push_back(*entry);
-  for (const std::string& entry : environment)
-    variables.push_back(const_cast<char*>(entry.c_str()));
-  variables.push_back(nullptr);
-
-  const auto start = Clock::now();
-  pid_t pid = 0;
-  const int error = posix_spawn(&pid, args[0], &actions, nullptr, args.data(), variables.data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(out[1]);
-  if (error != 0) {
-    close(out[0]);
-    throw_error(ErrorCode::kInput, {.what = "a program does not start", .where = argv[0]});
-  }
-  ProcessResult result;
-  char block[4096];
-  for (ssize_t n = read(out[0], block, sizeof block); n > 0;
-       n = read(out[0], block, sizeof block)) {
-    result.output.append(block, static_cast<size_t>(n));
-  }
-  close(out[0]);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  result.seconds = seconds_since(start);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
 }
 
 }  // namespace fleet::benchmarks

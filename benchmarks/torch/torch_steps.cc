@@ -8,6 +8,7 @@
 #include <ctime>
 #include <string>
 #include <torch/torch.h>
+#include <vector>
 
 namespace {
 
@@ -111,10 +112,29 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// How images and the weights of convolutions lie in memory.
+enum class Layout { kPlain, kChannelsLast };
+
+struct Run {
+  int64_t rows = 0;
+  double seconds = 0;
+  Layout layout = Layout::kPlain;
+};
+
+Tensor laid_out(const Tensor& tensor, Layout layout) {
+  const bool channels_last = layout == Layout::kChannelsLast && tensor.dim() == 4;
+  return channels_last ? tensor.contiguous(torch::MemoryFormat::ChannelsLast) : tensor;
+}
+
 template <class Net>
-void run(Net net, const Tensor& x, int64_t classes, int64_t rows, double seconds) {
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.01));
-  const auto y = torch::arange(rows) % classes;
+void run(Net net, const Tensor& plain, int64_t classes, const Run& how) {
+  for (Tensor& parameter : net->parameters()) {
+    parameter.set_data(laid_out(parameter.data(), how.layout));
+  }
+  const std::vector<Tensor> parameters = net->parameters();
+  const Tensor x = laid_out(plain, how.layout);
+  torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.01));
+  const auto y = torch::arange(how.rows) % classes;
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -123,12 +143,13 @@ void run(Net net, const Tensor& x, int64_t classes, int64_t rows, double seconds
   double cpu_start = 0;
   double elapsed = 0;
   int64_t steps = -50;  // the warm-up does not count
-  while (elapsed < seconds) {
-    sgd.zero_grad();
+  while (elapsed < how.seconds) {
+    // Without a gradient backward stores its own; one of zeros it would add to.
+    for (const Tensor& parameter : parameters) parameter.mutable_grad().reset();
     const auto loss = nn::functional::cross_entropy(net->forward(x), y);
     loss.backward();
     sgd.step();
-    if (++steps < 0 && since(start) > seconds / 2) steps = 0;
+    if (++steps < 0 && since(start) > how.seconds / 2) steps = 0;
     if (steps == 0) {
       start = Clock::now();
       cpu_start = processor_seconds();
@@ -142,27 +163,28 @@ void run(Net net, const Tensor& x, int64_t classes, int64_t rows, double seconds
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: torch_steps NET ROWS THREADS SECONDS\n");
+  if (argc != 6) {
+    std::fprintf(stderr, "usage: torch_steps NET ROWS THREADS SECONDS plain|channels_last\n");
     return 2;
   }
   const std::string net = argv[1];
   const int64_t rows = std::atoll(argv[2]);
   torch::set_num_threads(std::atoi(argv[3]));
-  const double seconds = std::atof(argv[4]);
+  Run how = {rows, std::atof(argv[4]), Layout::kPlain};
+  if (std::string(argv[5]) == "channels_last") how.layout = Layout::kChannelsLast;
   const auto flat = [&](int64_t columns) { return torch::rand({rows, columns}); };
   if (net == "mlp") {
-    run(mlp({32, 128, 128, 2}, true), flat(32), 2, rows, seconds);
+    run(mlp({32, 128, 128, 2}, true), flat(32), 2, how);
   } else if (net == "ctr_dense") {
-    run(mlp({273, 400, 400, 400, 2}, false), flat(273), 2, rows, seconds);
+    run(mlp({273, 400, 400, 400, 2}, false), flat(273), 2, how);
   } else if (net == "lenet") {
-    run(lenet(), torch::rand({rows, 1, 28, 28}), 10, rows, seconds);
+    run(lenet(), torch::rand({rows, 1, 28, 28}), 10, how);
   } else if (net == "resnet20") {
-    run(resnet20(), torch::rand({rows, 3, 32, 32}), 10, rows, seconds);
+    run(resnet20(), torch::rand({rows, 3, 32, 32}), 10, how);
   } else if (net == "lstm") {
-    run(Lstm(), torch::rand({32, rows, 128}), 10, rows, seconds);
+    run(Lstm(), torch::rand({32, rows, 128}), 10, how);
   } else if (net == "transformer") {
-    run(Transformer(), torch::rand({64, rows, 128}), 10, rows, seconds);
+    run(Transformer(), torch::rand({64, rows, 128}), 10, how);
   } else {
     std::fprintf(stderr, "torch_steps knows no net '%s'\n", net.c_str());
     return 2;

@@ -19,10 +19,9 @@ float round_to_bfloat16(float value) {
   return std::bit_cast<float>(rounded & 0xffff0000);
 }
 
-class RoundingRuntime final : public strategies::StrategyRuntime {
+class RoundingRuntime final : public strategies::ForwardingRuntime {
  public:
-  explicit RoundingRuntime(std::shared_ptr<strategies::StrategyRuntime> inner)
-      : inner_(std::move(inner)) {}
+  using ForwardingRuntime::ForwardingRuntime;
 
   // What is ours: an op of the program, before the library's runtime sees it.
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
@@ -31,44 +30,20 @@ class RoundingRuntime final : public strategies::StrategyRuntime {
       float* values = gradient.data<float>();
       for (int64_t i = 0; i < gradient.numel(); ++i) values[i] = round_to_bfloat16(values[i]);
     }
-    return inner_->run(call);
+    return inner().run(call);
   }
-
-  void init_worker() override { inner_->init_worker(); }
-  void stop_worker() override { inner_->stop_worker(); }
-  void barrier_worker() override { inner_->barrier_worker(); }
-  std::vector<double> all_reduce_worker(std::span<const double> values) override {
-    return inner_->all_reduce_worker(values);
-  }
-  fluid::ShardRange shards() const override { return inner_->shards(); }
-  void begin_step(const fluid::Program& program, uint64_t step) override {
-    inner_->begin_step(program, step);
-  }
-  void end_step(const fluid::Program& program, uint64_t step) override {
-    inner_->end_step(program, step);
-  }
-  const fluid::Program* checkpoint_program() const override { return inner_->checkpoint_program(); }
-  bool gather_persistables(fluid::Scope& scope) override {
-    return inner_->gather_persistables(scope);
-  }
-
- private:
-  std::shared_ptr<strategies::StrategyRuntime> inner_;
 };
 
-class RoundedAllReduce final : public strategies::Strategy {
+class RoundedAllReduce final : public strategies::ForwardingStrategy {
  public:
+  RoundedAllReduce() : ForwardingStrategy(strategies::GradAllReduceStrategy{}.make()) {}
+
   std::string_view name() const override { return "rounded_all_reduce"; }
-  std::string to_string() const override { return all_reduce_->to_string(); }
   strategies::StrategyResult rewrite(const strategies::StrategyInput& input) const override {
-    auto result = all_reduce_->rewrite(input);
+    auto result = inner().rewrite(input);
     result.runtime = std::make_shared<RoundingRuntime>(std::move(result.runtime));
     return result;
   }
-
- private:
-  std::shared_ptr<const strategies::Strategy> all_reduce_ =
-      strategies::GradAllReduceStrategy{}.make();
 };
 
 // y = 2 x - 1 on rows of this worker.

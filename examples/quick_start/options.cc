@@ -31,7 +31,7 @@ po::options_description flags(Options& options) {
   add("learning_rate",
       po::value(&options.learning_rate)
           ->default_value(options.learning_rate, fleet::str_cat(options.learning_rate)),
-      "step size of the optimizer");
+      "step size of the optimizer; with async and dc_asgd 0.05 unless it is given");
   if (options.input == Input::kDigits) {
     add("synthetic", po::bool_switch(&options.synthetic),
         "random rows (batch 128, x[32], 2 classes, rate 0.01) instead of the digits");
@@ -86,7 +86,14 @@ void check(const Options& options, const po::variables_map& given) {
           "nothing");
 }
 
-// The mission's synthetic job, as far as the flags leave it open.
+// Servers that apply each gradient when it comes move by the sum of what their workers send, not by
+// its mean: a quarter of the rate is that of four workers in step.
+void apply_strategy(Options& options, const po::variables_map& given) {
+  const bool adds_up = options.strategy == "async" || options.strategy == "dc_asgd";
+  if (given["learning_rate"].defaulted() && adds_up) options.learning_rate /= 4;
+}
+
+// Defaults of --synthetic, which stand where no flag says otherwise.
 void apply_synthetic(Options& options, const po::variables_map& given) {
   if (given["batch_size"].defaulted()) options.batch_size = 128;
   if (given["learning_rate"].defaulted()) options.learning_rate = 0.01;
@@ -127,6 +134,7 @@ std::optional<Options> parse_options(int argc, char** argv, const char* summary,
       return std::nullopt;
     }
     po::notify(given);
+    apply_strategy(options, given);
     if (options.synthetic) apply_synthetic(options, given);
     check(options, given);
     return options;

@@ -1,6 +1,8 @@
 #include "fluid/backward/gradient_clip.h"
 
+#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -23,14 +25,87 @@ Penalty GradientClipByGlobalNorm(double clip_norm) {
   return {.kind = "ClipByGlobalNorm", .values = {{"clip_norm", clip_norm}}};
 }
 
+namespace {
+
+void check_kind(const Penalty& clip, const char* where) {
+  if (clip.kind == "ClipByValue" || clip.kind == "ClipByNorm") return;
+  if (clip.kind == "ClipByGlobalNorm") return;
+  throw_error(ErrorCode::kUnknownName,
+              {.what = "unknown gradient clip",
+               .where = where,
+               .expected = "ClipByValue, ClipByNorm or ClipByGlobalNorm",
+               .got = clip.kind,
+               .fix = "use clip::GradientClipByValue, ByNorm or ByGlobalNorm"});
+}
+
+bool is_updated(const Block& block, const std::string& param) {
+  return std::any_of(block.ops().begin(), block.ops().end(), [&param](const auto& op) {
+    const auto& updated = op->input("Param");
+    return has_role(op->role, OpRole::kOptimize) && !updated.empty() && updated.front() == param;
+  });
+}
+
+void note_clip(const Penalty& clip, Block& block, const std::string& name) {
+  const VarDesc& var = std::as_const(block).var(name);
+  const std::string where = "set_gradient_clip, param_list";
+  if (!var.is_parameter) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "a gradient clip is for parameters",
+                 .where = where,
+                 .expected = "names of parameters, or the parameters",
+                 .got = "'" + name + "', which is none",
+                 .fix = "set_error_clip clips gradients of what layers compute"});
+  }
+  if (is_updated(block, name)) {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "this parameter has its update already, which does not clip",
+                 .where = where,
+                 .expected = "a call before minimize",
+                 .got = "'" + name + "' after minimize",
+                 .fix = "call set_gradient_clip first"});
+  }
+  block.edit_var(name).gradient_clip = clip;
+}
+
+}  // namespace
+
 void set_gradient_clip(const Penalty& clip, Program& program,
                        const std::optional<std::vector<std::string>>& parameter_list) {
+  check_kind(clip, "set_gradient_clip");
   Block& block = program.global_block();
   if (!parameter_list) {
-    for (const VarDesc* param : block.parameters()) block.var(param->name).gradient_clip = clip;
+    for (const VarDesc* param : block.parameters()) note_clip(clip, block, param->name);
     return;
   }
-  for (const std::string& name : *parameter_list) block.var(name).gradient_clip = clip;
+  for (const std::string& name : *parameter_list) note_clip(clip, block, name);
+}
+
+void set_gradient_clip(const Penalty& clip, std::initializer_list<ClippedParam> param_list) {
+  for (const ClippedParam& param : param_list) {
+    if (param.name.empty()) {
+      set_gradient_clip(clip, std::vector{param.variable});
+    } else {
+      set_gradient_clip(clip, std::vector{param.name});
+    }
+  }
+}
+
+void set_gradient_clip(const Penalty& clip, const std::vector<std::string>& param_list,
+                       Program& program) {
+  set_gradient_clip(clip, program, param_list);
+}
+
+void set_gradient_clip(const Penalty& clip, const std::vector<Variable>& param_list) {
+  for (const Variable& param : param_list) {
+    if (!param) {
+      throw_error(ErrorCode::kInvalidArgument, {.what = "a gradient clip is for parameters",
+                                                .where = "set_gradient_clip, param_list",
+                                                .expected = "parameters of a program",
+                                                .got = "Variable()",
+                                                .fix = "leave it out"});
+    }
+    set_gradient_clip(clip, param.program(), std::vector{param.name()});
+  }
 }
 
 void set_error_clip(const Variable& variable, double max, double min) {
@@ -153,17 +228,6 @@ void retag(Block& block, size_t first_op, size_t end_op, const std::vector<Param
   }
 }
 
-void check_kind(const Penalty& clip) {
-  if (clip.kind == "ClipByValue" || clip.kind == "ClipByNorm") return;
-  if (clip.kind == "ClipByGlobalNorm") return;
-  throw_error(ErrorCode::kUnknownName,
-              {.what = "unknown gradient clip",
-               .where = "append_gradient_clip",
-               .expected = "ClipByValue, ClipByNorm or ClipByGlobalNorm",
-               .got = clip.kind,
-               .fix = "use clip::GradientClipByValue, ByNorm or ByGlobalNorm"});
-}
-
 bool asks_for_global_norm(const ParamGrad& pair) {
   const auto& clip = pair.param.desc().gradient_clip;
   return clip && clip->kind == "ClipByGlobalNorm";
@@ -222,7 +286,7 @@ Variable append_noted_clip(const ParamGrad& pair, GlobalNorm& global) {
 std::vector<ParamGrad> append_gradient_clip(
     const std::vector<ParamGrad>& pairs, const Penalty& clip,
     const std::function<bool(const Variable& param)>& need_clip) {
-  check_kind(clip);
+  clip::check_kind(clip, "append_gradient_clip");
   std::vector<ParamGrad> chosen;
   for (const ParamGrad& pair : pairs) {
     if (!need_clip || need_clip(pair.param)) chosen.push_back(pair);
@@ -251,7 +315,8 @@ std::vector<ParamGrad> append_gradient_clip(
 
 std::vector<ParamGrad> append_noted_clips(const std::vector<ParamGrad>& pairs) {
   for (const auto& [param, grad] : pairs) {
-    if (param.desc().gradient_clip) check_kind(*param.desc().gradient_clip);
+    const auto& noted = param.desc().gradient_clip;
+    if (noted) clip::check_kind(*noted, "append_gradient_clip");
   }
   if (pairs.empty()) return {};
   Block& block = pairs.front().grad.block();

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fluid/backward/backward.h"
+#include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {
 
@@ -22,12 +25,26 @@ Penalty GradientClipByNorm(double clip_norm);
 // All gradients scaled by clip_norm / max(n, clip_norm), n the norm over all of them.
 Penalty GradientClipByGlobalNorm(double clip_norm);
 
-// The older way to ask for clipping: notes it on the parameters named (all of the program when
-// absent), as ParamAttr::gradient_clip does. Give the optimizer a grad_clip instead: it clips the
-// averaged gradient in distributed training too, this one what each worker computed. Throws
-// ProgramError for an unknown name.
-void set_gradient_clip(const Penalty& clip, Program& program,
+// A parameter, or its name in the default main program.
+struct ClippedParam {
+  ClippedParam(const Variable& param) : variable(param) {}
+  ClippedParam(std::string name_) : name(std::move(name_)) {}
+  ClippedParam(const char* name_) : name(name_) {}
+  Variable variable;
+  std::string name;
+};
+
+// The older way to ask for clipping: notes it on the parameters of the list (all of the program
+// when absent), as ParamAttr::gradient_clip does. To be called before minimize. Give the optimizer
+// a grad_clip instead, which wins over this: it clips the averaged gradient in distributed training
+// too, this one what each worker computed. Throws ProgramError for an unknown name, UsageError for
+// what is no parameter, an unknown clip, and a parameter that has its update already.
+void set_gradient_clip(const Penalty& clip, Program& program = default_main_program(),
                        const std::optional<std::vector<std::string>>& parameter_list = {});
+void set_gradient_clip(const Penalty& clip, std::initializer_list<ClippedParam> param_list);
+void set_gradient_clip(const Penalty& clip, const std::vector<std::string>& param_list,
+                       Program& program = default_main_program());
+void set_gradient_clip(const Penalty& clip, const std::vector<Variable>& param_list);
 
 // Error clip: has the gradient of `variable`, which is no parameter, clipped into [min, max] before
 // it flows on to what made the variable. To be called before minimize. Throws UsageError for a

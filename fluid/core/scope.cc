@@ -1,6 +1,7 @@
 #include "fluid/core/scope.h"
 
 #include <atomic>
+#include <utility>
 
 #include "base/error.h"
 
@@ -42,7 +43,23 @@ void Scope::erase(std::string_view name) {
   const auto found = values_.find(name);
   if (found == values_.end()) return;
   values_.erase(found);
+  if (const auto kept = keepers_.find(name); kept != keepers_.end()) keepers_.erase(kept);
   ++revision_;
+}
+
+void Scope::set_keeper(std::string_view name, std::weak_ptr<Keeper> keeper) {
+  (void)var(name);
+  keepers_[std::string(name)] = std::move(keeper);
+  ++revision_;
+}
+
+const std::weak_ptr<Keeper>* Scope::keeper(std::string_view name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent_) {
+    if (scope->find_local(name) == nullptr) continue;
+    const auto found = scope->keepers_.find(name);
+    return found == scope->keepers_.end() ? nullptr : &found->second;
+  }
+  return nullptr;
 }
 
 std::vector<std::string> Scope::local_names() const {

@@ -12,6 +12,7 @@
 #include "fluid/executor/shard_feeds.h"
 #include "fluid/executor/workspace.h"
 #include "fluid/kernels/device_kernels.h"
+#include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {
 namespace {
@@ -162,6 +163,7 @@ struct Executor::State {
   std::shared_ptr<Scope> own_scope;
   Scope* scope = nullptr;
   std::shared_ptr<CommRuntime> runtime;
+  FiniteWatch* watch = nullptr;
   std::shared_ptr<Profile> profile = Profile::from_environment();
   int threads = threads_from_environment();
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
@@ -225,6 +227,8 @@ struct Executor::State {
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = threads;
+    step.watch = known != nullptr ? known->finite_watch() : nullptr;
+    if (step.watch == nullptr) step.watch = watch;
     return step;
   }
 };
@@ -299,6 +303,10 @@ std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
   return results;
 }
 
+std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fetch) {
+  return run(default_main_program(), feed, fetch);
+}
+
 void Executor::run_block(const Program& program, int32_t block, Scope& scope,
                          std::optional<uint64_t> step) {
   State& s = *state_;
@@ -324,6 +332,7 @@ Executor Executor::share(Scope& scope) const {
   Executor other(state_->place, scope, state_->options);
   other.state_->own_scope = state_->own_scope;
   other.state_->runtime = state_->runtime;
+  other.state_->watch = state_->watch;
   other.state_->plans = state_->plans;
   other.state_->profile = state_->profile;
   return other;
@@ -339,6 +348,10 @@ const Place& Executor::place() const {
 
 void Executor::set_comm_runtime(std::shared_ptr<CommRuntime> runtime) {
   state_->runtime = std::move(runtime);
+}
+
+void Executor::set_finite_watch(FiniteWatch* watch) {
+  state_->watch = watch;
 }
 
 }  // namespace fleet::fluid

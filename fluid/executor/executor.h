@@ -45,9 +45,8 @@ class Plan;
 // scope (or the one given), everything else in a workspace of the calling thread's own. One
 // executor is used by one thread; several executors may share a scope and plans (Hogwild).
 //
-// A program must outlive its last run. Ops that are added to it, taken from it or replaced are
-// noticed at the next run, and so is another seed; changing the attributes of an op that has
-// already run is not.
+// A program must outlive its last run. Every change of it counts at the next run: ops that are
+// added, removed or replaced, changed attributes of an op, another seed.
 //
 // A program that trains (it has ops of role backward, or sends to servers) runs in this order: ops
 // of role lr_sched, then per logical shard everything up to the last op of role forward, backward
@@ -70,6 +69,8 @@ class Executor {
   // from communication.
   std::vector<Tensor> run(const Program& program, const Feed& feed = {},
                           const std::vector<Fetch>& fetch = {});
+  // The same of the calling thread's default main program.
+  std::vector<Tensor> run(const Feed& feed, const std::vector<Fetch>& fetch);
 
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
   // workspace of their own. Random numbers are those of `step`, from 0 on; without it the executor
@@ -86,6 +87,8 @@ class Executor {
   const Place& place() const;
   // For programs that carry no runtime of their own.
   void set_comm_runtime(std::shared_ptr<CommRuntime> runtime);
+  // For programs whose runtime brings none. Must outlive this and what shares with it; may be null.
+  void set_finite_watch(FiniteWatch* watch);
 
  private:
   struct State;

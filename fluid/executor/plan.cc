@@ -1,7 +1,6 @@
 #include "fluid/executor/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <set>
@@ -10,34 +9,20 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/image_layout.h"
+#include "fluid/ops/table.h"
 
 namespace fleet::fluid {
 namespace {
-
-constexpr std::array<std::string_view, 18> kCommunication = {"c_allreduce_sum",
-                                                             "c_broadcast",
-                                                             "c_comm_init",
-                                                             "c_comm_init_all",
-                                                             "c_gen_nccl_id",
-                                                             "c_local_sgd",
-                                                             "c_sync_calc_stream",
-                                                             "c_sync_comm_stream",
-                                                             "checkpoint_notify",
-                                                             "distributed_lookup_table",
-                                                             "exchange_rows",
-                                                             "fetch_barrier",
-                                                             "gen_nccl_id",
-                                                             "listen_and_serv",
-                                                             "prefetch",
-                                                             "recv",
-                                                             "send",
-                                                             "send_barrier"};
 
 // Ops that look rows up in a table which the transpiler placed on servers.
 bool fetches_table(const Operator& op) {
   const Attribute* attr = op.attr("table_names");
   const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
   return names != nullptr && !names->empty() && !is_communication(op.type);
+}
+
+bool calls_runtime(const Operator& op) {
+  return is_communication(op.type) || fetches_table(op) || op.type == "fake_init";
 }
 
 // Only updates change it, also where a forward op names it among its outputs (W_Out of
@@ -51,17 +36,6 @@ bool is_dense(const PlanVar& var) {
 }
 
 }  // namespace
-
-bool is_communication(std::string_view op_type) {
-  return std::binary_search(kCommunication.begin(), kCommunication.end(), op_type);
-}
-
-bool runs_block(std::string_view op_type) {
-  constexpr std::array<std::string_view, 6> kTypes = {
-      "conditional_block", "conditional_block_grad", "recurrent", "recurrent_grad", "while",
-      "while_grad"};
-  return std::binary_search(kTypes.begin(), kTypes.end(), op_type);
-}
 
 int Plan::find_var(std::string_view name) const {
   const auto found = index_.find(name);
@@ -135,7 +109,7 @@ class PlanCompiler {
       if (in_shard(*ops[i])) end = i + 1;
       const bool trains = has_role(ops[i]->role, OpRole::kBackward) && !is_lr(*ops[i]);
       if (whole_step_ && (trains || ops[i]->type == "send")) plan_->sharded_ = true;
-      if (is_communication(ops[i]->type) || fetches_table(*ops[i])) plan_->communicates_ = true;
+      if (calls_runtime(*ops[i])) plan_->communicates_ = true;
     }
     for (const auto& op : ops) {
       if (is_lr(*op)) order_.push_back(op.get());
@@ -220,9 +194,11 @@ class PlanCompiler {
                    .fix = "add a kernel to a copy of KernelTable::standard() and pass it in "
                           "ExecutorOptions"});
     }
+    const std::string_view table = planned.fetches_table ? "" : looked_up_slot(op.type);
     for (const auto& [slot, names] : op.inputs) {
       for (const std::string& name : names) {
         const int i = index_of(name);
+        if (slot == table) planned.table = static_cast<int>(planned.inputs.size());
         planned.inputs.push_back(i);
         PlanVar& read = var(i);
         if (read.in_scope || read.feed >= 0 || read.written || planned.communication || inner_) {

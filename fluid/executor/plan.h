@@ -35,6 +35,9 @@ struct PlanOp {
   bool communication = false;
   // The CommRuntime runs first, and fetches the rows of a table that the op's kernel reads.
   bool fetches_table = false;
+  // Position among the inputs of the table whose rows it looks up; -1: it looks none up, or is told
+  // where they are.
+  int table = -1;
   // Communication ops (positions in the plan) that must be done before this op may run, because
   // it changes what they read, or touches what they write.
   std::vector<int> waits;
@@ -97,6 +100,7 @@ class Plan {
   int tail() const { return tail_; }
   // True when the step is cut into shards: it trains, or sends to servers.
   bool sharded() const { return sharded_; }
+  // True also for one that leaves tables to the runtime (fake_init).
   bool communicates() const { return communicates_; }
   // Variables that each shard makes and the tail reads: gradients.
   const std::vector<int>& per_shard() const { return per_shard_; }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/nonfinite.h"
 #include "fluid/executor/block_runner.h"
 #include "fluid/executor/profile.h"
 #include "fluid/executor/shard_feeds.h"
@@ -16,13 +17,6 @@
 
 namespace fleet::fluid {
 namespace {
-
-template <class T>
-bool all_finite(const Tensor& tensor) {
-  if (!tensor.place().is_cpu()) return all_finite<T>(tensor.copy_to(CPUPlace()));
-  const auto values = tensor.values<T>();
-  return std::all_of(values.begin(), values.end(), [](T x) { return std::isfinite(x); });
-}
 
 // Elements [begin, end) of the tree sum of the shards' tensors, times 1 / their number, in the
 // tensors' own type. `out` may be one of them.
@@ -78,6 +72,26 @@ const Tensor& dense(const Value& value, const std::string& name) {
                                            .fix = "run the startup program first"});
 }
 
+// The number that an op makes whose role says that it is the loss; -1 for others.
+int loss_of(const Plan& plan, const PlanOp& op) {
+  if (!plan.sharded() || op.op->role != (OpRole::kForward | OpRole::kLoss)) return -1;
+  const auto found = std::find_if(op.outputs.begin(), op.outputs.end(), [&](int i) {
+    const VarDesc* desc = i < 0 ? nullptr : plan.vars()[static_cast<size_t>(i)].desc;
+    return desc != nullptr && desc->shape.rank() == 1 && desc->shape[0] == 1;
+  });
+  return found == op.outputs.end() ? -1 : *found;
+}
+
+[[noreturn]] void throw_kept(std::string what, std::string where, const std::string& table) {
+  throw_error(ErrorCode::kPrecondition,
+              {.what = std::move(what),
+               .where = std::move(where),
+               .expected = "lookups of rows of '" + table + "'",
+               .got = "all of it",
+               .fix = "look rows up by lookup_table, or gather the whole with save_persistables or "
+                      "save_inference_model of fleet"});
+}
+
 }  // namespace
 
 Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer,
@@ -109,10 +123,51 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* 
   statistics_begin_.resize(plan_->statistics().size());
   statistics_.resize(plan_->statistics().size());
   fetched_.resize(plan_->fetches().size());
+  refuse_kept_fetches();
   for (size_t k = 0; k < plan_->ops().size(); ++k) add_runner(k);
 }
 
 Workspace::~Workspace() = default;
+
+// Whether the rows that op k looks up are with a keeper. Throws when it reads another's table in
+// another way: here are zeros.
+bool Workspace::takes_kept_table(size_t k) {
+  const PlanOp& op = plan_->ops()[k];
+  // What goes back takes the rows that forward brought, or the table's shape.
+  if (op.communication || op.fetches_table || has_role(op.op->role, OpRole::kBackward))
+    return false;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const PlanVar& var = plan_->vars()[static_cast<size_t>(op.inputs[i])];
+    const auto* keeper = var.in_scope ? scope_.keeper(var.name) : nullptr;
+    if (keeper == nullptr) continue;
+    if (static_cast<int>(i) != op.table) {
+      throw_kept("an op reads a whole table, whose rows are on the servers", op.op->to_string(),
+                 var.name);
+    }
+    kept_tables_[static_cast<int>(k)] = *keeper;
+  }
+  return kept_tables_.contains(static_cast<int>(k));
+}
+
+void Workspace::refuse_kept_fetches() const {
+  for (const PlanFetch& fetch : plan_->fetches()) {
+    const PlanVar& var = plan_->vars()[static_cast<size_t>(fetch.var)];
+    if (!var.in_scope || scope_.keeper(var.name) == nullptr) continue;
+    throw_kept("a table is fetched, whose rows are on the servers", "Executor::run", var.name);
+  }
+}
+
+// Tables that the program makes the shape of, and that the job's servers have.
+void Workspace::leave_to(CommRuntime& runtime) {
+  const auto& placed = plan_->program().distribution().vars;
+  for (const PlanOp& op : plan_->ops()) {
+    if (op.op->type != "fake_init") continue;
+    const std::string& name = op.op->output("Out").front();
+    const bool kept = std::any_of(placed.begin(), placed.end(),
+                                  [&name](const auto& part) { return part.origin == name; });
+    if (kept) scope_.set_keeper(name, runtime.weak_from_this());
+  }
+}
 
 void Workspace::add_runner(size_t k) {
   const PlanOp& op = plan_->ops()[k];
@@ -122,14 +177,17 @@ void Workspace::add_runner(size_t k) {
   for (const int i : op.outputs) {
     outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
   }
-  const bool calls = op.communication || op.fetches_table;
+  const bool kept = takes_kept_table(k);
+  const bool remote = op.communication || (kept && op.op->type.starts_with("lookup_table"));
+  const bool calls = remote || op.fetches_table || kept;
   comm_inputs_.push_back(calls ? inputs : std::vector<Value*>());
-  comm_outputs_.push_back(op.communication ? outputs : std::vector<Value*>());
+  comm_outputs_.push_back(remote ? outputs : std::vector<Value*>());
+  losses_.push_back(loss_of(*plan_, op));
   runners_.emplace_back();
   block_runners_.emplace_back();
   if (op.block != nullptr) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
-  } else if (!op.communication) {
+  } else if (!remote) {
     runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
                                                  buffers_, scratch_, stream_.get());
   }
@@ -193,12 +251,18 @@ void Workspace::wait_for(int k) {
 void Workspace::run_communication(const Step& step, int k, int shard) {
   const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
   wait_for(k);
-  if (step.runtime == nullptr) {
+  std::shared_ptr<Keeper> keeper;
+  CommRuntime* runtime = step.runtime;
+  if (const auto kept = kept_tables_.find(k); kept != kept_tables_.end()) {
+    keeper = kept->second.lock();
+    runtime = dynamic_cast<CommRuntime*>(keeper.get());
+  }
+  if (runtime == nullptr) {
     throw_error(ErrorCode::kPrecondition,
                 {.what = "this op needs a communication runtime and none is attached",
                  .where = op.op->to_string(),
                  .expected = "a program from fleet's minimize, or strategies::attach(exe, …)",
-                 .got = "a plain Executor",
+                 .got = "a plain Executor, or the runtime of a job that is over",
                  .fix = "call strategies::attach on the executor, or use fleet"});
   }
   const CommCall call = {.program = plan_->program(),
@@ -209,7 +273,7 @@ void Workspace::run_communication(const Step& step, int k, int shard) {
                          .outputs = comm_outputs_[static_cast<size_t>(k)],
                          .step = step.number,
                          .shard = shard};
-  tokens_[static_cast<size_t>(k)] = step.runtime->run(call);
+  tokens_[static_cast<size_t>(k)] = runtime->run(call);
 }
 
 void Workspace::check_finite(const Step& step, int k) {
@@ -218,10 +282,7 @@ void Workspace::check_finite(const Step& step, int k) {
     if (i < 0) continue;
     const auto* tensor = std::get_if<Tensor>(&value(i));
     if (tensor == nullptr || !tensor->initialized()) continue;
-    const bool fine = tensor->dtype() == DType::kFloat32   ? all_finite<float>(*tensor)
-                      : tensor->dtype() == DType::kFloat64 ? all_finite<double>(*tensor)
-                                                           : true;
-    if (fine) continue;
+    if (!first_nonfinite(*tensor)) continue;
     throw_error(ErrorCode::kNumerics,
                 {.what = "a value became infinite or not a number",
                  .where = str_cat("variable '", plan_->vars()[static_cast<size_t>(i)].name,
@@ -229,6 +290,28 @@ void Workspace::check_finite(const Step& step, int k) {
                  .expected = "finite values",
                  .got = tensor->to_string(8),
                  .fix = "lower the learning rate, clip the gradients, or check the data"});
+  }
+}
+
+// The sum of what was written may be infinite where no element is.
+void Workspace::watch_finite(const Step& step, int k) {
+  const int loss = losses_[static_cast<size_t>(k)];
+  const OpRunner* runner = runners_[static_cast<size_t>(k)].get();
+  const bool written = runner != nullptr && !std::isfinite(runner->written());
+  if (loss < 0 && !written) return;
+  const auto look = [&](Nonfinite::What what, int i) {
+    const auto* tensor = i < 0 ? nullptr : std::get_if<Tensor>(&value(i));
+    const auto found = tensor == nullptr ? std::nullopt : first_nonfinite(*tensor);
+    if (!found) return;
+    step.watch->on_nonfinite({.what = what,
+                              .variable = plan_->vars()[static_cast<size_t>(i)].name,
+                              .value = *found,
+                              .step = step.number});
+  };
+  look(Nonfinite::What::kLoss, loss);
+  if (!written) return;
+  for (const std::string& name : plan_->ops()[static_cast<size_t>(k)].op->output("ParamOut")) {
+    look(Nonfinite::What::kParameter, plan_->find_var(name));
   }
 }
 
@@ -244,6 +327,7 @@ void Workspace::run_op(const Step& step, int k, int shard) {
   OpRunner* runner = runners_[static_cast<size_t>(k)].get();
   if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
     block->run(step, shard);
+    if (step.watch != nullptr) watch_finite(step, k);
     return;
   }
   if (runner == nullptr) {
@@ -252,10 +336,11 @@ void Workspace::run_op(const Step& step, int k, int shard) {
   }
   if (plan_->communicates()) {
     for (const int other : plan_->ops()[static_cast<size_t>(k)].waits) wait_for(other);
-    if (plan_->ops()[static_cast<size_t>(k)].fetches_table) run_communication(step, k, shard);
   }
+  if (!comm_inputs_[static_cast<size_t>(k)].empty()) run_communication(step, k, shard);
   runner->run(step.number, shard);
   if (step.check_nan_inf) check_finite(step, k);
+  if (step.watch != nullptr) watch_finite(step, k);
 }
 
 void Workspace::measure_op(const Step& step, int k, int shard) {
@@ -461,7 +546,10 @@ std::vector<Tensor> Workspace::run(const Step& step) {
   run_shards(step, parts);
   run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
   for (int k = 0; k < static_cast<int>(tokens_.size()); ++k) wait_for(k);
-  if (brackets) step.runtime->end_step(plan_->program(), step.number);
+  if (brackets) {
+    step.runtime->end_step(plan_->program(), step.number);
+    leave_to(*step.runtime);
+  }
   std::vector<Tensor> results = take_fetches(step);
   if (!place.is_cpu()) synchronize_stream(place, stream_.get());
   release_feeds();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -32,6 +33,8 @@ class OpRunner {
 
   std::span<Value* const> inputs() const { return inputs_; }
   std::span<Value* const> outputs() const { return outputs_; }
+  // Of the last run: finite, unless an update wrote something that is not.
+  double written() const { return context_.written(); }
 
  private:
   static constexpr size_t kMaxEntries = 8;
@@ -98,7 +101,8 @@ class Workspace {
     uint64_t number = 0;
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
-    int threads = 1;             // that may run shards at once
+    FiniteWatch* watch = nullptr;
+    int threads = 1;  // that may run shards at once
   };
   // The ops of an inner block, once.
   void run_inner(const Step& step, int shard);
@@ -114,6 +118,9 @@ class Workspace {
  private:
   void fetch_persistables_in();
   void add_runner(size_t k);
+  bool takes_kept_table(size_t k);
+  void refuse_kept_fetches() const;
+  void leave_to(CommRuntime& runtime);
   void clear_arrays();
   void bind_feeds(const Step& step, int part, int parts);
   void release_feeds();
@@ -123,6 +130,7 @@ class Workspace {
   void run_communication(const Step& step, int k, int shard);
   void wait_for(int k);
   void check_finite(const Step& step, int k);
+  void watch_finite(const Step& step, int k);
   void run_shards(const Step& step, int parts);
   void run_shard(Workspace& home, const Step& step, int part, int parts);
   void keep_shard(const Workspace& lane, int part, bool copies);
@@ -145,8 +153,10 @@ class Workspace {
   Workspace* outer_ = nullptr;
   std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication and block ops
   std::vector<std::unique_ptr<BlockRunner>> block_runners_;
+  std::vector<int> losses_;  // by op: the loss of the program, when the op makes it; else -1
   std::vector<std::vector<Value*>> comm_inputs_;
   std::vector<std::vector<Value*>> comm_outputs_;
+  std::map<int, std::weak_ptr<Keeper>> kept_tables_;  // by op: who has the table that it looks up
   std::vector<std::unique_ptr<CommToken>> tokens_;
   // Per variable that shards contribute to, and per fetch: the tensors of the shards.
   std::vector<std::vector<Tensor>> contributions_;

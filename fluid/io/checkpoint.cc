@@ -76,8 +76,10 @@ std::optional<Tensor> load_slice(const Program& program, const VarDesc& var,
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
                        const Program& program) {
   CommRuntime* runtime = runtime_of(program);
-  if (runtime != nullptr && !runtime->gather_persistables(executor.scope())) return;
-  fluid::save_persistables(executor, directory, source_of(program, runtime));
+  // What is gathered does not take the place of what this worker trains.
+  Scope gathered(&executor.scope());
+  if (runtime != nullptr && !runtime->gather_persistables(gathered)) return;
+  fluid::save_persistables(gathered, directory, source_of(program, runtime));
 }
 
 void load_persistables(Executor& executor, const std::filesystem::path& directory,

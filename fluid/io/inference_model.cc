@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/executor/plan.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/original_tensor.h"
 #include "fluid/io/persistables.h"
@@ -44,7 +45,7 @@ std::vector<const VarDesc*> stored(const Program& program) {
   return found;
 }
 
-[[noreturn]] void throw_in_file(const std::filesystem::path& path, Status status) {
+[[noreturn]] void throw_in_file(const std::filesystem::path& path, const Status& status) {
   ErrorText text = status.text();
   text.where = "file " + path.string() + (text.where.empty() ? "" : ", " + text.where);
   throw_error(status.code(), std::move(text));
@@ -106,7 +107,20 @@ Values read_original(const std::filesystem::path& directory, const Program& prog
 }
 
 void put_values(Values values, Scope& scope) {
-  for (auto& [name, value] : values) scope.var(name) = std::move(value);
+  for (auto& entry : values) scope.var(entry.first) = std::move(entry.second);
+}
+
+// Without ops that need the job which the program was rewritten for.
+void check_local(const Block& block) {
+  for (const auto& op : block.ops()) {
+    if (!is_communication(op->type)) continue;
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "the program was rewritten for a distributed job",
+                 .where = "op '" + op->type + "'",
+                 .expected = "the program before minimize rewrote it",
+                 .got = "one that talks to other processes",
+                 .fix = "call fleet::save_inference_model in every worker"});
+  }
 }
 
 // Feeds and fetches are variables of the program, and nothing else has to be fed.
@@ -125,6 +139,36 @@ void check_ports(const Program& pruned, const std::vector<std::string>& feeds) {
                    .fix = "add it to the feeds, or choose other targets"});
     }
   }
+}
+
+// The program that computes the targets from the feeds.
+InferenceModel inference_model(const std::vector<std::string>& feeds,
+                               const std::vector<Variable>& targets, const Program& program) {
+  InferenceModel model{.program = {}, .feeds = feeds, .fetches = {}};
+  for (const Variable& target : targets) model.fetches.push_back(target.name());
+  for (const std::string& name : feeds) program.global_block().var(name);
+  for (const std::string& name : model.fetches) program.global_block().var(name);
+  model.program = program.clone(true).prune(model.fetches, feeds);
+  Block& block = model.program.global_block();
+  check_local(block);
+  check_ports(model.program, feeds);
+  for (const std::string& name : feeds) {
+    // A target may be fed itself, and not be read by any op that is left.
+    if (block.find_var(name) == nullptr) block.add_var(program.global_block().var(name));
+    block.var(name).is_data = true;
+  }
+  return model;
+}
+
+void write_model(const std::filesystem::path& directory, const InferenceModel& model,
+                 const Scope& scope) {
+  const Json json = {{"format_version", kModelVersion},
+                     {"feeds", model.feeds},
+                     {"fetches", model.fetches},
+                     {"program", model.program.to_json()}};
+  const std::string text = json.dump(1) + "\n";
+  fluid::save_persistables(scope, directory, model.program);
+  write_file_atomically(directory / kModelFile, std::as_bytes(std::span(text)));
 }
 
 InferenceModel read_own(const std::filesystem::path& path) {
@@ -167,26 +211,18 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<std::string>& feeds,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program) {
-  std::vector<std::string> fetches;
-  for (const Variable& target : targets) fetches.push_back(target.name());
-  for (const std::string& name : feeds) program.global_block().var(name);
-  for (const std::string& name : fetches) program.global_block().var(name);
-  Program pruned = program.clone(true).prune(fetches, feeds);
-  check_ports(pruned, feeds);
-  for (const std::string& name : feeds) {
-    // A target may be fed itself, and not be read by any op that is left.
-    if (pruned.global_block().find_var(name) == nullptr) {
-      pruned.global_block().add_var(program.global_block().var(name));
-    }
-    pruned.global_block().var(name).is_data = true;
-  }
-  const Json model = {{"format_version", kModelVersion},
-                      {"feeds", feeds},
-                      {"fetches", fetches},
-                      {"program", pruned.to_json()}};
-  const std::string text = model.dump(1) + "\n";
-  fluid::save_persistables(executor, directory, pruned);
-  write_file_atomically(directory / kModelFile, std::as_bytes(std::span(text)));
+  write_model(directory, inference_model(feeds, targets, program), executor.scope());
+}
+
+void save_inference_model(const std::filesystem::path& directory,
+                          const std::vector<std::string>& feeds,
+                          const std::vector<Variable>& targets, Executor& executor,
+                          const Program& program, CommRuntime& runtime) {
+  const InferenceModel model = inference_model(feeds, targets, program);
+  std::vector<std::string> names;
+  for (const VarDesc* var : persistables(model.program)) names.push_back(var->name);
+  Scope gathered(&executor.scope());
+  if (runtime.gather(names, gathered)) write_model(directory, model, gathered);
 }
 
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
@@ -213,6 +249,7 @@ void save_original_persistables(const std::filesystem::path& directory, Executor
                                 const Program& program, const std::string& params) {
   std::vector<std::byte> bytes;
   for (const VarDesc* var : stored(program)) {
+    require_value_here(executor.scope(), var->name);
     const Value* value = executor.scope().find(var->name);
     if (value != nullptr && std::holds_alternative<SelectedRows>(*value)) {
       encode_original(std::get<SelectedRows>(*value), bytes);

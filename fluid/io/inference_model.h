@@ -16,11 +16,21 @@ inline constexpr const char* kModelFile = "model.json";
 
 // Writes what `targets` need of the program, in its test form and with `feeds` given, and the
 // parameters that this reads: model.json beside the files of fluid/io/persistables.h. Throws
-// ProgramError for a name that the program lacks, or when the targets need data that is not fed.
+// ProgramError for a name that the program lacks, or when the targets need data that is not fed,
+// and UsageError in a worker where they need a table whose rows are on servers: there
+// fleet::save_inference_model gathers them.
 void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<std::string>& feeds,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program = default_main_program());
+
+// The same of a distributed job, of which `program` is the one before it was rewritten and
+// `runtime` what this process's programs talk to. Every worker calls it between two steps; the
+// job's values are gathered, and one worker writes. Throws PeerError besides.
+void save_inference_model(const std::filesystem::path& directory,
+                          const std::vector<std::string>& feeds,
+                          const std::vector<Variable>& targets, Executor& executor,
+                          const Program& program, CommRuntime& runtime);
 
 // Names of the original's files within a directory; an empty name is what it writes by default:
 // `__model__`, and one file per variable.

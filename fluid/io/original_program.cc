@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/io/original_attributes.h"
 #include "fluid/io/original_wire.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/original_form.h"
@@ -69,9 +70,10 @@ void read_tensor(Bytes message, VarDesc& var) {
     }
   }
   const auto dtype = original::dtype_of_code(static_cast<uint64_t>(number_of(fields, 1, -1)));
-  const bool fits = dims.size() <= static_cast<size_t>(Shape::kMaxRank) &&
-                    std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= -1; });
-  if (!dtype || !fits) throw_corrupt("a variable's type or shape is impossible");
+  // A product with the unknown -1 is unknown too.
+  for (int64_t& dim : dims) dim = std::max<int64_t>(dim, Shape::kUnknown);
+  if (!dtype || dims.size() > static_cast<size_t>(Shape::kMaxRank))
+    throw_corrupt("a variable's type or shape is impossible");
   var.dtype = *dtype;
   var.shape = Shape(dims);
 }
@@ -197,28 +199,6 @@ Attribute read_attribute(const Fields& fields) {
   }
 }
 
-// Whether an attribute that our op does not have changes nothing at this value.
-bool is_neutral(const std::string& name, const Attribute& value) {
-  if (name == "op_callstack" || name == "op_device" || name == "workspace_size_MB") return true;
-  if (name == "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@") return true;
-  const bool scale = name.starts_with("scale_") || name.starts_with("Scale_");
-  if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
-  if (const auto* number = std::get_if<int64_t>(&value)) return *number == 0;
-  if (const auto* number = std::get_if<double>(&value)) {
-    return *number == 0.0 || (scale && *number == 1.0);
-  }
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    return text->empty() || *text == "AnyLayout" || *text == "NCHW" || *text == "float32";
-  }
-  if (const auto* list = std::get_if<std::vector<double>>(&value)) {
-    return std::all_of(list->begin(), list->end(),
-                       [&](double one) { return one == 0.0 || (scale && one == 1.0); });
-  }
-  if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) return list->empty();
-  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return list->empty();
-  return false;
-}
-
 // Element types are numbers there and names here.
 Attribute with_dtype_name(const std::string& name, const Attribute& known, Attribute value) {
   const auto* code = std::get_if<int64_t>(&value);
@@ -259,7 +239,7 @@ void read_attributes(const Fields& fields, Operator& op) {
     } else if (name == "op_namescope" && text != nullptr) {
       op.name_scope = *text;
       while (op.name_scope.ends_with('/')) op.name_scope.pop_back();
-    } else if (!is_neutral(name, value)) {
+    } else if (!original::is_neutral(name, value)) {
       throw_error(ErrorCode::kNotSupported, {.what = "an attribute that this library does not know",
                                              .where = str_cat("op '", op.type, "' of the file"),
                                              .expected = "attributes of " + op.type,

@@ -19,10 +19,11 @@ struct InferenceModel {
 };
 
 // Blocks, variables, ops with their roles and attributes. Ops `feed` and `fetch` become the lists;
-// variables that are fed are data variables. Attributes that only the original's own libraries
-// read (use_cudnn, quantizer scales of 1, call stacks …) are dropped at their neutral values, any
-// other unknown one is refused, as are unknown ops. kCorruptFile for bytes that are no program;
-// kInvalidProgram, kUnknownName or kNotSupported for one that this library cannot run.
+// variables that are fed are data variables. Attributes that our ops do not have are dropped where
+// they change nothing (original_attributes.h), any other unknown one is refused, as are unknown
+// ops. Dimensions below -1, products with an unknown one, are unknown. kCorruptFile for bytes that
+// are no program; kInvalidProgram, kUnknownName or kNotSupported for one that this library cannot
+// run.
 Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes);
 
 }  // namespace fleet::fluid

@@ -81,11 +81,29 @@ void save_tensors(const std::filesystem::path& directory, const NamedTensors& te
   write_file_atomically(directory / kManifestFile, std::as_bytes(std::span(text)));
 }
 
+void require_value_here(const Scope& scope, const std::string& name) {
+  if (scope.keeper(name) == nullptr) return;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "the rows of a table are on the servers of the job, not in this worker",
+               .where = "variable '" + name + "'",
+               .expected = "a value",
+               .got = "its shape",
+               .fix = "call fleet::save_inference_model or fleet::save_persistables in every "
+                      "worker; without the facade, io::save_inference_model with the job's "
+                      "runtime"});
+}
+
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program) {
+  save_persistables(executor.scope(), directory, program);
+}
+
+void save_persistables(const Scope& scope, const std::filesystem::path& directory,
                        const Program& program) {
   NamedTensors tensors;
   for (const VarDesc* var : persistables(program)) {
-    const Tensor& value = executor.scope().tensor(var->name);
+    require_value_here(scope, var->name);
+    const Tensor& value = scope.tensor(var->name);
     if (!value.initialized()) {
       throw_error(ErrorCode::kPrecondition, {.what = "a persistable variable has no value yet",
                                              .where = "variable '" + var->name + "'",

@@ -21,9 +21,15 @@ inline constexpr const char* kManifestFile = "manifest.json";
 // learning rates and counters.
 std::vector<const VarDesc*> persistables(const Program& program);
 
+// Throws UsageError for a table that the scope has only the shape of: its rows are on the servers
+// of a distributed job.
+void require_value_here(const Scope& scope, const std::string& name);
+
 // Writes the current values; throws ProgramError when one has none yet, ResourceError when the
-// directory cannot be written.
+// directory cannot be written, UsageError as above.
 void save_persistables(Executor& executor, const std::filesystem::path& directory,
+                       const Program& program);
+void save_persistables(const Scope& scope, const std::filesystem::path& directory,
                        const Program& program);
 // The same from values at hand, such as those gathered from servers.
 void save_tensors(const std::filesystem::path& directory, const NamedTensors& tensors);

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "fluid/core/scope.h"
+#include "fluid/kernels/finite_watch.h"
 #include "fluid/program/program.h"
 
 namespace fleet::fluid {
@@ -47,7 +49,12 @@ class CommToken {
 };
 
 // Used by one thread at a time. Errors are thrown as fleet::Error at the blocking call.
-class CommRuntime : public ProgramRuntime {
+//
+// It is the keeper of the tables that a startup program leaves to servers (fake_init): whichever
+// program looks rows of one up on that scope, its op comes to run(). lookup_table and
+// lookup_table_v2 are done then; nce and hierarchical_sigmoid find their rows in the table's value
+// here.
+class CommRuntime : public ProgramRuntime, public Keeper {
  public:
   virtual ShardRange shards() const = 0;
 
@@ -61,12 +68,21 @@ class CommRuntime : public ProgramRuntime {
   // Starts one op. Null when it is finished on return.
   virtual std::unique_ptr<CommToken> run(const CommCall& call) = 0;
 
+  // Told of steps whose loss or parameters are not finite; null: nobody is.
+  virtual FiniteWatch* finite_watch() { return nullptr; }
+
   // The program whose persistable variables make up a checkpoint of the job; null: the program
   // that is run.
   virtual const Program* checkpoint_program() const { return nullptr; }
   // Before a checkpoint is written: puts the job's values of the checkpoint program's persistable
-  // variables into `scope`. Every worker calls it; the answer is whether this one writes.
+  // variables into `scope`, a child of the scope that this worker trains on, where those that only
+  // this worker has may stay. Every worker calls it; the answer is whether this one writes.
   virtual bool gather_persistables(Scope&) { return true; }
+  // The same of these variables, and perhaps of others.
+  virtual bool gather(std::span<const std::string> names, Scope& scope) {
+    (void)names;
+    return gather_persistables(scope);
+  }
   // After a checkpoint was loaded into `scope`: hands the values to whoever holds them. Every
   // worker calls it, before the first step.
   virtual void spread_persistables(Scope&) {}

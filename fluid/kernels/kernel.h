@@ -83,7 +83,13 @@ class KernelContext {
   void set_step(uint64_t step, int shard) {
     step_ = step;
     shard_ = shard;
+    written_ = 0;
   }
+
+  // Update kernels: adds the sum of elements that they wrote into the parameter. It is finite only
+  // when all of them are.
+  void add_written(double sum) const { written_ += sum; }
+  double written() const { return written_; }
 
  private:
   std::span<Value* const> inputs_;
@@ -92,6 +98,7 @@ class KernelContext {
   void* stream_ = nullptr;  // of the device; null on CPU
   uint64_t step_ = 0;
   int shard_ = 0;
+  mutable double written_ = 0;
 };
 
 // A kernel made ready for one set of shapes: it may hold library primitives, packed weights and

@@ -129,7 +129,8 @@ Variable label_smooth(const Variable& label, const LabelSmoothOptions& options) 
   const LayerHelper helper("label_smooth", options.name);
   helper.check_input(label, "label");
   if (options.epsilon < 0.0 || options.epsilon > 1.0) {
-    helper.fail("epsilon is a share", "0 to 1", float_text(options.epsilon), "give a share");
+    helper.fail("epsilon is not between 0 and 1", "0 to 1", float_text(options.epsilon),
+                "give the part of each label that goes to all classes, 0.1 for instance");
   }
   label.set_stop_gradient(true);
   SlotMap inputs = {{"X", {label.name()}}};

@@ -50,6 +50,13 @@ void infer_split_selected_rows(InferContext& context) {
 
 }  // namespace
 
+std::string_view looked_up_slot(std::string_view op_type) {
+  if (op_type == "nce") return "Weight";
+  const bool looks_up = op_type == "lookup_table" || op_type == "lookup_table_v2" ||
+                        op_type == "hierarchical_sigmoid";
+  return looks_up ? "W" : "";
+}
+
 void add_table_ops(OpTable& table) {
   table.add(make_schema<DistributedLookupTableAttrs>("distributed_lookup_table",
                                                      {many("Ids"), one("W")}, {many("Outputs")},

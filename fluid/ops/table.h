@@ -19,6 +19,8 @@
 //                        its file `dir`/`lookup_table`_<i> (fluid/io/table_files.h)
 #pragma once
 
+#include <string_view>
+
 #include "fluid/ops/op_schema.h"
 
 namespace fleet::fluid {
@@ -90,6 +92,10 @@ struct CheckpointNotifyAttrs {
     ar(CEREAL_NVP(epmap), CEREAL_NVP(dir), CEREAL_NVP(lookup_table));
   }
 };
+
+// The slot of the table whose rows an op looks up by ids or labels: of lookup_table,
+// lookup_table_v2, nce and hierarchical_sigmoid. Empty for other ops.
+std::string_view looked_up_slot(std::string_view op_type);
 
 void add_table_ops(OpTable& table);
 

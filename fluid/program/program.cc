@@ -234,13 +234,36 @@ Block& Program::add_block(int32_t parent) {
   return *blocks_.emplace_back(std::make_unique<Block>(this, block_count(), parent));
 }
 
+namespace {
+
+// Ops of role forward, and those that fetch what they read from other processes.
+OpList forward_part(OpList ops) {
+  std::set<std::string, std::less<>> read;
+  OpList kept;
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    const bool other = has_role((*op)->role, OpRole::kRpc) || has_role((*op)->role, OpRole::kDist);
+    const auto made = (*op)->output_names();
+    const bool wanted = has_role((*op)->role, OpRole::kForward) ||
+                        (other && std::any_of(made.begin(), made.end(), [&read](const auto& name) {
+                           return read.contains(name);
+                         }));
+    if (!wanted) continue;
+    for (std::string& name : (*op)->input_names()) read.insert(std::move(name));
+    kept.push_back(std::move(*op));
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+}  // namespace
+
 Program Program::clone(bool for_test) const {
   Program copy = *this;
   if (!for_test) return copy;
-  copy.runtime_.reset();
+  // The copy of a program that must not be run itself may be.
+  if (copy.runtime_ != nullptr && copy.runtime_->refusal() != nullptr) copy.runtime_.reset();
   for (const auto& block : copy.blocks_) {
-    auto ops = block->take_ops();
-    std::erase_if(ops, [](const auto& op) { return !has_role(op->role, OpRole::kForward); });
+    auto ops = forward_part(block->take_ops());
     for (Shared<Operator>& op : ops) {
       if (op->attrs.contains("is_test")) op.edit().attrs["is_test"] = true;
     }

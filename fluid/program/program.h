@@ -57,8 +57,9 @@ class Block {
   // As find_var_recursive; throws ProgramError that names the variable and the nearest known one.
   VarDesc& var(std::string_view name);
   const VarDesc& var(std::string_view name) const;
-  // As var, for a change at once: what it gives must not be used when the program has been copied.
-  // Later copies share the variable, which they do not share one that `var` gave away.
+  // As var, for a change that is made at once: the reference must not be used after the program has
+  // been copied, because later copies share the variable. (One whose reference `var` returned is
+  // not shared: copies get their own.)
   VarDesc& edit_var(std::string_view name);
   void remove_var(std::string_view name);
   void rename_var(std::string_view from, std::string_view to);  // the variable only, not its uses
@@ -149,6 +150,21 @@ class DistributedVars {
   Shared<std::vector<DistributedVar>> rows_{std::vector<DistributedVar>()};
 };
 
+// How servers correct gradients of older parameters (transpiler/config.h, dc_asgd_form), with the
+// numbers that they take.
+struct DelayCompensationInfo {
+  std::string form;  // empty: they do not
+  double lambda = 0;
+  double m = 0;
+  double epsilon = 0;
+
+  bool operator==(const DelayCompensationInfo&) const = default;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(form), CEREAL_NVP(lambda), CEREAL_NVP(m), CEREAL_NVP(epsilon));
+  }
+};
+
 // What a transpiler records in a program; travels with it.
 struct DistributionInfo {
   bool is_distributed = false;
@@ -162,6 +178,9 @@ struct DistributionInfo {
   bool use_hierarchical_allreduce = false;
   int32_t hierarchical_allreduce_inter_nranks = 0;
   bool wait_port = true;
+  // How servers treat gradients: "sync", "async", "half_async" or "geo"; empty without servers.
+  std::string server_mode;
+  DelayCompensationInfo delay_compensation;
   // Steps of a trainer between two pushes of what it changed; 0 in programs that are not GEO's.
   int32_t geo_sgd_need_push_nums = 0;
   // What the counter of a schedule begins with on servers of programs without sync_mode.
@@ -175,7 +194,8 @@ struct DistributionInfo {
        CEREAL_NVP(trainers), CEREAL_NVP(endpoints), CEREAL_NVP(ps_endpoint),
        CEREAL_NVP(trainers_endpoints), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
-       CEREAL_NVP(wait_port), CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(lr_first_count));
+       CEREAL_NVP(wait_port), CEREAL_NVP(server_mode), CEREAL_NVP(delay_compensation),
+       CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(lr_first_count));
     std::vector<DistributedVar> rows = vars.rows();
     ar(cereal::make_nvp("vars", rows));
     vars = std::move(rows);
@@ -220,7 +240,8 @@ class Program {
   const std::shared_ptr<ProgramRuntime>& runtime() const { return runtime_; }
   void set_runtime(std::shared_ptr<ProgramRuntime> runtime) { runtime_ = std::move(runtime); }
 
-  // A copy. For a test: the forward part only, with attribute is_test set where it exists.
+  // A copy. For a test: the forward part only, with attribute is_test set where it exists; without
+  // the runtime where that refuses the program itself.
   Program clone(bool for_test = false) const;
   // The ops of block 0 that the targets need, and the variables that those ops name; what makes
   // `feeds` is cut away. Throws UsageError for a target that the program does not have.

@@ -30,7 +30,11 @@ void EventLoop::handle_signals(std::initializer_list<int> signals,
 }
 
 void EventLoop::watch(int fd, Handler readable) {
-  watched_.insert_or_assign(fd, std::move(readable));
+  watched_.insert_or_assign(fd, Watched{POLLIN, std::move(readable)});
+}
+
+void EventLoop::watch_writable(int fd, Handler writable) {
+  watched_.insert_or_assign(fd, Watched{POLLOUT, std::move(writable)});
 }
 
 void EventLoop::unwatch(int fd) {
@@ -60,13 +64,13 @@ void EventLoop::run_once(Duration limit) {
 
   std::vector<pollfd> polled;
   polled.reserve(watched_.size());
-  for (const auto& [fd, handler] : watched_) polled.push_back({fd, POLLIN, 0});
+  for (const auto& [fd, watched] : watched_) polled.push_back({fd, watched.events, 0});
   ::poll(polled.data(), polled.size(), static_cast<int>(wait_ms.count()));
   for (const pollfd& entry : polled) {
     if (entry.revents == 0) continue;
     const auto found = watched_.find(entry.fd);
     if (found == watched_.end()) continue;
-    const Handler handler = found->second;  // a handler may unwatch itself
+    const Handler handler = found->second.handler;  // a handler may unwatch itself
     handler();
   }
   run_due_timers();

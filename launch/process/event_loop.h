@@ -28,6 +28,8 @@ class EventLoop {
   // Calls `readable` whenever the descriptor is readable or hung up. The caller owns it and
   // unwatches it before closing it.
   void watch(int fd, Handler readable);
+  // The same whenever it is writable. A descriptor is watched for one of the two.
+  void watch_writable(int fd, Handler writable);
   void unwatch(int fd);
 
   TimePoint now() const { return steady_clock().now(); }
@@ -48,7 +50,11 @@ class EventLoop {
   int signal_fd_ = -1;
   sigset_t former_mask_;
   std::function<void(int)> on_signal_;
-  std::map<int, Handler> watched_;
+  struct Watched {
+    short events = 0;
+    Handler handler;
+  };
+  std::map<int, Watched> watched_;
   std::map<Timer, Handler> timers_;
   uint64_t next_timer_ = 0;
 };

@@ -22,7 +22,11 @@ namespace {
 struct Entry {
   pid_t parent = 0;
   char state = 0;
+  uint64_t start = 0;
 };
+using Table = std::map<pid_t, Entry>;
+
+constexpr int kFieldsBetweenParentAndStart = 17;
 
 // What can be read: a process may end while its file is open, and a stream's iterators throw then.
 std::string read_all(const std::string& path) {
@@ -43,6 +47,9 @@ Entry read_stat(pid_t pid) {
   if (end == std::string::npos) return entry;
   std::istringstream rest(text.substr(end + 1));
   rest >> entry.state >> entry.parent;
+  std::string skipped;
+  for (int i = 0; i < kFieldsBetweenParentAndStart; ++i) rest >> skipped;
+  rest >> entry.start;
   return entry;
 }
 
@@ -50,8 +57,8 @@ bool is_gone(char state) {
   return state == 0 || state == 'Z' || state == 'X';
 }
 
-std::map<pid_t, Entry> process_table() {
-  std::map<pid_t, Entry> table;
+Table process_table() {
+  Table table;
   DIR* folder = ::opendir("/proc");
   if (folder == nullptr) return table;
   while (const dirent* item = ::readdir(folder)) {
@@ -65,7 +72,7 @@ std::map<pid_t, Entry> process_table() {
 }
 
 // The living descendants of `roots`, which may be dead themselves.
-std::vector<pid_t> closure(const std::map<pid_t, Entry>& table, const std::set<pid_t>& roots) {
+std::vector<pid_t> closure(const Table& table, const std::set<pid_t>& roots) {
   std::multimap<pid_t, pid_t> children;
   for (const auto& [pid, entry] : table) children.emplace(entry.parent, pid);
   std::set<pid_t> found;
@@ -97,14 +104,15 @@ void await_one(const std::vector<pid_t>& pids, Duration limit) {
   ::poll(polled.data(), polled.size(), static_cast<int>(wait_ms));
 }
 
-std::vector<pid_t> kill_until_none(const std::function<std::vector<pid_t>()>& find,
+std::vector<pid_t> kill_until_none(const std::function<std::vector<pid_t>(const Table&)>& find,
                                    Duration limit) {
   const TimePoint end = steady_clock().now() + limit;
   while (true) {
-    std::vector<pid_t> left = find();
+    const Table table = process_table();
+    std::vector<pid_t> left = find(table);
     const TimePoint now = steady_clock().now();
     if (left.empty() || now >= end) return left;
-    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    for (const pid_t pid : left) kill_process({.pid = pid, .start = table.at(pid).start});
     await_one(left, end - now);
   }
 }
@@ -120,8 +128,9 @@ std::vector<pid_t> descendants_of(pid_t root) {
   return closure(process_table(), {root});
 }
 
-std::vector<pid_t> marked_processes(std::string_view assignment) {
-  const std::map<pid_t, Entry> table = process_table();
+namespace {
+
+std::vector<pid_t> marked_in(const Table& table, std::string_view assignment) {
   const std::string wanted = '\0' + std::string(assignment) + '\0';
   std::set<pid_t> marked;
   for (const auto& [pid, entry] : table) {
@@ -134,6 +143,23 @@ std::vector<pid_t> marked_processes(std::string_view assignment) {
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
+}
+
+}  // namespace
+
+std::vector<pid_t> marked_processes(std::string_view assignment) {
+  return marked_in(process_table(), assignment);
+}
+
+ProcessId identify(pid_t pid) {
+  return {.pid = pid, .start = read_stat(pid).start};
+}
+
+// The handle holds on to one process: if the pid is still the right one then, so is the handle.
+void kill_process(const ProcessId& process) {
+  const FileDescriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!handle || process.start == 0 || identify(process.pid).start != process.start) return;
+  ::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0);
 }
 
 std::string variable_of(pid_t pid, std::string_view name) {
@@ -152,8 +178,8 @@ char process_state(pid_t pid) {
 std::vector<pid_t> kill_descendants(Duration limit, pid_t spared) {
   const pid_t self = ::getpid();
   std::vector<pid_t> left = kill_until_none(
-      [&] {
-        std::vector<pid_t> found = descendants_of(self);
+      [&](const Table& table) {
+        std::vector<pid_t> found = closure(table, {self});
         std::erase(found, spared);
         return found;
       },
@@ -168,7 +194,7 @@ std::vector<pid_t> kill_descendants(Duration limit, pid_t spared) {
 }
 
 std::vector<pid_t> kill_marked(std::string_view assignment, Duration limit) {
-  return kill_until_none([&] { return marked_processes(assignment); }, limit);
+  return kill_until_none([&](const Table& table) { return marked_in(table, assignment); }, limit);
 }
 
 }  // namespace fleet::launch

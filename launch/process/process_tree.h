@@ -1,6 +1,7 @@
 // Finding and ending whatever processes a job has left, by /proc.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -23,6 +24,15 @@ std::string variable_of(pid_t pid, std::string_view name);
 
 // 'R', 'S', 'T' (stopped) …, or 0 when there is no such process.
 char process_state(pid_t pid);
+
+// A pid means another process once its own has ended; the start time tells the two apart.
+struct ProcessId {
+  pid_t pid = 0;
+  uint64_t start = 0;  // in clock ticks since the machine started; 0: there was no such process
+};
+ProcessId identify(pid_t pid);
+// Sends SIGKILL, unless the process has ended, whoever has its pid by now.
+void kill_process(const ProcessId& process);
 
 // Sends SIGKILL to all descendants but `spared` until there are none, reaping the caller's own
 // children; at most for `limit`. Returns the processes that are left.

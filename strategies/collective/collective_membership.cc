@@ -1,11 +1,14 @@
 #include "strategies/collective/collective_membership.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/process/at_exit.h"
 #include "base/strings.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
@@ -38,6 +41,9 @@ std::string coordinator_host(const MembershipOptions& options) {
   return options.host;
 }
 
+// More than the coordinator's client waits for the verdict that it asked for.
+constexpr Duration kTellFor = std::chrono::seconds(2);
+
 // What the control thread tells the training thread once.
 struct Flag {
   std::mutex mutex;
@@ -63,18 +69,23 @@ struct CollectiveMembership::State {
 
   MembershipOptions options;
   Logger logger;
+  std::function<void(const Status&)> on_verdict;  // on the control loop; none once it was called
   transport::AsioNetwork network;
-  Flag over;  // every rank has left, or the job has ended
+  Flag over;                      // every rank has left, or the job has ended
+  std::atomic<bool> left{false};  // or is about to
   transport::LoopThread control{"fleet-control"};
   // On the control loop.
   std::unique_ptr<transport::Coordinator> coordinator;  // rank 0 only
   std::unique_ptr<transport::Server> listener;          // rank 0 only
   WaitList::Watch watch;                                // rank 0 only
   std::unique_ptr<transport::CoordinatorClient> member;
+  std::optional<AtExit> at_exit;
 
   bool coordinates() const { return options.cluster.index == 0; }
   std::string open_coordinator();
-  void join(const transport::Endpoint& endpoint, std::function<void(const Status&)> on_verdict);
+  void join(const transport::Endpoint& endpoint);
+  void tell(const Status& verdict);
+  void leave_early();
 };
 
 std::string CollectiveMembership::State::open_coordinator() {
@@ -86,11 +97,13 @@ std::string CollectiveMembership::State::open_coordinator() {
             .worker_num = static_cast<uint32_t>(options.cluster.worker_num),
             .server_num = 0,
             .heartbeat_timeout = options.heartbeat_timeout,
+            .reconnect_grace = options.reconnect_grace,
             .join_deadline = options.rpc_deadline,
             .stall_report = options.stall_report,
             .stall_deadline = options.stall_deadline},
         logger);
     coordinator->set_on_all_complete([this] { over.raise(); });
+    coordinator->set_on_stall(options.on_stall);
     const transport::ServerLane lane{&control.loop(), coordinator.get()};
     listener = std::make_unique<transport::Server>(
         network, lane, lane,
@@ -109,8 +122,7 @@ std::string CollectiveMembership::State::open_coordinator() {
   return address;
 }
 
-void CollectiveMembership::State::join(const transport::Endpoint& endpoint,
-                                       std::function<void(const Status&)> on_verdict) {
+void CollectiveMembership::State::join(const transport::Endpoint& endpoint) {
   control.run_there([&] {
     member = std::make_unique<transport::CoordinatorClient>(
         control.loop(), network,
@@ -120,27 +132,60 @@ void CollectiveMembership::State::join(const transport::Endpoint& endpoint,
                                             .secret = options.secret,
                                             .heartbeat_interval = options.heartbeat_interval,
                                             .heartbeat_timeout = options.heartbeat_timeout,
+                                            .reconnect_grace = options.reconnect_grace,
                                             .rpc_deadline = options.rpc_deadline},
         logger);
     member->set_on_verdict(
-        [this, notify = std::move(on_verdict)](const transport::Verdict& verdict) {
-          over.raise();
-          notify(verdict.to_status());
-        });
+        [this](const transport::Verdict& verdict) { tell(verdict.to_status()); });
     member->start();
   });
+  at_exit.emplace([this] {
+    leave_early();
+    control.stop_and_join();
+  });
+}
+
+void CollectiveMembership::State::tell(const Status& verdict) {
+  over.raise();
+  if (const auto notify = std::exchange(on_verdict, nullptr)) notify(verdict);
+}
+
+// Returns when the others have been told, or cannot be.
+void CollectiveMembership::State::leave_early() {
+  bool early = false;
+  control.run_there([this, &early] {
+    if (left || member->verdict()) return;
+    early = true;
+    const auto verdict = transport::left_early(
+        {transport::Role::kWorker, static_cast<uint32_t>(options.cluster.index)}, member->phase(),
+        member->step());
+    if (coordinates()) {
+      coordinator->abort(verdict);
+    } else {
+      logger.error("collective", "this rank leaves without stop_worker",
+                   {{"culprit", verdict.culprit.to_string()},
+                    {"phase", transport::phase_name(verdict.phase)},
+                    {"step", verdict.step}});
+      member->abort_async(verdict);
+    }
+    left = true;
+  });
+  if (early) over.wait(kTellFor);
 }
 
 CollectiveMembership::CollectiveMembership(MembershipOptions options, const Broadcast& broadcast,
                                            std::function<void(const Status&)> on_verdict,
                                            Logger logger)
     : state_(std::make_unique<State>(std::move(options), std::move(logger))) {
+  state_->on_verdict = std::move(on_verdict);
   const std::string mine = state_->coordinates() ? state_->open_coordinator() : std::string();
   const std::string address = broadcast(mine);
-  state_->join(transport::Endpoint::parse(address).value(), std::move(on_verdict));
+  state_->join(transport::Endpoint::parse(address).value());
 }
 
 CollectiveMembership::~CollectiveMembership() {
+  state_->at_exit.reset();
+  state_->leave_early();
   state_->control.run_there([this] {
     state_->watch.drop();
     state_->member.reset();
@@ -164,6 +209,7 @@ void CollectiveMembership::abort(transport::Verdict verdict) {
 }
 
 void CollectiveMembership::leave() {
+  state_->left = true;
   state_->member->complete().throw_if_error();
   if (!state_->coordinates()) return;
   if (!state_->over.wait(state_->options.rpc_deadline)) {

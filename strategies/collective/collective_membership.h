@@ -24,6 +24,8 @@ struct MembershipOptions {
   std::map<std::string, std::string> facts;
   // Told what the coordinator waits for; may be null. Outlives the membership.
   WaitList* waits = nullptr;
+  // Told by rank 0's control thread whom the job waits for; may be empty.
+  transport::StallHandler on_stall = nullptr;
   bool require_same_bits = false;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   // Where rank 0 listens when the cluster does not say: loopback reaches ranks of one machine.
@@ -31,7 +33,8 @@ struct MembershipOptions {
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
-  Duration stall_report = std::chrono::seconds(30);
+  transport::ReconnectGrace reconnect_grace;
+  Duration stall_report = std::chrono::seconds(10);
   Duration stall_deadline = std::chrono::minutes(30);
 };
 
@@ -45,6 +48,8 @@ class CollectiveMembership {
   // rank 0 opens the coordinator and `broadcast` tells where. Throws ResourceError or PeerError.
   CollectiveMembership(MembershipOptions options, const Broadcast& broadcast,
                        std::function<void(const Status&)> on_verdict, Logger logger = {});
+  // Ends the job, with this rank to blame, unless it has left or the job has ended. So does the
+  // exit of the process, which ends the control thread as well.
   ~CollectiveMembership();
   CollectiveMembership(const CollectiveMembership&) = delete;
   CollectiveMembership& operator=(const CollectiveMembership&) = delete;

@@ -23,9 +23,9 @@ void refuse_key(std::string_view where, const std::string& key,
 }
 
 bool parse_flag(ErrorCode code, std::string_view where, const std::string& text) {
-  if (text == "1" || text == "true" || text == "True") return true;
-  if (text == "0" || text == "false" || text == "False") return false;
-  refuse_value(code, where, "1, 0, true or false", text);
+  if (text == "1" || text == "true" || text == "True" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "False" || text == "off") return false;
+  refuse_value(code, where, "1, 0, true, false, on or off", text);
 }
 
 }  // namespace fleet::strategies::config_detail

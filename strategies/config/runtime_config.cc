@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/environment_table.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "strategies/config/config_fields.h"
@@ -18,51 +19,47 @@ const std::vector<Field>& fields() {
       {"rpc_deadline_ms", "FLAGS_rpc_deadline", &C::rpc_deadline_ms},
       {"heartbeat_interval_ms", "FLEET_HEARTBEAT_INTERVAL_MS", &C::heartbeat_interval_ms},
       {"heartbeat_timeout_ms", "FLEET_HEARTBEAT_TIMEOUT_MS", &C::heartbeat_timeout_ms},
+      {"reconnect_grace_ms", "FLEET_RECONNECT_GRACE_MS", &C::reconnect_grace_ms},
       {"stall_report_ms", "FLEET_STALL_REPORT_MS", &C::stall_report_ms},
       {"stall_deadline_ms", "FLEET_STALL_DEADLINE_MS", &C::stall_deadline_ms},
       {"transport", "FLEET_TRANSPORT", &C::transport},
       {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
       {"insecure", "FLEET_INSECURE", &C::insecure},
+      {"frame_integrity", "FLEET_FRAME_INTEGRITY", &C::frame_integrity},
+      {"frame_encryption", "FLEET_FRAME_ENCRYPTION", &C::frame_encryption},
       {"require_same_bits", "FLEET_REQUIRE_SAME_BITS", &C::require_same_bits},
       {"job_id", "FLEET_JOB_ID", &C::job_id},
       {"job_secret", "FLEET_JOB_SECRET", &C::job_secret, true},
       {"job_secret_file", "FLEET_JOB_SECRET_FILE", &C::job_secret_file},
+      {"on_nonfinite", "FLEET_ON_NONFINITE", &C::on_nonfinite},
       {"log_level", "FLEET_LOG_LEVEL", &C::log_level},
       {"dump_program", "FLEET_DUMP_PROGRAM", &C::dump_program},
+      {"server_folders", "FLEET_SERVER_FOLDERS", &C::server_folders},
       {"cpu_num", "CPU_NUM", &C::cpu_num},
       {"check_nan_inf", "FLAGS_check_nan_inf", &C::check_nan_inf},
   };
   return kFields;
 }
 
-// Every variable that a process of Fleet reads into its configuration.
-std::vector<std::string> known_variables() {
-  std::vector<std::string> known = {
-      "FLAGS_communicator_max_merge_var_num",
-      "FLAGS_communicator_send_queue_size",
-      "FLAGS_communicator_independent_recv_thread",
-      "FLAGS_communicator_min_send_grad_num_before_recv",
-      "FLAGS_communicator_thread_pool_size",
-      "FLAGS_communicator_send_wait_times",
-      "FLAGS_communicator_is_sgd_optimizer",
-      "FLAGS_rpc_retry_times",
-      "FLAGS_rpc_send_thread_num",
-      "FLAGS_rpc_get_thread_num",
-      "FLAGS_rpc_prefetch_thread_num",
-  };
-  for (const Field& field : fields()) known.emplace_back(field.variable);
-  return known;
+// Families in which every name is Fleet's own.
+bool in_checked_family(std::string_view name) {
+  return name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
+         name.starts_with("FLAGS_check_nan") || name.starts_with("FLEET_FRAME") ||
+         name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_ON_") ||
+         name.starts_with("FLEET_RECONNECT") || name.starts_with("FLEET_STALL");
 }
 
 // A variable that is nearly one of ours is most likely a slip that would go unnoticed.
 void check_names(const Environment& environment) {
-  const std::vector<std::string> known = known_variables();
+  std::vector<std::string> known;
+  for (const EnvironmentGroup& group : environment_table()) {
+    for (const EnvironmentVariable& variable : group.variables) {
+      if (in_checked_family(variable.name)) known.emplace_back(variable.name);
+    }
+  }
   for (const auto& [name, value] : environment.all()) {
-    const bool ours = std::find(known.begin(), known.end(), name) != known.end();
-    const bool family = name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
-                        name.starts_with("FLAGS_check_nan") ||
-                        name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_STALL");
-    if (ours || !family) continue;
+    if (!in_checked_family(name)) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     throw_error(ErrorCode::kEnvironment, {.what = "unknown variable" + did_you_mean(name, known),
                                           .where = name,
                                           .expected = join(known, ", "),
@@ -78,6 +75,21 @@ void check(const RuntimeConfig& config, const Environment& environment) {
                                           .expected = "auto, tcp or unix",
                                           .got = config.transport,
                                           .fix = "correct or unset FLEET_TRANSPORT"});
+  }
+  if (config.frame_encryption && !config.frame_integrity) {
+    throw_error(ErrorCode::kEnvironment,
+                {.what = "encrypted frames always carry integrity tags",
+                 .where = "FLEET_FRAME_INTEGRITY and FLEET_FRAME_ENCRYPTION",
+                 .expected = "FLEET_FRAME_INTEGRITY=on where FLEET_FRAME_ENCRYPTION=on",
+                 .got = "FLEET_FRAME_INTEGRITY=off",
+                 .fix = "unset one of them"});
+  }
+  if (config.on_nonfinite != "stop" && config.on_nonfinite != "warn") {
+    throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
+                                          .where = "FLEET_ON_NONFINITE",
+                                          .expected = "stop or warn",
+                                          .got = "'" + config.on_nonfinite + "'",
+                                          .fix = "correct or unset FLEET_ON_NONFINITE"});
   }
   if (config.heartbeat_interval_ms >= config.heartbeat_timeout_ms) {
     throw_error(ErrorCode::kEnvironment,

@@ -17,24 +17,37 @@ struct RuntimeConfig {
   int64_t heartbeat_interval_ms = 1000;  // FLEET_HEARTBEAT_INTERVAL_MS
   // A process that sends no heartbeat for so long is lost (FLEET_HEARTBEAT_TIMEOUT_MS).
   int64_t heartbeat_timeout_ms = 10000;
+  // How long a process of another machine whose connection broke may take to come back
+  // (FLEET_RECONNECT_GRACE_MS); at most 250 ms where its death is proven.
+  int64_t reconnect_grace_ms = 3000;
   // A process that lives but does not advance is reported this often (FLEET_STALL_REPORT_MS) …
-  int64_t stall_report_ms = 30000;
+  int64_t stall_report_ms = 10000;
   // … and ends the job after this long (FLEET_STALL_DEADLINE_MS).
   int64_t stall_deadline_ms = 1800000;
   // "auto", "tcp" or "unix" (FLEET_TRANSPORT).
   std::string transport = "auto";
-  // Data connections from a worker to each server (FLEET_DATA_LANES).
+  // Data connections from a worker to each server (FLEET_DATA_LANES); the same in every process.
   int64_t data_lanes = 1;
   // Accept peers that prove nothing (FLEET_INSECURE).
   bool insecure = false;
-  // Refuse a job whose processes run different instruction sets (FLEET_REQUIRE_SAME_BITS).
+  // Frames on links that others could reach carry a tag made with the job's secret
+  // (FLEET_FRAME_INTEGRITY), and are encrypted, too (FLEET_FRAME_ENCRYPTION).
+  bool frame_integrity = true;
+  bool frame_encryption = false;
+  // Refuse a job whose processes have other instruction sets, builds or libraries
+  // (FLEET_REQUIRE_SAME_BITS); else a difference is named in the log.
   bool require_same_bits = false;
   std::string job_id;           // FLEET_JOB_ID
   std::string job_secret;       // FLEET_JOB_SECRET; never printed
   std::string job_secret_file;  // FLEET_JOB_SECRET_FILE
-  std::string log_level;        // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
+  // "stop" or "warn": what follows when a loss or a parameter is not finite (FLEET_ON_NONFINITE).
+  std::string on_nonfinite = "stop";
+  std::string log_level;  // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
   // Programs are written into this folder when it is set (FLEET_DUMP_PROGRAM).
   std::string dump_program;
+  // Folders in which a server may save what checkpoint_notify names, with ':' between them
+  // (FLEET_SERVER_FOLDERS); empty: its working directory.
+  std::string server_folders;
   // Trainer threads of a worker (CPU_NUM).
   int64_t cpu_num = 1;
   // Report the first op and variable that turns NaN or infinite (FLAGS_check_nan_inf). Executors

@@ -1,6 +1,5 @@
 #include "strategies/config/server_mode_config.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "strategies/config/config_fields.h"
@@ -50,16 +49,21 @@ const std::vector<TrainerField>& trainer_fields() {
 
 const std::vector<ServerField>& server_fields() {
   using C = ServerRuntimeConfig;
+  constexpr std::string_view kNote =
+      "no effect: a request holds no thread; FLEET_DATA_LANES sets the connections";
   static const std::vector<ServerField> kFields = {
       {.name = "rpc_send_thread_num",
        .variable = "FLAGS_rpc_send_thread_num",
-       .member = &C::rpc_send_thread_num},
+       .member = &C::rpc_send_thread_num,
+       .note = kNote},
       {.name = "rpc_get_thread_num",
        .variable = "FLAGS_rpc_get_thread_num",
-       .member = &C::rpc_get_thread_num},
+       .member = &C::rpc_get_thread_num,
+       .note = kNote},
       {.name = "rpc_prefetch_thread_num",
        .variable = "FLAGS_rpc_prefetch_thread_num",
-       .member = &C::rpc_prefetch_thread_num},
+       .member = &C::rpc_prefetch_thread_num,
+       .note = kNote},
   };
   return kFields;
 }
@@ -125,11 +129,6 @@ ServerRuntimeConfig ServerRuntimeConfig::over(const ServerRuntimeConfig& environ
 
 std::string ServerRuntimeConfig::to_string() const {
   return config_text(*this, server_fields(), origins);
-}
-
-int64_t ServerRuntimeConfig::data_lanes(int64_t wanted, int64_t cores) const {
-  return std::max<int64_t>(
-      1, std::min({wanted, rpc_send_thread_num, rpc_get_thread_num, std::max<int64_t>(1, cores)}));
 }
 
 }  // namespace fleet::strategies

@@ -49,7 +49,11 @@ struct TrainerRuntimeConfig {
   std::string to_string() const;
 };
 
-// Upper bounds; a process uses as many as it has use for, and no more than cores.
+// Accepted, checked and printed, without effect. In the original a request waits in a thread until
+// its turn comes, and each kind of request has a pool of that many threads. Here a waiting request
+// holds no thread: one loop of a server takes requests of all kinds as they come, updates of large
+// slices run on threads of their own where there are cores to spare, and FLEET_DATA_LANES says how
+// many connections a worker has to each server.
 struct ServerRuntimeConfig {
   int64_t rpc_send_thread_num = 12;
   int64_t rpc_get_thread_num = 12;
@@ -62,9 +66,6 @@ struct ServerRuntimeConfig {
   ServerRuntimeConfig& set(const std::string& key, const std::string& value);
   ServerRuntimeConfig over(const ServerRuntimeConfig& environment) const;
   std::string to_string() const;
-
-  // Data lanes from a worker to each server, of `wanted`: at most either bound and the cores.
-  int64_t data_lanes(int64_t wanted, int64_t cores) const;
 };
 
 }  // namespace fleet::strategies

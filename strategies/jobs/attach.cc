@@ -3,20 +3,17 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/strings.h"
-#include "fluid/ops/distributed/comm.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
 #include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/listening_servers.h"
+#include "strategies/jobs/step_watch.h"
 #include "strategies/jobs/sync_runtime.h"
 
 namespace fleet::strategies {
 namespace {
-
-using fluid::ServerMode;
 
 // The cluster as the program records it.
 role_maker::ClusterSpec cluster_of(const fluid::Program& program, bool is_server) {
@@ -33,25 +30,10 @@ role_maker::ClusterSpec cluster_of(const fluid::Program& program, bool is_server
   return cluster;
 }
 
-// Equal in all programs of one transpilation.
-std::string placement_text(const fluid::DistributionInfo& info) {
-  std::string text = str_cat(info.trainers, " trainers\n");
-  for (const fluid::DistributedVar& var : info.vars) {
-    text += str_cat(var.vtype, " ", var.slice, " ", var.offset, " ", join(var.slice_shape, "x"),
-                    " ", var.endpoint, "\n");
-  }
-  return text;
-}
-
-const fluid::Operator* find_op(const fluid::Program& program, std::string_view type) {
-  const auto& ops = program.global_block().ops();
-  const auto found =
-      std::find_if(ops.begin(), ops.end(), [type](const auto& op) { return op->type == type; });
-  return found == ops.end() ? nullptr : found->get();
-}
-
 bool serves(const fluid::Program& program) {
-  return find_op(program, "listen_and_serv") != nullptr;
+  const auto& ops = program.global_block().ops();
+  return std::any_of(ops.begin(), ops.end(),
+                     [](const auto& op) { return op->type == "listen_and_serv"; });
 }
 
 // Under FLEET_DUMP_PROGRAM. The thread's default programs, when there are any, are what was
@@ -69,64 +51,38 @@ void dump(const RuntimeConfig& config, const fluid::Program& program,
   dump_program(config.dump_program, who + ".origin_startup", fluid::default_startup_program());
 }
 
-// Servers of the synchronous modes keep a gradient of each shard.
-bool sends_shards(const fluid::Operator& send) {
-  const auto attrs = fluid::parse_attributes<fluid::SendAttrs>(send.type, send.attrs);
-  return std::any_of(attrs.send_varnames.begin(), attrs.send_varnames.end(),
-                     [](const auto& name) { return name.find(".trainer_") != std::string::npos; });
-}
-
-// How the servers of the job treat gradients; for a trainer, by what the program does.
-ServerMode mode_of(const fluid::Program& program) {
-  if (const auto* listen = find_op(program, "listen_and_serv")) {
-    const auto attrs =
-        fluid::parse_attributes<fluid::ListenAndServAttrs>(listen->type, listen->attrs);
-    return static_cast<ServerMode>(attrs.distributed_mode);
-  }
-  if (find_op(program, "fetch_barrier") != nullptr) return ServerMode::kSync;
-  if (find_op(program, "recv") == nullptr) return ServerMode::kGeo;
-  if (find_op(program, "send_barrier") == nullptr) return ServerMode::kAsync;
-  const fluid::Operator* send = find_op(program, "send");
-  // One shard has no number: with one trainer, half-async has to be asked for.
-  const bool synchronous =
-      program.distribution().trainers == 1 || (send != nullptr && sends_shards(*send));
-  return synchronous ? ServerMode::kSync : ServerMode::kHalfAsync;
+// What the transpiler recorded; attach has seen that it is a job with servers.
+const std::string& mode_of(const fluid::Program& program) {
+  return program.distribution().server_mode;
 }
 
 // The mode that options stand for, in the words of programs.
-ServerMode mode_of(const AsyncOptions& options) {
-  if (options.mode == AsyncMode::kAsync) return ServerMode::kAsync;
-  return options.mode == AsyncMode::kHalfAsync ? ServerMode::kHalfAsync : ServerMode::kGeo;
+std::string mode_of(const AsyncOptions& options) {
+  return std::string(to_string(options.mode == AsyncMode::kEasgd ? AsyncMode::kGeo : options.mode));
 }
 
-AsyncMode async_mode(ServerMode mode) {
-  if (mode == ServerMode::kGeo) return AsyncMode::kGeo;
-  return mode == ServerMode::kHalfAsync ? AsyncMode::kHalfAsync : AsyncMode::kAsync;
+DelayCompensationOptions recorded_compensation(const fluid::Program& program) {
+  const fluid::DelayCompensationInfo& info = program.distribution().delay_compensation;
+  if (info.form.empty()) return {};
+  return {.form = parse_delay_compensation(info.form).value_or(DelayCompensation::kNone),
+          .lambda = info.lambda,
+          .mean_square_decay = info.m,
+          .epsilon = info.epsilon};
 }
 
-const char* mode_name(ServerMode mode) {
-  switch (mode) {
-    case ServerMode::kSync:
-      return "synchronous";
-    case ServerMode::kAsync:
-      return "async";
-    case ServerMode::kHalfAsync:
-      return "half-async";
-    case ServerMode::kGeo:
-      return "GEO or EASGD";
-  }
-  return "unknown";
+std::string compensation_text(const DelayCompensationOptions& options) {
+  if (options.form == DelayCompensation::kNone) return "no delay compensation";
+  return str_cat("form '", to_string(options.form), "' with lambda ", options.lambda, ", m ",
+                 options.mean_square_decay, ", epsilon ", options.epsilon);
 }
 
-// Servers of both apply what comes, and their programs may be the same.
-bool applies_on_arrival(ServerMode mode) {
-  return mode == ServerMode::kAsync || mode == ServerMode::kHalfAsync;
-}
-
-AsyncOptions recorded_options(const fluid::Program& program, ServerMode mode) {
-  AsyncOptions options{.mode = async_mode(mode)};
+AsyncOptions recorded_options(const fluid::Program& program) {
+  AsyncOptions options;
+  if (mode_of(program) == "half_async") options.mode = AsyncMode::kHalfAsync;
+  if (mode_of(program) == "geo") options.mode = AsyncMode::kGeo;
   const int32_t pushes = program.distribution().geo_sgd_need_push_nums;
   if (pushes > 0) options.geo_update_frequency = static_cast<uint32_t>(pushes);
+  options.delay_compensation = recorded_compensation(program);
   return options;
 }
 
@@ -142,33 +98,41 @@ void check_push_interval(const fluid::Program& program, const AsyncOptions& opti
                .fix = "give both the same number, or attach without options"});
 }
 
+void check_compensation(const fluid::Program& program, const AsyncOptions& options) {
+  const DelayCompensationOptions recorded = recorded_compensation(program);
+  if (options.delay_compensation == recorded) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "the program was transpiled for another delay compensation than the options "
+                       "have",
+               .where = "strategies::attach, AsyncOptions.delay_compensation",
+               .expected = str_cat("that of the program, ", compensation_text(recorded)),
+               .got = compensation_text(options.delay_compensation),
+               .fix = "leave delay_compensation out, or transpile with enable_dc_asgd and this "
+                      "dc_asgd_form"});
+}
+
 void check_mode(const fluid::Program& program, const AsyncOptions& options) {
-  const ServerMode found = mode_of(program);
-  const ServerMode wanted = mode_of(options);
-  if (found == wanted) return;
-  if (serves(program) && applies_on_arrival(found) && applies_on_arrival(wanted)) return;
-  const bool unnumbered = !serves(program) && found == ServerMode::kSync &&
-                          wanted == ServerMode::kHalfAsync &&
-                          find_op(program, "fetch_barrier") == nullptr;
-  if (unnumbered && program.distribution().trainers == 1) return;
+  if (mode_of(program) == mode_of(options)) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "the program was transpiled for another mode than the options have",
                .where = "strategies::attach",
-               .expected = str_cat("a program for ", mode_name(wanted)),
-               .got = str_cat("one for ", mode_name(found)),
+               .expected = str_cat("a program for ", mode_of(options)),
+               .got = str_cat("one for ", mode_of(program)),
                .fix = "transpile for that mode, or correct AsyncOptions::mode"});
+}
+
+void require_servers(const fluid::Program& program) {
+  if (!mode_of(program).empty()) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "this program was not transpiled for parameter servers",
+               .where = "strategies::attach",
+               .expected = "a program of DistributeTranspiler::get_trainer_program or "
+                           "get_pserver_program",
+               .fix = "transpile first, and attach with the program that you run"});
 }
 
 SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, Logger logger) {
   const fluid::DistributionInfo& info = program.distribution();
-  if (!info.is_distributed || info.endpoints.empty()) {
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "this program was not transpiled for parameter servers",
-                 .where = "strategies::attach",
-                 .expected = "a program of DistributeTranspiler::get_trainer_program or "
-                             "get_pserver_program",
-                 .fix = "transpile first, and attach with the program that you run"});
-  }
   const auto cluster = cluster_of(program, serves(program));
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
@@ -183,8 +147,17 @@ SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, L
   if (!serves(program) && !info.wait_port) {
     require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
   }
-  job.config.facts = {{"placement", str_cat(std::hex, fnv1a(placement_text(info)))}};
+  job.config.facts = {{"placement", placement_fact(program)}};
   return job;
+}
+
+void take_runtime(fluid::Executor& executor, const fluid::Program& program,
+                  const RuntimeConfig& config, const std::shared_ptr<StrategyRuntime>& runtime,
+                  Logger logger) {
+  if (!serves(program)) {
+    watch_steps(*runtime, config, cluster_of(program, false).index, nullptr, std::move(logger));
+  }
+  executor.set_comm_runtime(runtime);
 }
 
 std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
@@ -192,9 +165,7 @@ std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
                                               const AsyncOptions& options,
                                               const RuntimeConfig& config, Logger logger) {
   SyncJob common = common_job(program, config, std::move(logger));
-  if (applies_on_arrival(mode_of(options))) {
-    common.config.facts.emplace("mode", "async or half_async");
-  }
+  Logger told = common.logger;
   const TrainerRuntimeConfig trainer = TrainerRuntimeConfig().over(config.trainer, config.cpu_num);
   AsyncJob job{.config = std::move(common.config),
                .options = configured(options, trainer, config.cpu_num, options.merge_by_sum),
@@ -203,7 +174,7 @@ std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
                .logger = common.logger};
   auto runtime = serves(program) ? make_async_server(std::move(job))
                                  : make_async_worker(std::move(job), program);
-  executor.set_comm_runtime(runtime);
+  take_runtime(executor, program, config, runtime, std::move(told));
   return runtime;
 }
 
@@ -211,24 +182,31 @@ std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const RuntimeConfig& config, Logger logger) {
-  const ServerMode mode = mode_of(program);
-  if (mode != ServerMode::kSync) {
-    return attach_async(executor, program, recorded_options(program, mode), config,
-                        std::move(logger));
+  require_servers(program);
+  if (mode_of(program) != "sync") {
+    return attach_async(executor, program, recorded_options(program), config, std::move(logger));
   }
   SyncJob job = common_job(program, config, std::move(logger));
+  Logger told = job.logger;
+  job.config.facts.emplace("mode", "sync");
   auto runtime = serves(program) ? make_sync_server(std::move(job))
                                  : make_sync_worker(std::move(job), program);
-  executor.set_comm_runtime(runtime);
+  take_runtime(executor, program, config, runtime, std::move(told));
   return runtime;
 }
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const AsyncOptions& options, const RuntimeConfig& config,
                                         Logger logger) {
+  require_servers(program);
   check_mode(program, options);
   check_push_interval(program, options);
-  return attach_async(executor, program, options, config, std::move(logger));
+  AsyncOptions asked = options;
+  if (asked.delay_compensation.form == DelayCompensation::kNone) {
+    asked.delay_compensation = recorded_compensation(program);
+  }
+  check_compensation(program, asked);
+  return attach_async(executor, program, asked, config, std::move(logger));
 }
 
 }  // namespace fleet::strategies

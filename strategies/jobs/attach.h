@@ -12,8 +12,8 @@
 namespace fleet::strategies {
 
 // `program` is a trainer's or a server's program as DistributeTranspiler made it; what it records
-// of the job (endpoints, trainers, this trainer's index, how servers treat gradients, GEO's
-// interval) configures the runtime. Deadlines and the job's secret come from the environment. The
+// of the job (endpoints, trainers, this trainer's index, mode, delay compensation, GEO's interval)
+// configures the runtime. Deadlines and the job's secret come from the environment. The
 // executor keeps the runtime; call stop_worker() on it when a trainer is done. Throws UsageError
 // for a program that was not transpiled for servers, PeerError when the job has no secret.
 std::shared_ptr<StrategyRuntime> attach(
@@ -21,9 +21,10 @@ std::shared_ptr<StrategyRuntime> attach(
     const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),
     Logger logger = {});
 
-// For asynchronous jobs with more options than programs record: EASGD, a bound on staleness, delay
-// compensation. Every process of the job gives the same. Throws UsageError when the program was
-// transpiled for another mode or another interval of GEO.
+// For asynchronous jobs with more options than programs record, such as EASGD or a bound on
+// staleness. Every process of the job gives the same. Delay compensation may be left out; the
+// program records it. Throws UsageError when the program was transpiled for another mode, another
+// interval of GEO or another delay compensation.
 std::shared_ptr<StrategyRuntime> attach(
     fluid::Executor& executor, const fluid::Program& program, const AsyncOptions& options,
     const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),

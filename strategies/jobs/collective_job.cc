@@ -4,16 +4,21 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
 #include "strategies/jobs/job_identity.h"
 #include "transport/collective/mpi_session.h"
+#include "transport/session/same_bits.h"
 
 namespace fleet::strategies {
 namespace {
 
 using std::chrono::milliseconds;
 using transport::Phase;
+
+// Files, MPI's own, the loop's.
+constexpr uint64_t kOtherDescriptors = 128;
 
 class CollectiveJobRuntime final : public StrategyRuntime {
  public:
@@ -44,6 +49,16 @@ class CollectiveJobRuntime final : public StrategyRuntime {
       membership_.reset();
     }
     ops_.disconnect();
+  }
+
+  void abort_worker(const Status& why, uint64_t step) override {
+    if (!membership_) return;
+    membership_->abort(
+        {.culprit = {transport::Role::kWorker, static_cast<uint32_t>(cluster_.index)},
+         .phase = Phase::kComputing,
+         .step = step,
+         .code = why.code(),
+         .reason = why.text().what});
   }
 
   void barrier_worker() override {
@@ -103,13 +118,23 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   std::unique_ptr<transport::CollectiveCommunicator> connect() {
     const auto deadline = milliseconds(config_.rpc_deadline_ms);
     std::string identity;
-    for (const auto& [name, value] : facts_) identity += str_cat(name, "=", value, " ");
+    for (const auto& [name, value] : facts_) {
+      const bool may_differ = name.starts_with(transport::kBitsFact) && !config_.require_same_bits;
+      if (!may_differ) identity += str_cat(name, "=", value, " ");
+    }
     auto communicator = connect_over_mpi(cluster_, identity, deadline);
-    if (cluster_.worker_num > 1) watch(*communicator);
+    if (cluster_.worker_num > 1) {
+      logger_.info("collective",
+                   "tensors travel over MPI, whose traffic is neither authenticated nor encrypted; "
+                   "use a network that you trust");
+      watch(*communicator);
+    }
     return communicator;
   }
 
   void watch(transport::CollectiveCommunicator& communicator) {
+    const auto lanes = static_cast<uint64_t>(cluster_.index == 0 ? cluster_.worker_num : 1);
+    provide_descriptors(kOtherDescriptors + lanes, cluster_.process_name()).throw_if_error();
     MembershipOptions options{
         .cluster = cluster_,
         .secret = choose_job_secret(config_, cluster_),
@@ -119,10 +144,14 @@ class CollectiveJobRuntime final : public StrategyRuntime {
         .rpc_deadline = milliseconds(config_.rpc_deadline_ms),
         .heartbeat_interval = milliseconds(config_.heartbeat_interval_ms),
         .heartbeat_timeout = milliseconds(config_.heartbeat_timeout_ms),
+        .reconnect_grace = {.remote = milliseconds(config_.reconnect_grace_ms)},
         .stall_report = milliseconds(config_.stall_report_ms),
         .stall_deadline = milliseconds(config_.stall_deadline_ms)};
     options.cluster.job_id = choose_job_id(config_, cluster_);
-    if (observer_) options.waits = &observer_->waits;
+    if (observer_) {
+      options.waits = &observer_->waits;
+      options.on_stall = [observer = observer_](const auto& stall) { observer->set_stall(stall); };
+    }
     options.host = transport::MpiSession::get().address();
     const auto broadcast = [this](const std::string& from_rank_0) {
       return transport::MpiSession::get()
@@ -132,6 +161,8 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     membership_.emplace(
         std::move(options), broadcast,
         [&communicator](const Status& verdict) { communicator.abort(verdict); }, logger_);
+    // From here on each of them learns when another one leaves.
+    membership_->meet("join");
   }
 
   role_maker::ClusterSpec cluster_;
@@ -162,7 +193,9 @@ std::shared_ptr<StrategyRuntime> make_collective_runtime(const StrategyInput& in
                                                          const Strategy& strategy,
                                                          const fluid::Program& main,
                                                          CollectiveRuntimeOptions options) {
-  options.reducer.timeout = milliseconds(input.config.stall_deadline_ms);
+  // The coordinator's verdict, which names the culprit, comes first.
+  options.reducer.timeout = milliseconds(input.config.stall_deadline_ms) +
+                            2 * milliseconds(input.config.heartbeat_timeout_ms);
   return std::make_shared<CollectiveJobRuntime>(input, strategy, main, std::move(options));
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/hash.h"
 #include "base/strings.h"
+#include "fluid/kernels/numeric_versions.h"
+#include "transport/session/same_bits.h"
 
 namespace fleet::strategies {
 namespace {
@@ -22,6 +24,9 @@ transport::Secret choose_job_secret(const RuntimeConfig& config,
   if (!config.job_secret.empty()) sources.value = config.job_secret;
   if (!cluster.job_secret.empty()) sources.broadcast = cluster.job_secret;
   sources.same_user = config.transport == "unix";
+  sources.protection = config.frame_encryption  ? transport::FrameProtection::kEncryption
+                       : config.frame_integrity ? transport::FrameProtection::kIntegrity
+                                                : transport::FrameProtection::kNone;
   return transport::choose_secret(sources).value();
 }
 
@@ -31,9 +36,24 @@ std::string choose_job_id(const RuntimeConfig& config, const role_maker::Cluster
 }
 
 std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy) {
-  return {{"program", hex(input.main.hash())},
-          {"startup_program", hex(input.startup.hash())},
-          {"strategy", str_cat(strategy.name(), " ", hex(fnv1a(strategy.to_string())))}};
+  std::map<std::string, std::string> facts = {
+      {"program", hex(input.main.hash())},
+      {"startup_program", hex(input.startup.hash())},
+      {"strategy", str_cat(strategy.name(), " ", hex(fnv1a(strategy.to_string())))}};
+  for (const auto& [name, version] : fluid::numeric_versions()) {
+    facts.emplace(str_cat(transport::kBitsFact, name), version);
+  }
+  return facts;
+}
+
+std::string placement_fact(const fluid::Program& program) {
+  const fluid::DistributionInfo& info = program.distribution();
+  std::string text = str_cat(info.trainers, " trainers\n");
+  for (const fluid::DistributedVar& var : info.vars) {
+    text += str_cat(var.vtype, " ", var.slice, " ", var.offset, " ", join(var.slice_shape, "x"),
+                    " ", var.endpoint, "\n");
+  }
+  return hex(fnv1a(text));
 }
 
 }  // namespace fleet::strategies

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "fluid/program/program.h"
 #include "strategies/strategy.h"
 #include "transport/session/secret.h"
 
@@ -17,7 +18,11 @@ transport::Secret choose_job_secret(const RuntimeConfig& config,
 // FLEET_JOB_ID, else what the role maker agreed on, else a hash of the cluster.
 std::string choose_job_id(const RuntimeConfig& config, const role_maker::ClusterSpec& cluster);
 
-// Hashes of the origin programs and of the strategy's options, by name.
+// Hashes of the origin programs and of the strategy's options, and what bits depend on, by name.
 std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy);
+
+// Which slice is on which server, hashed: equal in all programs of one transpilation, and different
+// where processes placed slices differently.
+std::string placement_fact(const fluid::Program& program);
 
 }  // namespace fleet::strategies

@@ -42,6 +42,7 @@ class WorkerProcess : public ProcessRuntime<Runtime> {
 
   void init_worker() override { this->runtime_.init_worker(); }
   void stop_worker() override { this->runtime_.stop_worker(); }
+  void abort_worker(const Status& why, uint64_t step) override { this->runtime_.abort(why, step); }
   void barrier_worker() override { this->runtime_.barrier_worker(); }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
     return this->runtime_.all_reduce_worker(values);
@@ -52,6 +53,9 @@ class WorkerProcess : public ProcessRuntime<Runtime> {
   }
   bool gather_persistables(fluid::Scope& scope) override {
     return this->runtime_.gather_persistables(scope);
+  }
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
+    return this->runtime_.gather(names, scope);
   }
   void spread_persistables(fluid::Scope& scope) override {
     this->runtime_.spread_persistables(scope);

@@ -1,21 +1,13 @@
 #include "strategies/jobs/server_job.h"
 
 #include <chrono>
-#include <thread>
 
 #include "base/error.h"
+#include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "strategies/jobs/job_identity.h"
 
 namespace fleet::strategies {
-namespace {
-
-int64_t lanes(const ServerModeConfig& config, const RuntimeConfig& runtime) {
-  return config.server.data_lanes(runtime.data_lanes, std::thread::hardware_concurrency());
-}
-
-}  // namespace
-
 void require_servers(const StrategyInput& input, const char* strategy) {
   if (input.cluster.mode == role_maker::Mode::kParameterServer) return;
   throw_error(ErrorCode::kInvalidArgument,
@@ -26,11 +18,9 @@ void require_servers(const StrategyInput& input, const char* strategy) {
                .fix = "start the processes with launch_ps"});
 }
 
-std::string ServerModeConfig::to_string(const RuntimeConfig& runtime) const {
+std::string ServerModeConfig::to_string() const {
   return str_cat("trainer_runtime_config\n", trainer.to_string(), "server_runtime_config\n",
-                 server.to_string(), "  data lanes to each server: ", lanes(*this, runtime),
-                 "  (at most rpc_send_thread_num, rpc_get_thread_num and ",
-                 std::thread::hardware_concurrency(), " cores)\n");
+                 server.to_string());
 }
 
 SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
@@ -46,7 +36,9 @@ SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, in
   job.config.secret = choose_job_secret(input.config, input.cluster);
   job.config.observer = input.observer;
   job.config.facts = job_facts(input, strategy);
-  job.config.data_lanes = static_cast<uint32_t>(lanes(config, input.config));
+  const auto role = input.cluster.is_server() ? transport::Role::kServer : transport::Role::kWorker;
+  provide_descriptors(descriptors_of(job.config, role), input.cluster.process_name())
+      .throw_if_error();
   job.config.rpc_deadline = std::chrono::milliseconds(config.trainer.rpc_deadline);
   return job;
 }

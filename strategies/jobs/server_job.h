@@ -25,8 +25,8 @@ struct ServerModeConfig {
       : trainer(trainer_code.over(runtime.trainer, runtime.cpu_num)),
         server(server_code.over(runtime.server)) {}
 
-  // Both, a line for each key, with the lanes that come of it.
-  std::string to_string(const RuntimeConfig& runtime) const;
+  // Both, a line for each key.
+  std::string to_string() const;
 };
 
 SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,

@@ -5,6 +5,11 @@
 #include "strategies/parameter_server/synchronous/worker_runtime.h"
 
 namespace fleet::strategies {
+
+OnNonfinite on_nonfinite(const RuntimeConfig& config) {
+  return config.on_nonfinite == "warn" ? OnNonfinite::kWarn : OnNonfinite::kStop;
+}
+
 ParameterServerConfig server_config(const RuntimeConfig& config,
                                     const std::vector<std::string>& endpoints) {
   using std::chrono::milliseconds;
@@ -14,9 +19,17 @@ ParameterServerConfig server_config(const RuntimeConfig& config,
   }
   result.require_same_bits = config.require_same_bits;
   result.data_lanes = static_cast<uint32_t>(config.data_lanes);
+  result.on_nonfinite = on_nonfinite(config);
+  if (!config.server_folders.empty()) {
+    result.save_folders.clear();
+    for (const auto& folder : split(config.server_folders, ':')) {
+      if (!folder.empty()) result.save_folders.emplace_back(folder);
+    }
+  }
   result.rpc_deadline = milliseconds(config.rpc_deadline_ms);
   result.heartbeat_interval = milliseconds(config.heartbeat_interval_ms);
   result.heartbeat_timeout = milliseconds(config.heartbeat_timeout_ms);
+  result.reconnect_grace.remote = milliseconds(config.reconnect_grace_ms);
   result.stall_report = milliseconds(config.stall_report_ms);
   result.stall_deadline = milliseconds(config.stall_deadline_ms);
   return result;

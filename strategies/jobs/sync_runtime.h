@@ -26,4 +26,7 @@ ParameterServerConfig server_config(const RuntimeConfig& config,
 std::shared_ptr<StrategyRuntime> make_sync_worker(SyncJob job, fluid::Program origin);
 std::shared_ptr<StrategyRuntime> make_sync_server(SyncJob job);
 
+// What the configuration says in words.
+OnNonfinite on_nonfinite(const RuntimeConfig& config);
+
 }  // namespace fleet::strategies

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "strategies/parameter_server/finite_guard.h"
 #include "strategies/parameter_server/observer.h"
 #include "transport/coordinator/coordinator_client.h"
 #include "transport/link/link.h"
@@ -55,13 +56,18 @@ struct ParameterServerConfig {
   size_t update_aside_bytes = 1024 * 1024;
   std::optional<unsigned> update_threads;
 
+  // Folders of this server in which checkpoint_notify may have it write, with what is in them.
+  std::vector<std::string> save_folders = {"."};
+
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
-  Duration stall_report = std::chrono::seconds(30);
+  Duration stall_report = std::chrono::seconds(10);
   Duration stall_deadline = std::chrono::minutes(30);
-  // How long a process whose connection broke may take to come back.
-  Duration reconnect_grace = std::chrono::milliseconds(250);
+  transport::ReconnectGrace reconnect_grace;
+
+  // When an update of a server makes a value that is not finite.
+  OnNonfinite on_nonfinite = OnNonfinite::kStop;
 
   // Of this process; may be null.
   std::shared_ptr<JobObserver> observer;
@@ -71,6 +77,9 @@ struct ParameterServerConfig {
   uint32_t shards() const { return logical_shards == 0 ? worker_num : logical_shards; }
   uint32_t server_num() const { return static_cast<uint32_t>(servers.size()); }
 };
+
+// File descriptors that a process of the job has open: its connections, and some for the rest.
+uint64_t descriptors_of(const ParameterServerConfig& config, transport::Role role);
 
 // How this process introduces itself to its peers.
 transport::Hello make_hello(const ParameterServerConfig& config, transport::Role role,
@@ -85,6 +94,8 @@ struct NodeEnvironment {
   Loop* control_loop = nullptr;
   // Runs a function on the control loop's thread and returns when it is done.
   std::function<void(const std::function<void()>&)> on_control;
+  // Ends the threads of the loops, for good; empty where they have none of their own.
+  std::function<void()> end_threads;
   // Runs what is ready on the data loop without waiting; may be empty.
   std::function<void()> poll;
   // For nonces; the operating system's when empty.

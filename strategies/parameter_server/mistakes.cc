@@ -37,6 +37,14 @@ void require_listen_and_serv(const fluid::Operator& op) {
                .fix = "run the server program in a server, the trainer program in a worker"});
 }
 
+void throw_left(const fluid::Operator& op) {
+  throw_error(ErrorCode::kPrecondition, {.what = "this worker has left its job",
+                                         .where = op.to_string(),
+                                         .expected = "a worker that trains",
+                                         .got = "one that has called stop_worker()",
+                                         .fix = "test and save before stop_worker()"});
+}
+
 void throw_out_of_turn(int shard) {
   throw_error(ErrorCode::kPrecondition,
               {.what = "a logical shard's gradient came out of turn",

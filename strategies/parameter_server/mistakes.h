@@ -21,6 +21,8 @@ Status bad_frame(std::string what, std::string expected, std::string got,
                                   std::string got);
 // kInvalidProgram unless the op is listen_and_serv, the only one that a server runs.
 void require_listen_and_serv(const fluid::Operator& op);
+// kPrecondition: an op of a worker that has stopped.
+[[noreturn]] void throw_left(const fluid::Operator& op);
 // kPrecondition: the gradient of a logical shard that is not the next one.
 [[noreturn]] void throw_out_of_turn(int shard);
 

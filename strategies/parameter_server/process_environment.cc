@@ -14,6 +14,7 @@ NodeEnvironment ProcessEnvironment::node() {
   environment.data_loop = &data_;
   environment.control_loop = &control_.loop();
   environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  environment.end_threads = [this] { end(); };
   environment.poll = [this] { data_.poll(); };
   // On two cores, which the workers need as well, other threads measured no better than none.
   const unsigned cores = std::thread::hardware_concurrency();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -66,6 +67,41 @@ RemoteTable table_of(const fluid::Operator& op, const std::vector<std::string>& 
   return table;
 }
 
+std::vector<std::string> names_in(const fluid::Operator& op, std::string_view attribute) {
+  const fluid::Attribute* attr = op.attr(attribute);
+  const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
+  return names == nullptr ? std::vector<std::string>() : *names;
+}
+
+// A table by the name that it has in the user's program.
+RemoteTable table_of_origin(const fluid::Operator& op, const std::string& name,
+                            const ServerClient& client) {
+  RemoteTable table;
+  table.where = op.to_string();
+  const RemoteTensor whole = places_of_origin(name, client);
+  if (whole.parts.empty()) {
+    throw_worker_op(op, "no server keeps the table that this op looks up", "a table of the job",
+                    name);
+  }
+  std::map<int64_t, RemoteTable::Part> parts;  // by first row
+  for (const RemotePart& part : whole.parts) {
+    const auto& entry = client.catalogue(part.remote.server).entries[part.remote.variable];
+    parts[entry.first_row()] = {part.remote, 0, entry.height()};
+    table.stride = entry.row_stride;
+    table.row_bytes = entry.row_bytes();
+  }
+  int64_t first = 0;
+  for (auto& [row, part] : parts) {
+    part.first = first;
+    first += part.rows;
+    table.parts.push_back(part);
+  }
+  table.dtype = whole.dtype;
+  table.height = whole.shape[0];
+  table.width = static_cast<int64_t>(table.row_bytes / fluid::dtype_size(table.dtype));
+  return table;
+}
+
 }  // namespace
 
 RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& client,
@@ -79,14 +115,23 @@ RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& clien
 
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names) {
-  const auto names_in = [&op](const char* attribute) {
-    const fluid::Attribute* attr = op.attr(attribute);
-    const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
-    return names == nullptr ? std::vector<std::string>() : *names;
-  };
-  const auto names = names_in("table_names");
+  const auto names = names_in(op, "table_names");
   if (names.empty()) return std::nullopt;
-  return table_of(op, names, names_in("epmap"), client, server_names);
+  return table_of(op, names, names_in(op, "epmap"), client, server_names);
+}
+
+bool gives_rows(const fluid::Operator& op) {
+  return op.type == "lookup_table" || op.type == "lookup_table_v2";
+}
+
+std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const ServerClient& client) {
+  const std::string_view slot = fluid::looked_up_slot(op.type);
+  if (slot.empty() || !names_in(op, "table_names").empty()) return std::nullopt;
+  RemoteTable table = table_of_origin(op, op.input(slot).front(), client);
+  if (!gives_rows(op)) return table;
+  table.padding = std::get<int64_t>(*op.attr("padding_idx"));
+  table.last_dim_is_one = op.type == "lookup_table";
+  return table;
 }
 
 RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
@@ -140,9 +185,9 @@ std::vector<RemoteSnapshot> snapshots_of(const fluid::Operator& op,
   const auto attrs = fluid::parse_attributes<fluid::CheckpointNotifyAttrs>(op.type, op.attrs);
   std::vector<RemoteSnapshot> snapshots;
   for (size_t i = 0; i < attrs.epmap.size(); ++i) {
-    snapshots.push_back({server_of(op, attrs.epmap[i], server_names),
-                         {.table = attrs.lookup_table,
-                          .path = str_cat(attrs.dir, "/", attrs.lookup_table, "_", i)}});
+    snapshots.push_back(
+        {server_of(op, attrs.epmap[i], server_names),
+         {.table = attrs.lookup_table, .folder = attrs.dir, .number = static_cast<uint32_t>(i)}});
   }
   return snapshots;
 }
@@ -174,19 +219,37 @@ RowLookup::RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*>
   }
   std::sort(rows_.begin(), rows_.end());
   rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
-  values_ = Buffer(rows_.size() * table.row_bytes);
+  sort_rows();
 }
 
 RowLookup::RowLookup(const RemoteTable& table, std::vector<int64_t> rows)
-    : table_(table), rows_(std::move(rows)), values_(rows_.size() * table.row_bytes) {}
+    : table_(table), rows_(std::move(rows)) {
+  sort_rows();
+}
+
+void RowLookup::sort_rows() {
+  const auto before = [this](int64_t a, int64_t b) {
+    return table_.place_of(a) < table_.place_of(b);
+  };
+  if (table_.stride > 1) std::sort(rows_.begin(), rows_.end(), before);
+  values_ = Buffer(rows_.size() * table_.row_bytes);
+}
+
+const std::byte* RowLookup::value_of(int64_t row) const {
+  const auto before = [this](int64_t a, int64_t place) { return table_.place_of(a) < place; };
+  const auto found = std::lower_bound(rows_.begin(), rows_.end(), table_.place_of(row), before);
+  return values_.data() + static_cast<uint64_t>(found - rows_.begin()) * table_.row_bytes;
+}
 
 void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
   Requests requests(std::move(on_done));
   auto begin = rows_.begin();
   for (const auto& part : table_.parts) {
-    const auto end = std::lower_bound(begin, rows_.end(), part.first + part.rows);
+    const auto end = std::find_if(begin, rows_.end(), [&](int64_t row) {
+      return table_.place_of(row) >= part.first + part.rows;
+    });
     std::vector<int64_t> rows(begin, end);
-    for (int64_t& row : rows) row -= part.first;
+    for (int64_t& row : rows) row = table_.place_of(row) - part.first;
     const auto at = static_cast<uint64_t>(begin - rows_.begin());
     begin = end;
     if (rows.empty()) continue;
@@ -211,9 +274,7 @@ void RowLookup::fill(std::span<fluid::Value* const> outputs) const {
       if (table_.padding >= 0 && id == table_.padding) {
         std::memset(to, 0, table_.row_bytes);
       } else {
-        const auto at = std::lower_bound(rows_.begin(), rows_.end(), id) - rows_.begin();
-        std::memcpy(to, values_.data() + static_cast<uint64_t>(at) * table_.row_bytes,
-                    table_.row_bytes);
+        std::memcpy(to, value_of(id), table_.row_bytes);
       }
       to += table_.row_bytes;
     }

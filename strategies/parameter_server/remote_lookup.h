@@ -12,21 +12,28 @@
 
 namespace fleet::strategies {
 
-// A table in parts of whole rows.
+// A table in parts of whole rows, which follow each other or, with a stride, lie between each
+// other: row r is row r / stride of part r modulo stride then, and all parts have as many rows.
 struct RemoteTable {
   struct Part {
     RemoteVariable remote;
-    int64_t first = 0;  // row of the table
+    int64_t first = 0;  // place of its first row
     int64_t rows = 0;
   };
   std::string where;  // for messages
   std::vector<Part> parts;
+  int64_t stride = 1;
   fluid::DType dtype = fluid::DType::kFloat32;
   int64_t height = 0;
   int64_t width = 0;
   uint64_t row_bytes = 0;
   int64_t padding = -1;         // the id whose row is zeros; -1: none
   bool last_dim_is_one = true;  // of the ids, and left out in the outputs' shapes
+
+  // Where a row stands among the rows of all parts, one part after the other.
+  int64_t place_of(int64_t row) const {
+    return stride == 1 ? row : row % stride * parts.front().rows + row / stride;
+  }
 };
 
 // What a distributed_lookup_table op looks up. Throws ProgramError when the op does not fit the
@@ -38,6 +45,12 @@ RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& clien
 // ops without.
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names);
+
+// The table of an op that knows it by its name only (fluid::looked_up_slot), as in programs that
+// were not transpiled; none for other ops. Throws ProgramError when no server keeps it.
+std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const ServerClient& client);
+// Whether such an op gives rows and does nothing else.
+bool gives_rows(const fluid::Operator& op);
 
 // What a prefetch op asks for: input i holds ids of rows of server i, whose numbers there are the
 // ids divided by the part's stride.
@@ -88,9 +101,12 @@ class RowLookup {
   void place(fluid::Tensor& whole) const;
 
  private:
+  void sort_rows();
+  const std::byte* value_of(int64_t row) const;
+
   const RemoteTable& table_;
   std::vector<const fluid::Tensor*> ids_;
-  std::vector<int64_t> rows_;  // rising
+  std::vector<int64_t> rows_;  // by rising places, each once
   Buffer values_;              // of the rows, one after the other
 };
 

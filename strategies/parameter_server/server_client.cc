@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "transport/rpc/long_message.h"
 
 namespace fleet::strategies {
 namespace {
@@ -51,6 +52,8 @@ ServerClient::ServerClient(Loop& loop, transport::Network& network,
                            std::function<void(MutableBytes)> random, const Logger& logger)
     : config_(config),
       catalogues_(config.server_num()),
+      names_(config.server_num()),
+      gradients_(config.server_num()),
       under_way_at_(config.server_num()),
       client_(loop, network, client_options(config, hello, std::move(random)), logger),
       catalogues_missing_(config.server_num()) {
@@ -69,10 +72,17 @@ void ServerClient::ask_catalogue(uint32_t server) {
   message.header.verb = Verb::kInit;
   message.header.epoch = config_.epoch;
   request.frames.push_back(std::move(message));
-  request.on_reply = [this, server](const FrameHeader&, ConstBytes control, MutableBytes) {
-    auto catalogue = decode<Catalogue>(control, str_cat("the catalogue of server ", server));
+  const auto reader = std::make_shared<transport::MessageReader>();
+  request.reply_target = [reader](const FrameHeader& header, ConstBytes) {
+    return reader->target(header);
+  };
+  request.on_reply = [this, server, reader](const FrameHeader& header, ConstBytes control,
+                                            MutableBytes) {
+    const auto whole = reader->take(header, control);
+    if (!whole) return;
+    auto catalogue = decode<Catalogue>(*whole, str_cat("the catalogue of server ", server));
     if (catalogue.ok()) {
-      catalogues_[server] = std::move(catalogue).value();
+      keep_catalogue(server, std::move(catalogue).value());
       --catalogues_missing_;
       on_catalogue(server);
     } else {
@@ -82,19 +92,24 @@ void ServerClient::ask_catalogue(uint32_t server) {
   submit(server, 0, std::move(request));
 }
 
-RemoteVariable ServerClient::find(uint32_t server, std::string_view name) const {
-  const auto& entries = catalogues_.at(server).entries;
+void ServerClient::keep_catalogue(uint32_t server, Catalogue catalogue) {
+  catalogues_[server] = std::move(catalogue);
+  const auto& entries = catalogues_[server].entries;
   for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].name == name) return {server, i};
+    names_[server].emplace(entries[i].name, i);
+    if (!entries[i].gradient.empty()) gradients_[server].emplace(entries[i].gradient, i);
   }
+}
+
+RemoteVariable ServerClient::find(uint32_t server, std::string_view name) const {
+  const auto found = names_.at(server).find(name);
+  if (found != names_[server].end()) return {server, found->second};
   throw_unknown(catalogues_[server], server, name, false);
 }
 
 RemoteVariable ServerClient::find_gradient(uint32_t server, std::string_view gradient) const {
-  const auto& entries = catalogues_.at(server).entries;
-  for (uint32_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].gradient == gradient) return {server, i};
-  }
+  const auto found = gradients_.at(server).find(gradient);
+  if (found != gradients_[server].end()) return {server, found->second};
   throw_unknown(catalogues_[server], server, gradient, true);
 }
 

@@ -4,8 +4,10 @@
 // Nothing here blocks. The thread that drives the loop calls everything.
 #pragma once
 
+#include <compare>
 #include <functional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/log.h"
@@ -19,7 +21,8 @@ namespace fleet::strategies {
 struct RemoteVariable {
   uint32_t server = 0;
   uint32_t variable = 0;
-  bool operator==(const RemoteVariable&) const = default;
+  // clang-tidy 14 takes the comparison with 0 for a pointer. NOLINTNEXTLINE(modernize-use-nullptr)
+  friend auto operator<=>(const RemoteVariable&, const RemoteVariable&) = default;
 };
 
 class ServerClient {
@@ -93,9 +96,15 @@ class ServerClient {
 
  private:
   void ask_catalogue(uint32_t server);
+  void keep_catalogue(uint32_t server, Catalogue catalogue);
   void turn_idle();
 
+  // Numbers of variables, by name in the catalogue.
+  using Numbers = std::unordered_map<std::string_view, uint32_t>;
+
   std::vector<Catalogue> catalogues_;
+  std::vector<Numbers> names_;          // by server
+  std::vector<Numbers> gradients_;      // by server
   std::vector<uint32_t> under_way_at_;  // by server
   size_t under_way_ = 0;
   Status status_;

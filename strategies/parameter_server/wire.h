@@ -109,14 +109,16 @@ struct Catalogue {
   }
 };
 
-// What a server is told to save, and where.
+// What a server is told to save, and where: its rows of a table, as "<table>_<number>" in a folder,
+// which must be one of those that the server's own configuration allows.
 struct TableSnapshot {
   std::string table;
-  std::string path;
+  std::string folder;
+  uint32_t number = 0;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(table, path);
+    archive(table, folder, number);
   }
 };
 

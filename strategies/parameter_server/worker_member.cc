@@ -26,26 +26,27 @@ WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterSe
 }
 
 WorkerMember::~WorkerMember() {
+  at_exit_.reset();
   *alive_ = false;
-  Verdict verdict = blame(client_->phase(), client_->step());
-  verdict.reason = "it left before it had completed";
-  environment_.on_control([&] {
-    if (started_ && !stopped_ && !client_->verdict()) client_->abort_async(verdict);
-    client_.reset();
+  leave_early();
+  environment_.on_control([this] { client_.reset(); });
+}
+
+void WorkerMember::leave_early() {
+  environment_.on_control([this] {
+    if (!started_ || stopped_ || client_->verdict()) return;
+    client_->abort_async(transport::left_early(id(), client_->phase(), client_->step()));
   });
 }
 
 void WorkerMember::start() {
   started_ = true;
   environment_.on_control([this] { client_->start(); });
-}
-
-Verdict WorkerMember::blame(Phase phase, uint64_t step) const {
-  Verdict verdict;
-  verdict.culprit = {transport::Role::kWorker, config_.index};
-  verdict.phase = phase;
-  verdict.step = step;
-  return verdict;
+  if (!environment_.end_threads) return;
+  at_exit_.emplace([this] {
+    leave_early();
+    environment_.end_threads();
+  });
 }
 
 void WorkerMember::on_verdict(const Verdict& verdict) {
@@ -56,10 +57,7 @@ void WorkerMember::on_verdict(const Verdict& verdict) {
 
 void WorkerMember::abort(const Status& why, Phase phase, uint64_t step) {
   if (client_->verdict()) return;
-  Verdict verdict = blame(phase, step);
-  verdict.code = why.code();
-  verdict.reason = why.text().what;
-  client_->abort(std::move(verdict));
+  client_->abort(Verdict{id(), phase, step, why.code(), why.text().what});
 }
 
 void WorkerMember::complete_async(std::function<void(const Status&)> done) {

@@ -1,9 +1,12 @@
 // A worker's place with the coordinator, for workers of every mode.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "base/process/at_exit.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/coordinator/coordinator_client.h"
 
@@ -16,7 +19,8 @@ class WorkerMember {
   // says it then. Environment and configuration must outlive this.
   WorkerMember(const NodeEnvironment& environment, const ParameterServerConfig& config,
                const Logger& logger, std::function<void()> on_verdict);
-  // Ends the job, with this worker to blame, unless it has not started or was stopped.
+  // Ends the job, with this worker to blame, unless it has not started or was stopped. So does the
+  // exit of the process, which ends the environment's threads too.
   ~WorkerMember();
   WorkerMember(const WorkerMember&) = delete;
   WorkerMember& operator=(const WorkerMember&) = delete;
@@ -40,17 +44,20 @@ class WorkerMember {
   transport::CoordinatorClient& client() { return *client_; }
 
  private:
-  transport::Verdict blame(transport::Phase phase, uint64_t step) const;
+  transport::MemberId id() const { return {transport::Role::kWorker, config_.index}; }
+  void leave_early();
   void on_verdict(const transport::Verdict& verdict);
 
   const NodeEnvironment& environment_;
   const ParameterServerConfig& config_;
   std::function<void()> on_verdict_;
   std::unique_ptr<transport::CoordinatorClient> client_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  // Read on both loops.
+  std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
   Status verdict_;
   bool started_ = false;
   bool stopped_ = false;
+  std::optional<AtExit> at_exit_;
 };
 
 }  // namespace fleet::strategies

@@ -79,7 +79,7 @@ TEST_F(ProgramsPage, BuildsTrainsAndTests) {
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
   for (int step = 0; step < 3; ++step) {
-    auto results = exe.run(fluid::default_main_program(), batch(), {loss});
+    auto results = exe.run(batch(), {loss});
     std::printf("step %d loss %f\n", step, results[0].item<float>());
   }
   auto score = exe.run(test, batch(), {accuracy})[0].item<float>();

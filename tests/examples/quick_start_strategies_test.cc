@@ -18,9 +18,9 @@ class Strategies : public QuickStart, public ::testing::WithParamInterface<const
     for (int seed = 1; seed <= kSeeds; ++seed) sum += accuracy(command, seed);
     return sum / kSeeds;
   }
-  void expect_as_right_as_alone(const std::string& job, const std::string& flags = "") {
+  void expect_as_right_as_alone(const std::string& job) {
     const double alone = mean_accuracy(local());
-    const double together = mean_accuracy(job + " --strategy " + GetParam() + flags);
+    const double together = mean_accuracy(job + " --strategy " + GetParam());
     std::cout << GetParam() << ": test accuracy " << 100 * together << " %, alone " << 100 * alone
               << " %, means of " << kSeeds << " seeds\n";
     EXPECT_GE(together, alone - 0.01);
@@ -31,15 +31,20 @@ class Strategies : public QuickStart, public ::testing::WithParamInterface<const
 class WithServers : public Strategies {};
 class WithoutServers : public Strategies {};
 
-// Without a bound on staleness every gradient moves the parameters by the whole rate, not by its
-// share of the mean: the rate is that of training alone by the number of workers.
 TEST_P(WithServers, IsAsRightAsTrainingAlone) {
-  const bool unbounded = GetParam() == std::string("async");
-  expect_as_right_as_alone(servers(2, 2), unbounded ? " --learning_rate 0.1" : "");
+  expect_as_right_as_alone(servers(2, 2));
+}
+
+TEST_P(WithServers, SoAreFourWorkersOfOneServer) {
+  expect_as_right_as_alone(servers(4, 1));
 }
 
 TEST_P(WithoutServers, IsAsRightAsTrainingAlone) {
   expect_as_right_as_alone(collective(2));
+}
+
+TEST_P(WithoutServers, SoAreFourRanks) {
+  expect_as_right_as_alone(collective(4));
 }
 
 std::string name_of(const ::testing::TestParamInfo<const char*>& test) {

@@ -182,7 +182,13 @@ TEST_P(EveryServerMode, OfThreeWorkersAppliesEachGradientOnce) {
   for (const auto& [name, options] : modes) {
     SCOPED_TRACE(name);
     const bool exchanges = name == "geo" || name == "easgd";
-    const AsyncThreadOutcome outcome = run(task, options, 3);
+    // Gradients are counted, and some of these jobs diverge, as their arithmetic does.
+    AsyncThreadJob job;
+    job.workers = 3;
+    job.options = options;
+    job.on_nonfinite = strategies::OnNonfinite::kWarn;
+    const AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+    for (const auto& error : outcome.errors) ADD_FAILURE() << error;
     expect_each_once(outcome, exchanges ? kSteps / kInterval : kSteps);
   }
 }
@@ -251,7 +257,7 @@ TEST(ServersThatUpdate, RefuseAStepThatChangesParametersBehindTheUpdates) {
   });
   const TrainingTask task = net.task(1);
   const std::string text = refusal_of(*task.main, *task.startup);
-  EXPECT_NE(text.find("a step behind the updates changes"), std::string::npos) << text;
+  EXPECT_NE(text.find("an op after the updates writes"), std::string::npos) << text;
   EXPECT_NE(text.find("variable 'fc_0.w_0'"), std::string::npos) << text;
 }
 

@@ -123,6 +123,28 @@ TEST(NotedClip, OfOneWorkerGivesTheBitsOfOneMachine) {
   expect_bits_of_one_machine(net, {.workers = 1, .servers = 2});
 }
 
+TEST(NotedClip, OfSomeParametersLeavesTheOthers) {
+  namespace clip = fluid::clip;
+  const auto minimize = [](bool some) {
+    return [some](const Variable& loss) {
+      fluid::Program& program = loss.block().program();
+      const std::string first = program.global_block().parameters().front()->name;
+      if (some)
+        clip::set_gradient_clip(clip::GradientClipByNorm(1e-3), std::vector{first}, program);
+      optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+    };
+  };
+  const Net some(minimize(true));
+  expect_bits_of_one_machine(some, {.workers = 1, .servers = 2});
+  const auto clipped = train_locally(some.task(1), 1).parameters;
+  const auto plain = train_locally(Net(minimize(false)).task(1), 1).parameters;
+  std::vector<std::string> changed;
+  for (const auto& [name, bytes] : plain) {
+    if (clipped.at(name) != bytes) changed.push_back(name);
+  }
+  EXPECT_EQ(changed.size(), 1u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, EveryRule, ::testing::ValuesIn(schedule_rules()), name_of);
 
 void sgd(const Variable& loss) {

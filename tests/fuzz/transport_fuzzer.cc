@@ -47,7 +47,8 @@ class ScriptedLink final : public Link {
   std::unique_ptr<Link> rebind(Loop&) override { return nullptr; }
   LinkKind kind() const override { return LinkKind::kMemory; }
   std::string peer_name() const override { return "script"; }
-  std::optional<uint32_t> peer_uid() const override { return std::nullopt; }
+  std::optional<PeerProcess> peer_process() const override { return std::nullopt; }
+  bool same_machine() const override { return true; }
 
  private:
   Loop& loop_;

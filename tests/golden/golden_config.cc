@@ -22,9 +22,15 @@ bool take(const std::string& key, std::string_view name, const json& value, T& m
   return true;
 }
 
+bool take_method(const std::string& key, const json& value, DistributeTranspilerConfig& config) {
+  std::string method = config.split_method.name();
+  if (!take(key, "split_method", value, method)) return false;
+  config.split_method = method;
+  return true;
+}
+
 bool take_field(const std::string& key, const json& value, DistributeTranspilerConfig& config) {
-  return take(key, "slice_var_up", value, config.slice_var_up) ||
-         take(key, "split_method", value, config.split_method) ||
+  return take(key, "slice_var_up", value, config.slice_var_up) || take_method(key, value, config) ||
          take(key, "min_block_size", value, config.min_block_size) ||
          take(key, "enable_dc_asgd", value, config.enable_dc_asgd) ||
          take(key, "mode", value, config.mode) || take(key, "print_log", value, config.print_log) ||

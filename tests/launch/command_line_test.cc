@@ -67,6 +67,7 @@ TEST(CommandLine, WrongValuesAreRefused) {
               HasSubstr("disagree"));
   EXPECT_THAT(refusal(ps, {"--endpoints", "a:1", "--start_port", "9", "prog"}),
               HasSubstr("exclude"));
+  EXPECT_THAT(refusal(ps, {"--on_nonfinite", "halt", "prog"}), HasSubstr("stop or warn"));
   EXPECT_THAT(refusal(ps, {"--worker_num", "2"}), HasSubstr("no program"));
   EXPECT_THAT(refusal(ps, {}), HasSubstr("no program"));
   EXPECT_THAT(refusal(ps, {"-x", "prog"}), HasSubstr("unknown option '-x'"));
@@ -85,6 +86,17 @@ TEST(CommandLine, TheHeartbeatTimeoutFollowsTheJobs) {
   EXPECT_EQ(parse_command_line(Launcher::kCollective, {"prog"}, environment)
                 .supervision.heartbeat_timeout,
             std::chrono::seconds(3));
+}
+
+TEST(CommandLine, TheStallDeadlineIsAtLeastASecond) {
+  for (const Launcher launcher : {Launcher::kCollective, Launcher::kParameterServer}) {
+    const CommandLine line =
+        parse_command_line(launcher, {"--stall_deadline", "2.5", "prog"}, Environment());
+    EXPECT_EQ(line.stall_deadline, std::chrono::milliseconds(2500));
+    EXPECT_FALSE(parse_command_line(launcher, {"prog"}, Environment()).stall_deadline);
+    EXPECT_THROW(parse_command_line(launcher, {"--stall_deadline", "0", "prog"}, Environment()),
+                 UsageError);
+  }
 }
 
 class Binary : public ::testing::TestWithParam<const char*> {};
@@ -146,6 +158,7 @@ TEST(Nodes, ServersAndWorkersAreDealtInOrder) {
   EXPECT_THAT(endpoints_here(servers, second), ElementsAre("b:7000"));
   const auto members = parameter_server_members(5, servers, "logs", second);
   std::vector<std::string> titles;
+  titles.reserve(members.size());
   for (const Member& member : members) titles.push_back(member.title());
   EXPECT_THAT(titles, ElementsAre("server 2", "worker 3", "worker 4"));
   EXPECT_EQ(members[0].port, 0u);

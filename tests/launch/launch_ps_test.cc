@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 // The name of the member that runs a script: worker0, server….
@@ -312,6 +311,27 @@ echo "$me $$" > $MAILBOX; read line < "$MAILBOX.go"; exit 0)");
   }
 }
 
+// The time counts from the last stop: of a limit of 4 s, the first stop takes 3 and the second 2.
+TEST(LaunchPs, AProcessThatStopsAgainHasTheWholeTimeAgain) {
+  Workplace place;
+  const std::string script = place.script(std::string(kName) + R"(
+[ $TRAINING_ROLE = TRAINER ] || exit 0
+echo "$me $$" > $MAILBOX; read line < "$MAILBOX.go"; exit 0)");
+  ASSERT_EQ(::mkfifo(place.path("mailbox.go").c_str(), 0600), 0);
+  auto options = arguments(1, 1, {script});
+  options.insert(options.begin(), {"--heartbeat_timeout", "3"});
+  LauncherProcess launcher(place, "launch_ps", options);
+  const pid_t worker = to_pid(place.messages(1).at("worker0"));
+  for (const auto time : {seconds(3), seconds(2)}) {
+    ::kill(worker, SIGSTOP);
+    EXPECT_FALSE(gone(launcher.pid(), time)) << launcher.output();
+    ::kill(worker, SIGCONT);
+  }
+  const FileDescriptor go(::open(place.path("mailbox.go").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::write(go.get(), "go\n", 3), 3);
+  EXPECT_EQ(launcher.wait(seconds(10)), 0) << launcher.output();
+}
+
 TEST(LaunchPs, AKilledGuardEndsTheJobAndIsNamed) {
   Workplace place;
   LauncherProcess launcher(place, "launch_ps", arguments(1, 1, {place.script(kStay)}));
@@ -413,6 +433,32 @@ TEST(LaunchPs, AReaderThatLeavesDoesNotEndTheJob) {
   EXPECT_EQ(launcher.wait(), 0);
 }
 
+// Ten times what a pipe holds.
+TEST(LaunchPs, AReaderThatDoesNotReadNeitherHoldsUpSignalsNorLosesLines) {
+  Workplace place;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const FileDescriptor reading(ends[0]);
+  std::optional<FileDescriptor> writing(ends[1]);
+  auto options = arguments(1, 1, {place.script(std::string(kName) + R"(
+[ $TRAINING_ROLE = TRAINER ] || exec sleep 1000
+i=0; while [ $i -lt 10000 ]; do echo "line $i of the worker, as long as it takes to fill it"; i=$((i+1)); done
+echo "$me $$" > $MAILBOX; exec sleep 1000)")});
+  options.insert(options.begin(), {"--tee"});
+  LauncherProcess launcher(place, "launch_ps", options, Environment(), writing->get());
+  writing.reset();
+  const pid_t worker = to_pid(place.messages(1).at("worker0"));
+  launcher.signal(SIGINT);
+  EXPECT_TRUE(gone(worker, seconds(10))) << "the signal was not handled";
+  std::string text;
+  char bytes[65536];
+  for (ssize_t count = 0; (count = ::read(reading.get(), bytes, sizeof(bytes))) > 0;) {
+    text.append(bytes, static_cast<size_t>(count));
+  }
+  EXPECT_EQ(launcher.wait(), 128 + SIGINT);
+  for (int i : {0, 1000, 9999}) EXPECT_THAT(text, HasSubstr(str_cat("[worker 0] line ", i, " of")));
+}
+
 TEST(LaunchPs, AMissingProgramIsAnErrorThatNamesThePathAndTheFix) {
   Workplace place;
   LauncherProcess launcher(place, "launch_ps", {"./no/such/program", "--x"});
@@ -483,14 +529,16 @@ TEST(LaunchPs, InsecureSaysSoAndGivesNoSecret) {
               AllOf(HasSubstr("FLEET_INSECURE=1\n"), Not(HasSubstr("FLEET_JOB_SECRET"))));
 }
 
-TEST(LaunchPs, NoDescriptorOfTheLauncherLeaksIntoAChild) {
+TEST(LaunchPs, NoDescriptorOfTheLauncherButThatForProgressGetsIntoAChild) {
   Workplace place;
   LauncherProcess launcher(
       place, "launch_ps",
-      arguments(2, 2, {place.script("ls /proc/self/fd | sort -n | tr '\\n' ' '")}));
+      arguments(
+          2, 2,
+          {place.script("ls /proc/self/fd | sort -n | tr '\\n' ' '; echo $FLEET_PROGRESS_FD")}));
   ASSERT_EQ(launcher.wait(), 0);
-  // 3 is the folder that ls itself reads.
-  EXPECT_EQ(place.read("logs/workerlog.1"), "0 1 2 3 ");
+  // 4 is the folder that ls itself reads.
+  EXPECT_EQ(place.read("logs/workerlog.1"), "0 1 2 3 4 3\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "launch/process/process_tree.h"
 
 #include <atomic>
+#include <csignal>
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -45,6 +46,25 @@ TEST(ProcessTree, ReadsOfProcessesThatEndMeanwhile) {
     }
     EXPECT_TRUE(marked_processes("FLEET_NO_PROCESS_HAS_THIS=1").empty());
   }
+}
+
+// A pid that is another process's by now.
+TEST(ProcessTree, WhoHasThePidOfAProcessThatEndedIsSpared) {
+  char name[] = "sleep";
+  char time[] = "1000";
+  char* arguments[] = {name, time, nullptr};
+  pid_t pid = 0;
+  ASSERT_EQ(posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, arguments, environ), 0);
+  const ProcessId own = identify(pid);
+  ASSERT_NE(own.start, 0U);
+  kill_process({.pid = pid, .start = own.start - 1});
+  kill_process({.pid = pid, .start = 0});
+  EXPECT_EQ(kill(pid, 0), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, WNOHANG), 0) << "it was killed";
+  kill_process(own);
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
 }
 
 }  // namespace

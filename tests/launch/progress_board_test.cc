@@ -45,9 +45,54 @@ TEST_F(ProgressBoardTest, AddsUpTheSpeedOfAllWorkers) {
             "slowest worker 1 (step 100)  ETA 43 s");
 }
 
+TEST_F(ProgressBoardTest, SaysWhoWaitsForWhomAndSinceWhen) {
+  pass(seconds(40));
+  EXPECT_TRUE(server(0, "stall who=worker/1 phase=computing step=12 for_s=14 waiting=worker/0"));
+  EXPECT_EQ(
+      line(),
+      "40.0 s  2 workers, 2 servers  running  worker 0 waits for worker 1 (computing at step 12 "
+      "for 14 s, since 26.0 s)");
+  const auto stall = nlohmann::json::parse(board_.json(now_, false)).at("stall");
+  EXPECT_EQ(stall, nlohmann::json::parse(R"({"who": "worker 1", "phase": "computing", "step": 12,
+      "for_s": 14, "since_t": 26.0, "waiting": ["worker 0"]})"));
+  server(0, "stall who=worker/1 phase=computing step=12 for_s=14");
+  EXPECT_THAT(line(), HasSubstr("worker 1 does not advance (computing"));
+  server(0,
+         "stall who=worker/9 phase=sending step=2 for_s=11 "
+         "waiting=worker/0,worker/1,worker/2,worker/3,server/1");
+  EXPECT_THAT(line(), HasSubstr("5 workers wait for worker 9 (sending"));
+  EXPECT_FALSE(server(0, "stall who=everybody"));
+  pass(seconds(4));
+  EXPECT_THAT(line(), Not(HasSubstr("worker 9"))) << "nobody repeats it";
+}
+
 TEST_F(ProgressBoardTest, TakesTheSpeedThatAWorkerSays) {
   worker(0, "progress step=120 loss=0.5 steps_per_s=840");
   EXPECT_THAT(line(), HasSubstr("step 120  loss 0.5  840 steps/s"));
+}
+
+TEST_F(ProgressBoardTest, SaysWhatIsNotFiniteWithStepAndProcess) {
+  worker(0, "progress step=3 loss=0.5");
+  EXPECT_TRUE(board_.nonfinite().empty());
+  EXPECT_THAT(line(), Not(HasSubstr("FINITE")));
+  server(1,
+         "progress nonfinite=parameter nonfinite_variable=fc_0.w_0 nonfinite_value=inf "
+         "nonfinite_step=2 nonfinite_sender=1");
+  worker(1,
+         "progress step=4 loss=nan nonfinite=loss nonfinite_variable=mean_0.tmp_0 "
+         "nonfinite_value=nan nonfinite_step=3");
+  worker(1,
+         "progress step=5 nonfinite=loss nonfinite_variable=other nonfinite_value=nan "
+         "nonfinite_step=4");
+  const std::string first =
+      "server 1: parameter 'fc_0.w_0' is inf at step 2 after a gradient of worker 1";
+  const std::string second = "worker 1: the loss 'mean_0.tmp_0' is nan at step 3";
+  EXPECT_EQ(board_.nonfinite(), (std::vector<std::string>{first, second}));
+  EXPECT_THAT(line(), HasSubstr("NOT FINITE: " + first));
+  EXPECT_THAT(board_.summary(), AllOf(HasSubstr("not finite: " + first + "\n"),
+                                      HasSubstr("not finite: " + second + "\n")));
+  const auto json = nlohmann::json::parse(board_.json(now_, true));
+  EXPECT_EQ(json.at("workers").at(1).at("nonfinite"), "the loss 'mean_0.tmp_0' is nan at step 3");
 }
 
 TEST_F(ProgressBoardTest, NamesWhoWaitsLeastWhereAllAreAtTheSameStep) {

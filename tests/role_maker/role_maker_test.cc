@@ -29,6 +29,7 @@ class ThreadGroup {
   std::vector<std::variant<ClusterSpec, std::string>> run(const Make& make) {
     std::vector<std::variant<ClusterSpec, std::string>> results(texts_.size());
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) {
       threads.emplace_back([&, rank] {
         auto& result = results[static_cast<size_t>(rank)];
@@ -211,6 +212,24 @@ TEST(UserDefinedTest, RefusesWrongArgumentsAtOnce) {
       UserDefinedRoleMaker(
           {.current_id = 1, .role = Role::kServer, .worker_num = 5, .server_endpoints = {"a:1"}}),
       UsageError);
+}
+
+TEST(UserDefinedTest, ErrorsNameTheArgument) {
+  const auto where = [](UserDefinedOptions options) {
+    try {
+      const UserDefinedRoleMaker maker(std::move(options));
+    } catch (const UsageError& error) {
+      return error.text().where;
+    }
+    return std::string();
+  };
+  const std::vector<std::string> servers = {"a:1"};
+  EXPECT_EQ(where({.current_id = 2, .worker_num = 2, .server_endpoints = servers}),
+            "UserDefinedRoleMaker, current_id");
+  EXPECT_EQ(where({.server_endpoints = servers}), "UserDefinedRoleMaker, worker_num");
+  EXPECT_EQ(where({.worker_num = 1, .server_endpoints = {"a"}}),
+            "UserDefinedRoleMaker, server_endpoints");
+  EXPECT_EQ(where({.worker_num = 1}), "UserDefinedRoleMaker, server_endpoints");
 }
 
 TEST(UserDefinedCollectiveTest, TakesAndChecksArguments) {

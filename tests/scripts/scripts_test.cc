@@ -68,7 +68,7 @@ TEST(QuickStart, NoInstallStopsBeforeAnythingIsBuilt) {
 }
 
 TEST(Scripts, AnUnknownArgumentIsWrongUsage) {
-  for (const char* script : {"install_dependencies.sh", "quickstart.sh"}) {
+  for (const char* script : {"install_dependencies.sh", "quickstart.sh", "bench.sh"}) {
     const Outcome outcome = run(std::string(script) + " --fast");
     EXPECT_EQ(outcome.exit_code, 2) << script;
     EXPECT_THAT(outcome.output, HasSubstr("unknown argument '--fast'")) << script;

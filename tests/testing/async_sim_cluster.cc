@@ -22,7 +22,6 @@ using strategies::AsyncEvent;
 using strategies::AsyncMode;
 using strategies::AsyncWorker;
 using strategies::ReceivedValues;
-using strategies::RemotePart;
 using strategies::RemoteTensor;
 
 // Of virtual time, besides what steps take.
@@ -34,7 +33,7 @@ uint64_t steps_of(const AsyncSimJob& job, uint32_t worker) {
 strategies::ParameterServerConfig config_for(const AsyncSimJob& job, uint32_t index) {
   strategies::ParameterServerConfig config = sim_config(index, job.workers, job.servers);
   config.data_lanes = job.lanes;
-  config.reconnect_grace = job.reconnect_grace;
+  config.reconnect_grace = {job.reconnect_grace, job.reconnect_grace};
   config.heartbeat_timeout = job.heartbeat_timeout;
   config.mutations = job.mutations;
   config.facts = strategies::async_facts(job.options);

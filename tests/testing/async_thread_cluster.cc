@@ -65,11 +65,11 @@ class AsyncThreadCluster {
     return given_up_ ? std::vector<transport::Endpoint>() : endpoints_;
   }
 
-  transpiler::DistributeTranspiler transpile(int trainer) const {
+  transpiler::DistributeTranspiler transpile(int trainer, bool runtime_split) const {
     transpiler::DistributeTranspilerConfig config = job_.config;
     const auto& options = job_.options;
     config.sync_mode = false;
-    config.runtime_split_send_recv = job_.runtime_split;
+    config.runtime_split_send_recv = runtime_split;
     config.half_async = options.mode == AsyncMode::kHalfAsync;
     config.geo_sgd_mode = options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
     if (options.delay_compensation.form != DelayCompensation::kNone) {
@@ -95,6 +95,7 @@ class AsyncThreadCluster {
     config.worker_num = static_cast<uint32_t>(job_.workers);
     config.servers = std::move(servers);
     config.job_id = "asynchronous threads";
+    config.on_nonfinite = job_.on_nonfinite;
     config.secret = transport::Secret::of_text("a secret among threads", "test");
     config.facts = strategies::async_facts(job_.options);
     config.data_lanes = job_.lanes;
@@ -102,9 +103,17 @@ class AsyncThreadCluster {
     return config;
   }
 
+  std::vector<fluid::Program> trainer_programs(int trainer) const {
+    const auto make = [&](bool runtime_split) {
+      return transpile(trainer, runtime_split).get_trainer_program();
+    };
+    if (!job_.programs) return {make(job_.runtime_split)};
+    return job_.programs(make);
+  }
+
   void serve(int index) {
     const auto at = static_cast<size_t>(index);
-    auto programs = transpile(0).get_pserver_programs(names_[at]);
+    auto programs = transpile(0, job_.runtime_split).get_pserver_programs(names_[at]);
     std::vector<transport::Endpoint> servers(names_.size());
     if (index > 0) servers = wait_for(1);
     if (servers.empty()) return;
@@ -138,8 +147,8 @@ class AsyncThreadCluster {
 
   void train(int index) {
     const auto at = static_cast<size_t>(index);
-    const auto transpiler = transpile(index);
-    fluid::Program main = transpiler.get_trainer_program();
+    const auto transpiler = transpile(index, job_.runtime_split);
+    std::vector<fluid::Program> mains = trainer_programs(index);
     fluid::Program startup = transpiler.get_trainer_startup_program();
     const auto servers = wait_for(job_.servers);
     if (servers.empty()) return;
@@ -147,7 +156,7 @@ class AsyncThreadCluster {
         job_.faults ? transport::TransportChoice::kTcp : transport::TransportChoice::kAuto;
     const auto runtime = std::make_shared<strategies::AsyncWorkerRuntime>(
         config_for(index, reach(servers)), job_.options, choice, *task_.main, names_);
-    main.set_runtime(runtime);
+    for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;
     runtime->init_worker();
@@ -158,9 +167,11 @@ class AsyncThreadCluster {
       const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
       for (int step = 0; step < steps; ++step) {
         const int part = index * threads + thread;
-        const auto fetched =
-            own.run(main, task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
+        const auto turn = static_cast<size_t>(step + thread) % mains.size();
+        const auto fetched = own.run(
+            mains[turn], task_.feed(step, part, part + 1, job_.workers * threads), {task_.loss});
         if (thread == 0) outcome_.losses[at].push_back(fetched.front().item<float>());
+        if (thread == 0 && job_.after_step) job_.after_step(index, mains[turn], own);
         if (job_.keep_steps) keep_step(*runtime);
       }
       if (thread == 0 && job_.after_steps) job_.after_steps(index, *runtime, own);
@@ -169,7 +180,7 @@ class AsyncThreadCluster {
       body(0, executor);
     } else {
       strategies::run_trainer_threads(
-          executor, main, job_.options.trainer_threads,
+          executor, mains.front(), job_.options.trainer_threads,
           [&](uint32_t thread, fluid::Executor& own) { body(static_cast<int>(thread), own); });
     }
     fluid::Scope gathered;

@@ -25,8 +25,16 @@ struct AsyncThreadJob {
   // Workers reach servers through proxies with these faults, each with a seed of its own.
   std::optional<ProxyFaults> faults;
   std::vector<int> uneven_steps;  // by worker, where they differ from the task's
+  strategies::OnNonfinite on_nonfinite = strategies::OnNonfinite::kStop;
   // What servers have after each step of the only worker's only thread is kept.
   bool keep_steps = false;
+  // What takes turns as the trainer's program, step by step, a thread one ahead of the one before:
+  // made of the trainer program as the transpiler makes it with or without runtime_split. Empty:
+  // that program alone. Called once by each worker.
+  using Transpile = std::function<fluid::Program(bool runtime_split)>;
+  std::function<std::vector<fluid::Program>(const Transpile& transpile)> programs;
+  // Called by each worker's first thread after each step; may be empty.
+  std::function<void(int worker, const fluid::Program& main, fluid::Executor&)> after_step;
   // Called by each worker's first thread after its steps; may be empty.
   std::function<void(int worker, strategies::AsyncWorkerRuntime&, fluid::Executor&)> after_steps;
 };

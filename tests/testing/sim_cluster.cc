@@ -46,7 +46,7 @@ ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
   config.data_lanes = job.lanes;
   config.flush_bytes = job.flush_bytes;
   config.ask_apart_bytes = job.ask_apart_bytes;
-  config.reconnect_grace = job.reconnect_grace;
+  config.reconnect_grace = {job.reconnect_grace, job.reconnect_grace};
   config.heartbeat_timeout = job.heartbeat_timeout;
   config.mutations = job.mutations;
   return config;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
+#include <gtest/gtest.h>
 #include <latch>
 #include <mutex>
 #include <thread>
@@ -119,6 +120,7 @@ class ThreadCluster {
     config.facts = {{"program", str_cat(task_.main->hash())}};
     config.data_lanes = job_.lanes;
     config.update_threads = 2;
+    config.save_folders = {::testing::TempDir()};
     config.rpc_deadline = std::chrono::seconds(30);
     return config;
   }
@@ -169,13 +171,15 @@ class ThreadCluster {
   void train(int index) {
     const ShardRange own = owned_shards(index, job_.workers, shards_);
     const auto transpiler = transpile(own.begin);
-    fluid::Program main = transpiler.get_trainer_program();
+    const fluid::Program& trainer = transpiler.get_trainer_program();
+    std::vector<fluid::Program> mains = {trainer};
+    if (job_.programs) mains = job_.programs(trainer);
     fluid::Program startup = transpiler.get_trainer_startup_program();
     const auto servers = addresses_.wait(job_.servers);
     if (servers.empty()) return;
     const auto runtime = std::make_shared<strategies::WorkerRuntime>(
         config_for(index, reach(servers)), transport_of_workers(), *task_.main, names_);
-    main.set_runtime(runtime);
+    for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;
     runtime->init_worker();
@@ -186,9 +190,11 @@ class ThreadCluster {
     const auto at = static_cast<size_t>(index);
     const int steps = at < job_.uneven_steps.size() ? job_.uneven_steps[at] : task_.steps;
     for (int step = 0; step < steps; ++step) {
+      const fluid::Program& main = mains[static_cast<size_t>(step) % mains.size()];
       const auto fetched =
           executor.run(main, task_.feed(step, own.begin, own.end, shards_), {task_.loss});
       losses.push_back(fetched.front().item<float>());
+      if (job_.after_step) job_.after_step(index, main, executor);
       if (job_.keep_steps) keep_step(*runtime);
     }
     if (job_.after_steps) job_.after_steps(index, *runtime, executor);

@@ -42,10 +42,15 @@ struct ThreadJob {
   std::vector<int> uneven_steps;
   // What servers have after each step is kept. Workers wait for one another then.
   bool keep_steps = false;
+  // What takes turns as the trainer's program, step by step, made of the trainer program. Empty:
+  // that program alone. Called once by each worker.
+  std::function<std::vector<fluid::Program>(const fluid::Program& trainer)> programs;
   // Called by each server's thread between its startup program and serving; may be empty.
   std::function<void(const fluid::Program& startup, fluid::Scope&)> before_serving;
   // Called by each worker's thread between its startup program and its steps; may be empty.
   std::function<void(strategies::WorkerRuntime&, fluid::Executor&)> before_steps;
+  // Called by each worker's thread after each step; may be empty.
+  std::function<void(int worker, const fluid::Program& main, fluid::Executor&)> after_step;
   // Called by each worker's thread after its steps, before it stops; may be empty.
   std::function<void(int worker, strategies::WorkerRuntime&, fluid::Executor&)> after_steps;
 };

@@ -86,6 +86,22 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
                        "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks");
 }
 
+TEST(TranspilerConfig, WhoSaysSyncModeLaterHearsOfOtherContradictionsAtOnce) {
+  const std::vector<DistributeTranspilerConfig> open = {
+      {.runtime_split_send_recv = true},
+      {.enable_dc_asgd = true},
+      {.half_async = true},
+      {.geo_sgd_mode = true},
+      {.original_schedules = true},
+      {.server_statistics = false, .sync_mode = false}};
+  for (const auto& config : open) {
+    EXPECT_NO_THROW(validate_but_sync_mode(config));
+    EXPECT_THAT(refusal(config, ErrorCode::kInvalidArgument), HasSubstr("sync_mode contradict"));
+  }
+  EXPECT_THROW(validate_but_sync_mode({.enable_dc_asgd = true, .geo_sgd_mode = true}), UsageError);
+  EXPECT_THROW(validate_but_sync_mode({.dc_asgd_form = "adaptive"}), UsageError);
+}
+
 TEST(TranspilerConfig, FieldsOfServersHaveNoMeaningWithoutThem) {
   for (const char* mode : {"nccl2", "collective"}) {
     SCOPED_TRACE(mode);

@@ -83,6 +83,33 @@ TEST(DelayCompensation, TakesTheNumbersOfItsFormUnlessOthersAreGiven) {
   EXPECT_EQ(lambda_of(config), 0.5f);
 }
 
+// The call as Paddle Fluid's documents show it.
+TEST(DelayCompensation, SyncModeMayBeSaidToTranspileAlone) {
+  const SampleNet net = reference_net();
+  DistributeTranspilerConfig config;
+  config.enable_dc_asgd = true;
+  DistributeTranspiler t(config);
+  TranspileOptions options = options_for(net, 2, 2);
+  options.sync_mode = false;
+  t.transpile(options);
+  const ProgramPair server = t.get_pserver_programs(server_endpoints(2).front());
+  EXPECT_EQ(server.main.to_string(), first_server(net, compensated("clipped")).main.to_string());
+  const fluid::DelayCompensationInfo clipped{"clipped", 4, 0.95, 1e-7};
+  for (const Program& program :
+       {t.get_trainer_program(), t.get_trainer_startup_program(), server.main, server.startup}) {
+    EXPECT_EQ(program.distribution().delay_compensation, clipped);
+    EXPECT_EQ(program.distribution().server_mode, "async");
+  }
+  options.sync_mode = std::nullopt;
+  try {
+    t.transpile(options);
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("enable_dc_asgd and sync_mode"),
+                                             testing::HasSubstr("here or in transpile")));
+  }
+}
+
 TEST(DelayCompensation, TheOriginalsFormRefusesGradientsOfRows) {
   for (const bool distributed : {false, true}) {
     const SampleNet net = table_net(2, distributed);

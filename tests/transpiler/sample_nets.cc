@@ -386,6 +386,11 @@ std::vector<NamedConfig> server_modes() {
 
 }  // namespace
 
+SplitMethod split_method_of(uint64_t seed) {
+  const auto names = split_method_names();
+  return std::string(names[seed % names.size()]);
+}
+
 RandomJob random_job(uint64_t seed) {
   static const std::vector<NamedConfig> modes = server_modes();
   RandomJob job{.net = random_net(seed),
@@ -397,7 +402,7 @@ RandomJob random_job(uint64_t seed) {
     job.config.dc_asgd_form = DistributeTranspilerConfig().dc_asgd_form;
   }
   job.config.slice_var_up = seed % 7 != 0;
-  job.config.split_method = seed % 3 == 0 ? "HashName" : "RoundRobin";
+  job.config.split_method = split_method_of(seed);
   job.config.slices_per_server = job.config.slice_var_up && seed % 4 == 0 ? 3 : 1;
   return job;
 }

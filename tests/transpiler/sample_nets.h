@@ -55,6 +55,9 @@ std::vector<NamedConfig> synchronous_modes();
 // runtime split.
 std::vector<NamedConfig> asynchronous_modes();
 
+// Each built-in one in turn.
+SplitMethod split_method_of(uint64_t seed);
+
 struct RandomJob {
   SampleNet net;
   int servers;

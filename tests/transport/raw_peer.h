@@ -97,7 +97,8 @@ class RawPeer {
     HandshakeOptions options;
     options.hello = hello;
     options.secret = secret;
-    Handshake handshake(Side::kConnecting, options, std::nullopt);
+    Handshake handshake(Side::kConnecting, options, LinkKind::kUnix,
+                        PeerProcess{::geteuid(), static_cast<uint32_t>(::getpid())});
     while (!handshake.done()) {
       const auto frame = receive();
       if (!frame) return false;

@@ -9,7 +9,7 @@
 #include "tests/testing/paths.h"
 #include "tests/tree/source_text.h"
 #include "tests/tree/tree_rules.h"
-#include "tools/error_document.h"
+#include "tools/documents.h"
 
 namespace fleet::tree {
 namespace {

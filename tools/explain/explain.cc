@@ -1,6 +1,7 @@
 #include "tools/explain/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -69,6 +70,18 @@ std::string_view mode_of(const DistributeTranspilerConfig& config) {
 const Mode& describe(std::string_view name) {
   return *std::find_if(std::begin(kModes), std::end(kModes),
                        [name](const Mode& mode) { return mode.name == name; });
+}
+
+// "37 and 63"; of many servers "9 to 40".
+std::string shares_of(const Explanation& explanation) {
+  constexpr size_t kFew = 4;
+  std::vector<int> shares;
+  for (const ServerLoad& server : explanation.servers) {
+    shares.push_back(static_cast<int>(std::lround(100 * server.share)));
+  }
+  if (shares.size() <= kFew) return join(shares, " and ");
+  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+  return str_cat(*least, " to ", *most);
 }
 
 // Those that differ from the defaults.
@@ -196,6 +209,7 @@ class Explainer {
       place(transpiler_.plan(), main_, out_);
       explain_servers();
       out_.warnings = find_warnings(transpiler_.plan(), options_, out_);
+      propose_balance();
     } else {
       count_collective_traffic(out_.main.trainer.program, options_, out_);
     }
@@ -242,11 +256,10 @@ class Explainer {
     return str_cat(with_servers_ ? "trainer " : "rank ", options_.trainer);
   }
 
-  void transpile() {
+  transpiler::TranspileOptions transpile_options() const {
     transpiler::TranspileOptions options;
     options.program = &main_;
     options.startup_program = &startup_;
-    options.pass_observer = [this](const transpiler::PassEvent& event) { history_.observe(event); };
     if (options_.trainer < 0 || options_.trainer >= options_.trainers) {
       throw_error(ErrorCode::kInvalidArgument, {.what = "there is no such trainer",
                                                 .where = "ExplainOptions.trainer, trainers",
@@ -273,8 +286,30 @@ class Explainer {
       options.current_endpoint = endpoints_[static_cast<size_t>(options_.trainer)];
       if (options_.config.mode == "collective") options.logical_shards = shards();
     }
+    return options;
+  }
+
+  void transpile() {
+    transpiler::TranspileOptions options = transpile_options();
+    options.pass_observer = [this](const transpiler::PassEvent& event) { history_.observe(event); };
     history_.set_process(trainer_name(), false);
     transpiler_.transpile(options);
+  }
+
+  // Where servers are clearly more even with it.
+  void propose_balance() {
+    constexpr double kWorth = 0.1;  // of what a server has on average
+    if (out_.imbalance < 1 + kWorth || options_.config.split_method == "Balanced") return;
+    DistributeTranspilerConfig config = options_.config;
+    config.split_method = "Balanced";
+    DistributeTranspiler balanced(config);
+    balanced.transpile(transpile_options());
+    Explanation other;
+    place(balanced.plan(), main_, other);
+    if (out_.imbalance - other.imbalance < kWorth) return;
+    out_.warnings.push_back(
+        {str_cat("servers are uneven: they have ", shares_of(out_), " % of all parameters"),
+         str_cat("split_method = Balanced gives them ", shares_of(other), " %")});
   }
 
   void explain_given() {

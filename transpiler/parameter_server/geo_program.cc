@@ -80,19 +80,6 @@ void append_start_notice(Program& startup, int controls) {
   block.append_op(make_notice({"param_init"}, {"param_init"}, add_control_var(block, controls)));
 }
 
-void record_distribution(Program& program, const ServerPlan& plan, const TrainerOptions& options) {
-  fluid::DistributionInfo& info = program.distribution();
-  info.is_distributed = true;
-  info.is_chief = options.trainer_id == 0;
-  info.trainer_id = options.trainer_id;
-  info.trainers = plan.shards;
-  info.endpoints = plan.endpoints;
-  info.ps_endpoint = options.current_endpoint;
-  info.wait_port = options.wait_port;
-  info.geo_sgd_need_push_nums = plan.form.geo_push_nums;
-  info.vars = plan.overview;
-}
-
 VarDesc plain(const PlacedParam& param, const PlacedSlice& slice, const std::string& origin,
               std::string name) {
   VarDesc var;
@@ -170,8 +157,8 @@ ProgramPair make_geo_trainer_programs(const Program& main, const Program& startu
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);
   runner.run(pair.startup, startup_passes);
-  record_distribution(pair.main, plan, options);
-  record_distribution(pair.startup, plan, options);
+  record_trainer(pair.main, plan, options);
+  record_trainer(pair.startup, plan, options);
   return pair;
 }
 

@@ -1,8 +1,11 @@
 #include "transpiler/parameter_server/placement.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
-#include "base/hash.h"
+#include "base/error.h"
+#include "base/strings.h"
 
 namespace fleet::transpiler {
 
@@ -21,11 +24,73 @@ std::vector<RowSlice> slice_rows(const fluid::Shape& shape, int parts, int min_b
   return slices;
 }
 
-int Dispatcher::next(std::string_view slice_name) {
-  if (by_hash_) return static_cast<int>(mix64(fnv1a(slice_name)) % static_cast<uint64_t>(servers_));
-  const int server = turn_;
-  turn_ = (turn_ + 1) % servers_;
-  return server;
+namespace {
+
+// Rows of each slice when every server is filled up to `level`.
+std::vector<int64_t> filled(std::span<const int64_t> loads, std::span<const int64_t> least,
+                            int64_t row, int64_t level) {
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    rows.push_back(std::max(least[i], (level - loads[i]) / row));
+  }
+  return rows;
+}
+
+int64_t sum_of(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+}  // namespace
+
+std::vector<int64_t> level_rows(std::span<const int64_t> loads, int64_t row, int64_t rows,
+                                int64_t least) {
+  const auto count = static_cast<int64_t>(loads.size());
+  // The one with the largest load gets what is left.
+  const auto last = std::max_element(loads.begin(), loads.end()) - loads.begin();
+  std::vector<int64_t> lower(loads.size(), std::min(least, std::max<int64_t>(1, rows / count)));
+  lower[static_cast<size_t>(last)] = 1;
+  int64_t low = 0;  // too low a level, or just right
+  int64_t high = loads[static_cast<size_t>(last)] + row * rows;
+  while (low < high) {
+    const int64_t middle = low + (high - low + 1) / 2;
+    if (sum_of(filled(loads, lower, row, middle)) <= rows) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  auto levelled = filled(loads, lower, row, low);
+  for (int64_t left = rows - sum_of(levelled); left > 0; --left) {
+    size_t lowest = 0;
+    for (size_t i = 1; i < loads.size(); ++i) {
+      if (loads[i] + levelled[i] * row < loads[lowest] + levelled[lowest] * row) lowest = i;
+    }
+    ++levelled[lowest];
+  }
+  return levelled;
+}
+
+std::vector<int> dispatch(const SplitMethod& method, std::span<const ServerPart> parts,
+                          std::span<const std::string> servers) {
+  auto dealt = method.dispatcher()->dispatch(parts, servers);
+  const auto refuse = [&method](std::string what, std::string expected, std::string got) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = std::move(what),
+                 .where = str_cat("split_method '", method.name(), "', dispatch"),
+                 .expected = std::move(expected),
+                 .got = std::move(got),
+                 .fix = "return, for each part, the position of its server in `servers`"});
+  };
+  if (dealt.size() != parts.size()) {
+    refuse("a split method left parts out, or made some up", str_cat(parts.size(), " positions"),
+           str_cat(dealt.size()));
+  }
+  for (size_t i = 0; i < dealt.size(); ++i) {
+    if (dealt[i] >= 0 && static_cast<size_t>(dealt[i]) < servers.size()) continue;
+    refuse("a split method names a server that is not there",
+           str_cat("0 to ", servers.size() - 1, " for '", parts[i].name, "'"), str_cat(dealt[i]));
+  }
+  return dealt;
 }
 
 }  // namespace fleet::transpiler

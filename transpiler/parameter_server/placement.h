@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "fluid/core/shape.h"
+#include "transpiler/split_method.h"
 
 namespace fleet::transpiler {
 
@@ -20,20 +21,16 @@ struct RowSlice {
 // ceil(N / parts') elements, rounded up to whole rows. One slice for a shape without rows.
 std::vector<RowSlice> slice_rows(const fluid::Shape& shape, int parts, int min_block_size);
 
-// Deals slices to servers, in the order of the calls.
-class Dispatcher {
- public:
-  // `method` is "RoundRobin" or "HashName" (see DistributeTranspilerConfig), servers >= 1.
-  Dispatcher(std::string_view method, int servers)
-      : by_hash_(method == "HashName"), servers_(servers) {}
+// Moves the cuts of one variable so that what its slices' servers have comes out even: `loads` is
+// what the server of each slice has besides, in the unit of `row`, the load of one row. Returns the
+// rows of each slice; their sum is `rows`. As with slice_rows none but the smallest has fewer than
+// `least` rows, unless there are no rows for that; each has one at least.
+std::vector<int64_t> level_rows(std::span<const int64_t> loads, int64_t row, int64_t rows,
+                                int64_t least);
 
-  // The index of the server that the slice of this name goes to.
-  int next(std::string_view slice_name);
-
- private:
-  bool by_hash_;
-  int servers_;
-  int turn_ = 0;
-};
+// The servers of the parts by this method. Throws UsageError for a method of one's own that gives
+// another number of positions, or one that is outside.
+std::vector<int> dispatch(const SplitMethod& method, std::span<const ServerPart> parts,
+                          std::span<const std::string> servers);
 
 }  // namespace fleet::transpiler

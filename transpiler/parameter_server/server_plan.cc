@@ -57,20 +57,22 @@ ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
   form.geo = config.geo_sgd_mode;
   if (form.geo) form.geo_push_nums = config.geo_sgd_need_push_nums;
   form.dc_asgd = dc_asgd_form(config);
-  ServerMode mode = ServerMode::kHalfAsync;
+  ServerMode mode = config.runtime_split_send_recv ? ServerMode::kAsync : ServerMode::kHalfAsync;
+  form.mode = config.half_async ? "half_async" : "async";
   if (config.sync_mode || config.completely_not_async) {
     mode = ServerMode::kSync;
+    form.mode = "sync";
   } else if (config.geo_sgd_mode) {
     mode = ServerMode::kGeo;
-  } else if (config.runtime_split_send_recv) {
-    mode = ServerMode::kAsync;
+    form.mode = "geo";
   }
   form.distributed_mode = static_cast<int>(mode);
   return form;
 }
 
-PlacedParam place(const Program& program, const UpdatedParam& updated, size_t position,
-                  const DistributeTranspilerConfig& config, int servers, Dispatcher& dispatcher) {
+// Its slices, which have no servers yet.
+PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t position,
+                const DistributeTranspilerConfig& config, int servers) {
   const VarDesc& param = program.global_block().var(updated.param);
   PlacedParam placed{.param = updated.param,
                      .grad = updated.grad,
@@ -86,8 +88,8 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
   const std::string& update = program.global_block().op(updated.update).type;
   const bool whole = stays_whole(update, config) && !config.geo_sgd_mode;
-  const bool cut = (config.slice_var_up || config.geo_sgd_mode) && !whole;
-  const int parts = cut ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
+  const bool sliced = (config.slice_var_up || config.geo_sgd_mode) && !whole;
+  const int parts = sliced ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -96,8 +98,7 @@ PlacedParam place(const Program& program, const UpdatedParam& updated, size_t po
                              .grad = placed.grad + suffix,
                              .shape = rows[i].shape,
                              .offset = rows[i].offset,
-                             .block_id = static_cast<int>(i),
-                             .server = dispatcher.next(placed.param + suffix)});
+                             .block_id = static_cast<int>(i)});
   }
   return placed;
 }
@@ -152,8 +153,8 @@ void add_state_rows(const Program& program, const TrainingOps& ops, const Placed
 }
 
 // Floating-point variables that outlive a step and that the forward part writes.
-void place_statistics(const Program& program, const DistributeTranspilerConfig& config,
-                      Dispatcher& dispatcher, ServerPlan& plan) {
+void find_statistics(const Program& program, const DistributeTranspilerConfig& config,
+                     ServerPlan& plan) {
   if (!plan.form.exchanges || !config.server_statistics) return;
   const fluid::Block& block = program.global_block();
   std::set<std::string> seen;
@@ -164,10 +165,7 @@ void place_statistics(const Program& program, const DistributeTranspilerConfig& 
       if (var == nullptr || !var->persistable) continue;
       if (var->is_parameter && var->trainable) continue;
       if (!fluid::is_floating(var->dtype) || !seen.insert(name).second) continue;
-      plan.statistics.push_back({.name = name,
-                                 .shape = var->shape,
-                                 .dtype = var->dtype,
-                                 .server = dispatcher.next(name)});
+      plan.statistics.push_back({.name = name, .shape = var->shape, .dtype = var->dtype});
     }
   }
 }
@@ -195,6 +193,97 @@ DistributedVar table_row(const ServerPlan& plan, const PlacedParam& table,
           .offset = 0,
           .vtype = fluid::kDistributedTable,
           .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
+}
+
+// What a step moves and reads of a variable, as a multiple of its bytes: a gradient and a value for
+// each trainer, and what its update reads: value and state. 0 for a table.
+int64_t step_arrays(const Program& program, const TrainingOps& ops, const PlacedParam& param,
+                    const ServerPlan& plan) {
+  if (param.sparse) return 0;
+  int64_t arrays = 2 * plan.shards + 1;
+  if (plan.form.geo) return arrays;
+  for (const std::string& name : inputs_of(program, ops.params[param.updated])) {
+    const VarDesc& var = program.global_block().var(name);
+    const bool state = var.persistable && state_kind(ops, param, var) == StateKind::kSliced;
+    arrays += state ? 1 : 0;
+  }
+  return arrays;
+}
+
+ServerPart part_of(const std::string& name, const std::string& variable, const fluid::Shape& shape,
+                   fluid::DType dtype, int64_t arrays) {
+  const int64_t bytes = shape.numel() * static_cast<int64_t>(fluid::dtype_size(dtype));
+  return {.name = name,
+          .variable = variable,
+          .shape = shape,
+          .bytes = bytes,
+          .step_bytes = arrays * bytes};
+}
+
+// Moves the cuts of the largest dense parameter that is cut, so that servers come out even. The
+// smallest slice becomes the last one, as slice_rows has it.
+void level(const DistributeTranspilerConfig& config, const std::vector<int64_t>& arrays,
+           std::vector<int64_t> loads, ServerPlan& plan) {
+  PlacedParam* largest = nullptr;
+  for (PlacedParam& param : plan.params) {
+    std::set<int> servers;
+    for (const PlacedSlice& slice : param.slices) servers.insert(slice.server);
+    if (param.sparse || !param.sliced || servers.size() < param.slices.size()) continue;
+    if (largest == nullptr || param.shape.numel() > largest->shape.numel()) largest = &param;
+  }
+  if (largest == nullptr) return;
+  const int64_t elements = largest->shape.numel() / largest->shape[0];
+  const int64_t row =
+      elements * static_cast<int64_t>(fluid::dtype_size(largest->dtype)) * arrays[largest->updated];
+  std::vector<std::pair<int64_t, int>> others;  // what a server has besides, the server
+  for (const PlacedSlice& slice : largest->slices) {
+    others.emplace_back(loads[static_cast<size_t>(slice.server)] - row * slice.shape[0],
+                        slice.server);
+  }
+  std::sort(others.begin(), others.end());
+  std::vector<int64_t> besides;
+  for (const auto& other : others) besides.push_back(other.first);
+  const auto rows = level_rows(besides, row, largest->shape[0],
+                               (config.min_block_size + elements - 1) / elements);
+  int64_t first = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    PlacedSlice& slice = largest->slices[i];
+    slice.shape.set(0, rows[i]);
+    slice.offset = first * elements;
+    slice.server = others[i].second;
+    first += rows[i];
+  }
+}
+
+// Gives every slice and statistic its server.
+void deal(const Program& program, const TrainingOps& ops, const DistributeTranspilerConfig& config,
+          ServerPlan& plan) {
+  std::vector<int64_t> arrays(plan.params.size());
+  std::vector<ServerPart> parts;
+  for (const size_t i : plan.deal_order) {
+    const PlacedParam& param = plan.params[i];
+    arrays[i] = step_arrays(program, ops, param, plan);
+    for (const PlacedSlice& slice : param.slices) {
+      parts.push_back(part_of(slice.param, param.param, slice.shape, param.dtype, arrays[i]));
+    }
+  }
+  for (const PlacedStatistic& statistic : plan.statistics) {
+    parts.push_back(part_of(statistic.name, statistic.name, statistic.shape, statistic.dtype,
+                            2 * plan.shards + 1));
+  }
+  const std::vector<int> servers = dispatch(config.split_method, parts, plan.endpoints);
+  std::vector<int64_t> loads(plan.endpoints.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    loads[static_cast<size_t>(servers[i])] += parts[i].step_bytes;
+  }
+  size_t next = 0;
+  for (const size_t i : plan.deal_order) {
+    for (PlacedSlice& slice : plan.params[i].slices) slice.server = servers[next++];
+  }
+  for (PlacedStatistic& statistic : plan.statistics) statistic.server = servers[next++];
+  if (config.split_method == SplitMethod("Balanced")) {
+    level(config, arrays, std::move(loads), plan);
+  }
 }
 
 // The same slices in the order of their update ops.
@@ -268,12 +357,11 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   plan.shards = shards;
   plan.deal_order = checked_order(std::move(deal_order), ops.params.size());
   const int servers = static_cast<int>(plan.endpoints.size());
-  Dispatcher dispatcher(config.split_method, servers);
-  plan.params.resize(ops.params.size());
-  for (const size_t i : plan.deal_order) {
-    plan.params[i] = place(program, ops.params[i], i, config, servers, dispatcher);
+  for (size_t i = 0; i < ops.params.size(); ++i) {
+    plan.params.push_back(cut(program, ops.params[i], i, config, servers));
   }
-  place_statistics(program, config, dispatcher, plan);
+  find_statistics(program, config, plan);
+  deal(program, ops, config, plan);
   place_tables(program, ops, plan);
   const auto tables = remote_tables(program, config);
   if (!config.initialise_frozen_tables) plan.empty_tables = tables;
@@ -303,15 +391,24 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   return plan;
 }
 
-void record_server(Program& program, const ServerPlan& plan, int server) {
+void record_job(Program& program, const ServerPlan& plan) {
   fluid::DistributionInfo& info = program.distribution();
   info.is_distributed = true;
   info.trainers = plan.shards;
   info.endpoints = plan.endpoints;
-  info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
+  info.server_mode = plan.form.mode;
+  if (const DcAsgdForm& form = plan.form.dc_asgd; !form.name.empty()) {
+    info.delay_compensation = {form.name, form.lambda, form.m, form.epsilon};
+  }
   info.geo_sgd_need_push_nums = plan.form.geo_push_nums;
-  info.lr_first_count = plan.form.first_count.value_or(0);
   info.vars = plan.overview;
+}
+
+void record_server(Program& program, const ServerPlan& plan, int server) {
+  record_job(program, plan);
+  fluid::DistributionInfo& info = program.distribution();
+  info.ps_endpoint = plan.endpoints[static_cast<size_t>(server)];
+  info.lr_first_count = plan.form.first_count.value_or(0);
 }
 
 std::string shard_suffix(int shard) {

@@ -26,6 +26,7 @@ struct ServerForm {
   // (transpiler/parameter_server/async_counter.h).
   std::optional<int64_t> first_count = {};
   int distributed_mode = 0;  // fluid::ServerMode
+  std::string mode;          // fluid::DistributionInfo::server_mode
   // Updates of averaged gradients may need numbers from other servers
   // (transpiler/parameter_server/update_phases.h).
   bool exchanges = false;
@@ -115,6 +116,8 @@ ServerPlan plan_servers(const fluid::Program& program, const TrainingOps& ops,
                         std::vector<std::string> endpoints, int shards,
                         std::vector<size_t> deal_order = {});
 
+// Records in a program what all programs of the job have in common.
+void record_job(fluid::Program& program, const ServerPlan& plan);
 // Records in a server's program what it is a part of.
 void record_server(fluid::Program& program, const ServerPlan& plan, int server);
 

@@ -226,9 +226,9 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
   return local;
 }
 
-// The gradient that an op of the chain takes and whose delay is made good in front of it: what the
-// update takes, or, of rows, what came. The decay of rows is of the server's values, of all rows,
-// and not late. Null for other ops.
+// The input of an op of the chain whose delay is compensated just before that op: the gradient of
+// the update op, or, for gradients of rows, the gradient as it came. The decay of rows is computed
+// from the server's own values, so it has no delay. Null for other ops.
 std::string* late_gradient(const ServerState& state, const SliceRef& here, bool update,
                            Operator& op) {
   if (state.plan.form.dc_asgd.name.empty()) return nullptr;

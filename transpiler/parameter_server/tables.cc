@@ -28,10 +28,8 @@ bool is_tree(const Operator& op) {
 
 // The table that an op looks up; empty for other ops.
 std::string table_of(const Operator& op) {
-  if (is_lookup(op)) return op.input("W").front();
-  if (op.type == "nce") return op.input("Weight").front();
-  if (is_tree(op)) return op.input("W").front();
-  return {};
+  const std::string_view slot = fluid::looked_up_slot(op.type);
+  return slot.empty() ? std::string() : op.input(slot).front();
 }
 
 bool flag(const Operator& op, std::string_view name) {

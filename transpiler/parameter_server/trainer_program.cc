@@ -266,7 +266,7 @@ void check_no_table(const Operator& follower, const ServerPlan& plan) {
                     [&name](const auto& table) { return table.param == name; });
     if (!remote) continue;
     throw_error(ErrorCode::kNotSupported,
-                {.what = "a step behind the updates takes a table that only the servers have",
+                {.what = "an op after the updates reads a table that is on the servers only",
                  .where = str_cat("op '", follower.type, "', variable '", name, "'"),
                  .expected = "parameters that come back to the trainer",
                  .got = "a table with is_sparse",
@@ -426,18 +426,6 @@ void remove_update_state(Program& startup, const TrainerState& state) {
   for (const std::string& name : state.removed_vars) block.remove_var(name);
 }
 
-void record_distribution(Program& program, const TrainerState& state) {
-  fluid::DistributionInfo& info = program.distribution();
-  info.is_distributed = true;
-  info.is_chief = state.options.trainer_id == 0;
-  info.trainer_id = state.options.trainer_id;
-  info.trainers = state.plan.shards;
-  info.endpoints = state.plan.endpoints;
-  info.ps_endpoint = state.options.current_endpoint;
-  info.wait_port = state.options.wait_port;
-  info.vars = state.plan.overview;
-}
-
 std::array<Pass, 3> startup_passes(TrainerState& state, bool with_tables) {
   return {
       Pass{"remove_update_state", "Optimizer state lives on the servers.",
@@ -511,9 +499,18 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);
   runner.run(pair.startup, startup_passes(state, with_tables));
-  record_distribution(pair.main, state);
-  record_distribution(pair.startup, state);
+  record_trainer(pair.main, plan, options);
+  record_trainer(pair.startup, plan, options);
   return pair;
+}
+
+void record_trainer(Program& program, const ServerPlan& plan, const TrainerOptions& options) {
+  record_job(program, plan);
+  fluid::DistributionInfo& info = program.distribution();
+  info.is_chief = options.trainer_id == 0;
+  info.trainer_id = options.trainer_id;
+  info.ps_endpoint = options.current_endpoint;
+  info.wait_port = options.wait_port;
 }
 
 }  // namespace fleet::transpiler

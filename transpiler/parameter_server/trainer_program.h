@@ -25,4 +25,7 @@ ProgramPair make_trainer_programs(const fluid::Program& main, const fluid::Progr
                                   const ServerPlan& plan, const TrainerOptions& options,
                                   const PassRunner& runner);
 
+// Records in a trainer's program what it is a part of.
+void record_trainer(fluid::Program& program, const ServerPlan& plan, const TrainerOptions& options);
+
 }  // namespace fleet::transpiler

@@ -9,7 +9,9 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/strings.h"
 
@@ -224,7 +226,31 @@ Status MpiSession::finalize(Duration timeout) {
   return {};
 }
 
+namespace {
+
+// Empty when there is no default route. Nothing is sent.
+std::string routed_address() {
+  sockaddr_in far{};
+  far.sin_family = AF_INET;
+  far.sin_port = htons(9);
+  inet_pton(AF_INET, "198.51.100.1", &far.sin_addr);  // of nobody's network (RFC 5737)
+  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return {};
+  sockaddr_in own{};
+  socklen_t size = sizeof own;
+  char text[INET_ADDRSTRLEN];
+  const bool known = connect(socket, reinterpret_cast<sockaddr*>(&far), sizeof far) == 0 &&
+                     getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+                     inet_ntop(AF_INET, &own.sin_addr, text, sizeof text) != nullptr;
+  close(socket);
+  return known ? text : std::string();
+}
+
+}  // namespace
+
+// Bridges of containers and virtual machines are up as well, and may come first in the list.
 std::string machine_address() {
+  if (std::string routed = routed_address(); !routed.empty()) return routed;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "127.0.0.1";
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);

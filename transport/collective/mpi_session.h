@@ -75,8 +75,8 @@ class MpiSession {
   int cores_ = 1;
 };
 
-// An address by which other machines reach this one: its first IPv4 address that is up and not
-// loopback, or 127.0.0.1.
+// An address by which other machines reach this one: the IPv4 address that its default route sends
+// from; without such a route the first one that is up and not loopback, or 127.0.0.1.
 std::string machine_address();
 
 }  // namespace fleet::transport

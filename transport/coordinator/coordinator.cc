@@ -8,6 +8,16 @@
 #include "transport/coordinator/coordinator_impl.h"
 
 namespace fleet::transport {
+namespace {
+
+std::string waiting_text(const std::vector<MemberId>& waiting) {
+  std::vector<std::string> names;
+  for (const MemberId& id : waiting) names.push_back(id.to_string());
+  return names.empty() ? "nobody" : join(names, ", ");
+}
+
+}  // namespace
+
 Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, ServerHandler* next)
     : loop_(loop),
       options_(options),
@@ -45,6 +55,10 @@ void Coordinator::set_on_workers_complete(std::function<void()> on_workers_compl
 }
 void Coordinator::set_on_all_complete(std::function<void()> on_all_complete) {
   on_all_complete_ = std::move(on_all_complete);
+}
+
+void Coordinator::set_on_stall(StallHandler on_stall) {
+  on_stall_ = std::move(on_stall);
 }
 
 void Coordinator::start() {
@@ -131,9 +145,10 @@ Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
   };
   bool all_wait = true;
   for (const auto& [id, member] : members_) {
-    if (member->status.state != MemberState::kPresent) continue;
+    const bool absent = member->status.state == MemberState::kAbsent;
+    if (!absent && member->status.state != MemberState::kPresent) continue;
     const bool still = member->status.unchanged >= longer_than;
-    if (!phase_waits(member->status.phase)) {
+    if (absent || !phase_waits(member->status.phase)) {
       all_wait = false;
       if (still) consider(member.get());
     } else if (!still && id.role == Role::kWorker) {
@@ -148,45 +163,61 @@ Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
   return culprit;
 }
 
+// Others wait since about then; those whose wait has just begun will go on.
+Stall Coordinator::stall_of(const Member& culprit) const {
+  const MemberStatus& status = culprit.status;
+  Stall stall{status.id, status.phase, status.step, status.unchanged, {}};
+  for (const Member* member : group_members(Group::kWorkers)) {
+    if (member == &culprit || member->status.state != MemberState::kPresent) continue;
+    const bool waits =
+        phase_waits(member->status.phase) || member->status.phase == Phase::kConnecting;
+    if (waits && member->status.unchanged * 2 >= status.unchanged) {
+      stall.waiting.push_back(member->status.id);
+    }
+  }
+  return stall;
+}
+
+void Coordinator::tell_stall(const Member* culprit) {
+  const bool before = std::exchange(stalled_, culprit != nullptr);
+  if (!on_stall_ || !(before || stalled_)) return;
+  on_stall_(stalled_ ? std::optional<Stall>(stall_of(*culprit)) : std::nullopt);
+}
+
 void Coordinator::check_stalls(Duration elapsed) {
   for (const auto& [id, member] : members_) {
-    if (member->status.state == MemberState::kPresent) member->status.unchanged += elapsed;
+    const bool counts = member->status.state == MemberState::kPresent ||
+                        member->status.state == MemberState::kAbsent;
+    if (counts) member->status.unchanged += elapsed;
   }
-  Member* const culprit = stall_culprit(options_.stall_report);
+  Member* const culprit = stall_culprit(std::min(options_.stall_report, options_.stall_deadline));
+  tell_stall(culprit);
   if (culprit == nullptr) return;
+  const bool absent = culprit->status.state == MemberState::kAbsent;
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(culprit->status.unchanged).count();
   if (culprit->status.unchanged >= options_.stall_deadline) {
-    return abort(verdict_on(*culprit, ErrorCode::kPeerStalled,
-                            str_cat("it lives but has not advanced for ", seconds, " s")));
+    return abort(verdict_on(
+        *culprit, ErrorCode::kPeerStalled,
+        str_cat(absent ? "it has not joined the job for " : "it lives but has not advanced for ",
+                seconds, " s")));
   }
   if (culprit->status.unchanged < culprit->next_report) return;
   culprit->next_report += options_.stall_report;
-  logger_.warning("coordinator", "a process does not advance",
+  logger_.warning("coordinator", absent ? "a process has not joined" : "a process does not advance",
                   {{"who", culprit->status.id.to_string()},
                    {"phase", phase_name(culprit->status.phase)},
                    {"step", culprit->status.step},
                    {"for_s", seconds},
+                   {"waiting", waiting_text(stall_of(*culprit).waiting)},
                    {"waits", join(waits(), "; ")}});
 }
 
 // ---- members
 
 Status Coordinator::admit(const Hello& peer) {
-  if (peer.lane == LaneKind::kControl) {
-    const Member* const member = find(peer.member);
-    const bool known = member != nullptr && member->status.state != MemberState::kAbsent;
-    if (known && member->incarnation != peer.incarnation) {
-      return Status(
-          ErrorCode::kHandshakeRefused,
-          {.what = str_cat("another process is ", peer.member.to_string(), " of this job already"),
-           .where = "coordinator",
-           .expected = str_cat("incarnation ", member->incarnation),
-           .got = str_cat("incarnation ", peer.incarnation),
-           .fix = "end the second process, or give it an index of its own"});
-    }
-  }
-  return next_ != nullptr ? next_->admit(peer) : Status();
+  Status status = incarnations_.admit(peer);
+  return status.ok() && next_ != nullptr ? next_->admit(peer) : status;
 }
 
 Loop* Coordinator::on_open(Session& session) {
@@ -194,8 +225,12 @@ Loop* Coordinator::on_open(Session& session) {
   if (member != nullptr) {
     member->session = session.weak_from_this();
     member->session_key = session.id();
-    member->incarnation = session.peer().incarnation;
+    member->same_machine = session.same_machine();
     member->silent = Duration(0);
+    if (member->status.state == MemberState::kAbsent) {
+      member->status.unchanged = Duration(0);
+      member->next_report = options_.stall_report;
+    }
     if (member->status.state != MemberState::kComplete) {
       member->status.state = MemberState::kPresent;
     }
@@ -214,6 +249,7 @@ Loop* Coordinator::on_open(Session& session) {
 }
 
 void Coordinator::on_closed(Session& session, const Status& why) {
+  calls_.erase(session.id());
   Member* const member = find(session.peer().member);
   // A member that came back before its old connection was seen to end has another session.
   const bool current = member != nullptr && member->session_key == session.id();
@@ -222,10 +258,11 @@ void Coordinator::on_closed(Session& session, const Status& why) {
     const std::string reason =
         why.ok() ? std::string("it left without completing") : why.text().what;
     member->grace_timer =
-        loop_.call_after(options_.reconnect_grace, [this, id = member->status.id, reason] {
-          find(id)->grace_timer.reset();
-          member_lost(id, reason);
-        });
+        loop_.call_after(options_.reconnect_grace.after_loss(member->same_machine),
+                         [this, id = member->status.id, reason] {
+                           find(id)->grace_timer.reset();
+                           member_lost(id, reason);
+                         });
   }
   if (next_ != nullptr) next_->on_closed(session, why);
 }
@@ -238,6 +275,9 @@ void Coordinator::member_lost(MemberId id, std::string why) {
 
 PayloadTarget Coordinator::prepare_payload(Session& session, const FrameHeader& header,
                                            ConstBytes control) {
+  if (header.verb == Verb::kReduce && find(session.peer().member) != nullptr) {
+    return calls_[session.id()].target(header);
+  }
   return next_ != nullptr ? next_->prepare_payload(session, header, control)
                           : PayloadTarget::discard();
 }

@@ -16,6 +16,8 @@
 
 #include "base/log.h"
 #include "transport/coordinator/membership.h"
+#include "transport/rpc/incarnations.h"
+#include "transport/rpc/long_message.h"
 #include "transport/rpc/server.h"
 
 namespace fleet::transport {
@@ -26,11 +28,12 @@ struct CoordinatorOptions {
   // A member whose last heartbeat is older is silent, and ends the job.
   Duration heartbeat_timeout = std::chrono::seconds(10);
   // How long a member whose connection broke may take to come back.
-  Duration reconnect_grace = std::chrono::milliseconds(250);
+  ReconnectGrace reconnect_grace;
   // A member that has not come at all by then ends the job.
   Duration join_deadline = std::chrono::seconds(180);
-  // A member that lives but does not advance is named this often, and ends the job in the end.
-  Duration stall_report = std::chrono::seconds(30);
+  // A member that lives but does not advance, or has not joined, is named this often, and ends the
+  // job in the end.
+  Duration stall_report = std::chrono::seconds(10);
   Duration stall_deadline = std::chrono::minutes(30);
 };
 
@@ -59,6 +62,9 @@ class Coordinator final : public ServerHandler {
   void set_on_workers_complete(std::function<void()> on_workers_complete);
   void set_on_all_complete(std::function<void()> on_all_complete);
 
+  // From stall_report on.
+  void set_on_stall(StallHandler on_stall);
+
   void abort(Verdict verdict);  // the first one counts
   const std::optional<Verdict>& verdict() const { return verdict_; }
   std::vector<MemberStatus> members() const;
@@ -85,6 +91,8 @@ class Coordinator final : public ServerHandler {
   void check_joins();
   void check_stalls(Duration elapsed);
   Member* stall_culprit(Duration longer_than);
+  Stall stall_of(const Member& culprit) const;
+  void tell_stall(const Member* culprit);
   void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
                     ConstBytes control);
   void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
@@ -110,10 +118,14 @@ class Coordinator final : public ServerHandler {
   CoordinatorOptions options_;
   Logger logger_;
   ServerHandler* next_;
+  Incarnations incarnations_;
   std::function<void(const Verdict&)> on_verdict_;
   std::function<void()> on_workers_complete_;
   std::function<void()> on_all_complete_;
+  StallHandler on_stall_;
+  bool stalled_ = false;
   std::map<MemberId, std::unique_ptr<Member>> members_;
+  std::map<uint64_t, MessageReader> calls_;  // that are coming in, by session
   std::map<std::string, std::unique_ptr<Meeting>> meetings_;
   std::map<std::string, std::unique_ptr<Finished>> finished_;
   std::optional<Verdict> verdict_;

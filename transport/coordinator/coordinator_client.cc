@@ -5,6 +5,7 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
+#include "transport/rpc/long_message.h"
 
 namespace fleet::transport {
 namespace {
@@ -19,6 +20,15 @@ Status stopped() {
                                         .expected = {},
                                         .got = {},
                                         .fix = {}});
+}
+
+Status too_long(const ReduceCall& call, size_t bytes) {
+  return Status(ErrorCode::kInvalidArgument,
+                {.what = "a reduction has too many values for one message",
+                 .where = call.name,
+                 .expected = str_cat("at most ", kMaxMessageBytes, " bytes"),
+                 .got = str_cat(bytes, " bytes"),
+                 .fix = "reduce them in several calls"});
 }
 
 // Hands `work` to the loop and blocks until it calls back.
@@ -55,6 +65,7 @@ CoordinatorClient::CoordinatorClient(Loop& loop, Network& network, CoordinatorCl
   ChannelEvents events;
   events.on_open = [this](const Hello&) { on_open(); };
   events.on_lost = [this](const Status&) { on_lost(); };
+  events.on_attempt_failed = [this](const Status& why) { on_attempt_failed(why); };
   events.on_refused = [this](const Status& why) { blame_coordinator(why.code(), one_line(why)); };
   events.on_notice = [this](const FrameHeader& header, ConstBytes control) {
     on_notice(header, control);
@@ -130,10 +141,12 @@ void CoordinatorClient::beat() {
   const Duration interval = options_.heartbeat_interval;
   const Duration elapsed = std::min<Duration>(loop_.now() - last_beat_, interval * 2);
   last_beat_ = loop_.now();
+  // A heartbeat may stand behind a long message.
+  const bool moved = channel_->moved_since(beat_mark_);
   if (!beat_under_way_) {
     send_heartbeat();
   } else if (joined_) {
-    silent_ += elapsed;
+    silent_ = moved ? Duration(0) : silent_ + elapsed;
     if (silent_ >= options_.heartbeat_timeout) {
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silent_).count();
       return blame_coordinator(ErrorCode::kPeerSilent,
@@ -145,21 +158,38 @@ void CoordinatorClient::beat() {
 
 void CoordinatorClient::on_open() {
   joined_ = true;
+  same_machine_ = channel_->same_machine();
   if (grace_timer_) loop_.cancel(*grace_timer_);
   grace_timer_.reset();
 }
 
 void CoordinatorClient::on_lost() {
   if (completed_ || grace_timer_) return;
-  grace_timer_ = loop_.call_after(options_.reconnect_grace, [this] {
+  lost_at_ = loop_.now();
+  arm_grace(options_.reconnect_grace.after_loss(same_machine_));
+}
+
+void CoordinatorClient::on_attempt_failed(const Status& why) {
+  if (grace_timer_ && is_connection_refused(why)) {
+    arm_grace(options_.reconnect_grace.after_loss(true));
+  }
+}
+
+// Counted from the loss.
+void CoordinatorClient::arm_grace(Duration grace) {
+  if (grace_timer_) loop_.cancel(*grace_timer_);
+  grace_timer_ = loop_.call_at(lost_at_ + grace, [this] {
     grace_timer_.reset();
-    if (channel_->open()) return;
-    const std::string why = "its connection closed, and it cannot be reached any more";
-    if (!completing_) return blame_coordinator(ErrorCode::kPeerLost, why);
-    // It ended when all members had completed, this one too; only the answer was lost.
-    left_ = true;
-    channel_->fail_all(Status(ErrorCode::kPeerLost, {.what = why}));
+    if (!channel_->open()) give_up();
   });
+}
+
+void CoordinatorClient::give_up() {
+  const std::string why = "its connection closed, and it cannot be reached any more";
+  if (!completing_) return blame_coordinator(ErrorCode::kPeerLost, why);
+  // It ended when all members had completed, this one too; only the answer was lost.
+  left_ = true;
+  channel_->fail_all(Status(ErrorCode::kPeerLost, {.what = why}));
 }
 
 void CoordinatorClient::on_notice(const FrameHeader& header, ConstBytes control) {
@@ -218,13 +248,24 @@ void CoordinatorClient::reduce_async(Group group, std::string name, ReduceOp op,
   call.sequence = ++sequences_[str_cat(static_cast<int>(group), '|', call.name)];
   call.deadline_ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count());
+  const auto message = std::make_shared<const std::vector<std::byte>>(encode(call));
+  if (message->size() > kMaxMessageBytes) {
+    return loop_.post([handler = std::move(handler), status = too_long(call, message->size())] {
+      handler(status);
+    });
+  }
+  FrameHeader header;
+  header.verb = Verb::kReduce;
   Request request;
-  request.frames.emplace_back();
-  request.frames.back().header.verb = Verb::kReduce;
-  request.frames.back().control = encode(call);
+  request.frames = message_frames(header, message);
   auto result = std::make_shared<Result<ReduceValues>>(stopped());
-  request.on_reply = [result](const FrameHeader&, ConstBytes control, MutableBytes) {
-    *result = decode<ReduceValues>(control, "answer of the coordinator");
+  const auto reader = std::make_shared<MessageReader>();
+  request.reply_target = [reader](const FrameHeader& answer, ConstBytes) {
+    return reader->target(answer);
+  };
+  request.on_reply = [result, reader](const FrameHeader& answer, ConstBytes control, MutableBytes) {
+    const auto whole = reader->take(answer, control);
+    if (whole) *result = decode<ReduceValues>(*whole, "answer of the coordinator");
   };
   request.on_done = [result, handler = std::move(handler)](const Status& status) {
     handler(status.ok() ? std::move(*result) : Result<ReduceValues>(status));

@@ -28,7 +28,7 @@ struct CoordinatorClientOptions {
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
   // How long the coordinator may be unreachable after its connection broke.
-  Duration reconnect_grace = std::chrono::milliseconds(250);
+  ReconnectGrace reconnect_grace;
   // Bounds the first connection and, unless said otherwise, every meeting's arrival there.
   Duration rpc_deadline = std::chrono::seconds(180);
   std::function<void(MutableBytes)> random;
@@ -83,6 +83,9 @@ class CoordinatorClient {
   void send_heartbeat();
   void on_open();
   void on_lost();
+  void on_attempt_failed(const Status& why);
+  void arm_grace(Duration grace);
+  void give_up();
   void on_notice(const FrameHeader& header, ConstBytes control);
   void conclude(Verdict verdict);
   void blame_coordinator(ErrorCode code, std::string reason);
@@ -101,6 +104,9 @@ class CoordinatorClient {
   std::optional<Loop::TimerId> grace_timer_;
   std::optional<Loop::TimerId> abort_timer_;
   TimePoint last_beat_{};
+  Channel::Mark beat_mark_;
+  TimePoint lost_at_{};
+  bool same_machine_ = false;  // as the coordinator, on the last connection
   Duration silent_{0};
   bool beat_under_way_ = false;
   bool joined_ = false;

@@ -19,7 +19,7 @@ struct Coordinator::Member {
   MemberStatus status;
   std::weak_ptr<Session> session;
   uint64_t session_key = 0;
-  uint64_t incarnation = 0;
+  bool same_machine = false;
   uint64_t progress = 0;
   Duration silent{0};
   Duration next_report{0};
@@ -42,13 +42,14 @@ struct Coordinator::Finished {
   uint64_t sequence = 0;
   uint64_t order = 0;
   Status failure;
-  std::vector<std::byte> values;
+  SharedBytes values;
 
-  Message answer(const FrameHeader& request) const {
-    if (!failure.ok()) return make_error_reply(request, failure);
-    Message reply = make_reply(request);
-    reply.control = values;
-    return reply;
+  void answer(Session& session, const FrameHeader& request) const {
+    if (!failure.ok()) return session.send(make_error_reply(request, failure));
+    for (Message& frame : message_frames(make_reply(request).header, values)) {
+      session.send(std::move(frame), false);
+    }
+    session.flush();
   }
 };
 

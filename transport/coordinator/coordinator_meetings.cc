@@ -83,13 +83,20 @@ Status meeting_status(ErrorCode code, const ReduceCall& call, std::string what,
 
 void Coordinator::on_reduce(Member& member, Session& session, const FrameHeader& header,
                             ConstBytes control) {
-  auto decoded = decode<ReduceCall>(control, "reduce");
+  auto call_in = calls_.extract(session.id());
+  MessageReader alone;
+  const auto whole = (call_in ? call_in.mapped() : alone).take(header, control);
+  if (!whole) {
+    calls_.insert(std::move(call_in));
+    return;
+  }
+  auto decoded = decode<ReduceCall>(*whole, "reduce");
   if (!decoded.ok()) return session.send(make_error_reply(header, decoded.status()));
   ReduceCall& call = decoded.value();
   if (verdict_) return session.send(make_error_reply(header, verdict_->to_status()));
   const auto finished = finished_.find(key_of(call));
   if (finished != finished_.end() && finished->second->sequence == call.sequence) {
-    return session.send(finished->second->answer(header));
+    return finished->second->answer(session, header);
   }
   if (const Status status = check_call(member, call); !status.ok()) {
     return session.send(make_error_reply(header, status));
@@ -159,7 +166,7 @@ void Coordinator::arrive(Member& member, Session& session, const FrameHeader& he
 void Coordinator::finish_meeting(const std::string& key) {
   Meeting& meeting = *meetings_.at(key);
   std::vector<ReduceValues> given;
-  for (auto& [id, arrived] : meeting.arrived) given.push_back(arrived.call.values);
+  for (auto& [id, arrived] : meeting.arrived) given.push_back(std::move(arrived.call.values));
   const ReduceOp op = meeting.call().op;
   ReduceValues result;
   switch (given.front().index()) {
@@ -189,10 +196,12 @@ void Coordinator::answer_meeting(const std::string& key, Result<ReduceValues> re
   finished->sequence = meeting->call().sequence;
   finished->order = ++meetings_finished_;
   finished->failure = result.status();
-  if (result.ok()) finished->values = encode(result.value());
+  if (result.ok()) {
+    finished->values = std::make_shared<const std::vector<std::byte>>(encode(result.value()));
+  }
   for (const auto& [id, arrived] : meeting->arrived) {
     if (const auto session = arrived.session.lock()) {
-      session->send(finished->answer(arrived.header));
+      finished->answer(*session, arrived.header);
     }
   }
   finished_[key] = std::move(finished);

@@ -81,6 +81,23 @@ std::string one_line(const Status& status) {
   return line;
 }
 
+std::string Stall::to_line() const {
+  const auto name = [](const MemberId& id) {
+    return str_cat(id.role == Role::kWorker ? "worker/" : "server/", id.index);
+  };
+  std::vector<std::string> names;
+  for (const MemberId& id : waiting) names.push_back(name(id));
+  std::string line =
+      str_cat("stall who=", name(culprit), " phase=", phase_name(phase), " step=", step,
+              " for_s=", std::chrono::duration_cast<std::chrono::seconds>(unchanged).count());
+  if (!names.empty()) line += " waiting=" + join(names, ",");
+  return line;
+}
+
+Verdict left_early(MemberId member, Phase phase, uint64_t step) {
+  return Verdict{member, phase, step, ErrorCode::kJobAborted, "it left before it had completed"};
+}
+
 Status Verdict::to_status() const {
   return Status(code, {.what = str_cat(culprit.to_string(), ' ', what_happened(code), " in phase ",
                                        phase_name(phase), " at step ", step, ": ", reason),

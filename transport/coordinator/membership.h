@@ -1,12 +1,16 @@
 // What members and coordinator say to each other on control lanes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/session/handshake.h"
 
 namespace fleet::transport {
@@ -32,6 +36,19 @@ std::string_view phase_name(Phase phase);
 // Phases in which a member waits for others, and so is not to blame for standing still.
 bool phase_waits(Phase phase);
 
+// How long a process whose connection broke may take to come back before it counts as lost.
+struct ReconnectGrace {
+  // On one machine, where a process that lives is back within milliseconds, and wherever its
+  // listener refuses connections: that proves its death.
+  Duration proven = std::chrono::milliseconds(250);
+  // Between machines: a connection request that was lost is sent again after 1 s.
+  Duration remote = std::chrono::seconds(3);
+
+  Duration after_loss(bool same_machine) const {
+    return same_machine ? std::min(proven, remote) : remote;
+  }
+};
+
 // Why the job ends, and because of whom.
 struct Verdict {
   MemberId culprit;
@@ -48,6 +65,23 @@ struct Verdict {
     archive(culprit, phase, step, code, reason);
   }
 };
+
+// On a member that leaves before it has completed: its process ends, or nobody needs it any more.
+Verdict left_early(MemberId member, Phase phase, uint64_t step);
+
+// A member that lives and has not advanced for long, and the workers that wait meanwhile.
+struct Stall {
+  MemberId culprit;
+  Phase phase = Phase::kStarting;
+  uint64_t step = 0;
+  Duration unchanged{0};
+  std::vector<MemberId> waiting;
+
+  // "stall who=worker/1 phase=computing step=12 for_s=14 waiting=worker/0", for launchers.
+  std::string to_line() const;
+};
+// Told again and again while there is a stall, and nothing when it is over.
+using StallHandler = std::function<void(const std::optional<Stall>&)>;
 
 // Control part of kHeartbeat; answered with an empty kReply.
 struct HeartbeatNote {

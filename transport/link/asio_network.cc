@@ -59,6 +59,15 @@ std::string abstract_name(uint16_t port) {
   return name + str_cat("fleet-", port);
 }
 
+std::optional<PeerProcess> process_behind(int unix_socket) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  if (::getsockopt(unix_socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return std::nullopt;
+  }
+  return PeerProcess{credentials.uid, static_cast<uint32_t>(credentials.pid)};
+}
+
 IoResult io_result(ssize_t moved) {
   if (moved > 0) return {IoState::kOk, static_cast<size_t>(moved)};
   if (moved == 0) return {IoState::kClosed, 0};
@@ -133,19 +142,28 @@ class AsioLink final : public Link {
   LinkKind kind() const override { return kind_; }
   std::string peer_name() const override { return peer_; }
 
-  std::optional<uint32_t> peer_uid() const override {
+  std::optional<PeerProcess> peer_process() const override {
     if (kind_ != LinkKind::kUnix) return std::nullopt;
-    ucred credentials{};
-    socklen_t size = sizeof credentials;
     // Asio has no const native_handle().
-    auto& socket = const_cast<Socket&>(socket_);
-    if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-      return std::nullopt;
-    }
-    return credentials.uid;
+    return process_behind(const_cast<Socket&>(socket_).native_handle());
+  }
+
+  bool same_machine() const override {
+    if (kind_ == LinkKind::kUnix) return true;
+    error_code error;
+    const auto here = address_of(socket_.local_endpoint(error));
+    const auto there = address_of(socket_.remote_endpoint(error));
+    return !error && (here == there || there.is_loopback());
   }
 
  private:
+  static asio::ip::address address_of(const Generic::endpoint& endpoint) {
+    tcp::endpoint address;
+    address.resize(endpoint.size());
+    std::memcpy(address.data(), endpoint.data(), endpoint.size());
+    return address.address();
+  }
+
   void wait(Socket::wait_type what, Loop::Handler handler) {
     socket_.async_wait(what,
                        [alive = alive_, handler = std::move(handler)](const error_code& error) {
@@ -274,11 +292,10 @@ class AsioConnector final : public Connector {
 
   void finish(const error_code& error) {
     const auto done = std::move(on_done_);
-    if (error) {
+    if (error == asio::error::connection_refused || (!error && connected_to_itself())) {
+      done(connection_refused(address_.to_string()));
+    } else if (error) {
       done(system_status(ErrorCode::kPeerLost, "cannot connect", address_.to_string(), error));
-    } else if (connected_to_itself()) {
-      done(system_status(ErrorCode::kPeerLost, "cannot connect", address_.to_string(),
-                         asio::error::connection_refused));
     } else {
       done(std::unique_ptr<Link>(
           std::make_unique<AsioLink>(std::move(socket_), address_.kind, address_.to_string())));
@@ -326,6 +343,16 @@ bool is_address_of_this_machine(const std::string& host) {
   return found;
 }
 
+// Who listens on an abstract name; asked without saying a word.
+std::optional<PeerProcess> holder_of(asio::io_context& context, uint16_t port) {
+  asio::basic_stream_socket<asio::local::stream_protocol, Executor> probe(context);
+  error_code error;
+  probe.open(asio::local::stream_protocol(), error);
+  if (!error) probe.non_blocking(true, error);
+  if (!error) probe.connect(asio::local::stream_protocol::endpoint(abstract_name(port)), error);
+  return error ? std::nullopt : process_behind(probe.native_handle());
+}
+
 Status listen_status(const Address& address, const error_code& error) {
   if (error == asio::error::address_in_use) {
     return system_status(ErrorCode::kAddressInUse, "somebody else listens on the port already",
@@ -341,6 +368,15 @@ Result<std::unique_ptr<Listener>> listen_unix(asio::io_context& context, const A
       context, LinkKind::kUnix, std::move(on_accept));
   const auto error =
       listener->open(asio::local::stream_protocol::endpoint(abstract_name(address.endpoint.port)));
+  if (error == asio::error::address_in_use) {
+    const auto holder = holder_of(context, address.endpoint.port);
+    return Status(ErrorCode::kAddressInUse,
+                  {.what = "somebody else listens on the Unix address already",
+                   .where = address.to_string(),
+                   .expected = "a free address",
+                   .got = holder ? holder->to_string() : "a process that cannot be asked",
+                   .fix = "end the process that holds it (ss -lxp), or choose another port"});
+  }
   if (error) return listen_status(address, error);
   listener->start(address.endpoint);
   return std::unique_ptr<Listener>(std::move(listener));

@@ -1,10 +1,16 @@
 #include "transport/link/link.h"
 
 #include <array>
+#include <unistd.h>
 
 #include "base/strings.h"
 
 namespace fleet::transport {
+namespace {
+
+constexpr std::string_view kRefused = "connection refused";
+
+}  // namespace
 
 Result<Endpoint> Endpoint::parse(std::string_view text) {
   const auto wrong = [text](std::string got) {
@@ -36,9 +42,31 @@ std::string Endpoint::to_string() const {
                                              : str_cat('[', host, "]:", port);
 }
 
+std::string PeerProcess::to_string() const {
+  return str_cat("user ", uid, ", process ", pid);
+}
+
+bool same_user_or_remote(const Link& link) {
+  if (link.kind() != LinkKind::kUnix) return true;
+  const auto peer = link.peer_process();
+  return peer && peer->uid == ::geteuid();
+}
+
 void Link::read_later(MutableBytes into, ReadHandler handler) {
   wait_readable(
       [this, into, handler = std::move(handler)] { handler(read_some(std::span(&into, 1))); });
+}
+
+Status connection_refused(std::string where) {
+  return Status(ErrorCode::kPeerLost, {.what = "cannot connect",
+                                       .where = std::move(where),
+                                       .expected = "a process that listens there",
+                                       .got = std::string(kRefused),
+                                       .fix = {}});
+}
+
+bool is_connection_refused(const Status& status) {
+  return status.code() == ErrorCode::kPeerLost && status.text().got == kRefused;
 }
 
 std::string_view link_kind_name(LinkKind kind) {

@@ -64,6 +64,14 @@ struct IoResult {
 
 using ReadHandler = std::function<void(IoResult)>;
 
+// The process at the other end of a Unix socket, as the kernel says it: who connected, or who
+// began to listen (which need not be who answers).
+struct PeerProcess {
+  uint32_t uid = 0;
+  uint32_t pid = 0;
+  std::string to_string() const;  // "user 1001, process 4242"
+};
+
 // One connected byte stream. Calls never block. Destroying it closes it, and no handler runs
 // after that.
 class Link {
@@ -93,9 +101,15 @@ class Link {
 
   virtual LinkKind kind() const = 0;
   virtual std::string peer_name() const = 0;  // for messages: "unix fleet-6174", "tcp 10.0.0.2:5"
-  // The user that runs the other end, where the kernel tells (Unix sockets).
-  virtual std::optional<uint32_t> peer_uid() const = 0;
+  // Where the kernel tells (Unix sockets).
+  virtual std::optional<PeerProcess> peer_process() const = 0;
+  // Both ends are on this machine (in one network namespace), so that nothing is lost between
+  // them. False too when it cannot be told. While the link is open.
+  virtual bool same_machine() const = 0;
 };
+
+// False for a Unix link whose other end does not run as this process's user: nothing is said on it.
+bool same_user_or_remote(const Link& link);
 
 // Accepts until destroyed.
 class Listener {
@@ -112,6 +126,10 @@ class Connector {
 
 using AcceptHandler = std::function<void(std::unique_ptr<Link>)>;
 using ConnectHandler = std::function<void(Result<std::unique_ptr<Link>>)>;
+
+// How connecting ends where the machine is there, but nobody listens.
+Status connection_refused(std::string where);
+bool is_connection_refused(const Status& status);
 
 class Network {
  public:

@@ -1,9 +1,11 @@
 #include "transport/rpc/channel.h"
 
 #include <algorithm>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/strings.h"
+#include "transport/session/same_bits.h"
 
 namespace fleet::transport {
 namespace {
@@ -11,6 +13,8 @@ namespace {
 constexpr Duration kMaxTick = std::chrono::seconds(1);
 constexpr Duration kMinTick = std::chrono::milliseconds(5);
 constexpr Duration kFirstNotice = std::chrono::seconds(3);
+// A connection that somebody else holds or changes is told of again after this long.
+constexpr Duration kUnsafeNotice = std::chrono::seconds(30);
 
 Duration tick_for(Duration deadline) {
   return std::clamp(deadline / 16, kMinTick, kMaxTick);
@@ -28,6 +32,17 @@ std::string verb_of(const Request& request) {
 std::string brief(const Status& failure) {
   const ErrorText& text = failure.text();
   return str_cat(text.what, text.got.empty() ? "" : ": ", text.got);
+}
+
+Status foreign(const Link& link) {
+  const auto peer = link.peer_process();
+  return Status(ErrorCode::kAuthentication,
+                {.what = "another user's process holds the server's Unix address; nothing is said "
+                         "to it",
+                 .where = link.peer_name(),
+                 .expected = str_cat("user ", ::geteuid()),
+                 .got = peer ? peer->to_string() : std::string("a process that cannot be asked"),
+                 .fix = "end that process (ss -lxp shows it), or set FLEET_TRANSPORT=tcp"});
 }
 
 // Refusals that another attempt cannot change.
@@ -109,6 +124,7 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
   connect_timer_.reset();
   connector_.reset();
   if (!link.ok()) return route_failed(link.status());
+  if (!same_user_or_remote(*link.value())) return route_failed(foreign(*link.value()));
   SessionOptions session;
   session.side = Side::kConnecting;
   session.handshake.hello = options_.hello;
@@ -116,7 +132,6 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
   session.handshake.random = options_.random;
   session.handshake_timeout = options_.handshake_timeout;
   session.limits = options_.limits;
-  best_written_ = 0;
   SessionHandler& handler = *this;
   session_ = std::make_shared<Session>(loop_, std::move(link.value()), handler, std::move(session));
   session_->start();
@@ -125,6 +140,7 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
 void Channel::route_failed(const Status& why) {
   last_failure_ = why;
   if (route_ + 1 < routes_.size()) {
+    if (why.code() == ErrorCode::kAuthentication) tell_unsafe(why);
     ++route_;
     return try_route();
   }
@@ -133,6 +149,19 @@ void Channel::route_failed(const Status& why) {
   tell_unreachable();
   schedule_connect();
   if (events_.on_attempt_failed) events_.on_attempt_failed(why);
+}
+
+// One lane of a process to a server is enough.
+void Channel::tell_unsafe(const Status& why) {
+  const TimePoint now = loop_.now();
+  if (!options_.tell_unreachable || (unsafe_told_ && now - *unsafe_told_ < kUnsafeNotice)) return;
+  unsafe_told_ = now;
+  logger_.warning("transport", why.text().what,
+                  {{"peer", describe()},
+                   {"link", why.text().where},
+                   {"expected", why.text().expected},
+                   {"got", why.text().got},
+                   {"fix", why.text().fix}});
 }
 
 void Channel::tell_unreachable() {
@@ -169,15 +198,20 @@ void Channel::refuse(const Status& why) {
   if (events_.on_refused) events_.on_refused(why);
 }
 
+void Channel::tell_differing_bits(const Hello& peer) const {
+  const std::string here = differing_bits(options_.hello, peer);
+  if (here.empty()) return;
+  logger_.warning(
+      "transport", "machines or builds differ, so results may differ in bits",
+      {{"here", here}, {"there", differing_bits(peer, options_.hello)}, {"peer", describe()}});
+}
+
 Loop* Channel::on_open(Session& session) {
+  ++connections_;
+  ping_bytes_ = 0;
   last_failure_ = {};
   unreachable_since_.reset();
-  if (options_.hello.instruction_set != session.peer().instruction_set) {
-    logger_.warning("transport", "instruction sets differ, so results may differ in bits",
-                    {{"here", options_.hello.instruction_set},
-                     {"there", session.peer().instruction_set},
-                     {"peer", describe()}});
-  }
+  if (connections_ == 1 && options_.tell_unreachable) tell_differing_bits(session.peer());
   for (const auto& [id, pending] : pending_) send_request(id, *pending);
   session.flush();
   if (events_.on_open) events_.on_open(session.peer());
@@ -188,6 +222,7 @@ Loop* Channel::on_open(Session& session) {
 void Channel::on_closed(Session& session, const Status& why) {
   const auto keep = std::move(session_);
   forget_session();
+  if (session.tampered()) tell_unsafe(why);
   if (!session.was_open()) return route_failed(why);
   last_failure_ = why.ok() ? Status(ErrorCode::kPeerLost, {.what = "the other side said goodbye",
                                                            .where = describe(),
@@ -205,7 +240,11 @@ void Channel::on_closed(Session& session, const Status& why) {
 void Channel::forget_session() {
   session_.reset();
   reading_for_ = 0;
-  for (const auto& [id, pending] : pending_) pending->last_frame = 0;
+  for (const auto& [id, pending] : pending_) {
+    pending->first_frame = 0;
+    pending->last_frame = 0;
+    pending->answers = 0;
+  }
 }
 
 // At once the first time: a process that lives has its listener open. With a pause when the last
@@ -262,14 +301,15 @@ uint64_t Channel::submit(Request request) {
 }
 
 void Channel::send_request(uint64_t id, Pending& pending) {
+  pending.first_frame = session_->frames_queued();
   for (Message& frame : pending.request.frames) {
     // Frames stay with the request, because a reconnect sends them again.
     Message copy = frame;
     copy.header.request_id = id;
-    if (pending.sent_before) copy.header.flags |= kFlagRetry;
+    if (pending.sends > 0) copy.header.flags |= kFlagRetry;
     session_->send(std::move(copy), false);
   }
-  pending.sent_before = true;
+  ++pending.sends;
   pending.last_frame = session_->frames_queued();
 }
 
@@ -287,8 +327,7 @@ std::shared_ptr<Channel::Pending> Channel::take(uint64_t id) {
   pending_.erase(found);
   if (session_) {
     if (reading_for_ == id) session_->discard_payload();
-    const bool queued = pending->sent_before && session_->frames_written() < pending->last_frame;
-    if (queued) drop_session();
+    if (session_->frames_written() < pending->last_frame) drop_session();
   }
   return pending;
 }
@@ -346,15 +385,18 @@ PayloadTarget Channel::prepare_payload(Session&, const FrameHeader& header, Cons
 void Channel::on_frame(Session&, const FrameHeader& header, ConstBytes control,
                        MutableBytes payload) {
   reading_for_ = 0;
-  answered_ = true;
-  backoff_ = Duration(0);
-  if (header.verb == Verb::kPong) return;
-  if (header.verb != Verb::kReply && header.verb != Verb::kErrorReply) {
-    if (events_.on_notice) events_.on_notice(header, control);
+  const bool answers = header.verb == Verb::kReply || header.verb == Verb::kErrorReply;
+  if (!answers) {
+    note_answer();
+    if (header.verb != Verb::kPong && events_.on_notice) events_.on_notice(header, control);
     return;
   }
   const auto pending = find(header.request_id);
   if (!pending) return;
+  if (++pending->answers > pending->most_answers) {
+    pending->most_answers = pending->answers;
+    note_answer();
+  }
   const auto alive = alive_;
   if (header.verb == Verb::kErrorReply) {
     complete(header.request_id, decode_status(control));
@@ -368,6 +410,11 @@ void Channel::on_frame(Session&, const FrameHeader& header, ConstBytes control,
 
 // ---- deadlines
 
+void Channel::note_answer() {
+  answered_ = true;
+  backoff_ = Duration(0);
+}
+
 void Channel::arm_tick() {
   if (tick_timer_) return;
   last_tick_ = loop_.now();
@@ -377,23 +424,50 @@ void Channel::arm_tick() {
   });
 }
 
-bool Channel::made_progress() {
-  bool progress = std::exchange(answered_, false);
-  if (session_ && session_->open() && session_->bytes_written() > best_written_) {
-    best_written_ = session_->bytes_written();
-    progress = true;
+bool Channel::moved_since(Mark& mark) const {
+  Mark now;
+  if (open()) {
+    now = {connections_, session_->bytes_written() + session_->bytes_read() - ping_bytes_};
   }
-  return progress;
+  const Mark before = std::exchange(mark, now);
+  return open() && before.connection == now.connection && now.bytes > before.bytes;
+}
+
+bool Channel::newly_left(Pending& pending, bool moved) const {
+  const uint64_t written = session_ ? session_->frames_written() : 0;
+  const uint64_t left =
+      std::min(written, pending.last_frame) - std::min(written, pending.first_frame);
+  if (left > pending.most_left) {
+    pending.most_left = left;
+    return true;
+  }
+  // Inside of a long frame.
+  return moved && pending.sends == 1 && written < pending.last_frame;
+}
+
+void Channel::add_silence(Pending& pending, Duration elapsed, bool moved) {
+  if (moved && pending.resending < pending.deadline) {
+    pending.resending += elapsed;
+  } else {
+    pending.silent += elapsed;
+  }
 }
 
 void Channel::tick() {
   if (pending_.empty()) return;
   // Time in which nobody drove the loop (a long computation, a stopped process) does not count.
   const Duration elapsed = std::min<Duration>(loop_.now() - last_tick_, tick_interval_ * 2);
-  const bool progress = made_progress();
+  const bool moved = moved_since(ticked_);
+  bool progress = std::exchange(answered_, false);
   std::vector<uint64_t> expired;
   for (const auto& [id, pending] : pending_) {
-    pending->silent = progress ? Duration(0) : pending->silent + elapsed;
+    // Requests leave in the order of their numbers.
+    progress |= newly_left(*pending, moved);
+    if (progress) {
+      pending->silent = pending->resending = Duration(0);
+    } else {
+      add_silence(*pending, elapsed, moved);
+    }
     if (pending->silent >= pending->deadline) expired.push_back(id);
   }
   const auto alive = alive_;
@@ -414,8 +488,9 @@ void Channel::send_ping() {
   if (!open() || session_->queued_frames() != 0) return;
   Message ping;
   ping.header.verb = Verb::kPing;
+  const uint64_t before = session_->bytes_written();
   session_->send(std::move(ping));
-  best_written_ = std::max(best_written_, session_->bytes_written());
+  ping_bytes_ += session_->bytes_written() - before;
 }
 
 std::vector<std::string> Channel::waits() const {

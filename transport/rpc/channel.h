@@ -39,17 +39,20 @@ struct ChannelOptions {
   Hello hello;  // with lane, lane_index and callee set
   Secret secret;
   SessionLimits limits;
-  // Bounds a request without any progress, connecting included (FLAGS_rpc_deadline). Progress is:
-  // bytes that are written for the first time, an answer frame, and the server's transport
-  // answering a ping while a request waits for other processes. Only time in which the loop is
-  // driven counts.
+  // Bounds a request without any progress, over all its connections and the attempts to make them
+  // (FLAGS_rpc_deadline). Progress is: frames of the request, or of one before it, that leave for
+  // the first time, an answer frame that has not come before, and the server's transport answering
+  // a ping while a request waits for other processes. Frames that leave once more are none, but the
+  // clock stands still while they move, for as long as the deadline. Only time in which the loop
+  // is driven counts.
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration handshake_timeout = std::chrono::seconds(10);
   Duration backoff_min = std::chrono::milliseconds(2);
   Duration backoff_max = std::chrono::milliseconds(500);
   std::function<void(MutableBytes)> random;  // for nonces
   // While the other side cannot be reached, say so in the log: after 3 s, after twice as long, and
-  // so on. One of a process's lanes to a server is enough.
+  // so on; and say once what differs there and may change bits. One of a process's lanes to a
+  // server is enough.
   bool tell_unreachable = true;
 };
 
@@ -82,7 +85,15 @@ class Channel final : private SessionHandler {
   void finish();
 
   bool open() const;
+  bool same_machine() const { return open() && session_->same_machine(); }
   size_t pending() const { return pending_.size(); }
+  // Whether bytes have moved, either way, on the connection that was there at the last call with
+  // the same mark: pings apart, which leave without a sign of life from the other side.
+  struct Mark {
+    uint64_t connection = 0;
+    uint64_t bytes = 0;
+  };
+  bool moved_since(Mark& mark) const;
   const Endpoint& endpoint() const { return options_.endpoint; }
   std::string describe() const;  // "server 1 at 127.0.0.1:6174"
   // One line for each request that waits: its verb, whom it waits for, and for how long nothing
@@ -94,8 +105,14 @@ class Channel final : private SessionHandler {
     Request request;
     Duration deadline{0};
     Duration silent{0};
-    uint64_t last_frame = 0;  // in its session's count
-    bool sent_before = false;
+    Duration resending{0};  // since the last progress
+    // Its frames [first, last) in the count of the session that has them; none: 0 to 0.
+    uint64_t first_frame = 0;
+    uint64_t last_frame = 0;
+    uint64_t sends = 0;
+    uint64_t most_left = 0;  // of its frames, over all connections
+    uint64_t answers = 0;    // on this connection
+    uint64_t most_answers = 0;
   };
 
   PayloadTarget prepare_payload(Session& session, const FrameHeader& header,
@@ -110,8 +127,10 @@ class Channel final : private SessionHandler {
   void try_route();
   void on_connected(Result<std::unique_ptr<Link>> link);
   void route_failed(const Status& why);
+  void tell_unsafe(const Status& why);
   void schedule_connect();
   void tell_unreachable();
+  void tell_differing_bits(const Hello& peer) const;
   void refuse(const Status& why);
   void send_request(uint64_t id, Pending& pending);
   void complete(uint64_t id, const Status& status);
@@ -121,7 +140,9 @@ class Channel final : private SessionHandler {
   void drop_session();
   void arm_tick();
   void tick();
-  bool made_progress();
+  void note_answer();
+  bool newly_left(Pending& pending, bool moved) const;
+  static void add_silence(Pending& pending, Duration elapsed, bool moved);
   void send_ping();
   Status deadline_status(const Pending& pending) const;
   void maybe_goodbye();
@@ -143,6 +164,7 @@ class Channel final : private SessionHandler {
   std::optional<Loop::TimerId> connect_timer_;
   std::optional<TimePoint> unreachable_since_;
   Duration next_notice_{0};  // counted from there
+  std::optional<TimePoint> unsafe_told_;
   std::optional<Loop::TimerId> tick_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Status fatal_;
@@ -151,7 +173,9 @@ class Channel final : private SessionHandler {
   bool finishing_ = false;
   bool answered_ = false;
   uint64_t reading_for_ = 0;  // the request whose answer's payload is being read
-  uint64_t best_written_ = 0;
+  uint64_t connections_ = 0;  // that opened
+  uint64_t ping_bytes_ = 0;   // on the open one
+  Mark ticked_;
   Duration tick_interval_;
   TimePoint last_tick_{};
 };

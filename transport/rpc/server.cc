@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unistd.h>
 
 #include "base/strings.h"
 
 namespace fleet::transport {
 
 namespace {
+
+constexpr uint64_t kRefusalBurst = 10;
+constexpr Duration kRefusalInterval = std::chrono::seconds(10);
 
 size_t handshakes_of(const ServerOptions& options) {
   constexpr size_t kLanes = 8;
@@ -25,7 +29,7 @@ Status ServerHandler::admit(const Hello&) {
 // The sessions of one loop. Touched on that loop only.
 class Server::Lane final : public SessionHandler {
  public:
-  explicit Lane(ServerLane where) : where_(where) {}
+  Lane(ServerLane where, Logger logger) : where_(where), logger_(std::move(logger)) {}
 
   Loop& loop() const { return *where_.loop; }
 
@@ -48,6 +52,10 @@ class Server::Lane final : public SessionHandler {
   void on_closed(Session& session, const Status& why) override {
     const auto found = sessions_.find(&session);
     if (found == sessions_.end()) return;
+    if (session.tampered()) {
+      logger_.warning("transport", why.text().what,
+                      {{"peer", session.describe()}, {"got", why.text().got}});
+    }
     const auto keep = found->second;
     sessions_.erase(found);
     where_.handler->on_closed(session, why);
@@ -68,6 +76,7 @@ class Server::Lane final : public SessionHandler {
 
  private:
   ServerLane where_;
+  Logger logger_;
   bool finished_ = false;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
 };
@@ -75,14 +84,10 @@ class Server::Lane final : public SessionHandler {
 // Connections that have not yet proved who they are. On the control loop.
 class Server::Gate final : public SessionHandler {
  public:
-  explicit Gate(Server& server) : server_(server) {}
+  explicit Gate(Server& server) : server_(server), waiting_(server.options_.max_handshakes) {}
 
   void add(std::unique_ptr<Link> link) {
-    while (waiting_.size() >= server_.options_.max_handshakes) {
-      const auto oldest = waiting_.begin();
-      oldest->second->close();
-      waiting_.erase(oldest);
-    }
+    std::string source = source_of(link->peer_name());
     SessionOptions options;
     options.id = ++last_id_;
     options.side = Side::kAccepting;
@@ -94,14 +99,16 @@ class Server::Gate final : public SessionHandler {
     options.limits = server_.options_.limits;
     auto session =
         std::make_shared<Session>(server_.loop_, std::move(link), *this, std::move(options));
-    waiting_.emplace(session->id(), session);
+    if (const auto victim = waiting_.add(session, std::move(source))) {
+      victim->close();
+      server_.note_refusal(victim->describe(), crowded());
+    }
     session->start();
   }
 
   Loop* on_open(Session& session) override {
-    const auto found = waiting_.find(session.id());
-    const auto keep = found->second;
-    waiting_.erase(found);
+    waiting_.prove(session.id());
+    const auto keep = waiting_.remove(session.id());
     const auto& lane = session.peer().lane == LaneKind::kControl ? server_.control_ : server_.data_;
     session.set_handler(*lane, lane);
     return &lane->loop();
@@ -111,20 +118,27 @@ class Server::Gate final : public SessionHandler {
   }
   void on_frame(Session&, const FrameHeader&, ConstBytes, MutableBytes) override {}
   void on_closed(Session& session, const Status& why) override {
-    waiting_.erase(session.id());
-    server_.note_refusal(session.describe(), why);
+    const auto keep = waiting_.remove(session.id());
+    server_.note_refusal(session.describe(), why, session.tampered());
   }
 
   void close() {
-    const auto waiting = std::move(waiting_);
-    waiting_.clear();
-    for (const auto& [id, session] : waiting) session->close();
+    for (const auto& [id, session] : waiting_.take_all()) session->close();
   }
 
  private:
+  Status crowded() const {
+    return Status(ErrorCode::kDeadline,
+                  {.what = "too many connections have not proved themselves",
+                   .where = {},
+                   .expected = str_cat("at most ", server_.options_.max_handshakes, " at a time"),
+                   .got = "more",
+                   .fix = {}});
+  }
+
   Server& server_;
   uint64_t last_id_ = 0;
-  std::map<uint64_t, std::shared_ptr<Session>> waiting_;
+  WaitingRoom waiting_;
 };
 
 Server::Server(Network& network, ServerLane control, ServerLane data, ServerOptions options,
@@ -132,12 +146,12 @@ Server::Server(Network& network, ServerLane control, ServerLane data, ServerOpti
     : network_(network),
       options_(std::move(options)),
       logger_(std::move(logger)),
-      control_(std::make_shared<Lane>(control)),
-      data_(std::make_shared<Lane>(data)),
+      control_(std::make_shared<Lane>(control, logger_)),
+      data_(std::make_shared<Lane>(data, logger_)),
       loop_(*control.loop),
-      admission_(*control.handler),
-      gate_(std::make_unique<Gate>(*this)) {
+      admission_(*control.handler) {
   options_.max_handshakes = handshakes_of(options_);
+  gate_ = std::make_unique<Gate>(*this);
 }
 
 Server::~Server() {
@@ -148,6 +162,12 @@ Server::~Server() {
 }
 
 Status Server::listen() {
+  if (options_.secret.mode == AuthMode::kSecret &&
+      options_.secret.protection == FrameProtection::kNone) {
+    logger_.warning("transport",
+                    "FLEET_FRAME_INTEGRITY=off: whoever can reach the network between two "
+                    "processes can change what they send, and nobody notices");
+  }
   bound_ = options_.endpoint;
   Status first_failure;
   // TCP comes first, because it is what chooses a free port.
@@ -185,19 +205,35 @@ void Server::finish() {
 }
 
 void Server::on_accept(std::unique_ptr<Link> link) {
+  if (!same_user_or_remote(*link)) {
+    const auto peer = link->peer_process();
+    return note_refusal(
+        link->peer_name(),
+        Status(ErrorCode::kAuthentication,
+               {.what = "another user's process connected to the Unix address; nothing was said",
+                .where = link->peer_name(),
+                .expected = str_cat("user ", ::geteuid()),
+                .got = peer ? peer->to_string() : std::string("a process that cannot be asked"),
+                .fix = "a process of the job that runs as another user sets FLEET_TRANSPORT=tcp"}));
+  }
   gate_->add(std::move(link));
 }
 
-void Server::note_refusal(const std::string& peer, const Status& why) {
+void Server::note_refusal(const std::string& peer, const Status& why, bool tampered) {
   ++refused_;
   last_refusal_ = why;
   // Whoever only knocks (a port scan, a peer that died while it connected) is not worth a warning.
-  if (why.code() == ErrorCode::kPeerLost) {
+  if (why.code() == ErrorCode::kPeerLost && !tampered) {
     logger_.debug("transport", "a connection ended before its handshake", {{"peer", peer}});
     return;
   }
+  // Each kind has lines of its own, so that strangers do not hide a mistake of the job's.
+  const auto limit = refusal_lines_.try_emplace(why.code(), kRefusalBurst, kRefusalInterval).first;
+  const auto left_out = limit->second.take(loop_.now());
+  if (!left_out) return;
   logger_.warning("transport", "a connection was refused",
                   {{"peer", peer},
+                   {"left_out", *left_out},
                    {"reason", why.text().what},
                    {"expected", why.text().expected},
                    {"got", why.text().got}});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "transport/rpc/waiting_room.h"
 #include "transport/session/session.h"
 
 namespace fleet::transport {
@@ -26,8 +27,8 @@ struct ServerOptions {
   Secret secret;
   SessionLimits limits;
   Duration handshake_timeout = std::chrono::seconds(10);
-  // Connections that have not yet said a valid hello; more are closed at once, the oldest first.
-  // 0: enough for every process of the job to connect all its lanes at once.
+  // Connections that have not yet said a valid hello; beyond, one is closed for each that comes
+  // (WaitingRoom says which). 0: 64 and 8 for each process, so that all may connect at once.
   size_t max_handshakes = 0;
   std::function<void(MutableBytes)> random;  // for nonces; the operating system's when empty
 };
@@ -70,7 +71,7 @@ class Server {
   friend class Gate;
 
   void on_accept(std::unique_ptr<Link> link);
-  void note_refusal(const std::string& peer, const Status& why);
+  void note_refusal(const std::string& peer, const Status& why, bool tampered = false);
 
   Network& network_;
   ServerOptions options_;
@@ -84,6 +85,7 @@ class Server {
   std::unique_ptr<Gate> gate_;
   uint64_t refused_ = 0;
   Status last_refusal_;
+  std::map<ErrorCode, RateLimit> refusal_lines_;
 };
 
 }  // namespace fleet::transport

@@ -17,7 +17,7 @@
 namespace fleet::transport {
 
 constexpr uint32_t kFrameMagic = 0x31544c46;  // "FLT1" in memory
-constexpr uint16_t kProtocolVersion = 1;
+constexpr uint16_t kProtocolVersion = 2;
 constexpr size_t kHeaderBytes = 64;
 // The unit of transfer, reduction, retry and deduplication of large payloads.
 constexpr size_t kPieceBytes = 256 * 1024;

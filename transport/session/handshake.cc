@@ -6,15 +6,20 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
+#include "transport/session/same_bits.h"
 
 namespace fleet::transport {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
 
-// Control parts of the proof frames: the mode, then 32-byte fields.
-std::vector<std::byte> pack(AuthMode mode, std::initializer_list<ConstBytes> fields) {
-  std::vector<std::byte> control = {static_cast<std::byte>(mode)};
+// Control parts of the proof frames: the terms, then 32-byte fields.
+constexpr size_t kTermsBytes = 3;
+
+std::vector<std::byte> pack(const LinkTerms& terms, std::initializer_list<ConstBytes> fields) {
+  std::vector<std::byte> control = {static_cast<std::byte>(terms.mode),
+                                    static_cast<std::byte>(terms.link),
+                                    static_cast<std::byte>(terms.protection)};
   for (const ConstBytes field : fields) control.insert(control.end(), field.begin(), field.end());
   return control;
 }
@@ -44,17 +49,22 @@ Status unproved(std::string what, std::string expected, std::string got) {
 }
 
 Status check_size(ConstBytes control, size_t fields) {
-  const size_t wanted = 1 + fields * sizeof(Nonce);
+  const size_t wanted = kTermsBytes + fields * sizeof(Nonce);
   if (control.size() == wanted) return {};
   return bad_frame("a handshake frame has the wrong length", str_cat(wanted, " bytes"),
                    str_cat(control.size(), " bytes"));
 }
 
+LinkTerms terms_in(ConstBytes control) {
+  return {static_cast<AuthMode>(control[0]), static_cast<LinkKind>(control[1]),
+          static_cast<FrameProtection>(control[2])};
+}
+
 template <class Field>
 Field field_of(ConstBytes control, size_t index) {
   Field field;
-  std::copy_n(control.begin() + static_cast<std::ptrdiff_t>(1 + index * field.size()), field.size(),
-              field.begin());
+  std::copy_n(control.begin() + static_cast<std::ptrdiff_t>(kTermsBytes + index * field.size()),
+              field.size(), field.begin());
   return field;
 }
 
@@ -113,6 +123,7 @@ class Differences {
 };
 
 void compare_facts(const Hello& ours, const Hello& theirs, Differences& differences) {
+  const bool same_bits = ours.require_same_bits || theirs.require_same_bits;
   std::set<std::string> names;
   for (const auto& [name, value] : ours.facts) names.insert(name);
   for (const auto& [name, value] : theirs.facts) names.insert(name);
@@ -120,7 +131,10 @@ void compare_facts(const Hello& ours, const Hello& theirs, Differences& differen
     const auto found = hello.facts.find(name);
     return found == hello.facts.end() ? std::string("(not set)") : found->second;
   };
-  for (const auto& name : names) differences.compare(name, of(ours, name), of(theirs, name));
+  for (const auto& name : names) {
+    if (name.starts_with(kBitsFact) && !same_bits) continue;
+    differences.compare(name, of(ours, name), of(theirs, name));
+  }
 }
 
 bool takes_part(const Hello& hello) {
@@ -173,11 +187,14 @@ Status compare_hellos(const Hello& ours, const Hello& theirs, Side our_side) {
   return differences.status();
 }
 
-Handshake::Handshake(Side side, HandshakeOptions options, std::optional<uint32_t> peer_uid)
+Handshake::Handshake(Side side, HandshakeOptions options, LinkKind link,
+                     std::optional<PeerProcess> peer)
     : side_(side),
       options_(std::move(options)),
-      peer_uid_(peer_uid),
-      state_(side == Side::kAccepting ? State::kResponse : State::kChallenge) {}
+      peer_process_(peer),
+      state_(side == Side::kAccepting ? State::kResponse : State::kChallenge) {
+  transcript_.terms = terms_of(options_.secret, link, peer);
+}
 
 void Handshake::draw_nonce(Nonce& nonce) {
   if (options_.random) {
@@ -187,12 +204,19 @@ void Handshake::draw_nonce(Nonce& nonce) {
   }
 }
 
+void Handshake::derive_keys() {
+  if (protection() == FrameProtection::kNone) return;
+  const Side other = side_ == Side::kConnecting ? Side::kAccepting : Side::kConnecting;
+  keys_ = Keys{derive_key(options_.secret, side_, transcript_),
+               derive_key(options_.secret, other, transcript_)};
+}
+
 std::vector<Message> Handshake::start() {
   std::vector<Message> out;
   if (side_ == Side::kConnecting) return out;
-  draw_nonce(accepting_nonce_);
+  draw_nonce(transcript_.accepting);
   out.push_back(
-      frame(Verb::kAuthChallenge, pack(options_.secret.mode, {ConstBytes(accepting_nonce_)})));
+      frame(Verb::kAuthChallenge, pack(transcript_.terms, {ConstBytes(transcript_.accepting)})));
   return out;
 }
 
@@ -238,66 +262,89 @@ std::vector<Message> Handshake::on_frame(const FrameHeader& header, ConstBytes c
                         std::string(verb_name(header.verb))));
 }
 
-Status Handshake::check_modes(AuthMode theirs) const {
-  const AuthMode ours = options_.secret.mode;
-  if (theirs != ours) {
-    return unproved("two processes prove themselves in different ways",
-                    str_cat(options_.hello.member.to_string(), ": ", auth_mode_name(ours)),
-                    str_cat("the other side: ", auth_mode_name(theirs)));
+Status Handshake::check_terms(const LinkTerms& theirs) const {
+  const LinkTerms& ours = transcript_.terms;
+  const auto both = [this](std::string_view here, std::string_view there) {
+    return std::pair(str_cat(options_.hello.member.to_string(), ": ", here),
+                     str_cat("the other side: ", there));
+  };
+  if (theirs.mode != ours.mode) {
+    const auto [here, there] = both(auth_mode_name(ours.mode), auth_mode_name(theirs.mode));
+    return unproved("two processes prove themselves in different ways", here, there);
   }
-  if (ours == AuthMode::kSameUser && peer_uid_ != geteuid()) {
+  if (theirs.link != ours.link) {
+    const auto [here, there] = both(link_kind_name(ours.link), link_kind_name(theirs.link));
+    return Status(ErrorCode::kAuthentication,
+                  {.what = "the two ends of a connection see different kinds of link, so another "
+                           "process relays what they say",
+                   .where = "handshake",
+                   .expected = here,
+                   .got = there,
+                   .fix = "end the process in the middle; FLEET_TRANSPORT=tcp uses no Unix "
+                          "sockets"});
+  }
+  if (theirs.protection != ours.protection) {
+    const auto [here, there] =
+        both(frame_protection_name(ours.protection), frame_protection_name(theirs.protection));
+    return Status(ErrorCode::kAuthentication,
+                  {.what = "two processes protect their frames in different ways",
+                   .where = "handshake",
+                   .expected = here,
+                   .got = there,
+                   .fix = "set the same FLEET_FRAME_INTEGRITY and FLEET_FRAME_ENCRYPTION for every "
+                          "process of the job"});
+  }
+  if (ours.mode == AuthMode::kSameUser && (!peer_process_ || peer_process_->uid != geteuid())) {
     return unproved("the other end of the connection does not run as the same user",
                     str_cat("user ", geteuid(), " on a Unix socket"),
-                    peer_uid_ ? str_cat("user ", *peer_uid_) : std::string("a TCP connection"));
+                    peer_process_ ? peer_process_->to_string() : std::string("a TCP connection"));
   }
   return {};
 }
 
 std::vector<Message> Handshake::on_challenge(ConstBytes control) {
   if (auto status = check_size(control, 1); !status.ok()) return fail(std::move(status));
-  const AuthMode mode = static_cast<AuthMode>(control[0]);
-  if (auto status = check_modes(mode); !status.ok()) return fail(std::move(status));
-  accepting_nonce_ = field_of<Nonce>(control, 0);
-  draw_nonce(connecting_nonce_);
-  const Proof proof =
-      prove(options_.secret, Side::kConnecting, accepting_nonce_, connecting_nonce_);
+  if (auto status = check_terms(terms_in(control)); !status.ok()) return fail(std::move(status));
+  transcript_.accepting = field_of<Nonce>(control, 0);
+  draw_nonce(transcript_.connecting);
+  const Proof proof = prove(options_.secret, Side::kConnecting, transcript_);
   state_ = State::kConfirm;
   std::vector<Message> out;
   out.push_back(
-      frame(Verb::kAuthResponse, pack(mode, {ConstBytes(connecting_nonce_), ConstBytes(proof)})));
+      frame(Verb::kAuthResponse,
+            pack(transcript_.terms, {ConstBytes(transcript_.connecting), ConstBytes(proof)})));
   return out;
 }
 
 std::vector<Message> Handshake::on_response(ConstBytes control) {
   if (auto status = check_size(control, 2); !status.ok()) return fail(std::move(status));
-  const AuthMode mode = static_cast<AuthMode>(control[0]);
-  if (auto status = check_modes(mode); !status.ok()) return fail(std::move(status));
-  connecting_nonce_ = field_of<Nonce>(control, 0);
-  const Proof expected =
-      prove(options_.secret, Side::kConnecting, accepting_nonce_, connecting_nonce_);
+  if (auto status = check_terms(terms_in(control)); !status.ok()) return fail(std::move(status));
+  transcript_.connecting = field_of<Nonce>(control, 0);
+  const Proof expected = prove(options_.secret, Side::kConnecting, transcript_);
   if (!proofs_equal(expected, field_of<Proof>(control, 1))) {
     return fail(unproved("the connecting process does not know the job's secret",
                          str_cat("the secret of ", options_.hello.member.to_string(), " (from ",
                                  options_.secret.origin, ")"),
                          "another one"));
   }
-  const Proof proof = prove(options_.secret, Side::kAccepting, accepting_nonce_, connecting_nonce_);
+  const Proof proof = prove(options_.secret, Side::kAccepting, transcript_);
+  derive_keys();
   state_ = State::kHello;
   std::vector<Message> out;
-  out.push_back(frame(Verb::kAuthConfirm, pack(mode, {ConstBytes(proof)})));
+  out.push_back(frame(Verb::kAuthConfirm, pack(transcript_.terms, {ConstBytes(proof)})));
   return out;
 }
 
 std::vector<Message> Handshake::on_confirm(ConstBytes control) {
   if (auto status = check_size(control, 1); !status.ok()) return fail(std::move(status));
-  const Proof expected =
-      prove(options_.secret, Side::kAccepting, accepting_nonce_, connecting_nonce_);
+  const Proof expected = prove(options_.secret, Side::kAccepting, transcript_);
   if (!proofs_equal(expected, field_of<Proof>(control, 0))) {
     return fail(unproved("the process that was reached does not know the job's secret",
                          str_cat("the secret of ", options_.hello.member.to_string(), " (from ",
                                  options_.secret.origin, ")"),
                          "another one"));
   }
+  derive_keys();
   state_ = State::kWelcome;
   std::vector<Message> out;
   out.push_back(frame(Verb::kHello, encode(options_.hello)));

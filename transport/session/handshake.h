@@ -1,11 +1,13 @@
 // The first frames of every connection: mutual proof of the job's secret, then the exchange of
 // hellos. A state machine from frames to frames; Session drives it.
 //
-//   accepting -> connecting   kAuthChallenge {mode, nonce}
-//   connecting -> accepting   kAuthResponse  {mode, nonce, proof}
-//   accepting -> connecting   kAuthConfirm   {proof}
+//   accepting -> connecting   kAuthChallenge {terms, nonce}
+//   connecting -> accepting   kAuthResponse  {terms, nonce, proof}
+//   accepting -> connecting   kAuthConfirm   {terms, proof}
 //   connecting -> accepting   kHello         {Hello}
 //   accepting -> connecting   kWelcome       {Hello}      or at any point kRefuse {Status}
+//
+// From kHello on, frames are protected as the terms say.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct MemberId {
   uint32_t index = 0;
 
   std::string to_string() const;  // "worker 1"
+  // clang-tidy 14 takes the comparison with 0 for a pointer. NOLINTNEXTLINE(modernize-use-nullptr)
   friend auto operator<=>(const MemberId&, const MemberId&) = default;
 };
 
@@ -41,7 +44,7 @@ struct Hello {
   uint32_t server_num = 0;
   uint64_t incarnation = 0;        // random, new in each process
   std::string instruction_set;     // "avx512"
-  bool require_same_bits = false;  // refuse other instruction sets, instead of one warning
+  bool require_same_bits = false;  // refuse other instruction sets and facts of kBitsFact, too
   // What every process of the job must agree on, by name: "program" -> a hash, "strategy" -> …
   std::map<std::string, std::string> facts;
   // Set for each connection.
@@ -67,8 +70,8 @@ struct HandshakeOptions {
 
 class Handshake {
  public:
-  // `peer_uid`: as the link tells it.
-  Handshake(Side side, HandshakeOptions options, std::optional<uint32_t> peer_uid);
+  // `link` and `peer`: as the link tells them.
+  Handshake(Side side, HandshakeOptions options, LinkKind link, std::optional<PeerProcess> peer);
 
   // Control parts of handshake frames are at most this long, and there is no payload.
   static constexpr size_t kMaxControlBytes = 8 * 1024;
@@ -87,6 +90,15 @@ class Handshake {
   // Valid once done.
   const Hello& peer() const { return peer_; }
 
+  // What protects the frames after the proofs. The keys are there as soon as the other side has
+  // proved itself; null before that, and where the terms ask for no protection.
+  FrameProtection protection() const { return transcript_.terms.protection; }
+  struct Keys {
+    FrameKey ours;
+    FrameKey theirs;
+  };
+  const Keys* keys() const { return keys_ ? &*keys_ : nullptr; }
+
  private:
   enum class State : uint8_t { kChallenge, kResponse, kConfirm, kHello, kWelcome, kDone, kFailed };
 
@@ -96,15 +108,16 @@ class Handshake {
   std::vector<Message> on_hello(ConstBytes control);
   std::vector<Message> on_welcome(ConstBytes control);
   std::vector<Message> fail(Status status);
-  Status check_modes(AuthMode theirs) const;
+  Status check_terms(const LinkTerms& theirs) const;
   void draw_nonce(Nonce& nonce);
+  void derive_keys();
 
   Side side_;
   HandshakeOptions options_;
-  std::optional<uint32_t> peer_uid_;
+  std::optional<PeerProcess> peer_process_;
   State state_;
-  Nonce accepting_nonce_{};
-  Nonce connecting_nonce_{};
+  Transcript transcript_;
+  std::optional<Keys> keys_;
   Status status_;
   Hello peer_;
 };

@@ -1,5 +1,6 @@
 #include "transport/session/secret.h"
 
+#include <algorithm>
 #include <fstream>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -7,6 +8,8 @@
 #include <openssl/rand.h>
 #include <sstream>
 #include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
 
 #include "base/strings.h"
 
@@ -37,6 +40,20 @@ Result<Secret> checked(std::string_view text, std::string origin) {
   return Secret::of_text(trimmed, std::move(origin));
 }
 
+bool in_group(gid_t group) {
+  if (::getegid() == group) return true;
+  const int count = ::getgroups(0, nullptr);
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(0, count)));
+  return count > 0 && ::getgroups(count, groups.data()) == count &&
+         std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// Kubernetes mounts secrets so for a pod with an fsGroup: root's, and readable for the pod's group.
+bool mounted_for_our_group(const struct stat& facts) {
+  return facts.st_uid == 0 && (facts.st_mode & (S_IRWXG | S_IRWXO)) == S_IRGRP &&
+         in_group(facts.st_gid);
+}
+
 Result<Secret> from_file(const std::string& path) {
   const std::string where = str_cat("FLEET_JOB_SECRET_FILE=", path);
   struct stat facts {};
@@ -44,9 +61,9 @@ Result<Secret> from_file(const std::string& path) {
     return secret_status("the file with the job's secret cannot be read", where, "a readable file",
                          "no such file", std::string(kAdvice));
   }
-  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0 && !mounted_for_our_group(facts)) {
     return secret_status("the file with the job's secret is open to other users", where,
-                         "a file that only its owner may read",
+                         "a file that only its owner may read, or root's that our group may read",
                          str_cat("mode ", std::oct, facts.st_mode & 0777U),
                          str_cat("chmod 600 ", path));
   }
@@ -58,6 +75,44 @@ Result<Secret> from_file(const std::string& path) {
                          "an input error", std::string(kAdvice));
   }
   return checked(text.str(), "FLEET_JOB_SECRET_FILE");
+}
+
+Result<Secret> first_source(const SecretSources& sources) {
+  if (sources.insecure) return Secret::insecure();
+  if (sources.file) return from_file(*sources.file);
+  if (sources.value) return checked(*sources.value, "FLEET_JOB_SECRET");
+  if (sources.broadcast) return checked(*sources.broadcast, "MPI broadcast");
+  if (sources.same_user) return Secret::same_user();
+  return secret_status("the job has no secret, so its processes cannot tell friend from foe",
+                       "FLEET_JOB_SECRET_FILE, FLEET_JOB_SECRET", "one of them set", "none",
+                       std::string(kAdvice));
+}
+
+// HMAC-SHA256 of a label of 16 bytes and what makes the connection this one.
+Proof authenticate(const Secret& secret, std::string_view label, const Transcript& transcript) {
+  std::array<std::byte, 16 + 4 + sizeof(Nonce) * 2> message{};
+  const auto label_bytes = std::as_bytes(std::span(label));
+  std::copy(label_bytes.begin(), label_bytes.end(), message.begin());
+  std::byte* at = message.data() + 16;
+  *at++ = static_cast<std::byte>(transcript.terms.mode);
+  *at++ = static_cast<std::byte>(transcript.terms.link);
+  *at++ = static_cast<std::byte>(transcript.terms.protection);
+  ++at;
+  at = std::copy(transcript.accepting.begin(), transcript.accepting.end(), at);
+  std::copy(transcript.connecting.begin(), transcript.connecting.end(), at);
+  Proof proof{};
+  unsigned int size = 0;
+  const auto* made = HMAC(EVP_sha256(), secret.key.data(), static_cast<int>(secret.key.size()),
+                          reinterpret_cast<const unsigned char*>(message.data()), message.size(),
+                          reinterpret_cast<unsigned char*>(proof.data()), &size);
+  if (made == nullptr || size != proof.size()) {
+    throw_error(ErrorCode::kInternal, {.what = "HMAC-SHA256 is not available",
+                                       .where = "OpenSSL",
+                                       .expected = {},
+                                       .got = {},
+                                       .fix = {}});
+  }
+  return proof;
 }
 
 }  // namespace
@@ -97,14 +152,9 @@ Secret Secret::insecure() {
 }
 
 Result<Secret> choose_secret(const SecretSources& sources) {
-  if (sources.insecure) return Secret::insecure();
-  if (sources.file) return from_file(*sources.file);
-  if (sources.value) return checked(*sources.value, "FLEET_JOB_SECRET");
-  if (sources.broadcast) return checked(*sources.broadcast, "MPI broadcast");
-  if (sources.same_user) return Secret::same_user();
-  return secret_status("the job has no secret, so its processes cannot tell friend from foe",
-                       "FLEET_JOB_SECRET_FILE, FLEET_JOB_SECRET", "one of them set", "none",
-                       std::string(kAdvice));
+  auto chosen = first_source(sources);
+  if (chosen.ok()) chosen.value().protection = sources.protection;
+  return chosen;
 }
 
 std::string make_secret_text() {
@@ -119,27 +169,27 @@ std::string make_secret_text() {
   return text;
 }
 
-Proof prove(const Secret& secret, Side prover, const Nonce& accepting, const Nonce& connecting) {
-  Proof proof{};
-  if (secret.mode != AuthMode::kSecret) return proof;
-  std::array<std::byte, 16 + sizeof(Nonce) * 2> message{};
-  const std::string_view label = prover == Side::kConnecting ? "fleet-1-connect" : "fleet-1-accept";
-  const auto label_bytes = std::as_bytes(std::span(label));
-  std::copy(label_bytes.begin(), label_bytes.end(), message.begin());
-  std::copy(accepting.begin(), accepting.end(), message.begin() + 16);
-  std::copy(connecting.begin(), connecting.end(), message.begin() + 16 + sizeof(Nonce));
-  unsigned int size = 0;
-  const auto* made = HMAC(EVP_sha256(), secret.key.data(), static_cast<int>(secret.key.size()),
-                          reinterpret_cast<const unsigned char*>(message.data()), message.size(),
-                          reinterpret_cast<unsigned char*>(proof.data()), &size);
-  if (made == nullptr || size != proof.size()) {
-    throw_error(ErrorCode::kInternal, {.what = "HMAC-SHA256 is not available",
-                                       .where = "OpenSSL",
-                                       .expected = {},
-                                       .got = {},
-                                       .fix = {}});
-  }
-  return proof;
+LinkTerms terms_of(const Secret& secret, LinkKind link, std::optional<PeerProcess> peer) {
+  LinkTerms terms{secret.mode, link, FrameProtection::kNone};
+  const bool private_link =
+      link == LinkKind::kMemory || (link == LinkKind::kUnix && peer && peer->uid == ::geteuid());
+  if (secret.mode == AuthMode::kSecret && !private_link) terms.protection = secret.protection;
+  return terms;
+}
+
+Proof prove(const Secret& secret, Side prover, const Transcript& transcript) {
+  if (secret.mode != AuthMode::kSecret) return {};
+  return authenticate(secret, prover == Side::kConnecting ? "fleet-2-connect" : "fleet-2-accept",
+                      transcript);
+}
+
+FrameKey derive_key(const Secret& secret, Side writer, const Transcript& transcript) {
+  const Proof made = authenticate(
+      secret, writer == Side::kConnecting ? "fleet-2-key-conn" : "fleet-2-key-acc", transcript);
+  FrameKey key;
+  std::copy_n(made.begin(), key.key.size(), key.key.begin());
+  std::copy_n(made.begin() + key.key.size(), key.salt.size(), key.salt.begin());
+  return key;
 }
 
 bool proofs_equal(const Proof& a, const Proof& b) {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/link/link.h"
 #include "transport/session/frame.h"
+#include "transport/session/frame_cipher.h"
 
 namespace fleet::transport {
 
@@ -24,6 +26,8 @@ struct Secret {
   AuthMode mode = AuthMode::kInsecure;
   std::vector<std::byte> key;  // for kSecret
   std::string origin;          // for messages: "FLEET_JOB_SECRET_FILE", never the secret itself
+  // Of the frames on links that others could reach, with keys made from the secret.
+  FrameProtection protection = FrameProtection::kIntegrity;
 
   static Secret of_text(std::string_view text, std::string origin);
   static Secret same_user();
@@ -38,6 +42,7 @@ struct SecretSources {
   std::optional<std::string> value;      // FLEET_JOB_SECRET
   std::optional<std::string> broadcast;  // handed over by MPI
   bool same_user = false;                // every link of the job will be a Unix socket
+  FrameProtection protection = FrameProtection::kIntegrity;
 };
 
 // The first source there is. kAuthentication with the command that makes a secret when there is
@@ -52,9 +57,30 @@ using Nonce = std::array<std::byte, 32>;
 using Proof = std::array<std::byte, 32>;
 enum class Side : uint8_t { kConnecting, kAccepting };
 
-// HMAC-SHA256(key, label || accepting side's nonce || connecting side's nonce), where the label
-// names the side that proves: a proof cannot be reflected, nor used for another pair of nonces.
-Proof prove(const Secret& secret, Side prover, const Nonce& accepting, const Nonce& connecting);
+// What a side says of a connection before anything is proved. Both must say the same.
+struct LinkTerms {
+  AuthMode mode = AuthMode::kInsecure;
+  LinkKind link = LinkKind::kTcp;
+  FrameProtection protection = FrameProtection::kNone;
+  friend bool operator==(const LinkTerms&, const LinkTerms&) = default;
+};
+// What this process asks of a link: frames need no protection in memory, on a Unix socket whose
+// other end runs as the same user, and where there is no secret to make keys from.
+LinkTerms terms_of(const Secret& secret, LinkKind link, std::optional<PeerProcess> peer);
+
+// What a connection's proofs and keys are made of: new nonces of both sides, and its terms.
+struct Transcript {
+  LinkTerms terms;
+  Nonce accepting{};
+  Nonce connecting{};
+};
+
+// HMAC-SHA256(key, label || terms || accepting side's nonce || connecting side's nonce), where the
+// label names the side that proves: a proof cannot be reflected, nor used for other terms or for
+// another pair of nonces. Zeros when nothing is to be proved.
+Proof prove(const Secret& secret, Side prover, const Transcript& transcript);
+// Made the same way, from labels of their own: the key for what `writer` writes.
+FrameKey derive_key(const Secret& secret, Side writer, const Transcript& transcript);
 // In time that does not depend on where they differ.
 bool proofs_equal(const Proof& a, const Proof& b);
 

@@ -11,6 +11,8 @@ namespace {
 constexpr size_t kMaxParts = 64;
 // Inside a read turn, answers wait for the end of the turn or for this much.
 constexpr size_t kEagerBytes = 128 * 1024;
+// Protected frames are read twice, for their tags and by the kernel: so much stays in the cache.
+constexpr size_t kSealedAtOnce = 512 * 1024;
 
 }  // namespace
 
@@ -43,7 +45,7 @@ Session::Session(Loop& loop, std::unique_ptr<Link> link, SessionHandler& handler
       link_(std::move(link)),
       handler_(&handler),
       options_(std::move(options)),
-      handshake_(options_.side, options_.handshake, link_->peer_uid()),
+      handshake_(options_.side, options_.handshake, link_->kind(), link_->peer_process()),
       peer_name_(link_->peer_name()) {}
 
 Session::~Session() = default;
@@ -83,7 +85,9 @@ void Session::start() {
 // ---- opening
 
 bool Session::on_handshake_frame() {
-  for (Message& message : handshake_.on_frame(header_, control_)) enqueue(std::move(message));
+  auto answers = handshake_.on_frame(header_, control_);
+  protect();
+  for (Message& message : answers) enqueue(std::move(message));
   write_turn();
   if (state_ == State::kClosed) return false;
   if (handshake_.failed()) {
@@ -129,8 +133,15 @@ void Session::move_now() {
 void Session::enqueue(Message message) {
   message.header.control_bytes = static_cast<uint32_t>(message.control.size());
   message.header.payload_bytes = message.payload.size;
-  Outgoing outgoing{encode_header(message.header), std::move(message.control),
-                    std::move(message.payload)};
+  Outgoing outgoing;
+  outgoing.header = encode_header(message.header);
+  outgoing.control = std::move(message.control);
+  outgoing.payload = std::move(message.payload);
+  if (sealer_ && is_protected(message.header.verb)) {
+    outgoing.must_seal = true;
+    outgoing.control.resize(outgoing.control.size() + kTagBytes);
+    outgoing.payload_tag_bytes = outgoing.payload.size == 0 ? 0 : kTagBytes;
+  }
   queued_bytes_ += outgoing.size();
   ++frames_queued_;
   queue_.push_back(std::move(outgoing));
@@ -174,17 +185,7 @@ void Session::write_turn() {
   while (!queue_.empty()) {
     if (bytes_written_ >= limit) return arm_write();
     std::array<ConstBytes, kMaxParts> parts;
-    size_t count = 0;
-    size_t skip = front_written_;
-    for (const Outgoing& frame : queue_) {
-      if (count + 3 > kMaxParts) break;
-      for (const ConstBytes part : {ConstBytes(frame.header), ConstBytes(frame.control),
-                                    ConstBytes(frame.payload.data, frame.payload.size)}) {
-        const size_t skipped = std::min(skip, part.size());
-        skip -= skipped;
-        if (skipped < part.size()) parts[count++] = part.subspan(skipped);
-      }
-    }
+    const size_t count = gather(parts);
     const IoResult put = link_->write_some(std::span(parts).first(count));
     if (put.state == IoState::kOk) {
       advance(put.bytes);
@@ -201,6 +202,66 @@ void Session::write_turn() {
     return;
   }
   if (state_ == State::kFinishing) shut();
+}
+
+// What is to be written next, as far as there is room.
+size_t Session::gather(std::span<ConstBytes> parts) {
+  size_t count = 0;
+  size_t skip = front_written_;
+  size_t sealed = 0;
+  for (Outgoing& frame : queue_) {
+    if (count + 4 > parts.size() || sealed >= kSealedAtOnce) break;
+    if (frame.must_seal) {
+      seal(frame);
+      sealed += frame.size();
+    }
+    for (const ConstBytes part : {ConstBytes(frame.header), ConstBytes(frame.control),
+                                  ConstBytes(frame.payload.data, frame.payload.size),
+                                  ConstBytes(frame.payload_tag).first(frame.payload_tag_bytes)}) {
+      const size_t skipped = std::min(skip, part.size());
+      skip -= skipped;
+      if (skipped < part.size()) parts[count++] = part.subspan(skipped);
+    }
+  }
+  return count;
+}
+
+// ---- protection
+
+// The proofs travel without: they come before the keys.
+bool Session::is_protected(Verb verb) const {
+  return verb != Verb::kAuthChallenge && verb != Verb::kAuthResponse && verb != Verb::kAuthConfirm;
+}
+
+void Session::protect() {
+  const Handshake::Keys* const keys = handshake_.keys();
+  if (sealer_ || keys == nullptr) return;
+  const FrameProtection how = handshake_.protection();
+  sealer_ = std::make_unique<FrameCipher>(FrameCipher::Use::kSeal, how, keys->ours);
+  opener_ = std::make_unique<FrameCipher>(FrameCipher::Use::kOpen, how, keys->theirs);
+}
+
+// Just before it is written, so that frames are sealed in the order in which they are opened. A
+// payload that is encrypted gets memory of its own.
+void Session::seal(Outgoing& frame) {
+  frame.must_seal = false;
+  const MutableBytes control = MutableBytes(frame.control).first(frame.control.size() - kTagBytes);
+  sealer_->begin();
+  sealer_->associate(frame.header);
+  sealer_->process(control, control.data());
+  const FrameTag tag = sealer_->seal();
+  std::copy(tag.begin(), tag.end(), frame.control.end() - kTagBytes);
+  if (frame.payload.size == 0) return;
+  sealer_->begin();
+  const ConstBytes payload(frame.payload.data, frame.payload.size);
+  if (sealer_->encrypts()) {
+    const Buffer cipher_text(payload.size());
+    sealer_->process(payload, cipher_text.data());
+    frame.payload = Payload(cipher_text);
+  } else {
+    sealer_->process(payload, nullptr);
+  }
+  frame.payload_tag = sealer_->seal();
 }
 
 void Session::advance(size_t written) {

@@ -21,8 +21,8 @@ class Session;
 
 // Where the payload of a frame goes. The memory must hold exactly header.payload_bytes and is
 // written until on_frame or on_closed comes, kept alive by `owner` when that is set. A connection
-// that breaks inside a payload leaves the memory half written: give memory that a retry fills
-// again, never a sum.
+// that breaks inside a payload leaves the memory half written, and one whose tag turns out wrong
+// leaves somebody else's bytes there: give memory that a retry fills again, never a sum.
 struct PayloadTarget {
   MutableBytes memory;
   std::shared_ptr<const void> owner;
@@ -106,8 +106,12 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool open() const { return state_ == State::kOpen; }
   bool was_open() const { return opened_; }
   const Hello& peer() const { return handshake_.peer(); }
+  // Of the frames of this connection; what was changed on its way ended it when tampered() is true.
+  FrameProtection protection() const { return handshake_.protection(); }
+  bool tampered() const { return tampered_; }
   std::string describe() const;  // "worker 1 (unix fleet-6174)"
   LinkKind link_kind() const;
+  bool same_machine() const { return link_->same_machine(); }  // while open
   uint64_t id() const { return options_.id; }
   Loop& loop() const { return *loop_; }
 
@@ -127,9 +131,12 @@ class Session final : public std::enable_shared_from_this<Session> {
   enum class State : uint8_t { kHandshake, kOpen, kFinishing, kClosed };
   struct Outgoing {
     EncodedHeader header;
-    std::vector<std::byte> control;
+    std::vector<std::byte> control;  // with its tag behind it, when the frame is protected
     Payload payload;
-    size_t size() const { return kHeaderBytes + control.size() + payload.size; }
+    size_t payload_tag_bytes = 0;
+    FrameTag payload_tag{};
+    bool must_seal = false;  // the tags are not there yet
+    size_t size() const { return kHeaderBytes + control.size() + payload.size + payload_tag_bytes; }
   };
 
   void arm_read();
@@ -144,7 +151,13 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool take_control();
   bool prepare_target();
   bool take_payload();
+  bool take_payload_tag();
   bool finish_frame();
+  bool is_protected(Verb verb) const;
+  size_t control_tag_bytes() const;
+  bool open_control();
+  void take_in(MutableBytes arrived);
+  bool tampering();
   void hand_over();
   void answer_exception(const Status& status);
   bool on_handshake_frame();
@@ -154,6 +167,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   void after_frame();
 
   void enqueue(Message message);
+  void protect();
+  void seal(Outgoing& frame);
+  size_t gather(std::span<ConstBytes> parts);
   void arm_write();
   void write_turn();
   void advance(size_t written);
@@ -181,13 +197,17 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool in_read_turn_ = false;
   bool write_broken_ = false;
   bool opened_ = false;
+  bool tampered_ = false;
+  std::unique_ptr<FrameCipher> sealer_;  // both null as long as frames are not protected
+  std::unique_ptr<FrameCipher> opener_;
 
   std::unique_ptr<std::byte[]> ahead_;  // read ahead of the frame in hand
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
   bool drained_ = false;
-  enum class Part : uint8_t { kHeader, kControl, kPayload } part_ = Part::kHeader;
+  enum class Part : uint8_t { kHeader, kControl, kPayload, kPayloadTag } part_ = Part::kHeader;
   FrameHeader header_;
+  EncodedHeader header_bytes_;
   std::vector<std::byte> control_;
   PayloadTarget target_;
   uint64_t payload_have_ = 0;

@@ -21,7 +21,13 @@ bool is_handshake(Verb verb) {
 }
 
 bool may_have_payload(Verb verb) {
-  return verb == Verb::kReply || verb >= Verb::kPush;
+  return verb == Verb::kReply || verb == Verb::kReduce || verb >= Verb::kPush;
+}
+
+FrameTag tag_at(const std::byte* bytes) {
+  FrameTag tag;
+  std::memcpy(tag.data(), bytes, tag.size());
+  return tag;
 }
 
 // Inside a catch block.
@@ -141,10 +147,15 @@ bool Session::absorb(IoResult got, size_t direct, size_t asked) {
       return false;
   }
   bytes_read_ += got.bytes;
+  const size_t arrived = std::min(got.bytes, direct);
+  if (arrived != 0) {
+    take_in(target_.discarded ? MutableBytes(scrap_).first(arrived)
+                              : target_.memory.subspan(payload_have_, arrived));
+  }
   // Inside a payload the other side is likely to be writing the rest just now.
   drained_ = got.bytes < asked && got.bytes >= direct;
-  payload_have_ += std::min(got.bytes, direct);
-  ahead_end_ += got.bytes - std::min(got.bytes, direct);
+  payload_have_ += arrived;
+  ahead_end_ += got.bytes - arrived;
   return true;
 }
 
@@ -167,15 +178,20 @@ bool Session::consume() {
       case Part::kPayload:
         if (!take_payload()) return may_read();
         break;
+      case Part::kPayloadTag:
+        if (ahead_end_ - ahead_begin_ < kTagBytes) return true;
+        if (!take_payload_tag()) return false;
+        break;
     }
   }
 }
 
 bool Session::take_header() {
-  const auto decoded = decode_header(
-      std::span<const std::byte, kHeaderBytes>(ahead_.get() + ahead_begin_, kHeaderBytes));
+  std::memcpy(header_bytes_.data(), ahead_.get() + ahead_begin_, kHeaderBytes);
+  const auto decoded = decode_header(header_bytes_);
   ahead_begin_ += kHeaderBytes;
   if (!decoded.ok()) {
+    if (opener_) return tampering();
     breach(decoded.status());
     return false;
   }
@@ -222,12 +238,13 @@ Status Session::check_frame() const {
 
 // False when more bytes are needed, or the session ended.
 bool Session::take_control() {
-  const size_t rest = header_.control_bytes - control_.size();
+  const size_t rest = header_.control_bytes + control_tag_bytes() - control_.size();
   const size_t take = std::min(rest, ahead_end_ - ahead_begin_);
   const std::byte* const begin = ahead_.get() + ahead_begin_;
   control_.insert(control_.end(), begin, begin + take);
   ahead_begin_ += take;
   if (take < rest) return false;
+  if (!open_control()) return false;
   if (header_.payload_bytes == 0) {
     target_ = {};
     return finish_frame();
@@ -258,19 +275,69 @@ bool Session::prepare_target() {
     return false;
   }
   part_ = Part::kPayload;
+  if (opener_) opener_->begin();
   return true;
 }
 
 bool Session::take_payload() {
   const uint64_t rest = header_.payload_bytes - payload_have_;
   const size_t take = std::min<uint64_t>(rest, ahead_end_ - ahead_begin_);
-  if (take != 0 && !target_.discarded) {
-    std::memcpy(target_.memory.data() + payload_have_, ahead_.get() + ahead_begin_, take);
+  if (take != 0) {
+    MutableBytes arrived(ahead_.get() + ahead_begin_, take);
+    if (!target_.discarded) {
+      std::memcpy(target_.memory.data() + payload_have_, arrived.data(), take);
+      arrived = target_.memory.subspan(payload_have_, take);
+    }
+    take_in(arrived);
   }
   ahead_begin_ += take;
   payload_have_ += take;
   if (take < rest) return false;
-  return finish_frame();
+  if (!opener_) return finish_frame();
+  part_ = Part::kPayloadTag;
+  return true;
+}
+
+// ---- protection
+
+size_t Session::control_tag_bytes() const {
+  return opener_ && is_protected(header_.verb) ? kTagBytes : 0;
+}
+
+// Header and control part are believed from here on. False when the session ended.
+bool Session::open_control() {
+  if (control_tag_bytes() == 0) return true;
+  const FrameTag tag = tag_at(control_.data() + header_.control_bytes);
+  control_.resize(header_.control_bytes);
+  opener_->begin();
+  opener_->associate(header_bytes_);
+  opener_->process(control_, control_.data());
+  return opener_->opens(tag) || tampering();
+}
+
+// What has come of a payload, in the place where it stays.
+void Session::take_in(MutableBytes arrived) {
+  if (opener_) opener_->process(arrived, arrived.data());
+}
+
+bool Session::take_payload_tag() {
+  const FrameTag tag = tag_at(ahead_.get() + ahead_begin_);
+  ahead_begin_ += kTagBytes;
+  return opener_->opens(tag) ? finish_frame() : tampering();
+}
+
+// Ends the session; false, as those who ask return it.
+bool Session::tampering() {
+  tampered_ = true;
+  breach(
+      Status(ErrorCode::kPeerLost,
+             {.what = "the bytes of a connection were changed on their way, which is no accident",
+              .where = describe(),
+              .expected = "frames with the tags that the job's secret gives",
+              .got = "a wrong tag",
+              .fix = "find out who can change the traffic between the two processes; "
+                     "FLEET_FRAME_ENCRYPTION=on also hides it"}));
+  return false;
 }
 
 void Session::discard_payload() {

@@ -29,6 +29,8 @@ struct SimFaults {
   double duplicate = 0.0;
   // Chance for each connection attempt that it is refused.
   double refuse = 0.0;
+  // All loops are on one machine; else each is a machine of its own.
+  bool one_machine = true;
 };
 
 class SimLoop;

@@ -55,7 +55,8 @@ class SimLink final : public Link {
   }
   LinkKind kind() const override { return LinkKind::kMemory; }
   std::string peer_name() const override { return peer_; }
-  std::optional<uint32_t> peer_uid() const override { return std::nullopt; }
+  std::optional<PeerProcess> peer_process() const override { return std::nullopt; }
+  bool same_machine() const override { return world_.faults.one_machine; }
 
  private:
   // A handler that is on its way when the link closes must not run either.
@@ -103,14 +104,6 @@ class SimConnector final : public Connector {
 
 uint32_t index_of(Loop& loop) {
   return dynamic_cast<SimLoop&>(loop).index();
-}
-
-Status no_listener(const std::string& where) {
-  return Status(ErrorCode::kPeerLost, {.what = "cannot connect",
-                                       .where = where,
-                                       .expected = {},
-                                       .got = "Connection refused",
-                                       .fix = {}});
 }
 
 }  // namespace
@@ -243,7 +236,7 @@ void SimWorld::Impl::open_connection(uint32_t from, uint16_t port,
     });
   };
   if (found == listeners.end() || !loops[found->second.loop].alive || chance(faults.refuse)) {
-    return answer(no_listener(where));
+    return answer(connection_refused(where));
   }
   const SimAccepting& target = found->second;
   if (parted(from, target.loop)) {

@@ -71,63 +71,74 @@ void AsyncCommunicator::gather(RemoteVariable slice, uint64_t clock, uint32_t me
 }
 
 void AsyncCommunicator::receive(RemoteVariable variable, std::byte* memory, uint64_t bytes,
-                                uint64_t* version) {
+                                WantedValue wanted) {
   check_value_bytes(variable, bytes, "recv");
-  Lane& lane = lane_of(variable);
-  Target& target = lane.targets[variable.variable];
-  if (target.received.empty()) lane.wanted.push_back(variable.variable);
+  Gets& gets = lane_of(variable).gets[wanted.clock];
+  Target& target = gets.targets[variable.variable];
+  if (target.received.empty()) gets.variables.push_back(variable.variable);
   target.memory = memory;
   target.bytes = bytes;
-  target.version = version;
+  target.version = wanted.version;
   target.received.assign(std::max(1U, pieces_of(bytes)), bytes == 0);
 }
 
-void AsyncCommunicator::exchange(uint64_t clock, transport::DoneHandler on_done) {
+void AsyncCommunicator::exchange(transport::DoneHandler on_done) {
   auto round = std::make_shared<Round>();
   round->on_done = std::move(on_done);
-  for (const Lane& lane : lanes_) round->requests += lane.idle() ? 0 : 1;
+  for (const Lane& lane : lanes_) {
+    if (!lane.idle()) round->requests += std::max<size_t>(1, lane.gets.size());
+  }
   if (round->requests == 0) {
     if (round->on_done) round->on_done(status());
     return;
   }
   ++rounds_;
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
-    for (uint32_t k = 0; k < config_.data_lanes; ++k) send(server, k, clock, round);
+    for (uint32_t k = 0; k < config_.data_lanes; ++k) send(server, k, round);
   }
 }
 
-Message AsyncCommunicator::get_message(uint32_t server, uint32_t index, uint64_t clock) {
-  Lane& lane = lanes_[server * config_.data_lanes + index];
+Message AsyncCommunicator::get_message(uint32_t server, uint32_t index, uint64_t clock,
+                                       const std::vector<uint32_t>& wanted) const {
   Message message;
   message.header.verb = Verb::kGet;
   message.header.step = clock;
   message.header.epoch = config_.epoch;
   const uint32_t trained = catalogue(server).trained;
-  const bool all = lane.wanted.size() == trained_[server * config_.data_lanes + index] &&
-                   std::all_of(lane.wanted.begin(), lane.wanted.end(),
+  const bool all = wanted.size() == trained_[server * config_.data_lanes + index] &&
+                   std::all_of(wanted.begin(), wanted.end(),
                                [trained](uint32_t variable) { return variable < trained; });
   if (all) {
     message.header.variable = kAllVariables;
-  } else if (lane.wanted.size() == 1) {
-    message.header.variable = lane.wanted.front();
+  } else if (wanted.size() == 1) {
+    message.header.variable = wanted.front();
   } else {
     message.header.variable = kListedVariables;
-    message.control = encode(lane.wanted);
+    message.control = encode(wanted);
   }
   return message;
 }
 
-void AsyncCommunicator::send(uint32_t server, uint32_t index, uint64_t clock,
-                             const std::shared_ptr<Round>& round) {
-  Lane& lane = lanes_[server * config_.data_lanes + index];
-  if (lane.idle()) return;
+void AsyncCommunicator::send(uint32_t server, uint32_t index, const std::shared_ptr<Round>& round) {
+  Lane lane = std::exchange(lanes_[server * config_.data_lanes + index], {});
   Request request;
-  if (!lane.wanted.empty()) lane.pushes.push_back(get_message(server, index, clock));
-  lane.pushes.back().header.flags &= ~transport::kFlagMore;
-  request.frames = std::exchange(lane.pushes, {});
-  lane.wanted.clear();
+  request.frames = std::move(lane.pushes);
+  if (lane.gets.empty() && !request.frames.empty()) {
+    request.frames.back().header.flags &= ~transport::kFlagMore;
+    request.on_done = [this, round](const Status& status) { finish_request(round, status); };
+    return submit(server, index, std::move(request));
+  }
+  for (auto& [clock, gets] : lane.gets) {
+    request.frames.push_back(get_message(server, index, clock, gets.variables));
+    submit_get(server, index, std::exchange(request, {}), std::move(gets), round);
+  }
+}
+
+// The request's last frame asks for what is wanted.
+void AsyncCommunicator::submit_get(uint32_t server, uint32_t index, Request request, Gets gets,
+                                   const std::shared_ptr<Round>& round) {
   const auto targets =
-      std::make_shared<std::unordered_map<uint32_t, Target>>(std::exchange(lane.targets, {}));
+      std::make_shared<std::unordered_map<uint32_t, Target>>(std::move(gets.targets));
   request.reply_target = [server, targets](const FrameHeader& header, ConstBytes) {
     const auto found = targets->find(header.variable);
     if (found != targets->end()) {

@@ -190,25 +190,25 @@ const ServerClient& AsyncLink::ready() {
   return node_->communicator();
 }
 
-uint32_t AsyncLink::add_gradients(const std::vector<RemoteTensor>& gradients) {
-  uint32_t first = 0;
+std::vector<uint32_t> AsyncLink::add_gradients(const std::vector<RemoteTensor>& gradients) {
+  std::vector<uint32_t> numbers;
+  size_t known = 0;
   environment_.on_data([&] {
-    first = static_cast<uint32_t>(worker_->gradients().size());
-    for (const auto& gradient : gradients) worker_->add_gradient(gradient);
+    for (const auto& gradient : gradients) numbers.push_back(worker_->add_gradient(gradient));
+    known = worker_->gradients().size();
   });
   const Lock lock(mutex_);
-  queued_.resize(first + gradients.size());
-  buffers_.resize(first + gradients.size());
-  return first;
+  queued_.resize(std::max(queued_.size(), known));
+  buffers_.resize(std::max(buffers_.size(), known));
+  return numbers;
 }
 
-uint32_t AsyncLink::add_values(const std::vector<RemoteTensor>& values) {
-  uint32_t first = 0;
+std::vector<uint32_t> AsyncLink::add_values(const std::vector<RemoteTensor>& values) {
+  std::vector<uint32_t> numbers;
   environment_.on_data([&] {
-    first = static_cast<uint32_t>(worker_->values().size());
-    for (const auto& value : values) worker_->add_value(value);
+    for (const auto& value : values) numbers.push_back(worker_->add_value(value));
   });
-  return first;
+  return numbers;
 }
 
 void AsyncLink::barrier(const std::string& name) {
@@ -361,8 +361,7 @@ void AsyncLink::receive(const std::vector<Target>& targets) {
         communicator.receive(part.remote, memory, part.bytes);
       }
     }
-    communicator.exchange(0,
-                          [apart, done = std::move(done)](const Status& status) { done(status); });
+    communicator.exchange([apart, done = std::move(done)](const Status& status) { done(status); });
   });
   for (RowsApart& part : *apart) {
     fluid::put_rows(part.rows, part.first, part.stride, part.whole);

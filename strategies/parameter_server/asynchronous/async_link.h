@@ -21,7 +21,8 @@
 
 namespace fleet::strategies {
 
-// Values of one answer, shared by all threads that use them; nobody writes to them.
+// Values of one answer by their numbers, those that were added before it was asked for. Shared by
+// all threads that use them; nobody writes to them.
 using SharedValues = std::shared_ptr<const std::vector<fluid::Tensor>>;
 
 // Any thread may call everything, but construct, define, stop and destroy from one. Blocking calls
@@ -37,12 +38,17 @@ class AsyncLink {
 
   // Begins to connect.
   void start();
+  // Tells the others that this worker ends the job, in that step of its own.
+  void abort(const Status& why, uint64_t step) {
+    node_->abort(why, transport::Phase::kComputing, step);
+  }
   // Waits for every server's catalogue. The client's catalogues may be read afterwards.
   const ServerClient& ready();
 
-  // What is sent and received; returns the number of the first one.
-  uint32_t add_gradients(const std::vector<RemoteTensor>& gradients);
-  uint32_t add_values(const std::vector<RemoteTensor>& values);
+  // What is sent and received; returns a number for each. What has the same place as one that was
+  // added before gets that one's number.
+  std::vector<uint32_t> add_gradients(const std::vector<RemoteTensor>& gradients);
+  std::vector<uint32_t> add_values(const std::vector<RemoteTensor>& values);
 
   // Queues a copy of a gradient; waits while the queue is full. `order` says which comes first of
   // those that are merged, when they are queued for the same exchange.

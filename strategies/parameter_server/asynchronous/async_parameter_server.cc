@@ -70,7 +70,7 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
       return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
     }
     case Verb::kInit: {
-      Status status = handle_init(session, header);
+      Status status = handle_init(session, header, payload);
       if (status.ok() && on_value_ && header.payload_bytes > 0 &&
           header.variable < model_.shards.size()) {
         for (uint32_t i = 0; i < config_.worker_num; ++i) {
@@ -120,6 +120,7 @@ void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradien
   shard.gradient() = std::move(gradient);
   if (on_sender_) on_sender_(update.worker);
   shard.apply({.step = update.version, .shards = static_cast<int>(update.merged), .stage = 0});
+  look_at_updates(update.worker, update.clock - 1);
 }
 
 void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,

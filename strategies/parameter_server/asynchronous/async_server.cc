@@ -32,6 +32,7 @@ AsyncServer::AsyncServer(AsyncServerOptions options, AsyncServerSink& sink)
     slices_.push_back({.geometry = geometry,
                        .pieces = std::max(1U, pieces_of(geometry.bytes)),
                        .version = 0,
+                       .slowest = 0,
                        .buffers = {}});
   }
   options_.variables = std::max(options_.variables, static_cast<uint32_t>(slices_.size()));
@@ -225,12 +226,12 @@ void AsyncServer::apply_ready(uint32_t worker, uint32_t slice) {
   while (!stream.gatherings.empty() && stream.gatherings.front().missing == 0) {
     Gathering gathering = std::move(stream.gatherings.front());
     stream.gatherings.pop_front();
-    apply(worker, slice, std::move(gathering));
+    apply(worker, slice, gathering);
   }
   answer_waiting();
 }
 
-void AsyncServer::apply(uint32_t index, uint32_t slice, Gathering gathering) {
+void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gathering) {
   Worker& worker = workers_[index];
   Stream& stream = worker.streams[slice];
   if (gathering.last > worker.front) {
@@ -245,7 +246,9 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, Gathering gathering) {
   update.merged = static_cast<uint32_t>(gathering.last - gathering.first);
   update.staleness = slices_[slice].version - stream.pulled;
   update.version = ++slices_[slice].version;
+  const uint64_t before = stream.applied;
   stream.applied = std::max(stream.applied, gathering.last);
+  if (before == slices_[slice].slowest) find_slowest(slice);
   staleness_.add(update.staleness);
   worker.staleness.add(update.staleness);
   if (options_.on_event) {
@@ -275,13 +278,20 @@ uint64_t AsyncServer::clock(uint32_t worker) const {
   return clock;
 }
 
-// The clock that every worker still training has reached.
-uint64_t AsyncServer::slowest() const {
-  uint64_t slowest = std::numeric_limits<uint64_t>::max();
-  for (uint32_t i = 0; i < workers_.size(); ++i) {
-    if (!workers_[i].completed) slowest = std::min(slowest, clock(i));
+void AsyncServer::find_slowest(uint32_t slice) {
+  uint64_t& slowest = slices_[slice].slowest;
+  slowest = std::numeric_limits<uint64_t>::max();
+  for (const Worker& worker : workers_) {
+    if (!worker.completed) slowest = std::min(slowest, worker.streams[slice].applied);
   }
-  return slowest;
+}
+
+bool AsyncServer::may_answer(const GetCall& call) const {
+  bool reached = true;
+  each_wanted(call, [&](uint32_t variable) {
+    reached = reached && (variable >= slices_.size() || call.step <= slices_[variable].slowest);
+  });
+  return reached;
 }
 
 Status AsyncServer::get(uint32_t worker, GetCall call) {
@@ -305,7 +315,7 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
                      "another one");
   }
   last = call.request;
-  if (call.step == 0 || call.step <= slowest()) {
+  if (may_answer(call)) {
     answer(worker, call);
   } else {
     waiters_.push_back({worker, std::move(call)});
@@ -332,10 +342,9 @@ void AsyncServer::answer(uint32_t worker, const GetCall& call) {
 
 void AsyncServer::answer_waiting() {
   if (waiters_.empty()) return;
-  const uint64_t reached = slowest();
   std::vector<Waiter> ready;
   std::erase_if(waiters_, [&](Waiter& waiter) {
-    const bool may_go = waiter.call.step <= reached;
+    const bool may_go = may_answer(waiter.call);
     if (may_go) ready.push_back(std::move(waiter));
     return may_go;
   });
@@ -356,6 +365,7 @@ Status AsyncServer::complete(uint32_t index, uint64_t clock) {
                              stream.gatherings.size(), " under way"));
   }
   worker.completed = true;
+  for (uint32_t slice = 0; slice < slices_.size(); ++slice) find_slowest(slice);
   answer_waiting();
   complete_ = std::all_of(workers_.begin(), workers_.end(),
                           [](const Worker& each) { return each.completed; });
@@ -380,11 +390,18 @@ void AsyncServer::drop_session(uint64_t session) {
 }
 
 std::vector<uint32_t> AsyncServer::missing() const {
-  uint64_t needed = 0;
-  for (const Waiter& waiter : waiters_) needed = std::max(needed, waiter.call.step);
+  std::vector<bool> late(workers_.size());
+  for (const Waiter& waiter : waiters_) {
+    each_wanted(waiter.call, [&](uint32_t variable) {
+      for (uint32_t i = 0; variable < slices_.size() && i < workers_.size(); ++i) {
+        const bool reached = workers_[i].streams[variable].applied >= waiter.call.step;
+        late[i] = late[i] || (!workers_[i].completed && !reached);
+      }
+    });
+  }
   std::vector<uint32_t> workers;
-  for (uint32_t i = 0; needed > 0 && i < workers_.size(); ++i) {
-    if (!workers_[i].completed && clock(i) < needed) workers.push_back(i);
+  for (uint32_t i = 0; i < late.size(); ++i) {
+    if (late[i]) workers.push_back(i);
   }
   return workers;
 }
@@ -427,6 +444,7 @@ void AsyncServer::restore(const AsyncServerMemory& memory) {
     }
     gradients_ += worker.front;
   }
+  for (uint32_t i = 0; i < slices_.size(); ++i) find_slowest(i);
 }
 
 }  // namespace fleet::strategies

@@ -6,7 +6,7 @@
 // order of clocks of its worker: so one number per worker and slice, the clock applied last, is all
 // that has to be remembered for every gradient to count once, whatever connection brings it how
 // often. A get is answered at once, or, with a bound on staleness, when the slowest worker has
-// reached the clock that the get names.
+// reached the clock that the get names, in the slices that it asks for.
 #pragma once
 
 #include <array>
@@ -116,7 +116,8 @@ class AsyncServer {
   // push() follows when they are all there.
   transport::PayloadTarget prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes);
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
-  // call.step: the clock that every worker still training must have reached; 0: none.
+  // call.step: the clock that every worker still training must have reached in each slice that is
+  // asked for; 0: none.
   Status get(uint32_t worker, GetCall call);
   // The worker contributes nothing after `clock`.
   Status complete(uint32_t worker, uint64_t clock);
@@ -168,6 +169,7 @@ class AsyncServer {
     SliceGeometry geometry;
     uint32_t pieces = 0;
     uint64_t version = 0;
+    uint64_t slowest = 0;         // the clock that every worker still training has reached
     std::vector<Buffer> buffers;  // for gatherings; those that nobody else holds are free
   };
   struct Worker {
@@ -195,10 +197,11 @@ class AsyncServer {
   Status push_rows(const Sender& sender, const PieceKey& key, transport::ConstBytes payload);
   bool is_old(const Stream& stream, const PieceKey& key) const;
   void apply_ready(uint32_t worker, uint32_t slice);
-  void apply(uint32_t worker, uint32_t slice, Gathering gathering);
+  void apply(uint32_t worker, uint32_t slice, const Gathering& gathering);
   template <class Visit>
   void each_wanted(const GetCall& call, const Visit& visit) const;
-  uint64_t slowest() const;
+  void find_slowest(uint32_t slice);
+  bool may_answer(const GetCall& call) const;
   void answer(uint32_t worker, const GetCall& call);
   void answer_waiting();
 

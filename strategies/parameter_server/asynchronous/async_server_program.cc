@@ -39,6 +39,8 @@ AsyncOptimizeBlock read_block(const fluid::Program& program, const std::string& 
     throw_server_program("an optimize block updates nothing", str_cat("block ", found.block),
                          "an op with output ParamOut, or a sum", "none");
   }
+  found.plain = std::all_of(block.ops().begin(), block.ops().end(),
+                            [](const auto& op) { return op->output("ParamOut").empty(); });
   for (const auto& op : block.ops()) {
     if (op->type != "ref_by_trainer_id") continue;
     found.backups = op->input("X");
@@ -84,6 +86,7 @@ AsyncServerSteps::AsyncServerSteps(const fluid::Program& program, AsyncServerPro
       scope_(scope),
       executor_(fluid::CPUPlace(), scope) {
   program_.set_runtime(nullptr);
+  executor_.set_finite_watch(&watch_);
   read_schedule();
 }
 
@@ -111,6 +114,12 @@ void AsyncServerSteps::run_rate(uint64_t gradients) {
   executor_.run_block(program_, parsed_.listen.lr_decay_block_id, scope_);
 }
 
+void AsyncServerSteps::run_slice(const AsyncOptimizeBlock& block, uint64_t step) {
+  executor_.run_block(program_, block.block, scope_, step);
+  if (!block.plain) return;
+  watch_.look_at(block.value, scope_.tensor(block.value), scope_.var(block.gradient), step);
+}
+
 void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   const AsyncOptimizeBlock& block = parsed_.blocks[index];
   require_initial_value(scope_, block.value);
@@ -128,8 +137,8 @@ void AsyncServerSteps::add_slice(size_t index, ServerModel& model) {
   auto state = updated_state(program_, scope_, {block.block}, block.value, block.gradient);
   model.shards.push_back(
       std::make_unique<DenseShard>(DenseShardSpec{block.value, block.gradient, std::move(state)},
-                                   scope_, [this, id = block.block](const StepUpdate& update) {
-                                     executor_.run_block(program_, id, scope_, update.step - 1);
+                                   scope_, [this, index](const StepUpdate& update) {
+                                     run_slice(parsed_.blocks[index], update.step - 1);
                                    }));
   model.catalogue.entries.push_back(std::move(entry));
 }
@@ -174,6 +183,7 @@ void AsyncServerSteps::note_rows(uint32_t worker, uint32_t slice, const std::vec
 
 AsyncServerModel AsyncServerSteps::make_model() {
   AsyncServerModel model;
+  model.server.watch = &watch_;
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) add_slice(i, model.server);
   model.server.catalogue.trained = static_cast<uint32_t>(model.server.shards.size());
   add_readable(model.server);

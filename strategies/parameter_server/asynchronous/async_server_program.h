@@ -10,6 +10,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/ops/distributed/comm.h"
 #include "strategies/parameter_server/asynchronous/async_parameter_server.h"
+#include "strategies/parameter_server/server/parameter_watch.h"
 
 namespace fleet::strategies {
 
@@ -20,6 +21,8 @@ struct AsyncOptimizeBlock {
   std::string value;     // the parameter's slice: "fc_w.block1"
   // The slice as each trainer was given it last, by trainer; empty unless delays are compensated.
   std::vector<std::string> backups;
+  // What comes is added to the value or replaces it: no update op tells whether it is finite.
+  bool plain = false;
   std::string trainer_id;  // the variable that says whose gradient it is; empty with `backups`
 };
 
@@ -58,6 +61,7 @@ class AsyncServerSteps {
 
   void read_schedule();
   void run_rate(uint64_t gradients);
+  void run_slice(const AsyncOptimizeBlock& block, uint64_t step);
   void add_slice(size_t block, ServerModel& model);
   void add_readable(ServerModel& model);
   void note_value(uint32_t worker, uint32_t slice, const fluid::Tensor& value);
@@ -67,6 +71,7 @@ class AsyncServerSteps {
   fluid::Program program_;
   AsyncServerProgram parsed_;
   fluid::Scope& scope_;
+  ParameterWatch watch_;
   fluid::Executor executor_;
   std::string counter_;          // the schedule's; empty: none
   double counter_start_ = 0.0;   // its value before the first gradient

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -80,7 +81,19 @@ AsyncWorker::AsyncWorker(AsyncCommunicator& communicator, const AsyncOptions& op
                          Events events)
     : communicator_(communicator), options_(options), events_(std::move(events)) {}
 
+namespace {
+
+uint32_t number_of(const std::vector<RemoteTensor>& known, const RemoteTensor& tensor) {
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&tensor](const auto& each) { return each.same_place(tensor); });
+  return static_cast<uint32_t>(found - known.begin());
+}
+
+}  // namespace
+
 uint32_t AsyncWorker::add_gradient(RemoteTensor gradient) {
+  const uint32_t known = number_of(gradients_, gradient);
+  if (known < gradients_.size()) return known;
   gradients_.push_back(std::move(gradient));
   queues_.emplace_back();
   sent_.push_back(0);
@@ -88,9 +101,16 @@ uint32_t AsyncWorker::add_gradient(RemoteTensor gradient) {
 }
 
 uint32_t AsyncWorker::add_value(RemoteTensor value) {
+  const uint32_t number = number_of(values_, value);
+  if (number < values_.size()) return number;
+  for (uint32_t k = 0; k < value.parts.size(); ++k) {
+    const PartOfValue part{number, k};
+    const auto [asked, is_new] = asked_.try_emplace(value.parts[k].remote, part);
+    if (!is_new) copies_.push_back({asked->second, part});
+  }
   values_.push_back(std::move(value));
   spares_.emplace_back();
-  return static_cast<uint32_t>(values_.size() - 1);
+  return number;
 }
 
 // ---- gradients
@@ -111,17 +131,15 @@ void AsyncWorker::merge_and_push(uint32_t index) {
   queue.waiting.erase(queue.waiting.begin(),
                       queue.waiting.begin() + static_cast<std::ptrdiff_t>(count));
   queued_ -= count;
-  queue.clock += count;
   sent_[index] += count;
-  push_merged(gradient, std::move(taken), queue.clock);
+  push_merged(gradient, std::move(taken));
   ++pushes_;
   if (events_.on_room) {
     for (size_t i = 0; i < count; ++i) events_.on_room(index);
   }
 }
 
-void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken,
-                              uint64_t clock) {
+void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken) {
   const auto count = static_cast<uint32_t>(taken.size());
   if (gradient.rows) {
     const fluid::SelectedRows merged = merge_rows(taken, options_.merge_by_sum);
@@ -130,7 +148,7 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
     for (const RemotePart& part : gradient.parts) {
       const auto first = static_cast<int64_t>(part.offset / row_bytes);
       const auto rows = static_cast<int64_t>(part.bytes / row_bytes);
-      communicator_.push_rows(part.remote, clock, count,
+      communicator_.push_rows(part.remote, clocks_[part.remote] += count, count,
                               part.stride > 1 ? rows_of_stride(merged, part.stride, rows)
                                               : rows_between(merged, first, first + rows));
     }
@@ -141,7 +159,7 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
   for (QueuedGradient& queued : taken) buffers.push_back(std::move(queued.memory));
   const Buffer merged = merge_gradients(std::move(buffers), gradient.dtype, options_.merge_by_sum);
   for (const RemotePart& part : gradient.parts) {
-    communicator_.push(part.remote, clock, count,
+    communicator_.push(part.remote, clocks_[part.remote] += count, count,
                        {merged.data() + part.offset, part.bytes, merged.owner()});
   }
 }
@@ -156,7 +174,7 @@ void AsyncWorker::pump() {
     sent.push_back(i);
   }
   if (!sent.empty()) {
-    communicator_.exchange(0, [this, sent](const Status& status) {
+    communicator_.exchange([this, sent](const Status& status) {
       for (const uint32_t i : sent) --queues_[i].under_way;
       if (status.ok()) pump();
       round_over(status);
@@ -176,32 +194,47 @@ fluid::Tensor AsyncWorker::spare_for(size_t value) {
   return spares_[value].back();
 }
 
-void AsyncWorker::want_values(const std::shared_ptr<ReceivedValues>& received) {
+void AsyncWorker::want_values(const std::shared_ptr<ReceivedValues>& received, bool bounded) {
   received->number = next_number_++;
   received->versions.resize(values_.size());
-  for (size_t i = 0; i < values_.size(); ++i) {
+  for (uint32_t i = 0; i < values_.size(); ++i) {
     received->tensors.push_back(spare_for(i));
     auto& versions = received->versions[i];
     versions.resize(values_[i].parts.size());
-    for (size_t k = 0; k < versions.size(); ++k) {
+    for (uint32_t k = 0; k < versions.size(); ++k) {
       const RemotePart& part = values_[i].parts[k];
+      if (asked_.at(part.remote) != PartOfValue{i, k}) continue;
       communicator_.receive(part.remote, received->tensors[i].raw() + part.offset, part.bytes,
-                            &versions[k]);
+                            {bounded ? gate(part.remote) : 0, &versions[k]});
     }
+  }
+}
+
+// What several values have in common came once.
+void AsyncWorker::copy_common_parts(ReceivedValues& received) const {
+  for (const Copy& copy : copies_) {
+    if (copy.to.value >= received.tensors.size()) continue;  // known since then
+    const RemotePart& from = values_[copy.from.value].parts[copy.from.part];
+    const RemotePart& to = values_[copy.to.value].parts[copy.to.part];
+    std::memcpy(received.tensors[copy.to.value].raw() + to.offset,
+                received.tensors[copy.from.value].raw() + from.offset, to.bytes);
+    received.versions[copy.to.value][copy.to.part] =
+        received.versions[copy.from.value][copy.from.part];
   }
 }
 
 void AsyncWorker::take_values(const std::shared_ptr<ReceivedValues>& received) {
   if (received->number < newest_) return;
   newest_ = received->number;
+  copy_common_parts(*received);
   if (events_.on_values) events_.on_values(*received);
 }
 
 void AsyncWorker::fetch(transport::DoneHandler on_done) {
   const auto received = std::make_shared<ReceivedValues>();
-  want_values(received);
+  want_values(received, false);
   std::fill(sent_.begin(), sent_.end(), 0);
-  communicator_.exchange(0, [this, received, on_done = std::move(on_done)](const Status& status) {
+  communicator_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
     if (status.ok()) take_values(received);
     if (on_done) on_done(status);
     round_over(status);
@@ -220,11 +253,11 @@ void AsyncWorker::fetch_if_due() {
   });
 }
 
-uint64_t AsyncWorker::gate() const {
-  if (!options_.staleness_bound) return 0;
-  uint64_t clock = 0;
-  for (const Queue& queue : queues_) clock = std::max(clock, queue.clock);
-  return clock > *options_.staleness_bound ? clock - *options_.staleness_bound : 0;
+// The clock of a slice that every worker must have reached for this one to go on.
+uint64_t AsyncWorker::gate(RemoteVariable slice) const {
+  const auto sent = clocks_.find(slice);
+  if (!options_.staleness_bound || sent == clocks_.end()) return 0;
+  return sent->second - std::min<uint64_t>(sent->second, *options_.staleness_bound);
 }
 
 void AsyncWorker::synchronize(transport::DoneHandler on_done) {
@@ -233,13 +266,12 @@ void AsyncWorker::synchronize(transport::DoneHandler on_done) {
   }
   std::fill(sent_.begin(), sent_.end(), 0);
   const auto received = std::make_shared<ReceivedValues>();
-  want_values(received);
-  communicator_.exchange(gate(),
-                         [this, received, on_done = std::move(on_done)](const Status& status) {
-                           if (status.ok()) take_values(received);
-                           if (on_done) on_done(status);
-                           round_over(status);
-                         });
+  want_values(received, true);
+  communicator_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
+    if (status.ok()) take_values(received);
+    if (on_done) on_done(status);
+    round_over(status);
+  });
 }
 
 // ---- ends

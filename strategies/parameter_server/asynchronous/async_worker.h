@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct RemotePart {
   uint64_t offset = 0;  // in bytes, from the start of the worker's variable
   uint64_t bytes = 0;
   int64_t stride = 1;  // rows of the worker's variable from one row of the part to the next
+  bool operator==(const RemotePart&) const = default;
 };
 
 // A variable of the worker that goes to servers (a gradient, a difference) or comes from them.
@@ -35,6 +37,11 @@ struct RemoteTensor {
   bool rows = false;  // of a gradient: it is of rows
 
   uint64_t bytes() const { return static_cast<uint64_t>(shape.numel()) * fluid::dtype_size(dtype); }
+  // Whatever programs call it.
+  bool same_place(const RemoteTensor& other) const {
+    return dtype == other.dtype && shape == other.shape && rows == other.rows &&
+           parts == other.parts;
+  }
 };
 
 // A gradient on its way: elements, or rows.
@@ -43,7 +50,8 @@ struct QueuedGradient {
   std::shared_ptr<const fluid::SelectedRows> rows = nullptr;
 };
 
-// Whole variables as the servers had them, in the order of AsyncWorker::values().
+// Whole variables as the servers had them, in the order of AsyncWorker::values(), as many as were
+// known when they were asked for.
 struct ReceivedValues {
   uint64_t number = 0;  // of the request; a larger one is newer
   std::vector<fluid::Tensor> tensors;
@@ -64,7 +72,9 @@ class AsyncWorker {
   // The communicator must outlive it.
   AsyncWorker(AsyncCommunicator& communicator, const AsyncOptions& options, Events events);
 
-  // Before the first use of either.
+  // Before their first use; others may be under way. The number is that of the gradient (value) of
+  // the same place where there is one: programs share it. Gradients may have slices in common, and
+  // values too.
   uint32_t add_gradient(RemoteTensor gradient);
   uint32_t add_value(RemoteTensor value);
   const std::vector<RemoteTensor>& gradients() const { return gradients_; }
@@ -88,8 +98,6 @@ class AsyncWorker {
   bool settled() const { return queued_ == 0 && communicator_.rounds() == 0; }
   // Runs once, as soon as everything that is queued now has arrived; values may still be asked for.
   void when_settled(std::function<void()> then);
-  // Gradients of a kind that were sent, merged ones counted each.
-  uint64_t clock(uint32_t gradient) const { return queues_[gradient].clock; }
   uint64_t pushes() const { return pushes_; }
 
  private:
@@ -98,17 +106,27 @@ class AsyncWorker {
 
   struct Queue {
     std::deque<QueuedGradient> waiting;
-    uint64_t clock = 0;
     uint32_t under_way = 0;
+  };
+  struct PartOfValue {
+    uint32_t value = 0;
+    uint32_t part = 0;
+    bool operator==(const PartOfValue&) const = default;
+  };
+  struct Copy {
+    PartOfValue from;
+    PartOfValue to;
   };
 
   void merge_and_push(uint32_t gradient);
-  void push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken, uint64_t clock);
-  void want_values(const std::shared_ptr<ReceivedValues>& received);
+  void push_merged(const RemoteTensor& gradient, std::vector<QueuedGradient> taken);
+  // With a bound on staleness: as soon as the slowest worker is near enough.
+  void want_values(const std::shared_ptr<ReceivedValues>& received, bool bounded);
+  void copy_common_parts(ReceivedValues& received) const;
   void take_values(const std::shared_ptr<ReceivedValues>& received);
   fluid::Tensor spare_for(size_t value);
   void fetch_if_due();
-  uint64_t gate() const;
+  uint64_t gate(RemoteVariable slice) const;
   void round_over(const Status& status);
 
   AsyncCommunicator& communicator_;
@@ -117,6 +135,11 @@ class AsyncWorker {
   std::vector<RemoteTensor> gradients_;
   std::vector<RemoteTensor> values_;
   std::vector<Queue> queues_;
+  // Gradients of a slice that were sent, merged ones counted each.
+  std::map<RemoteVariable, uint64_t> clocks_;
+  // Whose part of a variable is asked for, and the other values that the same part is in.
+  std::map<RemoteVariable, PartOfValue> asked_;
+  std::vector<Copy> copies_;
   std::vector<std::vector<fluid::Tensor>>
       spares_;  // by value; those that nobody else holds are free
   size_t queued_ = 0;

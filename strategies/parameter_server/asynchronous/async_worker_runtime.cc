@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/table_rows.h"
 #include "fluid/ops/distributed/comm.h"
+#include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/remote_places.h"
 
 namespace fleet::strategies {
@@ -162,6 +163,7 @@ void AsyncWorkerRuntime::end_step(const fluid::Program&, uint64_t) {
 }
 
 std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall& call) {
+  if (link_.stopped()) throw_left(call.op);
   const BoundOp& bound = bind(call);
   switch (bound.kind) {
     case Kind::kNothing:
@@ -219,7 +221,7 @@ void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound)
                    .fix = "transpile every role of the job from the same program"});
     }
     if (rows != nullptr) {
-      link_.send_rows(bound.first + static_cast<uint32_t>(i), *rows, order);
+      link_.send_rows(bound.numbers[i], *rows, order);
       continue;
     }
     const fluid::Tensor& tensor = std::as_const(dense(*call.inputs[i]));
@@ -231,7 +233,7 @@ void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound)
                    .got = str_cat(tensor.bytes(), " bytes"),
                    .fix = "transpile every role of the job from the same program"});
     }
-    link_.send(bound.first + static_cast<uint32_t>(i), tensor.raw(), tensor.bytes(), order);
+    link_.send(bound.numbers[i], tensor.raw(), tensor.bytes(), order);
   }
 }
 
@@ -271,9 +273,15 @@ void AsyncWorkerRuntime::take_values(const fluid::CommCall& call, const BoundOp&
       thread.values = link_.synchronize();
     }
   }
-  if (thread.values == nullptr) return;  // none have come since the startup program's
-  for (size_t i = 0; i < bound.tensors.size(); ++i) {
-    dense(*call.outputs[i]) = (*thread.values)[bound.first + i];
+  for (size_t i = 0; i < bound.numbers.size(); ++i) {
+    fluid::Tensor& value = dense(*call.outputs[i]);
+    const auto has_come = [&] {
+      return thread.values != nullptr && bound.numbers[i] < thread.values->size();
+    };
+    // None have come since the startup program's, or what another program asked for before this
+    // one was known: what is here stays, where anything is.
+    if (!has_come() && !value.initialized()) thread.values = link_.fetch();
+    if (has_come()) value = (*thread.values)[bound.numbers[i]];
   }
 }
 
@@ -288,17 +296,30 @@ void AsyncWorkerRuntime::receive_initial(const fluid::CommCall& call, const Boun
   link_.receive(targets);
 }
 
-// ---- binding: names of the program to places on servers, once for each program
+// ---- binding: names of the program to places on servers, once for each block of a program
 
 const AsyncWorkerRuntime::BoundOp& AsyncWorkerRuntime::bind(const fluid::CommCall& call) {
   const std::lock_guard lock(mutex_);
   BoundProgram& program = bound_[call.program.id()];
   auto found = program.find(&call.op);
   if (found == program.end()) {
-    program = bind_program(call.block);
+    if (const BoundOp* bound = bind_by_name(call)) return *bound;
+    bind_block(call.block, program);
     found = program.find(&call.op);
   }
   return found->second;
+}
+
+// A lookup of a program that was not transpiled; null for other ops.
+const AsyncWorkerRuntime::BoundOp* AsyncWorkerRuntime::bind_by_name(const fluid::CommCall& call) {
+  const std::pair key(call.program.id(), &call.op);
+  if (const auto found = named_.find(key); found != named_.end()) return &found->second;
+  auto table = table_by_name(call.op, link_.ready());
+  if (!table) return nullptr;
+  BoundOp& bound = named_[key];
+  bound.kind = gives_rows(call.op) ? Kind::kLookup : Kind::kRows;
+  bound.table = *std::move(table);
+  return &bound;
 }
 
 AsyncWorkerRuntime::BoundOp AsyncWorkerRuntime::bind_send(const fluid::Operator& op) {
@@ -312,12 +333,11 @@ AsyncWorkerRuntime::BoundOp AsyncWorkerRuntime::bind_send(const fluid::Operator&
   if (!attrs.use_send_handler || op.input("X").empty()) return bound;
   bound.kind = Kind::kGradient;
   bound.tensors = places_of_send(op, link_.ready(), server_names_);
-  bound.first = link_.add_gradients(bound.tensors);
+  bound.numbers = link_.add_gradients(bound.tensors);
   return bound;
 }
 
-AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::Block& block) {
-  BoundProgram program;
+void AsyncWorkerRuntime::bind_block(const fluid::Block& block, BoundProgram& program) {
   bool trains = false;
   bool meets = false;
   for (const auto& op : block.ops()) {
@@ -356,7 +376,7 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
     bound.kind = trains ? Kind::kValues : Kind::kInitial;
     bound.tensors = places_of_recv(*op, link_.ready(), server_names_);
     if (!trains) continue;
-    bound.first = link_.add_values(bound.tensors);
+    bound.numbers = link_.add_values(bound.tensors);
     bound.first_of_step = std::exchange(first, false);
     bound.meets = bound.first_of_step && !meets && options_.mode == AsyncMode::kHalfAsync;
   }
@@ -369,7 +389,6 @@ AsyncWorkerRuntime::BoundProgram AsyncWorkerRuntime::bind_program(const fluid::B
                  .got = op->type,
                  .fix = "run the server program in a server"});
   }
-  return program;
 }
 
 // ---- whole variables
@@ -410,12 +429,16 @@ bool AsyncWorkerRuntime::assign(const std::string& name, const fluid::Tensor& va
 }
 
 bool AsyncWorkerRuntime::gather_persistables(fluid::Scope& scope) {
-  if (config_.index != 0) return false;
   std::vector<std::string> names;
   for (const fluid::VarDesc* desc : origin_.global_block().vars()) {
     if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(desc->name);
   }
-  pull(names, scope);
+  return gather(names, scope);
+}
+
+bool AsyncWorkerRuntime::gather(std::span<const std::string> names, fluid::Scope& scope) {
+  if (config_.index != 0) return false;
+  pull({names.begin(), names.end()}, scope);
   return true;
 }
 

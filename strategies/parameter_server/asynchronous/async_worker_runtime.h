@@ -40,6 +40,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   // What is queued arrives, GEO and EASGD exchange what the last steps changed. Executors that
   // trained must still be there.
   void stop_worker();
+  // Tells the others that this worker ends the job, in that step of its own.
+  void abort(const Status& why, uint64_t step) { link_.abort(why, step); }
   void barrier_worker() { link_.barrier("barrier_worker"); }
   std::vector<double> all_reduce_worker(std::span<const double> values) {
     return link_.all_reduce(values);
@@ -60,6 +62,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   bool gather_persistables(fluid::Scope& scope) override;
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
   void spread_persistables(fluid::Scope& scope) override;
 
  private:
@@ -79,8 +82,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   // What an op of a program means.
   struct BoundOp {
     Kind kind = Kind::kNothing;
-    uint32_t first = 0;                 // gradient or value
     std::vector<RemoteTensor> tensors;  // of its inputs or outputs
+    std::vector<uint32_t> numbers;      // of the tensors as gradients or values
     bool first_of_step = false;         // of the recv ops
     bool meets = false;                 // threads meet here
     RemoteTable table;                  // of lookups
@@ -94,7 +97,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   };
 
   const BoundOp& bind(const fluid::CommCall& call);
-  BoundProgram bind_program(const fluid::Block& block);
+  const BoundOp* bind_by_name(const fluid::CommCall& call);
+  void bind_block(const fluid::Block& block, BoundProgram& program);
   BoundOp bind_send(const fluid::Operator& op);
   bool trains_locally() const;
   void send(const fluid::CommCall& call, const BoundOp& bound);
@@ -115,6 +119,8 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
 
   std::mutex mutex_;                        // guards what follows; a Thread belongs to its thread
   std::map<uint64_t, BoundProgram> bound_;  // by program id
+  // Lookups of programs that were not transpiled, by program id and op.
+  std::map<std::pair<uint64_t, const fluid::Operator*>, BoundOp> named_;
   std::map<const fluid::Scope*, Thread> threads_;
 
   std::mutex meeting_mutex_;  // guards what follows

@@ -11,6 +11,7 @@ NodeEnvironment BackgroundEnvironment::node() {
   environment.data_loop = &data_.loop();
   environment.control_loop = &control_.loop();
   environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  environment.end_threads = [this] { end(); };
   environment.incarnation = transport::make_incarnation();
   return environment;
 }

@@ -70,8 +70,8 @@ void LocalTraining::define() {
   if (defined_) return;
   defined_ = true;
   parameters_ = trained_variables(link_.ready());
-  first_gradient_ = link_.add_gradients(parameters_);
-  link_.add_values(parameters_);
+  gradients_ = link_.add_gradients(parameters_);
+  values_ = link_.add_values(parameters_);
 }
 
 fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const {
@@ -125,7 +125,7 @@ void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
 }
 
 void LocalTraining::send(size_t index, const std::vector<std::byte>& difference) {
-  const uint32_t gradient = first_gradient_ + static_cast<uint32_t>(index);
+  const uint32_t gradient = gradients_[index];
   const RemoteTensor& parameter = parameters_[index];
   if (!parameter.rows) return link_.send(gradient, difference.data(), difference.size());
   link_.send_rows(gradient, changed_rows(parameter, difference));
@@ -148,7 +148,7 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
   const SharedValues pulled = link_.finish(std::exchange(trainer.under_way, nullptr));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
-      geo_receive<T>((*pulled)[i].values<T>(), elements<T>(parameter(scope, i)),
+      geo_receive<T>((*pulled)[values_[i]].values<T>(), elements<T>(parameter(scope, i)),
                      elements<T>(trainer.old[i]));
     });
   }
@@ -160,8 +160,8 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
       std::vector<std::byte> difference(parameters_[i].bytes());
-      easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[i].values<T>(), alpha,
-                          elements<T>(difference));
+      easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[values_[i]].values<T>(),
+                          alpha, elements<T>(difference));
       send(i, difference);
     });
   }

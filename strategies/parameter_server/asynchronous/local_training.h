@@ -53,7 +53,8 @@ class LocalTraining {
   std::mutex mutex_;  // guards what follows; a trainer belongs to its thread
   bool defined_ = false;
   std::vector<RemoteTensor> parameters_;
-  uint32_t first_gradient_ = 0;
+  std::vector<uint32_t> gradients_;  // their numbers
+  std::vector<uint32_t> values_;
   std::map<const fluid::Scope*, Trainer> scopes_;
 };
 

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/server/table_checkpoint.h"
+#include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
 namespace {
@@ -29,7 +30,17 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
     : config_(config),
       model_(std::move(model)),
       events_(std::move(events)),
-      logger_(std::move(logger)) {}
+      logger_(std::move(logger)),
+      guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
+      save_folders_(config_.save_folders) {}
+
+void ServerLanes::look_at_updates(std::optional<uint32_t> sender, std::optional<uint64_t> step) {
+  auto found = model_.watch == nullptr ? std::nullopt : model_.watch->take();
+  if (!found) return;
+  if (step) found->step = *step;
+  const Status status = guard_.report(*found, sender);
+  if (!status.ok() && events_.on_failure) events_.on_failure(status, found->step);
+}
 
 Loop* ServerLanes::on_open(Session& session) {
   peers_[session.id()] = {&session, 0};
@@ -38,7 +49,7 @@ Loop* ServerLanes::on_open(Session& session) {
 
 void ServerLanes::on_closed(Session& session, const Status& why) {
   if (peers_.erase(session.id()) == 0) return;
-  asked_.drop_session(session.id());
+  received_.drop_session(session.id());
   if (!why.ok()) {
     logger_.debug("server", "a data lane closed",
                   {{"peer", session.describe()}, {"why", why.text().what}});
@@ -67,7 +78,7 @@ PayloadTarget ServerLanes::prepare_payload(Session& session, const FrameHeader& 
   Status status = check_sender(session, header);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (header.verb == Verb::kPush) return prepare_push(session, header, control);
-  if (header.verb == Verb::kInit) return prepare_initial(header);
+  if (header.verb == Verb::kInit) return prepare_initial(session, header);
   if (header.verb == Verb::kGet) return prepare_row_numbers(session, header);
   return PayloadTarget::refuse(bad_frame("a frame must not have a payload", "push, get or init",
                                          std::string(transport::verb_name(header.verb))));
@@ -80,14 +91,14 @@ Status ServerLanes::answered(Session& session, const FrameHeader& header, Status
   return status;
 }
 
-PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
+PayloadTarget ServerLanes::prepare_initial(const Session& session, const FrameHeader& header) {
   if (!untouched()) return PayloadTarget::discard();  // on_frame says why
   if (header.variable >= model_.tensors.size()) {
     return PayloadTarget::refuse(bad_frame("a value came for a variable that is not here",
                                            str_cat("ids below ", model_.tensors.size()),
                                            str_cat(header.variable)));
   }
-  fluid::Tensor& tensor = *model_.tensors[header.variable];
+  const fluid::Tensor& tensor = *model_.tensors[header.variable];
   if (header.piece >= pieces_of(tensor.bytes()) ||
       header.payload_bytes != piece_bytes(tensor.bytes(), header.piece)) {
     return PayloadTarget::refuse(
@@ -95,9 +106,7 @@ PayloadTarget ServerLanes::prepare_initial(const FrameHeader& header) {
                   str_cat("a piece of ", tensor.bytes(), " bytes"),
                   str_cat("piece ", header.piece, " with ", header.payload_bytes, " bytes")));
   }
-  fluid::Tensor spare;
-  detach(tensor, spare);
-  return PayloadTarget::into({tensor.raw() + piece_offset(header.piece), header.payload_bytes});
+  return received_.lend(session.id(), header.payload_bytes);
 }
 
 void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
@@ -121,7 +130,7 @@ PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const Fra
           ? static_cast<uint64_t>(entries[header.variable].height()) * sizeof(int64_t)
           : 0;
   if (header.payload_bytes <= most && header.payload_bytes % sizeof(int64_t) == 0) {
-    return asked_.lend(session.id(), header.payload_bytes);
+    return received_.lend(session.id(), header.payload_bytes);
   }
   return PayloadTarget::refuse(
       bad_frame("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
@@ -175,18 +184,31 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   return call;
 }
 
-Status ServerLanes::handle_init(Session& session, const FrameHeader& header) {
+void ServerLanes::tell_catalogue(Session& session, const FrameHeader& header) {
+  if (told_ == nullptr || told_step_ != step()) {
+    model_.catalogue.step = told_step_ = step();
+    told_ = std::make_shared<const std::vector<std::byte>>(encode(model_.catalogue));
+  }
+  for (auto& frame : transport::message_frames(transport::make_reply(header).header, told_)) {
+    session.send(std::move(frame), false);
+  }
+  session.flush();
+}
+
+Status ServerLanes::handle_init(Session& session, const FrameHeader& header, ConstBytes payload) {
   if (header.payload_bytes == 0) {
-    Catalogue catalogue = model_.catalogue;
-    catalogue.step = step();
-    transport::Message reply = transport::make_reply(header);
-    reply.control = encode(catalogue);
-    session.send(std::move(reply));
+    tell_catalogue(session, header);
     return {};
   }
   if (!untouched()) {
     return bad_frame("initial values come before the first step", "step 0",
                      str_cat("step ", step() + 1));
+  }
+  if (received_.holds(session.id(), payload)) {
+    fluid::Tensor& tensor = *model_.tensors[header.variable];
+    fluid::Tensor spare;
+    detach(tensor, spare);
+    std::memcpy(tensor.raw() + piece_offset(header.piece), payload.data(), payload.size());
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
   return {};
@@ -221,12 +243,12 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
   const auto outcome = std::make_shared<Status>();
   // The version stays as it is while updates go on.
   auto write = [outcome, entry = model_.catalogue.entries[table.value()],
-                value = value_of(table.value()), path = snapshot.value().path] {
-    try {
-      save_table(entry, value, path);
-    } catch (const Error& error) {
-      *outcome = Status(error.code(), error.text());
-    }
+                value = value_of(table.value()), folders = save_folders_, what = snapshot.value()] {
+    *outcome = outcome_of([&] {
+      const std::filesystem::path file =
+          std::filesystem::path(what.folder) / str_cat(what.table, "_", what.number);
+      save_table(entry, value, folders.place_for(file));
+    });
   };
   auto finish = [this, outcome, header, id = session.id()] {
     finish_snapshot(id, header, *outcome);

@@ -4,17 +4,22 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/log.h"
 #include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/server/parameter_watch.h"
 #include "strategies/parameter_server/server/row_contributions.h"
+#include "strategies/parameter_server/server/save_folders.h"
 #include "strategies/parameter_server/server/server_calls.h"
 #include "strategies/parameter_server/server/server_exchange.h"
 #include "strategies/parameter_server/server/state_shard.h"
 #include "strategies/parameter_server/wire.h"
+#include "transport/rpc/incarnations.h"
+#include "transport/rpc/long_message.h"
 #include "transport/rpc/server.h"
 
 namespace fleet::strategies {
@@ -32,6 +37,8 @@ struct ServerModel {
   std::vector<std::string> saved_tables;
   // Of a synchronous step, between the stages of its updates.
   std::vector<Exchange> exchanges;
+  // Told by updates; null: nobody is. Outlives the model.
+  ParameterWatch* watch = nullptr;
 };
 
 struct ServingEvents {
@@ -41,8 +48,8 @@ struct ServingEvents {
   ServerExchange::Send send_to_server;
   // Runs `work` in another thread, then `done` on the data loop. Empty: there is none.
   std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
-  // This server cannot go on, with itself to blame.
-  std::function<void(const Status& why)> on_failure;
+  // This server cannot go on after so many steps, with itself to blame.
+  std::function<void(const Status& why, uint64_t step)> on_failure;
 };
 
 // The data lanes of one server, whatever the mode. Belongs to the data loop, on which updates run
@@ -58,6 +65,7 @@ class ServerLanes : public transport::ServerHandler {
   const ServerModel& model() const { return model_; }
 
   // ServerHandler
+  Status admit(const transport::Hello& peer) override { return incarnations_.admit(peer); }
   transport::PayloadTarget prepare_payload(transport::Session& session,
                                            const transport::FrameHeader& header,
                                            transport::ConstBytes control) override;
@@ -90,8 +98,10 @@ class ServerLanes : public transport::ServerHandler {
                          Status status);
   Status check_sender(const transport::Session& session,
                       const transport::FrameHeader& header) const;
-  transport::PayloadTarget prepare_initial(const transport::FrameHeader& header);
-  Status handle_init(transport::Session& session, const transport::FrameHeader& header);
+  transport::PayloadTarget prepare_initial(const transport::Session& session,
+                                           const transport::FrameHeader& header);
+  Status handle_init(transport::Session& session, const transport::FrameHeader& header,
+                     transport::ConstBytes payload);
   // Begins to write a table as it is now; answers when the file is there.
   Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
                          transport::ConstBytes control);
@@ -109,16 +119,23 @@ class ServerLanes : public transport::ServerHandler {
   // That, or the rows of it that the get asks for.
   fluid::Tensor answer_of(const GetCall& get, uint32_t variable) const;
 
+  // After updates: tells what they made that is not finite, and by the policy ends the job. Of one
+  // worker's gradient: who sent it, and in which of its steps.
+  void look_at_updates(std::optional<uint32_t> sender = std::nullopt,
+                       std::optional<uint64_t> step = std::nullopt);
+
   const ParameterServerConfig config_;
   ServerModel model_;
   ServingEvents events_;
   Logger logger_;
 
  private:
+  FiniteGuard guard_;
   struct Peer {
     transport::Session* session = nullptr;
     size_t unflushed = 0;
   };
+  void tell_catalogue(transport::Session& session, const transport::FrameHeader& header);
   void refuse(transport::Session& session, const transport::FrameHeader& header,
               const Status& why) const;
   // The number in the catalogue of a table that is to be saved.
@@ -128,8 +145,13 @@ class ServerLanes : public transport::ServerHandler {
   Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
                                                 transport::ConstBytes payload) const;
 
+  const SaveFolders save_folders_;
+  // The catalogue with this step, as workers are told it.
+  transport::SharedBytes told_;
+  uint64_t told_step_ = 0;
+  transport::Incarnations incarnations_;
   std::unordered_map<uint64_t, Peer> peers_;
-  PieceMemory asked_;
+  PieceMemory received_;  // row numbers, and pieces of initial values
 };
 
 }  // namespace fleet::strategies

@@ -28,8 +28,8 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
       run_aside(std::move(work), std::move(done));
     };
   }
-  events.on_failure = [this](const Status& why) {
-    fail({transport::Role::kServer, config_.index}, why);
+  events.on_failure = [this](const Status& why, uint64_t step) {
+    fail({transport::Role::kServer, config_.index}, why, step);
   };
   server_ = make_lanes(std::move(events));
   if (config_.observer == nullptr) return;
@@ -87,6 +87,8 @@ Status ServerNode::start() {
       if (config_.observer) {
         coordinator_watch_ = config_.observer->waits.watch(
             "coordinator", *environment_.control_loop, [this] { return coordinator_->waits(); });
+        coordinator_->set_on_stall(
+            [observer = config_.observer](const auto& stall) { observer->set_stall(stall); });
       }
     }
     listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,
@@ -106,7 +108,8 @@ Status ServerNode::start() {
 
 void ServerNode::start_links() {
   const auto on_failure = [this](uint32_t server, const Status& why) {
-    if (!server_->all_complete()) fail({transport::Role::kServer, server}, why);
+    if (!server_->all_complete())
+      fail({transport::Role::kServer, server}, why, server_->step() + 1);
   };
   links_ = std::make_unique<ServerLinks>(environment_, config_, on_failure, logger_);
   links_->start();
@@ -156,11 +159,11 @@ void ServerNode::run_aside(std::function<void()> work, std::function<void()> don
   });
 }
 
-void ServerNode::fail(transport::MemberId culprit, const Status& why) {
+void ServerNode::fail(transport::MemberId culprit, const Status& why, uint64_t step) {
   transport::Verdict verdict;
   verdict.culprit = culprit;
   verdict.phase = Phase::kUpdating;
-  verdict.step = server_->step() + 1;
+  verdict.step = step;
   verdict.code = why.code();
   verdict.reason = why.text().what;
   environment_.control_loop->post([this, alive = alive_, verdict] {

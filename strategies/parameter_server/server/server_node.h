@@ -3,6 +3,7 @@
 // nodes of a simulated world.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,7 +51,7 @@ class ServerNode {
   void run_aside(std::function<void()> work, std::function<void()> done);
   void on_verdict(const transport::Verdict& verdict);
   // Ends the job.
-  void fail(transport::MemberId culprit, const Status& why);
+  void fail(transport::MemberId culprit, const Status& why, uint64_t step);
   void complete();
   void tell_complete();  // on the control loop
   bool coordinates() const { return config_.index == 0; }
@@ -69,7 +70,8 @@ class ServerNode {
   WaitList::Watch coordinator_watch_;
   std::unique_ptr<transport::Server> listener_;
   std::unique_ptr<transport::CoordinatorClient> member_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  // Read on both loops.
+  std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
   Status status_;
   bool completed_ = false;
   bool all_complete_ = false;

@@ -8,7 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace fleet::strategies {
+
+// Runs `work`; what it throws, whatever that is, as a status.
+Status outcome_of(const std::function<void()>& work);
 
 class UpdatePool {
  public:
@@ -18,7 +23,7 @@ class UpdatePool {
   UpdatePool(const UpdatePool&) = delete;
   UpdatePool& operator=(const UpdatePool&) = delete;
 
-  // Any thread. The work must not throw.
+  // Any thread. The work must not throw (outcome_of).
   void run(std::function<void()> work);
 
  private:

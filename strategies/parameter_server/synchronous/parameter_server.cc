@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "strategies/parameter_server/mistakes.h"
+#include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
 namespace {
@@ -83,7 +84,7 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
       return call.ok() ? core_.get(std::move(call).value()) : call.status();
     }
     case Verb::kInit:
-      return handle_init(session, header);
+      return handle_init(session, header, payload);
     case Verb::kNotify:
       return answered(session, header, core_.complete(worker, header.step));
     case Verb::kSnapshot:
@@ -102,11 +103,8 @@ Status ParameterServer::take_part(Session& session, const FrameHeader& header,
       exchange_.take(session.peer().member.index, session.id(), header, payload, core_.step() + 1);
   status = answered(session, header, std::move(status));
   if (!status.ok()) return status;
-  try {
-    core_.exchange_advanced();
-  } catch (const Error& error) {
-    if (events_.on_failure) events_.on_failure(Status(error.code(), error.text()));
-  }
+  const Status advanced = outcome_of([this] { core_.exchange_advanced(); });
+  if (!advanced.ok() && events_.on_failure) events_.on_failure(advanced, core_.step() + 1);
   return {};
 }
 
@@ -131,6 +129,7 @@ void ParameterServer::begin_step(uint64_t step) {
 void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
   if (shards > 0) {
     model_.shards[slice]->apply({step, shards});
+    look_at_updates();
   } else {
     model_.shards[slice]->keep(step);
   }
@@ -142,17 +141,14 @@ bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
   model_.shards[slice]->own();
   const auto failure = std::make_shared<Status>();
   const auto apply = [this, slice, step, shards, failure] {
-    try {
-      model_.shards[slice]->apply({step, shards});
-    } catch (const Error& error) {
-      *failure = Status(error.code(), error.text());
-    }
+    *failure = outcome_of([&] { model_.shards[slice]->apply({step, shards}); });
   };
   events_.run_aside(apply, [this, slice, failure] {
     if (failure->ok()) {
+      look_at_updates();
       core_.updated(slice);
     } else if (events_.on_failure) {
-      events_.on_failure(*failure);
+      events_.on_failure(*failure, core_.step() + 1);
     }
   });
   return true;

@@ -70,7 +70,9 @@ OptimizeBlock read_block(const fluid::Program& program, const std::string& bindi
       if (!updated.empty()) found.value = updated.front();
       // Moving statistics: the average is the new value.
       const bool replaces = op->type == "assign" && op->input("X") == std::vector{found.gradient};
-      if (replaces && found.value.empty()) found.value = op->output("Out").front();
+      if (!replaces || !found.value.empty()) continue;
+      found.value = op->output("Out").front();
+      found.plain = true;
     }
   }
   if (found.value.empty()) {
@@ -183,6 +185,7 @@ ServerSteps::ServerSteps(const fluid::Program& program, ServerProgram parsed, in
       shards_(shards),
       scope_(scope),
       executor_(fluid::CPUPlace(), scope) {
+  executor_.set_finite_watch(&watch_);
   share_between_blocks();
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) slice_executors_.push_back(executor_.share());
   full_ = &program_for(shards);
@@ -279,6 +282,10 @@ void ServerSteps::run_slice(size_t block, const StepUpdate& update) {
   if (update.shards == 0) return clear_parts(index);
   const fluid::Program& program = update.shards == shards_ ? *full_ : program_for(update.shards);
   slice_executors_[block].run_block(program, index, scope_, update.step - 1);
+  const OptimizeBlock& parsed = parsed_.blocks[block];
+  if (!parsed.plain) return;
+  watch_.look_at(parsed.value, scope_.tensor(parsed.value), scope_.var(parsed.gradient),
+                 update.step - 1);
 }
 
 // Nobody contributed: what the block would make for an exchange is zero.
@@ -356,6 +363,7 @@ void ServerSteps::start_counting() {
 ServerModel ServerSteps::make_model() {
   start_counting();
   ServerModel model;
+  model.watch = &watch_;
   std::set<std::string> taken;
   for (size_t i = 0; i < parsed_.blocks.size(); ++i) {
     const OptimizeBlock& block = parsed_.blocks[i];

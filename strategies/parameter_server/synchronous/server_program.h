@@ -10,6 +10,7 @@
 #include "fluid/core/scope.h"
 #include "fluid/executor/executor.h"
 #include "fluid/ops/distributed/comm.h"
+#include "strategies/parameter_server/server/parameter_watch.h"
 #include "strategies/parameter_server/synchronous/parameter_server.h"
 
 namespace fleet::strategies {
@@ -24,6 +25,8 @@ struct OptimizeBlock {
   // absent.
   int sum = -1;
   int scale = -1;
+  // What comes is added to the value or replaces it: no update op tells whether it is finite.
+  bool plain = false;
 };
 
 // One variable that an exchange puts together.
@@ -78,6 +81,7 @@ class ServerSteps {
   ServerProgram parsed_;
   int shards_;
   fluid::Scope& scope_;
+  ParameterWatch watch_;
   fluid::Executor executor_;
   // One for each block: different slices may be updated by different threads at the same time.
   std::vector<fluid::Executor> slice_executors_;

@@ -52,6 +52,11 @@ class WorkerNode {
   // know that this worker has completed.
   void stop_async(std::function<void(const Status&)> done);
 
+  // Tells the others that this worker ends the job, in that step of its own.
+  void abort(const Status& why, uint64_t step) {
+    member_->abort(why, transport::Phase::kComputing, step);
+  }
+
  private:
   [[noreturn]] void fail(const Status& why, transport::Phase phase, std::string_view what,
                          Duration elapsed);

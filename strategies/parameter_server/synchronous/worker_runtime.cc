@@ -151,6 +151,7 @@ void WorkerRuntime::end_step(const fluid::Program&, uint64_t) {
 }
 
 std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call) {
+  if (node_.stopped()) throw_left(call.op);
   const BoundOp& bound = bind(call);
   switch (bound.kind) {
     case Kind::kSend:
@@ -241,7 +242,9 @@ void WorkerRuntime::receive_rows(const fluid::CommCall& call, const BoundOp& bou
       fluid::rows_looked_at(call.block, call.op, call.inputs, call.step, call.shard);
   FetchedRows& here = fetched_[&table];
   const uint64_t step = node_.communicator().step();
-  if (here.step != step) here = {.step = step, .rows = {}};
+  if (here.step != step || here.memory.lock() != dense(table).buffer().owner()) {
+    here = {.step = step, .memory = {}, .rows = {}};
+  }
   std::vector<int64_t> missing;
   std::set_difference(rows.begin(), rows.end(), here.rows.begin(), here.rows.end(),
                       std::back_inserter(missing));
@@ -250,6 +253,7 @@ void WorkerRuntime::receive_rows(const fluid::CommCall& call, const BoundOp& bou
   lookup.ask(node_.communicator());
   node_.wait(Phase::kReceiving, call.op.type);
   lookup.place(dense(table));
+  here.memory = dense(table).buffer().owner();
   std::vector<int64_t> all;
   std::set_union(missing.begin(), missing.end(), here.rows.begin(), here.rows.end(),
                  std::back_inserter(all));
@@ -343,6 +347,9 @@ const WorkerRuntime::BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
   } else if (auto table = table_of_op(call.op, node_.communicator(), server_names_)) {
     bound.kind = Kind::kRows;
     bound.table = *std::move(table);
+  } else if (auto named = table_by_name(call.op, node_.communicator())) {
+    bound.kind = gives_rows(call.op) ? Kind::kLookup : Kind::kRows;
+    bound.table = *std::move(named);
   } else {
     throw_worker_op(call.op, "a worker of a parameter-server job cannot run this op",
                     "send, send_barrier, recv or fetch_barrier", call.op.type);
@@ -507,8 +514,12 @@ std::vector<std::string> WorkerRuntime::checkpoint_names() const {
 }
 
 bool WorkerRuntime::gather_persistables(fluid::Scope& scope) {
+  return gather(checkpoint_names(), scope);
+}
+
+bool WorkerRuntime::gather(std::span<const std::string> names, fluid::Scope& scope) {
   if (config_.index != 0) return false;
-  pull(checkpoint_names(), scope);
+  pull({names.begin(), names.end()}, scope);
   return true;
 }
 

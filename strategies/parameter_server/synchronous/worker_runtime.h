@@ -34,6 +34,8 @@ class WorkerRuntime final : public fluid::CommRuntime {
   void init_worker();
   // Contributes no more, tells the servers, and leaves. May be called again.
   void stop_worker();
+  // Tells the others that this worker ends the job, in that step of its own.
+  void abort(const Status& why, uint64_t step) { node_.abort(why, step); }
   void barrier_worker();
   // Element by element, the sum over all workers; the same bits for each of them.
   std::vector<double> all_reduce_worker(std::span<const double> values);
@@ -54,6 +56,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   bool gather_persistables(fluid::Scope& scope) override;
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
   void spread_persistables(fluid::Scope& scope) override;
 
  private:
@@ -95,6 +98,7 @@ class WorkerRuntime final : public fluid::CommRuntime {
   // Rows of a table that are as they are after so many steps; they rise.
   struct FetchedRows {
     uint64_t step = 0;
+    std::weak_ptr<const void> memory;  // that they are in
     std::vector<int64_t> rows;
   };
   struct Place {

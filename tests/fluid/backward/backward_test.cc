@@ -11,6 +11,7 @@ using testing::ElementsAre;
 
 std::vector<std::string> names_of_pairs(const std::vector<ParamGrad>& pairs) {
   std::vector<std::string> names;
+  names.reserve(pairs.size());
   for (const auto& [param, grad] : pairs) names.push_back(param.name() + "->" + grad.name());
   return names;
 }
@@ -162,6 +163,57 @@ TEST_F(BackwardTest, NotedClipsTouchTheirOwnParametersOnly) {
   EXPECT_THAT(op_types(before), ElementsAre("clip"));
   EXPECT_THAT(block().op(before).name_scope, testing::HasSubstr("@CLIP"));
   EXPECT_THAT(names_of_pairs(clipped), ElementsAre("w->clip_0.tmp_0", "fc_0.b_0->fc_0.b_0@GRAD"));
+}
+
+TEST_F(BackwardTest, SetGradientClipTakesParametersAndTheirNames) {
+  layers::mean(layers::fc(
+      x_, 3, {.param_attr = ParamAttr{.name = "w"}, .bias_attr = ParamAttr{.name = "b"}}));
+  const Variable w(block(), block().var("w"));
+  const auto clipped = [&] {
+    std::vector<std::string> names;
+    for (const VarDesc* param : block().parameters()) {
+      if (param->gradient_clip) names.push_back(param->name);
+      block().var(param->name).gradient_clip = {};
+    }
+    return names;
+  };
+  const Penalty clip = clip::GradientClipByValue(0.5);
+  clip::set_gradient_clip(clip, {"b"});
+  EXPECT_THAT(clipped(), ElementsAre("b"));
+  clip::set_gradient_clip(clip, {w});
+  EXPECT_THAT(clipped(), ElementsAre("w"));
+  clip::set_gradient_clip(clip, {"b", "w"});
+  EXPECT_THAT(clipped(), testing::UnorderedElementsAre("b", "w"));
+  clip::set_gradient_clip(clip, {w, "b"});
+  EXPECT_THAT(clipped(), testing::UnorderedElementsAre("b", "w"));
+  clip::set_gradient_clip(clip, std::vector<std::string>{"w"}, block().program());
+  EXPECT_THAT(clipped(), ElementsAre("w"));
+  clip::set_gradient_clip(clip, std::vector<Variable>{w});
+  EXPECT_THAT(clipped(), ElementsAre("w"));
+  clip::set_gradient_clip(clip);
+  EXPECT_THAT(clipped(), testing::UnorderedElementsAre("b", "w"));
+}
+
+TEST_F(BackwardTest, MistakesOfSetGradientClipAreNamed) {
+  const Variable loss = layers::mean(layers::fc(x_, 3));
+  const Penalty clip = clip::GradientClipByNorm(1.0);
+  expect_error([&] { clip::set_gradient_clip(clip, {"fc_0.w_1"}); }, ErrorCode::kUnknownName,
+               {"fc_0.w_1", "did you mean 'fc_0."});
+  expect_error([&] { clip::set_gradient_clip(clip, {loss}); }, ErrorCode::kInvalidArgument,
+               {loss.name(), "is for parameters", "set_error_clip"});
+  expect_error([&] { clip::set_gradient_clip(clip, {Variable()}); }, ErrorCode::kInvalidArgument,
+               {"Variable()"});
+  expect_error([&] { clip::set_gradient_clip({.kind = "ClipByLuck", .values = {}}); },
+               ErrorCode::kUnknownName, {"ClipByLuck", "set_gradient_clip"});
+  block().append_op({.type = "sgd",
+                     .inputs = {{"Param", {"fc_0.w_0"}}},
+                     .outputs = {},
+                     .attrs = {},
+                     .role = OpRole::kOptimize,
+                     .role_var = {},
+                     .name_scope = {}});
+  expect_error([&] { clip::set_gradient_clip(clip, {"fc_0.w_0"}); }, ErrorCode::kPrecondition,
+               {"'fc_0.w_0' after minimize"});
 }
 
 TEST_F(BackwardTest, NotedGlobalNormsMustAgree) {

@@ -84,6 +84,20 @@ TEST(Executor, TrainsTheNet) {
   EXPECT_LT(last, 0.3);
 }
 
+TEST(Executor, RunsTheDefaultProgramWhenNoneIsNamed) {
+  Mlp net;
+  const ProgramGuard programs(net.main, net.startup);
+  Executor executor;
+  executor.run(default_startup_program());
+  const std::string param = net.main.global_block().parameters().front()->name;
+  const Tensor before = executor.scope().tensor(param).clone();
+  const float first = executor.run(batch(32, 0), {net.cost})[0].item<float>();
+  EXPECT_FALSE(same_bits(before, executor.scope().tensor(param)));
+  Executor named;
+  named.run(net.startup);
+  EXPECT_EQ(named.run(net.main, batch(32, 0), {net.cost})[0].item<float>(), first);
+}
+
 TEST(Executor, RepeatsBitForBit) {
   const Mlp net;
   expect_same(train(net, 5, 1), train(net, 5, 1));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "fluid/executor/executor.h"
+#include "fluid/io/original_attributes.h"
 #include "fluid/io/original_wire.h"
 
 namespace fleet::fluid {
@@ -99,6 +100,26 @@ TEST(OriginalPrograms, WithAnotherFlagThatIsOnAreRefused) {
   const auto refused = decode_original_program(Message().message(1, block).all());
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().to_string(), testing::HasSubstr("unheard_of = true"));
+}
+
+// By the release's op protos, for any op.
+TEST(OriginalAttributes, AreNeutralAtTheDefaultsOfTheRelease) {
+  using original::is_neutral;
+  EXPECT_TRUE(is_neutral("fuse_brelu_threshold", 6.0));
+  EXPECT_FALSE(is_neutral("fuse_brelu_threshold", 5.0));
+  EXPECT_TRUE(is_neutral("Scale_in", 1.0));
+  EXPECT_FALSE(is_neutral("Scale_in", 2.0));
+  EXPECT_TRUE(is_neutral("Scale_weights", std::vector<double>{1.0}));
+  EXPECT_FALSE(is_neutral("Scale_weights", std::vector<double>{1.0, 0.5}));
+  EXPECT_TRUE(is_neutral("fuse_activation", std::string()));
+  EXPECT_FALSE(is_neutral("fuse_activation", std::string("relu")));
+  EXPECT_TRUE(is_neutral("use_quantizer", false));
+  EXPECT_FALSE(is_neutral("use_quantizer", true));
+  for (const char* library : {"use_cudnn", "use_mkldnn", "use_ngraph", "exhaustive_search"}) {
+    EXPECT_TRUE(is_neutral(library, true)) << library;
+  }
+  EXPECT_TRUE(is_neutral("workspace_size_MB", int64_t{4096}));
+  EXPECT_FALSE(is_neutral("unheard_of", int64_t{1}));
 }
 
 }  // namespace

@@ -314,7 +314,7 @@ Departures departures_of_jobs() {
        keeps_statistics},
       {"distributed", "delay compensation",
        "g + g g (w - w_bak): lambda is 1, and nothing else can be asked for",
-       "the adaptive form of the paper, kept from turning a component round",
+       "the adaptive form of the paper; a component never changes its sign",
        "with lambda 1 training diverges where the paper's rule does not", "dc_asgd_form = original",
        compensates},
   };

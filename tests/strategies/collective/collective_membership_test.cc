@@ -99,15 +99,17 @@ TEST(CollectiveMembershipTest, AnAbortReachesEveryRankWithPhaseAndStep) {
 TEST(CollectiveMembershipTest, ARankThatDisappearsIsNamed) {
   Job job(2);
   job.start_all();
+  job.at(1).set_phase(Phase::kComputing, 41);
   job.lose(1);
-  EXPECT_THAT(job.verdict_of(0), HasSubstr("worker 1"));
+  EXPECT_THAT(job.verdict_of(0), HasSubstr("worker 1 ended the job in phase computing at step 41"));
 }
 
 TEST(CollectiveMembershipTest, TheLossOfRankZeroIsNamedToo) {
   Job job(2);
   job.start_all();
+  job.at(0).set_phase(Phase::kComputing, 41);
   job.lose(0);
-  EXPECT_THAT(job.verdict_of(1), HasSubstr("worker 0"));
+  EXPECT_THAT(job.verdict_of(1), HasSubstr("worker 0 ended the job in phase computing at step 41"));
 }
 
 TEST(CollectiveMembershipTest, ARankOfAnotherProgramIsRefused) {

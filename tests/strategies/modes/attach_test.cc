@@ -21,7 +21,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using transpiler::DistributeTranspilerConfig;
 
-constexpr int kTrainers = 2;
 constexpr int kSteps = 60;
 
 RuntimeConfig runtime_config() {
@@ -50,7 +49,8 @@ class Attach : public ::testing::Test {
     transpiler.transpile({.trainer_id = trainer,
                           .program = &main_,
                           .pservers = server_,
-                          .trainers = kTrainers,
+                          .trainers = trainers_,
+                          .sync_mode = sync_mode_,
                           .startup_program = &startup_,
                           .current_endpoint = server_});
     return transpiler;
@@ -104,9 +104,9 @@ class Attach : public ::testing::Test {
         }
       });
     };
-    std::array<std::pair<float, float>, kTrainers> losses;
+    std::vector<std::pair<float, float>> losses(static_cast<size_t>(trainers_));
     run([&] { serve(config, of_server); });
-    for (int trainer = 0; trainer < kTrainers; ++trainer) {
+    for (int trainer = 0; trainer < trainers_; ++trainer) {
       run([&, trainer] {
         losses[static_cast<size_t>(trainer)] = train(config, trainer, of_trainers);
       });
@@ -155,6 +155,8 @@ class Attach : public ::testing::Test {
   fluid::Program startup_;
   std::string cost_;
   std::string server_ = "127.0.0.1:6174";
+  int trainers_ = 2;
+  std::optional<bool> sync_mode_;  // what transpile is told
 };
 
 TEST_F(Attach, TakesTheModeFromThePrograms) {
@@ -182,6 +184,41 @@ TEST_F(Attach, TakesTheModeFromThePrograms) {
     SCOPED_TRACE("geo");
     expect_trains(geo(5));
   }
+}
+
+// As Paddle Fluid's documents have it: sync_mode is said to transpile alone.
+TEST_F(Attach, TakesDelayCompensationFromThePrograms) {
+  DistributeTranspilerConfig config;
+  config.enable_dc_asgd = true;
+  sync_mode_ = false;
+  expect_trains(config);
+  // The other forms may diverge; options with their usual numbers are what programs record.
+  for (const char* form : {"clipped", "original", "constant", "adaptive"}) {
+    config.dc_asgd_form = form;
+    const AsyncOptions usual{.delay_compensation = DelayCompensationOptions::preset(
+                                 parse_delay_compensation(form).value())};
+    fluid::Executor executor;
+    EXPECT_NO_THROW(
+        attach(executor, transpile(config, 0).get_trainer_program(), usual, runtime_config()))
+        << form;
+  }
+}
+
+TEST_F(Attach, OneTrainerIsHalfAsynchronousOrNotAsItWasTranspiled) {
+  trainers_ = 1;
+  auto config = asynchronous();
+  config.half_async = true;
+  expect_trains(config);
+  const auto mode = [&](const DistributeTranspilerConfig& transpiled) {
+    const auto program = transpile(transpiled, 0).get_trainer_program();
+    return program.distribution().server_mode;
+  };
+  EXPECT_EQ(mode(config), "half_async");
+  config.completely_not_async = true;
+  EXPECT_EQ(mode(config), "sync");
+  EXPECT_EQ(mode(asynchronous()), "async");
+  EXPECT_EQ(mode({.sync_mode = false}), "async");
+  EXPECT_EQ(mode(geo(5)), "geo");
 }
 
 // Processes with other intervals do not join one job.
@@ -213,7 +250,7 @@ TEST_F(Attach, TakesWhatProgramsDoNotRecordFromOptions) {
     config.enable_dc_asgd = true;
     const AsyncOptions compensated{
         .delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kClipped)};
-    expect_trains(config, compensated, compensated);
+    expect_trains(config, compensated, AsyncOptions{});
   }
   {
     SCOPED_TRACE("bounded staleness");
@@ -257,6 +294,43 @@ TEST_F(Attach, RefusesOptionsOfAnotherMode) {
   };
   EXPECT_THAT(refusal({}, AsyncMode::kAsync), HasSubstr("a program for async"));
   EXPECT_THAT(refusal(asynchronous(), AsyncMode::kGeo), HasSubstr("got: one for async"));
+  EXPECT_THAT(refusal(asynchronous(), AsyncMode::kHalfAsync),
+              HasSubstr("a program for half_async"));
+}
+
+TEST_F(Attach, RefusesAnotherDelayCompensationThanThePrograms) {
+  const auto refusal = [this](const DistributeTranspilerConfig& config, bool server) {
+    const AsyncOptions constant{.delay_compensation =
+                                    DelayCompensationOptions::preset(DelayCompensation::kConstant)};
+    fluid::Executor executor;
+    const auto transpiler = transpile(config, 0);
+    const auto program =
+        server ? transpiler.get_pserver_program(server_) : transpiler.get_trainer_program();
+    try {
+      attach(executor, program, constant, runtime_config());
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  auto clipped = asynchronous();
+  clipped.enable_dc_asgd = true;
+  for (const bool server : {false, true}) {
+    EXPECT_THAT(refusal(clipped, server),
+                AllOf(HasSubstr("that of the program, form 'clipped' with lambda 4"),
+                      HasSubstr("got: form 'constant' with lambda 0.04")));
+    EXPECT_THAT(refusal(asynchronous(), server), HasSubstr("no delay compensation"));
+  }
+}
+
+TEST_F(Attach, RefusesProgramsWithoutServers) {
+  fluid::Executor executor;
+  try {
+    attach(executor, main_, runtime_config());
+    ADD_FAILURE() << "nobody transpiled it";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("was not transpiled for parameter servers"));
+  }
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <gmock/gmock.h>
+#include <regex>
 
+#include "base/environment_table.h"
 #include "base/error.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
@@ -91,18 +93,24 @@ TEST(TrainerRuntimeConfigTest, AWrongValueIsRefusedWithItsKey) {
   EXPECT_THAT(error_of([] {
                 TrainerRuntimeConfig::from({{"communicator_is_sgd_optimizer", "maybe"}});
               }),
-              HasSubstr("true or false"));
+              HasSubstr("true, false, on or off"));
 }
 
-TEST(ServerRuntimeConfigTest, ThreadNumbersAreUpperBoundsOnLanes) {
+TEST(ServerRuntimeConfigTest, ThreadNumbersAreAcceptedAndSayThatTheyHaveNoEffect) {
   const ServerRuntimeConfig config = ServerRuntimeConfig{.rpc_get_thread_num = 3}.over(
       ServerRuntimeConfig::from_environment(environment_of({{"FLAGS_rpc_send_thread_num", "5"}})));
   EXPECT_EQ(config.rpc_send_thread_num, 5);
-  EXPECT_EQ(config.data_lanes(1, 8), 1);
-  EXPECT_EQ(config.data_lanes(4, 8), 3);
-  EXPECT_EQ(config.data_lanes(4, 2), 2);
-  EXPECT_THAT(config.to_string(), AllOf(HasSubstr("rpc_get_thread_num = 3  (code)"),
-                                        HasSubstr("rpc_prefetch_thread_num = 12  (default)")));
+  EXPECT_THAT(
+      config.to_string(),
+      AllOf(HasSubstr("rpc_send_thread_num = 5  (FLAGS_rpc_send_thread_num)  no effect: "),
+            HasSubstr("rpc_get_thread_num = 3  (code)  no effect: "),
+            HasSubstr("rpc_prefetch_thread_num = 12  (default)  no effect: a request holds no "
+                      "thread; FLEET_DATA_LANES sets the connections")));
+  EXPECT_THAT(error_of([] {
+                ServerRuntimeConfig::from_environment(
+                    environment_of({{"FLAGS_rpc_prefetch_thread_num", "many"}}));
+              }),
+              AllOf(HasSubstr("FLAGS_rpc_prefetch_thread_num"), HasSubstr("'many'")));
 }
 
 TEST(RuntimeConfigTest, AMisspeltVariableNamesTheNearest) {
@@ -115,6 +123,48 @@ TEST(RuntimeConfigTest, AMisspeltVariableNamesTheNearest) {
                   RuntimeConfig::from_environment(environment_of({{row.first, "1"}}));
                 }),
                 AllOf(HasSubstr(row.first), HasSubstr("did you mean '" + row.second + "'?")));
+  }
+}
+
+// The configuration that the variables make, without where each value came from.
+std::string values_of(const RuntimeConfig& config) {
+  static const std::regex origin(R"(  \((default|[A-Z][A-Za-z_]+)\))");
+  return std::regex_replace(
+      config.to_string() + config.trainer.to_string() + config.server.to_string(), origin, "");
+}
+
+TEST(RuntimeConfigTest, FramesAreProtectedAsTheVariablesSay) {
+  const auto of = [](const char* integrity, const char* encryption) {
+    return RuntimeConfig::from_environment(environment_of(
+        {{"FLEET_FRAME_INTEGRITY", integrity}, {"FLEET_FRAME_ENCRYPTION", encryption}}));
+  };
+  const RuntimeConfig usual = RuntimeConfig::from_environment(environment_of({}));
+  EXPECT_TRUE(usual.frame_integrity);
+  EXPECT_FALSE(usual.frame_encryption);
+  EXPECT_FALSE(of("off", "off").frame_integrity);
+  EXPECT_TRUE(of("on", "on").frame_encryption);
+  EXPECT_THAT(error_of([&] { of("off", "on"); }), HasSubstr("FLEET_FRAME_ENCRYPTION=on"));
+  EXPECT_THAT(error_of([&] { of("of", "off"); }),
+              AllOf(HasSubstr("FLEET_FRAME_INTEGRITY"), HasSubstr("on or off"), HasSubstr("'of'")));
+  EXPECT_THAT(error_of([] {
+                RuntimeConfig::from_environment(environment_of({{"FLEET_FRAME_INTEGRTY", "off"}}));
+              }),
+              HasSubstr("did you mean 'FLEET_FRAME_INTEGRITY'?"));
+}
+
+TEST(RuntimeConfigTest, AVariableSetToItsDefaultInTheTableChangesNothing) {
+  const std::string expected = values_of(RuntimeConfig());
+  for (const EnvironmentGroup& group : environment_table()) {
+    for (const EnvironmentVariable& variable : group.variables) {
+      if (variable.standard.empty()) continue;
+      SCOPED_TRACE(variable.name);
+      const RuntimeConfig config = RuntimeConfig::from_environment(
+          environment_of({{std::string(variable.name), std::string(variable.standard)}}));
+      EXPECT_EQ(values_of(config), expected);
+      const bool read = !config.origins.empty() || !config.trainer.origins.empty() ||
+                        !config.server.origins.empty();
+      EXPECT_TRUE(read || variable.name == "TMPDIR");  // of launchers
+    }
   }
 }
 
@@ -181,6 +231,20 @@ TEST(DistributedStrategyTest, AConfigurationKeepsItsDelayCompensation) {
   config.dc_asgd_form = "original";
   config.dc_asgd_lambda = 0;
   EXPECT_EQ(*DistributedStrategy(config).get()->transpiler_config(), config);
+}
+
+TEST(DistributedStrategyTest, EnableDcAsgdMeansTheSameInTheCodeAndInAConfiguration) {
+  const transpiler::DistributeTranspilerConfig config{
+      .enable_dc_asgd = true, .sync_mode = false, .runtime_split_send_recv = true};
+  const AsyncStrategy async{.enable_dc_asgd = true};
+  EXPECT_THAT(text_of(async),
+              AllOf(HasSubstr("delay_compensation = clipped"), HasSubstr("lambda = 4  (default)")));
+  EXPECT_EQ(text_of(async), text_of(config));
+  auto half = config;
+  half.half_async = true;
+  EXPECT_EQ(text_of(HalfAsyncStrategy{.enable_dc_asgd = true}), text_of(half));
+  const auto form = transpiler::dc_asgd_form(*async.make()->transpiler_config());
+  EXPECT_EQ(form, transpiler::dc_asgd_form(config));
 }
 
 TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {

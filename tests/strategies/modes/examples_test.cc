@@ -1,7 +1,10 @@
 // Every example as a job of real processes: what it prints, and how it ends at Ctrl-C.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <map>
+#include <memory>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +30,7 @@ class Process {
     // Here and now, or says() could still find the words of the process before.
     std::ofstream(output, std::ios::trunc).close();
     std::string text = "exec env";
-    for (const auto& [name, value] : variables) text += " " + name + "=" + value;
+    for (const auto& [name, value] : variables) text += str_cat(" ", name, "=", value);
     for (const std::string& word : command) text += " " + word;
     text += " > " + output + " 2>&1 < /dev/null";
     const char* arguments[] = {"sh", "-c", text.c_str(), nullptr};
@@ -123,6 +126,87 @@ TEST_F(Examples, TranspilerDirectTrainsAsThreeProcesses) {
     };
     EXPECT_LT(cost("step 200"), cost("step 50"));
   }
+}
+
+// Roles that the code says, without a launcher.
+class UserDefinedRoles : public Examples {
+ protected:
+  static std::string some_servers(int count) {
+    std::string servers;
+    for (int i = 0; i < count; ++i) {
+      servers += str_cat(i > 0 ? "," : "", "127.0.0.1:", free_port());
+    }
+    return servers;
+  }
+  std::unique_ptr<Process> start(const std::string& role, int index, int workers,
+                                 const std::string& servers, const std::string& output,
+                                 const std::string& folder = "") const {
+    return std::make_unique<Process>(
+        std::vector<std::string>{binary_path("bin/user_defined_roles"), role, str_cat(index),
+                                 str_cat(workers), servers, folder},
+        Variables{{"FLEET_JOB_SECRET", "0123456789abcdef0123456789abcdef"}}, path(output));
+  }
+  // The files of the model that two workers train.
+  std::map<std::string, std::string> train(int server_num) const {
+    const std::string servers = some_servers(server_num);
+    const std::string folder = path(str_cat("model", server_num));
+    std::vector<std::unique_ptr<Process>> all;
+    all.reserve(static_cast<size_t>(server_num) + 2);
+    for (int i = 0; i < server_num; ++i) {
+      all.push_back(start("server", i, 2, servers, str_cat("server", i)));
+    }
+    for (int i = 0; i < 2; ++i) {
+      all.push_back(start("worker", i, 2, servers, str_cat("worker", i), folder));
+    }
+    for (const auto& process : all) EXPECT_EQ(process->wait(), 0) << process->output();
+    for (int i = 0; i < 2; ++i) {
+      const std::string text = all[all.size() - 2 + static_cast<size_t>(i)]->output();
+      const auto cost = [&](int step) {
+        const std::string line = str_cat("worker ", i, " step ", step, " cost ");
+        return std::stod(text.substr(text.find(line) + line.size()));
+      };
+      EXPECT_LT(cost(100), cost(1)) << text;
+    }
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      files[entry.path().filename()] = {std::istreambuf_iterator<char>(file),
+                                        std::istreambuf_iterator<char>()};
+    }
+    return files;
+  }
+};
+
+TEST_F(UserDefinedRoles, TrainTheSameModelWithAnyNumberOfServers) {
+  const auto of_one = train(1);
+  EXPECT_THAT(of_one, ::testing::Contains(::testing::Key("params.safetensors")));
+  EXPECT_EQ(train(2), of_one);
+}
+
+TEST_F(UserDefinedRoles, AWorkerThatCountsOtherWorkersIsToldSo) {
+  const std::string servers = some_servers(1);
+  const auto server = start("server", 0, 2, servers, "server");
+  const auto worker = start("worker", 0, 3, servers, "worker");
+  EXPECT_EQ(worker->wait(), 1);
+  EXPECT_THAT(worker->output(), HasSubstr("number of workers"));
+}
+
+TEST_F(UserDefinedRoles, TwoProcessesOfOneRoleAndIndexAreToldSo) {
+  const std::string servers = some_servers(1);
+  const auto first = start("server", 0, 1, servers, "first");
+  ASSERT_TRUE(first->says("serves")) << first->output();
+  const auto second = start("server", 0, 1, servers, "second");
+  EXPECT_EQ(second->wait(), 1);
+  EXPECT_THAT(second->output(), HasSubstr(servers));
+}
+
+TEST_F(UserDefinedRoles, MistakesInArgumentsAreNamed) {
+  const auto outside = start("worker", 2, 2, some_servers(1), "outside");
+  EXPECT_EQ(outside->wait(), 1);
+  EXPECT_THAT(outside->output(), HasSubstr("where: UserDefinedRoleMaker, current_id"));
+  const auto nowhere = start("server", 0, 2, "127.0.0.1", "nowhere");
+  EXPECT_EQ(nowhere->wait(), 1);
+  EXPECT_THAT(nowhere->output(), HasSubstr("where: UserDefinedRoleMaker, server_endpoints"));
 }
 
 // Ctrl-C ends the whole job with 130, and no process stays.

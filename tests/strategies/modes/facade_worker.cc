@@ -5,17 +5,24 @@
 //                       (default: the job's); --interval N of the last three but all_reduce
 //   --steps A,B,…       of each worker; the last counts for the rest
 //   --pause_at STEP --pause_worker W   that worker says "pausing" and waits for SIGUSR2 before it
+//   --leave_at STEP --leave_worker W --leave_by return|exit|throw   that worker, or with -1 each,
+//                       does so before it, without stop_worker
+//   --spin_at STEP --spin_worker W   that worker says "spinning" and never ends that step
 //   --evaluate_s N      worker 0 does something else for so long before its fourth step
 //   --sleep_ms N        before each step, in place of computing
 //   --meet              all workers meet before the first step
 //   --save DIR          at the end
 //   --print             the configuration
 //   --report            tells the launcher the loss, and how many steps there are
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -97,6 +104,26 @@ void pause_until_told() {
   sigwait(&wanted, &signal);
 }
 
+// Whether this worker is the one that a flag names, at the step that another names.
+bool is_turn(const Flags& flags, const std::string& what, int worker, int step) {
+  const int who = number(flags, "--" + what + "_worker", 0);
+  return number(flags, "--" + what + "_at", -1) == step && (who == worker || who < 0);
+}
+
+// Returns when the caller is to return from main.
+void leave(const Flags& flags) {
+  const std::string way = flags.at("--leave_by");
+  if (way == "exit") std::exit(0);
+  if (way == "throw") throw std::runtime_error("a mistake of the user's");
+}
+
+void spin() {
+  std::fprintf(stderr, "spinning\n");
+  std::atomic<uint64_t> turns{0};
+  while (turns.fetch_add(1) < UINT64_MAX) {
+  }
+}
+
 // A line that finds no room is dropped.
 void report(const Flags& flags, int worker, float loss) {
   const auto fd = fleet::Environment::of_process().get("FLEET_PROGRESS_FD");
@@ -126,8 +153,15 @@ int train(const Flags& flags) {
   const auto threads = static_cast<uint32_t>(
       std::stoi(fleet::Environment::of_process().get("CPU_NUM").value_or("1")));
   float loss = 0;
+  bool left = false;
   const auto body = [&](uint32_t thread, fluid::Executor& own) {
     for (int step = 0; step < steps_of(flags, worker); ++step) {
+      if (is_turn(flags, "leave", worker, step)) {
+        leave(flags);
+        left = true;
+        return;
+      }
+      if (is_turn(flags, "spin", worker, step)) spin();
       if (number(flags, "--pause_at", -1) == step && number(flags, "--pause_worker", 0) == worker) {
         pause_until_told();
       }
@@ -142,6 +176,7 @@ int train(const Flags& flags) {
   };
   if (threads == 1) body(0, exe);
   if (threads > 1) strategies::run_trainer_threads(exe, program, threads, body);
+  if (left) return 0;
   const auto found = flags.find("--save");
   if (found != flags.end()) fluid::io::save_persistables(exe, found->second);
   fleet::stop_worker();

@@ -324,6 +324,50 @@ TEST_F(Processes, EveryFieldOfEveryJsonLineIsThere) {
   }
 }
 
+class UnlikeHosts : public Processes {
+ protected:
+  // Workers run as on a machine where oneDNN may use less.
+  CommandResult run(const std::string& variables) {
+    std::ofstream(path("start")) << "#!/bin/sh\n[ \"$TRAINING_ROLE\" = PSERVER ] || export "
+                                    "DNNL_MAX_CPU_ISA=SSE41\nexec "
+                                 << worker() << " \"$@\"\n";
+    std::filesystem::permissions(path("start"), std::filesystem::perms::owner_all);
+    return run_command(str_cat(variables, " ", binary_path("bin/launch_ps"), " --log_dir ",
+                               path("logs"), " ", path("start"), " --strategy sync --steps 3"),
+                       60);
+  }
+};
+
+TEST_F(UnlikeHosts, TrainWithMoreLanesThanCoresAndNameWhatDiffers) {
+  const auto result = run("FLEET_DATA_LANES=7");
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+  EXPECT_THAT(read("logs/workerlog.1"),
+              AllOf(HasSubstr("results may differ in bits"), HasSubstr("bits.DNNL_MAX_CPU_ISA"),
+                    HasSubstr("bits.oneDNN_isa")));
+}
+
+TEST_F(UnlikeHosts, AreRefusedWhereBitsMustBeTheSame) {
+  const auto result = run("FLEET_REQUIRE_SAME_BITS=1");
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_THAT(logs(), AllOf(HasSubstr("they differ in bits.DNNL_MAX_CPU_ISA"),
+                            HasSubstr("bits.DNNL_MAX_CPU_ISA = SSE41")));
+}
+
+TEST_F(Processes, TooFewDescriptorsAreNamedBeforeTheJobStarts) {
+  const auto result =
+      run_command("ulimit -n 40; " + servers(1, 1, "--tee") + " --strategy sync --steps 1", 60);
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.output + logs(),
+              AllOf(HasSubstr("file descriptors for a job of this size"),
+                    HasSubstr("a hard limit of 40"), HasSubstr("LimitNOFILE=")));
+}
+
+TEST_F(Processes, TheSoftLimitOfDescriptorsIsRaised) {
+  const auto result =
+      run_command("ulimit -Sn 40; " + servers(1, 1, "--tee") + " --strategy sync --steps 1", 60);
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+}
+
 TEST_F(Processes, TheConfigurationIsPrintedWithTheOriginOfEachValue) {
   setenv("FLAGS_rpc_send_thread_num", "1", 1);
   const auto result =
@@ -331,9 +375,9 @@ TEST_F(Processes, TheConfigurationIsPrintedWithTheOriginOfEachValue) {
   unsetenv("FLAGS_rpc_send_thread_num");
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_THAT(result.output,
-              AllOf(HasSubstr("rpc_send_thread_num = 1  (FLAGS_rpc_send_thread_num)"),
+              AllOf(HasSubstr("rpc_send_thread_num = 1  (FLAGS_rpc_send_thread_num)  no effect"),
                     HasSubstr("communicator_thread_pool_size = 5  (default)"),
-                    HasSubstr("data lanes to each server: 1")));
+                    HasSubstr("data_lanes = 1  (default)")));
 }
 
 }  // namespace

@@ -50,6 +50,17 @@ class RowsProcesses : public ::testing::Test {
                    "/logs");
   }
 
+  // The parameters of the inference program that a run leaves, behind what it says of a batch.
+  std::string infer(const std::string& name, const std::string& launcher,
+                    const std::string& options) const {
+    const std::string model = str_cat(folder_, "/infer_", name);
+    train(name, launcher, str_cat(options, " --infer ", model));
+    const auto loaded =
+        run_command(str_cat("cat ", model, "/model.json ", model, "/manifest.json"), 60);
+    EXPECT_EQ(loaded.code, 0) << name;
+    return loaded.output + bytes_of(model + "/params.safetensors");
+  }
+
   std::string folder_;
 };
 
@@ -101,6 +112,7 @@ TEST_F(RowsProcesses, SavedModelsGoOnAtOtherNumbersOfServers) {
 }
 
 TEST_F(RowsProcesses, ServersSaveTheRowsOfADistributedTable) {
+  setenv("FLEET_SERVER_FOLDERS", str_cat("/none:", folder_).c_str(), 1);
   const auto save_to = [this](const std::string& name, const std::string& strategy) {
     train(name, servers(1, 3),
           str_cat("--distributed --shards 1 --tables ", folder_, "/", name, "/__lookup_table__",
@@ -117,6 +129,13 @@ TEST_F(RowsProcesses, ServersSaveTheRowsOfADistributedTable) {
     }
   }
   EXPECT_FALSE(std::filesystem::exists(synchronous + "/__lookup_table__/table_3"));
+  unsetenv("FLEET_SERVER_FOLDERS");
+  const auto refused =
+      run_command(str_cat(servers(1, 3), " ", binary_path("bin/rows_worker"),
+                          " --distributed --shards 1 --tables ", folder_, "/refused"),
+                  60);
+  EXPECT_NE(refused.code, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/refused"));
 }
 
 TEST_F(RowsProcesses, AsynchronousTablesOfOneWorkerEndWithTheFileOfALocalRun) {
@@ -127,6 +146,27 @@ TEST_F(RowsProcesses, AsynchronousTablesOfOneWorkerEndWithTheFileOfALocalRun) {
       EXPECT_TRUE(train("two_servers", servers(1, 2), options) == local) << options;
       EXPECT_TRUE(train("three_servers", servers(1, 3), options) == local) << options;
     }
+  }
+}
+
+// The model of a job is that of a local run, in every mode.
+TEST_F(RowsProcesses, InferenceProgramsHaveTheTablesOfTheServers) {
+  for (const char* net : {"", "--distributed", "--loss nce", "--loss hsigmoid"}) {
+    SCOPED_TRACE(net);
+    const std::string local = infer("local", "", net);
+    EXPECT_TRUE(infer("servers", servers(2, 3), net) == local);
+    EXPECT_TRUE(infer("ranks", ranks(2), net) == local);
+    const std::string one = str_cat("--shards 1 ", net);
+    const std::string alone = infer("alone", "", one);
+    for (const char* strategy : {"async", "half_async"}) {
+      SCOPED_TRACE(strategy);
+      EXPECT_TRUE(infer(strategy, servers(1, 2), str_cat(one, " --strategy ", strategy)) == alone);
+    }
+    infer("geo", servers(2, 2), str_cat(net, " --strategy geo"));
+    const auto size = [this](const char* job) {
+      return bytes_of(str_cat(folder_, "/infer_", job, "/params.safetensors")).size();
+    };
+    EXPECT_EQ(size("geo"), size("local"));
   }
 }
 

@@ -5,12 +5,14 @@
 //   --loss NAME      what follows the table: classes (default), nce or hsigmoid, whose weights are
 //                    tables too; v2 looks two tables up by lookup_table_v2
 //   --rule NAME      adam (default), clip: adam under a bound on the norm of all gradients, or lamb
-//   --strategy NAME  async or half_async, where servers train (default: synchronous)
+//   --strategy NAME  async or half_async, where servers train, or geo (default: synchronous)
 //   --first N        the step to begin with
 //   --load DIR       workers load a saved model before their first step
 //   --model DIR      servers load it before they serve
 //   --tables DIR     servers save the rows of the table that they have, at the end
 //   --save DIR       at the end
+//   --infer DIR      saves the loss for inference, at the end, by which the process then computes
+//   it
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -42,6 +44,7 @@ struct Options {
   std::string model;
   std::string tables;
   std::string save;
+  std::string infer;
 };
 
 Options parse(int argc, char** argv) {
@@ -57,6 +60,7 @@ Options parse(int argc, char** argv) {
     if (std::strcmp(argv[i], "--model") == 0) options.model = argv[++i];
     if (std::strcmp(argv[i], "--tables") == 0) options.tables = argv[++i];
     if (std::strcmp(argv[i], "--save") == 0) options.save = argv[++i];
+    if (std::strcmp(argv[i], "--infer") == 0) options.infer = argv[++i];
   }
   return options;
 }
@@ -88,6 +92,9 @@ fleet::DistributedOptimizer distributed(fluid::optimizer::Optimizer& optimizer,
   }
   if (fleet::mode() != "local" && options.strategy == "half_async") {
     return fleet::distributed_optimizer(optimizer, HalfAsyncStrategy{});
+  }
+  if (fleet::mode() == "parameter_server" && options.strategy == "geo") {
+    return fleet::distributed_optimizer(optimizer, GeoStrategy{.update_frequency = 5});
   }
   return fleet::distributed_optimizer(optimizer, {.logical_shards = options.shards});
 }
@@ -166,6 +173,15 @@ int train(const Options& options) {
     save_tables(exe, "table", options.tables);
   }
   if (!options.save.empty()) fluid::io::save_persistables(exe, options.save);
+  if (!options.infer.empty()) {
+    fleet::barrier_worker();
+    fleet::save_inference_model(exe, options.infer, {"ids", "label"}, {cost});
+    fleet::barrier_worker();
+    fluid::Executor user(fluid::CPUPlace());
+    const auto model = fluid::io::load_inference_model(options.infer, user);
+    const auto told = user.run(model.program, batch(100, 0, 1), {model.fetches[0]})[0];
+    std::printf("the model says %a\n", static_cast<double>(told.item<float>()));
+  }
   fleet::stop_worker();
   std::printf("worker %d ended with loss %g\n", fleet::worker_index(), static_cast<double>(loss));
   return 0;

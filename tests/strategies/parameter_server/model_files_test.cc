@@ -12,11 +12,13 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/checkpoint.h"
+#include "fluid/io/inference_model.h"
 #include "fluid/io/persistables.h"
 #include "fluid/io/table_files.h"
 #include "fluid/layers/layers.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/table.h"
+#include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/sparse_net.h"
 
 namespace fleet::testing {
@@ -72,8 +74,9 @@ std::function<void(int, strategies::WorkerRuntime&, fluid::Executor&)> saving(
     const TrainingTask& task, const std::filesystem::path& directory) {
   return [&task, directory](int, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
     runtime.barrier_worker();
-    if (runtime.gather_persistables(executor.scope())) {
-      fluid::save_persistables(executor, directory, *task.main);
+    fluid::Scope gathered(&executor.scope());
+    if (runtime.gather_persistables(gathered)) {
+      fluid::save_persistables(gathered, directory, *task.main);
     }
   };
 }
@@ -190,6 +193,144 @@ TEST_F(ModelFiles, GoOnLocally) {
     const fluid::Tensor& value = executor.scope().tensor(name);
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), value.raw())) << name;
   }
+}
+
+// ---- programs for inference
+
+std::vector<fluid::Variable> loss_of(const TrainingTask& task) {
+  auto& block = const_cast<fluid::Program&>(*task.main).global_block();
+  return {fluid::Variable(block, task.loss)};
+}
+
+// What the loaded model says of a batch that nobody trained on.
+float loaded_loss(const std::filesystem::path& directory, const TrainingTask& task) {
+  fluid::Executor executor;
+  const auto model = fluid::io::load_inference_model(directory, executor);
+  return executor.run(model.program, task.feed(100, 0, 1, 1), {model.fetches.front()})
+      .front()
+      .item<float>();
+}
+
+TEST_F(ModelFiles, OfInferenceGatherWhatServersHave) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoPaddings,
+                             RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {
+    for (const bool distributed : {false, true}) {
+      const SparseNet net(adam_net(distributed, kind));
+      const TrainingTask task = net.task(kSteps);
+      fluid::ExecutorOptions options;
+      options.logical_shards = kShards;
+      fluid::Executor local(fluid::CPUPlace(), options);
+      local.run(*task.startup);
+      for (int step = 0; step < kSteps; ++step) {
+        local.run(*task.main, task.feed(step, 0, kShards, kShards), {task.loss});
+      }
+      const std::vector<std::string> feeds = {"ids", "label"};
+      fluid::io::save_inference_model(path("local"), feeds, loss_of(task), local, *task.main);
+      for (const int servers : {1, 3}) {
+        SCOPED_TRACE(str_cat(static_cast<int>(kind), distributed ? ", distributed, " : ", ",
+                             servers, " servers"));
+        ThreadJob job = job_of(servers);
+        job.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+          runtime.barrier_worker();
+          fluid::io::save_inference_model(path("job"), feeds, loss_of(task), executor, *task.main,
+                                          runtime);
+        };
+        run(task, job);
+        EXPECT_TRUE(bytes_of(path("job")) == bytes_of(path("local")));
+        EXPECT_EQ(loaded_loss(path("job"), task), loaded_loss(path("local"), task));
+        std::filesystem::remove_all(path("job"));
+      }
+    }
+  }
+}
+
+// Values of the servers, whatever the workers have meanwhile.
+TEST_F(ModelFiles, OfInferenceGatherInEveryAsynchronousMode) {
+  using strategies::AsyncMode;
+  for (const AsyncMode mode :
+       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    for (const bool distributed : {false, true}) {
+      SCOPED_TRACE(str_cat(to_string(mode), distributed ? ", distributed" : ""));
+      const SparseNet net(adam_net(distributed, RowKind::kTwoTables));
+      const TrainingTask task = net.task(7);
+      AsyncThreadJob job;
+      job.workers = 1;
+      job.servers = 3;
+      job.options.mode = mode;
+      job.options.geo_update_frequency = 3;
+      job.options.easgd_tau = 3;
+      job.after_steps = [&](int, strategies::AsyncWorkerRuntime& runtime, fluid::Executor& own) {
+        fluid::io::save_inference_model(path("job"), {"ids", "label"}, loss_of(task), own,
+                                        *task.main, runtime);
+      };
+      const AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+      for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+      const auto saved = fluid::load_tensors(path("job"));
+      EXPECT_EQ(saved.size(), task.main->global_block().parameters().size());
+      for (const auto& [name, value] : saved) {
+        ASSERT_TRUE(outcome.persistables.contains(name)) << name;
+        EXPECT_TRUE(std::ranges::equal(outcome.persistables.at(name),
+                                       std::span(value.raw(), value.bytes())))
+            << name;
+      }
+    }
+  }
+}
+
+std::string text_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(ModelFiles, AreNeverWrittenWithEmptyTables) {
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SparseNet net(adam_net(distributed));
+    const TrainingTask task = net.task(1);
+    std::vector<std::string> texts;
+    ThreadJob job{.workers = 1, .servers = 2};
+    job.after_step = [&](int, const fluid::Program& main, fluid::Executor& executor) {
+      const std::vector<std::string> feeds = {"ids", "label"};
+      for (const fluid::Program* program : {task.main, &main}) {
+        texts.push_back(text_of([&] {
+          fluid::io::save_inference_model(path("none"), feeds, loss_of(task), executor, *program);
+        }));
+      }
+      texts.push_back(text_of(
+          [&] { fluid::save_persistables(executor, path("none"), task.main->clone(true)); }));
+      texts.push_back(text_of([&] {
+        fluid::io::save_original_persistables(path("none"), executor, task.main->clone(true),
+                                              "params");
+      }));
+    };
+    run(task, job);
+    ASSERT_EQ(texts.size(), 4u);
+    for (const auto& text : texts) EXPECT_THAT(text, HasSubstr("fleet::save_inference_model"));
+    EXPECT_FALSE(std::filesystem::exists(path("none")));
+  }
+}
+
+// Workers of GEO train on values of their own.
+TEST_F(ModelFiles, ThatAreSavedChangeNothingOfTheTraining) {
+  const SparseNet net({.minimize = by_adam});
+  const TrainingTask task = net.task(7);
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.options.mode = strategies::AsyncMode::kGeo;
+  job.options.geo_update_frequency = 3;
+  const AsyncThreadOutcome plain = train_async_in_threads(task, job);
+  for (const auto& error : plain.errors) ADD_FAILURE() << error;
+  job.after_step = [&](int, const fluid::Program& main, fluid::Executor& executor) {
+    fluid::io::save_persistables(executor, path("model"), main);
+  };
+  const AsyncThreadOutcome saved = train_async_in_threads(task, job);
+  for (const auto& error : saved.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(saved.losses, plain.losses);
+  EXPECT_TRUE(saved.parameters == plain.parameters);
 }
 
 // ---- distributed tables, saved by their servers

@@ -1,12 +1,15 @@
 // A server goes on answering while it writes a table's file, and answers for the file when it is
 // whole.
+#include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "fluid/io/table_files.h"
+#include "strategies/parameter_server/server/update_pool.h"
 #include "strategies/parameter_server/synchronous/parameter_server.h"
 #include "tests/transport/support.h"
 
@@ -26,6 +29,29 @@ struct Aside {
   std::function<void()> done;
 };
 
+// Hands everything on, and knows the session that opened last.
+struct Handler final : transport::ServerHandler {
+  explicit Handler(transport::ServerHandler& to) : inner(to) {}
+  transport::PayloadTarget prepare_payload(transport::Session& peer,
+                                           const transport::FrameHeader& header,
+                                           transport::ConstBytes control) override {
+    return inner.prepare_payload(peer, header, control);
+  }
+  Loop* on_open(transport::Session& peer) override {
+    session = &peer;
+    return inner.on_open(peer);
+  }
+  void on_frame(transport::Session& peer, const transport::FrameHeader& header,
+                transport::ConstBytes control, transport::MutableBytes payload) override {
+    inner.on_frame(peer, header, control, payload);
+  }
+  void on_closed(transport::Session& peer, const Status& why) override {
+    inner.on_closed(peer, why);
+  }
+  transport::ServerHandler& inner;
+  transport::Session* session = nullptr;
+};
+
 // One server that keeps every second row of a table, from row 1 on, and a worker.
 class TableSnapshots : public ::testing::Test {
  protected:
@@ -33,12 +59,12 @@ class TableSnapshots : public ::testing::Test {
       : world_(1),
         server_loop_(world_.add_loop("server")),
         client_loop_(world_.add_loop("client")),
-        lanes_(config(), model(), events(), quiet()),
-        server_(world_, {&server_loop_, &lanes_}, {&server_loop_, &lanes_},
+        folder_(make_folder()),
+        lanes_(config(folder_), model(), events(), quiet()),
+        handler_{lanes_},
+        server_(world_, {&server_loop_, &handler_}, {&server_loop_, &handler_},
                 seeded(server_options()), quiet()),
         client_(client_loop_, world_, seeded(client_options()), quiet()) {
-    folder_ = ::testing::TempDir() + "tables-XXXXXX";
-    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
     EXPECT_TRUE(server_.listen().ok());
     client_.start();
   }
@@ -47,8 +73,14 @@ class TableSnapshots : public ::testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  static ParameterServerConfig config() {
+  static std::string make_folder() {
+    std::string folder = ::testing::TempDir() + "tables-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) ADD_FAILURE() << "mkdtemp";
+    return folder;
+  }
+  static ParameterServerConfig config(const std::string& folder) {
     ParameterServerConfig config;
+    config.save_folders = {folder + "/allowed", folder + "/model"};
     config.worker_num = 2;
     config.servers = {server_options().endpoint};
     return config;
@@ -81,9 +113,10 @@ class TableSnapshots : public ::testing::Test {
     return options;
   }
 
-  transport::Request save(const std::string& path, transport::DoneHandler done) {
+  // The table as file 0 of a folder.
+  transport::Request save(const std::string& folder, transport::DoneHandler done) {
     transport::Request request = simple(transport::Verb::kSnapshot, std::move(done));
-    request.frames.back().control = encode(TableSnapshot{.table = "table", .path = path});
+    request.frames.back().control = encode(TableSnapshot{.table = "table", .folder = folder});
     return request;
   }
   bool run(const transport::PendingRequests& pending) {
@@ -98,16 +131,17 @@ class TableSnapshots : public ::testing::Test {
   transport::SimLoop& client_loop_;
   fluid::Tensor table_;
   std::optional<Aside> aside_;
+  std::string folder_;
   ParameterServer lanes_;
+  Handler handler_;
   transport::Server server_;
   transport::Client client_;
-  std::string folder_;
 };
 
 TEST_F(TableSnapshots, AreWrittenAsideAndAnsweredWhenTheFileIsThere) {
-  const std::string path = folder_ + "/table_0";
+  const std::string path = folder_ + "/model/table_0";
   transport::PendingRequests saved;
-  client_.submit(0, 0, save(path, saved.track()));
+  client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_aside());
   // The write has not begun: other requests are answered, and what they change is not in the file.
   transport::PendingRequests read;
@@ -128,14 +162,14 @@ TEST_F(TableSnapshots, AreWrittenAsideAndAnsweredWhenTheFileIsThere) {
   aside_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_TRUE(saved.status().ok()) << saved.status().to_string();
-  const fluid::Tensor rows = fluid::io::load_table_rows(folder_, "table", 1, 2, kRows);
+  const fluid::Tensor rows = fluid::io::load_table_rows(folder_ + "/model", "table", 1, 2, kRows);
   EXPECT_TRUE(std::equal(rows.raw(), rows.raw() + rows.bytes(), before.raw()));
 }
 
 TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
-  std::filesystem::create_directory(folder_ + "/table_0");
+  std::filesystem::create_directories(folder_ + "/model/table_0");
   transport::PendingRequests saved;
-  client_.submit(0, 0, save(folder_ + "/table_0", saved.track()));
+  client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_aside());
   aside_->work();
   aside_->done();
@@ -145,9 +179,8 @@ TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
 
 // The worker asks again over its next connection.
 TEST_F(TableSnapshots, OfALostConnectionAreAnsweredOverTheNext) {
-  const std::string path = folder_ + "/table_0";
   transport::PendingRequests saved;
-  client_.submit(0, 0, save(path, saved.track()));
+  client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_aside());
   const Aside first = *std::exchange(aside_, std::nullopt);
   world_.cut(server_loop_, client_loop_);
@@ -159,6 +192,90 @@ TEST_F(TableSnapshots, OfALostConnectionAreAnsweredOverTheNext) {
   aside_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_TRUE(saved.status().ok()) << saved.status().to_string();
+}
+
+// What becomes of a frame that names the folder.
+TEST_F(TableSnapshots, AreWrittenInFoldersOfTheServersConfigurationOnly) {
+  namespace fs = std::filesystem;
+  fs::create_directories(folder_ + "/allowed/deep");
+  fs::create_directories(folder_ + "/outside");
+  fs::create_directory_symlink(folder_ + "/outside", folder_ + "/allowed/link");
+  fs::create_directory_symlink(folder_ + "/allowed/deep", folder_ + "/outside/back");
+  fs::create_directory_symlink(folder_ + "/nowhere", folder_ + "/allowed/dangling");
+  const auto outcome = [this](const std::string& folder) {
+    transport::PendingRequests saved;
+    client_.submit(0, 0, save(folder, saved.track()));
+    EXPECT_TRUE(run_until_aside());
+    const Aside aside = *std::exchange(aside_, std::nullopt);
+    aside.work();
+    aside.done();
+    EXPECT_TRUE(run(saved));
+    return saved.status().to_string();
+  };
+  const auto count = [this] {
+    const auto files = fs::recursive_directory_iterator(folder_);
+    return std::count_if(begin(files), end(files),
+                         [](const auto& e) { return e.is_regular_file(); });
+  };
+  for (const char* outside :
+       {"", "/", "/outside", "/outside/new", "/allowed/..", "/allowed/../outside", "/allowed/link",
+        "/allowed/link/new", "/allowed/new/../../outside", "/allowed_not", "/allowed/dangling",
+        "/allowed/dangling/new"}) {
+    const std::string refusal = outcome(folder_ + outside);
+    EXPECT_NE(refusal, Status().to_string()) << outside;
+    EXPECT_EQ(count(), 0) << outside;
+  }
+  EXPECT_FALSE(fs::exists(folder_ + "/outside/new"));
+  EXPECT_FALSE(fs::exists(folder_ + "/nowhere"));
+  const std::string refusal = outcome(folder_ + "/allowed/link");
+  for (const char* word : {"/outside", "/allowed or ", "/model", "FLEET_SERVER_FOLDERS"}) {
+    EXPECT_THAT(refusal, HasSubstr(word));
+  }
+  int files = 0;
+  for (const char* inside : {"/allowed", "/allowed/deep", "/allowed/new/newer", "/model/.",
+                             "/outside/../allowed/other", "/model/new/../here"}) {
+    EXPECT_EQ(outcome(folder_ + inside), Status().to_string()) << inside;
+    EXPECT_EQ(count(), ++files) << inside;
+  }
+}
+
+// An error of the file system, which is none of ours, ends neither the thread nor the job.
+TEST_F(TableSnapshots, WithANameThatNoFileSystemTakesAreToldOf) {
+  transport::PendingRequests saved;
+  client_.submit(0, 0, save(folder_ + "/allowed/" + std::string(5000, 'n'), saved.track()));
+  ASSERT_TRUE(run_until_aside());
+  aside_->work();
+  aside_->done();
+  ASSERT_TRUE(run(saved));
+  EXPECT_THAT(saved.status().to_string(), HasSubstr("File name too long"));
+}
+
+// An answer or a save that began in the middle of an initial value keeps what it began with, and
+// the initial value loses nothing.
+TEST_F(TableSnapshots, HoldWhatWasThereBeforeAnInitialValueHadCome) {
+  ASSERT_TRUE(world_.run_until([this] { return handler_.session != nullptr; }, world_.now() + 10s));
+  transport::FrameHeader header;
+  header.verb = transport::Verb::kInit;
+  header.flags = transport::kFlagMore;
+  header.payload_bytes = static_cast<uint32_t>(table_.bytes());
+  const fluid::Tensor before = table_.clone();
+  const transport::PayloadTarget target = lanes_.prepare_payload(*handler_.session, header, {});
+  ASSERT_TRUE(target.refusal.ok());
+  EXPECT_NE(target.owner, nullptr);
+  const fluid::Tensor saved = table_;
+  std::fill(target.memory.begin(), target.memory.end(), std::byte{1});
+  lanes_.on_frame(*handler_.session, header, {}, target.memory);
+  EXPECT_TRUE(std::equal(saved.raw(), saved.raw() + saved.bytes(), before.raw()));
+  EXPECT_TRUE(std::all_of(std::as_const(table_).raw(), std::as_const(table_).raw() + table_.bytes(),
+                          [](std::byte byte) { return byte == std::byte{1}; }));
+}
+
+TEST(UpdatePoolOutcome, IsWhateverTheWorkThrows) {
+  EXPECT_TRUE(outcome_of([] {}).ok());
+  EXPECT_THAT(outcome_of([] { throw std::bad_alloc(); }).to_string(), HasSubstr("memory"));
+  EXPECT_THAT(outcome_of([] { throw std::runtime_error("broken"); }).to_string(),
+              HasSubstr("broken"));
+  EXPECT_FALSE(outcome_of([] { throw 3; }).ok());
 }
 
 }  // namespace

@@ -9,6 +9,9 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/backward/gradient_clip.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "tests/transpiler/sample_nets.h"
 #include "tools/explain/side_by_side.h"
 
@@ -261,6 +264,29 @@ TEST(Explain, RowsPairTheTrainersOpsWithTheLocalOnes) {
   EXPECT_LT(where(" | send_barrier |"), where("sgd |  | 0:1"));
   EXPECT_LT(where("sgd |  | 0:2 1:1"), where(" | fetch_barrier |"));
   EXPECT_EQ(rows.back(), " |  | 0:0 1:0");
+}
+
+// The quick start's net: of whole layers and even slices one server has two thirds.
+TEST(ExplainTest, ProposesBalancedWhereServersAreUneven) {
+  fluid::Program main;
+  fluid::Program startup;
+  {
+    const fluid::ProgramGuard programs(main, startup);
+    const fluid::unique_name::Guard names;
+    namespace layers = fluid::layers;
+    auto hidden = layers::fc(layers::data("x", {64}), 128, {.act = "tanh"});
+    hidden = layers::fc(hidden, 128, {.act = "tanh"});
+    fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(layers::mean(layers::fc(hidden, 10)));
+  }
+  ExplainOptions options{.trainers = 2, .servers = 2};
+  const Explanation uneven = explain(main, startup, options);
+  ASSERT_EQ(uneven.warnings.size(), 1u);
+  EXPECT_EQ(uneven.warnings[0].what, "servers are uneven: they have 37 and 63 % of all parameters");
+  EXPECT_EQ(uneven.warnings[0].advice, "split_method = Balanced gives them 50 and 50 %");
+  options.config.split_method = "Balanced";
+  const Explanation even = explain(main, startup, options);
+  EXPECT_THAT(even.warnings, IsEmpty());
+  EXPECT_LT(even.imbalance, 1.01);
 }
 
 std::vector<std::string> warnings_of(const Explanation& explanation) {

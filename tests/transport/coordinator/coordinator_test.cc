@@ -1,6 +1,7 @@
 // The coordinator and its members in one thread under virtual time.
 #include "transport/coordinator/coordinator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/strings.h"
@@ -220,20 +221,66 @@ TEST(Coordinator, AStallIsReportedAndThenEndsTheJob) {
   job.worker(1).client->set_phase(Phase::kComputing, 5);
   job.peer(0).client->set_phase(Phase::kServing, 5);
   job.peer(1).client->set_phase(Phase::kServing, 5);
-  EXPECT_FALSE(job.run([&] { return job.logged("does not advance"); }, 25s));
-  EXPECT_TRUE(job.run([&] { return job.logged("does not advance"); }, 10s));
+  std::optional<Stall> stall;
+  job.coordinator->set_on_stall([&](const auto& told) { stall = told; });
+  EXPECT_FALSE(job.run([&] { return job.logged("does not advance"); }, 8s));
+  EXPECT_FALSE(stall.has_value());
+  EXPECT_TRUE(job.run([&] { return job.logged("does not advance"); }, 5s));
   EXPECT_TRUE(job.logged("worker 1"));
+  EXPECT_TRUE(job.logged("waiting=\"worker 0, worker 2\""));
+  ASSERT_TRUE(stall.has_value());
+  EXPECT_THAT(stall->to_line(), ::testing::MatchesRegex("stall who=worker/1 phase=computing step=5 "
+                                                        "for_s=1[0-9] waiting=worker/0,worker/2"));
   const auto reports = [&] {
     return std::count_if(job.lines.begin(), job.lines.end(), [](const std::string& line) {
       return line.find("does not advance") != std::string::npos;
     });
   };
   job.world.run_for(300s);
-  EXPECT_NEAR(static_cast<double>(reports()), 11, 1);
+  EXPECT_NEAR(static_cast<double>(reports()), 31, 1);
   EXPECT_TRUE(job.verdicts.empty());
   ASSERT_TRUE(job.run([&] { return job.all_know(); }, 1600s));
   EXPECT_EQ(job.worker(0).verdict->culprit, kWorker1);
   EXPECT_EQ(job.worker(0).verdict->code, ErrorCode::kPeerStalled);
+}
+
+TEST(Coordinator, AStallThatIsOverIsToldAsNone) {
+  Job job(13);
+  std::vector<std::optional<Stall>> told;
+  job.coordinator->set_on_stall([&](const auto& stall) { told.push_back(stall); });
+  job.start();
+  job.worker(1).client->set_phase(Phase::kComputing, 5);
+  for (uint32_t i : {0U, 1U}) job.peer(i).client->set_phase(Phase::kServing, 5);
+  ASSERT_TRUE(job.run([&] { return !told.empty(); }, 20s));
+  EXPECT_TRUE(told.front().has_value());
+  for (uint32_t i = 0; i < kWorkers; ++i) job.worker(i).client->set_phase(Phase::kComputing, 6);
+  ASSERT_TRUE(job.run([&] { return !told.back().has_value(); }, 5s));
+  const size_t count = told.size();
+  job.world.run_for(3s);
+  EXPECT_EQ(told.size(), count);
+}
+
+TEST(Coordinator, AStallDeadlineBelowTheReportCounts) {
+  Job job(14, {}, {.stall_deadline = 3s});
+  job.start();
+  job.worker(1).client->set_phase(Phase::kComputing, 5);
+  for (uint32_t i : {0U, 2U}) job.worker(i).client->set_phase(Phase::kBarrier, 5);
+  for (uint32_t i : {0U, 1U}) job.peer(i).client->set_phase(Phase::kServing, 5);
+  ASSERT_TRUE(job.run([&] { return job.all_know(); }, 6s));
+  EXPECT_EQ(job.worker(0).verdict->culprit, kWorker1);
+}
+
+TEST(Coordinator, AMemberThatHasNotJoinedIsNamedByThen) {
+  Job job(15);
+  ASSERT_TRUE(job.server->listen().ok());
+  job.coordinator->start();
+  for (auto& [id, member] : job.members) {
+    if (id == kWorker1) continue;
+    member.client->set_phase(id.role == Role::kWorker ? Phase::kConnecting : Phase::kServing, 1);
+    member.client->start();
+  }
+  ASSERT_TRUE(job.run([&] { return job.logged("has not joined who=\"worker 1\""); }, 13s));
+  EXPECT_TRUE(job.verdicts.empty());
 }
 
 TEST(Coordinator, WhoAdvancesIsNeverStalled) {
@@ -301,6 +348,65 @@ TEST(Coordinator, ASecondProcessWithTheSameIndexIsRefused) {
   EXPECT_NE(verdict->reason.find("worker 1"), std::string::npos);
   job.world.run_for(20s);
   EXPECT_TRUE(job.verdicts.empty());
+}
+
+TEST(Coordinator, ADataLaneOfASecondProcessIsRefused) {
+  Job job(17);
+  job.start();
+  ClientOptions options;
+  options.servers = {Endpoint{"127.0.0.1", kServerPort}};
+  options.hello = hello_of(Role::kWorker, 1, kWorkers, kServers);
+  options.hello.incarnation = 5;
+  options.secret = secret();
+  Client second(job.world.add_loop("second"), job.world, options, quiet());
+  second.start();
+  PendingRequests pending;
+  second.submit(0, 0, simple(Verb::kGet, pending.track()));
+  ASSERT_TRUE(job.run([&] { return pending.done(); }, 1s));
+  EXPECT_EQ(pending.status().code(), ErrorCode::kHandshakeRefused);
+  EXPECT_NE(pending.status().text().what.find("worker 1"), std::string::npos);
+  job.world.run_for(20s);
+  EXPECT_TRUE(job.verdicts.empty());
+}
+
+SimFaults machines_apart() {
+  SimFaults faults;
+  faults.one_machine = false;
+  return faults;
+}
+
+TEST(Coordinator, AMemberOfAnotherMachineHasTimeToComeBack) {
+  Job job(18, machines_apart());
+  job.start();
+  job.world.partition(job.home, *job.worker(1).loop);
+  job.world.cut(job.home, *job.worker(1).loop);
+  job.world.run_for(2s);
+  job.world.heal(job.home, *job.worker(1).loop);
+  job.world.run_for(20s);
+  EXPECT_TRUE(job.verdicts.empty());
+  EXPECT_EQ(job.present(), kWorkers + kServers);
+}
+
+TEST(Coordinator, AMemberOfAnotherMachineThatStaysAwayIsLost) {
+  Job job(19, machines_apart());
+  job.start();
+  const TimePoint killed = job.world.now();
+  job.world.kill(*job.worker(1).loop);
+  ASSERT_TRUE(job.run([&] { return job.all_know({kWorker1}); }, 60s));
+  EXPECT_GE(job.world.now() - killed, 3s);
+  EXPECT_LE(job.world.now() - killed, 3100ms);
+  EXPECT_EQ(job.worker(0).verdict->culprit, kWorker1);
+}
+
+TEST(Coordinator, ARefusedConnectionProvesTheCoordinatorsDeath) {
+  Job job(20, machines_apart());
+  job.start();
+  const TimePoint killed = job.world.now();
+  job.world.kill(job.home);
+  const MemberId home{Role::kServer, 0};
+  ASSERT_TRUE(job.run([&] { return job.all_know({home}); }, 60s));
+  EXPECT_LE(job.world.now() - killed, 300ms);
+  EXPECT_EQ(job.worker(0).verdict->culprit, home);
 }
 
 TEST(Coordinator, OrderlyLeavingIsNoLossAndServersLearnWhenWorkersAreDone) {
@@ -446,7 +552,7 @@ uint64_t run_meetings(uint64_t seed) {
   faults.duplicate = 0.1;
   faults.refuse = 0.1;
   CoordinatorOptions options;
-  options.reconnect_grace = 5s;
+  options.reconnect_grace = {5s, 5s};
   Job job(seed, faults, options);
   EXPECT_TRUE(job.server->listen().ok());
   job.coordinator->start();

@@ -1,10 +1,14 @@
 // The same classes over real sockets, in one process: TCP, Unix, loops on threads of their own.
 #include <algorithm>
+#include <arpa/inet.h>
 #include <atomic>
 #include <future>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <thread>
 
 #include "base/strings.h"
+#include "tests/testing/delay_proxy.h"
 #include "tests/transport/raw_peer.h"
 #include "tests/transport/support.h"
 #include "transport/coordinator/coordinator.h"
@@ -28,6 +32,98 @@ ClientOptions to(const Server& server, uint32_t worker = 0) {
   ClientOptions options = client_options(worker);
   options.servers = {server.bound()};
   return options;
+}
+
+// Opens connections that say nothing, from an address of its own, for as long as it lives.
+class Flood {
+ public:
+  explicit Flood(uint16_t port) : thread_([this, port] { run(port); }) {}
+  ~Flood() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  static sockaddr_in address(const char* host, uint16_t port) {
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_port = htons(port);
+    inet_pton(AF_INET, host, &in.sin_addr);
+    return in;
+  }
+  void run(uint16_t port) {
+    std::deque<int> open;
+    const sockaddr_in target = address("127.0.0.1", port);
+    while (!over_) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      open.push_back(fd);
+      const sockaddr_in from = address("127.0.0.2", 0);
+      ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from);
+      // Refused or not: the next one follows.
+      (void)::connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof target);
+      if (open.size() < 200) continue;
+      ::close(open.front());
+      open.pop_front();
+    }
+    for (const int fd : open) ::close(fd);
+  }
+
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+// While its handshake is under way strangers fill the server's places several times.
+TEST(Strangers, AFloodDoesNotKeepAMemberFromComingBack) {
+  AsioNetwork network(TransportChoice::kTcp);
+  Store store;
+  std::atomic<int> lines{0};
+  LoopThread thread("server");
+  std::unique_ptr<Server> server;
+  thread.run_there([&] {
+    ServerOptions options = free_port();
+    options.max_handshakes = 16;
+    const ServerLane lane{&thread.loop(), &store};
+    server = std::make_unique<Server>(
+        network, lane, lane, options,
+        Logger(LogLevel::kWarning, [&lines](LogLevel, std::string_view) { ++lines; }));
+    server->listen().throw_if_error();
+  });
+  fleet::testing::DelayProxy proxy(server->bound(), {});
+  fleet::testing::ProxiedNetwork far({{server->bound().port, &proxy}});
+  AsioLoop loop;
+  Client client(loop, far, to(*server), quiet());
+  client.start();
+  const auto bytes = pattern(100, 1);
+  PendingRequests first;
+  client.submit(0, 0, push(0, bytes, first.track()));
+  ASSERT_TRUE(loop.run_until([&] { return first.done(); }, loop.now() + kLimit));
+  const uint64_t before = proxy.connections();
+  proxy.cut_all();
+  proxy.hold();
+  PendingRequests second;
+  client.submit(0, 0, push(1, bytes, second.track()));
+  const TimePoint limit = loop.now() + kLimit;
+  while (proxy.connections() == before && loop.now() < limit) {
+    loop.run_until([] { return false; }, loop.now() + 1ms);
+  }
+  {
+    const Flood flood(server->bound().port);
+    // The member comes back while all waiting places are taken.
+    uint64_t refused = 0;
+    while (refused <= 50 && loop.now() < limit) {
+      thread.run_there([&] { refused = server->refused(); });
+    }
+    EXPECT_GT(refused, 50U);
+    proxy.release();
+    EXPECT_TRUE(loop.run_until([&] { return second.done(); }, loop.now() + kLimit));
+  }
+  EXPECT_TRUE(second.status().ok()) << second.status().to_string();
+  EXPECT_EQ(proxy.connections(), before + 1);
+  EXPECT_GT(lines, 0);
+  EXPECT_LE(lines, 30);
+  client.finish();
+  thread.stop_and_join();
+  server.reset();
 }
 
 // A server with a thread of its own and a client that the test drives.
@@ -263,7 +359,7 @@ TEST(Server, AHandshakeThatStopsHalfwayIsEnded) {
   });
   const RawPeer raw(server->bound().port);
   ASSERT_TRUE(raw.connected());
-  EXPECT_EQ(raw.read_to_end(), kHeaderBytes + 33);  // the challenge, then the end
+  EXPECT_EQ(raw.read_to_end(), kHeaderBytes + 35);  // the challenge, then the end
   thread.run_there([&] { EXPECT_EQ(server->last_refusal().code(), ErrorCode::kDeadline); });
   thread.stop_and_join();
   server.reset();
@@ -283,7 +379,7 @@ TEST(Server, TooManyUnknownConnectionsCloseTheOldest) {
   });
   std::vector<std::unique_ptr<RawPeer>> raw;
   for (int i = 0; i < 10; ++i) raw.push_back(std::make_unique<RawPeer>(server->bound().port));
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(raw[static_cast<size_t>(i)]->read_to_end() % 97, 0U);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(raw[static_cast<size_t>(i)]->read_to_end() % 99, 0U);
   AsioLoop loop;
   Client client(loop, network, to(*server), quiet());
   client.start();

@@ -137,6 +137,72 @@ TEST(Channel, AStoppedServerIsFoundAtTheDeadline) {
   EXPECT_LE(cluster.world.now() - begin, 6s);
 }
 
+// Ends every connection at a moment of its choice, however often the client comes back.
+struct Dropping : Store {
+  enum class When { kOpened, kAsked, kHalfAnswered } when = When::kOpened;
+
+  Loop* on_open(Session& session) override {
+    ++opened;
+    if (when == When::kOpened) session.close();
+    return nullptr;
+  }
+  void on_frame(Session& session, const FrameHeader& header, ConstBytes, MutableBytes) override {
+    ++frames;
+    if (header.verb == Verb::kPush && header.has(kFlagMore)) return;
+    if (when == When::kHalfAnswered) {
+      Message reply = make_reply(header);
+      reply.header.flags = kFlagMore;
+      session.send(std::move(reply));
+      session.flush();
+      session.finish();
+      return;
+    }
+    session.close();
+  }
+};
+
+TEST(Channel, AServerThatAlwaysDropsTheConnectionIsFoundAtTheDeadline) {
+  using When = Dropping::When;
+  for (const When when : {When::kOpened, When::kAsked, When::kHalfAnswered}) {
+    SCOPED_TRACE(static_cast<int>(when));
+    Cluster cluster(19);
+    Dropping dropping;
+    dropping.when = when;
+    Server server(cluster.world, {&cluster.server_loop, &dropping},
+                  {&cluster.server_loop, &dropping}, server_options(), quiet());
+    ASSERT_TRUE(server.listen().ok());
+    cluster.client.start();
+    const auto bytes = pattern(3 * kPieceBytes, 1);
+    PendingRequests pending;
+    const TimePoint begin = cluster.world.now();
+    cluster.client.submit(0, 0, push(1, bytes, pending.track()));
+    cluster.client.submit(0, 0, simple(Verb::kGet, pending.track()));
+    ASSERT_TRUE(cluster.run(pending, 1000s));
+    EXPECT_EQ(pending.status().code(), ErrorCode::kDeadline);
+    EXPECT_LE(cluster.world.now() - begin, 200s);
+    EXPECT_GT(dropping.opened, 100);
+  }
+}
+
+TEST(Channel, SendingAgainIsGivenTheDeadlineOnceMore) {
+  SimFaults slow;
+  slow.pipe_bytes = 1000;  // 16 KB a second
+  slow.delay_min = slow.delay_max = 60ms;
+  Cluster cluster(20, slow);
+  ASSERT_TRUE(cluster.server.listen().ok());
+  cluster.client.start();
+  const auto bytes = pattern(2'000'000, 1);
+  PendingRequests pending;
+  Request request = push(1, bytes, pending.track(), 100'000);
+  request.deadline = 40s;  // less than what was sent before the cut takes
+  cluster.client.submit(0, 0, std::move(request));
+  ASSERT_TRUE(cluster.world.run_until([&] { return cluster.store.pushes == 10; },
+                                      cluster.world.now() + 1000s));
+  cluster.world.cut(cluster.server_loop, cluster.client_loop);
+  ASSERT_TRUE(cluster.run(pending, 1000s));
+  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+}
+
 TEST(Channel, ARequestMayWaitForOthersBeyondTheDeadline) {
   Cluster cluster(6);
   ASSERT_TRUE(cluster.server.listen().ok());

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/hash.h"
+#include "base/strings.h"
 
 namespace fleet::transport {
 namespace {
@@ -40,7 +41,7 @@ TEST(FrameHeader, LiesOnTheWireAsDocumented) {
   const auto at = [&bytes](size_t i) { return std::to_integer<unsigned>(bytes[i]); };
   EXPECT_EQ(at(0), 'F');
   EXPECT_EQ(at(3), '1');
-  EXPECT_EQ(at(4), 1U);
+  EXPECT_EQ(at(4), kProtocolVersion);
   EXPECT_EQ(at(6), 64U);
   EXPECT_EQ(at(8), 3U);
   EXPECT_EQ(at(12), 12U);
@@ -70,7 +71,8 @@ TEST(FrameHeader, AnotherVersionIsRefusedWithBoth) {
   const auto decoded = decode_header(encode_header(header));
   ASSERT_FALSE(decoded.ok());
   EXPECT_EQ(decoded.status().code(), ErrorCode::kHandshakeRefused);
-  EXPECT_NE(decoded.status().text().expected.find("version 1"), std::string::npos);
+  EXPECT_NE(decoded.status().text().expected.find(str_cat("version ", kProtocolVersion)),
+            std::string::npos);
   EXPECT_NE(decoded.status().text().got.find("version 9"), std::string::npos);
 }
 

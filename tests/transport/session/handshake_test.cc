@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include "tests/transport/support.h"
+#include "transport/session/same_bits.h"
 
 namespace fleet::transport {
 namespace {
 
 using namespace testing;  // NOLINT: the helpers of this folder
+
+constexpr std::ptrdiff_t kTermsBytes = 3;
 
 HandshakeOptions options_of(Hello hello, Secret proof) {
   HandshakeOptions options;
@@ -22,9 +25,10 @@ HandshakeOptions options_of(Hello hello, Secret proof) {
 
 struct Pair {
   explicit Pair(HandshakeOptions connecting, HandshakeOptions accepting,
-                std::optional<uint32_t> uid = std::nullopt)
-      : worker(Side::kConnecting, std::move(connecting), uid),
-        server(Side::kAccepting, std::move(accepting), uid) {}
+                LinkKind worker_sees = LinkKind::kTcp, LinkKind server_sees = LinkKind::kTcp,
+                std::optional<PeerProcess> peer = std::nullopt)
+      : worker(Side::kConnecting, std::move(connecting), worker_sees, peer),
+        server(Side::kAccepting, std::move(accepting), server_sees, peer) {}
 
   // Passes frames to and fro until both are silent; remembers every one.
   void run() {
@@ -78,17 +82,18 @@ TEST(Handshake, AnotherSecretIsRefusedOnBothSides) {
 
 TEST(Handshake, AServerWithoutTheSecretIsRefusedByTheWorker) {
   // A false server that takes every proof for good and answers with one of its own.
-  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()), {});
+  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+                   LinkKind::kTcp, {});
   Handshake guide(Side::kAccepting,
                   options_of(hello_of(Role::kServer, 0), Secret::of_text("a wrong one here", "")),
-                  {});
+                  LinkKind::kTcp, {});
   const auto challenge = guide.start();
   const auto response = worker.on_frame(challenge[0].header, challenge[0].control);
   ASSERT_EQ(response[0].header.verb, Verb::kAuthResponse);
   Message confirm;
   confirm.header.verb = Verb::kAuthConfirm;
-  confirm.control.assign(33, std::byte{0});
-  confirm.control[0] = static_cast<std::byte>(AuthMode::kSecret);
+  confirm.control = challenge[0].control;
+  std::fill(confirm.control.begin() + kTermsBytes, confirm.control.end(), std::byte{0});
   const auto answer = worker.on_frame(confirm.header, confirm.control);
   ASSERT_EQ(answer.size(), 1U);
   EXPECT_EQ(answer[0].header.verb, Verb::kRefuse);
@@ -98,7 +103,8 @@ TEST(Handshake, AServerWithoutTheSecretIsRefusedByTheWorker) {
 TEST(Handshake, AReplayedProofIsRefused) {
   Pair first = matching();
   first.run();
-  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()), {});
+  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+                   LinkKind::kTcp, {});
   server.start();
   ASSERT_EQ(first.from_worker[0].header.verb, Verb::kAuthResponse);
   const auto answer = server.on_frame(first.from_worker[0].header, first.from_worker[0].control);
@@ -110,16 +116,18 @@ TEST(Handshake, AReplayedProofIsRefused) {
 TEST(Handshake, AReflectedProofIsRefused) {
   // The attacker gets the server's own proof for the nonces it wants, from a second connection on
   // which it plays the server's challenge back.
-  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()), {});
-  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()), {});
+  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+                   LinkKind::kTcp, {});
+  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+                   LinkKind::kTcp, {});
   const auto challenge = server.start();
   const auto response = worker.on_frame(challenge[0].header, challenge[0].control);
   // The worker's own proof comes back as the server's.
   Message confirm;
   confirm.header.verb = Verb::kAuthConfirm;
-  confirm.control.assign(1, static_cast<std::byte>(AuthMode::kSecret));
-  confirm.control.insert(confirm.control.end(), response[0].control.begin() + 33,
-                         response[0].control.end());
+  confirm.control = response[0].control;
+  confirm.control.erase(confirm.control.begin() + kTermsBytes,
+                        confirm.control.begin() + kTermsBytes + sizeof(Nonce));
   worker.on_frame(confirm.header, confirm.control);
   EXPECT_TRUE(worker.failed());
   EXPECT_EQ(worker.status().code(), ErrorCode::kAuthentication);
@@ -139,8 +147,10 @@ TEST(Handshake, TruncatedControlPartsAreRefused) {
   whole.run();
   for (const Verb verb : {Verb::kAuthResponse, Verb::kHello}) {
     for (size_t cut = 0; cut < 60; cut += 7) {
-      Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()), {});
-      Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()), {});
+      Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+                       LinkKind::kTcp, {});
+      Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+                       LinkKind::kTcp, {});
       std::vector<Message> to_worker = server.start();
       while (!server.failed() && !server.done()) {
         std::vector<Message> answers;
@@ -203,6 +213,25 @@ TEST(Handshake, InstructionSetsMayDifferUnlessBitsMustBeTheSame) {
   EXPECT_TRUE(pair.worker.done());
 }
 
+TEST(Handshake, VersionsMayDifferUnlessBitsMustBeTheSame) {
+  for (const bool same_bits : {false, true}) {
+    Hello worker = hello_of(Role::kWorker, 1);
+    Hello server = hello_of(Role::kServer, 0);
+    worker.facts["bits.libc"] = "2.36";
+    server.facts["bits.libc"] = "2.41";
+    server.require_same_bits = same_bits;
+    EXPECT_EQ(differing_bits(worker, server), "bits.libc 2.36");
+    Pair pair(options_of(worker, secret()), options_of(server, secret()));
+    pair.run();
+    EXPECT_EQ(pair.worker.done(), !same_bits);
+    if (!same_bits) continue;
+    EXPECT_EQ(pair.worker.status().code(), ErrorCode::kHandshakeRefused);
+    const std::string text = pair.worker.status().to_string();
+    EXPECT_NE(text.find("bits.libc = 2.36"), std::string::npos) << text;
+    EXPECT_NE(text.find("bits.libc = 2.41"), std::string::npos) << text;
+  }
+}
+
 TEST(Handshake, InsecureAndSecureDoNotMeet) {
   Pair pair(options_of(hello_of(Role::kWorker, 1), Secret::insecure()),
             options_of(hello_of(Role::kServer, 0), secret()));
@@ -219,15 +248,65 @@ TEST(Handshake, InsecureAndSecureDoNotMeet) {
 }
 
 TEST(Handshake, TheSameUserIsProvedByTheKernelOnly) {
-  const auto meet = [](std::optional<uint32_t> uid) {
+  const auto meet = [](std::optional<PeerProcess> peer) {
     Pair pair(options_of(hello_of(Role::kWorker, 1), Secret::same_user()),
-              options_of(hello_of(Role::kServer, 0), Secret::same_user()), uid);
+              options_of(hello_of(Role::kServer, 0), Secret::same_user()), LinkKind::kUnix,
+              LinkKind::kUnix, peer);
     pair.run();
     return pair.server.done();
   };
-  EXPECT_TRUE(meet(geteuid()));
-  EXPECT_FALSE(meet(geteuid() + 1));
+  EXPECT_TRUE(meet(PeerProcess{geteuid(), 1}));
+  EXPECT_FALSE(meet(PeerProcess{geteuid() + 1, 1}));
   EXPECT_FALSE(meet(std::nullopt));
+}
+
+TEST(Handshake, ARelayBetweenKindsOfLinkIsRefusedByBothSides) {
+  for (const bool lies : {false, true}) {
+    Pair pair(options_of(hello_of(Role::kWorker, 1), secret()),
+              options_of(hello_of(Role::kServer, 0), secret()), LinkKind::kUnix, LinkKind::kTcp,
+              PeerProcess{geteuid(), 1});
+    // A relay that also changes what the other side says of the link has no proof for it.
+    auto challenge = pair.server.start();
+    if (lies) {
+      challenge[0].control[1] = static_cast<std::byte>(LinkKind::kUnix);
+      challenge[0].control[2] = static_cast<std::byte>(FrameProtection::kNone);
+    }
+    auto answer = pair.worker.on_frame(challenge[0].header, challenge[0].control);
+    if (lies) {
+      ASSERT_EQ(answer[0].header.verb, Verb::kAuthResponse);
+      answer[0].control[1] = static_cast<std::byte>(LinkKind::kTcp);
+      answer[0].control[2] = static_cast<std::byte>(FrameProtection::kIntegrity);
+    } else {
+      EXPECT_NE(pair.worker.status().to_string().find("relays"), std::string::npos);
+    }
+    pair.server.on_frame(answer[0].header, answer[0].control);
+    EXPECT_TRUE(pair.server.failed());
+    EXPECT_EQ(pair.server.status().code(), ErrorCode::kAuthentication);
+  }
+}
+
+TEST(Handshake, ProtectionIsAgreedAndKeysAreEachSidesOwn) {
+  Pair pair = matching();
+  pair.run();
+  ASSERT_NE(pair.worker.keys(), nullptr);
+  ASSERT_NE(pair.server.keys(), nullptr);
+  EXPECT_EQ(pair.worker.protection(), FrameProtection::kIntegrity);
+  EXPECT_EQ(pair.worker.keys()->ours.key, pair.server.keys()->theirs.key);
+  EXPECT_EQ(pair.worker.keys()->theirs.key, pair.server.keys()->ours.key);
+  EXPECT_NE(pair.worker.keys()->ours.key, pair.worker.keys()->theirs.key);
+  Pair again = matching();
+  again.run();
+  EXPECT_NE(pair.worker.keys()->ours.key, again.worker.keys()->ours.key);
+
+  Secret encrypted = secret();
+  encrypted.protection = FrameProtection::kEncryption;
+  Pair unlike(options_of(hello_of(Role::kWorker, 1), encrypted),
+              options_of(hello_of(Role::kServer, 0), secret()));
+  unlike.run();
+  for (const Status& status : {unlike.worker.status(), unlike.server.status()}) {
+    EXPECT_EQ(status.code(), ErrorCode::kAuthentication);
+    EXPECT_NE(status.to_string().find("FLEET_FRAME_ENCRYPTION"), std::string::npos);
+  }
 }
 
 TEST(Handshake, AnAdmissionHasTheLastWord) {
@@ -245,9 +324,9 @@ TEST(Handshake, AnAdmissionHasTheLastWord) {
 }
 
 TEST(Proof, IsHmacSha256OfLabelAndNonces) {
-  const Nonce a{};
-  Nonce b{};
-  b[31] = std::byte{1};
+  Transcript transcript;
+  transcript.terms = terms_of(secret(), LinkKind::kTcp, std::nullopt);
+  transcript.connecting[31] = std::byte{1};
   const auto hex = [](const Proof& proof) {
     std::string text;
     for (const std::byte byte : proof) {
@@ -258,12 +337,22 @@ TEST(Proof, IsHmacSha256OfLabelAndNonces) {
     return text;
   };
   // From Python's hmac module, for the labels of docs/wire_protocol.md.
-  EXPECT_EQ(hex(prove(secret(), Side::kConnecting, a, b)),
-            "eced166b013da0bc48bd451403e0be113d3c4474ba228c050b6dc2d1b6600836");
-  EXPECT_EQ(hex(prove(secret(), Side::kAccepting, a, b)),
-            "69de638ceb8fafad10dacb5882eecb083c7bdd5f8633c6bd61b6677a70ee1609");
-  EXPECT_FALSE(proofs_equal(prove(secret(), Side::kConnecting, a, b),
-                            prove(secret(), Side::kConnecting, b, a)));
+  const Proof proof = prove(secret(), Side::kConnecting, transcript);
+  EXPECT_EQ(hex(proof), "aa660c2c54bf18bb1a2e64b95a1b76338f835064353e31445eaddce9a38c40e6");
+  EXPECT_EQ(hex(prove(secret(), Side::kAccepting, transcript)),
+            "6f36acb066920569f00e01f7ba3602f689dabd12d49bbdeec7668caf6298924c");
+  const auto key = derive_key(secret(), Side::kConnecting, transcript);
+  const auto other = derive_key(secret(), Side::kAccepting, transcript);
+  EXPECT_NE(key.key, other.key);
+  Proof made{};
+  std::copy(key.key.begin(), key.key.end(), made.begin());
+  std::copy(key.salt.begin(), key.salt.end(), made.begin() + 16);
+  EXPECT_EQ(hex(made).substr(0, 40), "f952ad7c9be84610879a135baa0fb53ca554bcf1");
+  std::swap(transcript.accepting, transcript.connecting);
+  EXPECT_FALSE(proofs_equal(proof, prove(secret(), Side::kConnecting, transcript)));
+  std::swap(transcript.accepting, transcript.connecting);
+  transcript.terms.protection = FrameProtection::kNone;
+  EXPECT_FALSE(proofs_equal(proof, prove(secret(), Side::kConnecting, transcript)));
 }
 
 class SecretFile {
@@ -308,6 +397,23 @@ TEST(ChooseSecret, RefusesOpenFilesAndShortSecrets) {
   sources.file.reset();
   sources.value = "short";
   EXPECT_EQ(choose_secret(sources).status().text().got, "5 characters");
+}
+
+// As Kubernetes mounts secrets for an fsGroup. Nobody else can make files of root's.
+TEST(ChooseSecret, TakesAFileOfRootsThatOurGroupMayRead) {
+  const auto taken = [](mode_t mode, gid_t group) {
+    const SecretFile file("the secret of the file\n", mode);
+    const bool given = ::chown(file.path().c_str(), static_cast<uid_t>(-1), group) == 0;
+    SecretSources sources;
+    sources.file = file.path();
+    return given && choose_secret(sources).ok();
+  };
+  const bool root = geteuid() == 0;
+  EXPECT_EQ(taken(0440, getegid()), root);
+  EXPECT_EQ(taken(0640, getegid()), root);
+  EXPECT_FALSE(taken(0460, getegid()));
+  EXPECT_FALSE(taken(0444, getegid()));
+  EXPECT_FALSE(taken(0440, 54321));
 }
 
 TEST(MakeSecretText, IsLongAndNeverTheSame) {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <dnnl.hpp>
 #include <immintrin.h>
-#include <omp.h>
 #include <unordered_map>
+
+#include "fluid/kernels/cpu/one_openmp_thread_impl.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -103,15 +104,6 @@ class ReferenceGemm final : public Gemm<T> {
   GemmShape shape_;
 };
 
-// Debian's oneDNN uses OpenMP: the calling thread asks for one thread, once.
-void use_one_openmp_thread() {
-  thread_local const bool kDone = [] {
-    omp_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(kDone);
-}
-
 // Eight rows and columns.
 void transpose_block(const float* x, int64_t x_stride, float* out, int64_t out_stride) {
   __m256 row[8];
@@ -147,7 +139,7 @@ class OneDnnGemm final : public Gemm<float> {
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), primitive_(make_primitive(s)) {}
 
   void run(const float* a, const float* b, float* c, Scratch& scratch) override {
-    use_one_openmp_thread();
+    const OneOpenMpThread alone;
     a_.set_data_handle(const_cast<float*>(a));
     b_.set_data_handle(const_cast<float*>(b));
     c_.set_data_handle(c);
@@ -158,7 +150,7 @@ class OneDnnGemm final : public Gemm<float> {
 
  private:
   dnnl::matmul make_primitive(const GemmShape& s) {
-    use_one_openmp_thread();
+    const OneOpenMpThread alone;
     using dnnl::memory;
     constexpr auto kFloat = memory::data_type::f32;
     const memory::desc a({s.m, s.k}, kFloat,

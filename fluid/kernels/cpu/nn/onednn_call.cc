@@ -1,6 +1,5 @@
-#include <omp.h>
-
 #include "fluid/kernels/cpu/nn/onednn_call_impl.h"
+#include "fluid/kernels/cpu/one_openmp_thread_impl.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -12,14 +11,6 @@ size_t aligned(size_t bytes) {
 }
 
 }  // namespace
-
-void use_one_openmp_thread() {
-  thread_local const bool kDone = [] {
-    omp_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(kDone);
-}
 
 const dnnl::engine& onednn_engine() {
   static const dnnl::engine kEngine(dnnl::engine::kind::cpu, 0);
@@ -52,7 +43,7 @@ OneDnnCall::OneDnnCall(dnnl::primitive primitive, const std::vector<OneDnnOperan
 }
 
 void OneDnnCall::run(std::initializer_list<void*> data, Scratch& scratch) {
-  use_one_openmp_thread();
+  const OneOpenMpThread alone;
   size_t total = aligned(scratchpad_bytes_);
   for (const Slot& slot : slots_) total += aligned(slot.bytes);
   std::byte* at = scratch.get(total);

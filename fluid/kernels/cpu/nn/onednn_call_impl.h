@@ -10,9 +10,6 @@
 
 namespace fleet::fluid::cpu {
 
-// Debian's oneDNN uses OpenMP: the calling thread asks for one thread, once.
-void use_one_openmp_thread();
-
 // The engine of all calls; made once, used by any thread.
 const dnnl::engine& onednn_engine();
 

@@ -1,5 +1,6 @@
 #include "fluid/kernels/cpu/nn/conv.h"
 #include "fluid/kernels/cpu/nn/onednn_call_impl.h"
+#include "fluid/kernels/cpu/one_openmp_thread_impl.h"
 #include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid::cpu {
@@ -101,7 +102,7 @@ class OneDnnConv final : public Conv<float> {
 
  private:
   static OneDnnCall make(ConvPart part, const ConvShape& shape) {
-    use_one_openmp_thread();
+    const OneOpenMpThread alone;
     const Descriptions d(shape);
     if (part == ConvPart::kForward) {
       const auto description = forward(d);

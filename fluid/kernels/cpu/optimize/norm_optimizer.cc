@@ -50,11 +50,14 @@ std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
     update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> v(c, velocity, first);
-      FLEET_EACH_ALONE
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         v.to[i] = mu * v.from[i] + lr * (grad(i) + decay * p.from[i]);
         p.to[i] = p.from[i] - v.to[i];
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }
@@ -138,6 +141,19 @@ T lamb_rate(T rate, T p_norm, T u_norm) {
   return rate * ratio;
 }
 
+// param -= lr * direction.
+template <class T>
+void step_along(const KernelContext& c, const StateArrays<T>& p, T lr, const T* direction,
+                size_t numel) {
+  T sum{};
+  FLEET_EACH_ALONE_ADDING(sum)
+  for (size_t i = 0; i < numel; ++i) {
+    p.to[i] = p.from[i] - lr * direction[i];
+    sum += p.to[i];
+  }
+  c.add_written(sum);
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
   LambMoments<T> moments(context);
@@ -150,8 +166,7 @@ std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
     const StateArrays<T> p(c, param);
     const T lr = lamb_rate(*c.in<T>(rate), norm_of(p.from, moments.height(), moments.width()),
                            norm_of(static_cast<const T*>(u), moments.height(), moments.width()));
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < numel; ++i) p.to[i] = p.from[i] - lr * u[i];
+    step_along(c, p, lr, u, numel);
   });
 }
 
@@ -175,8 +190,7 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
     const StateArrays<T> p(c, param);
     const T* u = c.in<T>(direction);
     const T lr = lamb_rate(*c.in<T>(rate), norm_of_rows<T>(c, p_rows), norm_of_rows<T>(c, u_rows));
-    FLEET_EACH_ALONE
-    for (size_t i = 0; i < numel; ++i) p.to[i] = p.from[i] - lr * u[i];
+    step_along(c, p, lr, u, numel);
   });
 }
 
@@ -203,6 +217,7 @@ std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
       for (size_t i = 0; i < n; ++i) {
         const T drawn = static_cast<T>(noise * normal_double(key, offset + first + i, word));
         p.to[i] = p.from[i] - lr * (grad(i) * factor + drawn);
+        c.add_written(p.to[i]);
       }
     });
   });

@@ -24,8 +24,13 @@ std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
     const T lr = update.learning_rate(c);
     const auto step = [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
-      FLEET_EACH_ALONE
-      for (size_t i = 0; i < n; ++i) p.to[i] = p.from[i] - lr * grad(i);
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
+      for (size_t i = 0; i < n; ++i) {
+        p.to[i] = p.from[i] - lr * grad(i);
+        sum += p.to[i];
+      }
+      c.add_written(sum);
     };
     if (update.gradient.sparse()) keep_rest<T>(c, update.param, update.gradient.numel());
     update.gradient.each_run(c, step, true);
@@ -44,20 +49,24 @@ std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
     update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> v(c, velocity, first);
+      T sum{};
       if (nesterov) {
-        FLEET_EACH_ALONE
+        FLEET_EACH_ALONE_ADDING(sum)
         for (size_t i = 0; i < n; ++i) {
           const T g = grad(i);
           v.to[i] = mu * v.from[i] + g;
           p.to[i] = p.from[i] - lr * (g + mu * v.to[i]);
+          sum += p.to[i];
         }
-        return;
+        return c.add_written(sum);
       }
-      FLEET_EACH_ALONE
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         v.to[i] = mu * v.from[i] + grad(i);
         p.to[i] = p.from[i] - lr * v.to[i];
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }
@@ -73,12 +82,15 @@ std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T
     const auto step = [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment, first);
-      FLEET_EACH_ALONE
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         m.to[i] = keep * m.from[i] + add * g * g;
         p.to[i] = p.from[i] - lr * g / (std::sqrt(m.to[i]) + epsilon);
+        sum += p.to[i];
       }
+      c.add_written(sum);
     };
     if (update.gradient.sparse() && stays) {
       keep_rest<T>(c, update.param, update.gradient.numel());
@@ -116,7 +128,8 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
       const StateArrays<T> p(c, param, first);
       const StateArrays<T> s(c, squares, first);
       const StateArrays<T> u(c, updates, first);
-      FLEET_EACH_ALONE
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         const T square = rho * s.from[i] + (T{1} - rho) * g * g;
@@ -127,7 +140,9 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
         s.to[i] = square;
         u.to[i] = mean;
         p.to[i] = p.from[i] - (with_new ? with_mean : step);
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }
@@ -159,13 +174,16 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment1, first);
       const StateArrays<T> v(c, moment2, first);
-      FLEET_EACH_ALONE
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         m.to[i] = beta1 * m.from[i] + (T{1} - beta1) * g;
         v.to[i] = beta2 * v.from[i] + (T{1} - beta2) * g * g;
         p.to[i] = p.from[i] - lr * (m.to[i] / (std::sqrt(v.to[i]) + epsilon));
+        sum += p.to[i];
       }
+      c.add_written(sum);
     };
     if (update.gradient.sparse() && lazy) {
       for (const StatePositions& at : {update.param, moment1, moment2}) {
@@ -194,7 +212,8 @@ std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> m(c, moment, first);
       const StateArrays<T> u(c, norm, first);
-      FLEET_EACH_ALONE
+      T sum{};
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         const T size = std::abs(g);
@@ -202,7 +221,9 @@ std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
         m.to[i] = beta1 * m.from[i] + (T{1} - beta1) * g;
         u.to[i] = size > decayed ? size : decayed;
         p.to[i] = p.from[i] - lr * (m.to[i] / u.to[i]);
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }
@@ -225,8 +246,9 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
       const StateArrays<T> s(c, square, first);
       const StateArrays<T> q(c, mean, first);
       const StateArrays<T> w(c, moment, first);
+      T sum{};
       if (centered) {
-        FLEET_EACH_ALONE
+        FLEET_EACH_ALONE_ADDING(sum)
         for (size_t i = 0; i < n; ++i) {
           const T g = grad(i);
           const T average = rho * q.from[i] + (T{1} - rho) * g;
@@ -234,17 +256,20 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
           q.to[i] = average;
           w.to[i] = mu * w.from[i] + lr * g / std::sqrt(s.to[i] - average * average + epsilon);
           p.to[i] = p.from[i] - w.to[i];
+          sum += p.to[i];
         }
-        return;
+        return c.add_written(sum);
       }
       if (q.to != q.from) std::memcpy(q.to, q.from, n * sizeof(T));
-      FLEET_EACH_ALONE
+      FLEET_EACH_ALONE_ADDING(sum)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         s.to[i] = rho * s.from[i] + (T{1} - rho) * g * g;
         w.to[i] = mu * w.from[i] + lr * g / std::sqrt(s.to[i] + epsilon);
         p.to[i] = p.from[i] - w.to[i];
+        sum += p.to[i];
       }
+      c.add_written(sum);
     });
   });
 }
@@ -266,7 +291,8 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
       const StateArrays<T> p(c, update.param, first);
       const StateArrays<T> s(c, squares, first);
       const StateArrays<T> l(c, linear, first);
-      FLEET_EACH_ALONE
+      T written{};
+      FLEET_EACH_ALONE_ADDING(written)
       for (size_t i = 0; i < n; ++i) {
         const T g = grad(i);
         const T square = s.from[i] + g * g;
@@ -279,7 +305,9 @@ std::unique_ptr<Prepared> prepare_ftrl_with(PrepareContext& context, Root root) 
         s.to[i] = square;
         l.to[i] = sum;
         p.to[i] = pull / (new_root * per_rate + T{2} * l2);
+        written += p.to[i];
       }
+      c.add_written(written);
     });
   });
 }

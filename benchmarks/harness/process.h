@@ -1,0 +1,31 @@
+// Runs other programs of the build, and peers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace fleet::benchmarks {
+
+// The folder of this program, where the other programs of the build are.
+std::string program_folder();
+
+struct ProcessResult {
+  int exit_code = 0;
+  double seconds = 0;
+  std::string output;  // stdout
+};
+
+// Runs a program to its end. Entries of `environment` are "NAME=value": they take the place of what
+// this process has under that name. Throws when the program does not start.
+ProcessResult run_process(const std::vector<std::string>& argv,
+                          const std::vector<std::string>& environment = {});
+
+// The same, and throws when its exit code is not 0.
+ProcessResult run_to_success(const std::vector<std::string>& argv,
+                             const std::vector<std::string>& environment = {});
+
+// `given` ("NAME=value" each) with `changes` in the place of entries of the same name.
+std::vector<std::string> changed_environment(const std::vector<std::string>& given,
+                                             const std::vector<std::string>& changes);
+
+}  // namespace fleet::benchmarks

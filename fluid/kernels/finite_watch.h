@@ -1,0 +1,27 @@
+// Who is told when what a program trains with is no longer finite.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fleet::fluid {
+
+struct Nonfinite {
+  enum class What : uint8_t { kLoss, kParameter };
+
+  What what = What::kLoss;
+  std::string variable;
+  double value = 0;   // NaN, or an infinity
+  uint64_t step = 0;  // of the program, from 0 on
+};
+
+// Any thread, and more than one at a time.
+class FiniteWatch {
+ public:
+  virtual ~FiniteWatch() = default;
+  // The loss of a step (of one of its logical shards), or a parameter that an update op has just
+  // written. What it throws ends the step.
+  virtual void on_nonfinite(const Nonfinite& found) = 0;
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,101 @@
+// Base classes for strategies that put themselves between programs and another strategy: everything
+// goes on to the inner one but what a derived class overrides.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "strategies/parameter_server/asynchronous/trainer_threads.h"
+#include "strategies/strategy.h"
+
+namespace fleet::strategies {
+
+class ForwardingRuntime : public StrategyRuntime {
+ public:
+  // Not null.
+  explicit ForwardingRuntime(std::shared_ptr<StrategyRuntime> inner) : inner_(std::move(inner)) {}
+
+  // StrategyRuntime
+  void init_worker() override { inner_->init_worker(); }
+  void stop_worker() override { inner_->stop_worker(); }
+  void abort_worker(const Status& why, uint64_t step) override { inner_->abort_worker(why, step); }
+  void barrier_worker() override { inner_->barrier_worker(); }
+  std::vector<double> all_reduce_worker(std::span<const double> values) override {
+    return inner_->all_reduce_worker(values);
+  }
+
+  // fluid::CommRuntime
+  const char* refusal() const override { return inner_->refusal(); }
+  fluid::ShardRange shards() const override { return inner_->shards(); }
+  void begin_step(const fluid::Program& program, uint64_t step) override {
+    inner_->begin_step(program, step);
+  }
+  void end_step(const fluid::Program& program, uint64_t step) override {
+    inner_->end_step(program, step);
+  }
+  void fed(int64_t rows) override { inner_->fed(rows); }
+  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
+    return inner_->run(call);
+  }
+  fluid::FiniteWatch* finite_watch() override { return inner_->finite_watch(); }
+  const fluid::Program* checkpoint_program() const override { return inner_->checkpoint_program(); }
+  bool gather_persistables(fluid::Scope& scope) override {
+    return inner_->gather_persistables(scope);
+  }
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
+    return inner_->gather(names, scope);
+  }
+  void spread_persistables(fluid::Scope& scope) override { inner_->spread_persistables(scope); }
+
+ protected:
+  StrategyRuntime& inner() const { return *inner_; }
+
+ private:
+  std::shared_ptr<StrategyRuntime> inner_;
+};
+
+// Before runtimes with trainer threads, those of asynchronous workers.
+class ForwardingThreadedRuntime : public ForwardingRuntime, public ThreadedRuntime {
+ public:
+  // Throws std::bad_cast when the inner runtime has no trainer threads.
+  explicit ForwardingThreadedRuntime(std::shared_ptr<StrategyRuntime> runtime)
+      : ForwardingRuntime(std::move(runtime)), threads_(dynamic_cast<ThreadedRuntime&>(inner())) {}
+
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
+    threads_.enter_thread(thread, scope, parent);
+  }
+  void leave_thread(fluid::Scope& scope) override { threads_.leave_thread(scope); }
+
+ private:
+  ThreadedRuntime& threads_;
+};
+
+// A derived class names itself and overrides rewrite(), which begins with inner().rewrite(input).
+class ForwardingStrategy : public Strategy {
+ public:
+  // Not null.
+  explicit ForwardingStrategy(std::shared_ptr<const Strategy> inner) : inner_(std::move(inner)) {}
+
+  StrategyResult rewrite(const StrategyInput& input) const override {
+    return inner_->rewrite(input);
+  }
+  std::string to_string() const override { return inner_->to_string(); }
+  std::string describe(const RuntimeConfig& config) const override {
+    return inner_->describe(config);
+  }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    return inner_->transpiler_config();
+  }
+
+ protected:
+  const Strategy& inner() const { return *inner_; }
+
+ private:
+  std::shared_ptr<const Strategy> inner_;
+};
+
+}  // namespace fleet::strategies

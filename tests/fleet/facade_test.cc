@@ -1,0 +1,133 @@
+// The facade by the names and calls of Paddle Fluid's documents, in every role; nothing connects.
+#include <functional>
+#include <gmock/gmock.h>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "fleet/fleet.h"
+#include "fluid/layers/layers.h"
+#include "fluid/program/default_programs.h"
+#include "transpiler/distribute_transpiler.h"
+
+namespace fleet {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+// Of a net that each makes anew.
+struct Net {
+  fluid::Program main;
+  fluid::Program startup;
+  fluid::ProgramGuard programs{main, startup};
+  fluid::unique_name::Guard names;
+  fluid::Variable loss = fluid::layers::mean(fluid::layers::fc(fluid::layers::data("x", {4}), 3));
+  fluid::optimizer::SGD sgd{{.learning_rate = 0.1}};
+  Fleet fleet{Environment(Variables{{"FLEET_JOB_SECRET", "0123456789abcdef0123456789abcdef"}})};
+
+  explicit Net(role_maker::Role role) {
+    role_maker::UserDefinedRoleMaker maker(
+        {.role = role, .worker_num = 2, .server_endpoints = {"127.0.0.1:1", "127.0.0.1:2"}});
+    fleet.init(maker);
+  }
+  std::string programs_text() const {
+    return fleet.main_program().to_string() + fleet.startup_program().to_string();
+  }
+};
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Facade, MinimizeInTwoPartsGivesTheSamePrograms) {
+  for (const auto role : {role_maker::Role::kWorker, role_maker::Role::kServer}) {
+    std::string at_once;
+    {
+      Net net(role);
+      net.fleet.distributed_optimizer(net.sgd).minimize(net.loss);
+      at_once = net.programs_text();
+    }
+    Net net(role);
+    auto optimizer = net.fleet.distributed_optimizer(net.sgd);
+    const auto params_grads = optimizer.backward(net.loss);
+    ASSERT_EQ(params_grads.size(), 2u);
+    EXPECT_EQ(params_grads.front().grad.name(), params_grads.front().param.name() + "@GRAD");
+    optimizer.apply_gradients(params_grads);
+    EXPECT_EQ(net.programs_text(), at_once);
+    EXPECT_EQ(&fluid::default_main_program(), &net.fleet.main_program());
+    EXPECT_EQ(&fluid::default_startup_program(), &net.fleet.startup_program());
+    EXPECT_EQ(&net.fleet.origin_program(), &net.main);
+    EXPECT_EQ(&net.fleet.origin_startup_program(), &net.startup);
+  }
+}
+
+TEST(Facade, GradientsMayBeChangedBetweenTheParts) {
+  Net net(role_maker::Role::kWorker);
+  auto optimizer = net.fleet.distributed_optimizer(net.sgd);
+  const auto params_grads = optimizer.backward(net.loss);
+  const auto chosen = params_grads.front();
+  optimizer.apply_gradients({chosen});
+  std::set<std::string> placed;
+  for (const auto& row : net.fleet.main_program().distribution().vars) placed.insert(row.origin);
+  EXPECT_THAT(placed, ::testing::ElementsAre(chosen.param.name()));
+}
+
+TEST(Facade, ProgramsAreRewrittenOnce) {
+  Net net(role_maker::Role::kWorker);
+  auto optimizer = net.fleet.distributed_optimizer(net.sgd);
+  EXPECT_THAT(refusal([&] { net.fleet.main_program(); }), HasSubstr("no rewritten programs yet"));
+  EXPECT_THAT(refusal([&] { optimizer.apply_gradients({}); }), HasSubstr("no gradients to apply"));
+  const auto params_grads = optimizer.backward(net.loss);
+  optimizer.apply_gradients(params_grads);
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { optimizer.minimize(net.loss); }, [&] { optimizer.backward(net.loss); },
+           [&] { optimizer.apply_gradients(params_grads); }}) {
+    EXPECT_THAT(refusal(call), HasSubstr("have been rewritten before"));
+  }
+}
+
+// A startup program that is not the thread's default one is the one that is rewritten.
+TEST(Facade, TheStartupProgramMayBeGiven) {
+  Net net(role_maker::Role::kServer);
+  fluid::Program other;
+  const fluid::ProgramGuard programs(net.main, other);
+  net.fleet.distributed_optimizer(net.sgd).minimize(net.loss, {.startup_program = &net.startup});
+  EXPECT_EQ(&net.fleet.origin_startup_program(), &net.startup);
+  EXPECT_GT(net.fleet.startup_program().global_block().op_count(), 0u);
+}
+
+TEST(Facade, TheDefaultFleetHasItsProgramsAsFreeFunctions) {
+  role_maker::UserDefinedRoleMaker role({.worker_num = 2, .server_endpoints = {"127.0.0.1:1"}});
+  fleet::init(role);
+  EXPECT_THAT(refusal([] { fleet::main_program(); }), HasSubstr("main_program"));
+  EXPECT_THAT(refusal([] { fleet::startup_program(); }), HasSubstr("startup_program"));
+  EXPECT_THAT(refusal([] { fleet::origin_startup_program(); }),
+              HasSubstr("origin_startup_program"));
+}
+
+TEST(Facade, TheTranspilerHasItsNameInNamespaceFluid) {
+  Net net(role_maker::Role::kWorker);
+  net.sgd.minimize(net.loss);
+  fluid::DistributeTranspilerConfig config;
+  config.slice_var_up = false;
+  fluid::DistributeTranspiler t(config);
+  t.transpile({.trainer_id = 0,
+               .program = &net.main,
+               .pservers = "127.0.0.1:6174,127.0.0.1:6175",
+               .trainers = 1,
+               .sync_mode = true});
+  const auto pserver_program = t.get_pserver_program("127.0.0.1:6175");
+  EXPECT_GT(t.get_startup_program("127.0.0.1:6175", &pserver_program).global_block().op_count(),
+            0u);
+  EXPECT_TRUE(t.get_trainer_program().distribution().is_distributed);
+}
+
+}  // namespace
+}  // namespace fleet

@@ -1,0 +1,122 @@
+// Whoever stands between a program and a runtime changes nothing but what it overrides.
+#include "strategies/forwarding.h"
+
+#include <gtest/gtest.h>
+#include <typeinfo>
+
+#include "fluid/program/program.h"
+#include "transpiler/config.h"
+
+namespace fleet::strategies {
+namespace {
+
+// Notes what it is asked for.
+class Recording : public StrategyRuntime {
+ public:
+  void init_worker() override { calls.emplace_back("init_worker"); }
+  void stop_worker() override { calls.emplace_back("stop_worker"); }
+  void barrier_worker() override { calls.emplace_back("barrier_worker"); }
+  std::vector<double> all_reduce_worker(std::span<const double> values) override {
+    return {values.front() * 2};
+  }
+  const char* refusal() const override { return "not now"; }
+  fluid::ShardRange shards() const override { return {1, 2, 3}; }
+  void begin_step(const fluid::Program&, uint64_t step) override { begun = step; }
+  void end_step(const fluid::Program&, uint64_t step) override { ended = step; }
+  void fed(int64_t rows) override { fed_rows = rows; }
+  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall&) override {
+    calls.emplace_back("run");
+    return nullptr;
+  }
+  const fluid::Program* checkpoint_program() const override { return &program; }
+  bool gather_persistables(fluid::Scope&) override { return false; }
+  void spread_persistables(fluid::Scope&) override { calls.emplace_back("spread_persistables"); }
+
+  fluid::Program program;
+  std::vector<std::string> calls;
+  uint64_t begun = 0;
+  uint64_t ended = 0;
+  int64_t fed_rows = 0;
+};
+
+class Threaded final : public Recording, public ThreadedRuntime {
+ public:
+  void enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) override {
+    entered = thread;
+  }
+  void leave_thread(fluid::Scope&) override { calls.emplace_back("leave_thread"); }
+  uint32_t entered = 0;
+};
+
+TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
+  const auto inner = std::make_shared<Threaded>();
+  ForwardingThreadedRuntime outer(inner);
+  fluid::Scope scope;
+  const fluid::Operator op;
+  outer.init_worker();
+  outer.barrier_worker();
+  outer.begin_step(inner->program, 7);
+  outer.fed(5);
+  outer.run({.program = inner->program,
+             .block = inner->program.global_block(),
+             .op = op,
+             .scope = scope});
+  outer.end_step(inner->program, 8);
+  outer.spread_persistables(scope);
+  outer.enter_thread(4, scope, scope);
+  outer.leave_thread(scope);
+  outer.stop_worker();
+  EXPECT_EQ(inner->calls,
+            (std::vector<std::string>{"init_worker", "barrier_worker", "run", "spread_persistables",
+                                      "leave_thread", "stop_worker"}));
+  EXPECT_EQ(inner->begun, 7U);
+  EXPECT_EQ(inner->ended, 8U);
+  EXPECT_EQ(inner->fed_rows, 5);
+  EXPECT_EQ(inner->entered, 4U);
+  EXPECT_EQ(outer.all_reduce_worker(std::vector{1.5}), std::vector{3.0});
+  EXPECT_STREQ(outer.refusal(), "not now");
+  EXPECT_EQ(outer.shards().total, 3);
+  EXPECT_EQ(outer.checkpoint_program(), &inner->program);
+  EXPECT_FALSE(outer.gather_persistables(scope));
+}
+
+TEST(Forwarding, RefusesThreadsOfARuntimeWithout) {
+  EXPECT_THROW(ForwardingThreadedRuntime(std::make_shared<Recording>()), std::bad_cast);
+}
+
+class Named final : public Strategy {
+ public:
+  std::string_view name() const override { return "named"; }
+  StrategyResult rewrite(const StrategyInput& input) const override {
+    return {input.main, input.startup, nullptr};
+  }
+  std::string to_string() const override { return "options"; }
+  std::string describe(const RuntimeConfig&) const override { return "described"; }
+  std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
+    return std::make_shared<transpiler::DistributeTranspilerConfig>();
+  }
+};
+
+class Outer final : public ForwardingStrategy {
+ public:
+  using ForwardingStrategy::ForwardingStrategy;
+  std::string_view name() const override { return "outer"; }
+};
+
+TEST(Forwarding, HandsEveryCallOfAStrategyOn) {
+  const Outer outer(std::make_shared<Named>());
+  EXPECT_EQ(outer.to_string(), "options");
+  EXPECT_EQ(outer.describe({}), "described");
+  EXPECT_NE(outer.transpiler_config(), nullptr);
+  fluid::Program main;
+  main.set_random_seed(11);
+  const fluid::Program startup;
+  const role_maker::ClusterSpec cluster;
+  const RuntimeConfig config;
+  const StrategyResult result = outer.rewrite(
+      {.main = main, .startup = startup, .cluster = cluster, .config = config, .logger = {}});
+  EXPECT_EQ(result.main.random_seed(), 11U);
+}
+
+}  // namespace
+}  // namespace fleet::strategies

@@ -1,0 +1,55 @@
+#include "tools/bench_document.h"
+
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+
+namespace fleet::tools {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<BenchRow> rows() {
+  BenchRow met = {.name = "row_met",
+                  .value = 20,
+                  .unit = "steps/s",
+                  .peer = "a|b",
+                  .peer_value = 10,
+                  .ratio = 2,
+                  .target = 1.5,
+                  .ratio_min = 1.8,
+                  .ratio_max = 2.2,
+                  .machine = "a processor",
+                  .date = "2026-01-02"};
+  BenchRow invalid = met;
+  invalid.name = "row_invalid";
+  invalid.invalid = {"the limit is beaten"};
+  return {met, invalid};
+}
+
+TEST(BenchDocument, TheTableSaysMachineDaySpreadAndReasons) {
+  EXPECT_THAT(bench_markdown(rows()),
+              AllOf(HasSubstr("Measured on a processor, 2026-01-02."),
+                    HasSubstr("| `row_met` | 20.0 steps/s | a\\|b | 10.0 | 2.000 (1.800 to 2.200) "
+                              "| 1.500 | met |"),
+                    HasSubstr("invalid: the limit is beaten"),
+                    HasSubstr("2 rows: 1 met, 1 invalid (row_invalid).")));
+}
+
+TEST(BenchDocument, TheChartShowsOnlyWhatProvesSomething) {
+  EXPECT_THAT(bench_chart(rows()),
+              AllOf(HasSubstr("<svg"), HasSubstr("row_met"), Not(HasSubstr("row_invalid"))));
+}
+
+TEST(BenchDocument, OnlyTheTextBetweenTheMarkersChanges) {
+  const std::string page = "A\n<!-- benchmarks:begin -->\nold\n<!-- benchmarks:end -->\nB\n";
+  const std::string changed = with_benchmarks(page, "new\n", "page.md");
+  EXPECT_EQ(changed, "A\n<!-- benchmarks:begin -->\nnew\n<!-- benchmarks:end -->\nB\n");
+  EXPECT_EQ(with_benchmarks(changed, "old\n", "page.md"), page);
+  EXPECT_THROW(with_benchmarks("A\n", "new\n", "page.md"), Error);
+}
+
+}  // namespace
+}  // namespace fleet::tools
