@@ -4,8 +4,8 @@
 # Usage: scripts/bench.sh [--strict] [--document] [--against COMMIT] [FILTER]
 #   FILTER    rows whose name contains this text
 #   --document
-#             put the table into docs/benchmarks.md and README.md, with the machine and the day, and
-#             draw docs/benchmarks.svg
+#             put the table into docs/benchmarks.md, its rows against other systems into README.md,
+#             both with the machine and the day, and draw docs/benchmarks.svg
 #   --against COMMIT
 #             measure this tree against that commit's, with the benchmarks of this one, in 15
 #             interleaved pairs a row; a row that is short is measured again in 30, and counts when
@@ -30,7 +30,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --strict) strict=(--strict) ;;
     --document)
-      document=(--page docs/benchmarks.md --page README.md --chart docs/benchmarks.svg)
+      document=(--page docs/benchmarks.md --brief_page README.md --chart docs/benchmarks.svg)
       ;;
     --against)
       [ $# -gt 1 ] || die "--against wants a commit"

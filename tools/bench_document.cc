@@ -45,6 +45,13 @@ std::string ratio_text(const BenchRow& row) {
                  significant(row.ratio_max), ")");
 }
 
+bool proves_something(const BenchRow& row) {
+  const BenchVerdict verdict = row.verdict();
+  return row.ratio && *row.ratio > 0 &&
+         (verdict == BenchVerdict::kMet || verdict == BenchVerdict::kMissed ||
+          verdict == BenchVerdict::kReported);
+}
+
 std::string number(double value) {
   return std::to_string(static_cast<int>(value + 0.5));
 }
@@ -68,6 +75,20 @@ std::string bench_markdown(std::span<const BenchRow> rows) {
   return text + "\n" + bench_last_line(rows) + ".\n";
 }
 
+std::string bench_brief_markdown(std::span<const BenchRow> rows) {
+  std::string text = machines_and_days(rows) +
+                     " A ratio above 1 means that Fleet is better.\n\n"
+                     "| Row | Fleet | Peer | Its value | Ratio (min to max) |\n"
+                     "|---|---:|---|---:|---:|\n";
+  for (const BenchRow& row : rows) {
+    if (row.peer_kind != BenchPeer::kSystem || !proves_something(row)) continue;
+    text +=
+        str_cat("| `", row.name, "` | ", significant(row.value), " ", row.unit, " | ",
+                cell(row.peer), " | ", significant(row.peer_value), " | ", ratio_text(row), " |\n");
+  }
+  return text;
+}
+
 std::string bench_chart(std::span<const BenchRow> rows) {
   constexpr double kLeft = 230;
   constexpr double kBars = 440;
@@ -75,10 +96,7 @@ std::string bench_chart(std::span<const BenchRow> rows) {
   constexpr double kTop = 46;
   std::vector<BenchRow> shown;
   for (const BenchRow& row : rows) {
-    const bool counts = row.verdict() == BenchVerdict::kMet ||
-                        row.verdict() == BenchVerdict::kMissed ||
-                        row.verdict() == BenchVerdict::kReported;
-    if (row.ratio && *row.ratio > 0 && counts) shown.push_back(row);
+    if (proves_something(row)) shown.push_back(row);
   }
   std::stable_sort(shown.begin(), shown.end(),
                    [](const BenchRow& a, const BenchRow& b) { return *a.ratio > *b.ratio; });

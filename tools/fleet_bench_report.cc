@@ -23,8 +23,10 @@ tools::ToolInfo tool_info() {
   info.options.add_options()("summary", po::value<std::string>(), "write every row to this file")(
       "strict", po::bool_switch(), "fail when a row missed, is invalid or did not run")(
       "page", po::value<std::vector<std::string>>()->default_value({}, ""),
-      "put the table between this page's markers")("chart", po::value<std::string>(),
-                                                   "draw the ratios into this SVG file");
+      "put the table between this page's markers")(
+      "brief_page", po::value<std::vector<std::string>>()->default_value({}, ""),
+      "put there only the rows that are held against other systems")(
+      "chart", po::value<std::string>(), "draw the ratios into this SVG file");
   info.hidden.add_options()("rows", po::value<std::vector<std::string>>()->required(),
                             "what --json wrote, one file a benchmark");
   info.positional.add("rows", -1);
@@ -47,6 +49,17 @@ std::string link_to(const std::filesystem::path& file, const std::filesystem::pa
       .string();
 }
 
+// Puts a table, below the chart if there is one, between the page's markers.
+void write_page(const std::string& page, std::string table, const po::variables_map& options) {
+  std::ostringstream text;
+  text << std::ifstream(page).rdbuf();
+  if (options.count("chart") > 0) {
+    table = str_cat("![Ratios as bars](", link_to(options["chart"].as<std::string>(), page),
+                    ")\n\n", table);
+  }
+  write_file(page, tools::with_benchmarks(text.str(), table, page));
+}
+
 int report(const po::variables_map& options) {
   std::vector<tools::BenchRow> rows;
   for (const auto& file : options["rows"].as<std::vector<std::string>>()) {
@@ -57,14 +70,10 @@ int report(const po::variables_map& options) {
     write_file(options["summary"].as<std::string>(), tools::bench_rows_json(rows));
   }
   for (const auto& page : options["page"].as<std::vector<std::string>>()) {
-    std::ostringstream text;
-    text << std::ifstream(page).rdbuf();
-    std::string table = tools::bench_markdown(rows);
-    if (options.count("chart") > 0) {
-      table = str_cat("![Ratios as bars](", link_to(options["chart"].as<std::string>(), page),
-                      ")\n\n", table);
-    }
-    write_file(page, tools::with_benchmarks(text.str(), table, page));
+    write_page(page, tools::bench_markdown(rows), options);
+  }
+  for (const auto& page : options["brief_page"].as<std::vector<std::string>>()) {
+    write_page(page, tools::bench_brief_markdown(rows), options);
   }
   if (options.count("chart") > 0) {
     write_file(options["chart"].as<std::string>(), tools::bench_chart(rows));

@@ -12,7 +12,7 @@ constexpr double kWidth = 960;
 constexpr double kHeight = 560;
 constexpr double kLeft = 84;
 constexpr double kRight = 928;
-constexpr double kTop = 148;
+constexpr double kTop = 156;
 constexpr double kBottom = 492;
 constexpr std::size_t kStyles = 3;
 
@@ -80,6 +80,11 @@ class Drawing {
       svg_.text(left + 50, top + 18, "soft tick", "start",
                 str_cat(fixed(run.steps_per_s, 0), " steps/s, ", fixed(run.accuracy * 100, 1),
                         " % test accuracy"));
+      if (shares_cores(run)) {
+        svg_.text(left + 50, top + 34, "soft tick", "start",
+                  str_cat("its ", run.processes, " processes take turns on ", run.cores,
+                          run.cores == 1 ? " core" : " cores"));
+      }
     }
   }
 

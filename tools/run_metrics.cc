@@ -39,6 +39,7 @@ RunMetrics parse_metrics(const std::string& text, const std::string& where) {
   if (!object.is_object()) bad_json(where, "a JSON object", "something else");
   return {.mode = json_text(object, "mode", where),
           .processes = json_count(object, "processes", where),
+          .cores = json_count(object, "cores", where),
           .steps = json_count(object, "steps", where),
           .steps_per_s = json_number(object, "steps_per_s", where),
           .first_loss = json_number(object, "first_loss", where),
@@ -57,6 +58,7 @@ std::string summary_json(std::span<const RunMetrics> runs) {
   for (const RunMetrics& run : runs) {
     summary.push_back({{"mode", run.mode},
                        {"processes", run.processes},
+                       {"cores", run.cores},
                        {"steps", run.steps},
                        {"steps_per_s", run.steps_per_s},
                        {"first_loss", run.first_loss},
@@ -101,6 +103,10 @@ ThinnedCurve thin(std::span<const LossPoint> points, std::size_t most) {
   return result;
 }
 
+bool shares_cores(const RunMetrics& run) {
+  return run.processes > run.cores;
+}
+
 std::string mode_label(const RunMetrics& run) {
   std::string label = run.mode;
   std::replace(label.begin(), label.end(), '_', ' ');
@@ -108,10 +114,11 @@ std::string mode_label(const RunMetrics& run) {
 }
 
 void print_runs_table(std::ostream& out, std::span<const RunMetrics> runs) {
-  TextTable table({"mode", "processes", "steps/s", "first loss", "last loss", "test accuracy"});
+  TextTable table(
+      {"mode", "processes", "cores", "steps/s", "first loss", "last loss", "test accuracy"});
   for (const RunMetrics& run : runs) {
-    table.add_row({mode_label(run), str_cat(run.processes), fixed(run.steps_per_s, 0),
-                   fixed(run.first_loss, 6), fixed(run.last_loss, 6),
+    table.add_row({mode_label(run), str_cat(run.processes), str_cat(run.cores),
+                   fixed(run.steps_per_s, 0), fixed(run.first_loss, 6), fixed(run.last_loss, 6),
                    fixed(run.accuracy * 100, 2) + " %"});
   }
   table.print(out);

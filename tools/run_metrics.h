@@ -21,6 +21,7 @@ struct LossPoint {
 struct RunMetrics {
   std::string mode;  // local, parameter_server or collective
   int processes = 1;
+  int cores = 1;  // that the first worker might run on
   int steps = 0;
   double steps_per_s = 0;
   double first_loss = 0;
@@ -55,10 +56,13 @@ struct ThinnedCurve {
 };
 ThinnedCurve thin(std::span<const LossPoint> points, std::size_t most);
 
+// Whether processes took turns on the cores.
+bool shares_cores(const RunMetrics& run);
+
 // "parameter_server" as people read it: "parameter server".
 std::string mode_label(const RunMetrics& run);
 
-// One row a run: mode, processes, steps/s, first loss, last loss, test accuracy.
+// One row a run: mode, processes, cores, steps/s, first loss, last loss, test accuracy.
 void print_runs_table(std::ostream& out, std::span<const RunMetrics> runs);
 
 }  // namespace fleet::tools

@@ -5,6 +5,7 @@
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <unistd.h>
 
 #include "base/environment.h"
@@ -110,6 +111,7 @@ void Report::write_metrics(const Score& score) const {
   nlohmann::json report = {
       {"mode", job_.mode},
       {"processes", job_.processes},
+      {"cores", std::thread::hardware_concurrency()},
       {"steps", losses_.size()},
       {"steps_per_s", steps_per_second()},
       {"first_loss", losses_.front()},

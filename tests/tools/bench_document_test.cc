@@ -38,6 +38,19 @@ TEST(BenchDocument, TheTableSaysMachineDaySpreadAndReasons) {
                     HasSubstr("2 rows: 1 met, 1 invalid (row_invalid).")));
 }
 
+TEST(BenchDocument, TheBriefTableHasOtherSystemsAndWhatProvesSomething) {
+  std::vector<BenchRow> all = rows();
+  BenchRow limit = all.front();
+  limit.name = "row_limit";
+  limit.peer_kind = BenchPeer::kLimit;
+  all.push_back(limit);
+  EXPECT_THAT(
+      bench_brief_markdown(all),
+      AllOf(HasSubstr("Measured on a processor, 2026-01-02."),
+            HasSubstr("| `row_met` | 20.0 steps/s | a\\|b | 10.0 | 2.000 (1.800 to 2.200) |"),
+            Not(HasSubstr("row_invalid")), Not(HasSubstr("row_limit"))));
+}
+
 TEST(BenchDocument, TheChartShowsOnlyWhatProvesSomething) {
   EXPECT_THAT(bench_chart(rows()),
               AllOf(HasSubstr("<svg"), HasSubstr("row_met"), Not(HasSubstr("row_invalid"))));

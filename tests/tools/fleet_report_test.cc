@@ -52,11 +52,11 @@ class FleetReport : public ::testing::Test {
     return std::string("fleet_report_") + test->name() + std::to_string(getpid());
   }
   void write(const std::string& mode, const std::string& last) {
-    std::ofstream(metrics(mode)) << R"({"mode":")" << mode
-                                 << R"(","processes":1,"steps":2,"steps_per_s":10,"first_loss":1,)"
-                                 << R"("last_loss":)" << last
-                                 << R"(,"accuracy":1,"seconds_to_first_step":0.1,"loss":[[0,1],[1,)"
-                                 << last << "]]}";
+    std::ofstream(metrics(mode))
+        << R"({"mode":")" << mode
+        << R"(","processes":1,"cores":2,"steps":2,"steps_per_s":10,"first_loss":1,)"
+        << R"("last_loss":)" << last
+        << R"(,"accuracy":1,"seconds_to_first_step":0.1,"loss":[[0,1],[1,)" << last << "]]}";
   }
   fs::path folder_;
 };

@@ -74,6 +74,19 @@ TEST(SvgChart, DrawsOneCurveARunInsideTheFrame) {
                          Not(HasSubstr("class=\"curve c2\" d="))));
 }
 
+TEST(SvgChart, SaysWhichRunsSharedCores) {
+  RunMetrics servers = falling("parameter_server");
+  servers.processes = 4;
+  servers.cores = 2;
+  RunMetrics ranks = falling("collective");
+  ranks.processes = 2;
+  ranks.cores = 2;
+  const std::vector<RunMetrics> runs = {servers, ranks};
+  const std::string svg = draw_svg(make_loss_chart("t", runs, 50));
+  EXPECT_THAT(svg, AllOf(HasSubstr("its 4 processes take turns on 2 cores"),
+                         Not(HasSubstr("its 2 processes"))));
+}
+
 TEST(SvgChart, RunsWithoutACurveAreStillDrawn) {
   RunMetrics empty;
   empty.mode = "local";

@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 nlohmann::json valid() {
   return {{"mode", "parameter_server"},
           {"processes", 4},
+          {"cores", 2},
           {"steps", 3},
           {"steps_per_s", 1234.5},
           {"first_loss", 2.5},
@@ -43,6 +44,7 @@ TEST(RunMetrics, ReadsEveryField) {
   const RunMetrics run = parse_metrics(valid().dump(), "run.json");
   EXPECT_EQ(run.mode, "parameter_server");
   EXPECT_EQ(run.processes, 4);
+  EXPECT_EQ(run.cores, 2);
   EXPECT_EQ(run.steps, 3);
   EXPECT_EQ(run.steps_per_s, 1234.5);
   EXPECT_EQ(run.accuracy, 0.975);
@@ -124,7 +126,7 @@ TEST(RunsTable, HasOneRowARunAndAlignedColumns) {
   std::ostringstream out;
   print_runs_table(out, runs);
   EXPECT_THAT(out.str(), HasSubstr("mode"));
-  EXPECT_THAT(out.str(), HasSubstr("parameter server           4"));
+  EXPECT_THAT(out.str(), HasSubstr("parameter server           4       2"));
   EXPECT_THAT(out.str(), HasSubstr("97.50 %"));
 }
 
