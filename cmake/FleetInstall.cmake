@@ -1,6 +1,6 @@
 # What `cmake --install` gives: libraries, public headers under include/fleet-1, the launchers, and
-# a package for find_package(Fleet), whose Fleet::fleet is all of the framework. Fleet::base,
-# Fleet::fluid_core and so on are its parts.
+# a package for find_package(Fleet), whose Fleet::fleet is all of the framework. Its parts
+# are Fleet::fleet_base and so on. Component runtime: the programs; development: the rest.
 include(CMakePackageConfigHelpers)
 
 get_property(FLEET_INSTALLED_LIBRARIES GLOBAL PROPERTY FLEET_LIBRARIES)
@@ -13,19 +13,24 @@ set_target_properties(fleet_everything PROPERTIES EXPORT_NAME fleet)
 
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/Fleet")
 install(TARGETS fleet_everything ${FLEET_INSTALLED_LIBRARIES} EXPORT FleetTargets
-        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(EXPORT FleetTargets NAMESPACE Fleet:: DESTINATION "${package_folder}")
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development)
+install(EXPORT FleetTargets NAMESPACE Fleet:: DESTINATION "${package_folder}"
+        COMPONENT development)
 
 # Private headers are named *_impl.h.
 install(DIRECTORY base fluid transport role_maker transpiler strategies fleet launch
-        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1"
+        DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1" COMPONENT development
         FILES_MATCHING PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE)
 
 install(DIRECTORY tools/explain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1/tools"
-        FILES_MATCHING PATTERN "*.h")
+        COMPONENT development FILES_MATCHING PATTERN "*.h")
 
-install(TARGETS launch launch_ps fleet_agent fleet_report fleet_explain
-        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+set(FLEET_INSTALLED_PROGRAMS launch launch_ps fleet_agent fleet_report fleet_explain)
+install(TARGETS ${FLEET_INSTALLED_PROGRAMS}
+        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+# Builds all that is installed, and nothing else.
+add_custom_target(fleet_installed)
+add_dependencies(fleet_installed ${FLEET_INSTALLED_LIBRARIES} ${FLEET_INSTALLED_PROGRAMS})
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/FleetConfig.cmake.in"
                               "${PROJECT_BINARY_DIR}/FleetConfig.cmake"
@@ -36,5 +41,5 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake
 install(FILES "${PROJECT_BINARY_DIR}/FleetConfig.cmake"
               "${PROJECT_BINARY_DIR}/FleetConfigVersion.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
-        DESTINATION "${package_folder}")
-install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+        DESTINATION "${package_folder}" COMPONENT development)
+install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)

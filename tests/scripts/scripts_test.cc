@@ -40,7 +40,7 @@ TEST_P(EveryScript, ExplainsItself) {
 
 INSTANTIATE_TEST_SUITE_P(Scripts, EveryScript,
                          ::testing::Values("install_dependencies.sh", "quickstart.sh", "test.sh",
-                                           "lint.sh", "sanitize.sh", "bench.sh"),
+                                           "lint.sh", "sanitize.sh", "bench.sh", "package.sh"),
                          [](const auto& script) {
                            const std::string name = script.param;
                            return name.substr(0, name.find('.'));
@@ -68,7 +68,8 @@ TEST(QuickStart, NoInstallStopsBeforeAnythingIsBuilt) {
 }
 
 TEST(Scripts, AnUnknownArgumentIsWrongUsage) {
-  for (const char* script : {"install_dependencies.sh", "quickstart.sh", "bench.sh"}) {
+  for (const char* script :
+       {"install_dependencies.sh", "quickstart.sh", "bench.sh", "package.sh"}) {
     const Outcome outcome = run(std::string(script) + " --fast");
     EXPECT_EQ(outcome.exit_code, 2) << script;
     EXPECT_THAT(outcome.output, HasSubstr("unknown argument '--fast'")) << script;
