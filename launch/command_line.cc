@@ -33,7 +33,8 @@ po::options_description describe_options(Launcher launcher) {
   } else {
     add("nproc_per_node", po::value<int>()->value_name("N"), "number of ranks (default 2)");
     add("selected_gpus", po::value<std::string>()->value_name("LIST"),
-        "GPU of each rank, comma separated; sets FLAGS_selected_gpus");
+        "a rank for each entry, comma separated; sets FLAGS_selected_gpus for the program, while "
+        "Fleet's collective jobs train on the CPU");
   }
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");

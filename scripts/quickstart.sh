@@ -29,9 +29,11 @@ readonly out=build/quickstart
 readonly net=(--steps "$steps" --shards 2 --seed 1 --progress)
 
 scripts/install_dependencies.sh
+build_begin=$SECONDS
 say "Building what the quick start runs"
 build_preset release local_trainer distributed_train collective_train launch launch_ps fleet_agent \
   fleet_report
+built=$((SECONDS - build_begin))
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -57,6 +59,7 @@ say "One program, three ways to run it"
 
 cat <<END
 
+  Took     $SECONDS s, of which building $built s, on $(nproc) cores
   Picture  $out/quickstart.svg
   Numbers  $out/summary.json
   Logs     $out/parameter_server.logs/  $out/collective.logs/

@@ -22,7 +22,7 @@ struct SyncStrategy {
   // Of a dense parameter, where min_block_size allows so many. More than 1 pays over slow networks:
   // a slice's new value comes back while gradients of others still leave.
   int slices_per_server = 1;
-  // "RoundRobin" or "HashName".
+  // Which server a slice goes to (transpiler/split_method.h).
   transpiler::SplitMethod split_method = "RoundRobin";
   // send and recv carry whole variables and the runtime cuts them.
   bool runtime_split_send_recv = false;

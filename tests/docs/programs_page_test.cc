@@ -14,12 +14,14 @@
 
 #include "fluid/fluid.h"
 #include "fluid/program/graphviz.h"
-#include "tests/testing/paths.h"
+#include "tests/docs/page_blocks.h"
 
 namespace {
 
 namespace layers = fluid::layers;
 namespace data = fluid::data;
+using fleet::testing::blocks_shown;
+using fleet::testing::blocks_that_run;
 using fluid::DType;
 using fluid::Shape;
 using fluid::Tensor;
@@ -177,30 +179,9 @@ TEST_F(ProgramsPage, LooksInside) {
   EXPECT_GT(std::filesystem::file_size("net.dot"), 0U);
 }
 
-// The texts between lines that are `begin` and `end`, without the indentation of `begin`.
-std::vector<std::string> blocks(const std::string& path, const std::string& begin,
-                                const std::string& end) {
-  std::ifstream file(fleet::testing::source_path(path));
-  const size_t indentation = begin.find_first_not_of(' ');
-  std::vector<std::string> found;
-  bool inside = false;
-  for (std::string line; std::getline(file, line);) {
-    if (inside && line == end) {
-      inside = false;
-    } else if (inside) {
-      found.back() += line.substr(std::min(indentation, line.size())) + "\n";
-    } else if (line == begin) {
-      inside = true;
-      found.emplace_back();
-    }
-  }
-  return found;
-}
-
 TEST(ProgramsPageText, ShowsWhatIsRunHere) {
-  const auto shown = blocks("docs/programs.md", "```cpp", "```");
-  const auto run = blocks("tests/docs/programs_page_test.cc", "  // [", "  // ]");
-  EXPECT_EQ(shown, run);
+  const auto run = blocks_that_run("tests/docs/programs_page_test.cc");
+  EXPECT_EQ(blocks_shown("docs/programs.md"), run);
   EXPECT_GE(run.size(), 10U);
 }
 
