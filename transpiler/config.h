@@ -35,8 +35,10 @@ struct DistributeTranspilerConfig {
   // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
   // is received, as in the original.
   bool prefetch_trees = true;
-  // Tables with is_sparse that are not trained begin on trainers as in a local run. False: they are
-  // not initialised there, as in the original, and hold zeros until they are loaded.
+  // Tables of sparse lookup_table and nce ops that are not trained begin on trainers as in a local
+  // run, and those with a dense gradient (other lookups of them are dense) are received at the
+  // start. False: they are not initialised there, as in the original, and hold zeros until they are
+  // loaded or received.
   bool initialise_frozen_tables = true;
   // As in the original, schedules of N workers count the first gradient as step N; in half-async
   // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.

@@ -172,8 +172,8 @@ Variable hsigmoid(const Variable& input, const Variable& label, int num_classes,
   }
   HierarchicalSigmoidAttrs attrs;
   attrs.num_classes = num_classes;
-  attrs.is_sparse = options.is_sparse;
-  attrs.remote_prefetch = options.is_sparse;
+  attrs.is_sparse = options.is_sparse && (options.is_custom || options.rows_without_paths);
+  attrs.remote_prefetch = attrs.is_sparse;
   const Variable out = helper.temp(input.dtype());
   const Variable pre_out = helper.temp(input.dtype());
   const Variable w =

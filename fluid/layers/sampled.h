@@ -35,7 +35,10 @@ struct HsigmoidOptions {
   Variable path_table = {};
   Variable path_code = {};
   bool is_custom = false;
+  // A gradient of rows, and a weight whose rows alone are fetched from servers. As in the original,
+  // only with a tree of one's own: without one it is dense, unless rows_without_paths is set.
   bool is_sparse = false;
+  bool rows_without_paths = false;
 };
 // Hierarchical sigmoid: [n, 1]. input [n, d], label [n, 1].
 Variable hsigmoid(const Variable& input, const Variable& label, int num_classes,

@@ -27,10 +27,11 @@ Program& startup_of(Program* given) {
   return given != nullptr ? *given : default_startup_program();
 }
 
-// Tables that live on parameter servers only.
+// Tables with is_distributed; as in the original, only those of lookup_table.
 std::set<std::string> distributed_tables(const Block& block) {
   std::set<std::string> tables;
   for (const auto& op : block.ops()) {
+    if (op->type != "lookup_table") continue;
     const Attribute* attr = op->attr("is_distributed");
     const bool* distributed = attr == nullptr ? nullptr : std::get_if<bool>(attr);
     const auto& table = op->input("W");

@@ -4,6 +4,7 @@
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "tests/golden/lookup_departure.h"
 #include "transpiler/training_ops.h"
 
@@ -315,8 +316,15 @@ bool sparse_nce(const json& golden) {
   return on_servers(golden) && layer_argument(golden, "nce", "is_sparse");
 }
 
+// Without a tree of one's own the layer makes it dense.
 bool sparse_tree(const json& golden) {
-  return on_servers(golden) && layer_argument(golden, "hsigmoid", "is_sparse");
+  if (!on_servers(golden)) return false;
+  for (const json& layer : golden["net"]["layers"]) {
+    if (layer["layer"] != "hsigmoid" || !layer.contains("args")) continue;
+    const json& args = layer["args"];
+    if (args.value("is_sparse", false) && args.value("is_custom", false)) return true;
+  }
+  return false;
 }
 
 void receive_whole_trees(const json&, DistributeTranspilerConfig& config, TranspileOptions&) {
@@ -324,7 +332,32 @@ void receive_whole_trees(const json&, DistributeTranspilerConfig& config, Transp
 }
 
 bool distributed_table(const json& golden) {
-  return on_servers(golden) && layer_argument(golden, "embedding", "is_distributed");
+  return (server_job(golden) || golden["kind"] == "fleet") &&
+         (layer_argument(golden, "embedding", "is_distributed") ||
+          layer_argument(golden, "fluid.embedding", "is_distributed"));
+}
+
+// The release updates such tables by plain SGD, without clip and decay.
+bool updates_tables_by_another_rule(const json& golden) {
+  if (!layer_argument(golden, "embedding", "is_distributed")) return false;
+  const json optimizer = golden["config"].value("optimizer", json::object());
+  if (optimizer.value("type", "") != "SGD") return true;
+  for (const char* more : {"regularization", "grad_clip", "set_gradient_clip"}) {
+    if (optimizer.contains(more)) return true;
+  }
+  for (const json& layer : golden["net"]["layers"]) {
+    if (layer["layer"] == "embedding" && layer.dump().find("regularizer") != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void expect_distributed_tables(json& golden) {
+  if (!geo(golden) || updates_tables_by_another_rule(golden)) {
+    return expect_nothing_transpiled(golden);
+  }
+  if (golden.contains("trainer_dist")) golden["trainer_dist"]["distributed_lookup_table"] = nullptr;
 }
 
 bool hash_name(const json& golden) {
@@ -361,13 +394,15 @@ void keep_statistics_local(const json&, DistributeTranspilerConfig& config, Tran
 }
 
 bool changes_lookups(const json& golden) {
-  return on_servers(golden) && (different_paddings_of_a_table(golden) ||
-                                looks_ids_of_rank_1_up(golden) || looks_a_frozen_table_up(golden));
+  return on_servers(golden) &&
+         (different_lookups_of_a_table(golden) || looks_ids_of_rank_1_up(golden) ||
+          looks_a_frozen_table_up(golden) || looks_a_dense_table_up_sparsely(golden));
 }
 
 void empty_frozen_tables(const json& golden, DistributeTranspilerConfig& config,
                          TranspileOptions&) {
-  if (looks_a_frozen_table_up(golden) && !config.geo_sgd_mode) {
+  if (config.geo_sgd_mode) return;
+  if (looks_a_frozen_table_up(golden) || looks_a_dense_table_up_sparsely(golden)) {
     config.initialise_frozen_tables = false;
   }
 }
@@ -495,19 +530,28 @@ constexpr Departure kDepartures[] = {
      .applies = sparse_tree,
      .configure = receive_whole_trees},
     {.name = "distributed tables",
-     .original = "Tables with is_distributed stop the release; more than one is refused.",
+     .original =
+         "Tables of embedding with is_distributed are updated by plain SGD, without clip and "
+         "decay, and stop the release but under GEO; more than one is refused; those of "
+         "fluid.embedding are received whole.",
      .ours = "As in release 1.6, any number of them, with any update of selected rows.",
      .reason = "A model may have several tables that fit on no trainer.",
-     .cases = "crash-is-distributed crash-two-distributed-tables async-is-distributed",
+     .cases = "crash-is-distributed crash-two-distributed-tables async-is-distributed "
+              "distributed-rmsprop",
      .applies = distributed_table,
-     .expect = expect_nothing_transpiled},
+     .expect = expect_distributed_tables},
     {.name = "lookups",
-     .original = "Lookups of one table with different padding become one with the first's; ids of "
-                 "rank 1 stop; tables that are not trained have no values on trainers.",
-     .ours = "One op for each padding; ids of any rank; frozen tables begin as in a local run, "
-             "with initialise_frozen_tables = false as in the release.",
+     .original =
+         "Lookups of one table with different padding become one with the first's, those of "
+         "another op type read an empty table; ids of rank 1 stop; tables of embedding that "
+         "are not trained have no values on trainers, those with sparse and dense lookups "
+         "none in the first step.",
+     .ours = "One op for each padding and op type; ids of any rank; frozen tables begin as in a "
+             "local run, others are received, with initialise_frozen_tables = false as in the "
+             "release.",
      .reason = "A lookup must give what it gives locally.",
-     .cases = "embedding-v2-sync crash-embedding-v2-rank1",
+     .cases = "embedding-v2-sync crash-embedding-v2-rank1 dcasgd-two-versions "
+              "sparse-and-dense-lookups",
      .applies = changes_lookups,
      .expect = expect_local_lookups,
      .configure = empty_frozen_tables},
@@ -556,6 +600,17 @@ bool dc_asgd_sync(const json& golden) {
   return classic_sync(golden) && option(golden, "enable_dc_asgd", false);
 }
 
+bool dense_distributed_table(const json& golden) {
+  const bool servers = server_job(golden) || golden["kind"] == "fleet";
+  if (!servers || geo(golden) || !golden.contains("main_before")) return false;
+  for (const json& op : golden["main_before"]["blocks"][0]["ops"]) {
+    const json& attrs = op["attrs"];
+    if (op["role"] != "forward" || !attrs.value("is_distributed", false)) continue;
+    if (!attrs.value("is_sparse", false)) return true;
+  }
+  return false;
+}
+
 bool one_rank(const json& golden) {
   return option<std::string>(golden, "mode", "pserver") == "collective" &&
          option<std::string>(golden, "collective_mode", "") != "single_process_multi_thread" &&
@@ -576,8 +631,18 @@ std::span<const Refusal> refusals() {
        {"runtime_split_send_recv", "sync_mode"}},
       {"There is no delay to compensate.", dc_asgd_sync, {"enable_dc_asgd", "sync_mode"}},
       {"One rank has nobody to reduce with.", one_rank, {"trainers", "mode"}},
+      {"Rows of a distributed table travel, dense gradients do not.",
+       dense_distributed_table,
+       {"is_sparse", "is_distributed"},
+       ErrorCode::kNotSupported},
   };
   return kRefusals;
+}
+
+void expect_own_net(json& golden) {
+  if (!updates_tables_by_another_rule(golden)) return;
+  golden.erase("main_before");
+  golden.erase("startup_before");
 }
 
 std::vector<size_t> numpy_shuffle(uint32_t seed, size_t count) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::golden {
@@ -30,11 +31,15 @@ struct Departure {
 
 std::span<const Departure> departures();
 
-// Configurations that the release refuses and this library too, naming the fields.
+// Leaves out what the file says of the user's own programs where a rule concerns them.
+void expect_own_net(nlohmann::json& golden);
+
+// What the release refuses, or fails at, and this library refuses too, naming the fields.
 struct Refusal {
   std::string_view reason;
   bool (*applies)(const nlohmann::json& golden);
   std::vector<std::string_view> fields;
+  ErrorCode code = ErrorCode::kInvalidArgument;
 };
 
 std::span<const Refusal> refusals();

@@ -49,6 +49,18 @@ TEST(GoldenFleet, AnotherStrategyHasAnotherConfiguration) {
   }
 }
 
+// The seed of a case reaches the programs of every kind, and where unsliced parameters go.
+TEST(GoldenSeeds, AnotherSeedMakesOtherPrograms) {
+  for (const char* name : {"seeded-sync", "noslice-seed-3", "fleet-seeded-sync",
+                           "fleet-config-noslice-seed-77", "fleet-config-geo-v2-seeded"}) {
+    SCOPED_TRACE(name);
+    Json golden = load(name);
+    EXPECT_THAT(differences(golden), IsEmpty());
+    golden["config"]["random_seed"] = 4;
+    EXPECT_THAT(differences(golden), Not(IsEmpty()));
+  }
+}
+
 TEST(GoldenFleet, GeoExchangesAsOftenAsItIsTold) {
   Json golden = load("fleet-mlp-geo");
   golden["config"]["fleet"]["strategy_args"] = {51};

@@ -35,6 +35,12 @@ fluid::Variable look_up(const SparseNetOptions& options) {
       const auto first = layers::embedding(ids, size, sparse);
       return layers::elementwise_add(first, layers::embedding(ids, size, sparse));
     }
+    case RowKind::kTwoVersions: {
+      sparse.param_attr = {.name = "table"};
+      const auto first = layers::embedding(ids, size, sparse);
+      const auto flat = layers::reshape(ids, {-1, kWords});
+      return layers::elementwise_add(first, fluid::embedding(flat, size, sparse));
+    }
     case RowKind::kTwoPaddings: {
       sparse.param_attr = {.name = "table"};
       const auto first = layers::embedding(ids, size, sparse);
@@ -62,7 +68,8 @@ fluid::Variable build(const SparseNetOptions& options) {
         layers::nce(hidden, label, kClasses, {.num_neg_samples = 5, .seed = 3, .is_sparse = true}));
   }
   if (options.kind == RowKind::kHsigmoid) {
-    return layers::mean(layers::hsigmoid(hidden, label, kClasses, {.is_sparse = true}));
+    return layers::mean(
+        layers::hsigmoid(hidden, label, kClasses, {.is_sparse = true, .rows_without_paths = true}));
   }
   const auto prediction = layers::fc(hidden, 10, {.act = "softmax"});
   return layers::mean(layers::cross_entropy(prediction, label));

@@ -13,7 +13,16 @@
 namespace fleet::testing {
 
 // What gives gradients of rows.
-enum class RowKind { kLookup, kLookupV2, kTwoLookups, kTwoPaddings, kTwoTables, kNce, kHsigmoid };
+enum class RowKind {
+  kLookup,
+  kLookupV2,
+  kTwoLookups,
+  kTwoVersions,  // of one table: lookup_table and lookup_table_v2
+  kTwoPaddings,
+  kTwoTables,
+  kNce,
+  kHsigmoid
+};
 
 struct SparseNetOptions {
   RowKind kind = RowKind::kLookup;

@@ -123,7 +123,9 @@ Variable sampled_cost(const Variable& x, Draw& draw) {
   const bool sparse = draw.chance(60);
   if (draw.chance(50)) {
     return layers::hsigmoid(x, label, kClasses,
-                            {.param_attr = random_attr(draw), .is_sparse = sparse});
+                            {.param_attr = random_attr(draw),
+                             .is_sparse = sparse,
+                             .rows_without_paths = draw.chance(50)});
   }
   return layers::nce(x, label, kClasses,
                      {.param_attr = random_attr(draw),

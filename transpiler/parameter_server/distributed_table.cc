@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -158,6 +159,7 @@ void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& pl
                       .sliced = servers > 1,
                       .sparse = true,
                       .remote = true,
+                      .received = false,
                       .interleaved = true,
                       .slices = {}};
     fluid::Shape part = var.shape;
@@ -180,24 +182,28 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
   for (size_t table = 0; table < plan.tables.size(); ++table) {
     OpList ops = block.take_ops();
     LookupsByPadding lookups;
-    size_t first = ops.size();
+    size_t place = 0;
+    std::unordered_map<std::string, size_t> after;  // the op that makes a variable
     OpList kept;
     for (auto& op : ops) {
       const bool lookup =
           is_distributed_lookup(*op) && op->input("W").front() == plan.tables[table].param;
       if (!lookup) {
         kept.push_back(std::move(op));
+        for (std::string& name : kept.back()->output_names()) after[std::move(name)] = kept.size();
         continue;
       }
-      first = std::min(first, kept.size());
+      if (lookups.empty()) place = kept.size();
       Lookups& group = lookups[std::get<int64_t>(*op->attr("padding_idx"))];
       group.ids.push_back(op->input("Ids").front());
       group.outputs.push_back(op->output("Out").front());
+      const auto maker = after.find(group.ids.back());
+      if (maker != after.end()) place = std::max(place, maker->second);
     }
     if (!lookups.empty()) {
       auto made = make_lookups(block, plan, table, lookups, trainer_id);
       for (size_t i = 0; i < made.size(); ++i) {
-        kept.emplace(kept.begin() + static_cast<std::ptrdiff_t>(first + i), std::move(made[i]));
+        kept.emplace(kept.begin() + static_cast<std::ptrdiff_t>(place + i), std::move(made[i]));
       }
     }
     block.set_ops(std::move(kept));

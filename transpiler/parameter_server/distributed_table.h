@@ -23,8 +23,9 @@ void take_distributed_tables(fluid::Program& program, TrainingOps& ops,
 void place_tables(const fluid::Program& program, const TrainingOps& ops, ServerPlan& plan);
 
 // Trainer: all lookups of a table become split_ids, prefetch and a merge_ids for each padding,
-// where the first of them was; its gradient is split by server and sent right after the op that
-// makes it. Adds the control variables of the sends to `controls`.
+// where the first of them was, or right after the op that makes the last of their ids; its gradient
+// is split by server and sent right after the op that makes it. Adds the control variables of the
+// sends to `controls`.
 void place_table_lookups(fluid::Program& program, const ServerPlan& plan, int trainer_id);
 void send_table_gradients(fluid::Program& program, const ServerPlan& plan, int trainer_id,
                           int& next_control, std::vector<std::string>& controls);

@@ -55,15 +55,15 @@ Operator make_notice(Names inputs, Names tables, std::string control) {
   return op;
 }
 
-// Of the tables that are trained.
 void append_step_notice(Program& program, const ServerPlan& plan) {
+  keep_lookups_local(program);
+  std::set<std::string, std::less<>> trained;
+  for (const PlacedParam& param : plan.params) {
+    if (param.sparse) trained.insert(param.param);
+  }
   Names ids;
   Names tables;
-  for (auto& [rows, table] : keep_lookups_local(program)) {
-    const bool trained =
-        std::any_of(plan.params.begin(), plan.params.end(),
-                    [&table = table](const auto& param) { return param.param == table; });
-    if (!trained) continue;
+  for (auto& [rows, table] : looked_up_rows(program, trained)) {
     ids.push_back(std::move(rows));
     tables.push_back(std::move(table));
   }

@@ -82,6 +82,7 @@ PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t posi
                      .sliced = false,
                      .sparse = false,
                      .remote = false,
+                     .received = true,
                      .interleaved = false,
                      .slices = {}};
   const VarDesc* grad = program.global_block().find_var(updated.grad);
@@ -364,10 +365,14 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   deal(program, ops, config, plan);
   place_tables(program, ops, plan);
   const auto tables = remote_tables(program, config);
-  if (!config.initialise_frozen_tables) plan.empty_tables = tables;
+  const auto unreceived = unreceived_tables(program);
+  if (!config.initialise_frozen_tables) plan.empty_tables = unreceived;
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
-    plan.empty_tables.erase(param.param);
+    const bool left_out = (plan.form.geo || !config.initialise_frozen_tables) &&
+                          unreceived.contains(param.param);
+    param.received = !left_out && (plan.form.geo || !param.remote);
+    if (param.received || param.remote) plan.empty_tables.erase(param.param);
     for (const PlacedSlice& slice : param.slices) {
       plan.overview.push_back(overview_row(plan, param, slice));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -20,6 +21,10 @@ using fluid::Program;
 
 bool is_lookup(const Operator& op) {
   return op.type == "lookup_table" || op.type == "lookup_table_v2";
+}
+
+bool is_lookup_grad(const Operator& op) {
+  return op.type == "lookup_table_grad" || op.type == "lookup_table_v2_grad";
 }
 
 bool is_tree(const Operator& op) {
@@ -92,16 +97,19 @@ std::map<std::string, const PlacedParam*> remote_params(const ServerPlan& plan) 
   return tables;
 }
 
-// Takes the lookups of remote tables out of the ops, by table and padding.
-std::map<std::pair<std::string, int64_t>, Group> take_lookups(
-    OpList& ops, const std::map<std::string, const PlacedParam*>& tables) {
-  std::map<std::pair<std::string, int64_t>, Group> groups;
+// Table, padding and op type.
+using GroupKey = std::tuple<std::string, int64_t, std::string>;
+
+// Takes the lookups of remote tables out of the ops.
+std::map<GroupKey, Group> take_lookups(OpList& ops,
+                                       const std::map<std::string, const PlacedParam*>& tables) {
+  std::map<GroupKey, Group> groups;
   std::erase_if(ops, [&](const auto& op) {
     if (!is_lookup(*op) || !prefetches(*op)) return false;
     const auto table = tables.find(table_of(*op));
     if (table == tables.end()) return false;
     const int64_t padding = std::get<int64_t>(*op->attr("padding_idx"));
-    Group& group = groups[{table->first, padding}];
+    Group& group = groups[{table->first, padding, op->type}];
     group.table = table->second;
     group.version = op->type;
     group.padding = padding;
@@ -146,8 +154,8 @@ void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_
   // By position: before op 0, after op 0, … Of several at one place the last table goes first.
   std::map<size_t, std::vector<const Group*>> places;
   for (const PlacedParam& param : plan.params) {
-    for (auto at = groups.lower_bound({param.param, INT64_MIN});
-         at != groups.end() && at->first.first == param.param; ++at) {
+    for (auto at = groups.lower_bound({param.param, INT64_MIN, ""});
+         at != groups.end() && std::get<0>(at->first) == param.param; ++at) {
       size_t place = 0;
       for (const std::string& name : at->second.ids) {
         const auto found = maker.find(name);
@@ -191,16 +199,36 @@ void fake_remote_tables(Program& startup, const ServerPlan& plan) {
   }
 }
 
-std::vector<std::pair<std::string, std::string>> keep_lookups_local(Program& program) {
-  std::vector<std::pair<std::string, std::string>> lookups;
+std::set<std::string, std::less<>> unreceived_tables(const Program& program) {
+  std::set<std::string, std::less<>> tables;
+  for (const auto& op : program.global_block().ops()) {
+    if (op->type != "lookup_table" && op->type != "nce") continue;
+    if (flag(*op, "is_sparse")) tables.insert(table_of(*op));
+  }
+  return tables;
+}
+
+void keep_lookups_local(Program& program) {
   Block& block = program.global_block();
   for (size_t i = 0; i < block.op_count(); ++i) {
-    const Operator& op = *block.ops()[i];
-    if (!changes_rows(op)) continue;
-    lookups.emplace_back(op.input("Ids").front(), table_of(op));
+    if (block.ops()[i]->type != "lookup_table") continue;
     block.edit_op(i).attrs["remote_prefetch"] = false;
   }
-  return lookups;
+}
+
+std::vector<std::pair<std::string, std::string>> looked_up_rows(
+    const Program& program, const std::set<std::string, std::less<>>& tables) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  std::map<std::string, std::string> last;
+  for (const auto& op : program.global_block().ops()) {
+    if (!is_lookup(*op) && !is_lookup_grad(*op)) continue;
+    const std::string& table = op->input("W").front();
+    const std::string& ids = op->input("Ids").front();
+    if (!tables.contains(table) || last[ids] == table) continue;
+    last[ids] = table;
+    rows.emplace_back(ids, table);
+  }
+  return rows;
 }
 
 }  // namespace fleet::transpiler

@@ -133,7 +133,7 @@ int append_initial_receives(fluid::Program& startup, const ServerPlan& plan, int
   Block& block = startup.global_block();
   PlaceAttributes attributes;
   for (const PlacedParam& param : plan.params) {
-    if (param.remote) continue;
+    if (!param.received) continue;
     add_param_slices(block, param);
     block.append_op(make_recv(plan, param, trainer_id, attributes));
   }
@@ -143,7 +143,9 @@ int append_initial_receives(fluid::Program& startup, const ServerPlan& plan, int
   const std::string control = add_control_var(block, 0);
   block.append_op(make_fetch_barrier(plan, trainer_id, {}, {control}));
   for (const PlacedParam& param : plan.params) {
-    if (param.sliced && !param.remote) block.append_op(make_concat(param, OpRole::kForward));
+    if (param.sliced && param.received) {
+      block.append_op(make_concat(param, OpRole::kForward));
+    }
   }
   return 1;
 }

@@ -133,7 +133,8 @@ fluid::Variable loss_of(const Options& options, const fluid::Variable& ids,
   }
   if (options.loss == "hsigmoid") {
     const auto hidden = layers::fc(words, 8, {.act = "tanh"});
-    return layers::mean(layers::hsigmoid(hidden, label, kHeight, {.is_sparse = true}));
+    return layers::mean(
+        layers::hsigmoid(hidden, label, kHeight, {.is_sparse = true, .rows_without_paths = true}));
   }
   const auto prediction = layers::fc(words, 5, {.act = "softmax"});
   return layers::mean(layers::cross_entropy(prediction, label));

@@ -96,8 +96,8 @@ TEST(SparseAsyncCluster, CompensatedRowsLearn) {
 }
 
 TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
-  for (const RowKind kind :
-       {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoTables}) {
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
+                             RowKind::kTwoVersions, RowKind::kTwoTables}) {
     for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
       for (const int servers : {1, 2, 3}) {
         SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode), " ", servers));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ constexpr int kSteps = 3;
 constexpr int kTestBatch = 100;
 
 const std::vector<RowKind> kKinds = {
-    RowKind::kLookup,    RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoPaddings,
-    RowKind::kTwoTables, RowKind::kNce,      RowKind::kHsigmoid};
+    RowKind::kLookup,      RowKind::kLookupV2,  RowKind::kTwoLookups, RowKind::kTwoVersions,
+    RowKind::kTwoPaddings, RowKind::kTwoTables, RowKind::kNce,        RowKind::kHsigmoid};
 
 bool has_lookups(RowKind kind) {
   return kind != RowKind::kNce && kind != RowKind::kHsigmoid;
@@ -157,6 +158,26 @@ TEST(TestPrograms, MayBeCopiesOfTheRewrittenProgram) {
       const ThreadOutcome outcome = train_in_threads(task, job);
       for (const auto& error : outcome.errors) ADD_FAILURE() << error;
       EXPECT_EQ(losses.all(), local_losses(task, net.main().clone(true), 2));
+    }
+  }
+}
+
+TEST(TestPrograms, MayBeCopiesOfARewrittenAsynchronousProgram) {
+  for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo}) {
+    for (const RowKind kind : kKinds) {
+      SCOPED_TRACE(str_cat(to_string(mode), " ", static_cast<int>(kind)));
+      const SparseNet net({.kind = kind});
+      const TrainingTask task = net.task(kSteps);
+      AsyncThreadJob job = alone(mode);
+      Losses losses;
+      std::optional<fluid::Program> test;
+      job.after_step = [&](int worker, const fluid::Program& main, fluid::Executor& executor) {
+        if (!test) test = main.clone(true);
+        losses.add(worker, test_loss(executor, *test, task));
+      };
+      const AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+      for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+      EXPECT_EQ(losses.all(), local_losses(task, net.main().clone(true), 1));
     }
   }
 }

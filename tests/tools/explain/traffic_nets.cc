@@ -70,7 +70,8 @@ void build_losses(TrafficNet& net, Rows kind, const std::optional<fluid::Penalty
   const auto cost = layers::mean(
       kind == Rows::kNce
           ? layers::nce(hidden, label, kClasses, {.num_neg_samples = 200, .is_sparse = true})
-          : layers::hsigmoid(hidden, label, kClasses, {.is_sparse = true}));
+          : layers::hsigmoid(hidden, label, kClasses,
+                             {.is_sparse = true, .rows_without_paths = true}));
   minimize(cost, decay);
   net.loss = cost.name();
   net.rows = kClasses;
