@@ -37,9 +37,11 @@ void CsvTable::parse_cells(const CsvOptions& options) {
   while (at < text_.size()) {
     const size_t row_line = line;
     const size_t cells_before = cells_.size();
+    bool quoted = false;
     for (bool more = true; more;) {
       if (at < text_.size() && text_[at] == '"') {
         at = parse_quoted(at, line, options);
+        quoted = true;
       } else {
         const size_t end = std::min(
             text_.find_first_of(std::array<char, 2>{options.delimiter, '\n'}.data(), at, 2),
@@ -55,7 +57,7 @@ void CsvTable::parse_cells(const CsvOptions& options) {
       if (more || at < text_.size()) ++at;
     }
     ++line;
-    if (cells_.size() == cells_before + 1 && cells_.back().size == 0) {
+    if (!quoted && cells_.size() == cells_before + 1 && cells_.back().size == 0) {
       cells_.pop_back();
       continue;
     }

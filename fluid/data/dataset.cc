@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/lod.h"
 
 namespace fleet::fluid::data {
 namespace {
@@ -69,6 +70,10 @@ TensorDataset::TensorDataset(Feed columns) : columns_(std::move(columns)) {
   for (const auto& [name, column] : columns_) {
     if (!column.initialized() || column.shape().rank() == 0) {
       refuse_columns(name, "a tensor with a first dimension", "none");
+    }
+    if (std::string fault = fault_of_lod(column); !fault.empty()) {
+      refuse_columns(name, "sequence offsets that rise from 0 to the number of rows",
+                     std::move(fault));
     }
     if (column.lod().size() > 1) {
       refuse_columns(name, "at most one level of sequences",

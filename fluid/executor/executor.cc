@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/lod.h"
 #include "fluid/executor/plan.h"
 #include "fluid/executor/profile.h"
 #include "fluid/executor/shard_feeds.h"
@@ -52,6 +53,9 @@ class PlanCache {
   std::vector<Entry> plans_;
 };
 
+constexpr const char* kOffsets =
+    "offsets that rise from 0 to the number of rows, or of sequences of the next level";
+
 [[noreturn]] void throw_feed(std::string what, const std::string& name, std::string expected,
                              std::string got, std::string fix) {
   throw_error(ErrorCode::kFeed, {.what = std::move(what),
@@ -75,6 +79,10 @@ void check_feed(const PlanVar& var, const Tensor& fed, const ShardRange& shards,
   if (!desc.shape.compatible(fed.shape())) {
     throw_feed("a fed tensor has the wrong shape", var.name, desc.shape.to_string(),
                fed.shape().to_string(), "feed rows of the shape that layers::data declared");
+  }
+  if (std::string fault = fault_of_lod(fed); !fault.empty()) {
+    throw_feed("the sequences of a fed tensor do not fit it", var.name, kOffsets, std::move(fault),
+               "give set_lod one offset more than there are sequences");
   }
   const int parts = shards.count();
   if (!cut || parts == 1 || desc.shape.rank() == 0 || desc.shape[0] >= 0) return;

@@ -31,6 +31,13 @@ TEST(CsvTable, ReadsQuotedCells) {
   EXPECT_EQ(table.cell(2, "0"), "");
 }
 
+TEST(CsvTable, OfOneColumnKeepsQuotedCellsOfNothing) {
+  const auto table = CsvTable::parse("a\n\"\"\n\nx\n");
+  ASSERT_EQ(table.rows(), 2);
+  EXPECT_EQ(table.cell(0, "a"), "");
+  EXPECT_EQ(table.cell(1, "a"), "x");
+}
+
 TEST(CsvTable, NumbersWords) {
   const auto train = CsvTable::parse("job\nclerk\nbaker\nclerk\n");
   std::vector<std::string> vocabulary;

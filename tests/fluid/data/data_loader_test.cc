@@ -114,5 +114,24 @@ TEST(TensorDataset, RefusesColumnsOfDifferentLengths) {
   EXPECT_THROW(TensorDataset(Feed{}), UsageError);
 }
 
+TEST(TensorDataset, RefusesSequencesThatDoNotFitTheirRows) {
+  for (const LoD& wrong : std::vector<LoD>{{{}}, {{0, 5, 2}}, {{1, 2}}, {{0, 3}}}) {
+    Tensor words = Tensor::from(std::vector<int64_t>{1, 2}, {2, 1});
+    words.set_lod(wrong);
+    EXPECT_THROW(TensorDataset({{"words", words}}), UsageError);
+  }
+}
+
+TEST(TensorDataset, MayHaveNoRows) {
+  Tensor words(DType::kInt64, {0, 1});
+  words.set_lod({{0}});
+  const TensorDataset none({{"words", words}, {"x", Tensor(DType::kFloat32, {0, 3})}});
+  EXPECT_EQ(none.rows(), 0);
+  EXPECT_EQ(none.read({})[1].second.shape(), (Shape{0, 3}));
+  const std::vector<int64_t> first{0};
+  EXPECT_THROW(none.read(first), UsageError);
+  EXPECT_THROW(DataLoader(std::make_shared<TensorDataset>(none), {}), UsageError);
+}
+
 }  // namespace
 }  // namespace fleet::fluid::data

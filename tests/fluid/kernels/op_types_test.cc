@@ -277,7 +277,11 @@ class TypedNet {
     }
   }
 
-  std::vector<Tensor> run(int step) { return executor_.run(main_, feed(step), compared_); }
+  // The offsets are those of data with sequences.
+  std::vector<Tensor> run(int step, int64_t rows = 6,
+                          const std::vector<int64_t>& offsets = {0, 2, 6}) {
+    return executor_.run(main_, feed(step, rows, offsets), compared_);
+  }
 
   // What outlives steps, by name.
   std::map<std::string, Tensor> kept() {
@@ -291,15 +295,13 @@ class TypedNet {
   }
 
  private:
-  static constexpr int64_t kRows = 6;
-
-  Feed feed(int step) const {
+  Feed feed(int step, int64_t rows, const std::vector<int64_t>& offsets) const {
     Feed feed;
     for (const VarDesc* desc : main_.global_block().vars()) {
       const std::string& name = desc->name;
       if (!desc->is_data) continue;
       Shape shape = desc->shape;
-      shape.set(0, kRows);
+      shape.set(0, rows);
       Tensor tensor(desc->dtype, shape);
       const RandomKey key = RandomKey::of(5, name);
       for (int64_t i = 0; i < tensor.numel(); ++i) {
@@ -308,7 +310,7 @@ class TypedNet {
         const auto whole = static_cast<double>((i + step) % 3);
         set_element(tensor, i, is_floating(desc->dtype) ? 0.1 + static_cast<double>(drawn) : whole);
       }
-      if (desc->lod_level > 0) tensor.set_lod({{0, 2, kRows}});
+      if (desc->lod_level > 0) tensor.set_lod({offsets});
       feed.emplace_back(name, std::move(tensor));
     }
     return feed;
@@ -344,6 +346,27 @@ TEST_P(NetTypes, ComputeWhatDoublesDo) {
   }
   const auto exact = doubles.kept();
   for (const auto& [name, tensor] : floats.kept()) expect_near(tensor, exact.at(name), name);
+}
+
+// A step, or an error that says what it lacks.
+TEST_P(NetTypes, TakeOrRefuseBatchesOfNoneAndOfOne) {
+  struct Batch {
+    int64_t rows;
+    std::vector<int64_t> offsets;
+  };
+  for (const Batch& batch : std::vector<Batch>{
+           {0, {0}}, {0, {0, 0}}, {1, {0, 1}}, {1, {0, 0, 1, 1}}, {2, {0, 2, 2}}, {3, {0, 0, 3}}}) {
+    SCOPED_TRACE(str_cat(batch.rows, " rows, offsets ", join(batch.offsets, " ")));
+    TypedNet net(GetParam(), DType::kFloat32, KernelTable::standard());
+    // What came before must not matter.
+    net.run(0);
+    try {
+      net.run(1, batch.rows, batch.offsets);
+    } catch (const Error& error) {
+      EXPECT_FALSE(error.text().what.empty());
+    }
+    net.run(2);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, NetTypes, testing::ValuesIn(net_cases()),

@@ -56,6 +56,37 @@ TEST_F(Sequences, WithoutStructureAreRefusedByName) {
   }
 }
 
+TEST_F(Sequences, ThatDoNotFitTheirRowsAreRefusedByName) {
+  const Variable x = data("x", {1}, 1);
+  const Variable sum = layers::sequence_pool(x, "sum");
+  for (const LoD& wrong : std::vector<LoD>{{{}},
+                                           {{0, 5, 3}},
+                                           {{1, 3}},
+                                           {{-1, 3}},
+                                           {{0, 2}},
+                                           {{0, 4}},
+                                           {{0, 1}, {}},
+                                           {{0, 2}, {0, 3}}}) {
+    Tensor rows = random_tensor({3, 1}, 1);
+    rows.set_lod(wrong);
+    expect_error(
+        [&] {
+          executor_.run(main_, {{"x", rows}}, {sum});
+        },
+        ErrorCode::kFeed, {"'x'", "set_lod"});
+  }
+}
+
+TEST_F(Sequences, MayBeNone) {
+  const Variable x = data("x", {1}, 1);
+  const Variable sum = layers::sequence_pool(x, "sum");
+  Tensor none(DType::kFloat64, {0, 1});
+  none.set_lod({{0}});
+  EXPECT_EQ(executor_.run(main_, {{"x", none}}, {sum})[0].shape()[0], 0);
+  none.set_lod({{0, 0, 0}});
+  EXPECT_THAT(values_of(executor_.run(main_, {{"x", none}}, {sum})[0]), ElementsAre(0, 0));
+}
+
 TEST_F(Sequences, GoThroughPaddingAndBack) {
   const Variable x = data("x", {2}, 1);
   const Variable pad = layers::fill_constant({1}, DType::kFloat64, 7);

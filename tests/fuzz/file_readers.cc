@@ -1,0 +1,124 @@
+#include "tests/fuzz/file_readers.h"
+
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "base/error.h"
+#include "fluid/data/data_loader.h"
+#include "fluid/data/files.h"
+#include "fluid/io/inference_model.h"
+#include "fluid/io/original_program.h"
+#include "fluid/io/original_tensor.h"
+#include "fluid/io/persistables.h"
+#include "fluid/io/safetensors.h"
+
+namespace fleet::testing {
+namespace {
+
+namespace data = fluid::data;
+using fluid::DType;
+using fluid::Tensor;
+
+// True when the reader took the bytes.
+bool takes(const std::function<void()>& read) {
+  try {
+    read();
+    return true;
+  } catch (const Error& error) {
+    if (error.text().what.empty()) throw std::logic_error("a refusal without a text");
+    return false;
+  }
+}
+
+// An epoch of each way to end it, in the parts of one worker and of three.
+void sample(const Tensor& rows) {
+  const auto dataset = std::make_shared<data::TensorDataset>(fluid::Feed{{"x", rows}});
+  for (const auto last : {data::LastBatch::kDrop, data::LastBatch::kKeep, data::LastBatch::kFill}) {
+    for (const int workers : {1, 3}) {
+      data::DataLoader loader(dataset, {.batch_size = 3, .last = last, .workers = workers});
+      for (int64_t i = 0; i < std::min<int64_t>(loader.steps_per_epoch(), 4) + 1; ++i) {
+        loader.next();
+      }
+    }
+  }
+}
+
+void use_table(const data::CsvTable& table) {
+  for (const auto& name : table.names()) {
+    std::vector<std::string> words;
+    const Tensor numbers = table.categories(name, words);
+    takes([&] { sample(numbers); });
+    takes([&] { table.categories(name, words, -1); });
+    takes([&] { table.cell(table.rows(), name); });
+    takes([&] { table.cell(0, name); });
+  }
+  for (const auto dtype : {DType::kFloat32, DType::kInt64}) {
+    takes([&] { sample(table.numbers(dtype)); });
+  }
+  takes([&] { table.numbers(std::vector<std::string>{}, DType::kFloat32); });
+}
+
+void use_safetensors(const std::filesystem::path& path) {
+  const auto reader = fluid::SafetensorsReader::open(path).value();
+  for (const auto& [name, entry] : reader.entries()) {
+    const Tensor tensor = reader.read(name).value();
+    takes([&] { sample(tensor); });
+  }
+}
+
+// As all the files of a saved model.
+void load_as_a_model(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (const char* name :
+       {fluid::io::kModelFile, fluid::kManifestFile, fluid::kParameterFile, "__model__", "w"}) {
+    std::filesystem::copy_file(path, folder / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  fluid::Executor executor;
+  fluid::io::load_inference_model(folder, executor);
+}
+
+}  // namespace
+
+int read_in_every_format(std::span<const std::byte> bytes, const std::filesystem::path& scratch) {
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::filesystem::path path = scratch / "bytes";
+  std::ofstream(path, std::ios::binary)
+      .write(text.data(), static_cast<std::streamsize>(text.size()));
+  int taken = 0;
+  const auto offer = [&taken](const std::function<void()>& read) { taken += takes(read) ? 1 : 0; };
+  for (const char delimiter : {',', ';', '\t'}) {
+    for (const bool header : {true, false}) {
+      offer([&] {
+        use_table(data::CsvTable::load(path, {.delimiter = delimiter, .header = header}));
+      });
+    }
+  }
+  for (const auto load : {data::load_idx, data::load_npy}) {
+    offer([&] {
+      const Tensor tensor = load(path);
+      takes([&] { sample(tensor); });
+    });
+  }
+  offer([&] { use_safetensors(path); });
+  offer([&] { fluid::Program::from_bytes(bytes).value(); });
+  offer([&] { fluid::Program::from_json(text).value(); });
+  offer([&] { fluid::decode_original_program(bytes).value(); });
+  offer([&] {
+    auto rest = bytes;
+    const Tensor tensor = fluid::decode_original_tensor(rest).value();
+    takes([&] { sample(tensor); });
+  });
+  offer([&] {
+    auto rest = bytes;
+    fluid::decode_original_rows(rest).value();
+  });
+  offer([&] { load_as_a_model(path, scratch / "model"); });
+  offer([&] { fluid::load_tensors(scratch / "model"); });
+  return taken;
+}
+
+}  // namespace fleet::testing
