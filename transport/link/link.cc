@@ -46,10 +46,16 @@ std::string PeerProcess::to_string() const {
   return str_cat("user ", uid, ", process ", pid);
 }
 
-bool same_user_or_remote(const Link& link) {
-  if (link.kind() != LinkKind::kUnix) return true;
+Status check_same_user(const Link& link, std::string what, std::string fix) {
+  if (link.kind() != LinkKind::kUnix) return {};
   const auto peer = link.peer_process();
-  return peer && peer->uid == ::geteuid();
+  if (peer && peer->uid == ::geteuid()) return {};
+  return Status(ErrorCode::kAuthentication,
+                {.what = str_cat("another user's process ", what),
+                 .where = link.peer_name(),
+                 .expected = str_cat("user ", ::geteuid()),
+                 .got = peer ? peer->to_string() : std::string("a process that cannot be asked"),
+                 .fix = std::move(fix)});
 }
 
 void Link::read_later(MutableBytes into, ReadHandler handler) {

@@ -108,8 +108,9 @@ class Link {
   virtual bool same_machine() const = 0;
 };
 
-// False for a Unix link whose other end does not run as this process's user: nothing is said on it.
-bool same_user_or_remote(const Link& link);
+// kAuthentication for a Unix link whose other end does not run as this process's user: nothing is
+// said on it. The text names both; `what` it did and the `fix` are the caller's.
+Status check_same_user(const Link& link, std::string what, std::string fix);
 
 // Accepts until destroyed.
 class Listener {

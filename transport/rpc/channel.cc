@@ -1,7 +1,6 @@
 #include "transport/rpc/channel.h"
 
 #include <algorithm>
-#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/strings.h"
@@ -32,17 +31,6 @@ std::string verb_of(const Request& request) {
 std::string brief(const Status& failure) {
   const ErrorText& text = failure.text();
   return str_cat(text.what, text.got.empty() ? "" : ": ", text.got);
-}
-
-Status foreign(const Link& link) {
-  const auto peer = link.peer_process();
-  return Status(ErrorCode::kAuthentication,
-                {.what = "another user's process holds the server's Unix address; nothing is said "
-                         "to it",
-                 .where = link.peer_name(),
-                 .expected = str_cat("user ", ::geteuid()),
-                 .got = peer ? peer->to_string() : std::string("a process that cannot be asked"),
-                 .fix = "end that process (ss -lxp shows it), or set FLEET_TRANSPORT=tcp"});
 }
 
 // Refusals that another attempt cannot change.
@@ -124,7 +112,10 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
   connect_timer_.reset();
   connector_.reset();
   if (!link.ok()) return route_failed(link.status());
-  if (!same_user_or_remote(*link.value())) return route_failed(foreign(*link.value()));
+  const Status user =
+      check_same_user(*link.value(), "holds the server's Unix address; nothing is said to it",
+                      "end that process (ss -lxp shows it), or set FLEET_TRANSPORT=tcp");
+  if (!user.ok()) return route_failed(user);
   SessionOptions session;
   session.side = Side::kConnecting;
   session.handshake.hello = options_.hello;

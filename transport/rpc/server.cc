@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <unistd.h>
 
 #include "base/strings.h"
 
@@ -205,17 +204,10 @@ void Server::finish() {
 }
 
 void Server::on_accept(std::unique_ptr<Link> link) {
-  if (!same_user_or_remote(*link)) {
-    const auto peer = link->peer_process();
-    return note_refusal(
-        link->peer_name(),
-        Status(ErrorCode::kAuthentication,
-               {.what = "another user's process connected to the Unix address; nothing was said",
-                .where = link->peer_name(),
-                .expected = str_cat("user ", ::geteuid()),
-                .got = peer ? peer->to_string() : std::string("a process that cannot be asked"),
-                .fix = "a process of the job that runs as another user sets FLEET_TRANSPORT=tcp"}));
-  }
+  const Status user =
+      check_same_user(*link, "connected to the Unix address; nothing was said",
+                      "a process of the job that runs as another user sets FLEET_TRANSPORT=tcp");
+  if (!user.ok()) return note_refusal(link->peer_name(), user);
   gate_->add(std::move(link));
 }
 
