@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
+#include "launch/death_notice.h"
 #include "launch/host.h"
 #include "launch/job.h"
 #include "launch/process/event_loop.h"
@@ -22,6 +23,7 @@ constexpr size_t kSecretBytes = 32;
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
 constexpr const char* kHost = "127.0.0.1";
+constexpr Duration kTimeToTell = std::chrono::seconds(2);
 constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as the original's
 
 std::string name_of(Launcher launcher) {
@@ -145,9 +147,15 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
                  .fix = "start more workers, or name fewer nodes"});
   }
   SupervisorOptions supervision = line.supervision;
-  supervision.servers_end_themselves = line.nodes.size() > 1;
-  Supervisor supervisor(job, supervision, loop, console);
-  return supervisor.run(*host);
+  if (line.nodes.size() == 1) return Supervisor(job, supervision, loop, console).run(*host);
+  supervision.servers_end_themselves = true;
+  DeathNotice notice(job, line.workers, chosen);
+  supervision.on_death = [&notice](Role role, int index, const std::string& how) {
+    notice.tell(role, index, how);
+  };
+  const int code = Supervisor(job, supervision, loop, console).run(*host);
+  notice.finish(kTimeToTell);
+  return code;
 }
 
 // What nobody has read yet is written when nothing is left of the job, so that Ctrl-C ends that.

@@ -186,6 +186,9 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
   record.ended = loop_.now();
   record.ending = ending;
   const bool carrier = !record.role.has_value();
+  if (!carrier && !ending.ok() && options_.on_death) {
+    options_.on_death(*record.role, record.index, ending.to_string());
+  }
   const bool left_early = carrier && !workers_done();
   if (!ending.asked && state_ != State::kEnding && state_ != State::kKilling) {
     // Also where every rank ended with 0, one of them without taking leave of the others.

@@ -1,6 +1,7 @@
 // Runs a job from its first process to its last: what the launchers do.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ struct SupervisorOptions {
   bool servers_end_themselves = false;
   // For a process that is stopped.
   Duration heartbeat_timeout = std::chrono::seconds(10);
+  // Called for each process of the job that does not end well, whoever ended it; `how` completes
+  // "worker 1 …". May be empty.
+  std::function<void(Role role, int index, const std::string& how)> on_death;
 };
 
 // Exit codes of a launcher.

@@ -10,6 +10,8 @@
 namespace fleet::transport {
 namespace {
 
+constexpr size_t kMaxReason = 4096;
+
 std::string waiting_text(const std::vector<MemberId>& waiting) {
   std::vector<std::string> names;
   for (const MemberId& id : waiting) names.push_back(id.to_string());
@@ -254,17 +256,19 @@ void Coordinator::on_closed(Session& session, const Status& why) {
   // A member that came back before its old connection was seen to end has another session.
   const bool current = member != nullptr && member->session_key == session.id();
   if (current && member->status.state == MemberState::kPresent && !verdict_) {
-    member->status.state = MemberState::kDisconnected;
-    const std::string reason =
-        why.ok() ? std::string("it left without completing") : why.text().what;
-    member->grace_timer =
-        loop_.call_after(options_.reconnect_grace.after_loss(member->same_machine),
-                         [this, id = member->status.id, reason] {
-                           find(id)->grace_timer.reset();
-                           member_lost(id, reason);
-                         });
+    await_return(*member, options_.reconnect_grace.after_loss(member->same_machine),
+                 why.ok() ? std::string("it left without completing") : why.text().what);
   }
   if (next_ != nullptr) next_->on_closed(session, why);
+}
+
+void Coordinator::await_return(Member& member, Duration grace, std::string why) {
+  member.status.state = MemberState::kDisconnected;
+  if (member.grace_timer) loop_.cancel(*member.grace_timer);
+  member.grace_timer = loop_.call_after(grace, [this, id = member.status.id, why = std::move(why)] {
+    find(id)->grace_timer.reset();
+    member_lost(id, why);
+  });
 }
 
 void Coordinator::member_lost(MemberId id, std::string why) {
@@ -299,6 +303,9 @@ void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstByt
       default:
         break;
     }
+  }
+  if (session.peer().member.role == Role::kLauncher && header.verb == Verb::kAbort) {
+    return on_death(session, header, control);
   }
   if (next_ != nullptr) return next_->on_frame(session, header, control, payload);
   if (header.request_id == 0) return;
@@ -375,13 +382,29 @@ void Coordinator::on_abort(const Member& member, Session& session, const FrameHe
     return abort(verdict_on(member, ErrorCode::kJobAborted, "it ended the job"));
   }
   Verdict verdict = std::move(decoded.value());
-  const bool sensible =
-      find(verdict.culprit) != nullptr && static_cast<uint8_t>(verdict.phase) < kPhaseCount &&
-      static_cast<size_t>(verdict.code) < error_table().size() && verdict.code != ErrorCode::kOk;
-  if (!sensible) verdict = verdict_on(member, ErrorCode::kJobAborted, verdict.reason);
-  constexpr size_t kMaxReason = 4096;
+  if (!is_sensible(verdict)) {
+    verdict = verdict_on(member, ErrorCode::kJobAborted, verdict.reason);
+  }
   if (verdict.reason.size() > kMaxReason) verdict.reason.resize(kMaxReason);
   abort(std::move(verdict));
+}
+
+bool Coordinator::is_sensible(const Verdict& verdict) const {
+  return find(verdict.culprit) != nullptr && static_cast<uint8_t>(verdict.phase) < kPhaseCount &&
+         static_cast<size_t>(verdict.code) < error_table().size() && verdict.code != ErrorCode::kOk;
+}
+
+// A launcher's word proves that the process has ended. What that has sent itself, such as why it
+// ends the job or that it has completed, may still be on its way.
+void Coordinator::on_death(Session& session, const FrameHeader& header, ConstBytes control) {
+  session.send(make_reply(header));
+  auto decoded = decode<Verdict>(control, "a launcher's notice");
+  if (verdict_ || !decoded.ok() || !is_sensible(decoded.value())) return;
+  Member& member = *find(decoded.value().culprit);
+  if (member.status.state == MemberState::kComplete) return;
+  std::string& reason = decoded.value().reason;
+  if (reason.size() > kMaxReason) reason.resize(kMaxReason);
+  await_return(member, options_.reconnect_grace.after_loss(true), std::move(reason));
 }
 
 void Coordinator::abort(Verdict verdict) {

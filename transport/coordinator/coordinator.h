@@ -100,6 +100,9 @@ class Coordinator final : public ServerHandler {
   void on_complete(Member& member, Session& session, const FrameHeader& header);
   void on_abort(const Member& member, Session& session, const FrameHeader& header,
                 ConstBytes control);
+  void on_death(Session& session, const FrameHeader& header, ConstBytes control);
+  void await_return(Member& member, Duration grace, std::string why);
+  bool is_sensible(const Verdict& verdict) const;
   Status check_call(const Member& member, const ReduceCall& call) const;
   void arrive(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
   void finish_meeting(const std::string& key);

@@ -5,12 +5,16 @@
 //                       (default: the job's); --interval N of the last three but all_reduce
 //   --steps A,B,…       of each worker; the last counts for the rest
 //   --pause_at STEP --pause_worker W   that worker says "pausing" and waits for SIGUSR2 before it
-//   --leave_at STEP --leave_worker W --leave_by return|exit|throw   that worker, or with -1 each,
-//                       does so before it, without stop_worker
+//   --leave_at STEP --leave_worker W --leave_by return|exit|throw|kill   that worker, or with -1
+//                       each, does so before it, without stop_worker
 //   --spin_at STEP --spin_worker W   that worker says "spinning" and never ends that step
 //   --evaluate_s N      worker 0 does something else for so long before its fourth step
 //   --sleep_ms N        before each step, in place of computing
 //   --meet              all workers meet before the first step
+//   --all_reduce N      all workers add up N numbers before the first step, and check the sums
+//   --width N           features of a row; default 6
+//   --server_room_mb N  servers may take no more memory than that above what they have at their
+//   start
 //   --save DIR          at the end
 //   --print             the configuration
 //   --report            tells the launcher the loss, and how many steps there are
@@ -21,9 +25,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -36,7 +43,6 @@
 namespace {
 
 constexpr int kRows = 8;
-constexpr int kWidth = 6;
 
 using Flags = std::map<std::string, std::string>;
 
@@ -78,21 +84,21 @@ strategies::DistributedStrategy strategy_of(const Flags& flags) {
   return {};
 }
 
-fluid::Feed batch(int step, int worker) {
+fluid::Feed batch(int step, int worker, int width) {
   std::vector<float> x;
   std::vector<float> y;
   const auto key = fleet::RandomKey::of(static_cast<uint64_t>(worker), "rows");
   for (int row = 0; row < kRows; ++row) {
     float sum = 0;
-    for (int i = 0; i < kWidth; ++i) {
-      const auto at = static_cast<uint64_t>(row) * kWidth + static_cast<uint64_t>(i);
+    for (int i = 0; i < width; ++i) {
+      const auto at =
+          static_cast<uint64_t>(row) * static_cast<uint64_t>(width) + static_cast<uint64_t>(i);
       x.push_back(fleet::uniform_float(key, at, static_cast<uint64_t>(step)));
       sum += x.back();
     }
     y.push_back(sum);
   }
-  return {{"x", fluid::Tensor::from(x, {kRows, kWidth})},
-          {"y", fluid::Tensor::from(y, {kRows, 1})}};
+  return {{"x", fluid::Tensor::from(x, {kRows, width})}, {"y", fluid::Tensor::from(y, {kRows, 1})}};
 }
 
 void pause_until_told() {
@@ -115,6 +121,7 @@ void leave(const Flags& flags) {
   const std::string way = flags.at("--leave_by");
   if (way == "exit") std::exit(0);
   if (way == "throw") throw std::runtime_error("a mistake of the user's");
+  if (way == "kill") std::raise(SIGKILL);
 }
 
 void spin() {
@@ -133,9 +140,38 @@ void report(const Flags& flags, int worker, float loss) {
   if (write(std::stoi(*fd), line.data(), line.size()) < 0) return;
 }
 
+// Element i of worker w is i + w.
+void add_up(int count) {
+  std::vector<double> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), fleet::worker_index());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<double> sums = fleet::all_reduce_worker(values);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const int workers = fleet::worker_num();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i < sums.size() && sums[i] == workers * (static_cast<double>(i) + (workers - 1) / 2.0)) {
+      continue;
+    }
+    throw std::runtime_error(fleet::str_cat("element ", i, " of the sums is wrong"));
+  }
+  std::printf("added up %d numbers in %.2f s\n", count, taken.count());
+}
+
+// For the rest of this process's life.
+void leave_room(int megabytes) {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  const rlim_t bytes =
+      pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (static_cast<rlim_t>(megabytes) << 20);
+  const rlimit limit{bytes, bytes};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) throw std::runtime_error("setrlimit");
+}
+
 int train(const Flags& flags) {
   fluid::default_startup_program().set_random_seed(7);
-  auto x = fluid::layers::data("x", {kWidth}, fluid::DType::kFloat32);
+  const int width = number(flags, "--width", 6);
+  auto x = fluid::layers::data("x", {width}, fluid::DType::kFloat32);
   auto y = fluid::layers::data("y", {1}, fluid::DType::kFloat32);
   auto cost = fluid::layers::mean(fluid::layers::square_error_cost(fluid::layers::fc(x, 1), y));
   fluid::optimizer::SGD sgd({.learning_rate = 0.05});
@@ -143,11 +179,15 @@ int train(const Flags& flags) {
   auto optimizer = fleet::distributed_optimizer(sgd, strategy_of(flags));
   optimizer.minimize(cost);
   if (flags.count("--print") > 0) std::printf("%s", fleet::default_fleet().to_string().c_str());
-  if (fleet::is_server()) return fleet::run_server();
+  if (fleet::is_server()) {
+    if (flags.count("--server_room_mb") > 0) leave_room(number(flags, "--server_room_mb", 0));
+    return fleet::run_server();
+  }
   fleet::init_worker();
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
   if (flags.count("--meet") > 0) fleet::barrier_worker();
+  if (flags.count("--all_reduce") > 0) add_up(number(flags, "--all_reduce", 0));
   const int worker = fleet::worker_index();
   const fluid::Program& program = fluid::default_main_program();
   const auto threads = static_cast<uint32_t>(
@@ -170,7 +210,7 @@ int train(const Flags& flags) {
         std::this_thread::sleep_for(std::chrono::seconds(number(flags, "--evaluate_s", 0)));
       }
       const int part = worker * static_cast<int>(threads) + static_cast<int>(thread);
-      const float cost_now = own.run(program, batch(step, part), {cost})[0].item<float>();
+      const float cost_now = own.run(program, batch(step, part, width), {cost})[0].item<float>();
       if (thread == 0) report(flags, worker, loss = cost_now);
     }
   };

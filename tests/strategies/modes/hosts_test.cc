@@ -1,5 +1,6 @@
 // launch_ps over two hosts: network namespaces with a link between them. Skipped where they cannot
 // be made.
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -89,6 +90,31 @@ TEST_F(Hosts, TrainAsOneMachineDoes) {
       str_cat("--worker_num 3 --endpoints ", kSecond, ":7301,", kFirst, ":7301,", kSecond, ":7302"),
       trainer() + "--model_dir " + path("endpoints"));
   EXPECT_TRUE(read("endpoints/params.safetensors") == alone);
+}
+
+// A process of another host may come back, unless its launcher knows that it has ended.
+TEST_F(Hosts, AKilledProcessOfAnotherHostIsNamedAtOnce) {
+  for (const char* kind : {"", "FLEET_FRAME_ENCRYPTION=on "}) {
+    CommandResult second;
+    const std::string options = "--worker_num 2 --server_num 1";
+    const std::string job =
+        str_cat(binary_path("bin/facade_worker"),
+                " --strategy sync --sleep_ms 1 --steps 100000 --leave_worker 1 --leave_at 20 "
+                "--leave_by kill");
+    const auto grace = str_cat("env FLEET_RECONNECT_GRACE_MS=40000 ", kind);
+    const auto begin = std::chrono::steady_clock::now();
+    std::thread other([&] { second = run_command(grace + launcher(1, options) + job, 60); });
+    const CommandResult first = run_command(grace + launcher(0, options) + job, 60);
+    other.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(first.code, 1) << first.output;
+    EXPECT_EQ(second.code, 1) << second.output;
+    EXPECT_NE(second.output.find("worker 1 (pid "), std::string::npos) << second.output;
+    EXPECT_NE(read("logs0/serverlog.0").find("its launcher says that it was killed by SIGKILL"),
+              std::string::npos)
+        << read("logs0/serverlog.0");
+    EXPECT_NE(first.output.find("worker 1 was lost in phase"), std::string::npos) << first.output;
+  }
 }
 
 TEST_F(Hosts, TrainWithoutACommonStep) {

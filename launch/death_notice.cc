@@ -1,0 +1,137 @@
+#include "launch/death_notice.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/archive.h"
+#include "base/strings.h"
+#include "role_maker/cluster_spec.h"
+#include "transport/coordinator/membership.h"
+#include "transport/link/asio_loop.h"
+#include "transport/link/asio_network.h"
+#include "transport/rpc/channel.h"
+
+namespace fleet::launch {
+namespace {
+
+// The spellings that the processes of the job take.
+bool says(const Environment& environment, const char* name,
+          std::initializer_list<const char*> words) {
+  const auto value = environment.get(name);
+  return value && std::find(words.begin(), words.end(), *value) != words.end();
+}
+
+transport::SecretSources sources_of(const Environment& environment) {
+  using transport::FrameProtection;
+  const auto on = {"1", "true", "True", "on"};
+  const auto off = {"0", "false", "False", "off"};
+  transport::SecretSources sources;
+  sources.insecure = says(environment, "FLEET_INSECURE", on);
+  sources.file = environment.get("FLEET_JOB_SECRET_FILE");
+  sources.value = environment.get("FLEET_JOB_SECRET");
+  sources.protection =
+      says(environment, "FLEET_FRAME_ENCRYPTION", on)   ? FrameProtection::kEncryption
+      : says(environment, "FLEET_FRAME_INTEGRITY", off) ? FrameProtection::kNone
+                                                        : FrameProtection::kIntegrity;
+  return sources;
+}
+
+std::string job_id_of(const Job& job, int workers, const std::vector<std::string>& servers) {
+  if (const auto id = job.common.get("FLEET_JOB_ID")) return *id;
+  role_maker::ClusterSpec spec;
+  spec.mode = role_maker::Mode::kParameterServer;
+  spec.worker_num = workers;
+  spec.server_num = static_cast<int>(servers.size());
+  spec.server_endpoints = servers;
+  return role_maker::derived_job_id(spec);
+}
+
+}  // namespace
+
+// The connection. Its channel and what it counts belong to the loop's thread.
+class DeathNotice::Line {
+ public:
+  explicit Line(transport::ChannelOptions options) : thread_("notices") {
+    transport::ChannelEvents events;
+    // Where it is refused, the coordinator has ended, and with it the job.
+    events.on_attempt_failed = [this](const Status& why) {
+      if (transport::is_connection_refused(why)) channel_->fail_all(why);
+    };
+    thread_.run_there([&] {
+      channel_ = std::make_unique<transport::Channel>(thread_.loop(), network_, std::move(options),
+                                                      std::move(events));
+      channel_->start();
+    });
+  }
+  ~Line() {
+    thread_.run_there([this] { channel_.reset(); });
+  }
+
+  void send(const transport::Verdict& verdict) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++under_way_;
+    }
+    thread_.loop().post([this, verdict] {
+      transport::Request request;
+      request.frames.emplace_back();
+      request.frames.back().header.verb = transport::Verb::kAbort;
+      request.frames.back().control = encode(verdict);
+      request.on_done = [this](const Status&) {
+        const std::lock_guard lock(mutex_);
+        --under_way_;
+        changed_.notify_all();
+      };
+      channel_->submit(std::move(request));
+    });
+  }
+
+  void finish(Duration limit) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [this] { return under_way_ == 0; });
+  }
+
+ private:
+  transport::AsioNetwork network_{transport::TransportChoice::kTcp};
+  std::unique_ptr<transport::Channel> channel_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  int under_way_ = 0;
+  transport::LoopThread thread_;
+};
+
+DeathNotice::DeathNotice(const Job& job, int workers, std::vector<std::string> servers)
+    : job_(job), workers_(workers), servers_(std::move(servers)) {}
+
+DeathNotice::~DeathNotice() = default;
+
+void DeathNotice::tell(Role role, int index, const std::string& how) {
+  if (role == Role::kServer && index == 0) return;
+  if (!line_) {
+    auto secret = transport::choose_secret(sources_of(job_.common));
+    auto coordinator = transport::Endpoint::parse(servers_.front());
+    if (!secret.ok() || !coordinator.ok()) return;
+    transport::ChannelOptions options;
+    options.endpoint = std::move(coordinator).value();
+    options.hello.job_id = job_id_of(job_, workers_, servers_);
+    options.hello.member = {transport::Role::kLauncher, 0};
+    options.hello.lane = transport::LaneKind::kControl;
+    options.hello.callee = transport::MemberId{transport::Role::kServer, 0};
+    options.secret = std::move(secret).value();
+    options.tell_unreachable = false;
+    line_ = std::make_unique<Line>(std::move(options));
+  }
+  const auto culprit = role == Role::kServer ? transport::Role::kServer : transport::Role::kWorker;
+  line_->send({.culprit = {culprit, static_cast<uint32_t>(index)},
+               .code = ErrorCode::kPeerLost,
+               .reason = str_cat("its launcher says that it ", how)});
+}
+
+void DeathNotice::finish(Duration limit) {
+  if (line_) line_->finish(limit);
+}
+
+}  // namespace fleet::launch
