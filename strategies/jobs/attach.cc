@@ -9,6 +9,7 @@
 #include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/listening_servers.h"
+#include "strategies/jobs/server_job.h"
 #include "strategies/jobs/step_watch.h"
 #include "strategies/jobs/sync_runtime.h"
 
@@ -136,18 +137,11 @@ SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, L
   const auto cluster = cluster_of(program, serves(program));
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
-  SyncJob job{.config = server_config(config, info.endpoints),
-              .transport = transport::parse_transport_choice(config.transport).value(),
-              .server_names = info.endpoints,
-              .logger = std::move(logger)};
-  job.config.index = static_cast<uint32_t>(cluster.index);
-  job.config.worker_num = static_cast<uint32_t>(cluster.worker_num);
-  job.config.job_id = choose_job_id(config, cluster);
-  job.config.secret = choose_job_secret(config, cluster);
+  SyncJob job =
+      make_common_job(cluster, config, {{"placement", placement_fact(program)}}, std::move(logger));
   if (!serves(program) && !info.wait_port) {
     require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
   }
-  job.config.facts = {{"placement", placement_fact(program)}};
   return job;
 }
 

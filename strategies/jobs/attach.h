@@ -15,7 +15,8 @@ namespace fleet::strategies {
 // of the job (endpoints, trainers, this trainer's index, mode, delay compensation, GEO's interval)
 // configures the runtime. Deadlines and the job's secret come from the environment. The
 // executor keeps the runtime; call stop_worker() on it when a trainer is done. Throws UsageError
-// for a program that was not transpiled for servers, PeerError when the job has no secret.
+// for a program that was not transpiled for servers or where the process may not have as many open
+// files as the job needs, PeerError when the job has no secret.
 std::shared_ptr<StrategyRuntime> attach(
     fluid::Executor& executor, const fluid::Program& program,
     const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),

@@ -35,14 +35,19 @@ std::string choose_job_id(const RuntimeConfig& config, const role_maker::Cluster
   return cluster.job_id.empty() ? role_maker::derived_job_id(cluster) : cluster.job_id;
 }
 
-std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy) {
-  std::map<std::string, std::string> facts = {
-      {"program", hex(input.main.hash())},
-      {"startup_program", hex(input.startup.hash())},
-      {"strategy", str_cat(strategy.name(), " ", hex(fnv1a(strategy.to_string())))}};
+std::map<std::string, std::string> bits_facts() {
+  std::map<std::string, std::string> facts;
   for (const auto& [name, version] : fluid::numeric_versions()) {
     facts.emplace(str_cat(transport::kBitsFact, name), version);
   }
+  return facts;
+}
+
+std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy) {
+  std::map<std::string, std::string> facts = bits_facts();
+  facts.emplace("program", hex(input.main.hash()));
+  facts.emplace("startup_program", hex(input.startup.hash()));
+  facts.emplace("strategy", str_cat(strategy.name(), " ", hex(fnv1a(strategy.to_string()))));
   return facts;
 }
 

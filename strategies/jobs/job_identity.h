@@ -18,7 +18,10 @@ transport::Secret choose_job_secret(const RuntimeConfig& config,
 // FLEET_JOB_ID, else what the role maker agreed on, else a hash of the cluster.
 std::string choose_job_id(const RuntimeConfig& config, const role_maker::ClusterSpec& cluster);
 
-// Hashes of the origin programs and of the strategy's options, and what bits depend on, by name.
+// What bits depend on, by name: libraries, their instruction sets, settings of theirs.
+std::map<std::string, std::string> bits_facts();
+
+// Hashes of the origin programs and of the strategy's options, and bits_facts(), by name.
 std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy);
 
 // Which slice is on which server, hashed: equal in all programs of one transpilation, and different

@@ -1,6 +1,7 @@
 #include "strategies/jobs/server_job.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 #include "base/process/descriptors.h"
@@ -23,22 +24,29 @@ std::string ServerModeConfig::to_string() const {
                  server.to_string());
 }
 
+SyncJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeConfig& config,
+                        std::map<std::string, std::string> own_facts, Logger logger) {
+  SyncJob job{.config = server_config(config, cluster.server_endpoints),
+              .transport = transport::parse_transport_choice(config.transport).value(),
+              .server_names = cluster.server_endpoints,
+              .logger = std::move(logger)};
+  job.config.index = static_cast<uint32_t>(cluster.index);
+  job.config.worker_num = static_cast<uint32_t>(cluster.worker_num);
+  job.config.job_id = choose_job_id(config, cluster);
+  job.config.secret = choose_job_secret(config, cluster);
+  job.config.facts = bits_facts();
+  job.config.facts.merge(own_facts);
+  const auto role = cluster.is_server() ? transport::Role::kServer : transport::Role::kWorker;
+  provide_descriptors(descriptors_of(job.config, role), cluster.process_name()).throw_if_error();
+  return job;
+}
+
 SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
                         const ServerModeConfig& config) {
-  SyncJob job{.config = server_config(input.config, input.cluster.server_endpoints),
-              .transport = transport::parse_transport_choice(input.config.transport).value(),
-              .server_names = input.cluster.server_endpoints,
-              .logger = input.logger};
-  job.config.index = static_cast<uint32_t>(input.cluster.index);
-  job.config.worker_num = static_cast<uint32_t>(input.cluster.worker_num);
+  SyncJob job =
+      make_common_job(input.cluster, input.config, job_facts(input, strategy), input.logger);
   job.config.logical_shards = static_cast<uint32_t>(shards);
-  job.config.job_id = choose_job_id(input.config, input.cluster);
-  job.config.secret = choose_job_secret(input.config, input.cluster);
   job.config.observer = input.observer;
-  job.config.facts = job_facts(input, strategy);
-  const auto role = input.cluster.is_server() ? transport::Role::kServer : transport::Role::kWorker;
-  provide_descriptors(descriptors_of(job.config, role), input.cluster.process_name())
-      .throw_if_error();
   job.config.rpc_deadline = std::chrono::milliseconds(config.trainer.rpc_deadline);
   return job;
 }

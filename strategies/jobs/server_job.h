@@ -2,6 +2,7 @@
 // how it is printed.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "strategies/config/options_text.h"
@@ -28,6 +29,12 @@ struct ServerModeConfig {
   // Both, a line for each key.
   std::string to_string() const;
 };
+
+// What every process of a job with servers is told, with the facade and without. The facts are
+// `own_facts` and what bits depend on. Provides the file descriptors that the process needs: throws
+// UsageError (kInput) where there are too few, PeerError when the job has no secret.
+SyncJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeConfig& config,
+                        std::map<std::string, std::string> own_facts, Logger logger);
 
 SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
                         const ServerModeConfig& config);

@@ -18,6 +18,7 @@ namespace fleet::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -126,6 +127,47 @@ TEST_F(Examples, TranspilerDirectTrainsAsThreeProcesses) {
     };
     EXPECT_LT(cost("step 200"), cost("step 50"));
   }
+}
+
+class TranspilerDirect : public Examples {
+ protected:
+  // One trainer and one server; `common` and `of_trainer` are shell text in front of the program.
+  CommandResult run(const std::string& common, const std::string& of_trainer) const {
+    const std::string server = str_cat("127.0.0.1:", free_port());
+    const std::string job =
+        str_cat("export PSERVERS=", server, " CURRENT_ENDPOINT=", server,
+                " TRAINERS=1 FLEET_JOB_SECRET=0123456789abcdef0123456789abcdef; ", common, "; ");
+    const std::string program = binary_path("bin/transpiler_direct");
+    return run_command(str_cat(job, "TRAINING_ROLE=PSERVER ", program, " & TRAINING_ROLE=TRAINER ",
+                               of_trainer, " ", program, "; wait"),
+                       60);
+  }
+};
+
+TEST_F(TranspilerDirect, NamesTooFewDescriptorsBeforeItStarts) {
+  const auto result = run("ulimit -n 40", "");
+  EXPECT_THAT(result.output, HasSubstr("file descriptors for a job of this size"));
+  EXPECT_THAT(result.output, HasSubstr("worker/0"));
+  EXPECT_THAT(result.output, HasSubstr("server/0"));
+}
+
+TEST_F(TranspilerDirect, RaisesTheSoftLimitOfDescriptors) {
+  EXPECT_THAT(run("ulimit -Sn 40", "").output, HasSubstr("step 200 cost"));
+}
+
+TEST_F(TranspilerDirect, NamesMachinesThatMayComputeOtherBits) {
+  const auto result = run("true", "DNNL_MAX_CPU_ISA=SSE41");
+  EXPECT_THAT(result.output, HasSubstr("results may differ in bits"));
+  EXPECT_THAT(result.output, HasSubstr("bits.DNNL_MAX_CPU_ISA"));
+  EXPECT_THAT(result.output, HasSubstr("step 200 cost"));
+}
+
+TEST_F(TranspilerDirect, RefusesThemWhereBitsMustBeTheSame) {
+  // The refused trainer leaves a server that would wait for it.
+  const auto result =
+      run("export FLEET_REQUIRE_SAME_BITS=1 FLAGS_rpc_deadline=3000", "DNNL_MAX_CPU_ISA=SSE41");
+  EXPECT_THAT(result.output, HasSubstr("they differ in bits.DNNL_MAX_CPU_ISA"));
+  EXPECT_THAT(result.output, Not(HasSubstr("step 200 cost")));
 }
 
 // Roles that the code says, without a launcher.
