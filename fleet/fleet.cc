@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <sys/resource.h>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/error.h"
 #include "base/process/at_exit.h"
 #include "base/strings.h"
@@ -35,6 +37,15 @@ constexpr Duration kAskFor = std::chrono::milliseconds(500);
 LogLevel level_of(const strategies::RuntimeConfig& config, const role_maker::ClusterSpec& cluster) {
   if (!config.log_level.empty()) return parse_log_level(config.log_level);
   return cluster.is_distributed() && cluster.index == 0 ? LogLevel::kInfo : LogLevel::kWarning;
+}
+
+// std::bad_alloc says neither who nor what to do.
+void with_memory(const role_maker::ClusterSpec& cluster, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    caught_status(cluster.process_name()).throw_if_error();
+  }
 }
 
 }  // namespace
@@ -309,18 +320,20 @@ void Fleet::init_server(const std::string& model_dir) {
   if (!state.cluster.is_server()) {
     refuse("this process is a worker", "init_server", "call it when fleet::is_server() says so");
   }
-  state.server_executor = std::make_unique<fluid::Executor>(fluid::CPUPlace());
-  state.server_executor->run(state.rewritten->startup);
-  if (!model_dir.empty()) {
-    fluid::io::load_slices(state.rewritten->startup, state.server_executor->scope(), model_dir);
-  }
+  with_memory(state.cluster, [&] {
+    state.server_executor = std::make_unique<fluid::Executor>(fluid::CPUPlace());
+    state.server_executor->run(state.rewritten->startup);
+    if (!model_dir.empty()) {
+      fluid::io::load_slices(state.rewritten->startup, state.server_executor->scope(), model_dir);
+    }
+  });
 }
 
 int Fleet::run_server() {
   State& state = minimized("run_server");
   if (!state.server_executor) init_server();
   state.attend();
-  state.server_executor->run(state.rewritten->main);
+  with_memory(state.cluster, [&] { state.server_executor->run(state.rewritten->main); });
   state.server_executor.reset();
   state.attendant.reset();
   return 0;

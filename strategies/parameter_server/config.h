@@ -28,6 +28,8 @@ struct ProtocolMutations {
   int barrier_count_delta = 0;
   // Sum pieces in the order in which they come, instead of by shard index.
   bool sum_on_arrival = false;
+  // A worker begins to join the coordinator so much later than to reach the servers.
+  Duration join_delay{0};
 };
 
 // A plain value; every process of a job has the same one but for `index`.

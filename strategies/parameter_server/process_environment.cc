@@ -6,7 +6,11 @@
 namespace fleet::strategies {
 
 ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, Duration spin)
-    : network_(transport), data_(spin), control_("control") {}
+    : network_(transport),
+      data_(spin),
+      // Whoever drives the data loop fails with it.
+      control_("control", {},
+               [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); }) {}
 
 NodeEnvironment ProcessEnvironment::node() {
   NodeEnvironment environment;

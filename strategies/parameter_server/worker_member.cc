@@ -8,8 +8,8 @@ using transport::Phase;
 using transport::Verdict;
 
 WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterServerConfig& config,
-                           const Logger& logger, std::function<void()> on_verdict)
-    : environment_(environment), config_(config), on_verdict_(std::move(on_verdict)) {
+                           const Logger& logger, Events events)
+    : environment_(environment), config_(config), events_(std::move(events)) {
   environment_.on_control([&] {
     transport::CoordinatorClientOptions options = make_member_options(
         config_, environment_, transport::Role::kWorker, config_.servers.front());
@@ -20,6 +20,11 @@ WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterSe
     client_->set_on_verdict([this, alive = alive_](const Verdict& verdict) {
       environment_.data_loop->post([this, alive, verdict] {
         if (*alive) this->on_verdict(verdict);
+      });
+    });
+    client_->set_on_joined([this, alive = alive_] {
+      environment_.data_loop->post([this, alive] {
+        if (*alive) on_joined();
       });
     });
   });
@@ -41,7 +46,7 @@ void WorkerMember::leave_early() {
 
 void WorkerMember::start() {
   started_ = true;
-  environment_.on_control([this] { client_->start(); });
+  environment_.on_control([this] { start_client(); });
   if (!environment_.end_threads) return;
   at_exit_.emplace([this] {
     leave_early();
@@ -49,10 +54,23 @@ void WorkerMember::start() {
   });
 }
 
+void WorkerMember::start_client() {
+  const Duration delay = config_.mutations.join_delay;
+  if (delay == Duration(0)) return client_->start();
+  environment_.control_loop->call_after(delay, [this, alive = alive_] {
+    if (*alive) client_->start();
+  });
+}
+
+void WorkerMember::on_joined() {
+  joined_ = true;
+  if (events_.on_joined) events_.on_joined();
+}
+
 void WorkerMember::on_verdict(const Verdict& verdict) {
   if (!verdict_.ok()) return;
   verdict_ = verdict.to_status();
-  on_verdict_();
+  events_.on_verdict();
 }
 
 void WorkerMember::abort(const Status& why, Phase phase, uint64_t step) {

@@ -15,10 +15,14 @@ namespace fleet::strategies {
 // Belongs to the thread that drives the data loop, or to whoever has it while nobody does.
 class WorkerMember {
  public:
-  // `on_verdict` runs once, on the data loop, when the coordinator has ended the job; status()
-  // says it then. Environment and configuration must outlive this.
+  // Each runs once, on the data loop.
+  struct Events {
+    std::function<void()> on_verdict;  // the coordinator has ended the job; status() says it
+    std::function<void()> on_joined;   // the coordinator knows this worker; may be empty
+  };
+  // Environment and configuration must outlive this.
   WorkerMember(const NodeEnvironment& environment, const ParameterServerConfig& config,
-               const Logger& logger, std::function<void()> on_verdict);
+               const Logger& logger, Events events);
   // Ends the job, with this worker to blame, unless it has not started or was stopped. So does the
   // exit of the process, which ends the environment's threads too.
   ~WorkerMember();
@@ -27,6 +31,9 @@ class WorkerMember {
 
   void start();
   bool started() const { return started_; }
+  // The coordinator knows this worker, and so would name it when it is lost. A worker does not take
+  // part before.
+  bool joined() const { return joined_; }
   // From here on the worker may leave.
   void stop() { stopped_ = true; }
   bool stopped() const { return stopped_; }
@@ -46,16 +53,19 @@ class WorkerMember {
  private:
   transport::MemberId id() const { return {transport::Role::kWorker, config_.index}; }
   void leave_early();
+  void start_client();
   void on_verdict(const transport::Verdict& verdict);
+  void on_joined();
 
   const NodeEnvironment& environment_;
   const ParameterServerConfig& config_;
-  std::function<void()> on_verdict_;
+  Events events_;
   std::unique_ptr<transport::CoordinatorClient> client_;
   // Read on both loops.
   std::shared_ptr<std::atomic<bool>> alive_ = std::make_shared<std::atomic<bool>>(true);
   Status verdict_;
   bool started_ = false;
+  bool joined_ = false;
   bool stopped_ = false;
   std::optional<AtExit> at_exit_;
 };

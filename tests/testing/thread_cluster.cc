@@ -177,8 +177,10 @@ class ThreadCluster {
     fluid::Program startup = transpiler.get_trainer_startup_program();
     const auto servers = addresses_.wait(job_.servers);
     if (servers.empty()) return;
+    ParameterServerConfig config = config_for(index, reach(servers));
+    if (index == job_.late_worker) config.mutations.join_delay = job_.join_delay;
     const auto runtime = std::make_shared<strategies::WorkerRuntime>(
-        config_for(index, reach(servers)), transport_of_workers(), *task_.main, names_);
+        std::move(config), transport_of_workers(), *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;

@@ -90,6 +90,10 @@ void CoordinatorClient::set_on_verdict(std::function<void(const Verdict&)> on_ve
   on_verdict_ = std::move(on_verdict);
 }
 
+void CoordinatorClient::set_on_joined(std::function<void()> on_joined) {
+  on_joined_ = std::move(on_joined);
+}
+
 void CoordinatorClient::set_on_workers_complete(std::function<void()> on_workers_complete) {
   on_workers_complete_ = std::move(on_workers_complete);
 }
@@ -157,10 +161,10 @@ void CoordinatorClient::beat() {
 }
 
 void CoordinatorClient::on_open() {
-  joined_ = true;
   same_machine_ = channel_->same_machine();
   if (grace_timer_) loop_.cancel(*grace_timer_);
   grace_timer_.reset();
+  if (!std::exchange(joined_, true) && on_joined_) on_joined_();
 }
 
 void CoordinatorClient::on_lost() {

@@ -47,6 +47,8 @@ class CoordinatorClient {
   void start();
   // Once, on the loop's thread: the job ends because of the culprit. Set before start().
   void set_on_verdict(std::function<void(const Verdict&)> on_verdict);
+  // Once, on the loop's thread: the coordinator knows this member. Set before start().
+  void set_on_joined(std::function<void()> on_joined);
   // Once, on the loop's thread, for servers: every worker has completed.
   void set_on_workers_complete(std::function<void()> on_workers_complete);
 
@@ -96,6 +98,7 @@ class CoordinatorClient {
   Logger logger_;
   std::unique_ptr<Channel> channel_;
   std::function<void(const Verdict&)> on_verdict_;
+  std::function<void()> on_joined_;
   std::function<void()> on_workers_complete_;
   std::atomic<uint64_t> phase_and_step_{0};
   std::atomic<uint64_t> progress_{0};

@@ -4,6 +4,7 @@
 #include <future>
 #include <pthread.h>
 
+#include "base/caught.h"
 #include "transport/link/asio_loop_impl.h"
 
 namespace fleet::transport {
@@ -117,7 +118,8 @@ void AsioLoop::poll() {
   impl_->context().poll();
 }
 
-LoopThread::LoopThread(const std::string& name, Logger logger) : logger_(std::move(logger)) {
+LoopThread::LoopThread(const std::string& name, Logger logger, OnException on_exception)
+    : logger_(std::move(logger)), on_exception_(std::move(on_exception)) {
   thread_ = std::thread([this] {
     for (bool again = true; again;) again = run_guarded();
   });
@@ -129,8 +131,13 @@ bool LoopThread::run_guarded() {
   try {
     loop_.run();
     return false;
-  } catch (const std::exception& error) {
-    logger_.error("transport", "a handler of a loop threw", {{"what", error.what()}});
+  } catch (...) {
+    try {
+      const Status what = caught_status("handler of a loop");
+      if (on_exception_) on_exception_(what);
+      logger_.error("transport", "a handler of a loop threw", {{"what", what.text().what}});
+    } catch (...) {  // there is not even the memory to say so
+    }
     return true;
   }
 }

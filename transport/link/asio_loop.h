@@ -46,7 +46,9 @@ class AsioLoop final : public DrivenLoop {
 // loop goes on.
 class LoopThread {
  public:
-  explicit LoopThread(const std::string& name, Logger logger = {});
+  // `on_exception` gets what a handler threw, on the loop's thread; may be empty.
+  using OnException = std::function<void(const Status& what)>;
+  explicit LoopThread(const std::string& name, Logger logger = {}, OnException on_exception = {});
   ~LoopThread();
   AsioLoop& loop() { return loop_; }
   // Runs on the loop's thread and returns when it is done; what it throws is thrown here. After
@@ -58,6 +60,7 @@ class LoopThread {
   bool run_guarded();
 
   Logger logger_;
+  OnException on_exception_;
   AsioLoop loop_;
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/strings.h"
 #include "transport/session/session.h"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr size_t kLargeBytes = 64 * 1024;
 constexpr size_t kAheadOfLargeBytes = 512;
 constexpr size_t kScrapBytes = 64 * 1024;
+constexpr const char* kWhere = "handler of a frame";
 
 bool is_handshake(Verb verb) {
   return verb <= Verb::kRefuse;
@@ -28,27 +30,6 @@ FrameTag tag_at(const std::byte* bytes) {
   FrameTag tag;
   std::memcpy(tag.data(), bytes, tag.size());
   return tag;
-}
-
-// Inside a catch block.
-Status current_exception_status() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return Status(error.code(), error.text());
-  } catch (const std::exception& error) {
-    return Status(ErrorCode::kInternal, {.what = error.what(),
-                                         .where = "handler of a frame",
-                                         .expected = {},
-                                         .got = {},
-                                         .fix = {}});
-  } catch (...) {
-    return Status(ErrorCode::kInternal, {.what = "something unknown was thrown",
-                                         .where = "handler of a frame",
-                                         .expected = {},
-                                         .got = {},
-                                         .fix = {}});
-  }
 }
 
 }  // namespace
@@ -257,7 +238,7 @@ bool Session::prepare_target() {
     target_ = handler_->prepare_payload(*this, header_, control_);
   } catch (...) {
     if (options_.side == Side::kConnecting) throw;
-    target_ = PayloadTarget::refuse(current_exception_status());
+    target_ = PayloadTarget::refuse(caught_status(kWhere));
   }
   if (state_ == State::kClosed) return false;
   if (!target_.refusal.ok()) {
@@ -379,7 +360,7 @@ void Session::hand_over() {
   try {
     handler_->on_frame(*this, header_, control_, target.memory);
   } catch (...) {
-    answer_exception(current_exception_status());
+    answer_exception(caught_status(kWhere));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <utility>
 
+#include "base/caught.h"
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
 
@@ -36,18 +37,16 @@ struct RowsApart {
 
 AsyncLink::AsyncLink(ParameterServerConfig config, AsyncOptions options,
                      transport::TransportChoice transport, Logger logger)
-    : config_(std::move(config)), options_(options), environment_(transport) {
+    : config_(std::move(config)),
+      options_(options),
+      environment_(transport,
+                   [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
   environment_.on_data([&] {
     node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
     worker_ = std::make_unique<AsyncWorker>(node_->communicator(), options_, events());
     node_->set_on_failure([this](const Status&) { note_failure(); });
-    node_->communicator().set_on_idle([this] {
-      node_->check();
-      if (!node_->communicator().ready()) return;
-      const std::lock_guard lock(mutex_);
-      ready_ = true;
-      changed_.notify_all();
-    });
+    node_->set_on_joined([this] { note_ready(); });
+    node_->communicator().set_on_idle([this] { note_ready(); });
   });
 }
 
@@ -80,12 +79,20 @@ void AsyncLink::note_failure() {
   complete(std::make_shared<bool>(), node_->status());
 }
 
-// A mistake that only the loop's thread finds is the job's failure.
+void AsyncLink::note_ready() {
+  node_->check();
+  if (!node_->ready()) return;
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+  changed_.notify_all();
+}
+
+// What only the loop's thread meets is the job's failure.
 void AsyncLink::guarded(const std::function<void()>& work) {
   try {
     work();
-  } catch (const Error& error) {
-    complete(std::make_shared<bool>(), Status(error.code(), error.text()));
+  } catch (...) {
+    complete(std::make_shared<bool>(), caught_status(str_cat("worker ", config_.index)));
   }
 }
 

@@ -112,6 +112,7 @@ class AsyncLink {
   // On the loop's thread.
   void guarded(const std::function<void()>& work);
   void take_queued();
+  void note_ready();
   void note_failure();
   void complete(const std::shared_ptr<bool>& done, const Status& status);
 

@@ -95,18 +95,18 @@ Buffer AsyncServer::take_buffer(Slice& slice) {
 AsyncServer::Gathering* AsyncServer::begin(Stream& stream, const PieceKey& key) {
   Slice& slice = slices_[key.variable];
   receiving_ = true;
-  Gathering& gathering = stream.gatherings.emplace_back();
+  Gathering gathering;
   gathering.first = first_clock(key);
   gathering.last = key.step;
   if (key.rows) {
     gathering.missing = 1;
     gathering.rows = RowContribution(slice.geometry, *key.rows);
-    return &gathering;
+  } else {
+    gathering.missing = slice.pieces;
+    gathering.memory = take_buffer(slice);
+    gathering.pieces.resize(slice.pieces);
   }
-  gathering.missing = slice.pieces;
-  gathering.memory = take_buffer(slice);
-  gathering.pieces.resize(slice.pieces);
-  return &gathering;
+  return &stream.gatherings.emplace_back(std::move(gathering));
 }
 
 bool AsyncServer::is_old(const Stream& stream, const PieceKey& key) const {

@@ -13,10 +13,15 @@ AsyncWorkerNode::AsyncWorkerNode(NodeEnvironment environment, ParameterServerCon
       make_hello(config_, transport::Role::kWorker, environment_.incarnation);
   communicator_ = std::make_unique<AsyncCommunicator>(
       *environment_.data_loop, *environment_.network, config_, hello, environment_.random, logger_);
-  member_.emplace(environment_, config_, logger_, [this] {
+  WorkerMember::Events events;
+  events.on_verdict = [this] {
     tell_failure();
     communicator_->fail_all(member_->status());
-  });
+  };
+  events.on_joined = [this] {
+    if (on_joined_) on_joined_();
+  };
+  member_.emplace(environment_, config_, logger_, std::move(events));
 }
 
 void AsyncWorkerNode::start() {

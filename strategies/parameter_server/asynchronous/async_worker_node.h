@@ -28,6 +28,10 @@ class AsyncWorkerNode {
   const AsyncCommunicator& communicator() const { return *communicator_; }
   // Why the job failed, as the coordinator or the own requests tell it; ok while it has not.
   Status status() const;
+  // Every catalogue is here, and the coordinator knows this worker.
+  bool ready() const { return communicator_->ready() && member_->joined(); }
+  // Called once, when the coordinator knows it.
+  void set_on_joined(std::function<void()> on_joined) { on_joined_ = std::move(on_joined); }
   // Called once, when the job has failed.
   void set_on_failure(std::function<void(const Status&)> on_failure);
   // The failure of a request is the job's.
@@ -52,6 +56,7 @@ class AsyncWorkerNode {
   std::unique_ptr<AsyncCommunicator> communicator_;
   std::optional<WorkerMember> member_;
   std::function<void(const Status&)> on_failure_;
+  std::function<void()> on_joined_;
 };
 
 }  // namespace fleet::strategies

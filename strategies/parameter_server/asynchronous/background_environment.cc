@@ -1,9 +1,12 @@
 #include "strategies/parameter_server/asynchronous/background_environment.h"
 
+#include <utility>
+
 namespace fleet::strategies {
 
-BackgroundEnvironment::BackgroundEnvironment(transport::TransportChoice transport)
-    : network_(transport), control_("control"), data_("data") {}
+BackgroundEnvironment::BackgroundEnvironment(transport::TransportChoice transport,
+                                             transport::LoopThread::OnException on_exception)
+    : network_(transport), control_("control"), data_("data", {}, std::move(on_exception)) {}
 
 NodeEnvironment BackgroundEnvironment::node() {
   NodeEnvironment environment;

@@ -13,7 +13,9 @@ namespace fleet::strategies {
 // destroyed before it, on the data loop.
 class BackgroundEnvironment {
  public:
-  explicit BackgroundEnvironment(transport::TransportChoice transport);
+  // `on_exception` gets what a handler of the data loop threw, on that loop's thread.
+  BackgroundEnvironment(transport::TransportChoice transport,
+                        transport::LoopThread::OnException on_exception);
 
   NodeEnvironment node();
   // Runs on the data loop's thread and returns when it is done; after end(), on the calling one.

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
+#include "base/caught.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/mistakes.h"
 #include "strategies/parameter_server/server/table_checkpoint.h"
@@ -73,8 +73,27 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
   return {};
 }
 
+// Which half of a gradient had been taken in is not known: nothing that comes later is looked at.
+void ServerLanes::fail(const Status& why) {
+  failed_ = true;
+  if (events_.on_failure) events_.on_failure(why, step() + 1);
+}
+
 PayloadTarget ServerLanes::prepare_payload(Session& session, const FrameHeader& header,
                                            ConstBytes control) {
+  if (failed_) return PayloadTarget::discard();
+  try {
+    return prepare(session, header, control);
+  } catch (const Error&) {
+    throw;  // the sender's mistake
+  } catch (...) {
+    fail(caught_status(str_cat("server ", config_.index)));
+    return PayloadTarget::discard();
+  }
+}
+
+PayloadTarget ServerLanes::prepare(Session& session, const FrameHeader& header,
+                                   ConstBytes control) {
   Status status = check_sender(session, header);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (header.verb == Verb::kPush) return prepare_push(session, header, control);
@@ -111,10 +130,17 @@ PayloadTarget ServerLanes::prepare_initial(const Session& session, const FrameHe
 
 void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
                            MutableBytes payload) {
+  if (failed_) return;
   if (config_.observer) config_.observer->bytes_in += header.payload_bytes;
-  Status status = check_sender(session, header);
-  if (status.ok()) status = handle(session, header, control, payload);
-  if (!status.ok()) refuse(session, header, status);
+  try {
+    Status status = check_sender(session, header);
+    if (status.ok()) status = handle(session, header, control, payload);
+    if (!status.ok()) refuse(session, header, status);
+  } catch (const Error&) {
+    throw;  // the sender's mistake
+  } catch (...) {
+    fail(caught_status(str_cat("server ", config_.index)));
+  }
 }
 
 void ServerLanes::refuse(Session& session, const FrameHeader& header, const Status& why) const {

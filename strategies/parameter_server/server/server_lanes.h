@@ -135,6 +135,11 @@ class ServerLanes : public transport::ServerHandler {
     transport::Session* session = nullptr;
     size_t unflushed = 0;
   };
+  // What went wrong is this server's own, such as want of memory: the job ends.
+  void fail(const Status& why);
+  transport::PayloadTarget prepare(transport::Session& session,
+                                   const transport::FrameHeader& header,
+                                   transport::ConstBytes control);
   void tell_catalogue(transport::Session& session, const transport::FrameHeader& header);
   void refuse(transport::Session& session, const transport::FrameHeader& header,
               const Status& why) const;
@@ -145,6 +150,7 @@ class ServerLanes : public transport::ServerHandler {
   Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
                                                 transport::ConstBytes payload) const;
 
+  bool failed_ = false;
   const SaveFolders save_folders_;
   // The catalogue with this step, as workers are told it.
   transport::SharedBytes told_;

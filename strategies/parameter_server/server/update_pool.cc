@@ -1,42 +1,25 @@
 #include "strategies/parameter_server/server/update_pool.h"
 
-#include <exception>
-#include <new>
+#include <pthread.h>
 #include <utility>
 
-#include "base/error.h"
+#include "base/caught.h"
 
 namespace fleet::strategies {
-namespace {
-
-Status failure(std::string what, std::string fix) {
-  return {ErrorCode::kInternal,
-          {.what = std::move(what),
-           .where = "parameter server",
-           .expected = {},
-           .got = {},
-           .fix = std::move(fix)}};
-}
-
-}  // namespace
-
 Status outcome_of(const std::function<void()>& work) {
   try {
     work();
     return {};
-  } catch (const Error& error) {
-    return {error.code(), error.text()};
-  } catch (const std::bad_alloc&) {
-    return failure("the server has no memory left", "give it more, or use more servers");
-  } catch (const std::exception& error) {
-    return failure(error.what(), "mend what the message names");
   } catch (...) {
-    return failure("an exception that is none of the standard's", "see the server's log");
+    return caught_status("parameter server");
   }
 }
 
 UpdatePool::UpdatePool(unsigned threads) {
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+  for (unsigned i = 0; i < threads; ++i) {
+    threads_.emplace_back([this] { serve(); });
+    pthread_setname_np(threads_.back().native_handle(), "update");
+  }
 }
 
 UpdatePool::~UpdatePool() {

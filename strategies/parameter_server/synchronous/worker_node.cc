@@ -14,8 +14,9 @@ WorkerNode::WorkerNode(NodeEnvironment environment, ParameterServerConfig config
       make_hello(config_, transport::Role::kWorker, environment_.incarnation);
   communicator_ = std::make_unique<Communicator>(*environment_.data_loop, *environment_.network,
                                                  config_, hello, environment_.random, logger_);
-  member_.emplace(environment_, config_, logger_,
-                  [this] { communicator_->fail_all(member_->status()); });
+  WorkerMember::Events events;
+  events.on_verdict = [this] { communicator_->fail_all(member_->status()); };
+  member_.emplace(environment_, config_, logger_, std::move(events));
 }
 
 void WorkerNode::start() {
@@ -39,7 +40,9 @@ void WorkerNode::poll() {
 void WorkerNode::wait(Phase phase, std::string_view what) {
   set_phase(phase);
   const TimePoint begin = environment_.data_loop->now();
-  const auto over = [this] { return communicator_->idle() || !status().ok(); };
+  const auto over = [this] {
+    return (communicator_->idle() && member_->joined()) || !status().ok();
+  };
   const bool driven = environment_.data_loop->run_until(over, TimePoint::max());
   Status why = status();
   if (why.ok() && !driven && !over()) {

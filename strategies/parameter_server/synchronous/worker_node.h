@@ -26,6 +26,8 @@ class WorkerNode {
 
   // Begins to connect; servers may come later.
   void start();
+  // Every catalogue is here, and the coordinator knows this worker.
+  bool ready() const { return communicator_->ready() && member_->joined(); }
 
   Communicator& communicator() { return *communicator_; }
   transport::CoordinatorClient& member() { return member_->client(); }
@@ -35,8 +37,9 @@ class WorkerNode {
   // Says what the training thread does, for heartbeats and messages.
   void set_phase(transport::Phase phase);
 
-  // Drives the data loop until the communicator is idle. Throws PeerError with peer, rank, phase,
-  // step and elapsed time when the job failed; the others are told then.
+  // Drives the data loop until the communicator is idle and the coordinator knows this worker.
+  // Throws PeerError with peer, rank, phase, step and elapsed time when the job failed; the others
+  // are told then.
   void wait(transport::Phase phase, std::string_view what);
   // Runs what is ready on the data loop, and does not wait.
   void poll();

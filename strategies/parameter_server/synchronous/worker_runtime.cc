@@ -105,9 +105,9 @@ void WorkerRuntime::init_worker() {
 }
 
 void WorkerRuntime::ensure_ready() {
-  if (node_.communicator().ready()) return;
+  if (node_.ready()) return;
   init_worker();
-  while (!node_.communicator().ready()) node_.wait(Phase::kConnecting, "connecting to servers");
+  while (!node_.ready()) node_.wait(Phase::kConnecting, "connecting to servers");
 }
 
 void WorkerRuntime::stop_worker() {

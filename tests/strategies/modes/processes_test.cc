@@ -21,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Processes : public ::testing::Test {
  protected:
@@ -360,6 +361,38 @@ TEST_F(Processes, TooFewDescriptorsAreNamedBeforeTheJobStarts) {
   EXPECT_THAT(result.output + logs(),
               AllOf(HasSubstr("file descriptors for a job of this size"),
                     HasSubstr("a hard limit of 40"), HasSubstr("LimitNOFILE=")));
+}
+
+TEST_F(Processes, RanksAddUpLongVectors) {
+  const auto result =
+      run_command(ranks(2, "--tee") + " --strategy all_reduce --all_reduce 1000000 --steps 1", 60);
+  EXPECT_EQ(result.code, 0) << result.output << logs();
+  EXPECT_THAT(result.output, HasSubstr("added up 1000000 numbers"));
+}
+
+TEST_F(Processes, WorkersAddUpLongVectorsThroughTheirServers) {
+  for (const char* strategy : {"sync", "async"}) {
+    const auto result = run_command(str_cat(servers(2, 1, "--tee"), " --strategy ", strategy,
+                                            " --all_reduce 1000000 --steps 1"),
+                                    60);
+    EXPECT_EQ(result.code, 0) << strategy << result.output << logs();
+    EXPECT_THAT(result.output, HasSubstr("added up 1000000 numbers"));
+  }
+}
+
+// The parameter and its gradient are 20 MB each; what else is allocated decides where it ends.
+TEST_F(Processes, AServerWithoutMemoryEndsTheJobWithAMessage) {
+  const std::pair<const char*, int> kRooms[] = {{"sync", 45}, {"async", 45}, {"async", 65}};
+  for (const auto& [strategy, room] : kRooms) {
+    SCOPED_TRACE(str_cat(strategy, " ", room, " MB"));
+    const auto result = run_command(str_cat(servers(1, 1), " --strategy ", strategy,
+                                            " --width 5000000 --steps 3 --server_room_mb ", room),
+                                    60);
+    EXPECT_EQ(result.code, 1) << result.output << logs();
+    EXPECT_THAT(result.output + logs(), HasSubstr("this process has no memory left"));
+    EXPECT_THAT(result.output + logs(), Not(HasSubstr("terminate called")));
+    EXPECT_THAT(result.output, Not(HasSubstr("was killed by")));
+  }
 }
 
 TEST_F(Processes, TheSoftLimitOfDescriptorsIsRaised) {
