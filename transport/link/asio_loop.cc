@@ -118,6 +118,15 @@ void AsioLoop::poll() {
   impl_->context().poll();
 }
 
+void tell_exception(const OnException& on_exception, const Logger& logger) {
+  try {
+    const Status what = caught_status("handler of a loop");
+    if (on_exception) on_exception(what);
+    logger.error("transport", "a handler of a loop threw", {{"what", what.text().what}});
+  } catch (...) {  // there is not even the memory to say so
+  }
+}
+
 LoopThread::LoopThread(const std::string& name, Logger logger, OnException on_exception)
     : logger_(std::move(logger)), on_exception_(std::move(on_exception)) {
   thread_ = std::thread([this] {
@@ -132,12 +141,7 @@ bool LoopThread::run_guarded() {
     loop_.run();
     return false;
   } catch (...) {
-    try {
-      const Status what = caught_status("handler of a loop");
-      if (on_exception_) on_exception_(what);
-      logger_.error("transport", "a handler of a loop threw", {{"what", what.text().what}});
-    } catch (...) {  // there is not even the memory to say so
-    }
+    tell_exception(on_exception_, logger_);
     return true;
   }
 }

@@ -41,13 +41,17 @@ class AsioLoop final : public DrivenLoop {
   std::unique_ptr<Impl> impl_;
 };
 
+// Gets what a handler of a loop threw; may be empty.
+using OnException = std::function<void(const Status& what)>;
+// Inside a catch block: hands what was caught over, and logs it. Throws nothing.
+void tell_exception(const OnException& on_exception, const Logger& logger);
+
 // A loop with a thread of its own, stopped and joined by the destructor. What lives on the loop
 // must be destroyed on it, or after the thread has ended. What a handler throws is logged, and the
 // loop goes on.
 class LoopThread {
  public:
-  // `on_exception` gets what a handler threw, on the loop's thread; may be empty.
-  using OnException = std::function<void(const Status& what)>;
+  // `on_exception` gets what a handler threw, on the loop's thread.
   explicit LoopThread(const std::string& name, Logger logger = {}, OnException on_exception = {});
   ~LoopThread();
   AsioLoop& loop() { return loop_; }

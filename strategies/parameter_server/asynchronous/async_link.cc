@@ -41,7 +41,7 @@ AsyncLink::AsyncLink(ParameterServerConfig config, AsyncOptions options,
       options_(options),
       environment_(transport,
                    [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
-  environment_.on_data([&] {
+  environment_.data().on_loop([&] {
     node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
     worker_ = std::make_unique<AsyncWorker>(node_->communicator(), options_, events());
     node_->set_on_failure([this](const Status&) { note_failure(); });
@@ -51,7 +51,7 @@ AsyncLink::AsyncLink(ParameterServerConfig config, AsyncOptions options,
 }
 
 AsyncLink::~AsyncLink() {
-  environment_.on_data([this] {
+  environment_.data().on_loop([this] {
     worker_.reset();
     node_.reset();
   });
@@ -122,12 +122,26 @@ void AsyncLink::complete(const std::shared_ptr<bool>& done, const Status& status
 
 // ---- waiting
 
+// Drives the loop, where nobody else does, and sleeps else.
 template <class Done>
 void AsyncLink::wait(Lock& lock, Phase phase, std::string_view what, const Done& done) {
   if (failure_.ok() && done()) return;
   set_phase(phase);
   const TimePoint begin = steady_clock().now();
-  changed_.wait(lock, [&] { return done() || !failure_.ok(); });
+  const auto over = [&] { return done() || !failure_.ok(); };
+  while (!over()) {
+    lock.unlock();
+    const bool driven = environment_.data().try_drive_until([&] {
+      const Lock own(mutex_);
+      return over();
+    });
+    lock.lock();
+    if (driven && sleeping_ > 0) changed_.notify_all();  // one of them drives now
+    if (driven || over()) continue;
+    ++sleeping_;
+    changed_.wait(lock);  // the loop is never without a driver for long
+    --sleeping_;
+  }
   if (!failure_.ok()) {
     lock.unlock();
     fail(phase, what, steady_clock().now() - begin);
@@ -150,7 +164,7 @@ void AsyncLink::fail(Phase phase, std::string_view what, Duration elapsed) {
   // The verdict counts for more than the broken connections that come with it.
   if (const auto verdict = node_->member().verdict()) why = verdict->to_status();
   std::vector<std::string> peers;
-  environment_.on_data([&] {
+  environment_.data().on_loop([&] {
     for (const uint32_t server : node_->communicator().waiting_for()) {
       peers.push_back(str_cat("server ", server));
     }
@@ -167,10 +181,15 @@ void AsyncLink::fail(Phase phase, std::string_view what, Duration elapsed) {
 // Runs `work` on the loop; the ticket is for what it began.
 AsyncLink::Ticket AsyncLink::begin(const std::function<void(DoneHandler)>& work) {
   const auto done = std::make_shared<bool>(false);
-  environment_.post([this, work, done] {
-    guarded([&] { work([this, done](const Status& status) { complete(done, status); }); });
-  });
+  run_or_post(
+      [this, work, done] { work([this, done](const Status& status) { complete(done, status); }); });
   return done;
+}
+
+// On the calling thread where the loop is free.
+void AsyncLink::run_or_post(const std::function<void()>& work) {
+  const auto safely = [this, work] { guarded(work); };
+  if (!environment_.data().try_run(safely)) environment_.post(safely);
 }
 
 void AsyncLink::wait_for(const Ticket& ticket, Phase phase, std::string_view what) {
@@ -187,7 +206,7 @@ void AsyncLink::set_phase(Phase phase) {
 void AsyncLink::start() {
   if (started_) return;
   started_ = true;
-  environment_.on_data([this] { node_->start(); });
+  environment_.data().on_loop([this] { node_->start(); });
 }
 
 const ServerClient& AsyncLink::ready() {
@@ -200,7 +219,7 @@ const ServerClient& AsyncLink::ready() {
 std::vector<uint32_t> AsyncLink::add_gradients(const std::vector<RemoteTensor>& gradients) {
   std::vector<uint32_t> numbers;
   size_t known = 0;
-  environment_.on_data([&] {
+  environment_.data().on_loop([&] {
     for (const auto& gradient : gradients) numbers.push_back(worker_->add_gradient(gradient));
     known = worker_->gradients().size();
   });
@@ -212,7 +231,7 @@ std::vector<uint32_t> AsyncLink::add_gradients(const std::vector<RemoteTensor>& 
 
 std::vector<uint32_t> AsyncLink::add_values(const std::vector<RemoteTensor>& values) {
   std::vector<uint32_t> numbers;
-  environment_.on_data([&] {
+  environment_.data().on_loop([&] {
     for (const auto& value : values) numbers.push_back(worker_->add_value(value));
   });
   return numbers;
@@ -224,7 +243,7 @@ void AsyncLink::barrier(const std::string& name) {
   const TimePoint begin = steady_clock().now();
   const Status status = node_->member().barrier(transport::Group::kWorkers, name);
   if (!status.ok()) {
-    environment_.on_data([&] { complete(std::make_shared<bool>(), status); });
+    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), status); });
     fail(Phase::kBarrier, name, steady_clock().now() - begin);
   }
   set_phase(Phase::kComputing);
@@ -238,7 +257,7 @@ std::vector<double> AsyncLink::all_reduce(std::span<const double> values) {
                                        transport::ReduceOp::kSum,
                                        std::vector<double>(values.begin(), values.end()));
   if (!result.ok()) {
-    environment_.on_data([&] { complete(std::make_shared<bool>(), result.status()); });
+    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), result.status()); });
     fail(Phase::kReducing, "all_reduce_worker", steady_clock().now() - begin);
   }
   set_phase(Phase::kComputing);
@@ -295,7 +314,11 @@ void AsyncLink::send_rows(uint32_t gradient, const fluid::SelectedRows& rows, ui
 // Counts a gradient that comes.
 void AsyncLink::wait_for_room(Lock& lock, uint32_t gradient) {
   if (queued_[gradient] >= options_.send_queue_size) {
-    post_pump(lock);
+    // Else the rest of the step would leave in parts: what has left the inbox goes by itself.
+    const bool here = std::any_of(inbox_.begin(), inbox_.end(), [gradient](const Queued& queued) {
+      return queued.gradient == gradient;
+    });
+    if (here) pump(lock);
     wait(lock, Phase::kSending, "send",
          [&] { return queued_[gradient] < options_.send_queue_size; });
   }
@@ -307,23 +330,24 @@ void AsyncLink::put(uint32_t gradient, uint32_t order, QueuedGradient content, u
   inbox_.push_back({gradient, order, std::move(content)});
   inbox_bytes_ += bytes;
   // Large gradients travel while the rest is computed; half-asynchronous ones wait for each other.
-  if (inbox_bytes_ >= config_.flush_bytes && options_.independent_recv) post_pump(lock);
+  if (inbox_bytes_ >= config_.flush_bytes && options_.independent_recv) pump(lock);
 }
 
-void AsyncLink::post_pump(Lock&) {
+// Lets go of the lock meanwhile.
+void AsyncLink::pump(Lock& lock) {
   if (pump_posted_ || inbox_.empty()) return;
   pump_posted_ = true;
-  environment_.post([this] {
-    guarded([this] {
-      take_queued();
-      worker_->pump();
-    });
+  lock.unlock();
+  run_or_post([this] {
+    take_queued();
+    worker_->pump();
   });
+  lock.lock();
 }
 
 void AsyncLink::flush() {
   Lock lock(mutex_);
-  post_pump(lock);
+  pump(lock);
 }
 
 AsyncLink::Ticket AsyncLink::begin_synchronize() {

@@ -1,6 +1,7 @@
 // Trainer threads on one side, the loop of an asynchronous worker's requests on the other. The loop
-// has a thread of its own, which merges, sends and receives while trainers compute; trainers wait
-// for it by a condition, never by polling.
+// has a thread of its own, which merges, sends and receives while trainers compute; trainers whose
+// steps are short do that themselves, at the ends of their steps and while they wait
+// (strategies/parameter_server/asynchronous/shared_loop.h).
 #pragma once
 
 #include <atomic>
@@ -116,7 +117,8 @@ class AsyncLink {
   void note_failure();
   void complete(const std::shared_ptr<bool>& done, const Status& status);
 
-  void post_pump(Lock& lock);
+  void pump(Lock& lock);
+  void run_or_post(const std::function<void()>& work);
   Ticket begin(const std::function<void(transport::DoneHandler)>& work);
   void wait_for(const Ticket& ticket, transport::Phase phase, std::string_view what);
   void run(transport::Phase phase, std::string_view what,
@@ -142,6 +144,7 @@ class AsyncLink {
   Status failure_;
   bool ready_ = false;
   bool pump_posted_ = false;
+  uint32_t sleeping_ = 0;  // threads that wait while another one drives the loop
   std::vector<Queued> inbox_;
   size_t inbox_bytes_ = 0;
   std::vector<uint32_t> queued_;              // by gradient: here and in the worker's queue

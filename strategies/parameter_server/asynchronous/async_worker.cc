@@ -164,6 +164,7 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
   }
 }
 
+// Values that are due are asked for behind the gradients, in the same requests.
 void AsyncWorker::pump() {
   if (!communicator_.status().ok()) return;
   std::vector<uint32_t> sent;
@@ -173,14 +174,28 @@ void AsyncWorker::pump() {
     ++queues_[i].under_way;
     sent.push_back(i);
   }
-  if (!sent.empty()) {
-    communicator_.exchange([this, sent](const Status& status) {
-      for (const uint32_t i : sent) --queues_[i].under_way;
-      if (status.ok()) pump();
-      round_over(status);
-    });
+  std::shared_ptr<ReceivedValues> received;
+  if (fetch_is_due()) {
+    fetching_ = true;
+    std::fill(sent_.begin(), sent_.end(), 0);
+    received = std::make_shared<ReceivedValues>();
+    want_values(received, false);
   }
-  fetch_if_due();
+  if (sent.empty() && received == nullptr) return;
+  communicator_.exchange([this, sent = std::move(sent), received](const Status& status) {
+    for (const uint32_t i : sent) --queues_[i].under_way;
+    if (received != nullptr) {
+      fetching_ = false;
+      if (status.ok()) take_values(received);
+    }
+    if (status.ok()) pump();
+    round_over(status);
+  });
+}
+
+bool AsyncWorker::fetch_is_due() const {
+  return options_.independent_recv && !fetching_ && !values_.empty() && !sent_.empty() &&
+         *std::max_element(sent_.begin(), sent_.end()) >= options_.min_send_grad_num_before_recv;
 }
 
 // ---- values
@@ -238,18 +253,6 @@ void AsyncWorker::fetch(transport::DoneHandler on_done) {
     if (status.ok()) take_values(received);
     if (on_done) on_done(status);
     round_over(status);
-  });
-}
-
-void AsyncWorker::fetch_if_due() {
-  if (!options_.independent_recv || fetching_ || values_.empty() || sent_.empty()) return;
-  if (*std::max_element(sent_.begin(), sent_.end()) < options_.min_send_grad_num_before_recv) {
-    return;
-  }
-  fetching_ = true;
-  fetch([this](const Status& status) {
-    fetching_ = false;
-    if (status.ok()) fetch_if_due();
   });
 }
 

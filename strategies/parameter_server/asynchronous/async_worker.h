@@ -125,7 +125,7 @@ class AsyncWorker {
   void copy_common_parts(ReceivedValues& received) const;
   void take_values(const std::shared_ptr<ReceivedValues>& received);
   fluid::Tensor spare_for(size_t value);
-  void fetch_if_due();
+  bool fetch_is_due() const;
   uint64_t gate(RemoteVariable slice) const;
   void round_over(const Status& status);
 

@@ -5,7 +5,7 @@
 namespace fleet::strategies {
 
 BackgroundEnvironment::BackgroundEnvironment(transport::TransportChoice transport,
-                                             transport::LoopThread::OnException on_exception)
+                                             transport::OnException on_exception)
     : network_(transport), control_("control"), data_("data", {}, std::move(on_exception)) {}
 
 NodeEnvironment BackgroundEnvironment::node() {
@@ -20,7 +20,7 @@ NodeEnvironment BackgroundEnvironment::node() {
 }
 
 void BackgroundEnvironment::end() {
-  data_.stop_and_join();
+  data_.end();
   control_.stop_and_join();
 }
 

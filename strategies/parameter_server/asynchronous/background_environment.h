@@ -3,23 +3,22 @@
 
 #include <functional>
 
+#include "strategies/parameter_server/asynchronous/shared_loop.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/link/asio_loop.h"
 #include "transport/link/asio_network.h"
 
 namespace fleet::strategies {
 
-// A data loop and a control loop, each with a thread of its own. Nodes that use it must be
-// destroyed before it, on the data loop.
+// A data loop that trainers share with a thread of its own, and a control loop with a thread. Nodes
+// that use it must be destroyed before it, on the data loop.
 class BackgroundEnvironment {
  public:
   // `on_exception` gets what a handler of the data loop threw, on that loop's thread.
-  BackgroundEnvironment(transport::TransportChoice transport,
-                        transport::LoopThread::OnException on_exception);
+  BackgroundEnvironment(transport::TransportChoice transport, transport::OnException on_exception);
 
   NodeEnvironment node();
-  // Runs on the data loop's thread and returns when it is done; after end(), on the calling one.
-  void on_data(const std::function<void()>& work) { data_.run_there(work); }
+  SharedLoop& data() { return data_; }
   void post(std::function<void()> work) { data_.loop().post(std::move(work)); }
   // Ends both threads. Nodes may still be destroyed, and do nothing else.
   void end();
@@ -27,7 +26,7 @@ class BackgroundEnvironment {
  private:
   transport::AsioNetwork network_;
   transport::LoopThread control_;
-  transport::LoopThread data_;
+  SharedLoop data_;
 };
 
 }  // namespace fleet::strategies

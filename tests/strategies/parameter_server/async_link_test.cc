@@ -65,7 +65,7 @@ TEST(BackgroundEnvironment, TellsWhatAHandlerThrows) {
   EXPECT_THAT(told.get_future().get().text().what, HasSubstr("no memory left"));
   // The loop goes on.
   bool ran = false;
-  environment.on_data([&] { ran = true; });
+  environment.data().on_loop([&] { ran = true; });
   EXPECT_TRUE(ran);
 }
 
