@@ -123,8 +123,9 @@ class Session final : public std::enable_shared_from_this<Session> {
   uint64_t frames_written() const { return frames_queued_ - queue_.size(); }
 
  private:
-  // Small frames come in whole with one read; of a large payload no more than this is copied.
-  static constexpr size_t kAheadBytes = 32 * 1024;
+  // Small frames, and many of them, come in whole with one read: a read that fills less than its
+  // memory is known to be the last one for now. Of a large payload no more than this is copied.
+  static constexpr size_t kAheadBytes = 64 * 1024;
   // What one session may read, or write, before the others of its loop get their turn.
   static constexpr uint64_t kTurnBytes = 4 * 1024 * 1024;
 
