@@ -27,6 +27,8 @@ struct Options {
 
 // A row below this share of the other tree is short.
 constexpr double kNoWorse = 0.95;
+// One measurement of one side.
+constexpr double kMostSeconds = 120;
 
 struct RowOf {
   std::string program;
@@ -51,8 +53,15 @@ std::vector<RowOf> rows_of(const Options& options) {
 BenchRow measure_once(const std::string& folder, const RowOf& row) {
   const TemporaryFolder temporary;
   const std::string file = temporary.file("row.json");
-  run_process(
-      {str_cat(folder, "/", row.program), "--row", row.name, "--ours_only", "--json", file});
+  const auto result = run_process({str_cat(folder, "/", row.program), "--row", row.name,
+                                   "--ours_only", "--in_process", "--quiet", "--json", file},
+                                  {}, kMostSeconds);
+  end_all_children();
+  if (result.timed_out) {
+    throw_error(ErrorCode::kInternal,
+                {.what = str_cat("a row was not done after ", kMostSeconds, " s and was ended"),
+                 .where = str_cat(folder, "/", row.program, " ", row.name)});
+  }
   const auto rows = tools::read_bench_rows(file);
   if (rows.size() == 1 && rows[0].error.empty()) return rows[0];
   throw_error(ErrorCode::kInternal, {.what = "a row did not run",
@@ -62,6 +71,8 @@ BenchRow measure_once(const std::string& folder, const RowOf& row) {
 
 Row compare(const Options& options, const RowOf& row, int pairs) {
   Row result = {.peer = options.name, .target = kNoWorse};
+  const BenchRow first = measure_once(options.ours, row);  // a warm-up
+  if (!first.skipped.empty()) return {.value = first.value, .skipped = first.skipped};
   const auto value_of = [&](const std::string& folder) {
     const BenchRow measured = measure_once(folder, row);
     result.unit = measured.unit;
@@ -79,7 +90,8 @@ BenchRow judged(const Options& options, const RowOf& row) {
   const Machine machine = Machine::here();
   try {
     Row result = compare(options, row, options.pairs);
-    if (result.ratio() < kNoWorse) result = compare(options, row, 2 * options.pairs);
+    if (result.skipped.empty() && result.ratio() < kNoWorse)
+      result = compare(options, row, 2 * options.pairs);
     return judge(row.name, result, {}, machine);
   } catch (const std::exception& error) {
     return failed_row(row.name, error.what(), machine);
@@ -87,6 +99,7 @@ BenchRow judged(const Options& options, const RowOf& row) {
 }
 
 int run(const Options& options, const std::string& json) {
+  inherit_orphans();
   std::vector<BenchRow> rows;
   for (const RowOf& row : rows_of(options)) {
     rows.push_back(judged(options, row));

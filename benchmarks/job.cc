@@ -1,12 +1,10 @@
 #include "benchmarks/job.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 #include <utility>
 
 #include "base/error.h"
@@ -23,19 +21,6 @@ nlohmann::json read_json(const std::string& path) {
 }
 
 }  // namespace
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "fleet_bench_XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
-    throw_error(ErrorCode::kInput, {.what = "no temporary folder", .where = pattern});
-  }
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 JobShape JobShape::parameter_servers(int workers, int servers, int steps) {
   JobShape shape;
@@ -115,7 +100,9 @@ JobResult run_job(const JobShape& shape) {
   }
   const auto command = worker_command(shape, folder.file("report"));
   argv.insert(argv.end(), command.begin(), command.end());
-  const auto result = run_to_success(argv, {str_cat("CPU_NUM=", shape.threads)});
+  std::vector<std::string> environment = shape.environment;
+  environment.push_back(str_cat("CPU_NUM=", shape.threads));
+  const auto result = run_to_success(argv, environment);
   JobResult found = read_reports(shape, folder.file("report"));
   found.seconds = result.seconds;
   return found;

@@ -4,21 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/harness/temporary_folder.h"
+
 namespace fleet::benchmarks {
-
-// A folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 struct JobShape {
   std::string launcher = "launch_ps";      // or "launch"; empty: one process alone
@@ -30,8 +18,9 @@ struct JobShape {
   int inputs = 32;
   int hidden = 128;
   int sleep_ms = 0;
-  int threads = 1;       // of each worker
-  std::string strategy;  // of measured_worker; empty: the default
+  int threads = 1;                       // of each worker
+  std::string strategy;                  // of measured_worker; empty: the default
+  std::vector<std::string> environment;  // "NAME=value", besides this process's
 
   static JobShape parameter_servers(int workers, int servers, int steps);
   static JobShape ranks(int ranks, int steps);

@@ -50,6 +50,22 @@ std::vector<std::string> reasons(const Json& row, const std::string& where) {
   return texts;
 }
 
+std::vector<std::pair<std::string, double>> others(const Json& row, const std::string& where) {
+  std::vector<std::pair<std::string, double>> figures;
+  const Json object = row.value("others", Json::object());
+  for (const auto& [who, figure] : object.items()) {
+    if (!figure.is_number()) bad_json(where, "numbers in \"others\"", figure.dump());
+    figures.emplace_back(who, figure.get<double>());
+  }
+  return figures;
+}
+
+Json object_of(const std::vector<std::pair<std::string, double>>& figures) {
+  Json object = Json::object();
+  for (const auto& [who, figure] : figures) object[who] = figure;
+  return object;
+}
+
 constexpr std::array<const char*, 3> kPeerKinds = {"system", "limit", "fixed"};
 
 BenchPeer peer_kind(const Json& row, const std::string& where) {
@@ -80,6 +96,8 @@ BenchRow parse_row(const Json& row, const std::string& where) {
           .invalid = reasons(row, where),
           .error = optional_text(row, "error", where),
           .skipped = optional_text(row, "skipped", where),
+          .others = others(row, where),
+          .seconds = optional_number(row, "seconds", where).value_or(0),
           .placement_us = placement(row, where),
           .machine = optional_text(row, "machine", where),
           .date = optional_text(row, "date", where)};
@@ -108,6 +126,8 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
           {"invalid", row.invalid},
           {"error", row.error},
           {"skipped", row.skipped},
+          {"others", object_of(row.others)},
+          {"seconds", row.seconds},
           {"note", row.note},
           {"placement_us", row.placement_us},
           {"machine", row.machine},

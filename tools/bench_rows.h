@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fleet::tools {
@@ -44,10 +45,12 @@ struct BenchRow {
   std::optional<double> bound;
   int rounds = 0;
   std::string note;
-  std::vector<std::string> invalid;  // why the row proves nothing
-  std::string error;                 // why it did not run to its end
-  std::string skipped;               // what is missing on this machine
-  std::vector<double> placement_us;  // the placement probe before and after
+  std::vector<std::string> invalid;                    // why the row proves nothing
+  std::string error;                                   // why it did not run to its end
+  std::string skipped;                                 // what is missing on this machine
+  std::vector<std::pair<std::string, double>> others;  // further figures, by what reached them
+  double seconds = 0;                                  // that measuring took
+  std::vector<double> placement_us;                    // the placement probe before and after
   std::string machine;
   std::string date;  // YYYY-MM-DD
 

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/harness/temporary_folder.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -28,7 +32,7 @@ void print_row(const BenchRow& row) {
   if (row.bound) std::printf(" bound %s", tools::significant(row.bound).c_str());
   std::printf("  %s", tools::name_of(row.verdict()));
   for (const std::string& reason : row.invalid) std::printf(" (%s)", reason.c_str());
-  std::printf("  rounds %d  placement_us %s  %s%s%s\n", row.rounds,
+  std::printf("  rounds %d in %.1f s  placement_us %s  %s%s%s\n", row.rounds, row.seconds,
               join(row.placement_us, "/").c_str(), row.note.c_str(), row.skipped.c_str(),
               row.error.c_str());
   std::fflush(stdout);
@@ -51,8 +55,11 @@ double rounded(double value) {
 BenchRow run_one(const Benchmark& benchmark, const BenchOptions& options, const Machine& machine) {
   try {
     const double before = placement_probe_us();
+    const auto start = std::chrono::steady_clock::now();
     const Row measured = benchmark.run(Rounds(options.side));
     BenchRow row = judge(benchmark.name, measured, options.stored, machine);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    row.seconds = rounded(took.count());
     row.placement_us = {rounded(before), rounded(placement_probe_us())};
     return row;
   } catch (const std::exception& error) {
@@ -60,17 +67,74 @@ BenchRow run_one(const Benchmark& benchmark, const BenchOptions& options, const 
   }
 }
 
+// The same row in a process of its own, which nothing outlives: neither a crash nor a standstill of
+// one row takes the others with it.
+BenchRow run_apart(const Benchmark& benchmark, const BenchOptions& options,
+                   const Machine& machine) {
+  try {
+    const TemporaryFolder folder;
+    const std::string file = folder.file("row.json");
+    std::vector<std::string> argv = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                     "--row",
+                                     benchmark.name,
+                                     "--in_process",
+                                     "--quiet",
+                                     "--json",
+                                     file,
+                                     "--stored",
+                                     options.stored_file};
+    if (options.side == Rounds::Side::kOurs) argv.emplace_back("--ours_only");
+    const ProcessResult result = run_process(argv, {}, options.limit_s);
+    end_all_children();
+    std::cout << result.output << std::flush;
+    std::cerr << result.errors;
+    if (result.timed_out) {
+      return failed_row(benchmark.name,
+                        str_cat("it was not done after ", options.limit_s, " s and was ended"),
+                        machine);
+    }
+    if (result.exit_code > 1) {
+      const bool by_signal = result.exit_code > 128;
+      return failed_row(benchmark.name,
+                        str_cat("its process ended with ", by_signal ? "signal " : "exit code ",
+                                by_signal ? result.exit_code - 128 : result.exit_code),
+                        machine);
+    }
+    return tools::read_bench_rows(file).at(0);
+  } catch (const std::exception& error) {
+    return failed_row(benchmark.name, error.what(), machine);
+  }
+}
+
+bool is_better(double value, std::optional<double> known, bool lower_is_better) {
+  return !known || (lower_is_better ? value < *known : value > *known);
+}
+
 // Keeps the best values of this processor.
-void store_bests(const std::string& path, const std::vector<BenchRow>& rows) {
-  Stored stored = Stored::read(path);
+void store_bests(Stored& stored, const std::vector<BenchRow>& rows) {
   const std::string processor = processor_name();
   for (const BenchRow& row : rows) {
     if (row.peer_kind != tools::BenchPeer::kFixed || !row.error.empty()) continue;
-    const auto best = stored.best(processor, row.name);
-    const bool better = !best || (row.lower_is_better ? row.value < *best : row.value > *best);
-    if (better) stored.set_best(processor, row.name, rounded(row.value));
+    if (is_better(row.value, stored.best(processor, row.name), row.lower_is_better)) {
+      stored.set_best(processor, row.name, rounded(row.value));
+    }
   }
-  stored.write(path);
+}
+
+// And the best of what peers reach on it.
+void store_peers(Stored& stored, const std::vector<BenchRow>& rows) {
+  const std::string processor = processor_name();
+  for (const BenchRow& row : rows) {
+    if (row.peer_kind == tools::BenchPeer::kFixed || !row.error.empty() || !row.peer_value)
+      continue;
+    auto figures = row.others;
+    figures.emplace_back(row.peer, *row.peer_value);
+    for (const auto& [who, value] : figures) {
+      if (is_better(value, stored.peer(processor, row.name, who), row.lower_is_better)) {
+        stored.set_peer(processor, row.name, who, rounded(value));
+      }
+    }
+  }
 }
 
 po::options_description flags_of_all() {
@@ -82,6 +146,11 @@ po::options_description flags_of_all() {
   add("stored", po::value<std::string>()->default_value(FLEET_BENCH_STORED),
       "figures known of peers, and the best of ours");
   add("store_best", "write values that are better than the stored ones into that file");
+  add("store_peers", "write figures of peers that are better than the stored ones into it");
+  add("limit", po::value<double>()->default_value(240),
+      "seconds of a row; one that is not done then is ended, and failed");
+  add("in_process", "run the rows in this process, without a limit, not in one each");
+  add("quiet", "print neither the rows nor the last line");
   add("ours_only", "measure each row once and without its peer, for comparing two trees");
   add("strict", "fail when a row missed or is invalid, too");
   add("list", "print the names of the rows");
@@ -95,13 +164,21 @@ int run_all(const std::vector<Benchmark>& all, const po::variables_map& given) {
   options.filter = given["filter"].as<std::string>();
   options.row = given["row"].as<std::string>();
   options.json = given["json"].as<std::string>();
-  const std::string stored = given["stored"].as<std::string>();
-  options.stored = Stored::read(stored);
+  options.stored_file = given["stored"].as<std::string>();
+  options.stored = Stored::read(options.stored_file);
+  options.limit_s = given["limit"].as<double>();
+  options.apart = given.count("in_process") == 0;
+  options.quiet = given.count("quiet") != 0;
   if (given.count("ours_only") != 0) options.side = Rounds::Side::kOurs;
   const auto rows = run_benchmarks(all, options);
-  if (given.count("store_best") != 0) store_bests(stored, rows);
+  Stored stored = Stored::read(options.stored_file);
+  const bool bests = given.count("store_best") != 0;
+  const bool peers = given.count("store_peers") != 0;
+  if (bests) store_bests(stored, rows);
+  if (peers) store_peers(stored, rows);
+  if (bests || peers) stored.write(options.stored_file);
   if (rows.empty()) return 0;
-  std::cout << tools::bench_last_line(rows) << std::endl;
+  if (!options.quiet) std::cout << tools::bench_last_line(rows) << std::endl;
   const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) {
     return row.verdict() == tools::BenchVerdict::kFailed;
   });
@@ -122,10 +199,12 @@ std::vector<BenchRow> run_benchmarks(const std::vector<Benchmark>& all,
     chosen.push_back(&benchmark);
     rows.push_back(failed_row(benchmark.name, "the process ended before this row did", machine));
   }
+  if (options.apart) inherit_orphans();
   for (size_t i = 0; i < chosen.size(); ++i) {
     write_rows(options.json, rows);
-    rows[i] = run_one(*chosen[i], options, machine);
-    print_row(rows[i]);
+    rows[i] = options.apart ? run_apart(*chosen[i], options, machine)
+                            : run_one(*chosen[i], options, machine);
+    if (!options.quiet) print_row(rows[i]);
   }
   write_rows(options.json, rows);
   return rows;

@@ -25,11 +25,18 @@ struct BenchOptions {
   std::string json;    // write the rows here
   Stored stored;
   Rounds::Side side = Rounds::Side::kBoth;
+  bool quiet = false;  // print nothing
+  // Each row in a process of its own, which is this program's: it reads `stored_file`, and is ended
+  // with all that it started after `limit_s` seconds.
+  bool apart = false;
+  std::string stored_file;
+  double limit_s = 240;
 };
 
-// Runs the rows that are chosen and judges them. One that throws is a failed row, and the file
-// names the rows that are still to come as failed while a row runs, so that none gets lost when the
-// process ends early. Throws when the file cannot be written.
+// Runs the rows that are chosen and judges them. One that throws is a failed row, and so is one
+// whose own process crashes or is not done in time. The file names the rows that are still to come
+// as failed while a row runs, so that none gets lost when this process ends early. Throws when the
+// file cannot be written.
 std::vector<tools::BenchRow> run_benchmarks(const std::vector<Benchmark>& all,
                                             const BenchOptions& options);
 

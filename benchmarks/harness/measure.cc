@@ -78,7 +78,7 @@ double placement_probe_us() {
   });
   const auto start = Clock::now();
   int rounds = 0;
-  while (rounds < kRounds && (rounds % 64 != 0 || seconds_since(start) < kMaxSeconds)) {
+  while (rounds < kRounds && (rounds % 8 != 0 || seconds_since(start) < kMaxSeconds)) {
     turn.store(1, std::memory_order_release);
     while (turn.load(std::memory_order_acquire) != 0) {
     }

@@ -1,6 +1,7 @@
 // Runs other programs of the build, and peers.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,16 +12,27 @@ std::string program_folder();
 
 struct ProcessResult {
   int exit_code = 0;
+  bool timed_out = false;
   double seconds = 0;
   std::string output;  // stdout
+  std::string errors;  // stderr
 };
 
-// Runs a program to its end. Entries of `environment` are "NAME=value": they take the place of what
-// this process has under that name. Throws when the program does not start.
-ProcessResult run_process(const std::vector<std::string>& argv,
-                          const std::vector<std::string>& environment = {});
+inline constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-// The same, and throws when its exit code is not 0.
+// Runs a program to its end. Entries of `environment` are "NAME=value": they take the place of what
+// this process has under that name. A program that is not done after `limit_s` seconds is killed
+// with all processes that it started. Throws when the program does not start.
+ProcessResult run_process(const std::vector<std::string>& argv,
+                          const std::vector<std::string>& environment = {},
+                          double limit_s = kNoLimit);
+
+// Processes below this one that lose their parent become its own children.
+void inherit_orphans();
+// Kills every process below this one, and waits for their ends.
+void end_all_children();
+
+// The same as run_process, and throws when its exit code is not 0.
 ProcessResult run_to_success(const std::vector<std::string>& argv,
                              const std::vector<std::string>& environment = {});
 

@@ -22,23 +22,34 @@ std::string percent(double share) {
   return str_cat(std::lround(100 * share), " %");
 }
 
+void add_note(std::string& notes, const std::string& note) {
+  notes += str_cat(notes.empty() ? "" : ", ", note);
+}
+
 void check_limit(const Row& row, std::vector<std::string>& invalid) {
   if (row.kind != BenchPeer::kLimit || row.ratio() <= 1 + kLimitSlack) return;
   invalid.push_back(str_cat("the limit is beaten by ", percent(row.ratio() - 1)));
 }
 
+// A figure of this processor that is far below what is known proves that something went wrong. One
+// of another processor with the same instruction set only hints at it.
 void check_known(const std::string& name, const Row& row, const Stored& stored,
-                 const Machine& machine, std::vector<std::string>& invalid) {
+                 const Machine& machine, tools::BenchRow& judged) {
   auto figures = row.others;
   figures.emplace(figures.begin(), row.peer, row.peer_value);
   for (const auto& [who, value] : figures) {
-    auto known = stored.peer(machine.processor, name, who);
-    if (!known) known = stored.peer(machine.instruction_set, name, who);
+    const auto own = stored.peer(machine.processor, name, who);
+    const auto known = own ? own : stored.peer(machine.instruction_set, name, who);
     if (!known) continue;
     const double share = ratio_of(value, *known, row.better);
     if (share >= kKnownShare) continue;
-    invalid.push_back(str_cat(who, " reaches ", percent(share), " of the ",
-                              tools::significant(*known), " ", row.unit, " known of it"));
+    const std::string reason = str_cat(who, " reaches ", percent(share), " of the ",
+                                       tools::significant(*known), " ", row.unit, " known of it");
+    if (own) {
+      judged.invalid.push_back(reason);
+    } else {
+      add_note(judged.note, str_cat(reason, " on another ", machine.instruction_set, " processor"));
+    }
   }
 }
 
@@ -78,13 +89,14 @@ tools::BenchRow judge(const std::string& name, const Row& row, const Stored& sto
                             .note = row.note,
                             .invalid = row.invalid,
                             .skipped = row.skipped,
+                            .others = row.others,
                             .machine = machine.processor,
                             .date = today()};
   if (row.peer_value != 0) {
     judged.peer_value = row.peer_value;
     judged.ratio = row.ratio();
     check_limit(row, judged.invalid);
-    check_known(name, row, stored, machine, judged.invalid);
+    check_known(name, row, stored, machine, judged);
   }
   if (!row.ratios.empty()) {
     const auto [low, high] = std::minmax_element(row.ratios.begin(), row.ratios.end());
@@ -95,7 +107,7 @@ tools::BenchRow judge(const std::string& name, const Row& row, const Stored& sto
   if (const auto best = stored.best(machine.processor, name)) {
     judged.bound = row.better == Better::kLower ? *best * kTightBound : *best / kTightBound;
   } else {
-    judged.note += str_cat(judged.note.empty() ? "" : ", ", "no best stored for this processor");
+    add_note(judged.note, "no best stored for this processor");
   }
   return judged;
 }

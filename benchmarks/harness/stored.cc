@@ -66,6 +66,11 @@ std::optional<double> Stored::best(const std::string& processor, const std::stri
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
+void Stored::set_peer(const std::string& machine, const std::string& row, const std::string& peer,
+                      double value) {
+  peers_[machine][row][peer] = value;
+}
+
 void Stored::set_best(const std::string& processor, const std::string& row, double value) {
   best_[processor][row] = value;
 }

@@ -30,6 +30,8 @@ class Stored {
                              const std::string& peer) const;
   // The best of a row on that processor.
   std::optional<double> best(const std::string& processor, const std::string& row) const;
+  void set_peer(const std::string& machine, const std::string& row, const std::string& peer,
+                double value);
   void set_best(const std::string& processor, const std::string& row, double value);
 
  private:

@@ -1,8 +1,15 @@
 #include "benchmarks/harness/harness.h"
 
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <stdexcept>
 
+#include "tests/testing/paths.h"
 #include "tools/bench_rows.h"
 
 namespace fleet::benchmarks {
@@ -37,7 +44,8 @@ struct Outcome {
 };
 
 Outcome run(std::vector<std::string> arguments, const std::vector<Benchmark>& rows = all()) {
-  arguments.insert(arguments.begin(), "bench_test");
+  // Rows of this test are no rows of a program that could be started for each.
+  arguments.insert(arguments.begin(), {"bench_test", "--in_process"});
   std::vector<char*> argv;
   argv.reserve(arguments.size());
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -131,6 +139,66 @@ TEST(BenchMain, StoresTheBestOfFixedLimits) {
   EXPECT_THAT(run({"--stored", path, "--strict"}, rows),
               AllOf(::testing::Field(&Outcome::exit_code, 1),
                     ::testing::Field(&Outcome::output, HasSubstr("bound 12"))));
+}
+
+TEST(BenchMain, StoresTheBestThatPeersReached) {
+  const std::string path = ::testing::TempDir() + "/bench_main_peers.json";
+  Stored().write(path);
+  double peer = 0;
+  const std::vector<Benchmark> rows = {{"push", [&](const Rounds&) {
+                                          return Row{.value = 1,
+                                                     .unit = "GB/s",
+                                                     .peer = "adding",
+                                                     .peer_value = peer,
+                                                     .others = {{"raw", 2 * peer}}};
+                                        }}};
+  const auto store = [&](double of_peer, const char* who) {
+    peer = of_peer;
+    run({"--stored", path, "--store_peers"}, rows);
+    return Stored::read(path).peer(processor_name(), "push", who);
+  };
+  EXPECT_EQ(store(4, "adding"), 4);
+  EXPECT_EQ(store(3, "adding"), 4);
+  EXPECT_EQ(store(5, "raw"), 10);
+}
+
+// The rows of failing_rows.cc: each in a process of its own.
+Outcome run_failing(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), testing::binary_path("bin/failing_rows"));
+  const auto result = run_process(arguments);
+  return {result.exit_code, result.output};
+}
+
+TEST(BenchProcesses, ARowThatCrashesOrHangsIsNamedAndTheOthersCount) {
+  const std::string path = ::testing::TempDir() + "/bench_processes.json";
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome outcome = run_failing({"--limit", "5", "--json", path});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(40));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_EQ(last_line(outcome.output),
+            "5 rows: 1 met, 1 missed (misses), 3 failed (crashes, hangs, throws)");
+  const auto rows = tools::read_bench_rows(path);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_THAT(rows[0].error, HasSubstr("ended with signal 11"));
+  EXPECT_THAT(rows[1].error, HasSubstr("not done after 5 s"));
+  EXPECT_EQ(rows[2].verdict(), BenchVerdict::kMet);
+  EXPECT_THAT(rows[3].error, HasSubstr("it broke"));
+}
+
+// Both rows tell the processes that they started, one of which has lost its parent.
+TEST(BenchProcesses, NothingOutlivesARow) {
+  const std::string path = ::testing::TempDir() + "/bench_left";
+  std::filesystem::remove(path);
+  setenv("FAILING_ROWS_PIDS", path.c_str(), 1);
+  for (const char* row : {"hangs", "crashes"}) run_failing({"--limit", "4", "--filter", row});
+  unsetenv("FAILING_ROWS_PIDS");
+  std::ifstream file(path);
+  int seen = 0;
+  for (pid_t process = 0; file >> process; ++seen) {
+    EXPECT_EQ(kill(process, 0), -1) << process;
+    EXPECT_EQ(errno, ESRCH);
+  }
+  EXPECT_EQ(seen, 3);
 }
 
 TEST(BenchMain, AnUnknownFlagIsWrongUsage) {

@@ -1,15 +1,26 @@
 #include "benchmarks/harness/process.h"
 
+#include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "base/error.h"
 
 namespace fleet::benchmarks {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+bool is_zombie(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  return text.find(") Z ") != std::string::npos;
+}
 
 // getenv returns the first entry of a name, whatever stands behind it.
 TEST(ChangedEnvironment, TakesThePlaceOfWhatWasGiven) {
@@ -33,12 +44,31 @@ TEST(RunProcess, SaysHowTheProgramEnded) {
   EXPECT_THROW(run_process({"/no/such/program"}), Error);
 }
 
+TEST(RunProcess, OneThatIsNotDoneInTimeIsKilledWithWhatItStarted) {
+  const auto result =
+      run_process({"/bin/sh", "-c", "sleep 300 & echo $!; wait"}, {}, /*limit_s=*/0.5);
+  EXPECT_TRUE(result.timed_out);
+  EXPECT_LT(result.seconds, 10);
+  // Its parent is gone: init reaps it soon.
+  const pid_t child = std::atoi(result.output.c_str());
+  ASSERT_GT(child, 0);
+  for (int i = 0; i < 500 && kill(child, 0) == 0 && !is_zombie(child); ++i) usleep(10'000);
+  EXPECT_TRUE(kill(child, 0) != 0 || is_zombie(child));
+}
+
+TEST(RunProcess, DoesNotWaitForWhatAProgramLeavesBehind) {
+  const auto result = run_process({"/bin/sh", "-c", "sleep 20 & echo $!"});
+  EXPECT_LT(result.seconds, 10);
+  EXPECT_FALSE(result.timed_out);
+  kill(std::atoi(result.output.c_str()), SIGKILL);
+}
+
 TEST(RunToSuccess, ThrowsWhatFailed) {
   try {
-    run_to_success({"/bin/sh", "-c", "exit 3"});
+    run_to_success({"/bin/sh", "-c", "echo this is why >&2; exit 3"});
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("exit code 3"));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("exit code 3"), HasSubstr("this is why")));
   }
 }
 

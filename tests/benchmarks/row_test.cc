@@ -57,7 +57,8 @@ TEST(Judge, ALimitThatIsBeatenIsNone) {
 }
 
 TEST(Judge, APeerFarBelowWhatIsKnownOfItIsInvalid) {
-  const Stored known = stored(R"({"peers": {"avx512": {"a_row": {"peer": 1000}}}, "best": {}})");
+  const Stored known =
+      stored(R"({"peers": {"a processor": {"a_row": {"peer": 1000}}}, "best": {}})");
   EXPECT_THAT(judged(rate(1, 850), known).invalid, IsEmpty());
   EXPECT_THAT(judged(rate(1, 840), known).invalid, ElementsAre(HasSubstr("84 % of the 1000")));
   // Of times, less is better.
@@ -66,11 +67,20 @@ TEST(Judge, APeerFarBelowWhatIsKnownOfItIsInvalid) {
   EXPECT_THAT(judged(slow, known).invalid, ElementsAre(HasSubstr("77 %")));
 }
 
+// A processor without figures of its own may be slower than the one that has them.
+TEST(Judge, WhatAnotherProcessorReachesIsANote) {
+  const Stored known = stored(R"({"peers": {"avx512": {"a_row": {"peer": 1000}}}, "best": {}})");
+  const auto slower = judged(rate(1, 840), known);
+  EXPECT_THAT(slower.invalid, IsEmpty());
+  EXPECT_THAT(slower.note, HasSubstr("84 % of the 1000 steps/s known of it on another avx512"));
+  EXPECT_EQ(judged(rate(1, 850), known).note, "");
+}
+
 TEST(Judge, WhatIsKnownHoldsForItsPeerAndItsInstructionSet) {
   const Stored known = stored(
       R"({"peers": {"avx2": {"a_row": {"peer": 1000}}, "avx512": {"a_row": {"other": 1000}}},
           "best": {}})");
-  EXPECT_THAT(judged(rate(1, 1), known).invalid, IsEmpty());
+  EXPECT_EQ(judged(rate(1, 1), known).note, "");
 }
 
 // What is known of the very processor says more than what is known of its kind.
@@ -83,7 +93,7 @@ TEST(Judge, AProcessorsOwnFigureGoesFirst) {
 }
 
 TEST(Judge, FurtherFiguresAreHeldAgainstWhatIsKnownToo) {
-  const Stored known = stored(R"({"peers": {"avx512": {"a_row": {"raw": 8}}}, "best": {}})");
+  const Stored known = stored(R"({"peers": {"a processor": {"a_row": {"raw": 8}}}, "best": {}})");
   Row row = rate(1, 1);
   row.others = {{"raw", 4}};
   EXPECT_THAT(judged(row, known).invalid, ElementsAre(HasSubstr("raw reaches 50 %")));

@@ -37,6 +37,8 @@ TEST(BenchRows, AFileHoldsTheRowsAsTheyWereWritten) {
                                                        {"invalid", {"a reason"}},
                                                        {"error", ""},
                                                        {"skipped", ""},
+                                                       {"others", {{"raw stream", 7.5}}},
+                                                       {"seconds", 12.5},
                                                        {"placement_us", {0.11, 0.45}},
                                                        {"machine", "a processor"},
                                                        {"date", "2026-01-02"}})};
