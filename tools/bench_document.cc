@@ -1,6 +1,7 @@
 #include "tools/bench_document.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -57,9 +58,52 @@ std::string number(double value) {
 }
 
 constexpr const char* kStyle =
-    "<style>text{font:13px sans-serif;fill:#222}.page{fill:#fff}.bar{fill:#4878cf}"
+    "<style>text{font:13px sans-serif;fill:#222}.tick{font-size:11px}.page{fill:#fff}"
+    ".bar{fill:#4878cf}.grid{stroke:#8884}.one{stroke:#888}"
     ".target{stroke:#d65f5f;stroke-width:2}@media(prefers-color-scheme:dark){text{fill:#ddd}"
     ".page{fill:#181818}}</style>";
+
+constexpr double kLeft = 230;
+constexpr double kBars = 440;
+constexpr double kRow = 24;
+constexpr double kTop = 62;
+
+// Those that prove something, the largest ratio first.
+std::vector<BenchRow> rows_of_chart(std::span<const BenchRow> rows) {
+  std::vector<BenchRow> shown;
+  for (const BenchRow& row : rows) {
+    const bool counts = row.verdict() == BenchVerdict::kMet ||
+                        row.verdict() == BenchVerdict::kMissed ||
+                        row.verdict() == BenchVerdict::kReported;
+    if (row.ratio && *row.ratio > 0 && counts) shown.push_back(row);
+  }
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const BenchRow& a, const BenchRow& b) { return *a.ratio > *b.ratio; });
+  return shown;
+}
+
+// Powers of two, 1 among them: a ratio of 64 leaves room to read one of 0.9.
+class LogAxis {
+ public:
+  explicit LogAxis(std::span<const BenchRow> rows) {
+    for (const BenchRow& row : rows) {
+      for (const double value : {*row.ratio, row.target.value_or(1)}) {
+        low_ = std::min(low_, static_cast<int>(std::floor(std::log2(value))));
+        high_ = std::max(high_, static_cast<int>(std::ceil(std::log2(value))));
+      }
+    }
+  }
+
+  int low() const { return low_; }
+  int high() const { return high_; }
+  double x_of(double ratio) const {
+    return kLeft + kBars * (std::log2(ratio) - low_) / (high_ - low_);
+  }
+
+ private:
+  int low_ = 0;
+  int high_ = 1;
+};
 
 }  // namespace
 
@@ -90,32 +134,30 @@ std::string bench_brief_markdown(std::span<const BenchRow> rows) {
 }
 
 std::string bench_chart(std::span<const BenchRow> rows) {
-  constexpr double kLeft = 230;
-  constexpr double kBars = 440;
-  constexpr double kRow = 24;
-  constexpr double kTop = 46;
-  std::vector<BenchRow> shown;
-  for (const BenchRow& row : rows) {
-    if (proves_something(row)) shown.push_back(row);
-  }
-  std::stable_sort(shown.begin(), shown.end(),
-                   [](const BenchRow& a, const BenchRow& b) { return *a.ratio > *b.ratio; });
-  double most = 1;
-  for (const BenchRow& row : shown) most = std::max({most, *row.ratio, row.target.value_or(0)});
+  const std::vector<BenchRow> shown = rows_of_chart(rows);
+  const LogAxis axis(shown);
+  const double bottom = kTop + kRow * static_cast<double>(shown.size());
+  constexpr const char* kTitle =
+      "Ratio to the peer or the limit; right of 1 is better than it, the red line is the target";
   Svg svg;
-  svg.begin(kLeft + kBars + 80, kTop + kRow * static_cast<double>(shown.size()) + 16,
-            "Ratio to the peer or the limit; more is better, the line is the target", kStyle);
-  svg.text(16, 24, "title", "start",
-           "Ratio to the peer or the limit; more is better, the line is the target");
+  svg.begin(kLeft + kBars + 80, bottom + 16, kTitle, kStyle);
+  svg.text(16, 24, "title", "start", kTitle);
+  for (int power = axis.low(); power <= axis.high(); ++power) {
+    const double x = axis.x_of(std::exp2(power));
+    svg.line(power == 0 ? "one" : "grid", x, kTop - 4, x, bottom);
+    svg.text(x, kTop - 8, "tick", "middle",
+             power < 0 ? str_cat("1/", 1 << -power) : std::to_string(1 << power));
+  }
   double y = kTop;
   for (const BenchRow& row : shown) {
-    const double width = kBars * *row.ratio / most;
+    const double from = std::min(axis.x_of(1), axis.x_of(*row.ratio));
+    const double to = std::max(axis.x_of(1), axis.x_of(*row.ratio));
     svg.text(kLeft - 8, y + 14, "name", "end", row.name);
-    svg.path("bar", str_cat("M", number(kLeft), " ", number(y + 3), "h", number(width), "v",
-                            number(kRow - 8), "H", number(kLeft), "z"));
-    svg.text(kLeft + width + 6, y + 14, "value", "start", significant(row.ratio));
+    svg.path("bar", str_cat("M", number(from), " ", number(y + 3), "h", number(to - from), "v",
+                            number(kRow - 8), "H", number(from), "z"));
+    svg.text(to + 6, y + 14, "value", "start", significant(row.ratio));
     if (row.target) {
-      const double x = kLeft + kBars * *row.target / most;
+      const double x = axis.x_of(*row.target);
       svg.line("target", x, y, x, y + kRow - 2);
     }
     y += kRow;

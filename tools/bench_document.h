@@ -15,8 +15,8 @@ std::string bench_markdown(std::span<const BenchRow> rows);
 // The same of the rows that are held against other systems and prove something, without targets.
 std::string bench_brief_markdown(std::span<const BenchRow> rows);
 
-// Bars of the ratios of rows that have one and are valid, longest first, with a tick at each
-// target: an SVG file that stands alone, readable on light and dark.
+// Bars of the ratios of rows that have one and are valid, the largest first, on an axis of powers
+// of two, with a tick at each target: an SVG file that stands alone, readable on light and dark.
 std::string bench_chart(std::span<const BenchRow> rows);
 
 // `page` with `text` between the lines <!-- benchmarks:begin --> and <!-- benchmarks:end -->.

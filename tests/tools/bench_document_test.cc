@@ -56,6 +56,15 @@ TEST(BenchDocument, TheChartShowsOnlyWhatProvesSomething) {
               AllOf(HasSubstr("<svg"), HasSubstr("row_met"), Not(HasSubstr("row_invalid"))));
 }
 
+// From 1 on: 64 takes the whole width, and 2 a sixth of it.
+TEST(BenchDocument, ALargeRatioLeavesTheOthersReadable) {
+  std::vector<BenchRow> shown = {rows()[0], rows()[0]};
+  shown[1].ratio = 64;
+  EXPECT_THAT(bench_chart(shown), AllOf(HasSubstr("h440v"), HasSubstr("h73v")));
+  shown[1].ratio = 0.25;
+  EXPECT_THAT(bench_chart(shown), AllOf(HasSubstr("1/4"), HasSubstr("h293v"), HasSubstr("h147v")));
+}
+
 TEST(BenchDocument, OnlyTheTextBetweenTheMarkersChanges) {
   const std::string page = "A\n<!-- benchmarks:begin -->\nold\n<!-- benchmarks:end -->\nB\n";
   const std::string changed = with_benchmarks(page, "new\n", "page.md");
