@@ -15,6 +15,7 @@
 #include "base/strings.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/nets.h"
+#include "benchmarks/peers/python.h"
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
 
@@ -135,13 +136,20 @@ std::string shards_note(const Step& step) {
                  step.rows / step.threads, " rows, each with batch statistics of its own");
 }
 
+std::string torch2_note() {
+  return std::filesystem::exists(program_folder() + "/torch2_steps")
+             ? ""
+             : "; without PyTorch 2, which is not installed (pip install torch)";
+}
+
 Row steps(const Rounds& rounds, const Step& step) {
   OurSteps ours(step);
   Row row = {.unit = "steps/s", .peer = "LibTorch", .target = step.target};
   const std::vector<TorchSetup> setups = torch_setups(step);
   if (rounds.ours_only() || setups.empty()) {
     row.value = ours.rate();
-    if (setups.empty()) row.skipped = "LibTorch is not installed";
+    if (!rounds.ours_only())
+      row.skipped = "LibTorch is not installed (apt-get install libtorch-dev)";
     row.target = std::nullopt;
     return row;
   }
@@ -155,34 +163,24 @@ Row steps(const Rounds& rounds, const Step& step) {
         return rate.wall;
       }));
   row.note = processor_note(ours.processor_median(), median(peer_processor)) + "; the fastest of " +
-             str_cat(setups.size(), " ways: ", setup.text()) + shards_note(step);
+             str_cat(setups.size(), " ways: ", setup.text()) + torch2_note() + shards_note(step);
   return row;
-}
-
-// The program that peers in Python run with: one that has them installed.
-std::string python() {
-  const char* chosen = std::getenv("FLEET_BENCH_PYTHON");
-  return chosen == nullptr ? "python3" : chosen;
 }
 
 // Against the same step compiled by JAX, its arguments donated, on one core.
 Row jax_steps(const Rounds& rounds, int rows) {
   OurSteps ours({.net = "mlp", .rows = rows});
   Row row = {.unit = "steps/s", .peer = "JAX"};
-  const bool installed = run_process({python(), "-c", "import jax"}).exit_code == 0;
-  if (rounds.ours_only() || !installed) {
+  row.skipped = rounds.ours_only() ? str_cat("ours is that of mlp_b", rows, "_1t") : missing(jax());
+  if (!row.skipped.empty()) {
     row.value = ours.rate();
-    if (!installed) row.skipped = "JAX is not installed for " + python();
     return row;
   }
   row.note = instruction_set();
   row.take(rounds.pairs(
       kRounds, [&] { return ours.rate(); },
       [&] {
-        const auto result =
-            run_to_success({"taskset", "-c", "0", python(), FLEET_BENCH_PEERS "/jax_steps.py",
-                            std::to_string(rows), std::to_string(kSeconds)});
-        return parse_double(trim(result.output)).value_or(0);
+        return run_python("jax_steps.py", {std::to_string(rows), std::to_string(kSeconds)}).at(0);
       }));
   return row;
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/handwritten/mlp.h"
+#include "benchmarks/handwritten/mpi_job.h"
 #include "benchmarks/handwritten/server_step.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
@@ -30,16 +31,6 @@ Row sync_2x2(const Rounds& rounds) {
   return row;
 }
 
-double handwritten_mpi_steps_per_s(const std::string& sum, int rows) {
-  const auto result = run_to_success(
-      {"mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", program_folder() + "/mpi_step",
-       sum, std::to_string(kSteps), std::to_string(rows)},
-      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-  const auto rate = parse_double(trim(result.output));
-  if (rate) return *rate;
-  throw_error(ErrorCode::kInternal, {.what = "mpi_step printed no rate", .got = result.output});
-}
-
 // Against the faster of two jobs written by hand: one calls MPI_Allreduce, in the other the ranks
 // add up in memory that they share.
 Row collective_2(const Rounds& rounds, int rows, double target) {
@@ -52,8 +43,8 @@ Row collective_2(const Rounds& rounds, int rows, double target) {
   row.take(rounds.pairs(
       kRounds, [&] { return run_job(shape).steps_per_s; },
       [&] {
-        allreduce.push_back(handwritten_mpi_steps_per_s("allreduce", rows));
-        shared.push_back(handwritten_mpi_steps_per_s("shared", rows));
+        allreduce.push_back(handwritten_ranks_steps_per_s({.sum = "allreduce", .rows = rows}));
+        shared.push_back(handwritten_ranks_steps_per_s({.sum = "shared", .rows = rows}));
         return std::max(allreduce.back(), shared.back());
       }));
   if (rounds.ours_only()) return row;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "benchmarks/handwritten/arithmetic.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/job.h"
 #include "benchmarks/nets.h"
@@ -46,8 +47,8 @@ struct Update {
 };
 
 // The least that an update can do: the gradient is read, two or three arrays read and written.
-void pass(const float* __restrict g, float* __restrict a, float* __restrict b, float* __restrict c,
-          int64_t elements) {
+FLEET_WIDEST void pass(const float* __restrict g, float* __restrict a, float* __restrict b,
+                       float* __restrict c, int64_t elements) {
   if (c == nullptr) {
     for (int64_t i = 0; i < elements; ++i) {
       a[i] += g[i];

@@ -209,7 +209,8 @@ Row push_large(const Rounds& rounds, transport::TransportChoice choice) {
                  " GB/s; server's CPU a push ",
                  tools::significant((server.cpu_us() - used) / calls), " ms, the raw reader's ",
                  tools::significant((adding.reader_cpu_us() - adding_used) / calls),
-                 " ms; the server is the transport's with a handler that adds")};
+                 " ms; the transport alone: client, frames, links and server loop, with a handler "
+                 "that adds; whole parameter servers: sync_2x2_8mb")};
   row.take(pairs);
   if (!rounds.ours_only()) row.others = {{"raw stream", median(raw_rates)}};
   return row;

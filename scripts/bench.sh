@@ -17,7 +17,11 @@
 # measured as an array of objects: name, value, unit, peer, peer_value, ratio, ratio_min, ratio_max,
 # target, bound, rounds, verdict, invalid, error, skipped, note, placement_us, machine, date.
 # Writes build/bench/summary.json. The last line counts the rows, and names those that missed, are
-# invalid, failed or were skipped. Peers in Python run with $FLEET_BENCH_PYTHON, else python3.
+# invalid, failed or were skipped. A row that takes more than four minutes is ended, and failed.
+#
+# Peers from PyPI are measured where they are installed:
+#   python3 -m venv build/peers && build/peers/bin/pip install torch jax
+# They run with $FLEET_BENCH_PYTHON, else build/peers/bin/python, else python3.
 #
 # Example: scripts/bench.sh mlp
 
@@ -47,7 +51,18 @@ if [ -n "$against" ]; then
     die "There is no commit '$against'."
 fi
 scripts/install_dependencies.sh tests bench
+
+if [ -z "${FLEET_BENCH_PYTHON:-}" ]; then
+  FLEET_BENCH_PYTHON=python3
+  [ ! -x build/peers/bin/python ] || FLEET_BENCH_PYTHON=$PWD/build/peers/bin/python
+fi
+export FLEET_BENCH_PYTHON
+# PyTorch's package has its C++ library, too.
+torch2=$("$FLEET_BENCH_PYTHON" -c 'import os, torch; print(os.path.dirname(torch.__file__))' \
+  2>/dev/null) || torch2=
+
 say "Building the bench preset"
+configured=$(cmake --preset bench -DFLEET_BENCH_TORCH2="$torch2" 2>&1) || die "$configured"
 build_preset bench
 
 # The other commit's library under this tree's benchmarks, built apart.
@@ -64,13 +79,19 @@ if [ -n "$against" ]; then
     sed -i 's|^  add_subdirectory(benchmarks)|  add_subdirectory(benchmarks/harness)\n&|' \
       "$other/CMakeLists.txt"
   fi
+  programs=()
+  for program in build/bench/bin/bench_*; do
+    program=$(basename "$program")
+    [ "$program" = bench_against ] || programs+=("$program")
+  done
   (cd "$other" && cmake --preset bench >/dev/null &&
-    cmake --build --preset bench --parallel "$(build_jobs)")
+    cmake --build --preset bench --parallel "$(build_jobs)" --target "${programs[@]}")
   build/bench/bin/bench_against --ours build/bench/bin --theirs "$other/build/bench/bin" \
     --name "$against" --filter "$filter" --json build/bench/against.json
   exit
 fi
 
+SECONDS=0
 rows=build/bench/rows
 rm -rf "$rows"
 mkdir -p "$rows"
@@ -86,7 +107,7 @@ for program in build/bench/bin/bench_*; do
   }
 done
 
-say "Results"
+say "Results, after $((SECONDS / 60)) min $((SECONDS % 60)) s"
 build/bench/bin/fleet_bench_report "${strict[@]}" "${document[@]}" \
   --summary build/bench/summary.json "$rows"/*.json || status=1
 exit $status

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/philox.h"
+#include "benchmarks/handwritten/arithmetic.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 
 namespace fleet::benchmarks {
@@ -41,9 +42,6 @@ __attribute__((always_inline)) inline float tanh_fast(float x) {
   q = q * s + 4.89352518554385e-03f;
   return c * p / q;
 }
-
-// The machine's widest vectors do what is between the products.
-#define FLEET_WIDEST __attribute__((target_clones("avx512f", "default")))
 
 FLEET_WIDEST void add_bias_tanh(float* __restrict values, const float* __restrict bias, int rows) {
   for (int r = 0; r < rows; ++r) {
@@ -193,7 +191,7 @@ void HandwrittenMlp::output_gradient(const float* weights, float* weight_gradien
 }
 
 float HandwrittenMlp::forward_backward(const float* p, const float* x, const int64_t* y) {
-  float* g = gradients_.data();
+  float* g = target_ == nullptr ? gradients_.data() : target_;
   Products& make = *products_;
   make.run(make.first, x, p + kW0, hidden0_.data());
   add_bias_tanh(hidden0_.data(), p + kB0, rows_);
@@ -209,10 +207,6 @@ float HandwrittenMlp::forward_backward(const float* p, const float* x, const int
   times_tanh_slope(delta0_.data(), hidden0_.data(), g + kB0, rows_);
   make.run(make.first_gradient, x, delta0_.data(), g + kW0);
   return loss;
-}
-
-void sgd_step(float* __restrict p, const float* __restrict g, float rate, int n) {
-  for (int i = 0; i < n; ++i) p[i] -= rate * g[i];
 }
 
 }  // namespace fleet::benchmarks

@@ -28,6 +28,9 @@ class HandwrittenMlp {
   // kParameters floats, gradients in the same order.
   const std::vector<float>& gradients() const { return gradients_; }
 
+  // Further steps write their gradients there, kParameters floats, and not into gradients().
+  void write_gradients_to(float* memory) { target_ = memory; }
+
   // Fills gradients() with the mean gradient over the rows and returns the mean loss. x: [rows,
   // kInputs], y: [rows], parameters: [kParameters].
   float forward_backward(const float* parameters, const float* x, const int64_t* y);
@@ -42,14 +45,12 @@ class HandwrittenMlp {
   int rows_;
   std::unique_ptr<Products> products_;
   std::vector<float> gradients_;
+  float* target_ = nullptr;
   std::vector<float> hidden0_;
   std::vector<float> hidden1_;
   std::vector<float> output_;  // and its slope, after loss_and_slope
   std::vector<float> delta0_;
   std::vector<float> delta1_;
 };
-
-// p -= rate * g, n elements.
-void sgd_step(float* p, const float* g, float rate, int n);
 
 }  // namespace fleet::benchmarks

@@ -2,6 +2,7 @@
 // gradients in each step. Run under mpirun; rank 0 prints steps per second. The sum is one
 // MPI_Allreduce, or a walk of every rank over memory that all of them share.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -11,11 +12,14 @@
 #include <sched.h>
 #include <vector>
 
+#include "benchmarks/handwritten/arithmetic.h"
 #include "benchmarks/handwritten/mlp.h"
 
 namespace {
 
 using fleet::benchmarks::HandwrittenMlp;
+using fleet::benchmarks::sgd_step;
+using fleet::benchmarks::sgd_step_of_two;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kParameters = HandwrittenMlp::kParameters;
@@ -39,22 +43,22 @@ class SharedSum {
   SharedSum(const SharedSum&) = delete;
   SharedSum& operator=(const SharedSum&) = delete;
 
+  // Where this rank's gradients of the next step go.
+  float* gradients() { return layout_->gradients[turn_][rank_]; }
+
   // parameters -= rate * the mean of both ranks' gradients.
-  void update(float* parameters, const float* gradients) {
-    float* mine = layout_->gradients[turn_][rank_];
-    std::memcpy(mine, gradients, sizeof(float) * kParameters);
+  void update(float* parameters) {
     meet();
-    const float* first = layout_->gradients[turn_][0];
-    const float* second = layout_->gradients[turn_][1];
-    const float rate = kRate / static_cast<float>(ranks_);
-    for (int i = 0; i < kParameters; ++i) parameters[i] -= rate * (first[i] + second[i]);
+    sgd_step_of_two(parameters, layout_->gradients[turn_][0], layout_->gradients[turn_][1],
+                    kRate / static_cast<float>(ranks_), kParameters);
     turn_ = 1 - turn_;
   }
 
  private:
+  static constexpr int kPadded = (kParameters + 15) / 16 * 16;
   struct Layout {
     alignas(64) std::atomic<int64_t> arrived;
-    alignas(64) float gradients[2][2][kParameters];
+    alignas(64) float gradients[2][2][kPadded];
   };
 
   void meet() {
@@ -78,20 +82,39 @@ class SharedSum {
   int64_t met_ = 0;
 };
 
-template <class Update>
-double steps_per_s(int steps, int rows, const Update& update) {
-  constexpr int kWarmup = 20;
+// One MPI_Allreduce a step.
+class AllReduce {
+ public:
+  explicit AllReduce(int ranks) : ranks_(ranks), gradients_(kParameters), sum_(kParameters) {}
+
+  float* gradients() { return gradients_.data(); }
+
+  void update(float* parameters) {
+    MPI_Allreduce(gradients_.data(), sum_.data(), kParameters, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    sgd_step(parameters, sum_.data(), kRate / static_cast<float>(ranks_), kParameters);
+  }
+
+ private:
+  int ranks_;
+  std::vector<float> gradients_;
+  std::vector<float> sum_;
+};
+
+template <class Sum>
+double steps_per_s(int steps, int rows, Sum& sum) {
+  const int warmup = std::min(20, steps / 2);
   HandwrittenMlp net(rows);
   std::vector<float> parameters = HandwrittenMlp::initial_parameters();
   const std::vector<float> x(static_cast<size_t>(rows * HandwrittenMlp::kInputs), 0.5f);
   const std::vector<int64_t> y(static_cast<size_t>(rows), 1);
   Clock::time_point start;
   for (int step = 0; step < steps; ++step) {
-    if (step == kWarmup) start = Clock::now();
+    if (step == warmup) start = Clock::now();
+    net.write_gradients_to(sum.gradients());
     net.forward_backward(parameters.data(), x.data(), y.data());
-    update(parameters.data(), net.gradients().data());
+    sum.update(parameters.data());
   }
-  return (steps - kWarmup) / std::chrono::duration<double>(Clock::now() - start).count();
+  return (steps - warmup) / std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
@@ -112,16 +135,10 @@ int main(int argc, char** argv) {
   double rate = 0;
   if (shared && ranks == 2) {
     SharedSum sum(rank, ranks);
-    rate = steps_per_s(steps, rows, [&](float* parameters, const float* gradients) {
-      sum.update(parameters, gradients);
-    });
+    rate = steps_per_s(steps, rows, sum);
   } else if (!shared) {
-    std::vector<float> sum(kParameters);
-    rate = steps_per_s(steps, rows, [&](float* parameters, const float* gradients) {
-      MPI_Allreduce(gradients, sum.data(), kParameters, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-      fleet::benchmarks::sgd_step(parameters, sum.data(), kRate / static_cast<float>(ranks),
-                                  kParameters);
-    });
+    AllReduce sum(ranks);
+    rate = steps_per_s(steps, rows, sum);
   }
   if (rank == 0 && rate > 0) std::printf("%.3f\n", rate);
   MPI_Finalize();

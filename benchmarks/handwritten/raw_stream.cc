@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "benchmarks/handwritten/arithmetic.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -74,10 +75,6 @@ bool read_all(int fd, std::vector<std::byte>& chunk, size_t bytes) {
   return true;
 }
 
-void add(float* __restrict sum, const float* __restrict values, size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] += values[i];
-}
-
 // Reads a message and adds it to `sum`, a whole chunk at a time.
 bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
   for (size_t at = 0; at < sum.size();) {
@@ -88,7 +85,7 @@ bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
       if (n <= 0) return false;
       have += static_cast<size_t>(n);
     }
-    add(sum.data() + at, chunk.data(), count);
+    add(sum.data() + at, sum.data() + at, chunk.data(), static_cast<int>(count));
     at += count;
   }
   return true;

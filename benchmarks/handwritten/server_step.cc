@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/handwritten/arithmetic.h"
 #include "benchmarks/handwritten/mlp.h"
 #include "benchmarks/handwritten/raw_stream.h"
 
@@ -164,8 +165,7 @@ void apply_all(const HandwrittenJob& job, ServerState& state) {
     const size_t count = std::min(kBlock, state.values.size() - at);
     std::copy_n(state.workers[0].gradient.data() + at, count, sum);
     for (size_t w = 1; w < state.workers.size(); ++w) {
-      const float* gradient = state.workers[w].gradient.data() + at;
-      for (size_t i = 0; i < count; ++i) sum[i] += gradient[i];
+      add(sum, sum, state.workers[w].gradient.data() + at, static_cast<int>(count));
     }
     sgd_step(state.values.data() + at, sum, rate, static_cast<int>(count));
   }
@@ -300,9 +300,8 @@ double work_in_threads(const HandwrittenJob& job, const Servers& servers) {
   std::barrier meeting(job.threads, [&]() noexcept {
     const float* first = nets[0].gradients().data();
     for (size_t t = 1; t < nets.size(); ++t) {
-      const float* other = nets[t].gradients().data();
-      const float* before = t == 1 ? first : sum.data();
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] = before[i] + other[i];
+      add(sum.data(), t == 1 ? first : sum.data(), nets[t].gradients().data(),
+          HandwrittenMlp::kParameters);
     }
     servers.push(nets.size() == 1 ? first : sum.data());
     servers.pull(parameters.data());

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include "benchmarks/handwritten/arithmetic.h"
 #include "benchmarks/handwritten/mlp.h"
 
 namespace fleet::benchmarks {
