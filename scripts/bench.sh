@@ -110,4 +110,7 @@ done
 say "Results, after $((SECONDS / 60)) min $((SECONDS % 60)) s"
 build/bench/bin/fleet_bench_report "${strict[@]}" "${document[@]}" \
   --summary build/bench/summary.json "$rows"/*.json || status=1
+if ! grep -q '"name"' build/bench/summary.json; then
+  die "No row's name contains '$filter'; build/bench/bin/bench_* --list prints them."
+fi
 exit $status

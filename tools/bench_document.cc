@@ -36,7 +36,7 @@ std::string verdict_text(const BenchRow& row) {
   const std::string why = !row.error.empty()     ? row.error
                           : !row.skipped.empty() ? row.skipped
                                                  : join(row.invalid, "; ");
-  return str_cat(name_of(row.verdict()), why.empty() ? "" : ": ", cell(why));
+  return str_cat(name_of(row.verdict()), why.empty() ? "" : ": ", cell(one_line(why)));
 }
 
 std::string ratio_text(const BenchRow& row) {

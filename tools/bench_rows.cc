@@ -142,7 +142,7 @@ std::string remarks(const BenchRow& row) {
   parts.insert(parts.end(), row.invalid.begin(), row.invalid.end());
   if (row.bound) parts.push_back(str_cat("bound ", significant(row.bound), " ", row.unit));
   if (!row.note.empty()) parts.push_back(row.note);
-  return join(parts, "; ");
+  return one_line(join(parts, "; "));
 }
 
 std::string spread(const BenchRow& row) {
@@ -232,6 +232,11 @@ bool has_bench_problem(std::span<const BenchRow> rows) {
     return verdict == BenchVerdict::kMissed || verdict == BenchVerdict::kInvalid ||
            verdict == BenchVerdict::kFailed;
   });
+}
+
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
 }
 
 std::string significant(std::optional<double> value) {

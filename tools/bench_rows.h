@@ -73,6 +73,9 @@ std::string bench_last_line(std::span<const BenchRow> rows);
 // Whether a row missed, is invalid or failed.
 bool has_bench_problem(std::span<const BenchRow> rows);
 
+// Of a message: its lines one after the other.
+std::string one_line(std::string text);
+
 // Three or so digits, for readers.
 std::string significant(std::optional<double> value);
 

@@ -56,6 +56,13 @@ TEST(BenchDocument, TheChartShowsOnlyWhatProvesSomething) {
               AllOf(HasSubstr("<svg"), HasSubstr("row_met"), Not(HasSubstr("row_invalid"))));
 }
 
+TEST(BenchDocument, AMessageOfSeveralLinesStaysInItsCell) {
+  BenchRow failed = rows()[0];
+  failed.error = "a program failed\n  where: it";
+  EXPECT_THAT(bench_markdown(std::vector{failed}),
+              HasSubstr("failed: a program failed   where: it |"));
+}
+
 // From 1 on: 64 takes the whole width, and 2 a sixth of it.
 TEST(BenchDocument, ALargeRatioLeavesTheOthersReadable) {
   std::vector<BenchRow> shown = {rows()[0], rows()[0]};
