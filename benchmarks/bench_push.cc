@@ -1,5 +1,6 @@
 // Pushes to a server that sums, against the same socket without any protocol.
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -212,7 +213,11 @@ Row push_large(const Rounds& rounds, transport::TransportChoice choice) {
                  " ms; the transport alone: client, frames, links and server loop, with a handler "
                  "that adds; whole parameter servers: sync_2x2_8mb")};
   row.take(pairs);
-  if (!rounds.ours_only()) row.others = {{"raw stream", median(raw_rates)}};
+  // Of the best round: where the host puts the processors changes it by a third, while a peer that
+  // is set up wrongly is slow in all of them.
+  if (!rounds.ours_only()) {
+    row.others = {{"raw stream", *std::max_element(raw_rates.begin(), raw_rates.end())}};
+  }
   return row;
 }
 
