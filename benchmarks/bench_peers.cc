@@ -61,7 +61,7 @@ JobShape ranks(const DdpNet& net) {
 }
 
 Row ddp(const Rounds& rounds, const DdpNet& net) {
-  constexpr int kRounds = 5;
+  constexpr int kRounds = 3;
   Row row = {.unit = "steps/s", .peer = "PyTorch DDP over Gloo"};
   if (rounds.ours_only() && !net.same_as.empty()) {
     row.skipped = str_cat("ours is that of ", net.same_as);
