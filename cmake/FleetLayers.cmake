@@ -28,7 +28,7 @@ set(FLEET_LAYERS
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies_dump strategies"
   "launch: base cluster_spec transport"
   "tools: base"
-  "tools_explain: base fluid_core fluid_program fluid_ops fluid_io transpiler strategies_dump tools"
+  "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_io transpiler strategies_dump tools"
   "simulator: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_collective tools"
 )
 

@@ -11,6 +11,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
+#include "fluid/kernels/op_library.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/averages.h"
 #include "fluid/optimizer/optimizer.h"

@@ -20,7 +20,6 @@ namespace fleet::transpiler {
 namespace {
 
 using fluid::Block;
-using fluid::OpTable;
 using fluid::Program;
 using Names = std::vector<std::string>;
 
@@ -205,8 +204,7 @@ struct DistributeTranspiler::State {
       : main(options.program ? *options.program : fluid::default_main_program()),
         startup(options.startup_program ? *options.startup_program
                                         : fluid::default_startup_program()),
-        runner{.table = options.op_table ? *options.op_table : OpTable::standard(),
-               .verify_each = options.verify_each_pass,
+        runner{.verify_each = options.verify_each_pass,
                .skip = options.skip_passes,
                .observer = options.pass_observer} {}
 
@@ -346,7 +344,7 @@ Program DistributeTranspiler::get_startup_program(const std::string& endpoint,
 ProgramPair transpile_for(const Program& main, const Program& startup,
                           const role_maker::ClusterSpec& cluster,
                           const DistributeTranspilerConfig& config, int shards,
-                          const OpTable& table, const Logger& logger) {
+                          const Logger& logger) {
   if (!cluster.is_distributed()) return {.main = main, .startup = startup};
   const int contributors = shards > 0 ? shards : cluster.worker_num;
   const int first =
@@ -364,7 +362,6 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
                           .trainers = contributors,
                           .startup_program = &startup,
                           .current_endpoint = near_server,
-                          .op_table = &table,
                           .logger = logger});
     if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
     return {.main = transpiler.get_trainer_program(),
@@ -385,7 +382,7 @@ ProgramPair transpile_for(const Program& main, const Program& startup,
                .wait_port = config.wait_port,
                .scheduled = config.local_sgd_scheduled,
                .fuse_bytes = config.fuse_all_reduce_bytes},
-              PassRunner{.table = table, .observer = std::move(observer)});
+              PassRunner{.observer = std::move(observer)});
 }
 
 }  // namespace fleet::transpiler

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/log.h"
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 #include "role_maker/cluster_spec.h"
 #include "transpiler/collective/collective_program.h"
@@ -40,9 +39,6 @@ struct TranspileOptions {
   // in their own order, which is that of their update ops. Empty: their own order. For programs
   // that must equal those of a system with another order.
   std::vector<size_t> deal_order = {};
-  // For programs with ops from outside the library; null: the standard table. Must outlive the
-  // transpiler.
-  const fluid::OpTable* op_table = nullptr;
   // Every op against its schema after every pass, not only after the last (transpiler/pass.h).
   bool verify_each_pass = false;
   // Passes to leave out, of pass_names(): for looking at what a pass does.
@@ -101,7 +97,6 @@ class DistributeTranspiler {
 ProgramPair transpile_for(const fluid::Program& main, const fluid::Program& startup,
                           const role_maker::ClusterSpec& cluster,
                           const DistributeTranspilerConfig& config, int shards = 0,
-                          const fluid::OpTable& table = fluid::OpTable::standard(),
                           const Logger& logger = Logger(LogLevel::kInfo));
 
 }  // namespace fleet::transpiler

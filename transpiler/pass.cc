@@ -50,14 +50,14 @@ void PassRunner::run(fluid::Program& program, std::span<const Pass> passes) cons
     pass->apply(program);
     named(pass->name, [&] {
       if (verify_each || pass == running.back()) {
-        fluid::verify(program, table);  // names, blocks and parents too
+        fluid::verify(program);  // names, blocks and parents too
       } else {
         program.verify().throw_if_error();
       }
     });
     if (observer) observer({pass->name, pass->purpose, true, program});
   }
-  if (running.empty()) fluid::verify(program, table);
+  if (running.empty()) fluid::verify(program);
 }
 
 }  // namespace fleet::transpiler

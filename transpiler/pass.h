@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 
 namespace fleet::transpiler {
@@ -37,7 +36,6 @@ struct PassEvent {
 // against its schema after the last, or after every pass with verify_each, which costs several
 // times as much and names the pass at fault exactly.
 struct PassRunner {
-  const fluid::OpTable& table;  // must outlive the runner
   bool verify_each = false;
   // Passes that are left out. What then does not verify is an error all the same.
   std::set<std::string, std::less<>> skip = {};

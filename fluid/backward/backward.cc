@@ -124,7 +124,7 @@ bool takes_part(const Operator& op, const Block& block) {
 }
 
 // Clips in place the gradients that the op has just made whole.
-void append_error_clips(const Operator& op, Block& block, const OpTable& table) {
+void append_error_clips(const Operator& op, Block& block) {
   for (const std::string& name : op.output_names()) {
     if (!name.ends_with(internal::kGradSuffix)) continue;
     const VarDesc* forward = block.find_var_recursive(internal::strip_grad_suffix(name));
@@ -137,13 +137,12 @@ void append_error_clips(const Operator& op, Block& block, const OpTable& table) 
     clip.outputs["Out"] = {name};
     clip.attrs = to_attributes(ClipAttrs{.min = static_cast<float>(bounds.at("min")),
                                          .max = static_cast<float>(bounds.at("max"))});
-    append_op(block, std::move(clip), table);
+    append_op(block, std::move(clip));
   }
 }
 
 // The first op starts from the loss when there is one.
-void append_grad_ops(Block& block, std::vector<Operator> ops, const OpTable& table,
-                     bool from_loss = true) {
+void append_grad_ops(Block& block, std::vector<Operator> ops, bool from_loss = true) {
   Program& program = block.program();
   bool first = from_loss;
   for (Operator& op : ops) {
@@ -153,10 +152,10 @@ void append_grad_ops(Block& block, std::vector<Operator> ops, const OpTable& tab
     const Operator* appended = nullptr;
     {
       const RoleGuard guard(program, role);
-      appended = &append_op(block, std::move(op), table);
+      appended = &append_op(block, std::move(op));
     }
     restore_shapes(*appended, block);
-    append_error_clips(*appended, block, table);
+    append_error_clips(*appended, block);
     first = false;
   }
 }
@@ -196,11 +195,11 @@ NameSet without_gradient(const Block& block, const std::set<std::string>& named)
 
 }  // namespace
 
-std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options,
-                                       const OpTable& table) {
+std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options) {
   check_loss(loss);
   mark_loss_op(loss);
   Block& block = loss.block();
+  const OpTable& table = op_table(block.program());
   const std::vector<std::string> parameters = wanted_parameters(block, options);
 
   NameSet no_grad = without_gradient(block, options.no_grad_set);
@@ -221,7 +220,7 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   NameSet before;
   for (const VarDesc* var : block.vars()) before.insert(var->name);
   const size_t first = block.op_count();
-  append_grad_ops(block, std::move(ops), table);
+  append_grad_ops(block, std::move(ops));
 
   const auto made_by = makers(block, first);
   std::vector<ParamGrad> pairs;
@@ -335,9 +334,10 @@ std::vector<Operator> start_ops(const Variable& target, const Variable* given) {
 
 std::vector<Variable> gradients(const std::vector<Variable>& targets,
                                 const std::vector<Variable>& inputs,
-                                const GradientsOptions& options, const OpTable& table) {
+                                const GradientsOptions& options) {
   check_gradients(targets, inputs, options);
   Block& block = targets.front().block();
+  const OpTable& table = op_table(block.program());
   NameSet no_grad = without_gradient(block, options.no_grad_set);
   const auto path = find_path_between(block, targets, inputs, no_grad);
   std::vector<Operator> ops;
@@ -358,7 +358,7 @@ std::vector<Variable> gradients(const std::vector<Variable>& targets,
   internal::remove_no_grad_branches(ops, no_grad_names, table);
   const auto renamed = rename_existing(ops, block);
   const size_t first = block.op_count();
-  append_grad_ops(block, std::move(ops), table, false);
+  append_grad_ops(block, std::move(ops), false);
   const auto made_by = makers(block, first);
   std::vector<Variable> found;
   for (const Variable& input : inputs) {

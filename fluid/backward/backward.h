@@ -43,8 +43,7 @@ struct BackwardOptions {
 //
 // Throws ProgramError when the loss has another shape, or nothing in the program makes it; and for
 // names in the options that the program does not have.
-std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options = {},
-                                       const OpTable& table = OpTable::standard());
+std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptions& options = {});
 
 // Appends the ops that compute the gradient of the sum of all elements of `targets` with respect to
 // `inputs`, variables of block 0, and returns one variable for each input; an empty one where no
@@ -57,7 +56,6 @@ struct GradientsOptions {
 };
 std::vector<Variable> gradients(const std::vector<Variable>& targets,
                                 const std::vector<Variable>& inputs,
-                                const GradientsOptions& options = {},
-                                const OpTable& table = OpTable::standard());
+                                const GradientsOptions& options = {});
 
 }  // namespace fleet::fluid

@@ -184,7 +184,7 @@ class BlockDifferentiator {
         }
         if (grads_.find_var(name) == nullptr) grads_.add_var(std::move(desc));
       }
-      append_op(grads_, std::move(op), table_);
+      append_op(grads_, std::move(op));
       for (const std::string& name : made) {
         const VarDesc* like = grads_.find_var_recursive(strip_grad_suffix(name));
         VarDesc& grad = *grads_.find_var(name);

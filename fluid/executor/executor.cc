@@ -182,8 +182,8 @@ struct Executor::State {
   const ProgramRuntime* seen_runtime = nullptr;
   CommRuntime* found_runtime = nullptr;
 
-  const KernelTable& kernels() const {
-    return options.kernels != nullptr ? *options.kernels : KernelTable::standard();
+  const KernelTable& kernels_for(const Program& program) const {
+    return options.kernels != nullptr ? *options.kernels : kernel_table(program);
   }
 
   template <class Match>
@@ -203,7 +203,7 @@ struct Executor::State {
   }
 
   Workspace& add_seat(const PlanKey& key, bool whole_step, Scope& where) {
-    auto plan = plans->get(key, kernels(), whole_step);
+    auto plan = plans->get(key, kernels_for(*key.program), whole_step);
     Seat seat = {.program = key.program,
                  .block = key.block,
                  .whole_step = whole_step,

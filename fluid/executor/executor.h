@@ -33,7 +33,8 @@ struct ExecutorOptions {
   // Report the first op, variable and step that turns NaN or infinite. Not given: what
   // FLAGS_check_nan_inf says when the executor is made.
   std::optional<bool> check_nan_inf = std::nullopt;
-  // Kernels to run with; null: KernelTable::standard(). Must outlive the executor.
+  // Kernels to run with, whatever the program; null: those of each program (kernel_table). Must
+  // outlive the executor.
   const KernelTable* kernels = nullptr;
 };
 

@@ -45,6 +45,7 @@ int Plan::find_var(std::string_view name) const {
 bool Plan::is_current() const {
   const Program& program = *key_.program;
   if (program.id() != program_id_ || program.random_seed() != seed_) return false;
+  if (program.op_library() != op_library_) return false;
   // A program that another was assigned to has other blocks.
   if (key_.block >= program.block_count() || &program.block(key_.block) != block_) return false;
   const auto& ops = block_->ops();
@@ -65,6 +66,7 @@ class PlanCompiler {
     plan_->inner_ = inner;
     plan_->key_ = key;
     plan_->kernels_ = &kernels;
+    plan_->op_library_ = key.program->op_library();
     plan_->whole_step_ = whole_step;
     plan_->block_ = &key.program->block(key.block);
     plan_->program_id_ = key.program->id();
@@ -191,8 +193,8 @@ class PlanCompiler {
                    .where = "op '" + op.type + "'",
                    .expected = "an op that has a kernel on " + plan_->key_.place.to_string(),
                    .got = op.type,
-                   .fix = "add a kernel to a copy of KernelTable::standard() and pass it in "
-                          "ExecutorOptions"});
+                   .fix = "give the program the library that has the op and its kernels "
+                          "(Program::set_op_library); files do not hold it"});
     }
     const std::string_view table = planned.fetches_table ? "" : looked_up_slot(op.type);
     for (const auto& [slot, names] : op.inputs) {

@@ -112,7 +112,8 @@ class Plan {
   // statistics and fetches comes out of them: they may run at once, each in a workspace.
   bool shards_are_apart() const { return shards_are_apart_; }
 
-  // False once ops of the block were added, taken away, replaced or changed, or the seed changed.
+  // False once ops of the block were added, taken away, replaced or changed, or the seed or the
+  // program's library changed.
   bool is_current() const;
 
  private:
@@ -124,6 +125,7 @@ class Plan {
   uint64_t seed_ = 0;
   const Block* block_ = nullptr;
   const KernelTable* kernels_ = nullptr;
+  std::shared_ptr<const ProgramOps> op_library_;  // the program's; may own kernels_
   bool whole_step_ = true;
   bool inner_ = false;
   std::map<std::string, int, std::less<>> index_;

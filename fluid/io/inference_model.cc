@@ -226,15 +226,17 @@ void save_inference_model(const std::filesystem::path& directory,
 }
 
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
-                                    const OriginalFiles& files) {
+                                    const OriginalFiles& files,
+                                    std::shared_ptr<const ProgramOps> library) {
   const bool named = !files.model.empty() || !files.params.empty();
   if (!named && std::filesystem::exists(directory / kModelFile)) {
     InferenceModel model = read_own(directory / kModelFile);
+    model.program.set_op_library(std::move(library));
     fluid::load_persistables(executor, directory, model.program);
     return model;
   }
   const auto path = directory / (files.model.empty() ? "__model__" : files.model);
-  auto model = decode_original_program(read_whole_file(path, kMaxModel));
+  auto model = decode_original_program(read_whole_file(path, kMaxModel), std::move(library));
   if (!model.ok()) throw_in_file(path, model.status());
   put_values(read_original(directory, model.value().program, files.params), executor.scope());
   return std::move(model.value());

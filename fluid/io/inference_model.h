@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,12 @@ struct OriginalFiles {
 // fetched from it:
 //   auto model = io::load_inference_model("dir", exe);
 //   auto results = exe.run(model.program, {{model.feeds[0], x}}, {model.fetches[0]});
+// `library`: the ops that the program may use, which it is given; null: this library's.
 // Throws ResourceError for missing or damaged files, ProgramError for a program that this library
 // cannot run; the scope is then as before.
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
-                                    const OriginalFiles& files = {});
+                                    const OriginalFiles& files = {},
+                                    std::shared_ptr<const ProgramOps> library = nullptr);
 
 // The program's persistable variables (dense and selected rows) from what the original's
 // save_persistables wrote: one file per variable, or all in the file `params`, sorted by name.

@@ -219,8 +219,8 @@ OpRole role_of(const Attribute& value) {
   return static_cast<OpRole>(*flags);
 }
 
-void read_attributes(const Fields& fields, Operator& op) {
-  const OpSchema& schema = OpTable::standard().at(op.type);
+void read_attributes(const Fields& fields, const OpTable& table, Operator& op) {
+  const OpSchema& schema = table.at(op.type);
   const AttributeMap known = schema.normalize ? schema.normalize({}) : AttributeMap();
   for (const Field& field : fields) {
     if (field.number != 4 || !field.has_bytes) continue;
@@ -251,6 +251,10 @@ void read_attributes(const Fields& fields, Operator& op) {
 
 class Importer {
  public:
+  explicit Importer(std::shared_ptr<const ProgramOps> library) {
+    model_.program.set_op_library(std::move(library));
+  }
+
   InferenceModel run(Bytes bytes) {
     const Fields fields = parse(bytes, "the program");
     std::vector<Fields> blocks;
@@ -294,7 +298,7 @@ class Importer {
         add_port(op, op_fields);
         continue;
       }
-      read_attributes(op_fields, op);
+      read_attributes(op_fields, op_table(model_.program), op);
       model_.program.block(index).append_op(std::move(op));
     }
   }
@@ -330,9 +334,10 @@ class Importer {
 
 }  // namespace
 
-Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes) {
+Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes,
+                                               std::shared_ptr<const ProgramOps> library) {
   try {
-    return Importer().run(bytes);
+    return Importer(std::move(library)).run(bytes);
   } catch (const Error& error) {
     return Status(error.code(), error.text());
   }

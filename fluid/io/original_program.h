@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ struct InferenceModel {
 // they change nothing (original_attributes.h), any other unknown one is refused, as are unknown
 // ops. Dimensions below -1, products with an unknown one, are unknown. kCorruptFile for bytes that
 // are no program; kInvalidProgram, kUnknownName or kNotSupported for one that this library cannot
-// run.
-Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes);
+// run. `library`: the ops that the program may use, which it is given; null: this library's.
+Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes,
+                                               std::shared_ptr<const ProgramOps> library = nullptr);
 
 }  // namespace fleet::fluid

@@ -66,4 +66,8 @@ const KernelTable& KernelTable::standard() {
   return kTable;
 }
 
+const KernelTable& kernel_table(const Program& program) {
+  return program.op_library() ? program.op_library()->kernels() : KernelTable::standard();
+}
+
 }  // namespace fleet::fluid

@@ -45,4 +45,8 @@ class KernelTable {
   std::map<Key, std::vector<Kernel>, std::less<>> kernels_;
 };
 
+// What computes the ops of a program: the kernels of its library, or KernelTable::standard()
+// without one.
+const KernelTable& kernel_table(const Program& program);
+
 }  // namespace fleet::fluid

@@ -74,8 +74,8 @@ void check_slots(const Block* block, const Operator& op, const OpSchema& schema)
 }
 
 // Checks the op, completes its attributes and sets the shapes of its outputs.
-void complete(Block& block, Operator& op, const OpTable& table) {
-  const OpSchema& schema = table.at(op.type);
+void complete(Block& block, Operator& op) {
+  const OpSchema& schema = op_table(block.program()).at(op.type);
   check_slots(&block, op, schema);
   if (schema.normalize) op.attrs = schema.normalize(op.attrs);
   if (schema.infer) {
@@ -196,8 +196,8 @@ class Verifier {
 
 }  // namespace
 
-const Operator& append_op(Block& block, Operator op, const OpTable& table) {
-  complete(block, op, table);
+const Operator& append_op(Block& block, Operator op) {
+  complete(block, op);
   const Program& program = block.program();
   op.role = program.current_role();
   op.role_var = program.current_role_var();
@@ -205,8 +205,8 @@ const Operator& append_op(Block& block, Operator op, const OpTable& table) {
   return block.append_op(std::move(op));
 }
 
-const Operator& insert_op(Block& block, size_t position, Operator op, const OpTable& table) {
-  complete(block, op, table);
+const Operator& insert_op(Block& block, size_t position, Operator op) {
+  complete(block, op);
   const Program& program = block.program();
   if (op.role == OpRole::kForward) {
     op.role = program.current_role();
@@ -216,9 +216,9 @@ const Operator& insert_op(Block& block, size_t position, Operator op, const OpTa
   return block.insert_op(position, std::move(op));
 }
 
-void verify(const Program& program, const OpTable& table) {
-  verify(program, [&table]() -> SeeOp {
-    return [verifier = Verifier(table)](const Operator& op, const auto& vars) mutable {
+void verify(const Program& program) {
+  verify(program, [&program]() -> SeeOp {
+    return [verifier = Verifier(op_table(program))](const Operator& op, const auto& vars) mutable {
       verifier.verify(op, vars);
     };
   }).throw_if_error();

@@ -119,7 +119,12 @@ const OpSchema& OpTable::at(std::string_view type) const {
                .where = "OpTable",
                .expected = "a type of the op table",
                .got = std::string(type),
-               .fix = "correct the type, or add the op to a copy of OpTable::standard()"});
+               .fix = "correct the type, or give the program the library that has the op "
+                      "(Program::set_op_library)"});
+}
+
+const OpTable& op_table(const Program& program) {
+  return program.op_library() ? program.op_library()->ops() : OpTable::standard();
 }
 
 }  // namespace fleet::fluid

@@ -1,5 +1,6 @@
 // What an op is: its slots, attributes, shapes and gradient, as data. Every op has one row in one
-// table, listed by hand in fluid/ops/op_table.cc; nothing registers itself.
+// table, listed by hand in fluid/ops/op_table.cc; nothing registers itself. Ops from outside are
+// rows of a table of one's own, which programs carry (fluid/kernels/op_library.h).
 #pragma once
 
 #include <functional>
@@ -117,5 +118,8 @@ class OpTable {
  private:
   std::map<std::string, OpSchema, std::less<>> schemas_;
 };
+
+// The ops that a program may use: those of its library, or OpTable::standard() without one.
+const OpTable& op_table(const Program& program);
 
 }  // namespace fleet::fluid

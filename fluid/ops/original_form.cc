@@ -2,7 +2,8 @@
 
 namespace fleet::fluid {
 
-void take_original_forms(Program& program, const OpTable& table) {
+void take_original_forms(Program& program) {
+  const OpTable& table = op_table(program);
   constexpr const char* kForm = "original_form";
   for (int32_t index = 0; index < program.block_count(); ++index) {
     Block& block = program.block(index);

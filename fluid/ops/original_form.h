@@ -9,6 +9,6 @@ namespace fleet::fluid {
 // Every op of the program that has the attribute `original_form` (docs/departures.md lists them)
 // takes the original's form. Behind `minimize`, that goes for gradients and updates too; before it,
 // gradients follow their ops, and each optimizer has an option of its own.
-void take_original_forms(Program& program, const OpTable& table = OpTable::standard());
+void take_original_forms(Program& program);
 
 }  // namespace fleet::fluid

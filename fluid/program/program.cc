@@ -182,6 +182,7 @@ Program::Program(const Program& other)
       random_seed_(other.random_seed_),
       distribution_(other.distribution_),
       runtime_(other.runtime_),
+      op_library_(other.op_library_),
       pruned_(other.pruned_),
       id_(next_program_id()) {
   for (const auto& source : other.blocks_) {
@@ -209,6 +210,7 @@ Program& Program::operator=(Program&& other) noexcept {
   current_name_scope_ = std::move(other.current_name_scope_);
   distribution_ = std::move(other.distribution_);
   runtime_ = std::move(other.runtime_);
+  op_library_ = std::move(other.op_library_);
   pruned_ = std::move(other.pruned_);
   return *this;
 }

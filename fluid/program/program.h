@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "fluid/program/operator.h"
+#include "fluid/program/program_ops.h"
 #include "fluid/program/runtime.h"
 #include "fluid/program/shared.h"
 #include "fluid/program/var_desc.h"
@@ -240,6 +241,14 @@ class Program {
   const std::shared_ptr<ProgramRuntime>& runtime() const { return runtime_; }
   void set_runtime(std::shared_ptr<ProgramRuntime> runtime) { runtime_ = std::move(runtime); }
 
+  // The ops that this program may use (fluid/kernels/op_library.h), for as long as it lives; null:
+  // those of this library. Shared with copies and with programs that a transpiler makes of this
+  // one; not saved with it, so a program that was read from a file is given it again.
+  const std::shared_ptr<const ProgramOps>& op_library() const { return op_library_; }
+  void set_op_library(std::shared_ptr<const ProgramOps> library) {
+    op_library_ = std::move(library);
+  }
+
   // A copy. For a test: the forward part only, with attribute is_test set where it exists; without
   // the runtime where that refuses the program itself.
   Program clone(bool for_test = false) const;
@@ -279,6 +288,7 @@ class Program {
   std::string current_name_scope_;
   DistributionInfo distribution_;
   std::shared_ptr<ProgramRuntime> runtime_;
+  std::shared_ptr<const ProgramOps> op_library_;
   Shared<std::set<std::string, std::less<>>> pruned_;
   uint64_t id_;
 };

@@ -8,7 +8,7 @@ transpiler::ProgramPair transpiled(const StrategyInput& input,
                                    transpiler::DistributeTranspilerConfig config, int shards) {
   config.print_log = input.print_log;
   return transpiler::transpile_for(input.main, input.startup, input.cluster, config, shards,
-                                   fluid::OpTable::standard(), input.logger);
+                                   input.logger);
 }
 
 }  // namespace fleet::strategies

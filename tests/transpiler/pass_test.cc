@@ -105,7 +105,7 @@ TEST(Passes, AFaultCarriesTheNameOfItsPass) {
       {"append_listen", "Nothing.", [](fluid::Program&) {}},
   };
   try {
-    PassRunner{.table = fluid::OpTable::standard()}.run(program, passes);
+    PassRunner{}.run(program, passes);
     ADD_FAILURE() << "not found";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("after pass 'insert_sends'"));

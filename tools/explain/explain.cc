@@ -12,6 +12,7 @@
 #include "fluid/program/live_blocks.h"
 #include "tools/explain/placement.h"
 #include "tools/explain/provenance.h"
+#include "tools/explain/unknown_ops.h"
 #include "tools/explain/wording.h"
 #include "transpiler/distribute_transpiler.h"
 #include "transpiler/training_ops.h"
@@ -418,14 +419,33 @@ DistributeTranspilerConfig config_of_mode(const std::string& mode) {
   return config;
 }
 
-Explanation explain(const Program& main, const Program& startup, const ExplainOptions& options) {
-  if (startup.global_block().var_count() > 0) return Explainer(main, startup, options).run();
-  // The transpiler wants what startup programs declare.
+namespace {
+
+// The transpiler wants what startup programs declare.
+Program declared_by(const Program& main) {
   Program declared;
   for (const fluid::VarDesc* var : main.global_block().vars_in_order()) {
     if (var->persistable) declared.global_block().add_var(*var);
   }
-  return Explainer(main, declared, options).run();
+  return declared;
+}
+
+}  // namespace
+
+Explanation explain(const Program& main, const Program& startup, const ExplainOptions& options) {
+  const auto unknown = unknown_ops(main, startup);
+  Program whole = main;
+  Program initial = startup.global_block().var_count() > 0 ? startup : declared_by(main);
+  take_as_they_are(whole, unknown);
+  take_as_they_are(initial, unknown);
+  Explanation explanation = Explainer(whole, initial, options).run();
+  if (!unknown.empty()) {
+    explanation.warnings.push_back(
+        {"this tool does not know these ops: " + join(unknown, ", "),
+         "they are taken as the program has them, unchecked; where they are no ops of your own, "
+         "correct the program"});
+  }
+  return explanation;
 }
 
 void compare(Explanation& explanation, const std::map<std::string, Program>& ran) {

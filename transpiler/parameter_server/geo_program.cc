@@ -173,6 +173,7 @@ Program make_geo_server_program(const Program& main, const ServerPlan& plan, int
   };
   Program program;
   program.set_random_seed(main.random_seed());
+  program.set_op_library(main.op_library());
   runner.run(program, passes);
   record_server(program, plan, server);
   return program;

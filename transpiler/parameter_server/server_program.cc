@@ -471,6 +471,7 @@ Program make_server_program(const Program& main, const TrainingOps& ops, const S
   };
   Program program;
   program.set_random_seed(main.random_seed());
+  program.set_op_library(main.op_library());
   runner.run(program, passes);
   record_server(program, plan, server);
   return program;

@@ -212,6 +212,7 @@ Program make_server_startup(const Program& startup, const Program& server_progra
                             const PassRunner& runner) {
   Program program;
   program.set_random_seed(startup.random_seed());
+  program.set_op_library(startup.op_library());
   const std::array passes = {
       Pass{"append_initialisers", "Initialises what the server holds.",
            [&](Program& target) { append_initialisers(target, startup, server_program); }},

@@ -11,6 +11,7 @@
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "tests/fluid/io/temporary_directory.h"
+#include "tests/testing/own_ops.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -85,6 +86,25 @@ TEST_F(InferenceModels, ComeBackWithTheSameOutputs) {
     ASSERT_EQ(got.shape(), expected.shape());
     EXPECT_THAT(got.values<float>(), ::testing::ElementsAreArray(expected.values<float>()));
   }
+}
+
+TEST_F(InferenceModels, MayUseOpsOfOnesOwn) {
+  Program main;
+  main.set_op_library(fleet::testing::own_ops());
+  const ProgramGuard programs(main, startup_);
+  const Variable out = fleet::testing::cubed(layers::data("in", {3}), 2);
+  save_inference_model(directory_.path(), {"in"}, {out}, executor_, main);
+  const Tensor expected = executor_.run(main, {{"in", rows(0)}}, {out})[0];
+  const auto model = load_inference_model(directory_.path(), executor_, {}, main.op_library());
+  const Tensor got = executor_.run(model.program, {{"in", rows(0)}}, {model.fetches[0]})[0];
+  EXPECT_THAT(got.values<float>(), ::testing::ElementsAreArray(expected.values<float>()));
+  const auto without = load_inference_model(directory_.path(), executor_);
+  EXPECT_THAT(refusal(
+                  [&] {
+                    executor_.run(without.program, {{"in", rows(0)}}, {out.name()});
+                  },
+                  ErrorCode::kNotSupported),
+              AllOf(HasSubstr("op 'cubed'"), HasSubstr("set_op_library")));
 }
 
 TEST_F(InferenceModels, HoldWhatTheTargetsNeed) {

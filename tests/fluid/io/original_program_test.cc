@@ -7,11 +7,12 @@
 #include "fluid/executor/executor.h"
 #include "fluid/io/original_attributes.h"
 #include "fluid/io/original_wire.h"
+#include "tests/testing/own_ops.h"
 
 namespace fleet::fluid {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // A protobuf message, field by field.
 class Message {
@@ -99,7 +100,22 @@ TEST(OriginalPrograms, WithAnotherFlagThatIsOnAreRefused) {
   const Message block = Message().message(4, op_with_flag("cos_sim", "unheard_of"));
   const auto refused = decode_original_program(Message().message(1, block).all());
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(refused.status().to_string(), testing::HasSubstr("unheard_of = true"));
+  EXPECT_THAT(refused.status().to_string(), ::testing::HasSubstr("unheard_of = true"));
+}
+
+TEST(OriginalPrograms, MayUseOpsOfOnesOwn) {
+  Message block;
+  for (const char* name : {"x", "y"}) block.message(3, tensor_var(name, DType::kFloat32, {2}));
+  block.message(4,
+                Message().text(3, "cubed").message(1, slot("X", "x")).message(2, slot("Out", "y")));
+  const auto bytes = Message().message(1, block).all();
+  const auto refused = decode_original_program(bytes);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().to_string(), ::testing::HasSubstr("no op 'cubed'"));
+  const Program program = decode_original_program(bytes, fleet::testing::own_ops()).value().program;
+  Executor executor;
+  const Tensor x = Tensor::from(std::vector<float>{2, -3}, {2});
+  EXPECT_THAT(executor.run(program, {{"x", x}}, {"y"})[0].values<float>(), ElementsAre(8, -27));
 }
 
 // By the release's op protos, for any op.

@@ -1,0 +1,24 @@
+// Ops from outside the library, for tests: an activation with its gradient and an update rule.
+#pragma once
+
+#include <memory>
+
+#include "fluid/kernels/op_library.h"
+#include "fluid/optimizer/optimizer_base.h"
+#include "fluid/program/variable.h"
+
+namespace fleet::testing {
+
+// "cubed" (a x^3, attribute a) and "cubed_grad", float32; "sign_sgd", which goes by rate against
+// the sign of each gradient.
+std::shared_ptr<fluid::OpLibrary> own_ops();
+
+// The layer of "cubed".
+fluid::Variable cubed(const fluid::Variable& x, float a);
+
+class SignSgd final : public fluid::optimizer::Optimizer {
+ public:
+  explicit SignSgd(double rate) : Optimizer({.type = "sign_sgd"}, {.learning_rate = rate}) {}
+};
+
+}  // namespace fleet::testing
