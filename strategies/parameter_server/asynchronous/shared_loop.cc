@@ -85,8 +85,8 @@ bool SharedLoop::try_run(const std::function<void()>& work) {
   const Turn turn(*this);
   if (!turn.taken()) return false;
   guarded([&] {
-    work();
     loop_.poll();
+    work();
   });
   return true;
 }

@@ -28,7 +28,7 @@ class SharedLoop {
 
   transport::AsioLoop& loop() { return loop_; }
 
-  // Runs `work` on the calling thread, then what is ready on the loop; false, and nothing is run,
+  // Runs what is ready on the loop, then `work`, on the calling thread; false, and nothing is run,
   // where another thread drives. Its own thread gives way to one that comes again within
   // kPatience: its next call finds the loop free.
   bool try_run(const std::function<void()>& work);

@@ -3,6 +3,7 @@
 
 #include <future>
 #include <gtest/gtest.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,14 +26,17 @@ std::thread::id thread_of_next_handler(SharedLoop& loop) {
   return promise.get_future().get();
 }
 
-TEST(SharedLoop, WhoComesOftenRunsItsOwnWorkAndWhatIsReady) {
+TEST(SharedLoop, WhoComesOftenRunsWhatIsReadyAndThenItsOwnWork) {
   SharedLoop loop("shared");
-  std::vector<std::thread::id> seen;
+  std::vector<std::string> seen;
+  std::thread::id worker;
+  run_soon(loop, [&] { loop.loop().post([&seen] { seen.push_back("ready"); }); });
   run_soon(loop, [&] {
-    seen.push_back(std::this_thread::get_id());
-    loop.loop().post([&seen] { seen.push_back(std::this_thread::get_id()); });
+    seen.push_back("work");
+    worker = std::this_thread::get_id();
   });
-  EXPECT_EQ(seen, std::vector(2, std::this_thread::get_id()));
+  EXPECT_EQ(seen, (std::vector<std::string>{"ready", "work"}));
+  EXPECT_EQ(worker, std::this_thread::get_id());
 }
 
 TEST(SharedLoop, ItsOwnThreadDrivesWhenNobodyComes) {
