@@ -65,7 +65,8 @@ struct AsyncOptions {
   bool merge_by_sum = true;  // communicator_is_sgd_optimizer
   // Gradients of a parameter that may wait; a trainer that has one more waits until one has left.
   uint32_t send_queue_size = 1;
-  // Parameters are asked for again once so many gradients of a parameter have left.
+  // Parameters are asked for again, behind the next gradients, once so many of a parameter have
+  // left.
   uint32_t min_send_grad_num_before_recv = 1;
   // Async and GEO.
   // True: parameters come in the background and a step starts with the newest that are there; with

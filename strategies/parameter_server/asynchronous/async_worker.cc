@@ -164,7 +164,7 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
   }
 }
 
-// Values that are due are asked for behind the gradients, in the same requests.
+// Values that are due are asked for behind gradients, in the same requests.
 void AsyncWorker::pump() {
   if (!communicator_.status().ok()) return;
   std::vector<uint32_t> sent;
@@ -174,6 +174,7 @@ void AsyncWorker::pump() {
     ++queues_[i].under_way;
     sent.push_back(i);
   }
+  if (sent.empty()) return;
   std::shared_ptr<ReceivedValues> received;
   if (fetch_is_due()) {
     fetching_ = true;
@@ -181,7 +182,6 @@ void AsyncWorker::pump() {
     received = std::make_shared<ReceivedValues>();
     want_values(received, false);
   }
-  if (sent.empty() && received == nullptr) return;
   communicator_.exchange([this, sent = std::move(sent), received](const Status& status) {
     for (const uint32_t i : sent) --queues_[i].under_way;
     if (received != nullptr) {
