@@ -100,20 +100,22 @@ Row alone(const Rounds& rounds) {
   return row;
 }
 
-Benchmark with_servers(const std::string& strategy, const char* rate = kRate) {
-  const Mode mode = {strategy, {"launch_ps", "--worker_num", "2", "--server_num", "2"}, rate};
+Benchmark against_one_process(const std::string& strategy, const Mode& mode) {
   return {str_cat("to_96_", strategy), [mode](const Rounds& rounds) {
-            return time_to_goal(rounds, mode, "one process alone",
-                                [](int seed) { return reach(kAlone, seed); });
+            Row row = time_to_goal(rounds, mode, "one process alone",
+                                   [](int seed) { return reach(kAlone, seed); });
+            row.kind = BenchPeer::kReference;
+            return row;
           }};
 }
 
+Benchmark with_servers(const std::string& strategy, const char* rate = kRate) {
+  return against_one_process(
+      strategy, {strategy, {"launch_ps", "--worker_num", "2", "--server_num", "2"}, rate});
+}
+
 Benchmark of_ranks(const std::string& strategy) {
-  const Mode mode = {strategy, {"launch", "--nproc_per_node", "2"}};
-  return {str_cat("to_96_", strategy), [mode](const Rounds& rounds) {
-            return time_to_goal(rounds, mode, "one process alone",
-                                [](int seed) { return reach(kAlone, seed); });
-          }};
+  return against_one_process(strategy, {strategy, {"launch", "--nproc_per_node", "2"}});
 }
 
 }  // namespace

@@ -88,7 +88,10 @@ Row sync_2x2_8mb(const Rounds& rounds) {
   constexpr int kSteps = 60;
   std::vector<double> local_ms;
   std::vector<double> bytes_ms;
-  Row row = {.unit = "steps/s", .peer = "raw bytes + local step", .target = 0.6};
+  Row row = {.unit = "steps/s",
+             .peer = "raw bytes + local step",
+             .kind = BenchPeer::kReference,
+             .target = 0.6};
   row.take(rounds.pairs(
       kRounds, [] { return run_job(wide(JobShape::parameter_servers(2, 2, kSteps))).steps_per_s; },
       [&] {
@@ -126,8 +129,11 @@ Row sync_16_sleep20(const Rounds& rounds) {
   JobShape shape = JobShape::parameter_servers(16, 4, 150);
   shape.sleep_ms = kSleepMs;
   std::vector<JobResult> results;
-  Row row = {
-      .unit = "steps/s", .peer = "the sleep alone", .peer_value = 1e3 / kSleepMs, .target = 0.9};
+  Row row = {.unit = "steps/s",
+             .peer = "the sleep alone",
+             .peer_value = 1e3 / kSleepMs,
+             .kind = BenchPeer::kReference,
+             .target = 0.9};
   const Pairs pairs = rounds.pairs(
       kRounds,
       [&] {

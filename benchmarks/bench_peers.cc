@@ -147,7 +147,11 @@ Row bytes(const Rounds& rounds, const Side& ours, const std::string& who, const 
 
 Benchmark bytes_row(const std::string& name, const Side& ours, const std::string& who,
                     const Side& theirs) {
-  return {name, [=](const Rounds& rounds) { return bytes(rounds, ours, who, theirs); }};
+  return {name, [=](const Rounds& rounds) {
+            Row row = bytes(rounds, ours, who, theirs);
+            row.kind = BenchPeer::kReference;
+            return row;
+          }};
 }
 
 std::vector<Benchmark> all() {

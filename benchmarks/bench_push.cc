@@ -234,7 +234,7 @@ Row push_protected(const Rounds& rounds, transport::FrameProtection protection) 
   };
   pusher.push();
   plain.push();
-  Row row = {.unit = "GB/s", .peer = "the same without protection", .kind = BenchPeer::kSystem};
+  Row row = {.unit = "GB/s", .peer = "the same without protection", .kind = BenchPeer::kReference};
   row.take(rounds.pairs(
       kRounds, [&] { return rate(pusher); }, [&] { return rate(plain); }));
   return row;

@@ -120,10 +120,12 @@ std::string bench_markdown(std::span<const BenchRow> rows) {
 }
 
 std::string bench_brief_markdown(std::span<const BenchRow> rows) {
-  std::string text = machines_and_days(rows) +
-                     " A ratio above 1 means that Fleet is better.\n\n"
-                     "| Row | Fleet | Peer | Its value | Ratio (min to max) |\n"
-                     "|---|---:|---|---:|---:|\n";
+  std::string text =
+      machines_and_days(rows) +
+      " A ratio above 1 means that Fleet is better. Names say the net, the rows of a "
+      "batch (`b32`), and the threads (`1t`) or processes (`_2_`).\n\n"
+      "| Row | Fleet | Peer | Its value | Ratio (min to max) |\n"
+      "|---|---:|---|---:|---:|\n";
   for (const BenchRow& row : rows) {
     if (row.peer_kind != BenchPeer::kSystem || !proves_something(row)) continue;
     text +=

@@ -66,7 +66,7 @@ Json object_of(const std::vector<std::pair<std::string, double>>& figures) {
   return object;
 }
 
-constexpr std::array<const char*, 3> kPeerKinds = {"system", "limit", "fixed"};
+constexpr std::array<const char*, 4> kPeerKinds = {"system", "limit", "fixed", "reference"};
 
 BenchPeer peer_kind(const Json& row, const std::string& where) {
   const std::string text = optional_text(row, "peer_kind", where);

@@ -23,9 +23,10 @@ enum class BenchVerdict {
 
 // What a row is held against.
 enum class BenchPeer {
-  kSystem,  // another system, or this one in another mode
-  kLimit,   // what the machine gives to a program written by hand: nothing is much faster
-  kFixed,   // a figure in the sources
+  kSystem,     // another system
+  kLimit,      // what the machine gives to a program written by hand: nothing is much faster
+  kFixed,      // a figure in the sources
+  kReference,  // what the figure is read beside: Fleet in another mode, the sum of its parts
 };
 
 struct BenchRow {

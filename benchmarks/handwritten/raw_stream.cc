@@ -55,10 +55,9 @@ Ends connect_unix() {
   return {pair[0], pair[1]};
 }
 
-bool write_all(int fd, const std::vector<std::byte>& message, size_t chunk) {
+bool write_all(int fd, const std::vector<std::byte>& message) {
   for (size_t done = 0; done < message.size();) {
-    const size_t bytes = std::min(chunk, message.size() - done);
-    const ssize_t n = send(fd, message.data() + done, bytes, MSG_NOSIGNAL);
+    const ssize_t n = send(fd, message.data() + done, message.size() - done, MSG_NOSIGNAL);
     if (n <= 0) return false;
     done += static_cast<size_t>(n);
   }
@@ -96,7 +95,6 @@ bool read_and_sum(int fd, std::vector<float>& chunk, std::vector<float>& sum) {
 struct RawStream::State {
   int fd = -1;
   pid_t child = 0;
-  size_t chunk = 0;
   size_t answer_bytes = 0;
   std::vector<std::byte> message;
   std::vector<std::byte> answer;
@@ -110,7 +108,6 @@ RawStream::RawStream(const RawStreamOptions& options) : state_(std::make_unique<
     }
   }
   state_->fd = ends.ours;
-  state_->chunk = options.chunk;
   state_->answer_bytes = options.answer_bytes;
   state_->message.resize(options.message_bytes);
   state_->answer.resize(std::min(options.chunk, options.answer_bytes));
@@ -126,7 +123,7 @@ RawStream::RawStream(const RawStreamOptions& options) : state_(std::make_unique<
       return options.sums ? read_and_sum(ends.theirs, chunk, sum)
                           : read_all(ends.theirs, buffer, options.message_bytes);
     };
-    while (take() && write_all(ends.theirs, answer, options.chunk)) {
+    while (take() && write_all(ends.theirs, answer)) {
     }
     _exit(0);
   }
@@ -139,7 +136,7 @@ RawStream::~RawStream() {
 }
 
 void RawStream::exchange() {
-  if (!write_all(state_->fd, state_->message, state_->chunk) ||
+  if (!write_all(state_->fd, state_->message) ||
       !read_all(state_->fd, state_->answer, state_->answer_bytes)) {
     throw_error(ErrorCode::kInternal, {.what = "the raw stream broke"});
   }

@@ -13,7 +13,7 @@ struct RawStreamOptions {
   int core = -1;      // >= 0: the child is pinned there
   bool sums = false;  // the child adds what it reads to as many float32, a chunk at a time: what a
                       // server cannot do without
-  size_t chunk = size_t{256} << 10;  // of one write and of one read, bytes
+  size_t chunk = size_t{256} << 10;  // of one read, bytes; writes take all that is left
   int send_buffer = 0;               // bytes; 0: the system's
 };
 
