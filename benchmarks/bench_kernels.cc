@@ -2,6 +2,7 @@
 // memory, and every kernel of a net's step against its own roofline.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -46,34 +47,58 @@ struct Update {
   }
 };
 
-// The least that an update can do: the gradient is read, two or three arrays read and written.
-FLEET_WIDEST void pass(const float* __restrict g, float* __restrict a, float* __restrict b,
-                       float* __restrict c, int64_t elements) {
-  if (c == nullptr) {
-    for (int64_t i = 0; i < elements; ++i) {
-      a[i] += g[i];
-      b[i] += g[i];
-    }
-    return;
-  }
+// The least that updates can do: the gradient is read, two or three arrays read and written, and
+// there are as many roots and quotients as the rule has.
+using Pass = void (*)(const float* g, float* a, float* b, float* c, int64_t elements);
+
+FLEET_WIDEST void add_up(const float* __restrict g, float* __restrict a, float* __restrict b,
+                         float*, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) {
     a[i] += g[i];
     b[i] += g[i];
-    c[i] += g[i];
   }
 }
 
-// Passes a second over that many arrays.
-double floor_rate(size_t states) {
+FLEET_WIDEST void root_and_quotient(const float* __restrict g, float* __restrict a,
+                                    float* __restrict b, float* __restrict c, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) {
+    b[i] += g[i];
+    c[i] += g[i];
+    a[i] -= b[i] / (std::sqrt(c[i]) + 1);
+  }
+}
+
+FLEET_WIDEST void two_roots_and_quotient(const float* __restrict g, float* __restrict a,
+                                         float* __restrict b, float* __restrict c,
+                                         int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) {
+    const float before = std::sqrt(c[i]);
+    c[i] += g[i];
+    const float after = std::sqrt(c[i]);
+    b[i] += after - before;
+    a[i] = b[i] / (after + 1);
+  }
+}
+
+struct Floor {
+  Pass pass;
+  std::string what;
+  size_t states;  // arrays that are written, the parameter among them
+};
+
+const Floor kMemory = {add_up, "the same memory, added up", 2};
+
+// Passes a second.
+double floor_rate(const Floor& floor) {
   std::vector<fluid::Tensor> arrays;
   arrays.reserve(4);
   for (int i = 0; i < 4; ++i) {
     arrays.push_back(fluid::Tensor::zeros(fluid::DType::kFloat32, {kElements}));
   }
-  const float* g = arrays[0].data<float>();
-  float* third = states == 3 ? arrays[3].data<float>() : nullptr;
+  std::fill_n(arrays[0].data<float>(), kElements, 1e-6f);
   const auto once = [&] {
-    pass(g, arrays[1].data<float>(), arrays[2].data<float>(), third, kElements);
+    floor.pass(arrays[0].data<float>(), arrays[1].data<float>(), arrays[2].data<float>(),
+               arrays[3].data<float>(), kElements);
   };
   return rate_of(kSeconds, once).processor;
 }
@@ -82,16 +107,15 @@ double bytes_of_pass(size_t states) {
   return 4.0 * static_cast<double>(2 * states + 1);
 }
 
-// `states` arrays, the parameter among them.
 template <class Optimizer, class Options>
-Row update(const Rounds& rounds, const Options& options, size_t states) {
+Row update(const Rounds& rounds, const Options& options, const Floor& floor) {
   Optimizer optimizer(options);
   const Update program(optimizer);
   fluid::Executor executor;
   executor.run(program.startup);
-  const double gigabytes = 1e-9 * bytes_of_pass(states) * kElements;
+  const double gigabytes = 1e-9 * bytes_of_pass(floor.states) * kElements;
   Row row = {.unit = "GB/s",
-             .peer = "the same memory, added up",
+             .peer = floor.what,
              .kind = BenchPeer::kLimit,
              .target = 0.8,
              .note = instruction_set() + ", a processor second"};
@@ -101,18 +125,21 @@ Row update(const Rounds& rounds, const Options& options, size_t states) {
         const auto step = [&] { executor.run(program.main, program.feed); };
         return gigabytes * rate_of(kSeconds, step).processor;
       },
-      [&] { return gigabytes * floor_rate(states); }));
+      [&] { return gigabytes * floor_rate(floor); }));
   return row;
 }
 
 Row adam(const Rounds& rounds) {
-  return update<fluid::optimizer::Adam>(rounds, fluid::optimizer::AdamOptions{}, 3);
+  return update<fluid::optimizer::Adam>(rounds, fluid::optimizer::AdamOptions{},
+                                        {root_and_quotient, "its memory, root and quotient", 3});
 }
 Row momentum(const Rounds& rounds) {
-  return update<fluid::optimizer::Momentum>(rounds, fluid::optimizer::MomentumOptions{}, 2);
+  return update<fluid::optimizer::Momentum>(rounds, fluid::optimizer::MomentumOptions{}, kMemory);
 }
 Row ftrl(const Rounds& rounds) {
-  return update<fluid::optimizer::Ftrl>(rounds, fluid::optimizer::FtrlOptions{}, 3);
+  return update<fluid::optimizer::Ftrl>(
+      rounds, fluid::optimizer::FtrlOptions{},
+      {two_roots_and_quotient, "its memory, roots and quotient", 3});
 }
 
 // What a kernel can at best reach here.
@@ -133,7 +160,7 @@ Roofline roofline() {
   const fluid::Feed feed = {{"x", fluid::Tensor::zeros(fluid::DType::kFloat32, {kSide, kSide})}};
   const double products = rate_of(kSeconds, [&] { executor.run(main, feed); }).wall;
   return {.flops_per_s = products * 2 * kSide * kSide * kSide,
-          .bytes_per_s = floor_rate(2) * bytes_of_pass(2) * kElements};
+          .bytes_per_s = floor_rate(kMemory) * bytes_of_pass(kMemory.states) * kElements};
 }
 
 // A line of the table that FLAGS_profile writes (fluid/executor/profile.h).
