@@ -54,7 +54,7 @@ bool proves_something(const BenchRow& row) {
 }
 
 std::string number(double value) {
-  return std::to_string(static_cast<int>(value + 0.5));
+  return std::to_string(std::lround(value));
 }
 
 constexpr const char* kStyle =

@@ -71,7 +71,8 @@ class Drawing {
     for (std::size_t i = 0; i < chart_.runs.size(); ++i) {
       const RunMetrics& run = chart_.runs[i];
       const double left = kLeft - 52 + width * static_cast<double>(i % kStyles);
-      const double top = 96 - 40 * static_cast<double>(i / kStyles);
+      const std::size_t line = i / kStyles;
+      const double top = 96 - 40 * static_cast<double>(line);
       svg_.path(str_cat("curve c", i % kStyles),
                 str_cat("M", fixed(left + 4, 1), " ", top - 4, "h34"));
       svg_.text(left + 50, top, "ink note", "start",

@@ -28,15 +28,13 @@ void KernelTable::add_last(std::string_view op, DeviceKind device, DType dtype, 
 
 std::span<const Kernel> KernelTable::find(std::string_view op, DeviceKind device,
                                           DType dtype) const {
-  const auto found =
-      kernels_.find(std::tuple<std::string_view, DeviceKind, DType>(op, device, dtype));
+  const auto found = kernels_.find(Key(op, device, dtype));
   if (found == kernels_.end()) return {};
   return found->second;
 }
 
 bool KernelTable::knows(std::string_view op, DeviceKind device) const {
-  const auto found = kernels_.lower_bound(
-      std::tuple<std::string_view, DeviceKind, DType>(op, device, DType::kBool));
+  const auto found = kernels_.lower_bound(Key(op, device, DType::kBool));
   return found != kernels_.end() && std::get<0>(found->first) == op &&
          std::get<1>(found->first) == device;
 }

@@ -98,6 +98,7 @@ std::vector<std::string> constant(const LayerHelper& helper, const std::vector<d
     op.attrs["int32_values"] = std::vector<int64_t>(values.begin(), values.end());
   } else {
     std::vector<double> rounded;
+    rounded.reserve(values.size());
     for (const double value : values) rounded.push_back(static_cast<float>(value));
     op.attrs["fp32_values"] = std::move(rounded);
   }

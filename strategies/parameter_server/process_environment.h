@@ -10,8 +10,8 @@
 namespace fleet::strategies {
 
 // A data loop for the owning thread to drive, and a control loop with a thread of its own. Nodes
-// that use it must be destroyed before it. What a handler of the control loop throws is thrown as an
-// Error where the data loop is driven.
+// that use it must be destroyed before it. What a handler of the control loop throws is thrown as
+// an Error where the data loop is driven.
 class ProcessEnvironment {
  public:
   explicit ProcessEnvironment(transport::TransportChoice transport, Duration spin = Duration(0));

@@ -1,6 +1,7 @@
 // What docs/choosing_a_strategy.md shows is compiled here, and its bytes are those of
 // fleet-explain.
 
+#include <cmath>
 #include <gmock/gmock.h>
 #include <regex>
 #include <sstream>
@@ -51,7 +52,7 @@ TEST(ChoosingPage, ShowsWhatIsCompiledHere) {
 
 // 104488 as "104 488".
 std::string in_thousands(double value) {
-  std::string text = std::to_string(static_cast<int64_t>(value + 0.5));
+  std::string text = std::to_string(std::lround(value));
   for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, " ");
   return text;
 }

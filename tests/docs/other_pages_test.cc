@@ -106,8 +106,8 @@ TEST_F(OtherPages, Explanations) {
 }
 
 TEST_F(OtherPages, RolesInTheCode) {
-  constexpr int id = 1;
-  constexpr bool is_worker = true;
+  const int id = 1;
+  const bool is_worker = true;
   // [ docs/role_makers.md
   role_maker::UserDefinedRoleMaker role({.current_id = id,
                                          .role = is_worker ? role_maker::Role::kWorker

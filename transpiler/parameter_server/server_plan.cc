@@ -243,6 +243,7 @@ void level(const DistributeTranspilerConfig& config, const std::vector<int64_t>&
   }
   std::sort(others.begin(), others.end());
   std::vector<int64_t> besides;
+  besides.reserve(others.size());
   for (const auto& other : others) besides.push_back(other.first);
   const auto rows = level_rows(besides, row, largest->shape[0],
                                (config.min_block_size + elements - 1) / elements);
@@ -369,8 +370,8 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   if (!config.initialise_frozen_tables) plan.empty_tables = unreceived;
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
-    const bool left_out = (plan.form.geo || !config.initialise_frozen_tables) &&
-                          unreceived.contains(param.param);
+    const bool left_out =
+        (plan.form.geo || !config.initialise_frozen_tables) && unreceived.contains(param.param);
     param.received = !left_out && (plan.form.geo || !param.remote);
     if (param.received || param.remote) plan.empty_tables.erase(param.param);
     for (const PlacedSlice& slice : param.slices) {

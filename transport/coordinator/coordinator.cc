@@ -14,6 +14,7 @@ constexpr size_t kMaxReason = 4096;
 
 std::string waiting_text(const std::vector<MemberId>& waiting) {
   std::vector<std::string> names;
+  names.reserve(waiting.size());
   for (const MemberId& id : waiting) names.push_back(id.to_string());
   return names.empty() ? "nobody" : join(names, ", ");
 }

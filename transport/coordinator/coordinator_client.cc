@@ -199,7 +199,7 @@ void CoordinatorClient::give_up() {
 void CoordinatorClient::on_notice(const FrameHeader& header, ConstBytes control) {
   if (header.verb == Verb::kAbort) {
     auto verdict = decode<Verdict>(control, "abort");
-    if (verdict.ok()) return conclude(std::move(verdict.value()));
+    if (verdict.ok()) return conclude(verdict.value());
     return blame_coordinator(ErrorCode::kBadFrame, one_line(verdict.status()));
   }
   if (header.verb == Verb::kComplete && !std::exchange(workers_complete_, true)) {
@@ -213,7 +213,7 @@ void CoordinatorClient::blame_coordinator(ErrorCode code, std::string reason) {
   conclude(Verdict{options_.coordinator, Phase::kServing, step(), code, std::move(reason)});
 }
 
-void CoordinatorClient::conclude(Verdict verdict) {
+void CoordinatorClient::conclude(const Verdict& verdict) {
   if (completed_) return;
   {
     const std::scoped_lock lock(mutex_);
@@ -226,7 +226,7 @@ void CoordinatorClient::conclude(Verdict verdict) {
   if (*alive && on_verdict_) on_verdict_(verdict);
 }
 
-void CoordinatorClient::abort_async(Verdict verdict) {
+void CoordinatorClient::abort_async(const Verdict& verdict) {
   if (completed_ || this->verdict() || abort_timer_) return;
   Request request;
   request.frames.emplace_back();

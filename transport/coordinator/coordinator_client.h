@@ -67,7 +67,7 @@ class CoordinatorClient {
   void complete_async(DoneHandler handler);
   // Tells the coordinator that the job must end, and why; its verdict comes back through
   // on_verdict. When that takes longer than a second the given one is taken as it is.
-  void abort_async(Verdict verdict);
+  void abort_async(const Verdict& verdict);
 
   // The same for any thread but the loop's: blocks until the answer. Deadline 0: none of its own.
   Status barrier(Group group, const std::string& name, Duration deadline = Duration(0));
@@ -89,7 +89,7 @@ class CoordinatorClient {
   void arm_grace(Duration grace);
   void give_up();
   void on_notice(const FrameHeader& header, ConstBytes control);
-  void conclude(Verdict verdict);
+  void conclude(const Verdict& verdict);
   void blame_coordinator(ErrorCode code, std::string reason);
   void stop_timers();
 

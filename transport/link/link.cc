@@ -46,7 +46,7 @@ std::string PeerProcess::to_string() const {
   return str_cat("user ", uid, ", process ", pid);
 }
 
-Status check_same_user(const Link& link, std::string what, std::string fix) {
+Status check_same_user(const Link& link, std::string_view what, std::string fix) {
   if (link.kind() != LinkKind::kUnix) return {};
   const auto peer = link.peer_process();
   if (peer && peer->uid == ::geteuid()) return {};

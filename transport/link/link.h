@@ -110,7 +110,7 @@ class Link {
 
 // kAuthentication for a Unix link whose other end does not run as this process's user: nothing is
 // said on it. The text names both; `what` it did and the `fix` are the caller's.
-Status check_same_user(const Link& link, std::string what, std::string fix);
+Status check_same_user(const Link& link, std::string_view what, std::string fix);
 
 // Accepts until destroyed.
 class Listener {

@@ -46,9 +46,8 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
 }
 
 TEST(SparseThreadCluster, TrainsEveryOpWithGradientsOfRows) {
-  for (const RowKind kind :
-       {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoVersions, RowKind::kTwoTables,
-        RowKind::kNce, RowKind::kHsigmoid}) {
+  for (const RowKind kind : {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoVersions,
+                             RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {
     SCOPED_TRACE(static_cast<int>(kind));
     expect_local_bits({.kind = kind}, {.workers = 2, .servers = 2});
     expect_local_bits({.kind = kind}, {.workers = 1, .servers = 2, .shards = 2});
