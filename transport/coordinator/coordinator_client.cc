@@ -315,8 +315,8 @@ Status CoordinatorClient::complete() {
 }
 
 void CoordinatorClient::abort(Verdict verdict) {
-  loop_.post([this, alive = alive_, verdict = std::move(verdict)]() mutable {
-    if (*alive) abort_async(std::move(verdict));
+  loop_.post([this, alive = alive_, verdict = std::move(verdict)] {
+    if (*alive) abort_async(verdict);
   });
 }
 
