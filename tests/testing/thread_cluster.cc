@@ -7,12 +7,12 @@
 #include <latch>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 #include <utility>
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/synchronous/server_runtime.h"
+#include "tests/testing/ports.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
@@ -64,6 +64,7 @@ class ThreadCluster {
       : task_(task), job_(job), addresses_(job.servers), connecting_(job.workers) {
     shards_ = job.shards == 0 ? job.workers : job.shards;
     for (int i = 0; i < job.servers; ++i) names_.push_back(str_cat("127.0.0.1:", 6174 + i));
+    ports_ = std::vector<HeldPort>(fixed_ports() ? static_cast<size_t>(job.servers) : 0);
     outcome_.parameters.resize(static_cast<size_t>(job.workers));
     outcome_.losses.resize(static_cast<size_t>(job.workers));
     outcome_.servers.resize(static_cast<size_t>(job.servers));
@@ -128,7 +129,7 @@ class ThreadCluster {
   bool fixed_ports() const { return job_.transport == transport::TransportChoice::kUnix; }
   // The kernel's choice, but Unix sockets alone have no such thing.
   uint16_t port_for(int index) const {
-    return fixed_ports() ? static_cast<uint16_t>(32768 + (getpid() * 16 + index) % 32768) : 0;
+    return fixed_ports() ? ports_[static_cast<size_t>(index)].port() : 0;
   }
 
   void serve(int index) {
@@ -227,6 +228,7 @@ class ThreadCluster {
   const ThreadJob& job_;
   int shards_ = 1;
   std::vector<std::string> names_;
+  std::vector<HeldPort> ports_;  // of Unix sockets alone
   Addresses addresses_;
   std::latch connecting_;
   std::mutex mutex_;
