@@ -8,7 +8,8 @@ namespace fleet::benchmarks {
 
 double handwritten_ranks_steps_per_s(const HandwrittenRanks& job) {
   std::vector<std::string> environment = {"OMPI_ALLOW_RUN_AS_ROOT=1",
-                                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+                                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                                          "OMPI_MCA_btl_vader_eager_limit=262144"};
   environment.insert(environment.end(), job.environment.begin(), job.environment.end());
   const auto result = run_to_success(
       {"mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none", program_folder() + "/mpi_step",

@@ -210,6 +210,15 @@ std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape) {
   return std::make_unique<ReferenceGemm<T>>(shape);
 }
 
+template <class T>
+std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape) {
+  if constexpr (std::is_same_v<T, float>) {
+    auto gemm = prefer_tiles(shape) ? nullptr : onednn_gemm(shape);
+    if (gemm != nullptr) return gemm;
+  }
+  return tile_gemm<T>(shape);
+}
+
 bool prefer_tiles(const GemmShape& shape) {
   return shape.m * shape.n * shape.k <= kTileLimit;
 }
@@ -243,6 +252,8 @@ void transpose(const T* x, int64_t rows, int64_t columns, T* out) {
 
 template std::unique_ptr<Gemm<float>> tile_gemm(const GemmShape&);
 template std::unique_ptr<Gemm<double>> tile_gemm(const GemmShape&);
+template std::unique_ptr<Gemm<float>> fastest_gemm(const GemmShape&);
+template std::unique_ptr<Gemm<double>> fastest_gemm(const GemmShape&);
 template std::unique_ptr<Gemm<float>> reference_gemm(const GemmShape&);
 template std::unique_ptr<Gemm<double>> reference_gemm(const GemmShape&);
 template void transpose(const float*, int64_t, int64_t, float*);

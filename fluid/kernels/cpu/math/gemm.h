@@ -30,6 +30,9 @@ template <class T>
 std::unique_ptr<Gemm<T>> tile_gemm(const GemmShape& shape);
 // oneDNN's matmul, single-threaded; null when the library has no kernel for the shape. float only.
 std::unique_ptr<Gemm<float>> onednn_gemm(const GemmShape& shape);
+// The faster of both.
+template <class T>
+std::unique_ptr<Gemm<T>> fastest_gemm(const GemmShape& shape);
 // Three loops.
 template <class T>
 std::unique_ptr<Gemm<T>> reference_gemm(const GemmShape& shape);

@@ -9,16 +9,6 @@
 namespace fleet::fluid::cpu {
 namespace {
 
-template <class T>
-std::shared_ptr<Gemm<T>> best_gemm(const GemmShape& shape) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (!prefer_tiles(shape)) {
-      if (auto gemm = onednn_gemm(shape)) return gemm;
-    }
-  }
-  return tile_gemm<T>(shape);
-}
-
 struct Context {
   SequenceInput x;
   int64_t rows = 0;
@@ -92,7 +82,8 @@ struct Context {
 template <class T>
 std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
   const Context s(context);
-  const auto gemm = best_gemm<T>({.m = s.rows, .n = s.outputs, .k = s.columns()});
+  const std::shared_ptr<Gemm<T>> gemm =
+      fastest_gemm<T>({.m = s.rows, .n = s.outputs, .k = s.columns()});
   const int filter = context.input("Filter");
   const int out = context.set_output("Out", Shape{s.rows, s.outputs}, dtype_of<T>());
   std::vector<T> columns(static_cast<size_t>(s.rows * s.columns()));
@@ -126,10 +117,10 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
   context.require(context.in("Out@GRAD").shape.numel() == s.rows * s.outputs, "Out@GRAD",
                   str_cat("[", s.rows, ", ", s.outputs, "]"),
                   context.in("Out@GRAD").shape.to_string());
-  const auto to_columns =
-      best_gemm<T>({.m = s.rows, .n = s.columns(), .k = s.outputs, .transpose_b = true});
-  const auto to_filter =
-      best_gemm<T>({.m = s.columns(), .n = s.outputs, .k = s.rows, .transpose_a = true});
+  const std::shared_ptr<Gemm<T>> to_columns =
+      fastest_gemm<T>({.m = s.rows, .n = s.columns(), .k = s.outputs, .transpose_b = true});
+  const std::shared_ptr<Gemm<T>> to_filter =
+      fastest_gemm<T>({.m = s.columns(), .n = s.outputs, .k = s.rows, .transpose_a = true});
   const int filter = context.input("Filter");
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());

@@ -81,6 +81,8 @@ class Gru {
     h_.resize(states);
     product_.resize(2 * states);
     s_.first_state(c, steps_, h_.data());
+    to_gates_.pack(s_.gate_weight(c));
+    to_candidate_.pack(s_.candidate_weight(c));
     for (int64_t t = 0; t < steps_.count(); ++t) step(c, t);
     c.output(hidden_).share_lod(s_.input.tensor(c));
   }
@@ -92,7 +94,7 @@ class Gru {
     const int64_t start = steps_.start(t);
     T* gates = c.out<T>(gates_) + start * 3 * d;
     T* reset = c.out<T>(reset_) + start * d;
-    to_gates_.run(n, h_.data(), s_.gate_weight(c), product_.data(), c.scratch());
+    to_gates_.run(n, h_.data(), product_.data());
     for (int64_t j = 0; j < n; ++j) {
       const T* x = c.in<T>(s_.input.position) + steps_.source(start + j) * 3 * d;
       T* g = gates + j * 3 * d;
@@ -105,7 +107,7 @@ class Gru {
       for (int64_t k = 0; k < d; ++k)
         reset[j * d + k] = g[d + k] * h_[static_cast<size_t>(j * d + k)];
     }
-    to_candidate_.run(n, reset, s_.candidate_weight(c), product_.data(), c.scratch());
+    to_candidate_.run(n, reset, product_.data());
     for (int64_t j = 0; j < n; ++j) {
       T* g = gates + j * 3 * d;
       T* h = h_.data() + j * d;
@@ -150,8 +152,8 @@ class GruGrad {
     if (s_.h0 >= 0) {
       h0_grad_ = context.set_output("H0@GRAD", context.in("H0").shape, dtype_of<T>());
     }
-    gate_product_ = tile_gemm<T>({.m = s_.d, .n = 2 * s_.d, .k = s_.rows, .transpose_a = true});
-    candidate_product_ = tile_gemm<T>({.m = s_.d, .n = s_.d, .k = s_.rows, .transpose_a = true});
+    gate_product_ = fastest_gemm<T>({.m = s_.d, .n = 2 * s_.d, .k = s_.rows, .transpose_a = true});
+    candidate_product_ = fastest_gemm<T>({.m = s_.d, .n = s_.d, .k = s_.rows, .transpose_a = true});
   }
 
   void operator()(const KernelContext& c) {
@@ -170,6 +172,8 @@ class GruGrad {
       const T* before = t == 0 ? first_.data() : c.in<T>(batch_hidden_) + steps_.start(t - 1) * d;
       std::copy_n(before, steps_.active(t) * d, previous_.data() + steps_.start(t) * d);
     }
+    from_gates_.pack(s_.gate_weight(c));
+    from_candidate_.pack(s_.candidate_weight(c));
     for (int64_t t = steps_.count() - 1; t >= 0; --t) step(c, t);
     finish(c);
   }
@@ -199,7 +203,7 @@ class GruGrad {
         dh[k] = h_grad * (T{1} - share);
       }
     }
-    from_candidate_.run(n, candidate_grads, s_.candidate_weight(c), product_.data(), c.scratch());
+    from_candidate_.run(n, candidate_grads, product_.data());
     for (int64_t j = 0; j < n; ++j) {
       const T* g = gates + j * 3 * d;
       for (int64_t k = 0; k < d; ++k) {
@@ -210,7 +214,7 @@ class GruGrad {
         dh_[static_cast<size_t>(j * d + k)] += reset_grad * r;
       }
     }
-    from_gates_.run(n, gate_grads, s_.gate_weight(c), product_.data(), c.scratch());
+    from_gates_.run(n, gate_grads, product_.data());
     for (int64_t k = 0; k < n * d; ++k)
       dh_[static_cast<size_t>(k)] += product_[static_cast<size_t>(k)];
   }

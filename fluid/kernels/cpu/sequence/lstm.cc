@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/sequence/rnn_steps.h"
 #include "fluid/ops/sequence/rnn.h"
 
@@ -90,12 +91,11 @@ class Lstm {
     from_h_.resize(4 * states);
     s_.first_state(c, steps_, s_.h0, h_.data());
     s_.first_state(c, steps_, s_.c0, c_.data());
+    product_.pack(c.in<T>(s_.weight));
     for (int64_t t = 0; t < steps_.count(); ++t) {
       const int64_t n = steps_.active(t);
       const bool empty = t == 0 && s_.h0 < 0;
-      if (!empty) {
-        product_.run(n, h_.data(), c.in<T>(s_.weight), from_h_.data(), c.scratch());
-      }
+      if (!empty) product_.run(n, h_.data(), from_h_.data());
       for (int64_t j = 0; j < n; ++j) row(c, steps_.start(t) + j, j, empty);
     }
     for (const int out : {hidden_, cell_}) {
@@ -172,7 +172,8 @@ class LstmGrad {
     if (s_.c0 >= 0) {
       c0_grad_ = context.set_output("C0@GRAD", context.in("C0").shape, dtype_of<T>());
     }
-    weight_product_ = tile_gemm<T>({.m = s_.d, .n = 4 * s_.d, .k = s_.rows, .transpose_a = true});
+    weight_product_ =
+        fastest_gemm<T>({.m = s_.d, .n = 4 * s_.d, .k = s_.rows, .transpose_a = true});
   }
 
   void operator()(const KernelContext& c) {
@@ -181,7 +182,9 @@ class LstmGrad {
     const auto states = static_cast<size_t>(steps_.sequences() * d);
     dh_.assign(states, T{});
     dc_.assign(states, T{});
-    step_dh_.resize(states);
+    slopes_.resize(static_cast<size_t>(5 * d));
+    zeros_.assign(static_cast<size_t>(d), T{});
+    first_h_.resize(states);
     first_c_.resize(states);
     gate_grads_.resize(static_cast<size_t>(s_.rows * 4 * d));
     previous_h_.resize(static_cast<size_t>(s_.rows * d));
@@ -189,12 +192,12 @@ class LstmGrad {
     gather_previous(c);
     T* bias = bias_grad_ >= 0 ? c.out<T>(bias_grad_) : nullptr;
     if (bias != nullptr) std::fill_n(bias, c.output(bias_grad_).numel(), T{});
+    to_h_.pack(c.in<T>(s_.weight));
     for (int64_t t = steps_.count() - 1; t >= 0; --t) {
       const int64_t n = steps_.active(t);
       for (int64_t j = 0; j < n; ++j) row(c, t, j, bias);
       const T* grads = gate_grads_.data() + steps_.start(t) * 4 * d;
-      to_h_.run(n, grads, c.in<T>(s_.weight), step_dh_.data(), c.scratch());
-      std::copy_n(step_dh_.data(), n * d, dh_.data());
+      to_h_.run(n, grads, dh_.data());
     }
     finish(c, bias);
   }
@@ -204,8 +207,8 @@ class LstmGrad {
   void gather_previous(const KernelContext& c) {
     const int64_t d = s_.d;
     if (steps_.count() == 0) return;
-    s_.first_state(c, steps_, s_.h0, step_dh_.data());
-    std::copy_n(step_dh_.data(), steps_.active(0) * d, previous_h_.data());
+    s_.first_state(c, steps_, s_.h0, first_h_.data());
+    std::copy_n(first_h_.data(), steps_.active(0) * d, previous_h_.data());
     for (int64_t t = 1; t < steps_.count(); ++t) {
       for (int64_t j = 0; j < steps_.active(t); ++j) {
         const int64_t before = steps_.source(steps_.start(t - 1) + j);
@@ -224,33 +227,43 @@ class LstmGrad {
     const T* state = c.in<T>(cell_) + source * d;
     const T* before = t == 0 ? first_c_.data() + j * d
                              : c.in<T>(cell_) + steps_.source(steps_.start(t - 1) + j) * d;
-    const T* from_above = hidden_grad_ >= 0 ? c.in<T>(hidden_grad_) + source * d : nullptr;
-    const T* from_cell = cell_grad_ >= 0 ? c.in<T>(cell_grad_) + source * d : nullptr;
-    const T* pi = s_.peephole(c, 0);
-    const T* pf = s_.peephole(c, 1);
-    const T* po = s_.peephole(c, 2);
+    const T* from_above = hidden_grad_ >= 0 ? c.in<T>(hidden_grad_) + source * d : zeros_.data();
+    const T* from_cell = cell_grad_ >= 0 ? c.in<T>(cell_grad_) + source * d : zeros_.data();
+    const T* po = s_.peepholes ? s_.peephole(c, 2) : zeros_.data();
     T* dg = gate_grads_.data() + batch_row * 4 * d;
     T* dh = dh_.data() + j * d;
     T* dc = dc_.data() + j * d;
+    T* slopes = slopes_.data();  // in the order of gates, then of the cell
+    activation_slopes(s_.candidate, g, d, slopes);
+    activation_slopes(s_.gate, g + d, 3 * d, slopes + d);
+    activation_slopes(s_.cell, active, d, slopes + 4 * d);
+    FLEET_EACH_ALONE
     for (int64_t k = 0; k < d; ++k) {
       const T a = g[k], i = g[d + k], f = g[2 * d + k], o = g[3 * d + k];
-      const T h_grad = dh[k] + (from_above != nullptr ? from_above[k] : T{});
-      const T o_grad = h_grad * active[k] * activation_slope(s_.gate, o);
-      T c_grad = dc[k] + h_grad * o * activation_slope(s_.cell, active[k]);
-      if (from_cell != nullptr) c_grad += from_cell[k];
-      if (po != nullptr) c_grad += o_grad * po[k];
-      const T i_grad = c_grad * a * activation_slope(s_.gate, i);
-      const T f_grad = c_grad * before[k] * activation_slope(s_.gate, f);
-      dg[k] = c_grad * i * activation_slope(s_.candidate, a);
-      dg[d + k] = i_grad;
-      dg[2 * d + k] = f_grad;
+      const T h_grad = dh[k] + from_above[k];
+      const T o_grad = h_grad * active[k] * slopes[3 * d + k];
+      const T c_grad = dc[k] + h_grad * o * slopes[4 * d + k] + from_cell[k] + o_grad * po[k];
+      dg[k] = c_grad * i * slopes[k];
+      dg[d + k] = c_grad * a * slopes[d + k];
+      dg[2 * d + k] = c_grad * before[k] * slopes[2 * d + k];
       dg[3 * d + k] = o_grad;
       dc[k] = c_grad * f;
-      if (pi != nullptr) dc[k] += i_grad * pi[k] + f_grad * pf[k];
-      if (pi == nullptr || bias == nullptr) continue;
-      bias[4 * d + k] += i_grad * before[k];
-      bias[5 * d + k] += f_grad * before[k];
-      bias[6 * d + k] += o_grad * state[k];
+    }
+    if (s_.peepholes) add_peepholes(c, dg, before, state, dc, bias);
+  }
+
+  // What the peepholes of a row hand to the state before it, and their own gradients.
+  void add_peepholes(const KernelContext& c, const T* dg, const T* before, const T* state, T* dc,
+                     T* bias) const {
+    const int64_t d = s_.d;
+    const T* pi = s_.peephole(c, 0);
+    const T* pf = s_.peephole(c, 1);
+    for (int64_t k = 0; k < d; ++k) dc[k] += dg[d + k] * pi[k] + dg[2 * d + k] * pf[k];
+    if (bias == nullptr) return;
+    for (int64_t k = 0; k < d; ++k) {
+      bias[4 * d + k] += dg[d + k] * before[k];
+      bias[5 * d + k] += dg[2 * d + k] * before[k];
+      bias[6 * d + k] += dg[3 * d + k] * state[k];
     }
   }
 
@@ -279,7 +292,7 @@ class LstmGrad {
   StepGemm<T> to_h_;
   std::unique_ptr<Gemm<T>> weight_product_;
   RnnSteps steps_;
-  std::vector<T> dh_, dc_, step_dh_, first_c_, gate_grads_, previous_h_;
+  std::vector<T> dh_, dc_, first_h_, first_c_, slopes_, zeros_, gate_grads_, previous_h_;
   int hidden_, cell_, gates_, active_, hidden_grad_, cell_grad_;
   int input_grad_ = -1, weight_grad_ = -1, bias_grad_ = -1, h0_grad_ = -1, c0_grad_ = -1;
 };

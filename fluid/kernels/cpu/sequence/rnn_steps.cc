@@ -33,6 +33,54 @@ void RnnSteps::reset(const Offsets& offsets, bool reverse) {
   }
 }
 
+namespace {
+
+constexpr int64_t kPanel = 32;  // columns
+
+void multiply(const GemmArgs<float>& args) {
+  isa_loops().gemm_f32(args);
+}
+void multiply(const GemmArgs<double>& args) {
+  isa_loops().gemm_f64(args);
+}
+
+}  // namespace
+
+template <class T>
+void StepGemm<T>::pack(const T* b) {
+  const auto size = static_cast<size_t>(n_ * k_);
+  if (transpose_b_) {
+    transposed_.resize(size);
+    transpose(b, n_, k_, transposed_.data());
+    b = transposed_.data();
+  }
+  panels_.resize(size);
+  T* to = panels_.data();
+  for (int64_t j = 0; j < n_; j += kPanel) {
+    const int64_t columns = std::min(kPanel, n_ - j);
+    for (int64_t p = 0; p < k_; ++p, to += columns) std::copy_n(b + p * n_ + j, columns, to);
+  }
+}
+
+template <class T>
+void StepGemm<T>::run(int64_t m, const T* a, T* c) const {
+  for (int64_t j = 0; j < n_; j += kPanel) {
+    const int64_t columns = std::min(kPanel, n_ - j);
+    multiply(GemmArgs<T>{.m = m,
+                         .n = columns,
+                         .k = k_,
+                         .a = a,
+                         .lda = k_,
+                         .b = panels_.data() + j * k_,
+                         .ldb = columns,
+                         .c = c + j,
+                         .ldc = n_});
+  }
+}
+
+template class StepGemm<float>;
+template class StepGemm<double>;
+
 RnnActivation rnn_activation(const PrepareContext& context, const std::string& name) {
   if (name == "sigmoid") return RnnActivation::kSigmoid;
   if (name == "tanh") return RnnActivation::kTanh;

@@ -2,7 +2,6 @@
 // each step is one matrix product over the sequences that still go on (the first so many of them).
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,25 +38,23 @@ class RnnSteps {
   std::vector<int64_t> sources_;
 };
 
-// Products with m rows, for any m: one prepared for each.
+// The products of all steps with one weight, op(B)[k, n]: packed once for all of them, into panels
+// of columns that stay in the first cache.
 template <class T>
 class StepGemm {
  public:
   StepGemm(int64_t n, int64_t k, bool transpose_b) : n_(n), k_(k), transpose_b_(transpose_b) {}
 
-  void run(int64_t m, const T* a, const T* b, T* c, Scratch& scratch) {
-    auto& gemm = prepared_[m];
-    if (gemm == nullptr) {
-      gemm = tile_gemm<T>({.m = m, .n = n_, .k = k_, .transpose_b = transpose_b_});
-    }
-    gemm->run(a, b, c, scratch);
-  }
+  void pack(const T* b);
+  // c[m, n] = a[m, k] * op(B) as it was packed.
+  void run(int64_t m, const T* a, T* c) const;
 
  private:
   int64_t n_;
   int64_t k_;
   bool transpose_b_;
-  std::map<int64_t, std::unique_ptr<Gemm<T>>> prepared_;
+  std::vector<T> panels_;
+  std::vector<T> transposed_;
 };
 
 enum class RnnActivation { kIdentity, kSigmoid, kTanh, kRelu };
@@ -80,6 +77,24 @@ T activation_slope(RnnActivation kind, T y) {
       return y > T{} ? T{1} : T{};
     default:
       return T{1};
+  }
+}
+
+// The same of n elements.
+template <class T>
+void activation_slopes(RnnActivation kind, const T* y, int64_t n, T* slopes) {
+  const auto each = [&]<RnnActivation Kind>() {
+    for (int64_t i = 0; i < n; ++i) slopes[i] = activation_slope(Kind, y[i]);
+  };
+  switch (kind) {
+    case RnnActivation::kSigmoid:
+      return each.template operator()<RnnActivation::kSigmoid>();
+    case RnnActivation::kTanh:
+      return each.template operator()<RnnActivation::kTanh>();
+    case RnnActivation::kRelu:
+      return each.template operator()<RnnActivation::kRelu>();
+    default:
+      return each.template operator()<RnnActivation::kIdentity>();
   }
 }
 
