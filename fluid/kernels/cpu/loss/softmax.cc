@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/isa.h"
+#include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/loss/loss.h"
@@ -22,68 +23,76 @@ AxisView::AxisView(const Shape& shape, int axis) {
 
 namespace {
 
-// NaN when one of them is.
-template <class T>
-T larger(T a, T b) {
-  return b > a || b != b ? b : a;
-}
-
-// Of elements that lie side by side.
+// Of elements that lie side by side. Numbers alone are compared: one that is not a number makes the
+// whole row so by its exponential.
 template <class T>
 T largest_of(const T* x, int64_t n) {
   constexpr int64_t kLanes = 16;
-  T lanes[kLanes];
-  std::fill_n(lanes, kLanes, -std::numeric_limits<T>::infinity());
+  const auto larger = [](T a, T b) { return b > a ? b : a; };
+  T largest = -std::numeric_limits<T>::infinity();
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
+  if (n >= kLanes) {
+    T lanes[kLanes];
+    std::copy_n(x, kLanes, lanes);
+    for (i = kLanes; i + kLanes <= n; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = larger(lanes[lane], x[i + lane]);
+    }
+    largest = std::accumulate(lanes, lanes + kLanes, largest, larger);
   }
-  for (int64_t lane = 0; i < n; ++i, ++lane) lanes[lane] = larger(lanes[lane], x[i]);
-  return std::accumulate(lanes + 1, lanes + kLanes, lanes[0], larger<T>);
+  return std::accumulate(x + i, x + n, largest, larger);
 }
 
-// x minus the largest of its row, laid out like x.
-template <class T>
-void subtract_max(const AxisView& view, const T* x, T* out) {
-  if (view.inner == 1) {
-    for (int64_t o = 0; o < view.outer; ++o, x += view.n, out += view.n) {
-      const T largest = largest_of(x, view.n);
-      for (int64_t j = 0; j < view.n; ++j) out[j] = x[j] - largest;
-    }
-    return;
-  }
-  for (int64_t o = 0; o < view.outer; ++o) {
-    for (int64_t i = 0; i < view.inner; ++i) {
-      const int64_t base = o * view.n * view.inner + i;
-      T largest = -std::numeric_limits<T>::infinity();
-      for (int64_t j = 0; j < view.n; ++j) largest = larger(largest, x[base + j * view.inner]);
-      for (int64_t j = 0; j < view.n; ++j) {
-        const int64_t at = base + j * view.inner;
-        out[at] = x[at] - largest;
-      }
-    }
+template <class T, bool Simd>
+void exponentials(T* x, int64_t n) {
+  if constexpr (Simd) {
+    isa_loops().exp(x, x, static_cast<size_t>(n));
+  } else {
+    for (int64_t i = 0; i < n; ++i) x[i] = std::exp(x[i]);
   }
 }
 
-template <class T>
-void normalize_rows(const AxisView& view, T* out) {
-  if (view.inner == 1) {
-    for (int64_t o = 0; o < view.outer; ++o, out += view.n) {
-      LaneSum<T> lanes;
-      lanes.add(view.n, [out](int64_t j) { return out[j]; });
-      const T sum = lanes.total();
-      for (int64_t j = 0; j < view.n; ++j) out[j] /= sum;
+// Of rows that lie side by side, so many at a time as the first cache holds.
+template <class T, bool Simd>
+void softmax_of_rows(int64_t rows, int64_t n, const T* x, T* out) {
+  constexpr int64_t kElements = 4096;
+  const int64_t at_a_time = std::max<int64_t>(1, kElements / std::max<int64_t>(1, n));
+  for (int64_t first = 0; first < rows; first += at_a_time) {
+    const int64_t begin = first * n;
+    const int64_t end = std::min(first + at_a_time, rows) * n;
+    for (int64_t at = begin; at < end; at += n) {
+      const T largest = largest_of(x + at, n);
+      for (int64_t j = at; j < at + n; ++j) out[j] = x[j] - largest;
     }
-    return;
-  }
-  for (int64_t o = 0; o < view.outer; ++o) {
-    for (int64_t i = 0; i < view.inner; ++i) {
-      T* row = out + o * view.n * view.inner + i;
-      T sum{};
-      for (int64_t j = 0; j < view.n; ++j) sum += row[j * view.inner];
-      for (int64_t j = 0; j < view.n; ++j) row[j * view.inner] /= sum;
+    exponentials<T, Simd>(out + begin, end - begin);
+    for (int64_t at = begin; at < end; at += n) {
+      const T sum = sum_of(out + at, n);
+      for (int64_t j = at; j < at + n; ++j) out[j] /= sum;
     }
   }
+}
+
+// Of rows whose elements are `inner` apart.
+template <class T, bool Simd>
+void softmax_across(const AxisView& view, const T* x, T* out) {
+  const auto each_row = [&](auto row) {
+    for (int64_t o = 0; o < view.outer; ++o) {
+      for (int64_t i = 0; i < view.inner; ++i) row(o * view.n * view.inner + i);
+    }
+  };
+  each_row([&](int64_t first) {
+    T largest = -std::numeric_limits<T>::infinity();
+    for (int64_t j = 0; j < view.n; ++j) largest = std::max(largest, x[first + j * view.inner]);
+    for (int64_t j = 0; j < view.n; ++j) {
+      const int64_t at = first + j * view.inner;
+      out[at] = x[at] - largest;
+    }
+  });
+  exponentials<T, Simd>(out, view.outer * view.n * view.inner);
+  each_row([&](int64_t first) {
+    T sum{};
+    for (int64_t j = 0; j < view.n; ++j) sum += out[first + j * view.inner];
+    for (int64_t j = 0; j < view.n; ++j) out[first + j * view.inner] /= sum;
+  });
 }
 
 template <class T, bool Simd>
@@ -96,6 +105,21 @@ std::unique_ptr<Prepared> prepare_softmax(PrepareContext& context) {
       [=](const KernelContext& c) { softmax<T, Simd>(view, c.in<T>(x), c.out<T>(out)); });
 }
 
+// x_grad = out * (grad - sum of out * grad) in one row whose elements are `step` apart; an integral
+// constant for rows that lie side by side.
+template <class T, class Step>
+void softmax_row_gradient(const T* out, const T* grad, T* x_grad, int64_t n, Step step) {
+  T dot{};
+  if (n < LaneSum<T>::kLanes) {
+    for (int64_t j = 0; j < n; ++j) dot += out[j * step] * grad[j * step];
+  } else {
+    LaneSum<T> sum;
+    sum.add(n, [=](int64_t j) { return out[j * step] * grad[j * step]; });
+    dot = sum.total();
+  }
+  for (int64_t j = 0; j < n; ++j) x_grad[j * step] = out[j * step] * (grad[j * step] - dot);
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
   const Shape shape = context.in("Out").shape;
@@ -106,22 +130,17 @@ std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    const T* outs = c.in<T>(out);
-    const T* grads = c.in<T>(grad);
-    T* x_grads = c.out<T>(x_grad);
-    for (int64_t o = 0; o < view.outer; ++o) {
-      for (int64_t i = 0; i < view.inner; ++i) {
-        const int64_t base = o * view.n * view.inner + i;
-        T dot{};
-        for (int64_t j = 0; j < view.n; ++j) {
-          dot += outs[base + j * view.inner] * grads[base + j * view.inner];
-        }
-        for (int64_t j = 0; j < view.n; ++j) {
-          const int64_t at = base + j * view.inner;
-          x_grads[at] = outs[at] * (grads[at] - dot);
+    const auto rows = [&](auto step) {
+      for (int64_t o = 0; o < view.outer; ++o) {
+        for (int64_t i = 0; i < view.inner; ++i) {
+          const int64_t at = o * view.n * view.inner + i;
+          softmax_row_gradient(c.in<T>(out) + at, c.in<T>(grad) + at, c.out<T>(x_grad) + at, view.n,
+                               step);
         }
       }
-    }
+    };
+    if (view.inner == 1) return rows(std::integral_constant<int64_t, 1>{});
+    rows(view.inner);
   });
 }
 
@@ -129,14 +148,8 @@ std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
 
 template <class T, bool Simd>
 void softmax(const AxisView& view, const T* x, T* out) {
-  subtract_max(view, x, out);
-  const int64_t count = view.outer * view.n * view.inner;
-  if constexpr (Simd) {
-    isa_loops().exp(out, out, static_cast<size_t>(count));
-  } else {
-    for (int64_t i = 0; i < count; ++i) out[i] = std::exp(out[i]);
-  }
-  normalize_rows(view, out);
+  if (view.inner == 1) return softmax_of_rows<T, Simd>(view.outer, view.n, x, out);
+  softmax_across<T, Simd>(view, x, out);
 }
 
 template void softmax<float, true>(const AxisView&, const float*, float*);

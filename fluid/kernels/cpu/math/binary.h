@@ -81,17 +81,14 @@ void pass_back(const Broadcast& walk, bool to_x, const T* xs, const T* ys, const
                int64_t numel, RowGradient<T> function) {
   constexpr int64_t kBlock = 512;
   const bool sums = walk.repeats(to_x);
+  if (!sums && function == nullptr) {
+    std::copy(gs, gs + numel, grad);
+    return;
+  }
   if (sums) std::fill(grad, grad + numel, T{});
   walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
     T* to = grad + (to_x ? xi : yi);
-    if (!sums) {
-      if (function != nullptr) {
-        function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, to);
-      } else {
-        std::copy(gs + at, gs + at + n, to);
-      }
-      return;
-    }
+    if (!sums) return function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, to);
     T block[kBlock];
     const bool moves = to_x ? xstep != 0 : ystep != 0;
     for (int64_t first = 0; first < n; first += kBlock) {
@@ -105,7 +102,8 @@ void pass_back(const Broadcast& walk, bool to_x, const T* xs, const T* ys, const
       if (!moves) {
         *to += sum_of(parts, length);
       } else {
-        for (int64_t i = 0; i < length; ++i) to[first + i] += parts[i];
+        T* __restrict column_sums = to + first;
+        for (int64_t i = 0; i < length; ++i) column_sums[i] += parts[i];
       }
     }
   });

@@ -20,7 +20,7 @@ class TileGemm final : public Gemm<T> {
 
   void run(const T* a, const T* b, T* c, Scratch& scratch) override {
     const GemmShape& s = shape_;
-    if (s.n <= kNarrow && s.m >= 2 * kNarrow) return run_narrow(a, b, c, scratch);
+    if (transposed_is_cheaper()) return run_transposed(a, b, c, scratch);
     if (s.transpose_b) {
       auto* packed = take(scratch, s.k * s.n);
       transpose(b, s.n, s.k, packed);
@@ -39,8 +39,15 @@ class TileGemm final : public Gemm<T> {
   }
 
  private:
-  // Results of at most so many columns would leave most of a vector empty.
-  static constexpr int64_t kNarrow = 8;
+  // Results of few columns would leave most of a vector empty. B transposed may be more work than A
+  // and the result.
+  bool transposed_is_cheaper() const {
+    constexpr int64_t kNarrow = 8;
+    const GemmShape& s = shape_;
+    if (s.n <= kNarrow) return s.m >= 2 * kNarrow;
+    const int64_t transposed = s.m * s.n + (s.transpose_a ? 0 : s.m * s.k);
+    return s.transpose_b && s.m > kNarrow && transposed < s.k * s.n;
+  }
 
   static T* take(Scratch& scratch, int64_t elements) {
     return reinterpret_cast<T*>(scratch.get(static_cast<size_t>(elements) * sizeof(T)));
@@ -56,7 +63,7 @@ class TileGemm final : public Gemm<T> {
 
   // The transposed product, whose rows are long: the same chains of multiply-adds, so the same
   // bits.
-  void run_narrow(const T* a, const T* b, T* c, Scratch& scratch) const {
+  void run_transposed(const T* a, const T* b, T* c, Scratch& scratch) const {
     const GemmShape& s = shape_;
     T* product = take(scratch, s.m * s.n + (s.transpose_a ? 0 : s.k * s.m));
     if (!s.transpose_a) {
