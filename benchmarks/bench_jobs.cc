@@ -26,7 +26,7 @@ Row sync_2x2(const Rounds& rounds) {
              .note = instruction_set()};
   row.take(rounds.pairs(
       kRounds, [] { return run_job(JobShape::parameter_servers(2, 2, kSteps)).steps_per_s; },
-      [] { return handwritten_steps_per_s({.steps = kSteps}); }));
+      [] { return fastest_handwritten_steps_per_s({.steps = kSteps}); }));
   if (!rounds.ours_only()) compare_steps(row, 32);
   return row;
 }

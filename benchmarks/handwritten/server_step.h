@@ -34,6 +34,7 @@ struct HandwrittenJob {
   int parameters = HandwrittenMlp::kParameters;  // that of the net with kNet
   int sleep_ms = 0;                              // of a worker, before each step
   int send_buffer = 0;                           // bytes; 0: the system's
+  int offers = 0;  // times that a worker offers its core to others before it sleeps in a read
 };
 
 // Microseconds of processor time of a step of the net, update included, without any peer.
@@ -41,5 +42,7 @@ double handwritten_step_us(int rows);
 
 // Starts the processes, runs the job and returns the steps per second of the slowest worker.
 double handwritten_steps_per_s(const HandwrittenJob& job);
+// The faster of workers that sleep at once and workers that offer their core first.
+double fastest_handwritten_steps_per_s(HandwrittenJob job);
 
 }  // namespace fleet::benchmarks

@@ -5,9 +5,9 @@
 
 namespace fleet::strategies {
 
-ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, Duration spin)
+ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int offers)
     : network_(transport),
-      data_(spin),
+      data_(offers),
       // Whoever drives the data loop fails with it.
       control_("control", {},
                [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); }) {}

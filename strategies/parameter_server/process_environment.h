@@ -14,7 +14,7 @@ namespace fleet::strategies {
 // an Error where the data loop is driven.
 class ProcessEnvironment {
  public:
-  explicit ProcessEnvironment(transport::TransportChoice transport, Duration spin = Duration(0));
+  explicit ProcessEnvironment(transport::TransportChoice transport, int offers = 0);
 
   NodeEnvironment node();
   // Ends the control loop's thread. Nodes may still be destroyed, and do nothing else.

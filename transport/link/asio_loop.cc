@@ -3,14 +3,15 @@
 #include <boost/asio/post.hpp>
 #include <future>
 #include <pthread.h>
+#include <sched.h>
 
 #include "base/caught.h"
 #include "transport/link/asio_loop_impl.h"
 
 namespace fleet::transport {
 
-AsioLoop::Impl::Impl(Duration spin)
-    : guard_(boost::asio::make_work_guard(context_)), timer_(context_), spin_(spin) {}
+AsioLoop::Impl::Impl(int offers)
+    : guard_(boost::asio::make_work_guard(context_)), timer_(context_), offers_(offers) {}
 
 Loop::TimerId AsioLoop::Impl::call_at(TimePoint when, Handler handler) {
   const TimerId id = next_timer_++;
@@ -53,12 +54,13 @@ void AsioLoop::Impl::fire() {
   arm();
 }
 
-bool AsioLoop::Impl::poll_until(const std::function<bool()>& done, TimePoint deadline) {
-  const TimePoint end = std::min(deadline, std::chrono::steady_clock::now() + spin_);
-  while (std::chrono::steady_clock::now() < end && !context_.stopped()) {
-    if (context_.poll_one() != 0 && done()) return true;
+// Runs one handler.
+void AsioLoop::Impl::run_one() {
+  for (int i = 0; i < offers_; ++i) {
+    if (context_.poll_one() != 0 || context_.stopped()) return;
+    sched_yield();
   }
-  return false;
+  context_.run_one();
 }
 
 bool AsioLoop::Impl::run_until(const std::function<bool()>& done, TimePoint deadline) {
@@ -68,11 +70,7 @@ bool AsioLoop::Impl::run_until(const std::function<bool()>& done, TimePoint dead
   if (deadline != TimePoint::max()) alarm = call_at(deadline, [] {});
   bool finished = false;
   while (!context_.stopped()) {
-    if (spin_ > Duration(0) && poll_until(done, deadline)) {
-      finished = true;
-      break;
-    }
-    context_.run_one();
+    run_one();
     if (done()) {
       finished = true;
       break;
@@ -83,7 +81,7 @@ bool AsioLoop::Impl::run_until(const std::function<bool()>& done, TimePoint dead
   return finished;
 }
 
-AsioLoop::AsioLoop(Duration spin) : impl_(std::make_unique<Impl>(spin)) {}
+AsioLoop::AsioLoop(int offers) : impl_(std::make_unique<Impl>(offers)) {}
 AsioLoop::~AsioLoop() = default;
 
 TimePoint AsioLoop::now() const {

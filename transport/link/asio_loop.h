@@ -16,9 +16,10 @@ namespace fleet::transport {
 // pass from thread to thread, when neither runs handlers then.
 class AsioLoop final : public DrivenLoop {
  public:
-  // `spin`: how long a wait polls before it blocks. Only worth it when every process of the
-  // machine has a core of its own.
-  explicit AsioLoop(Duration spin = Duration(0));
+  // `offers`: how many times run_until() offers its core to others and looks again before it
+  // sleeps. An answer that other processes of the machine give meanwhile costs no sleep and no
+  // wake-up.
+  explicit AsioLoop(int offers = 0);
   ~AsioLoop() override;
   AsioLoop(const AsioLoop&) = delete;
   AsioLoop& operator=(const AsioLoop&) = delete;

@@ -13,7 +13,7 @@ namespace fleet::transport {
 
 class AsioLoop::Impl {
  public:
-  explicit Impl(Duration spin);
+  explicit Impl(int offers);
 
   boost::asio::io_context& context() { return context_; }
   TimerId call_at(TimePoint when, Handler handler);
@@ -25,14 +25,14 @@ class AsioLoop::Impl {
 
   void arm();
   void fire();
-  bool poll_until(const std::function<bool()>& done, TimePoint deadline);
+  void run_one();
 
   // One thread drives it; another one registers a socket that it hands over (Link::rebind), so Asio
   // must lock its reactor.
   boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
   boost::asio::steady_timer timer_;
-  Duration spin_;
+  int offers_;
   std::map<Key, Handler> timers_;
   std::map<TimerId, TimePoint> when_;
   TimerId next_timer_ = 1;

@@ -18,6 +18,9 @@
 namespace fleet::strategies {
 namespace {
 
+// Servers of the same machine answer while a worker gives way: measured by benchmarks/bench_jobs.
+constexpr int kOffers = 30;
+
 using transport::Phase;
 
 fluid::ShardRange owned(const ParameterServerConfig& config) {
@@ -87,7 +90,7 @@ WorkerRuntime::WorkerRuntime(ParameterServerConfig config, transport::TransportC
       origin_(std::move(origin)),
       server_names_(std::move(server_names)),
       shards_(owned(config_)),
-      environment_(transport),
+      environment_(transport, kOffers),
       node_(environment_.node(), config_, std::move(logger)) {
   if (server_names_.empty()) {
     for (const auto& endpoint : config_.servers) server_names_.push_back(endpoint.to_string());
