@@ -89,6 +89,7 @@ void Channel::start() {
 void Channel::connect() {
   if (routes_.empty()) routes_ = network_.routes(options_.endpoint);
   route_ = 0;
+  unix_refusals_ = 0;
   try_route();
 }
 
@@ -112,6 +113,11 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
   connect_timer_.reset();
   connector_.reset();
   if (!link.ok()) return route_failed(link.status());
+  // A server listens on its Unix address first: one that was not there a moment ago is there now.
+  if (route_ > 0 && unix_refusals_ == 1) {
+    route_ = 0;
+    return try_route();
+  }
   const Status user =
       check_same_user(*link.value(), "holds the server's Unix address; nothing is said to it",
                       "end that process (ss -lxp shows it), or set FLEET_TRANSPORT=tcp");
@@ -130,6 +136,7 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
 
 void Channel::route_failed(const Status& why) {
   last_failure_ = why;
+  if (routes_[route_].kind == LinkKind::kUnix && is_connection_refused(why)) ++unix_refusals_;
   if (route_ + 1 < routes_.size()) {
     if (why.code() == ErrorCode::kAuthentication) tell_unsafe(why);
     ++route_;

@@ -158,6 +158,7 @@ class Channel final : private SessionHandler {
   uint64_t next_id_ = 1;
   std::vector<Address> routes_;
   size_t route_ = 0;
+  int unix_refusals_ = 0;  // of this attempt to connect
   std::unique_ptr<Connector> connector_;
   std::shared_ptr<Session> session_;
   Duration backoff_{0};

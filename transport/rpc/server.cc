@@ -168,12 +168,13 @@ Status Server::listen() {
                     "processes can change what they send, and nobody notices");
   }
   bound_ = options_.endpoint;
-  Status first_failure;
-  // TCP comes first, because it is what chooses a free port.
   auto routes = network_.routes(options_.endpoint);
-  std::stable_sort(routes.begin(), routes.end(), [](const Address& a, const Address& b) {
-    return a.kind != LinkKind::kUnix && b.kind == LinkKind::kUnix;
+  // Who reaches a server by TCP may rely on its Unix address. Only TCP finds a free port.
+  const bool unix_first = bound_.port != 0;
+  std::stable_sort(routes.begin(), routes.end(), [&](const Address& a, const Address& b) {
+    return ((a.kind == LinkKind::kUnix) == unix_first) && a.kind != b.kind;
   });
+  Status without_unix;
   for (Address route : routes) {
     route.endpoint.port = bound_.port;
     auto listener = network_.listen(
@@ -181,12 +182,16 @@ Status Server::listen() {
     if (listener.ok()) {
       bound_.port = listener.value()->bound().port;
       listeners_.push_back(std::move(listener.value()));
-      continue;
+    } else if (route.kind == LinkKind::kUnix && routes.size() > 1) {
+      without_unix = listener.status();
+    } else {
+      listeners_.clear();
+      return listener.status();
     }
-    // Without its Unix address a server can still be reached.
-    if (listeners_.empty()) return listener.status();
+  }
+  if (!without_unix.ok()) {
     logger_.warning("transport", "no Unix socket beside the TCP port",
-                    {{"port", bound_.port}, {"reason", listener.status().text().got}});
+                    {{"port", bound_.port}, {"reason", without_unix.text().got}});
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "base/strings.h"
 #include "tests/testing/delay_proxy.h"
+#include "tests/testing/ports.h"
 #include "tests/transport/raw_peer.h"
 #include "tests/transport/support.h"
 #include "transport/coordinator/coordinator.h"
@@ -271,6 +272,59 @@ TEST(AsioNetwork, AnAddressOfAnotherMachineStillListens) {
   Server server(network, {&loop, &store}, {&loop, &store}, options, quiet());
   EXPECT_TRUE(server.listen().ok());
   EXPECT_NE(server.bound().port, 0);
+}
+
+// Calls `before_tcp` between the first attempt over Unix and the one over TCP.
+class BetweenRoutes final : public Network {
+ public:
+  explicit BetweenRoutes(std::function<void()> before_tcp) : before_tcp_(std::move(before_tcp)) {}
+  Result<std::unique_ptr<Listener>> listen(Loop& loop, const Address& address,
+                                           AcceptHandler on_accept) override {
+    return network_.listen(loop, address, std::move(on_accept));
+  }
+  std::unique_ptr<Connector> connect(Loop& loop, const Address& address,
+                                     ConnectHandler on_done) override {
+    if (address.kind == LinkKind::kTcp && before_tcp_) std::exchange(before_tcp_, nullptr)();
+    return network_.connect(loop, address, std::move(on_done));
+  }
+  std::vector<Address> routes(const Endpoint& endpoint) const override {
+    return network_.routes(endpoint);
+  }
+
+ private:
+  AsioNetwork network_;
+  std::function<void()> before_tcp_;
+};
+
+// How the last frame came.
+struct KindOfLink : Store {
+  void on_frame(Session& session, const FrameHeader& header, ConstBytes control,
+                MutableBytes payload) override {
+    kind = session.link_kind();
+    Store::on_frame(session, header, control, payload);
+  }
+  std::optional<LinkKind> kind;
+};
+
+TEST(AsioNetwork, AServerThatComesBetweenTwoRoutesIsReachedByTheFirst) {
+  AsioLoop loop;
+  AsioNetwork network;
+  KindOfLink store;
+  const fleet::testing::HeldPort port;
+  ServerOptions options = server_options();
+  options.endpoint.port = port.port();
+  Server server(network, {&loop, &store}, {&loop, &store}, options, quiet());
+  BetweenRoutes late([&] { server.listen().throw_if_error(); });
+  ClientOptions to_port = client_options(0);
+  to_port.servers = {options.endpoint};
+  Client client(loop, late, to_port, quiet());
+  client.start();
+  PendingRequests pending;
+  const auto bytes = pattern(10, 1);
+  client.submit(0, 0, push(1, bytes, pending.track()));
+  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
+  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  EXPECT_EQ(store.kind, LinkKind::kUnix);
 }
 
 // Somebody else holds the Unix address of the port: the client goes on to TCP.
