@@ -1,6 +1,7 @@
 #include "fluid/executor/workspace.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -82,6 +83,15 @@ int loss_of(const Plan& plan, const PlanOp& op) {
   return found == op.outputs.end() ? -1 : *found;
 }
 
+// Tells the step's watch, if the value is a tensor with an element that is not finite.
+void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std::string& name,
+                    const Value* value) {
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+  const auto found = tensor == nullptr ? std::nullopt : first_nonfinite(*tensor);
+  if (!found) return;
+  step.watch->on_nonfinite({.what = what, .variable = name, .value = *found, .step = step.number});
+}
+
 [[noreturn]] void throw_kept(std::string what, std::string where, const std::string& table) {
   throw_error(ErrorCode::kPrecondition,
               {.what = std::move(what),
@@ -114,7 +124,11 @@ Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* 
   }
   scope_revision_ = scope_.revision();
   buffers_.resize(static_cast<size_t>(plan_->buffer_count()));
-  if (const Place place = plan_->key().place; !place.is_cpu()) {
+  const Place place = plan_->key().place;
+  nonfinite_word_ = outer_ != nullptr ? outer_->nonfinite_word_ : make_shared_word(place);
+  if (outer_ != nullptr) {
+    stream_ = outer_->stream_;
+  } else if (!place.is_cpu()) {
     stream_ = {create_stream(place), [place](void* stream) { destroy_stream(place, stream); }};
   }
   tokens_.resize(plan_->ops().size());
@@ -188,8 +202,9 @@ void Workspace::add_runner(size_t k) {
   if (op.block != nullptr) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
   } else if (!remote) {
-    runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
-                                                 buffers_, scratch_, stream_.get());
+    runners_.back() =
+        std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs), buffers_,
+                                   scratch_, stream_.get(), nonfinite_word_.get());
   }
 }
 
@@ -296,22 +311,26 @@ void Workspace::check_finite(const Step& step, int k) {
 // The sum of what was written may be infinite where no element is.
 void Workspace::watch_finite(const Step& step, int k) {
   const int loss = losses_[static_cast<size_t>(k)];
+  if (loss >= 0) {
+    tell_nonfinite(step, Nonfinite::What::kLoss, plan_->vars()[static_cast<size_t>(loss)].name,
+                   &value(loss));
+  }
   const OpRunner* runner = runners_[static_cast<size_t>(k)].get();
-  const bool written = runner != nullptr && !std::isfinite(runner->written());
-  if (loss < 0 && !written) return;
-  const auto look = [&](Nonfinite::What what, int i) {
-    const auto* tensor = i < 0 ? nullptr : std::get_if<Tensor>(&value(i));
-    const auto found = tensor == nullptr ? std::nullopt : first_nonfinite(*tensor);
-    if (!found) return;
-    step.watch->on_nonfinite({.what = what,
-                              .variable = plan_->vars()[static_cast<size_t>(i)].name,
-                              .value = *found,
-                              .step = step.number});
-  };
-  look(Nonfinite::What::kLoss, loss);
-  if (!written) return;
+  if (runner == nullptr || std::isfinite(runner->written())) return;
   for (const std::string& name : plan_->ops()[static_cast<size_t>(k)].op->output("ParamOut")) {
-    look(Nonfinite::What::kParameter, plan_->find_var(name));
+    tell_nonfinite(step, Nonfinite::What::kParameter, name, find(name));
+  }
+}
+
+// Of the whole step, when some update said that it wrote what is not finite.
+void Workspace::watch_updates(const Step& step, const Plan& plan) {
+  for (const PlanOp& op : plan.ops()) {
+    if (op.block != nullptr) watch_updates(step, *op.block);
+    for (const std::string& name : op.op->output("ParamOut")) {
+      const Value* made = find(name);
+      tell_nonfinite(step, Nonfinite::What::kParameter, name,
+                     made != nullptr ? made : scope_.find(name));
+    }
   }
 }
 
@@ -553,6 +572,8 @@ std::vector<Tensor> Workspace::run(const Step& step) {
   std::vector<Tensor> results = take_fetches(step);
   if (!place.is_cpu()) synchronize_stream(place, stream_.get());
   release_feeds();
+  const bool told = std::atomic_ref(*nonfinite_word_).exchange(0) != 0;
+  if (told && step.watch != nullptr) watch_updates(step, *plan_);
   return results;
 }
 

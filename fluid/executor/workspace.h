@@ -19,7 +19,8 @@ namespace fleet::fluid {
 class OpRunner {
  public:
   OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> inputs,
-           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch, void* stream);
+           std::vector<Value*> outputs, std::span<Buffer> buffers, Scratch& scratch, void* stream,
+           uint32_t* nonfinite_word);
   OpRunner(const OpRunner&) = delete;
   OpRunner& operator=(const OpRunner&) = delete;
 
@@ -131,6 +132,7 @@ class Workspace {
   void wait_for(int k);
   void check_finite(const Step& step, int k);
   void watch_finite(const Step& step, int k);
+  void watch_updates(const Step& step, const Plan& plan);
   void run_shards(const Step& step, int parts);
   void run_shard(Workspace& home, const Step& step, int part, int parts);
   void keep_shard(const Workspace& lane, int part, bool copies);
@@ -149,7 +151,10 @@ class Workspace {
   std::vector<Value*> values_;
   std::vector<Buffer> buffers_;
   Scratch scratch_;
-  std::shared_ptr<void> stream_;  // of the plan's place; null on CPU
+  // What updates say when their work is done, and the stream of the plan's place (null on CPU):
+  // those of the enclosing workspace, where there is one.
+  std::shared_ptr<uint32_t> nonfinite_word_;
+  std::shared_ptr<void> stream_;
   Workspace* outer_ = nullptr;
   std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication and block ops
   std::vector<std::unique_ptr<BlockRunner>> block_runners_;

@@ -2,6 +2,9 @@
 // cuda/ for builds with it.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include "fluid/kernels/kernel_table.h"
 
 namespace fleet::fluid {
@@ -19,5 +22,9 @@ void* create_stream(const Place& place);
 void destroy_stream(const Place& place, void* stream) noexcept;
 // Waits for what was put on the stream.
 void synchronize_stream(const Place& place, void* stream);
+
+// 0, in host memory that kernels on the place's streams may write (KernelContext::nonfinite_word).
+// What they wrote is there when their stream was waited for.
+std::shared_ptr<uint32_t> make_shared_word(const Place& place);
 
 }  // namespace fleet::fluid

@@ -20,7 +20,7 @@ class FiniteWatch {
  public:
   virtual ~FiniteWatch() = default;
   // The loss of a step (of one of its logical shards), or a parameter that an update op has just
-  // written. What it throws ends the step.
+  // written; of parameters on a device, when the step's work is done. What it throws ends the step.
   virtual void on_nonfinite(const Nonfinite& found) = 0;
 };
 

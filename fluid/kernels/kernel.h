@@ -79,7 +79,14 @@ class KernelContext {
   uint64_t step() const { return step_; }
   int shard() const { return shard_; }
 
+  // A word that is looked at when the step is over and the stream's work is done. Update kernels
+  // whose work goes on when `run` has returned, and so cannot call add_written, have that work set
+  // it to 1 when an element that they wrote into the parameter is not finite, and never to 0.
+  // Kernels on the workspace's stream may write it; it stays where it is.
+  uint32_t* nonfinite_word() const { return nonfinite_word_; }
+
   void set_stream(void* stream) { stream_ = stream; }
+  void set_nonfinite_word(uint32_t* word) { nonfinite_word_ = word; }
   void set_step(uint64_t step, int shard) {
     step_ = step;
     shard_ = shard;
@@ -96,6 +103,7 @@ class KernelContext {
   std::span<Value* const> outputs_;
   Scratch* scratch_;
   void* stream_ = nullptr;  // of the device; null on CPU
+  uint32_t* nonfinite_word_ = nullptr;
   uint64_t step_ = 0;
   int shard_ = 0;
   mutable double written_ = 0;

@@ -1,5 +1,7 @@
 #include "fluid/kernels/device_kernels.h"
 
+#include <new>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
@@ -77,6 +79,17 @@ void destroy_stream(const Place&, void* stream) noexcept {
 
 void synchronize_stream(const Place&, void* stream) {
   if (stream != nullptr) static_cast<const cuda::Stream*>(stream)->synchronize();
+}
+
+// Mapped, so that nothing is copied in the steps in which no kernel writes it.
+std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
+  if (place.is_cpu()) return std::make_shared<uint32_t>(0);
+  const CudaDeviceGuard guard(place);
+  void* memory = nullptr;
+  check_cuda(cudaHostAlloc(&memory, sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable),
+             "cudaHostAlloc");
+  auto* word = new (memory) uint32_t(0);
+  return {word, [](uint32_t* given) { cudaFreeHost(given); }};
 }
 
 }  // namespace fleet::fluid

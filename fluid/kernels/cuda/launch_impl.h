@@ -20,6 +20,21 @@ __global__ void each_kernel(int64_t n, F f) {
   }
 }
 
+// f(i) for each i below n, where f gives what it wrote into a parameter. *nonfinite, in host
+// memory, becomes 1 when any of it is not finite, and else is left alone. Blocks may write the
+// same 1.
+template <class F>
+__global__ void update_kernel(int64_t n, F f, uint32_t* nonfinite) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  int found = 0;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+    if (!isfinite(f(i))) found = 1;
+  }
+  if (__syncthreads_or(found) != 0 && threadIdx.x == 0) {
+    *static_cast<volatile uint32_t*>(nonfinite) = 1;
+  }
+}
+
 // f(row) for each row below n, by a whole block of kThreads threads.
 template <class F>
 __global__ void each_row_kernel(int64_t n, F f) {
@@ -36,6 +51,14 @@ void launch_each(RawStream stream, const char* name, int64_t n, F f) {
   if (n <= 0) return;
   each_kernel<<<blocks_for((n + kThreads - 1) / kThreads), kThreads, 0,
                 static_cast<cudaStream_t>(stream)>>>(n, f);
+  check_cuda(cudaGetLastError(), name);
+}
+
+template <class F>
+void launch_update(RawStream stream, const char* name, int64_t n, F f, uint32_t* nonfinite) {
+  if (n <= 0) return;
+  update_kernel<<<blocks_for((n + kThreads - 1) / kThreads), kThreads, 0,
+                  static_cast<cudaStream_t>(stream)>>>(n, f, nonfinite);
   check_cuda(cudaGetLastError(), name);
 }
 

@@ -132,9 +132,18 @@ template <class T>
 void gaussian(RawStream stream, const RandomStream& random, double mean, double std, T* out,
               int64_t n);
 
-// `rate` is one element.
+// Updates: `rate` is one element; *nonfinite, which is in mapped host memory, becomes 1 when an
+// element of param_out is not finite, and is left alone otherwise.
 template <class T>
-void sgd(RawStream stream, const T* param, const T* grad, const T* rate, T* param_out, int64_t n);
+struct SgdArgs {
+  const T* param = nullptr;
+  const T* grad = nullptr;
+  const T* rate = nullptr;
+  T* param_out = nullptr;
+  uint32_t* nonfinite = nullptr;
+};
+template <class T>
+void sgd(RawStream stream, const SgdArgs<T>& args, int64_t n);
 
 template <class T>
 struct MomentumArgs {
@@ -144,6 +153,7 @@ struct MomentumArgs {
   const T* rate = nullptr;
   T* param_out = nullptr;
   T* velocity_out = nullptr;
+  uint32_t* nonfinite = nullptr;
   T mu{};
   bool nesterov = false;
 };
@@ -165,6 +175,7 @@ struct AdamArgs {
   T* moment2_out = nullptr;
   T* power1_out = nullptr;
   T* power2_out = nullptr;
+  uint32_t* nonfinite = nullptr;
   T beta1{};
   T beta2{};
   T epsilon{};

@@ -69,36 +69,41 @@ struct GaussianLoop {
 
 template <class T>
 struct SgdLoop {
-  const T* param;
-  const T* grad;
-  const T* rate;
-  T* param_out;
-  __device__ void operator()(int64_t i) const { param_out[i] = param[i] - *rate * grad[i]; }
+  SgdArgs<T> args;
+  __device__ T operator()(int64_t i) const {
+    const T written = args.param[i] - *args.rate * args.grad[i];
+    args.param_out[i] = written;
+    return written;
+  }
 };
 
 template <class T>
 struct MomentumLoop {
   MomentumArgs<T> args;
-  __device__ void operator()(int64_t i) const {
+  __device__ T operator()(int64_t i) const {
     const T g = args.grad[i];
     const T v = args.mu * args.velocity[i] + g;
     const T step = args.nesterov ? g + args.mu * v : v;
+    const T written = args.param[i] - *args.rate * step;
     args.velocity_out[i] = v;
-    args.param_out[i] = args.param[i] - *args.rate * step;
+    args.param_out[i] = written;
+    return written;
   }
 };
 
 template <class T>
 struct AdamLoop {
   AdamArgs<T> args;
-  __device__ void operator()(int64_t i) const {
+  __device__ T operator()(int64_t i) const {
     const T rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1);
     const T g = args.grad[i];
     const T m = args.beta1 * args.moment1[i] + (T{1} - args.beta1) * g;
     const T v = args.beta2 * args.moment2[i] + (T{1} - args.beta2) * g * g;
+    const T written = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
     args.moment1_out[i] = m;
     args.moment2_out[i] = v;
-    args.param_out[i] = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
+    args.param_out[i] = written;
+    return written;
   }
 };
 
@@ -126,25 +131,25 @@ void gaussian(RawStream stream, const RandomStream& random, double mean, double 
 }
 
 template <class T>
-void sgd(RawStream stream, const T* param, const T* grad, const T* rate, T* param_out, int64_t n) {
-  launch_each(stream, "sgd", n, SgdLoop<T>{param, grad, rate, param_out});
+void sgd(RawStream stream, const SgdArgs<T>& args, int64_t n) {
+  launch_update(stream, "sgd", n, SgdLoop<T>{args}, args.nonfinite);
 }
 
 template <class T>
 void momentum(RawStream stream, const MomentumArgs<T>& args, int64_t n) {
-  launch_each(stream, "momentum", n, MomentumLoop<T>{args});
+  launch_update(stream, "momentum", n, MomentumLoop<T>{args}, args.nonfinite);
 }
 
 template <class T>
 void adam(RawStream stream, const AdamArgs<T>& args, int64_t n) {
-  launch_each(stream, "adam", n, AdamLoop<T>{args});
+  launch_update(stream, "adam", n, AdamLoop<T>{args}, args.nonfinite);
   launch_each(stream, "adam powers", 1, AdamPowersLoop<T>{args});
 }
 
 #define FLEET_INSTANTIATE(T)                                                           \
   template void uniform(RawStream, const RandomStream&, T, T, T*, int64_t);            \
   template void gaussian(RawStream, const RandomStream&, double, double, T*, int64_t); \
-  template void sgd(RawStream, const T*, const T*, const T*, T*, int64_t);             \
+  template void sgd(RawStream, const SgdArgs<T>&, int64_t);                            \
   template void momentum(RawStream, const MomentumArgs<T>&, int64_t);                  \
   template void adam(RawStream, const AdamArgs<T>&, int64_t);
 FLEET_INSTANTIATE(float)

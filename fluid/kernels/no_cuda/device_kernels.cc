@@ -25,4 +25,8 @@ void destroy_stream(const Place&, void*) noexcept {}
 
 void synchronize_stream(const Place&, void*) {}
 
+std::shared_ptr<uint32_t> make_shared_word(const Place&) {
+  return std::make_shared<uint32_t>(0);
+}
+
 }  // namespace fleet::fluid

@@ -1,8 +1,11 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
+#include <memory>
 #include <vector>
 
+#include "fluid/kernels/op_library.h"
+#include "fluid/ops/append.h"
 #include "tests/fluid/executor/mlp.h"
 
 namespace fleet::fluid {
@@ -105,6 +108,104 @@ TEST(FiniteWatch, WhatItThrowsEndsTheStep) {
       ASSERT_TRUE(std::isfinite(x)) << "no update followed";
     }
   }
+}
+
+// SGD whose work says when it is over whether it wrote what is not finite, as on a device.
+std::shared_ptr<OpLibrary> late_sgd() {
+  auto library = std::make_shared<OpLibrary>();
+  const auto prepare = [](PrepareContext& context) {
+    const Shape shape = context.in("Param").shape;
+    const int param = context.input("Param");
+    const int grad = context.input("Grad");
+    const int rate = context.input("LearningRate");
+    const int out = context.set_output("ParamOut", shape, DType::kFloat32);
+    return make_prepared([=, n = shape.numel()](const KernelContext& c) {
+      bool finite = true;
+      for (int64_t i = 0; i < n; ++i) {
+        c.out<float>(out)[i] = c.in<float>(param)[i] - *c.in<float>(rate) * c.in<float>(grad)[i];
+        finite = finite && std::isfinite(c.out<float>(out)[i]);
+      }
+      if (!finite) *c.nonfinite_word() = 1;
+    });
+  };
+  library->kernels().add_first("sgd", DeviceKind::kCpu, DType::kFloat32,
+                               {.name = "late", .prepare = prepare});
+  return library;
+}
+
+class WatchedLate : public Watched {
+ protected:
+  WatchedLate() { mlp_.main.set_op_library(late_sgd()); }
+  // The unit behind an infinite weight is saturated, as above.
+  static Feed saturated() {
+    Feed rows = batch(8, 0);
+    for (int64_t i = 0; i < 8; ++i) rows.front().second.data<float>()[i * 32] = 1.0F;
+    return rows;
+  }
+};
+
+TEST_F(WatchedLate, FiniteStepsTellNothing) {
+  for (uint64_t step = 0; step < 3; ++step) executor_.run(mlp_.main, batch(8, step));
+  EXPECT_TRUE(findings_.all.empty());
+}
+
+TEST_F(WatchedLate, TheParameterThatIsNotFiniteIsToldAloneAtTheStepsEnd) {
+  executor_.run(mlp_.main, batch(8, 0));
+  first_parameter()[0] = kInf;
+  executor_.run(mlp_.main, saturated());
+  ASSERT_EQ(findings_.all.size(), 1U);
+  EXPECT_EQ(findings_.all.front().what, Nonfinite::What::kParameter);
+  EXPECT_EQ(findings_.all.front().variable, mlp_.main.global_block().parameters().front()->name);
+  EXPECT_EQ(findings_.all.front().value, kInf);
+  EXPECT_EQ(findings_.all.front().step, 1U);
+}
+
+TEST_F(WatchedLate, WhatNobodyWatchedIsNotToldOfALaterStep) {
+  executor_.set_finite_watch(nullptr);
+  first_parameter()[0] = kInf;
+  executor_.run(mlp_.main, saturated());
+  first_parameter()[0] = 0;
+  executor_.set_finite_watch(&findings_);
+  executor_.run(mlp_.main, batch(8, 0));
+  EXPECT_TRUE(findings_.all.empty());
+}
+
+TEST_F(WatchedLate, WhatTheWatchThrowsEndsTheStep) {
+  Stopping stop;
+  executor_.set_finite_watch(&stop);
+  first_parameter()[0] = kInf;
+  EXPECT_THROW(executor_.run(mlp_.main, saturated()), Stop);
+  first_parameter()[0] = 0;
+  EXPECT_NO_THROW(executor_.run(mlp_.main, batch(8, 0)));
+}
+
+TEST_F(WatchedLate, AnUpdateInAConditionIsToldToo) {
+  Program program;
+  Program startup;
+  const ProgramGuard programs(program, startup);
+  program.set_op_library(late_sgd());
+  const Variable grad = layers::data("grad", {3}, DType::kFloat32, {.append_batch_size = false});
+  const Variable weight =
+      layers::create_parameter({3}, DType::kFloat32, {.attr = {.name = "weight"}});
+  const Variable rate = layers::fill_constant({1}, DType::kFloat32, 0.5);
+  const auto update = [&]() -> std::vector<Variable> {
+    append_op(program.current_block(), {.type = "sgd",
+                                        .inputs = {{"Param", {weight.name()}},
+                                                   {"Grad", {grad.name()}},
+                                                   {"LearningRate", {rate.name()}}},
+                                        .outputs = {{"ParamOut", {weight.name()}}},
+                                        .attrs = {}});
+    return {layers::scale(rate, {})};
+  };
+  const auto nothing = [&]() -> std::vector<Variable> { return {layers::scale(rate, {})}; };
+  layers::cond(layers::less_than(rate, layers::fill_constant({1}, DType::kFloat32, 1)), update,
+               nothing);
+  executor_.run(startup);
+  executor_.run(program, {{"grad", Tensor::from<float>({1, 2, 3}, {3})}});
+  EXPECT_TRUE(findings_.all.empty());
+  executor_.run(program, {{"grad", Tensor::from<float>({1, kNan, 3}, {3})}});
+  ASSERT_EQ(findings_.all.size(), 1U);
+  EXPECT_EQ(findings_.all.front().variable, "weight");
 }
 
 }  // namespace

@@ -193,8 +193,16 @@ void add_var(Block& block, const std::string& name, DType dtype, const Shape* sh
   block.add_var(var);
 }
 
-// The outputs of one op, all inputs fed.
-std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place) {
+class Findings final : public FiniteWatch {
+ public:
+  void on_nonfinite(const Nonfinite& found) override { all.push_back(found); }
+  std::vector<Nonfinite> all;
+};
+
+// The outputs of one op, all inputs fed, the input of one slot as it is given.
+std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place,
+                        FiniteWatch* watch = nullptr,
+                        const std::pair<std::string, Tensor>& given = {}) {
   Program program;
   Block& block = program.global_block();
   Operator op;
@@ -205,7 +213,7 @@ std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place) 
     const Input& input = op_case.inputs[i];
     const DType type = input.label ? DType::kInt64 : dtype;
     const std::string name = str_cat("in", i);
-    feed.emplace_back(name, values(input, type, name));
+    feed.emplace_back(name, input.slot == given.first ? given.second : values(input, type, name));
     add_var(block, name, type, &input.shape);
     op.inputs[input.slot].push_back(name);
   }
@@ -217,6 +225,7 @@ std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place) 
   }
   append_op(block, op);
   Executor executor(place);
+  executor.set_finite_watch(watch);
   return executor.run(program, feed, fetch);
 }
 
@@ -261,6 +270,55 @@ std::string name_of(const ::testing::TestParamInfo<OpCase>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, CudaKernels, ::testing::ValuesIn(cases()), name_of);
+
+class CudaUpdates : public ::testing::TestWithParam<OpCase> {};
+
+std::vector<OpCase> updates() {
+  std::vector<OpCase> all;
+  add_updates(all);
+  return all;
+}
+
+// Filled with `value`, but for the last element, which another block of threads has than the first.
+Tensor filled(DType dtype, double value, double last) {
+  Tensor tensor(dtype, Shape{9, 33});
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    const double x = i + 1 < tensor.numel() ? value : last;
+    if (dtype == DType::kFloat32) tensor.data<float>()[i] = static_cast<float>(x);
+    if (dtype == DType::kFloat64) tensor.data<double>()[i] = x;
+  }
+  return tensor;
+}
+
+void expect_tells(const OpCase& op_case, DType dtype, const Place& place) {
+  SCOPED_TRACE(str_cat(place.to_string(), " ", dtype_name(dtype)));
+  for (const double wrong : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    Findings findings;
+    run(op_case, dtype, place, &findings, {"Grad", filled(dtype, 0.5, wrong)});
+    ASSERT_EQ(findings.all.size(), 1U) << wrong;
+    EXPECT_EQ(findings.all.front().what, Nonfinite::What::kParameter);
+    EXPECT_EQ(findings.all.front().variable, "ParamOut");
+    EXPECT_FALSE(std::isfinite(findings.all.front().value));
+  }
+  Findings none;
+  run(op_case, dtype, place, &none, {"Grad", filled(dtype, 0.5, -0.5)});
+  // Their sum, and the sum of their squares, are infinite.
+  const double large = dtype == DType::kFloat32 ? 1e38 : 1e308;
+  run(op_case, dtype, place, &none, {"Param", filled(dtype, large, large)});
+  EXPECT_TRUE(none.all.empty());
+}
+
+TEST_P(CudaUpdates, TellOfParametersThatAreNotFinite) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    expect_tells(GetParam(), dtype, CPUPlace());
+  }
+  SKIP_WITHOUT_DEVICE();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    expect_tells(GetParam(), dtype, CUDAPlace(0));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, CudaUpdates, ::testing::ValuesIn(updates()), name_of);
 
 TEST(CudaKernelTable, EveryOpHasACaseAndACpuKernel) {
   std::set<std::string> covered = {"fill_constant", "gaussian_random", "uniform_random"};
@@ -350,6 +408,29 @@ std::vector<float> losses(const testing::Mlp& net, const Place& place, int shard
     all.push_back(executor.run(net.main, testing::batch(32, step), {net.cost})[0].item<float>());
   }
   return all;
+}
+
+// The unit behind this weight is saturated: the loss stays finite, and no gradient comes.
+TEST(CudaTraining, AParameterIsToldThoughTheLossIsFinite) {
+  SKIP_WITHOUT_DEVICE();
+  const testing::Mlp net;
+  const std::string& weight = net.main.global_block().parameters().front()->name;
+  Findings findings;
+  Executor executor(CUDAPlace(0));
+  executor.set_finite_watch(&findings);
+  executor.run(net.startup);
+  for (uint64_t step = 0; step < 3; ++step) executor.run(net.main, testing::batch(8, step));
+  EXPECT_TRUE(findings.all.empty());
+  Tensor infinite = executor.scope().tensor(weight).copy_to(CPUPlace());
+  infinite.data<float>()[0] = HUGE_VALF;
+  executor.scope().tensor(weight) = infinite;
+  Feed rows = testing::batch(8, 3);
+  for (int64_t i = 0; i < 8; ++i) rows.front().second.data<float>()[i * 32] = 1.0F;
+  executor.run(net.main, rows);
+  ASSERT_EQ(findings.all.size(), 1U);
+  EXPECT_EQ(findings.all.front().what, Nonfinite::What::kParameter);
+  EXPECT_EQ(findings.all.front().variable, weight);
+  EXPECT_EQ(findings.all.front().step, 3U);
 }
 
 TEST(CudaTraining, TheNetLearnsAsOnTheCpu) {
