@@ -100,6 +100,10 @@ struct OpSchema {
   std::function<void(InferContext&)> infer;
   // The backward ops; empty for an op that has no gradient.
   std::function<std::vector<Operator>(const GradContext&)> gradient;
+  // A claim of an update op (inputs Param and Grad): applied to some rows of a parameter, with
+  // these rows of its gradient and states, it makes of them what it makes of them in the whole
+  // parameter. Servers keep a parameter whole whose update does not claim it.
+  bool updates_parts = false;
 };
 
 // All ops that programs may use. A value: copy the standard one and add to it to bring own ops.

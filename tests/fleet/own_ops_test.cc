@@ -19,12 +19,12 @@ using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
 
 constexpr int kBatch = 16;
-constexpr int kWidth = 120;  // 120 x 120 weights are cut among servers
+constexpr int kWidth = 130;  // 130 x 130 weights are cut among servers
 constexpr int kSteps = 5;
 
 class OwnNet {
  public:
-  OwnNet() {
+  explicit OwnNet(bool whole_update = false) {
     const fluid::ProgramGuard programs(main_, startup_);
     const fluid::unique_name::Guard names;
     startup_.set_random_seed(3);
@@ -33,7 +33,11 @@ class OwnNet {
     const auto hidden = cubed(fluid::layers::fc(x, kWidth), 0.25F);
     const auto loss = fluid::layers::mean(fluid::layers::square(fluid::layers::fc(hidden, 1)));
     loss_ = loss.name();
-    SignSgd(0.0005).minimize(loss);
+    if (whole_update) {
+      UnitSgd(0.02).minimize(loss);
+    } else {
+      SignSgd(0.0005).minimize(loss);
+    }
   }
 
   TrainingTask task() const {
@@ -63,6 +67,17 @@ class OwnNet {
 
 TEST(OwnOps, TrainWithServersToTheBitsOfOneMachine) {
   const OwnNet net;
+  const LocalOutcome local = train_locally(net.task(), 2);
+  EXPECT_LT(local.losses.back(), local.losses.front());
+  const ThreadOutcome job = train_in_threads(net.task(), {.workers = 2, .servers = 2});
+  for (const auto& error : job.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(mean_over_workers(job.losses), local.losses);
+  ASSERT_FALSE(job.persistables.empty());
+  EXPECT_EQ(job.persistables, local.persistables);
+}
+
+TEST(OwnOps, ThatTakeTheNormOfAGradientTrainWithServersToTheBitsOfOneMachine) {
+  const OwnNet net(/*whole_update=*/true);
   const LocalOutcome local = train_locally(net.task(), 2);
   EXPECT_LT(local.losses.back(), local.losses.front());
   const ThreadOutcome job = train_in_threads(net.task(), {.workers = 2, .servers = 2});

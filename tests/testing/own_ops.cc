@@ -1,5 +1,7 @@
 #include "tests/testing/own_ops.h"
 
+#include <cmath>
+
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
@@ -67,6 +69,31 @@ std::unique_ptr<Prepared> prepare_sign_sgd(PrepareContext& context) {
   });
 }
 
+std::unique_ptr<Prepared> prepare_unit_sgd(PrepareContext& context) {
+  const fluid::Shape shape = context.in("Param").shape;
+  const int param = context.input("Param");
+  const int grad = context.input("Grad");
+  const int rate = context.input("LearningRate");
+  const int out = context.set_output("ParamOut", shape, DType::kFloat32);
+  return fluid::make_prepared([=, count = shape.numel()](const KernelContext& c) {
+    double squares = 1e-12;
+    for (int64_t i = 0; i < count; ++i) squares += std::pow(double{c.in<float>(grad)[i]}, 2);
+    const auto step = static_cast<float>(c.in<float>(rate)[0] / std::sqrt(squares));
+    double written = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      c.out<float>(out)[i] = c.in<float>(param)[i] - step * c.in<float>(grad)[i];
+      written += c.out<float>(out)[i];
+    }
+    c.add_written(written);
+  });
+}
+
+fluid::OpSchema update_schema(const char* type) {
+  return fluid::make_schema<fluid::NoAttrs>(type, {one("Param"), one("Grad"), one("LearningRate")},
+                                            {one("ParamOut")},
+                                            fluid::infer_like({{"Param", "ParamOut"}}));
+}
+
 }  // namespace
 
 std::shared_ptr<fluid::OpLibrary> own_ops() {
@@ -77,9 +104,10 @@ std::shared_ptr<fluid::OpLibrary> own_ops() {
   library->ops().add(fluid::make_schema<CubedAttrs>("cubed_grad", {one("X"), one("Out@GRAD")},
                                                     {one("X@GRAD")},
                                                     fluid::infer_shape_like({{"X", "X@GRAD"}})));
-  library->ops().add(fluid::make_schema<fluid::NoAttrs>(
-      "sign_sgd", {one("Param"), one("Grad"), one("LearningRate")}, {one("ParamOut")},
-      fluid::infer_like({{"Param", "ParamOut"}})));
+  fluid::OpSchema sign_sgd = update_schema("sign_sgd");
+  sign_sgd.updates_parts = true;
+  library->ops().add(std::move(sign_sgd));
+  library->ops().add(update_schema("unit_sgd"));
   const auto add = [&](const char* op, auto prepare) {
     library->kernels().add_last(op, fluid::DeviceKind::kCpu, DType::kFloat32,
                                 {.name = "own", .prepare = prepare});
@@ -87,6 +115,7 @@ std::shared_ptr<fluid::OpLibrary> own_ops() {
   add("cubed", prepare_cubed);
   add("cubed_grad", prepare_cubed_grad);
   add("sign_sgd", prepare_sign_sgd);
+  add("unit_sgd", prepare_unit_sgd);
   return library;
 }
 

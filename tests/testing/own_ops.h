@@ -10,7 +10,8 @@
 namespace fleet::testing {
 
 // "cubed" (a x^3, attribute a) and "cubed_grad", float32; "sign_sgd", which goes by rate against
-// the sign of each gradient.
+// the sign of each gradient; "unit_sgd", which goes by rate against the gradient divided by its
+// norm.
 std::shared_ptr<fluid::OpLibrary> own_ops();
 
 // The layer of "cubed".
@@ -19,6 +20,11 @@ fluid::Variable cubed(const fluid::Variable& x, float a);
 class SignSgd final : public fluid::optimizer::Optimizer {
  public:
   explicit SignSgd(double rate) : Optimizer({.type = "sign_sgd"}, {.learning_rate = rate}) {}
+};
+
+class UnitSgd final : public fluid::optimizer::Optimizer {
+ public:
+  explicit UnitSgd(double rate) : Optimizer({.type = "unit_sgd"}, {.learning_rate = rate}) {}
 };
 
 }  // namespace fleet::testing

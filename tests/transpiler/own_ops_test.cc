@@ -2,6 +2,7 @@
 // library too.
 #include "tests/testing/own_ops.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 
 #include "base/error.h"
@@ -20,7 +21,9 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-SampleNet own_net(bool own_update = false) {
+enum class Rule { kMomentum, kSign, kUnit };
+
+SampleNet own_net(Rule rule = Rule::kMomentum) {
   SampleNet net;
   const fluid::ProgramGuard programs(net.main, net.startup);
   const fluid::unique_name::Guard names;
@@ -29,9 +32,9 @@ SampleNet own_net(bool own_update = false) {
   const auto x = fluid::layers::data("x", {200});
   const auto hidden = testing::cubed(fluid::layers::fc(x, 200), 0.5F);
   const auto loss = fluid::layers::mean(fluid::layers::fc(hidden, 1));
-  if (own_update) {
-    testing::SignSgd(0.1).minimize(loss);
-  } else {
+  if (rule == Rule::kSign) testing::SignSgd(0.1).minimize(loss);
+  if (rule == Rule::kUnit) testing::UnitSgd(0.1).minimize(loss);
+  if (rule == Rule::kMomentum) {
     fluid::optimizer::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
   }
   return net;
@@ -75,7 +78,7 @@ TEST(OwnOps, StayWithTheTrainerInEveryMode) {
 }
 
 TEST(OwnOps, ThatUpdateRunOnServers) {
-  const SampleNet net = own_net(true);
+  const SampleNet net = own_net(Rule::kSign);
   DistributeTranspiler transpiler;
   transpiler.transpile(options_for(net, 2, 2));
   EXPECT_THAT(all_op_types(transpiler.get_trainer_program()), Not(Contains("sign_sgd")));
@@ -83,6 +86,33 @@ TEST(OwnOps, ThatUpdateRunOnServers) {
     const fluid::Program server = transpiler.get_pserver_program(endpoint);
     EXPECT_THAT(all_op_types(server), Contains("sign_sgd"));
     expect_whole(server, net);
+  }
+}
+
+// The slices of the parameter of 200 x 200 elements.
+int slices_of_weight(const SampleNet& net, const DistributeTranspilerConfig& config) {
+  DistributeTranspiler transpiler(config);
+  transpiler.transpile(options_for(net, 2, 2));
+  const auto trainer = transpiler.get_trainer_program();
+  const auto& vars = trainer.distribution().vars;
+  return static_cast<int>(std::count_if(vars.begin(), vars.end(), [](const auto& slice) {
+    return slice.origin == "fc_0.w_0" && slice.origin_shape == std::vector<int64_t>{200, 200};
+  }));
+}
+
+TEST(OwnOps, ThatUpdateHaveTheWholeParameterUnlessTheyClaimToTakeParts) {
+  std::vector<NamedConfig> modes = synchronous_modes();
+  for (auto& mode : asynchronous_modes()) modes.push_back(std::move(mode));
+  const SampleNet parts = own_net(Rule::kSign);
+  const SampleNet whole = own_net(Rule::kUnit);
+  for (const auto& [name, config] : modes) {
+    SCOPED_TRACE(name);
+    const bool cuts = config.slice_var_up;
+    EXPECT_EQ(slices_of_weight(parts, config), cuts ? 2 : 1);
+    EXPECT_EQ(slices_of_weight(whole, config), 1);
+    DistributeTranspilerConfig of_slices = config;
+    of_slices.whole_norms = false;
+    EXPECT_EQ(slices_of_weight(whole, of_slices), 1) << "no release cuts it";
   }
 }
 

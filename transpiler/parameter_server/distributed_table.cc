@@ -140,7 +140,7 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
                    .got = "a dense gradient",
                    .fix = "set is_sparse, or set is_distributed to false"});
     }
-    const bool whole = stays_whole(block.op(param.update).type, config);
+    const bool whole = stays_whole(program, param, config);
     if (whole) look_up_whole(block, param.param);
     (whole ? others : ops.tables).push_back(std::move(param));
   }

@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/op_schema.h"
+#include "fluid/ops/optimize/optimize.h"
 #include "fluid/program/interleaved.h"
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/placement.h"
@@ -87,8 +89,7 @@ PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t posi
                      .slices = {}};
   const VarDesc* grad = program.global_block().find_var(updated.grad);
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
-  const std::string& update = program.global_block().op(updated.update).type;
-  const bool whole = stays_whole(update, config) && !config.geo_sgd_mode;
+  const bool whole = !config.geo_sgd_mode && stays_whole(program, updated, config);
   const bool sliced = (config.slice_var_up || config.geo_sgd_mode) && !whole;
   const int parts = sliced ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
@@ -327,10 +328,14 @@ const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param) 
   return (param.interleaved ? ops.tables : ops.params)[param.updated];
 }
 
-bool stays_whole(std::string_view update, const DistributeTranspilerConfig& config) {
+bool stays_whole(const Program& program, const UpdatedParam& param,
+                 const DistributeTranspilerConfig& config) {
+  const std::string& update = program.global_block().op(param.update).type;
+  if (fluid::op_table(program).at(update).updates_parts) return false;
+  const bool of_release = fluid::find_update_slots(update) != nullptr;
+  if (of_release && !config.whole_norms) return false;
   const bool exchanges = config.sync_mode || config.completely_not_async;
-  const bool needs = update == "dpsgd" || (needs_whole_param(update) && !exchanges);
-  return needs && config.whole_norms;
+  return !(exchanges && needs_whole_param(update));
 }
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {

@@ -97,9 +97,11 @@ size_t updated_count(const ServerPlan& plan);
 const PlacedParam& updated_at(const ServerPlan& plan, size_t position);
 const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param);
 
-// Whether an update stays with one server, which has the whole parameter: Dpsgd, which adds noise
-// for the whole, and norms of the whole where servers exchange none.
-bool stays_whole(std::string_view update, const DistributeTranspilerConfig& config);
+// Whether a parameter stays with one server, which has the whole: that of an update which does not
+// claim to take parts (OpSchema::updates_parts). Such are Dpsgd, which adds noise for the whole,
+// norms of the whole where servers exchange none, and ops of a user's own that claim nothing.
+bool stays_whole(const fluid::Program& program, const UpdatedParam& param,
+                 const DistributeTranspilerConfig& config);
 
 // One slice of one parameter.
 struct SliceRef {

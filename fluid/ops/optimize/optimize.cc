@@ -99,7 +99,10 @@ void add_update(OpTable& table, const std::string& type, InferFunction infer = i
     outputs.push_back(type == "lamb" ? maybe(scalar.out) : one(scalar.out));
   }
   inputs.insert(inputs.end(), more_inputs.begin(), more_inputs.end());
-  table.add(make_schema<Attrs>(type, std::move(inputs), std::move(outputs), std::move(infer)));
+  OpSchema schema =
+      make_schema<Attrs>(type, std::move(inputs), std::move(outputs), std::move(infer));
+  schema.updates_parts = !slots.whole_parameter;
+  table.add(std::move(schema));
 }
 
 }  // namespace
