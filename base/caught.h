@@ -10,27 +10,29 @@
 
 namespace fleet {
 
-// Inside a catch block: what was caught. A fleet::Error as it is; anything else is kInternal with
-// this `where`, and std::bad_alloc says that memory ran out.
+// Inside a catch block: what was caught. A fleet::Error as it is; std::bad_alloc is kNoMemory and
+// anything else kInternal, with this `where`.
 inline Status caught_status(std::string where) {
-  const auto internal = [&where](std::string what, std::string fix) {
-    return Status(ErrorCode::kInternal, {.what = std::move(what),
-                                         .where = std::move(where),
-                                         .expected = {},
-                                         .got = {},
-                                         .fix = std::move(fix)});
+  const auto status = [&where](ErrorCode code, std::string what, std::string fix) {
+    return Status(code, {.what = std::move(what),
+                         .where = std::move(where),
+                         .expected = {},
+                         .got = {},
+                         .fix = std::move(fix)});
   };
   try {
     throw;
   } catch (const Error& error) {
     return Status(error.code(), error.text());
   } catch (const std::bad_alloc&) {
-    return internal("this process has no memory left",
-                    "give it more; of servers, a job may have more");
+    return status(ErrorCode::kNoMemory, "this process has no memory left",
+                  "raise its memory limit (ulimit -v, a container's), or use less: smaller batches "
+                  "or tables; more servers share tables and parameters");
   } catch (const std::exception& error) {
-    return internal(error.what(), "mend what the message names");
+    return status(ErrorCode::kInternal, error.what(), "mend what the message names");
   } catch (...) {
-    return internal("an exception that is none of the standard's", "see the process's log");
+    return status(ErrorCode::kInternal, "an exception that is none of the standard's",
+                  "see the process's log");
   }
 }
 

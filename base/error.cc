@@ -71,6 +71,9 @@ constexpr std::array kTable = {
     ErrorInfo{ErrorCode::kCancelled, "CANCELLED", "The user ended the job.", "Nothing to do."},
     ErrorInfo{ErrorCode::kInternal, "INTERNAL", "A defect of this library.",
               "Please report it with the whole message."},
+    ErrorInfo{ErrorCode::kNoMemory, "NO_MEMORY",
+              "A process has used up the memory that it may have.",
+              "Raise its memory limit, or use smaller batches or tables, or more servers."},
 };
 
 }  // namespace
@@ -119,6 +122,7 @@ void throw_error(ErrorCode code, ErrorText text) {
     case ErrorCode::kAddressInUse:
     case ErrorCode::kInput:
     case ErrorCode::kCorruptFile:
+    case ErrorCode::kNoMemory:
       throw ResourceError(code, std::move(text));
     case ErrorCode::kInvalidArgument:
     case ErrorCode::kUnknownName:

@@ -37,6 +37,7 @@ enum class ErrorCode {
   kNotSupported,
   kCancelled,
   kInternal,
+  kNoMemory,
 };
 
 struct ErrorInfo {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/buffer.h"
+#include "base/caught.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -11,7 +12,8 @@
 namespace fleet {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 TEST(ErrorTable, HasOneRowForEachCodeInOrder) {
   size_t i = 0;
@@ -20,12 +22,25 @@ TEST(ErrorTable, HasOneRowForEachCodeInOrder) {
     EXPECT_EQ(error_info(info.code).name, info.name);
     EXPECT_FALSE(info.remedy.empty()) << info.name;
   }
-  EXPECT_EQ(i, static_cast<size_t>(ErrorCode::kInternal) + 1);
+  EXPECT_EQ(i, static_cast<size_t>(ErrorCode::kNoMemory) + 1);
 }
 
 TEST(Error, TextNamesEveryPartThatIsThere) {
   const ErrorText text{.what = "bad", .where = "op 'mul'", .expected = "2", .got = "3", .fix = {}};
   EXPECT_EQ(text.to_string(), "bad\n  where: op 'mul'\n  expected: 2\n  got: 3");
+}
+
+TEST(Error, WantOfMemoryIsNoDefectAndSaysWhatToDo) {
+  Status caught;
+  try {
+    throw std::bad_alloc();
+  } catch (...) {
+    caught = caught_status("server 1");
+  }
+  EXPECT_EQ(error_info(caught.code()).name, "NO_MEMORY");
+  EXPECT_THAT(caught.to_string(), AllOf(HasSubstr("no memory left"), HasSubstr("server 1"),
+                                        HasSubstr("batch"), HasSubstr("servers")));
+  EXPECT_THROW(caught.throw_if_error(), ResourceError);
 }
 
 TEST(Error, CodesThrowTheirOwnKind) {
