@@ -68,6 +68,12 @@ std::optional<double> parse_double(std::string_view text) {
   return parse_whole<double>(text);
 }
 
+std::optional<bool> parse_flag(std::string_view text) {
+  if (text == "1" || text == "true" || text == "True" || text == "on") return true;
+  if (text == "0" || text == "false" || text == "False" || text == "off") return false;
+  return std::nullopt;
+}
+
 std::optional<std::string> nearest_name(std::string_view name,
                                         std::span<const std::string> candidates) {
   const size_t limit = std::max<size_t>(2, name.size() / 3);

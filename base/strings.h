@@ -37,6 +37,10 @@ std::string_view trim(std::string_view text);
 // The whole text as a number; nothing when it is anything else, or out of range.
 std::optional<long long> parse_int(std::string_view text);
 std::optional<double> parse_double(std::string_view text);
+// The spellings of a switch: 1, true, True, on; 0, false, False, off. Nothing for another text.
+std::optional<bool> parse_flag(std::string_view text);
+// Those spellings, as messages name them.
+inline constexpr std::string_view kFlagSpellings = "1, 0, true, false, on or off";
 
 // The candidate with the smallest edit distance, if it is near enough to be a likely slip.
 std::optional<std::string> nearest_name(std::string_view name,

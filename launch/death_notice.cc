@@ -1,6 +1,5 @@
 #include "launch/death_notice.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -17,25 +16,22 @@
 namespace fleet::launch {
 namespace {
 
-// The spellings that the processes of the job take.
-bool says(const Environment& environment, const char* name,
-          std::initializer_list<const char*> words) {
-  const auto value = environment.get(name);
-  return value && std::find(words.begin(), words.end(), *value) != words.end();
+// A value that is no flag, which the processes of the job refuse, counts as not set.
+bool flag(const Environment& environment, const char* name, bool otherwise) {
+  const auto text = environment.get(name);
+  return text ? parse_flag(*text).value_or(otherwise) : otherwise;
 }
 
 transport::SecretSources sources_of(const Environment& environment) {
   using transport::FrameProtection;
-  const auto on = {"1", "true", "True", "on"};
-  const auto off = {"0", "false", "False", "off"};
   transport::SecretSources sources;
-  sources.insecure = says(environment, "FLEET_INSECURE", on);
+  sources.insecure = flag(environment, "FLEET_INSECURE", false);
   sources.file = environment.get("FLEET_JOB_SECRET_FILE");
   sources.value = environment.get("FLEET_JOB_SECRET");
   sources.protection =
-      says(environment, "FLEET_FRAME_ENCRYPTION", on)   ? FrameProtection::kEncryption
-      : says(environment, "FLEET_FRAME_INTEGRITY", off) ? FrameProtection::kNone
-                                                        : FrameProtection::kIntegrity;
+      flag(environment, "FLEET_FRAME_ENCRYPTION", false) ? FrameProtection::kEncryption
+      : flag(environment, "FLEET_FRAME_INTEGRITY", true) ? FrameProtection::kIntegrity
+                                                         : FrameProtection::kNone;
   return sources;
 }
 

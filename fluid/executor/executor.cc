@@ -245,11 +245,11 @@ namespace {
 
 bool asked_to_check_nan_inf() {
   const auto text = Environment::of_process().get("FLAGS_check_nan_inf");
-  if (!text || *text == "0" || *text == "false" || *text == "False") return false;
-  if (*text == "1" || *text == "true" || *text == "True") return true;
+  if (!text) return false;
+  if (const auto flag = parse_flag(*text)) return *flag;
   throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
                                         .where = "FLAGS_check_nan_inf",
-                                        .expected = "1, 0, true or false",
+                                        .expected = std::string(kFlagSpellings),
                                         .got = "'" + *text + "'",
                                         .fix = "correct or unset FLAGS_check_nan_inf"});
 }

@@ -22,10 +22,10 @@ void refuse_key(std::string_view where, const std::string& key,
                                         .fix = "use one of the keys above"});
 }
 
-bool parse_flag(ErrorCode code, std::string_view where, const std::string& text) {
-  if (text == "1" || text == "true" || text == "True" || text == "on") return true;
-  if (text == "0" || text == "false" || text == "False" || text == "off") return false;
-  refuse_value(code, where, "1, 0, true, false, on or off", text);
+bool read_flag(ErrorCode code, std::string_view where, const std::string& text) {
+  const auto flag = parse_flag(text);
+  if (!flag) refuse_value(code, where, std::string(kFlagSpellings), text);
+  return *flag;
 }
 
 }  // namespace fleet::strategies::config_detail

@@ -35,7 +35,7 @@ namespace config_detail {
                                const std::string& got);
 [[noreturn]] void refuse_key(std::string_view where, const std::string& key,
                              const std::vector<std::string>& known);
-bool parse_flag(ErrorCode code, std::string_view where, const std::string& text);
+bool read_flag(ErrorCode code, std::string_view where, const std::string& text);
 
 }  // namespace config_detail
 
@@ -52,7 +52,7 @@ void assign_field(Config& config, const ConfigField<Config>& field, const std::s
     }
     config.** number = *value;
   } else if (const auto* flag = std::get_if<bool Config::*>(&field.member)) {
-    config.** flag = config_detail::parse_flag(code, where, text);
+    config.** flag = config_detail::read_flag(code, where, text);
   } else {
     config.*std::get<std::string Config::*>(field.member) = text;
   }

@@ -92,6 +92,19 @@ TEST(Strings, ShortestReadsBack) {
   EXPECT_EQ(shortest(1e300), "1e+300");
 }
 
+TEST(Strings, FlagsHaveTheSpellingsThatMessagesName) {
+  for (const char* text : {"1", "true", "True", "on"}) EXPECT_EQ(parse_flag(text), true) << text;
+  for (const char* text : {"0", "false", "False", "off"}) {
+    EXPECT_EQ(parse_flag(text), false) << text;
+  }
+  for (const char* text : {"", "2", "TRUE", "yes", " on"}) {
+    EXPECT_EQ(parse_flag(text), std::nullopt) << text;
+  }
+  for (const char* text : {"1", "0", "true", "false", "on", "off"}) {
+    EXPECT_NE(kFlagSpellings.find(text), std::string_view::npos) << text;
+  }
+}
+
 TEST(Strings, NumbersMustFillTheText) {
   EXPECT_EQ(parse_int("12"), 12);
   EXPECT_EQ(parse_int("12x"), std::nullopt);

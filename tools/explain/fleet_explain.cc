@@ -66,8 +66,7 @@ tools::ToolInfo tool_info() {
 fluid::Attribute parse_field(const std::string& name, const fluid::Attribute& now,
                              const std::string& value) {
   if (std::holds_alternative<bool>(now)) {
-    if (value == "true" || value == "1") return true;
-    if (value == "false" || value == "0") return false;
+    if (const auto flag = parse_flag(value)) return *flag;
   } else if (std::holds_alternative<int64_t>(now)) {
     if (const auto number = parse_int(value)) return int64_t{*number};
   } else if (std::holds_alternative<double>(now)) {

@@ -301,6 +301,8 @@ TEST(Executor, TheEnvironmentAsksForNanAndInfiniteValuesToBeReported) {
   setenv("FLAGS_check_nan_inf", "1", 1);
   Executor executor(CPUPlace());
   Executor told(CPUPlace(), {.check_nan_inf = false});
+  setenv("FLAGS_check_nan_inf", "on", 1);
+  EXPECT_THROW(Executor().run(program, feed, {y}), ProgramError);
   setenv("FLAGS_check_nan_inf", "perhaps", 1);
   EXPECT_EQ(error_of([] { Executor wrong; }).code(), ErrorCode::kEnvironment);
   unsetenv("FLAGS_check_nan_inf");
