@@ -48,6 +48,9 @@ class Scope {
   // gone has left a variable without a value.
   const std::weak_ptr<Keeper>* keeper(std::string_view name) const;
 
+  // Expires with the scope, for whoever keeps its address.
+  std::weak_ptr<const void> life() const { return life_; }
+
   // The tensor of that name; throws ProgramError when there is no such value or it is not one.
   Tensor& tensor(std::string_view name) const;
 
@@ -56,6 +59,7 @@ class Scope {
   uint64_t revision_;
   std::map<std::string, std::unique_ptr<Value>, std::less<>> values_;
   std::map<std::string, std::weak_ptr<Keeper>, std::less<>> keepers_;
+  std::shared_ptr<const void> life_ = std::make_shared<char>();
 };
 
 }  // namespace fleet::fluid

@@ -158,7 +158,8 @@ class AsyncThreadCluster {
         config_for(index, reach(servers)), job_.options, choice, *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
-    fluid::Executor executor;
+    std::optional<fluid::Executor> kept(std::in_place);
+    fluid::Executor& executor = *kept;
     runtime->init_worker();
     executor.run(startup);
     runtime->barrier_worker();
@@ -189,7 +190,9 @@ class AsyncThreadCluster {
       runtime->barrier_worker();
       first = runtime->gather_persistables(gathered);
     }
+    if (job_.drops_executor) kept.reset();
     runtime->stop_worker();
+    if (job_.drops_executor) return;
     const std::lock_guard lock(mutex_);
     outcome_.parameters[at] = values_of(*task_.main, executor.scope(), true);
     if (first) outcome_.persistables = values_of(*task_.main, gathered, false);

@@ -33,6 +33,8 @@ struct AsyncThreadJob {
   // that program alone. Called once by each worker.
   using Transpile = std::function<fluid::Program(bool runtime_split)>;
   std::function<std::vector<fluid::Program>(const Transpile& transpile)> programs;
+  // Workers of one thread end their executors before they stop.
+  bool drops_executor = false;
   // Called by each worker's first thread after each step; may be empty.
   std::function<void(int worker, const fluid::Program& main, fluid::Executor&)> after_step;
   // Called by each worker's first thread after its steps; may be empty.

@@ -81,6 +81,8 @@ void AsyncWorkerRuntime::stop_worker() {
   if (link_.stopped()) return;
   local_.leave_all();
   link_.stop();
+  // Behind the leave: the job's others are not to fail for it.
+  local_.check_lost();
 }
 
 // ---- threads

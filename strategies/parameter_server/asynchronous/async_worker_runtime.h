@@ -38,7 +38,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   // As in worker_runtime.h.
   void init_worker() { link_.start(); }
   // What is queued arrives, GEO and EASGD exchange what the last steps changed. Executors that
-  // trained must still be there.
+  // trained must still be there: UsageError (kPrecondition), behind the leave, when steps are lost.
   void stop_worker();
   // Tells the others that this worker ends the job, in that step of its own.
   void abort(const Status& why, uint64_t step) { link_.abort(why, step); }

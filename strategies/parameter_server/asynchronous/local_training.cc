@@ -78,11 +78,22 @@ fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const
   return scope.tensor(parameters_[index].name);
 }
 
+// Another scope may lie where one was.
+void LocalTraining::forget_gone() {
+  std::erase_if(scopes_, [this](const auto& entry) {
+    const Trainer& trainer = entry.second;
+    if (!trainer.life.expired()) return false;
+    lost_ += trainer.steps - trainer.exchanged;
+    return true;
+  });
+}
+
 void LocalTraining::begin(fluid::Scope& scope) {
   const std::lock_guard lock(mutex_);
   define();
+  forget_gone();
   Trainer& trainer = scopes_[&scope];
-  trainer = {};
+  trainer = {.life = scope.life()};
   for (size_t i = 0; i < parameters_.size(); ++i) {
     trainer.old.push_back(bytes_of(parameter(scope, i)));
   }
@@ -90,14 +101,17 @@ void LocalTraining::begin(fluid::Scope& scope) {
 
 void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
   const std::lock_guard lock(mutex_);
-  const auto found = scopes_.find(&other);
-  if (found != scopes_.end()) scopes_[&scope] = {.old = found->second.old};
+  forget_gone();
+  const auto found = std::find_if(scopes_.begin(), scopes_.end(),
+                                  [&other](const auto& entry) { return entry.first == &other; });
+  if (found == scopes_.end()) return;
+  scopes_[&scope] = {.life = scope.life(), .old = found->second.old};
 }
 
 LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
   const std::lock_guard lock(mutex_);
   const auto found = scopes_.find(&scope);
-  if (found != scopes_.end()) return found->second;
+  if (found != scopes_.end() && !found->second.life.expired()) return found->second;
   throw_error(ErrorCode::kPrecondition,
               {.what = "local training has not begun in this scope",
                .where = "GEO or EASGD",
@@ -181,11 +195,27 @@ void LocalTraining::leave_all() {
     fluid::Scope* scope = nullptr;
     {
       const std::lock_guard lock(mutex_);
+      forget_gone();
       if (scopes_.empty()) return;
-      scope = const_cast<fluid::Scope*>(scopes_.begin()->first);
+      scope = scopes_.begin()->first;
     }
     leave(*scope);
   }
+}
+
+void LocalTraining::check_lost() const {
+  const std::lock_guard lock(mutex_);
+  if (lost_ == 0) return;
+  throw_error(
+      ErrorCode::kPrecondition,
+      {.what = str_cat("the executor that trained is gone, and the servers do not have what "
+                       "its last ",
+                       lost_, lost_ == 1 ? " step" : " steps", " changed"),
+       .where = str_cat("stop_worker, ", to_string(options_.mode)),
+       .expected = "the executor that trained, and its scope, live until stop_worker() "
+                   "has returned",
+       .got = "they were destroyed before",
+       .fix = "call stop_worker() before the executor goes out of scope"});
 }
 
 }  // namespace fleet::strategies

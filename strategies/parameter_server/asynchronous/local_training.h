@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,7 +14,7 @@
 namespace fleet::strategies {
 
 // Any thread, each with a scope of its own. A scope must live until it was left, or the worker has
-// stopped.
+// stopped: what it trained since its last exchange is lost otherwise.
 class LocalTraining {
  public:
   // `options` as they were given.
@@ -28,16 +29,21 @@ class LocalTraining {
   // Exchanges what the last steps changed; the scope is not used any more.
   void leave(fluid::Scope& scope);
   void leave_all();
+  // Throws UsageError (kPrecondition) when scopes were gone before they were left, with steps that
+  // no server knows of.
+  void check_lost() const;
 
  private:
   struct Trainer {
     uint64_t steps = 0;
     uint64_t exchanged = 0;                   // the step of the last exchange
+    std::weak_ptr<const void> life;           // of the scope
     AsyncLink::Ticket under_way;              // GEO: an exchange whose values were not taken
     std::vector<std::vector<std::byte>> old;  // by parameter: GEO's last snapshot of the server
   };
 
   void define();
+  void forget_gone();
   Trainer& trainer_of(fluid::Scope& scope);
   void exchange(fluid::Scope& scope, Trainer& trainer);
   void send(size_t index, const std::vector<std::byte>& difference);
@@ -50,12 +56,13 @@ class LocalTraining {
   const AsyncOptions options_;
   const uint32_t trainers_;  // workers times threads
 
-  std::mutex mutex_;  // guards what follows; a trainer belongs to its thread
+  mutable std::mutex mutex_;  // guards what follows; a trainer belongs to its thread
   bool defined_ = false;
   std::vector<RemoteTensor> parameters_;
   std::vector<uint32_t> gradients_;  // their numbers
   std::vector<uint32_t> values_;
-  std::map<const fluid::Scope*, Trainer> scopes_;
+  std::map<fluid::Scope*, Trainer> scopes_;
+  uint64_t lost_ = 0;  // steps of scopes that were gone before their changes left
 };
 
 }  // namespace fleet::strategies

@@ -3,7 +3,7 @@
 
 #include <cmath>
 #include <cstring>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <map>
 #include <string>
 
@@ -12,6 +12,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
+#include "tests/testing/sparse_net.h"
 
 namespace fleet::testing {
 namespace {
@@ -21,6 +22,8 @@ using strategies::AsyncEvent;
 using strategies::AsyncMode;
 using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr int kFeatures = 16;
 constexpr int kClasses = 4;
@@ -352,6 +355,24 @@ TEST(AsyncThreadCluster, MeanStalenessIsTheNumberOfOtherWorkers) {
   EXPECT_DOUBLE_EQ(outcome.staleness.mean(), others.counted);
   EXPECT_NEAR(outcome.staleness.mean(), others.at_work, 0.3);
   std::printf("  %.2f others at work\n", others.at_work);
+}
+
+TEST(LocalTraining, WhoseExecutorIsGoneBeforeItStopsSaysWhatIsLost) {
+  for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    SCOPED_TRACE(to_string(mode));
+    const SparseNet net({});
+    AsyncThreadJob job;
+    job.workers = 1;
+    job.options.mode = mode;
+    job.options.geo_update_frequency = job.options.easgd_tau = 4;
+    job.drops_executor = true;
+    const AsyncThreadOutcome lost = train_async_in_threads(net.task(7), job);
+    ASSERT_FALSE(lost.errors.empty());
+    EXPECT_THAT(lost.errors.front(),
+                AllOf(HasSubstr("3 steps"), HasSubstr("stop_worker"), HasSubstr("executor")));
+    const AsyncThreadOutcome whole = train_async_in_threads(net.task(8), job);
+    for (const auto& error : whole.errors) ADD_FAILURE() << error << ": nothing was lost";
+  }
 }
 
 }  // namespace
