@@ -132,6 +132,7 @@ class AsyncThreadCluster {
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);
+    if (job_.before_serving) job_.before_serving(programs.startup, executor.scope());
     executor.run(programs.main);
     outcome_.servers[at] = {observer->bytes_in, observer->bytes_out};
     if (index == 0) outcome_.staleness = runtime->staleness();

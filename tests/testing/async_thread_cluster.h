@@ -33,6 +33,8 @@ struct AsyncThreadJob {
   // that program alone. Called once by each worker.
   using Transpile = std::function<fluid::Program(bool runtime_split)>;
   std::function<std::vector<fluid::Program>(const Transpile& transpile)> programs;
+  // Called by each server's thread between its startup program and serving; may be empty.
+  std::function<void(const fluid::Program& startup, fluid::Scope&)> before_serving;
   // Workers of one thread end their executors before they stop.
   bool drops_executor = false;
   // Called by each worker's first thread after each step; may be empty.

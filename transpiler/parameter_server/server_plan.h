@@ -55,9 +55,9 @@ struct PlacedParam {
   bool sliced = false;
   bool sparse = false;  // the gradient is selected rows
   bool remote = false;  // a table: trainers look rows up instead of receiving it
-  // A trainer's startup takes its value from the servers. Under GEO, as in the original, tables
-  // that sparse lookup_table or nce ops look up begin as the trainer's startup makes them; others
-  // are received, remote or not.
+  // A recv op of a trainer's startup takes its value from the servers. Under GEO, as in the
+  // original, there is none for tables that sparse lookup_table or nce ops look up: the runtime
+  // takes their values when training starts.
   bool received = true;
   // A distributed table: slice i, on server i, has the rows whose number, modulo the servers, is i,
   // and may have rows behind the table's last one. It is called as the table, and its gradient as

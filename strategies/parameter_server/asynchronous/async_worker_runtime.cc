@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/strings.h"
@@ -200,7 +201,7 @@ std::unique_ptr<fluid::CommToken> AsyncWorkerRuntime::run(const fluid::CommCall&
       });
       break;
     case Kind::kStart:
-      local_.begin(call.scope);
+      start(call.scope, bound);
       break;
     case Kind::kLocalStep:
       link_.count_step();
@@ -298,6 +299,20 @@ void AsyncWorkerRuntime::receive_initial(const fluid::CommCall& call, const Boun
   link_.receive(targets);
 }
 
+// With the servers' tables too, which may be those of a saved model: workers that began with values
+// of their own would never train these.
+void AsyncWorkerRuntime::start(fluid::Scope& scope, const BoundOp& bound) {
+  std::vector<AsyncLink::Target> targets;
+  for (const RemoteTensor& wanted : bound.tensors) {
+    fluid::Value* value = scope.find(wanted.name);
+    fluid::Tensor& tensor = dense(value != nullptr ? *value : scope.var(wanted.name));
+    tensor.reset(wanted.dtype, wanted.shape);
+    targets.push_back({wanted, &tensor});
+  }
+  if (!targets.empty()) link_.receive(targets);
+  local_.begin(scope);
+}
+
 // ---- binding: names of the program to places on servers, once for each block of a program
 
 const AsyncWorkerRuntime::BoundOp& AsyncWorkerRuntime::bind(const fluid::CommCall& call) {
@@ -337,6 +352,25 @@ AsyncWorkerRuntime::BoundOp AsyncWorkerRuntime::bind_send(const fluid::Operator&
   bound.tensors = places_of_send(op, link_.ready(), server_names_);
   bound.numbers = link_.add_gradients(bound.tensors);
   return bound;
+}
+
+void AsyncWorkerRuntime::bind_start(const fluid::Block& block, BoundProgram& program) {
+  std::set<RemoteVariable> received;
+  for (const auto& op : block.ops()) {
+    if (op->type != "recv") continue;
+    for (const RemoteTensor& tensor : program[op.get()].tensors) {
+      for (const auto& part : tensor.parts) received.insert(part.remote);
+    }
+  }
+  for (const auto& op : block.ops()) {
+    if (op->type != "send" || program[op.get()].kind != Kind::kStart) continue;
+    for (RemoteTensor& tensor : trained_variables(link_.ready())) {
+      const bool comes =
+          std::all_of(tensor.parts.begin(), tensor.parts.end(),
+                      [&](const auto& part) { return received.contains(part.remote); });
+      if (!comes) program[op.get()].tensors.push_back(std::move(tensor));
+    }
+  }
 }
 
 void AsyncWorkerRuntime::bind_block(const fluid::Block& block, BoundProgram& program) {
@@ -382,6 +416,7 @@ void AsyncWorkerRuntime::bind_block(const fluid::Block& block, BoundProgram& pro
     bound.first_of_step = std::exchange(first, false);
     bound.meets = bound.first_of_step && !meets && options_.mode == AsyncMode::kHalfAsync;
   }
+  bind_start(block, program);
   for (const auto& op : block.ops()) {
     if (op->type != "listen_and_serv") continue;
     throw_error(ErrorCode::kInvalidProgram,

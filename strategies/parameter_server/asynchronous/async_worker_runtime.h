@@ -82,11 +82,12 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   // What an op of a program means.
   struct BoundOp {
     Kind kind = Kind::kNothing;
-    std::vector<RemoteTensor> tensors;  // of its inputs or outputs
-    std::vector<uint32_t> numbers;      // of the tensors as gradients or values
-    bool first_of_step = false;         // of the recv ops
-    bool meets = false;                 // threads meet here
-    RemoteTable table;                  // of lookups
+    // Of its inputs or outputs; of the notice that training starts, what no recv op brings.
+    std::vector<RemoteTensor> tensors;
+    std::vector<uint32_t> numbers;  // of the tensors as gradients or values
+    bool first_of_step = false;     // of the recv ops
+    bool meets = false;             // threads meet here
+    RemoteTable table;              // of lookups
     RemotePrefetch prefetch;
     std::vector<RemoteSnapshot> snapshots;
   };
@@ -100,6 +101,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   const BoundOp* bind_by_name(const fluid::CommCall& call);
   void bind_block(const fluid::Block& block, BoundProgram& program);
   BoundOp bind_send(const fluid::Operator& op);
+  void bind_start(const fluid::Block& block, BoundProgram& program);
   bool trains_locally() const;
   void send(const fluid::CommCall& call, const BoundOp& bound);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
@@ -108,6 +110,7 @@ class AsyncWorkerRuntime final : public fluid::CommRuntime, public ThreadedRunti
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   void take_values(const fluid::CommCall& call, const BoundOp& bound);
   void receive_initial(const fluid::CommCall& call, const BoundOp& bound);
+  void start(fluid::Scope& scope, const BoundOp& bound);
   Thread& thread_of(const fluid::Scope& scope);
 
   const ParameterServerConfig config_;

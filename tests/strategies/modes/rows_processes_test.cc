@@ -1,4 +1,5 @@
 // Gradients of rows and distributed tables in jobs of real processes: the file of a local run.
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -109,6 +110,29 @@ TEST_F(RowsProcesses, SavedModelsGoOnAtOtherNumbersOfServers) {
     EXPECT_TRUE(train("by_workers", servers(1, 3), str_cat(rest, " --load ", saved)) == whole);
     EXPECT_TRUE(train("locally", "", str_cat(rest, " --load ", saved)) == whole);
   }
+}
+
+double first_loss(const std::string& text) {
+  const std::string mark = "the first loss is ";
+  const size_t at = text.find(mark);
+  EXPECT_NE(at, std::string::npos) << text;
+  return at == std::string::npos ? 0 : std::stod(text.substr(at + mark.size()));
+}
+
+// The mean over the workers' parts of a batch is the local loss.
+TEST_F(RowsProcesses, WorkersOfGeoTrainTheTablesThatTheServersLoad) {
+  train("saved", "", "");
+  const std::string rest = "--first 12";
+  const auto local = run_command(
+      str_cat(binary_path("bin/rows_worker"), " ", rest, " --load ", folder_, "/saved"), 60);
+  const auto fresh = run_command(str_cat(binary_path("bin/rows_worker"), " ", rest), 60);
+  ASSERT_GT(std::abs(first_loss(local.output) - first_loss(fresh.output)), 1e-3);
+  train("geo", servers(2, 2), str_cat(rest, " --strategy geo --model ", folder_, "/saved"));
+  double sum = 0;
+  for (const int worker : {0, 1}) {
+    sum += first_loss(bytes_of(str_cat(folder_, "/logs/workerlog.", worker)));
+  }
+  EXPECT_NEAR(sum / 2, first_loss(local.output), 1e-5);
 }
 
 TEST_F(RowsProcesses, ServersSaveTheRowsOfADistributedTable) {

@@ -165,10 +165,13 @@ int train(const Options& options) {
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
   if (!options.load.empty()) fluid::io::load_persistables(exe, options.load);
+  // Both begin before either changes what the servers have.
+  if (options.strategy == "geo") fleet::barrier_worker();
   float loss = 0;
   for (int step = options.first; step < options.first + kSteps; ++step) {
     const auto rows = batch(step, fleet::worker_index(), fleet::worker_num());
     loss = exe.run(fluid::default_main_program(), rows, {cost})[0].item<float>();
+    if (step == options.first) std::printf("the first loss is %g\n", static_cast<double>(loss));
   }
   if (!options.tables.empty() && fleet::is_first_worker()) {
     save_tables(exe, "table", options.tables);

@@ -333,6 +333,45 @@ TEST_F(ModelFiles, ThatAreSavedChangeNothingOfTheTraining) {
   EXPECT_TRUE(saved.parameters == plain.parameters);
 }
 
+// The first loss of each of two workers, of the parameters in a scope.
+std::vector<float> first_losses(const TrainingTask& task, const fluid::Executor& executor) {
+  std::vector<float> losses;
+  const fluid::Program test = task.main->clone(/*for_test=*/true);
+  for (int worker = 0; worker < 2; ++worker) {
+    fluid::Executor reader = executor.share();
+    losses.push_back(
+        reader.run(test, task.feed(0, worker, worker + 1, 2), {task.loss})[0].item<float>());
+  }
+  return losses;
+}
+
+TEST_F(ModelFiles, ThatServersLoadAreWhatWorkersThatUpdateThemselvesBeginWith) {
+  using strategies::AsyncMode;
+  for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoTables}) {
+    for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+      SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
+      const SparseNet net({.kind = kind});
+      const TrainingTask task = net.task(3);
+      fluid::Executor local;
+      local.run(*task.startup);
+      const std::vector<float> fresh = first_losses(task, local);
+      for (int step = 0; step < 5; ++step) local.run(*task.main, task.feed(step, 0, 1, 1));
+      fluid::io::save_persistables(local, path("model"), *task.main);
+      const std::vector<float> trained = first_losses(task, local);
+      ASSERT_NE(trained, fresh);
+      AsyncThreadJob job;
+      job.options.mode = mode;
+      job.before_serving = [&](const fluid::Program& startup, fluid::Scope& scope) {
+        fluid::io::load_slices(startup, scope, path("model"));
+      };
+      const AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+      for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+      EXPECT_EQ(outcome.losses[0].front(), trained[0]);
+      EXPECT_EQ(outcome.losses[1].front(), trained[1]);
+    }
+  }
+}
+
 // ---- distributed tables, saved by their servers
 
 fluid::Program notify(const std::vector<std::string>& endpoints, const std::string& table,
