@@ -31,6 +31,9 @@ constexpr std::array kJob = {
              "How workers reach servers. auto: a Unix socket on the same machine, else TCP."},
     Variable{"FLEET_DATA_LANES", "1", "connections",
              "Data connections from a worker to each server, the same in every process."},
+    Variable{"FLEET_SEND_BUFFER", "0", "bytes",
+             "What a worker's data connection has under way at most, on TCP. 0: as much as the "
+             "system allows. 131072 where several workers share a slow link."},
 };
 
 constexpr std::array kWaiting = {

@@ -95,7 +95,7 @@ strategies::DistributedStrategy strategy_of(const std::string& name) {
   if (name == "async") return strategies::AsyncStrategy{};
   if (name == "half_async") return strategies::HalfAsyncStrategy{};
   if (name == "geo100") return strategies::GeoStrategy{.update_frequency = 100};
-  if (name == "sync_slices8") return strategies::SyncStrategy{.slices_per_server = 8};
+  if (name == "sync_slices16") return strategies::SyncStrategy{.slices_per_server = 16};
   if (name == "localsgd8") return strategies::LocalSgdStrategy{{.interval = 8}};
   throw po::validation_error(po::validation_error::invalid_option_value, "strategy", name);
 }
@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
   add("threads", po::value(&options.threads)->default_value(1),
       "threads that train, each with rows of its own (with CPU_NUM as many)");
   add("strategy", po::value(&options.strategy)->default_value(""),
-      "sync_slices8, async, half_async, geo100 or localsgd8; else the default of the job's kind");
+      "sync_slices16, async, half_async, geo100 or localsgd8; else the default of the job's kind");
   add("spans", po::bool_switch(&options.spans), "report when each step began and ended");
   add("report", po::value(&options.report)->default_value("report"), "files that it writes");
   add("help", "print this text");

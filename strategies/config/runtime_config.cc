@@ -24,6 +24,10 @@ const std::vector<Field>& fields() {
       {"stall_deadline_ms", "FLEET_STALL_DEADLINE_MS", &C::stall_deadline_ms},
       {"transport", "FLEET_TRANSPORT", &C::transport},
       {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
+      {.name = "send_buffer",
+       .variable = "FLEET_SEND_BUFFER",
+       .member = &C::send_buffer,
+       .least = 0},
       {"insecure", "FLEET_INSECURE", &C::insecure},
       {"frame_integrity", "FLEET_FRAME_INTEGRITY", &C::frame_integrity},
       {"frame_encryption", "FLEET_FRAME_ENCRYPTION", &C::frame_encryption},
@@ -46,7 +50,8 @@ bool in_checked_family(std::string_view name) {
   return name.starts_with("FLAGS_rpc_") || name.starts_with("FLAGS_communicator_") ||
          name.starts_with("FLAGS_check_nan") || name.starts_with("FLEET_FRAME") ||
          name.starts_with("FLEET_HEARTBEAT") || name.starts_with("FLEET_ON_") ||
-         name.starts_with("FLEET_RECONNECT") || name.starts_with("FLEET_STALL");
+         name.starts_with("FLEET_RECONNECT") || name.starts_with("FLEET_SEND_") ||
+         name.starts_with("FLEET_STALL");
 }
 
 // A variable that is nearly one of ours is most likely a slip that would go unnoticed.
@@ -75,6 +80,14 @@ void check(const RuntimeConfig& config, const Environment& environment) {
                                           .expected = "auto, tcp or unix",
                                           .got = config.transport,
                                           .fix = "correct or unset FLEET_TRANSPORT"});
+  }
+  if (config.send_buffer != 0 && (config.send_buffer < 16384 || config.send_buffer > 1 << 30)) {
+    throw_error(ErrorCode::kEnvironment,
+                {.what = "a variable has a value that cannot be used",
+                 .where = "FLEET_SEND_BUFFER",
+                 .expected = "0, or bytes from 16384 to 1073741824",
+                 .got = str_cat(config.send_buffer),
+                 .fix = "131072 is a good value where workers share a slow link; unset it else"});
   }
   if (config.frame_encryption && !config.frame_integrity) {
     throw_error(ErrorCode::kEnvironment,

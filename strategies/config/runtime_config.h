@@ -28,6 +28,8 @@ struct RuntimeConfig {
   std::string transport = "auto";
   // Data connections from a worker to each server (FLEET_DATA_LANES); the same in every process.
   int64_t data_lanes = 1;
+  // Bytes that each of them has under way at most, on TCP (FLEET_SEND_BUFFER); 0: the system's.
+  int64_t send_buffer = 0;
   // Accept peers that prove nothing (FLEET_INSECURE).
   bool insecure = false;
   // Frames on links that others could reach carry a tag made with the job's secret

@@ -19,6 +19,7 @@ ParameterServerConfig server_config(const RuntimeConfig& config,
   }
   result.require_same_bits = config.require_same_bits;
   result.data_lanes = static_cast<uint32_t>(config.data_lanes);
+  result.send_buffer = static_cast<size_t>(config.send_buffer);
   result.on_nonfinite = on_nonfinite(config);
   if (!config.server_folders.empty()) {
     result.save_folders.clear();

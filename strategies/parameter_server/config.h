@@ -46,6 +46,7 @@ struct ParameterServerConfig {
   bool require_same_bits = false;
   uint32_t epoch = 0;       // counts the restarts of a whole job from a checkpoint
   uint32_t data_lanes = 1;  // from a worker to each server
+  size_t send_buffer = 0;   // bytes of each on TCP; 0: as the system has it
   // Gradients of one server are gathered until they have this many bytes, and then leave while
   // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
   size_t flush_bytes = 64 * 1024;

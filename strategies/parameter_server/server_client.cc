@@ -27,6 +27,7 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
   options.lane = transport::LaneKind::kData;
   options.lanes = config.data_lanes;
   options.more_lanes = 1;
+  options.send_buffer = config.send_buffer;
   options.rpc_deadline = config.rpc_deadline;
   options.random = std::move(random);
   return options;

@@ -204,4 +204,17 @@ inline ClientOptions client_options(uint32_t worker = 0, uint32_t servers = 1) {
   return options;
 }
 
+// On a port that the kernel chooses.
+inline ServerOptions free_port() {
+  ServerOptions options = server_options();
+  options.endpoint.port = 0;
+  return options;
+}
+
+inline ClientOptions to(const Server& server, uint32_t worker = 0) {
+  ClientOptions options = client_options(worker);
+  options.servers = {server.bound()};
+  return options;
+}
+
 }  // namespace fleet::transport::testing

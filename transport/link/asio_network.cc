@@ -126,6 +126,13 @@ class AsioLink final : public Link {
         });
   }
 
+  // The kernel doubles what it is told, for its bookkeeping.
+  void set_send_buffer(size_t bytes) override {
+    error_code ignored;
+    if (kind_ != LinkKind::kTcp) return;
+    socket_.set_option(asio::socket_base::send_buffer_size(static_cast<int>(bytes / 2)), ignored);
+  }
+
   void close() override {
     *alive_ = false;
     error_code ignored;

@@ -91,6 +91,9 @@ class Link {
   // place of wait_readable, not beside it.
   virtual void read_later(MutableBytes into, ReadHandler handler);
 
+  // At most about so many bytes are written and not yet acknowledged; for TCP, others ignore it.
+  virtual void set_send_buffer(size_t) {}
+
   // What was written still arrives, then the other side sees the end. Waiting handlers are
   // dropped.
   virtual void close() = 0;

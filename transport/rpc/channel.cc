@@ -122,6 +122,7 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
       check_same_user(*link.value(), "holds the server's Unix address; nothing is said to it",
                       "end that process (ss -lxp shows it), or set FLEET_TRANSPORT=tcp");
   if (!user.ok()) return route_failed(user);
+  if (options_.send_buffer > 0) link.value()->set_send_buffer(options_.send_buffer);
   SessionOptions session;
   session.side = Side::kConnecting;
   session.handshake.hello = options_.hello;

@@ -39,6 +39,7 @@ struct ChannelOptions {
   Hello hello;  // with lane, lane_index and callee set
   Secret secret;
   SessionLimits limits;
+  size_t send_buffer = 0;  // Link::set_send_buffer; 0: as the system has it
   // Bounds a request without any progress, over all its connections and the attempts to make them
   // (FLAGS_rpc_deadline). Progress is: frames of the request, or of one before it, that leave for
   // the first time, an answer frame that has not come before, and the server's transport answering

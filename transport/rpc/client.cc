@@ -18,6 +18,7 @@ Client::Client(Loop& loop, Network& network, ClientOptions options, const Logger
       channel.hello.callee = MemberId{Role::kServer, server};
       channel.secret = options_.secret;
       channel.limits = options_.limits;
+      channel.send_buffer = options_.send_buffer;
       channel.rpc_deadline = options_.rpc_deadline;
       channel.handshake_timeout = options_.handshake_timeout;
       channel.random = options_.random;

@@ -21,6 +21,7 @@ struct ClientOptions {
   // Lanes behind those, which connect when they are first used.
   uint32_t more_lanes = 0;
   SessionLimits limits;
+  size_t send_buffer = 0;  // Link::set_send_buffer; 0: as the system has it
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration handshake_timeout = std::chrono::seconds(10);
   std::function<void(MutableBytes)> random;

@@ -113,11 +113,26 @@ TEST(ServerRuntimeConfigTest, ThreadNumbersAreAcceptedAndSayThatTheyHaveNoEffect
               AllOf(HasSubstr("FLAGS_rpc_prefetch_thread_num"), HasSubstr("'many'")));
 }
 
+TEST(RuntimeConfigTest, ASendBufferIsTheSystemsOrOfASensibleSize) {
+  const auto read = [](const char* value) {
+    return RuntimeConfig::from_environment(environment_of({{"FLEET_SEND_BUFFER", value}}))
+        .send_buffer;
+  };
+  EXPECT_EQ(RuntimeConfig::from_environment(environment_of({})).send_buffer, 0);
+  EXPECT_EQ(read("0"), 0);
+  EXPECT_EQ(read("131072"), 131072);
+  for (const char* wrong : {"-1", "1000", "2000000000", "128k"}) {
+    EXPECT_THAT(error_of([&] { read(wrong); }),
+                AllOf(HasSubstr("FLEET_SEND_BUFFER"), HasSubstr(wrong)));
+  }
+}
+
 TEST(RuntimeConfigTest, AMisspeltVariableNamesTheNearest) {
   for (const auto& row : std::map<std::string, std::string>{
            {"FLAGS_rpc_dedline", "FLAGS_rpc_deadline"},
            {"FLAGS_communicator_max_merge_vars_num", "FLAGS_communicator_max_merge_var_num"},
            {"FLAGS_check_nan", "FLAGS_check_nan_inf"},
+           {"FLEET_SEND_BUFFERS", "FLEET_SEND_BUFFER"},
            {"FLEET_STALL_DEADLINE", "FLEET_STALL_DEADLINE_MS"}}) {
     EXPECT_THAT(error_of([&] {
                   RuntimeConfig::from_environment(environment_of({{row.first, "1"}}));
