@@ -132,6 +132,8 @@ TEST_F(Refusals, AServerThatNeverComesIsNamedMeanwhile) {
 
 TEST_F(Refusals, APortThatIsTaken) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const int reuse = 1;  // the port is held without listening
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse), 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port_));

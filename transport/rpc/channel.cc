@@ -89,7 +89,7 @@ void Channel::start() {
 void Channel::connect() {
   if (routes_.empty()) routes_ = network_.routes(options_.endpoint);
   route_ = 0;
-  unix_refusals_ = 0;
+  unix_refused_ = looked_again_ = false;
   try_route();
 }
 
@@ -114,7 +114,8 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
   connector_.reset();
   if (!link.ok()) return route_failed(link.status());
   // A server listens on its Unix address first: one that was not there a moment ago is there now.
-  if (route_ > 0 && unix_refusals_ == 1) {
+  if (route_ > 0 && unix_refused_ && !looked_again_) {
+    looked_again_ = true;
     route_ = 0;
     return try_route();
   }
@@ -137,7 +138,7 @@ void Channel::on_connected(Result<std::unique_ptr<Link>> link) {
 
 void Channel::route_failed(const Status& why) {
   last_failure_ = why;
-  if (routes_[route_].kind == LinkKind::kUnix && is_connection_refused(why)) ++unix_refusals_;
+  if (routes_[route_].kind == LinkKind::kUnix) unix_refused_ = is_connection_refused(why);
   if (route_ + 1 < routes_.size()) {
     if (why.code() == ErrorCode::kAuthentication) tell_unsafe(why);
     ++route_;

@@ -159,7 +159,8 @@ class Channel final : private SessionHandler {
   uint64_t next_id_ = 1;
   std::vector<Address> routes_;
   size_t route_ = 0;
-  int unix_refusals_ = 0;  // of this attempt to connect
+  bool unix_refused_ = false;  // in this attempt to connect
+  bool looked_again_ = false;
   std::unique_ptr<Connector> connector_;
   std::shared_ptr<Session> session_;
   Duration backoff_{0};

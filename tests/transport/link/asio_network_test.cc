@@ -133,6 +133,31 @@ TEST(AsioNetwork, AServerThatComesBetweenTwoRoutesIsReachedByTheFirst) {
   EXPECT_EQ(store.kind, LinkKind::kUnix);
 }
 
+// What comes there may be another job's: one look is enough.
+TEST(AsioNetwork, AForeignUnixSocketThatComesBetweenTwoRoutesIsPassedBy) {
+  AsioLoop loop;
+  AsioNetwork tcp(TransportChoice::kTcp);
+  AsioNetwork unix_only(TransportChoice::kUnix);
+  KindOfLink store;
+  Store foreign;
+  Server server(tcp, {&loop, &store}, {&loop, &store}, free_port(), quiet());
+  ASSERT_TRUE(server.listen().ok());
+  ServerOptions options = server_options();
+  options.endpoint = server.bound();
+  options.hello.job_id = "another job";
+  Server other(unix_only, {&loop, &foreign}, {&loop, &foreign}, options, quiet());
+  BetweenRoutes late([&] { other.listen().throw_if_error(); });
+  Client client(loop, late, to(server), quiet());
+  client.start();
+  PendingRequests pending;
+  const auto bytes = pattern(10, 1);
+  client.submit(0, 0, push(1, bytes, pending.track()));
+  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
+  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  EXPECT_EQ(store.kind, LinkKind::kTcp);
+  EXPECT_EQ(other.refused(), 1U);
+}
+
 // Somebody else holds the Unix address of the port: the client goes on to TCP.
 TEST(AsioNetwork, AForeignUnixSocketIsPassedBy) {
   AsioLoop loop;

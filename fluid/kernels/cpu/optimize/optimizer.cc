@@ -12,9 +12,10 @@ namespace fleet::fluid::cpu {
 namespace {
 
 // Compiled for two instruction sets. Vectors and tails round alike: the bits are the same.
-#define FLEET_SUM_OF_EACH                                                                  \
-  T sum{};                                                                                 \
-  _Pragma("omp simd reduction(+ : sum)") for (size_t i = 0; i < n; ++i) sum += element(i); \
+#define FLEET_SUM_OF_EACH                           \
+  T sum{};                                          \
+  FLEET_EACH_ALONE_ADDING(sum)                      \
+  for (size_t i = 0; i < n; ++i) sum += element(i); \
   return sum
 
 template <class T, class Element>
@@ -22,8 +23,7 @@ template <class T, class Element>
   FLEET_SUM_OF_EACH;
 }
 template <class T, class Element>
-[[gnu::flatten, gnu::target("avx512f,prefer-vector-width=512")]] T sum_of_each_wide(
-    size_t n, Element element) {
+[[gnu::flatten, gnu::target("avx512f")]] T sum_of_each_wide(size_t n, Element element) {
   FLEET_SUM_OF_EACH;
 }
 
