@@ -205,7 +205,8 @@ Row push_large(const Rounds& rounds, transport::TransportChoice choice) {
              .kind = BenchPeer::kLimit,
              .target = 0.8,
              .note = str_cat(
-                 options.chunk >> 10, " KiB chunks, send buffer ", options.send_buffer >> 10,
+                 options.chunk >> 10, options.whole_chunks ? " KiB whole" : " KiB",
+                 " chunks, send buffer ", options.send_buffer >> 10,
                  " KiB; a raw stream that adds nothing: ", tools::significant(median(raw_rates)),
                  " GB/s; server's CPU a push ",
                  tools::significant((server.cpu_us() - used) / calls), " ms, the raw reader's ",

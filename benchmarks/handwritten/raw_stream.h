@@ -14,6 +14,7 @@ struct RawStreamOptions {
   bool sums = false;  // the child adds what it reads to as many float32, a chunk at a time: what a
                       // server cannot do without
   size_t chunk = size_t{256} << 10;  // of one read, bytes; writes take all that is left
+  bool whole_chunks = false;         // a read sleeps until all of a chunk is there
   int send_buffer = 0;               // bytes; 0: the system's
 };
 
@@ -34,8 +35,8 @@ class RawStream {
   std::unique_ptr<State> state_;
 };
 
-// The chunk and the send buffer with which this machine moves such messages fastest, tried one
-// after the other: what is hand-written is a limit only with the best of them.
+// The chunk, the way to wait for it and the send buffer with which this machine moves such messages
+// fastest, tried one after the other: what is hand-written is a limit only with the best of them.
 RawStreamOptions fastest(RawStreamOptions options);
 
 // Processor time that another process has used so far.
