@@ -149,6 +149,7 @@ Row sync_16_sleep20(const Rounds& rounds) {
   if (rounds.ours_only()) return row;
   const auto median_of = [&](double JobResult::*field) {
     std::vector<double> values;
+    values.reserve(results.size());
     for (const JobResult& result : results) values.push_back(result.*field);
     return tools::significant(median(values));
   };

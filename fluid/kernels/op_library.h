@@ -15,8 +15,8 @@ namespace fleet::fluid {
 //   fluid::default_main_program().set_op_library(library);
 //
 // Everything that is made of the program follows: layers, minimize, copies, transpiled programs,
-// the executors of workers and servers. docs/custom_ops.md shows a whole op. Nothing may be added any more
-// once a program has the library.
+// the executors of workers and servers. docs/custom_ops.md shows a whole op. Nothing may be added
+// any more once a program has the library.
 class OpLibrary final : public ProgramOps {
  public:
   OpTable& ops() { return ops_; }

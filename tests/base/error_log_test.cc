@@ -131,7 +131,7 @@ TEST(Buffer, IsAlignedSharedAndKnowsWhenItIsAlone) {
   Buffer buffer(100);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
   EXPECT_TRUE(buffer.unique());
-  const Buffer other = buffer;
+  const Buffer other = buffer;  // NOLINT(performance-unnecessary-copy-initialization): is looked at
   EXPECT_FALSE(buffer.unique());
   EXPECT_EQ(other.data(), buffer.data());
 }

@@ -403,7 +403,7 @@ Result<tcp::endpoint> resolve(asio::io_context& context, const Address& address)
 }
 
 Result<std::unique_ptr<Listener>> listen_tcp(asio::io_context& context, const Address& address,
-                                             AcceptHandler on_accept) {
+                                             const AcceptHandler& on_accept) {
   auto where = resolve(context, address);
   if (!where.ok()) return where.status();
   tcp::endpoint endpoint = where.value();
@@ -425,7 +425,7 @@ Result<std::unique_ptr<Listener>> AsioNetwork::listen(Loop& loop, const Address&
                                                       AcceptHandler on_accept) {
   auto& context = context_of(loop);
   if (address.kind == LinkKind::kUnix) return listen_unix(context, address, std::move(on_accept));
-  return listen_tcp(context, address, std::move(on_accept));
+  return listen_tcp(context, address, on_accept);
 }
 
 std::unique_ptr<Connector> AsioNetwork::connect(Loop& loop, const Address& address,

@@ -46,7 +46,7 @@ class Flood {
       const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
       open.push_back(fd);
       const sockaddr_in from = address("127.0.0.2", 0);
-      ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from);
+      (void)::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from);
       // Refused or not: the next one follows.
       (void)::connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof target);
       if (open.size() < 200) continue;
@@ -308,6 +308,7 @@ TEST(Server, TooManyUnknownConnectionsCloseTheOldest) {
     server->listen().throw_if_error();
   });
   std::vector<std::unique_ptr<RawPeer>> raw;
+  raw.reserve(10);
   for (int i = 0; i < 10; ++i) raw.push_back(std::make_unique<RawPeer>(server->bound().port));
   for (int i = 0; i < 6; ++i) EXPECT_EQ(raw[static_cast<size_t>(i)]->read_to_end() % 99, 0U);
   AsioLoop loop;
