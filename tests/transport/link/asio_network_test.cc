@@ -17,6 +17,24 @@ using namespace testing;  // NOLINT: the helpers of this folder
 
 constexpr Duration kLimit = 20s;
 
+// A small gradient arrives.
+void expect_push(AsioLoop& loop, Client& client) {
+  client.start();
+  PendingRequests pending;
+  const auto bytes = pattern(10, 1);
+  client.submit(0, 0, push(1, bytes, pending.track()));
+  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
+  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+}
+
+// A server of another job, for the Unix address of this endpoint.
+ServerOptions of_another_job(const Endpoint& endpoint) {
+  ServerOptions options = server_options();
+  options.endpoint = endpoint;
+  options.hello.job_id = "another job";
+  return options;
+}
+
 TEST(AsioNetwork, LocalHostsAreReachedOverUnixFirst) {
   AsioNetwork network;
   EXPECT_EQ(network.routes(Endpoint{"127.0.0.1", 1}).at(0).kind, LinkKind::kUnix);
@@ -124,12 +142,7 @@ TEST(AsioNetwork, AServerThatComesBetweenTwoRoutesIsReachedByTheFirst) {
   ClientOptions to_port = client_options(0);
   to_port.servers = {options.endpoint};
   Client client(loop, late, to_port, quiet());
-  client.start();
-  PendingRequests pending;
-  const auto bytes = pattern(10, 1);
-  client.submit(0, 0, push(1, bytes, pending.track()));
-  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
-  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  expect_push(loop, client);
   EXPECT_EQ(store.kind, LinkKind::kUnix);
 }
 
@@ -142,18 +155,11 @@ TEST(AsioNetwork, AForeignUnixSocketThatComesBetweenTwoRoutesIsPassedBy) {
   Store foreign;
   Server server(tcp, {&loop, &store}, {&loop, &store}, free_port(), quiet());
   ASSERT_TRUE(server.listen().ok());
-  ServerOptions options = server_options();
-  options.endpoint = server.bound();
-  options.hello.job_id = "another job";
-  Server other(unix_only, {&loop, &foreign}, {&loop, &foreign}, options, quiet());
+  Server other(unix_only, {&loop, &foreign}, {&loop, &foreign}, of_another_job(server.bound()),
+               quiet());
   BetweenRoutes late([&] { other.listen().throw_if_error(); });
   Client client(loop, late, to(server), quiet());
-  client.start();
-  PendingRequests pending;
-  const auto bytes = pattern(10, 1);
-  client.submit(0, 0, push(1, bytes, pending.track()));
-  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
-  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  expect_push(loop, client);
   EXPECT_EQ(store.kind, LinkKind::kTcp);
   EXPECT_EQ(other.refused(), 1U);
 }
@@ -168,18 +174,11 @@ TEST(AsioNetwork, AForeignUnixSocketIsPassedBy) {
   Server server(tcp, {&loop, &store}, {&loop, &store}, free_port(), quiet());
   ASSERT_TRUE(server.listen().ok());
   AsioNetwork unix_only(TransportChoice::kUnix);
-  ServerOptions options = server_options();
-  options.endpoint = server.bound();
-  options.hello.job_id = "another job";
-  Server other(unix_only, {&loop, &foreign}, {&loop, &foreign}, options, quiet());
+  Server other(unix_only, {&loop, &foreign}, {&loop, &foreign}, of_another_job(server.bound()),
+               quiet());
   ASSERT_TRUE(other.listen().ok());
   Client client(loop, both, to(server), quiet());
-  client.start();
-  PendingRequests pending;
-  const auto bytes = pattern(10, 1);
-  client.submit(0, 0, push(1, bytes, pending.track()));
-  ASSERT_TRUE(loop.run_until([&] { return pending.done(); }, loop.now() + kLimit));
-  EXPECT_TRUE(pending.status().ok()) << pending.status().to_string();
+  expect_push(loop, client);
   EXPECT_EQ(store.pushes, 1U);
   EXPECT_EQ(other.refused(), 1U);
 }
