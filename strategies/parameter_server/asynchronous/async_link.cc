@@ -290,15 +290,15 @@ Buffer AsyncLink::take_buffer(uint32_t gradient, uint64_t bytes) {
   return buffers_[gradient].emplace_back(bytes);
 }
 
-void AsyncLink::send(uint32_t gradient, const std::byte* memory, uint64_t bytes, uint32_t order) {
-  Buffer copy;
-  {
-    Lock lock(mutex_);
-    wait_for_room(lock, gradient);
-    copy = take_buffer(gradient, bytes);
-  }
-  std::memcpy(copy.data(), memory, bytes);
-  put(gradient, order, {std::move(copy)}, bytes);
+Buffer AsyncLink::memory_for(uint32_t gradient, uint64_t bytes) {
+  Lock lock(mutex_);
+  wait_for_room(lock, gradient);
+  return take_buffer(gradient, bytes);
+}
+
+void AsyncLink::send(uint32_t gradient, Buffer memory, uint32_t order) {
+  const uint64_t bytes = memory.size();
+  put(gradient, order, {std::move(memory)}, bytes);
 }
 
 void AsyncLink::send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order) {

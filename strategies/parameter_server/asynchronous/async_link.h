@@ -51,9 +51,12 @@ class AsyncLink {
   std::vector<uint32_t> add_gradients(const std::vector<RemoteTensor>& gradients);
   std::vector<uint32_t> add_values(const std::vector<RemoteTensor>& values);
 
-  // Queues a copy of a gradient; waits while the queue is full. `order` says which comes first of
-  // those that are merged, when they are queued for the same exchange.
-  void send(uint32_t gradient, const std::byte* memory, uint64_t bytes, uint32_t order = 0);
+  // Memory for a gradient that is sent next; waits while its queue is full.
+  Buffer memory_for(uint32_t gradient, uint64_t bytes);
+  // Queues what was written into that memory. `order` says which comes first of those that are
+  // merged, when they are queued for the same exchange.
+  void send(uint32_t gradient, Buffer memory, uint32_t order = 0);
+  // Queues a copy; waits while the queue is full.
   void send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order = 0);
   // Lets what is queued leave.
   void flush();

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -236,7 +237,9 @@ void AsyncWorkerRuntime::send(const fluid::CommCall& call, const BoundOp& bound)
                    .got = str_cat(tensor.bytes(), " bytes"),
                    .fix = "transpile every role of the job from the same program"});
     }
-    link_.send(bound.numbers[i], tensor.raw(), tensor.bytes(), order);
+    Buffer copy = link_.memory_for(bound.numbers[i], tensor.bytes());
+    std::memcpy(copy.data(), tensor.raw(), tensor.bytes());
+    link_.send(bound.numbers[i], std::move(copy), order);
   }
 }
 

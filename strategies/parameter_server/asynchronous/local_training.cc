@@ -40,7 +40,7 @@ void with_type(const RemoteTensor& parameter, const Work& work) {
 
 // The rows that are not all zeros.
 fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
-                                 const std::vector<std::byte>& difference) {
+                                 std::span<const std::byte> difference) {
   fluid::SelectedRows rows;
   rows.height = parameter.shape[0];
   const size_t row_bytes =
@@ -138,20 +138,28 @@ void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
   if (!options_.independent_recv) receive_geo(scope, trainer);
 }
 
-void LocalTraining::send(size_t index, const std::vector<std::byte>& difference) {
+// `fill` writes a parameter's difference.
+template <class T, class Fill>
+void LocalTraining::send(size_t index, const Fill& fill) {
   const uint32_t gradient = gradients_[index];
   const RemoteTensor& parameter = parameters_[index];
-  if (!parameter.rows) return link_.send(gradient, difference.data(), difference.size());
-  link_.send_rows(gradient, changed_rows(parameter, difference));
+  if (parameter.rows) {
+    std::vector<T> difference(static_cast<size_t>(parameter.shape.numel()));
+    fill(std::span(difference));
+    return link_.send_rows(gradient, changed_rows(parameter, std::as_bytes(std::span(difference))));
+  }
+  Buffer memory = link_.memory_for(gradient, parameter.bytes());
+  fill(std::span(reinterpret_cast<T*>(memory.data()), memory.size() / sizeof(T)));
+  link_.send(gradient, std::move(memory));
 }
 
 void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
-      std::vector<std::byte> difference(parameters_[i].bytes());
-      geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
-                        elements<T>(difference));
-      send(i, difference);
+      send<T>(i, [&](std::span<T> difference) {
+        geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
+                          difference);
+      });
     });
   }
   trainer.under_way = link_.begin_synchronize();
@@ -173,10 +181,10 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
   const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
-      std::vector<std::byte> difference(parameters_[i].bytes());
-      easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[values_[i]].values<T>(),
-                          alpha, elements<T>(difference));
-      send(i, difference);
+      send<T>(i, [&](std::span<T> difference) {
+        easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[values_[i]].values<T>(),
+                            alpha, difference);
+      });
     });
   }
   link_.flush();

@@ -46,7 +46,8 @@ class LocalTraining {
   void forget_gone();
   Trainer& trainer_of(fluid::Scope& scope);
   void exchange(fluid::Scope& scope, Trainer& trainer);
-  void send(size_t index, const std::vector<std::byte>& difference);
+  template <class T, class Fill>
+  void send(size_t index, const Fill& fill);
   void send_geo(fluid::Scope& scope, Trainer& trainer);
   void receive_geo(fluid::Scope& scope, Trainer& trainer);
   void exchange_easgd(fluid::Scope& scope);
