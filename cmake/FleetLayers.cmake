@@ -22,14 +22,19 @@ set(FLEET_LAYERS
   "role_maker: base cluster_spec mpi_session"
   "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"
   "strategies_dump: base fluid_core fluid_program fluid_io cluster_spec transpiler"
-  "strategies_parameter_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transport cluster_spec"
+  "strategies_runtime: base fluid_core fluid_program fluid_kernels"
+  "strategies_parameter_server: base fluid_core fluid_program fluid_kernels transport"
+  "strategies_parameter_server_protocol: base fluid_core fluid_kernels transport strategies_parameter_server"
+  "strategies_parameter_server_client: base fluid_core fluid_kernels transport strategies_parameter_server strategies_parameter_server_protocol"
+  "strategies_parameter_server_worker: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport strategies_runtime strategies_parameter_server strategies_parameter_server_protocol strategies_parameter_server_client"
+  "strategies_parameter_server_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transport strategies_runtime strategies_parameter_server strategies_parameter_server_protocol"
   "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport collective mpi_session transport_mpi cluster_spec"
-  "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport collective mpi_session transport_mpi cluster_spec transpiler strategies_dump strategies_parameter_server strategies_collective"
+  "strategies: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_optimizer fluid_executor fluid_io transport collective mpi_session transport_mpi cluster_spec transpiler strategies_dump strategies_runtime strategies_parameter_server strategies_parameter_server_protocol strategies_parameter_server_worker strategies_parameter_server_server strategies_collective"
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io transport collective mpi_session transport_mpi cluster_spec role_maker transpiler strategies_dump strategies"
   "launch: base cluster_spec transport"
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_io transpiler strategies_dump tools"
-  "simulator: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_collective tools"
+  "simulator: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )
 
 function(fleet_check_edge library dependency)

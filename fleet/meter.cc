@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/forwarding.h"
 #include "strategies/strategies.h"
 
 namespace fleet {
@@ -65,98 +66,71 @@ class MeteredToken final : public fluid::CommToken {
   Phase phase_;
 };
 
-class MeteredRuntime : public strategies::StrategyRuntime {
+class MeteredRuntime final : public strategies::ForwardingRuntime {
  public:
   MeteredRuntime(std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
                  Phase at_ends)
-      : runtime_(std::move(runtime)), meter_(std::move(meter)), at_ends_(at_ends) {}
+      : ForwardingRuntime(std::move(runtime)), meter_(std::move(meter)), at_ends_(at_ends) {}
 
-  void init_worker() override { runtime_->init_worker(); }
   void stop_worker() override {
     const Stay stay(*meter_, Phase::kBarrier);
-    runtime_->stop_worker();
+    inner().stop_worker();
   }
-  void abort_worker(const Status& why, uint64_t step) override {
-    runtime_->abort_worker(why, step);
+  void leave_thread(fluid::Scope& scope) override {
+    {
+      const Stay stay(*meter_, Phase::kBarrier);
+      inner().leave_thread(scope);
+    }
+    meter_->thread_ends();
   }
   void barrier_worker() override {
     const Stay stay(*meter_, Phase::kBarrier);
-    runtime_->barrier_worker();
+    inner().barrier_worker();
   }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
     const Stay stay(*meter_, Phase::kBarrier);
-    return runtime_->all_reduce_worker(values);
+    return inner().all_reduce_worker(values);
   }
 
-  const char* refusal() const override { return runtime_->refusal(); }
-  fluid::ShardRange shards() const override { return runtime_->shards(); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     meter_->step_begins(step);
     const Stay stay(*meter_, at_ends_);
-    runtime_->begin_step(program, step);
+    inner().begin_step(program, step);
   }
   void end_step(const fluid::Program& program, uint64_t step) override {
     {
       const Stay stay(*meter_, at_ends_);
-      runtime_->end_step(program, step);
+      inner().end_step(program, step);
     }
     meter_->step_ends();
   }
   void fed(int64_t rows) override {
     meter_->fed(rows);
-    runtime_->fed(rows);
+    inner().fed(rows);
   }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     const Phase phase = phase_of(call.op.type);
     const Stay stay(*meter_, phase);
-    auto token = runtime_->run(call);
+    auto token = inner().run(call);
     if (token == nullptr) return nullptr;
     return std::make_unique<MeteredToken>(std::move(token), meter_, phase);
   }
-  const fluid::Program* checkpoint_program() const override {
-    return runtime_->checkpoint_program();
-  }
   bool gather_persistables(fluid::Scope& scope) override {
     const Stay stay(*meter_, Phase::kBarrier);
-    return runtime_->gather_persistables(scope);
+    return inner().gather_persistables(scope);
   }
   bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
     const Stay stay(*meter_, Phase::kBarrier);
-    return runtime_->gather(names, scope);
+    return inner().gather(names, scope);
   }
   void spread_persistables(fluid::Scope& scope) override {
     const Stay stay(*meter_, Phase::kBarrier);
-    runtime_->spread_persistables(scope);
+    inner().spread_persistables(scope);
   }
 
- protected:
-  const std::shared_ptr<strategies::StrategyRuntime> runtime_;
+ private:
   const std::shared_ptr<Meter> meter_;
-
- private:
   const Phase at_ends_;
-};
-
-// Of a runtime whose program several threads may run.
-class MeteredThreads final : public MeteredRuntime, public strategies::ThreadedRuntime {
- public:
-  using MeteredRuntime::MeteredRuntime;
-
-  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
-    threads().enter_thread(thread, scope, parent);
-  }
-  void leave_thread(fluid::Scope& scope) override {
-    {
-      const Stay stay(*meter_, Phase::kBarrier);
-      threads().leave_thread(scope);
-    }
-    meter_->thread_ends();
-  }
-
- private:
-  strategies::ThreadedRuntime& threads() {
-    return dynamic_cast<strategies::ThreadedRuntime&>(*runtime_);
-  }
 };
 
 }  // namespace
@@ -238,9 +212,6 @@ std::shared_ptr<strategies::StrategyRuntime> metered(
     std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
     bool collective) {
   const Phase at_ends = collective ? Phase::kReducing : Phase::kReceiving;
-  if (dynamic_cast<strategies::ThreadedRuntime*>(runtime.get()) != nullptr) {
-    return std::make_shared<MeteredThreads>(std::move(runtime), std::move(meter), at_ends);
-  }
   return std::make_shared<MeteredRuntime>(std::move(runtime), std::move(meter), at_ends);
 }
 

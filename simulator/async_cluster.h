@@ -1,5 +1,5 @@
 // An asynchronous parameter-server job under virtual time: the server is the state machine that
-// real jobs run (strategies/parameter_server/asynchronous/async_server.h), the workers really
+// real jobs run (strategies/parameter_server/protocol/async_server.h), the workers really
 // train, and what their steps take is drawn from a schedule. One seed decides everything.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/async_options.h"
-#include "strategies/parameter_server/asynchronous/async_server.h"
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/protocol/async_server.h"
 
 #include "simulator/testbed.h"
 

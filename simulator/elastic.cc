@@ -1,11 +1,11 @@
 // Workers that train alone and exchange differences (GEO; EASGD of Zhang, Choromanska and LeCun,
 // NIPS 2015) against a push of every gradient: error and messages. The arithmetic of the exchange
-// is that of real workers (strategies/parameter_server/asynchronous/local_exchange.h).
+// is that of real workers (strategies/parameter_server/protocol/local_exchange.h).
 #include <cmath>
 #include <cstdio>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "strategies/parameter_server/protocol/local_exchange.h"
 
 #include "simulator/async_cluster.h"
 #include "simulator/batches.h"

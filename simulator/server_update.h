@@ -10,7 +10,7 @@
 #include "fluid/core/tensor.h"
 #include "fluid/executor/executor.h"
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 
 #include "simulator/testbed.h"
 

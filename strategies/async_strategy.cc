@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -67,9 +66,9 @@ bool linear_in_the_gradient(const fluid::Program& program) {
   });
 }
 
-class ServerMode final : public Strategy {
+class ServerStrategy final : public Strategy {
  public:
-  explicit ServerMode(ServerModeOptions options) : options_(std::move(options)) {
+  explicit ServerStrategy(ServerModeOptions options) : options_(std::move(options)) {
     validate(options_.async);
     transpiler::validate(config_for(options_));
   }
@@ -81,16 +80,11 @@ class ServerMode final : public Strategy {
     const int workers = input.cluster.worker_num;
     auto programs = transpiled(input, config_for(options_), workers);
     const ServerModeConfig config = resolve(input.config);
-    SyncJob common = make_server_job(input, *this, workers, config);
-    common.config.facts.emplace("placement", placement_fact(programs.main));
-    AsyncJob job{.config = std::move(common.config),
-                 .options = configured(options_.async, config.trainer, input.config.cpu_num,
-                                       linear_in_the_gradient(input.main)),
-                 .transport = common.transport,
-                 .server_names = std::move(common.server_names),
-                 .logger = common.logger};
-    auto runtime = input.cluster.is_server() ? make_async_server(std::move(job))
-                                             : make_async_worker(std::move(job), input.main);
+    ServerJob job = make_server_job(input, *this, workers, config);
+    job.config.facts.emplace("placement", placement_fact(programs.main));
+    job.async = configured(options_.async, config.trainer, input.config.cpu_num,
+                           linear_in_the_gradient(input.main));
+    auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
   }
 
@@ -222,20 +216,20 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
     return sync.make();
   }
   made.async.staleness_bound = staleness_bound;
-  return std::make_shared<ServerMode>(std::move(made));
+  return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
   auto made = common("half_async", "HalfAsyncStrategy", AsyncMode::kHalfAsync, *this);
   take_common_fields(*this, made);
-  return std::make_shared<ServerMode>(std::move(made));
+  return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> GeoStrategy::make() const {
   auto made = common("geo", "GeoStrategy", AsyncMode::kGeo, *this);
   take_slicing(*this, made);
   made.async.geo_update_frequency = count_of(update_frequency, "GeoStrategy", "update_frequency");
-  return std::make_shared<ServerMode>(std::move(made));
+  return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> EasgdStrategy::make() const {
@@ -243,7 +237,7 @@ std::shared_ptr<const Strategy> EasgdStrategy::make() const {
   take_slicing(*this, made);
   made.async.easgd_tau = count_of(tau, "EasgdStrategy", "tau");
   made.async.easgd_alpha = alpha;
-  return std::make_shared<ServerMode>(std::move(made));
+  return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 }  // namespace fleet::strategies

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "strategies/config/server_mode_config.h"
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 #include "strategies/strategy.h"
 #include "transpiler/split_method.h"
 

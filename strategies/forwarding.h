@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/trainer_threads.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {
@@ -23,6 +22,10 @@ class ForwardingRuntime : public StrategyRuntime {
   void init_worker() override { inner_->init_worker(); }
   void stop_worker() override { inner_->stop_worker(); }
   void abort_worker(const Status& why, uint64_t step) override { inner_->abort_worker(why, step); }
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
+    inner_->enter_thread(thread, scope, parent);
+  }
+  void leave_thread(fluid::Scope& scope) override { inner_->leave_thread(scope); }
   void barrier_worker() override { inner_->barrier_worker(); }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
     return inner_->all_reduce_worker(values);
@@ -41,7 +44,11 @@ class ForwardingRuntime : public StrategyRuntime {
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     return inner_->run(call);
   }
-  fluid::FiniteWatch* finite_watch() override { return inner_->finite_watch(); }
+  // The own one, where it was set.
+  fluid::FiniteWatch* finite_watch() override {
+    fluid::FiniteWatch* own = StrategyRuntime::finite_watch();
+    return own != nullptr ? own : inner_->finite_watch();
+  }
   const fluid::Program* checkpoint_program() const override { return inner_->checkpoint_program(); }
   bool gather_persistables(fluid::Scope& scope) override {
     return inner_->gather_persistables(scope);
@@ -56,22 +63,6 @@ class ForwardingRuntime : public StrategyRuntime {
 
  private:
   std::shared_ptr<StrategyRuntime> inner_;
-};
-
-// Before runtimes with trainer threads, those of asynchronous workers.
-class ForwardingThreadedRuntime : public ForwardingRuntime, public ThreadedRuntime {
- public:
-  // Throws std::bad_cast when the inner runtime has no trainer threads.
-  explicit ForwardingThreadedRuntime(std::shared_ptr<StrategyRuntime> runtime)
-      : ForwardingRuntime(std::move(runtime)), threads_(dynamic_cast<ThreadedRuntime&>(inner())) {}
-
-  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override {
-    threads_.enter_thread(thread, scope, parent);
-  }
-  void leave_thread(fluid::Scope& scope) override { threads_.leave_thread(scope); }
-
- private:
-  ThreadedRuntime& threads_;
 };
 
 // A derived class names itself and overrides rewrite(), which begins with inner().rewrite(input).

@@ -11,10 +11,10 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
 #include "strategies/config/runtime_config.h"
 #include "strategies/parameter_server/observer.h"
+#include "strategies/runtime/strategy_runtime.h"
 
 namespace fleet::transpiler {
 struct DistributeTranspilerConfig;
@@ -33,30 +33,6 @@ struct StrategyInput {
   std::shared_ptr<JobObserver> observer = {};
   // This process tells the log what it transpiles (DistributeTranspilerConfig::print_log).
   bool print_log = false;
-};
-
-// The runtime of one process. Members are called by the thread that trains or serves, in the order
-// that their names tell; errors are thrown as fleet::Error.
-class StrategyRuntime : public fluid::CommRuntime {
- public:
-  // Workers: connect to the job. Before the startup program runs.
-  virtual void init_worker() = 0;
-  // Workers: flush what is queued, tell the others, disconnect. May be called again.
-  virtual void stop_worker() = 0;
-  // Workers: tells the others that this one ends the job, and why, in that step of its program.
-  virtual void abort_worker(const Status& /*why*/, uint64_t /*step*/) {}
-
-  // All workers meet.
-  virtual void barrier_worker() = 0;
-  // Element by element, the sum over all workers; the same bits for each of them.
-  virtual std::vector<double> all_reduce_worker(std::span<const double> values) = 0;
-
-  // Who looks at the steps of this process; set before the first.
-  void set_finite_watch(std::shared_ptr<fluid::FiniteWatch> watch) { watch_ = std::move(watch); }
-  fluid::FiniteWatch* finite_watch() override { return watch_.get(); }
-
- private:
-  std::shared_ptr<fluid::FiniteWatch> watch_;
 };
 
 struct StrategyResult {

@@ -17,10 +17,9 @@ class Sync final : public Strategy {
     require_servers(input, "SyncStrategy");
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
     auto programs = transpiled(input, *transpiler_config(), shards);
-    SyncJob job = make_server_job(input, *this, shards, resolve(input.config));
+    ServerJob job = make_server_job(input, *this, shards, resolve(input.config));
     job.config.facts.emplace("placement", placement_fact(programs.main));
-    auto runtime = input.cluster.is_server() ? make_sync_server(std::move(job))
-                                             : make_sync_worker(std::move(job), input.main);
+    auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
   }
 

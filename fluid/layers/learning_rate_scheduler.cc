@@ -11,23 +11,22 @@
 #include "fluid/layers/ops.h"
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
+#include "fluid/ops/distributed/names.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/fill.h"
 
 namespace fleet::fluid::layers {
 namespace {
 
-constexpr const char* kCounterName = "@LR_DECAY_COUNTER@";
-
 // The step as float32; the first call in a program makes the counter, which `begin` starts.
 Variable step_counter(int begin = 0) {
   const LayerHelper helper("global_step_counter");
   Block& block = helper.main().global_block();
-  if (VarDesc* there = block.find_var(kCounterName)) {
+  if (VarDesc* there = block.find_var(kStepCounter)) {
     return cast(Variable(block, *there), DType::kFloat32);
   }
   VarDesc desc;
-  desc.name = kCounterName;
+  desc.name = kStepCounter;
   desc.dtype = DType::kInt64;
   desc.shape = Shape{1};
   desc.persistable = true;

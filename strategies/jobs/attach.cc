@@ -6,12 +6,10 @@
 #include "base/strings.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
-#include "strategies/jobs/async_runtime.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/listening_servers.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/step_watch.h"
-#include "strategies/jobs/sync_runtime.h"
 
 namespace fleet::strategies {
 namespace {
@@ -132,12 +130,12 @@ void require_servers(const fluid::Program& program) {
                .fix = "transpile first, and attach with the program that you run"});
 }
 
-SyncJob common_job(const fluid::Program& program, const RuntimeConfig& config, Logger logger) {
+ServerJob common_job(const fluid::Program& program, const RuntimeConfig& config, Logger logger) {
   const fluid::DistributionInfo& info = program.distribution();
   const auto cluster = cluster_of(program, serves(program));
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
-  SyncJob job =
+  ServerJob job =
       make_common_job(cluster, config, {{"placement", placement_fact(program)}}, std::move(logger));
   if (!serves(program) && !info.wait_port) {
     require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
@@ -154,22 +152,23 @@ void take_runtime(fluid::Executor& executor, const fluid::Program& program,
   executor.set_comm_runtime(runtime);
 }
 
+std::shared_ptr<StrategyRuntime> attach_job(fluid::Executor& executor,
+                                            const fluid::Program& program, ServerJob job,
+                                            const RuntimeConfig& config) {
+  Logger logger = job.logger;
+  auto runtime = make_runtime(std::move(job), serves(program), program);
+  take_runtime(executor, program, config, runtime, std::move(logger));
+  return runtime;
+}
+
 std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
                                               const fluid::Program& program,
                                               const AsyncOptions& options,
                                               const RuntimeConfig& config, Logger logger) {
-  SyncJob common = common_job(program, config, std::move(logger));
-  Logger told = common.logger;
+  ServerJob job = common_job(program, config, std::move(logger));
   const TrainerRuntimeConfig trainer = TrainerRuntimeConfig().over(config.trainer, config.cpu_num);
-  AsyncJob job{.config = std::move(common.config),
-               .options = configured(options, trainer, config.cpu_num, options.merge_by_sum),
-               .transport = common.transport,
-               .server_names = std::move(common.server_names),
-               .logger = common.logger};
-  auto runtime = serves(program) ? make_async_server(std::move(job))
-                                 : make_async_worker(std::move(job), program);
-  take_runtime(executor, program, config, runtime, std::move(told));
-  return runtime;
+  job.async = configured(options, trainer, config.cpu_num, options.merge_by_sum);
+  return attach_job(executor, program, std::move(job), config);
 }
 
 }  // namespace
@@ -180,13 +179,9 @@ std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::
   if (mode_of(program) != "sync") {
     return attach_async(executor, program, recorded_options(program), config, std::move(logger));
   }
-  SyncJob job = common_job(program, config, std::move(logger));
-  Logger told = job.logger;
+  ServerJob job = common_job(program, config, std::move(logger));
   job.config.facts.emplace("mode", "sync");
-  auto runtime = serves(program) ? make_sync_server(std::move(job))
-                                 : make_sync_worker(std::move(job), program);
-  take_runtime(executor, program, config, runtime, std::move(told));
-  return runtime;
+  return attach_job(executor, program, std::move(job), config);
 }
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "fluid/executor/executor.h"
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {

@@ -7,8 +7,45 @@
 #include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "strategies/jobs/job_identity.h"
+#include "strategies/parameter_server/server/server_runtime.h"
+#include "strategies/parameter_server/worker/worker_runtime.h"
 
 namespace fleet::strategies {
+namespace {
+
+// Deadlines and lanes of the runtime's configuration, and the servers' addresses.
+ParameterServerConfig server_config(const RuntimeConfig& config,
+                                    const std::vector<std::string>& endpoints) {
+  using std::chrono::milliseconds;
+  ParameterServerConfig result;
+  for (const std::string& endpoint : endpoints) {
+    result.servers.push_back(transport::Endpoint::parse(endpoint).value());
+  }
+  result.require_same_bits = config.require_same_bits;
+  result.data_lanes = static_cast<uint32_t>(config.data_lanes);
+  result.send_buffer = static_cast<size_t>(config.send_buffer);
+  result.on_nonfinite = on_nonfinite(config);
+  if (!config.server_folders.empty()) {
+    result.save_folders.clear();
+    for (const auto& folder : split(config.server_folders, ':')) {
+      if (!folder.empty()) result.save_folders.emplace_back(folder);
+    }
+  }
+  result.rpc_deadline = milliseconds(config.rpc_deadline_ms);
+  result.heartbeat_interval = milliseconds(config.heartbeat_interval_ms);
+  result.heartbeat_timeout = milliseconds(config.heartbeat_timeout_ms);
+  result.reconnect_grace.remote = milliseconds(config.reconnect_grace_ms);
+  result.stall_report = milliseconds(config.stall_report_ms);
+  result.stall_deadline = milliseconds(config.stall_deadline_ms);
+  return result;
+}
+
+}  // namespace
+
+OnNonfinite on_nonfinite(const RuntimeConfig& config) {
+  return config.on_nonfinite == "warn" ? OnNonfinite::kWarn : OnNonfinite::kStop;
+}
+
 void require_servers(const StrategyInput& input, const char* strategy) {
   if (input.cluster.mode == role_maker::Mode::kParameterServer) return;
   throw_error(ErrorCode::kInvalidArgument,
@@ -24,12 +61,12 @@ std::string ServerModeConfig::to_string() const {
                  server.to_string());
 }
 
-SyncJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeConfig& config,
-                        std::map<std::string, std::string> own_facts, Logger logger) {
-  SyncJob job{.config = server_config(config, cluster.server_endpoints),
-              .transport = transport::parse_transport_choice(config.transport).value(),
-              .server_names = cluster.server_endpoints,
-              .logger = std::move(logger)};
+ServerJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeConfig& config,
+                          std::map<std::string, std::string> own_facts, Logger logger) {
+  ServerJob job{.config = server_config(config, cluster.server_endpoints),
+                .transport = transport::parse_transport_choice(config.transport).value(),
+                .server_names = cluster.server_endpoints,
+                .logger = std::move(logger)};
   job.config.index = static_cast<uint32_t>(cluster.index);
   job.config.worker_num = static_cast<uint32_t>(cluster.worker_num);
   job.config.job_id = choose_job_id(config, cluster);
@@ -41,14 +78,52 @@ SyncJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeCon
   return job;
 }
 
-SyncJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
-                        const ServerModeConfig& config) {
-  SyncJob job =
+ServerJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
+                          const ServerModeConfig& config) {
+  ServerJob job =
       make_common_job(input.cluster, input.config, job_facts(input, strategy), input.logger);
   job.config.logical_shards = static_cast<uint32_t>(shards);
   job.config.observer = input.observer;
   job.config.rpc_deadline = std::chrono::milliseconds(config.trainer.rpc_deadline);
   return job;
+}
+
+AsyncOptions configured(AsyncOptions options, const TrainerRuntimeConfig& trainer, int64_t cpu_num,
+                        bool merge_by_sum) {
+  options.trainer_threads = static_cast<uint32_t>(cpu_num);
+  options.thread_pool_size = static_cast<uint32_t>(trainer.communicator_thread_pool_size);
+  if (options.staleness_bound || options.mode == AsyncMode::kGeo ||
+      options.mode == AsyncMode::kEasgd) {
+    return options;
+  }
+  options.max_merge_var_num = static_cast<uint32_t>(trainer.communicator_max_merge_var_num);
+  options.send_queue_size = static_cast<uint32_t>(trainer.communicator_send_queue_size);
+  options.min_send_grad_num_before_recv =
+      static_cast<uint32_t>(trainer.communicator_min_send_grad_num_before_recv);
+  options.independent_recv = trainer.communicator_independent_recv_thread;
+  options.merge_by_sum = trainer.origins.count("communicator_is_sgd_optimizer") > 0
+                             ? trainer.communicator_is_sgd_optimizer
+                             : merge_by_sum;
+  return options;
+}
+
+std::shared_ptr<StrategyRuntime> make_runtime(ServerJob job, bool is_server,
+                                              fluid::Program origin) {
+  if (job.async) {
+    validate(*job.async);
+    for (const auto& [name, value] : async_facts(*job.async)) {
+      job.config.facts.emplace(name, value);
+    }
+  }
+  if (is_server) {
+    return std::make_shared<ServerRuntime>(std::move(job.config), std::move(job.async),
+                                           job.transport, job.logger);
+  }
+  return job.async ? std::make_shared<WorkerRuntime>(job.config, *job.async, job.transport,
+                                                     std::move(origin), std::move(job.server_names),
+                                                     job.logger)
+                   : std::make_shared<WorkerRuntime>(job.config, job.transport, std::move(origin),
+                                                     std::move(job.server_names), job.logger);
 }
 
 }  // namespace fleet::strategies

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/jobs/sync_runtime.h"
+#include "strategies/jobs/server_job.h"
 #include "strategies/parameter_server/finite_guard.h"
 
 namespace fleet::strategies {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fluid/kernels/comm_runtime.h"
-#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "strategies/parameter_server/protocol/local_exchange.h"
 
 namespace fleet::testing {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 #include "tests/testing/thread_cluster.h"
 
 namespace fleet::testing {

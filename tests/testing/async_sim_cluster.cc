@@ -7,10 +7,10 @@
 
 #include "base/hash.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/asynchronous/async_parameter_server.h"
-#include "strategies/parameter_server/asynchronous/async_worker.h"
-#include "strategies/parameter_server/asynchronous/async_worker_node.h"
-#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/async_worker_node.h"
+#include "strategies/parameter_server/protocol/local_exchange.h"
+#include "strategies/parameter_server/server/async_parameter_server.h"
 #include "strategies/parameter_server/server/server_node.h"
 #include "tests/testing/async_play_back.h"
 #include "tests/testing/sim_nodes.h"
@@ -123,7 +123,7 @@ class SimAsyncWorker {
         slices_(slices_of(job)),
         loop_(world.add_loop(str_cat("worker ", index))),
         node_(sim_environment(world, loop_, index), config_for(job, index), Logger(LogLevel::kOff)),
-        worker_(node_.communicator(), job.options, events()) {
+        worker_(node_.client(), job.options, events()) {
     for (size_t v = 0; v < job.variables.size(); ++v) {
       RemoteTensor tensor;
       tensor.name = str_cat("v", v);
@@ -139,8 +139,8 @@ class SimAsyncWorker {
   }
 
   void start() {
-    node_.communicator().set_on_idle([this] {
-      if (!node_.communicator().ready() || begun_) return;
+    node_.client().set_on_idle([this] {
+      if (!node_.client().ready() || begun_) return;
       begun_ = true;
       loop_.post([this] {
         worker_.fetch([this](const Status& status) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/async_server.h"
+#include "strategies/parameter_server/protocol/async_server.h"
 #include "tests/testing/async_sim_job.h"
 
 namespace fleet::testing {

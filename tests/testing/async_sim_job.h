@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/config.h"
 #include "transport/sim/sim_loop.h"
 

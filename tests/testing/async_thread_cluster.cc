@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/asynchronous/async_server_runtime.h"
+#include "strategies/parameter_server/server/server_runtime.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
@@ -121,14 +121,18 @@ class AsyncThreadCluster {
     strategies::ParameterServerConfig config = config_for(index, std::move(servers));
     const auto observer = std::make_shared<strategies::JobObserver>();
     config.observer = observer;
-    const auto runtime = std::make_shared<strategies::AsyncServerRuntime>(
+    strategies::ServerRuntime::Events events;
+    events.on_listening = [this, at](const transport::Endpoint& bound) {
+      const std::lock_guard lock(mutex_);
+      endpoints_[at] = bound;
+      changed_.notify_all();
+    };
+    events.on_event = [this, at](const strategies::AsyncEvent& event) {
+      outcome_.events[at].push_back(event);
+    };
+    const auto runtime = std::make_shared<strategies::ServerRuntime>(
         std::move(config), job_.options, transport::TransportChoice::kAuto, Logger(),
-        [this, at](const transport::Endpoint& bound) {
-          const std::lock_guard lock(mutex_);
-          endpoints_[at] = bound;
-          changed_.notify_all();
-        },
-        [this, at](const strategies::AsyncEvent& event) { outcome_.events[at].push_back(event); });
+        std::move(events));
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);
@@ -155,7 +159,7 @@ class AsyncThreadCluster {
     if (servers.empty()) return;
     const auto choice =
         job_.faults ? transport::TransportChoice::kTcp : transport::TransportChoice::kAuto;
-    const auto runtime = std::make_shared<strategies::AsyncWorkerRuntime>(
+    const auto runtime = std::make_shared<strategies::WorkerRuntime>(
         config_for(index, reach(servers)), job_.options, choice, *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
@@ -163,6 +167,7 @@ class AsyncThreadCluster {
     fluid::Executor& executor = *kept;
     runtime->init_worker();
     executor.run(startup);
+    if (job_.before_steps) job_.before_steps(*runtime, executor);
     runtime->barrier_worker();
     const auto threads = static_cast<int>(job_.options.trainer_threads);
     const auto body = [&](int thread, fluid::Executor& own) {
@@ -199,7 +204,7 @@ class AsyncThreadCluster {
     if (first) outcome_.persistables = values_of(*task_.main, gathered, false);
   }
 
-  void keep_step(strategies::AsyncWorkerRuntime& runtime) {
+  void keep_step(strategies::WorkerRuntime& runtime) {
     fluid::Scope gathered;
     runtime.gather_persistables(gathered);
     outcome_.kept_steps.push_back(values_of(*task_.main, gathered, false));

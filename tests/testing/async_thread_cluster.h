@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "strategies/parameter_server/asynchronous/async_options.h"
-#include "strategies/parameter_server/asynchronous/async_server.h"
-#include "strategies/parameter_server/asynchronous/async_worker_runtime.h"
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/protocol/async_server.h"
+#include "strategies/parameter_server/worker/trainer_threads.h"
+#include "strategies/parameter_server/worker/worker_runtime.h"
 #include "tests/testing/thread_cluster.h"
 
 namespace fleet::testing {
@@ -37,10 +38,12 @@ struct AsyncThreadJob {
   std::function<void(const fluid::Program& startup, fluid::Scope&)> before_serving;
   // Workers of one thread end their executors before they stop.
   bool drops_executor = false;
+  // Called by each worker behind its startup program; may be empty.
+  std::function<void(strategies::WorkerRuntime&, fluid::Executor&)> before_steps;
   // Called by each worker's first thread after each step; may be empty.
   std::function<void(int worker, const fluid::Program& main, fluid::Executor&)> after_step;
   // Called by each worker's first thread after its steps; may be empty.
-  std::function<void(int worker, strategies::AsyncWorkerRuntime&, fluid::Executor&)> after_steps;
+  std::function<void(int worker, strategies::WorkerRuntime&, fluid::Executor&)> after_steps;
 };
 
 struct AsyncThreadOutcome {

@@ -10,20 +10,20 @@
 #include "base/hash.h"
 #include "base/shard_tree.h"
 #include "base/strings.h"
+#include "strategies/parameter_server/client/sync_worker_node.h"
 #include "strategies/parameter_server/server/server_node.h"
-#include "strategies/parameter_server/synchronous/worker_node.h"
 #include "tests/testing/sim_arithmetic.h"
 #include "tests/testing/sim_nodes.h"
 
 namespace fleet::testing {
 namespace {
 
-using strategies::Communicator;
 using strategies::ParameterServerConfig;
 using strategies::RemoteVariable;
 using strategies::ServerModel;
 using strategies::ServerNode;
-using strategies::WorkerNode;
+using strategies::SyncClient;
+using strategies::SyncWorkerNode;
 
 constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
 
@@ -188,7 +188,7 @@ class SimWorker {
   }
 
   void start() {
-    node_.communicator().set_on_idle([this] { loop_.post([this] { advance(); }); });
+    node_.client().set_on_idle([this] { loop_.post([this] { advance(); }); });
     node_.start();
   }
   bool over() const { return done_ || !failure_.empty(); }
@@ -198,16 +198,14 @@ class SimWorker {
     return (ended_ - began_) / static_cast<int64_t>(std::max<uint64_t>(1, step_));
   }
   std::string state() const {
-    return str_cat("worker ", index_, " at step ", communicator().step(), " of ",
-                   steps_of(job_, index_), done_ ? ", done" : "");
+    return str_cat("worker ", index_, " at step ", client().step(), " of ", steps_of(job_, index_),
+                   done_ ? ", done" : "");
   }
 
  private:
   enum class Phase { kConnecting, kFetching, kLooking, kComputing, kStepping, kStopping };
-  Communicator& communicator() { return node_.communicator(); }
-  const Communicator& communicator() const {
-    return const_cast<SimWorker*>(this)->node_.communicator();
-  }
+  SyncClient& client() { return node_.client(); }
+  const SyncClient& client() const { return const_cast<SimWorker*>(this)->node_.client(); }
 
   void fail(const std::string& why) {
     if (failure_.empty()) failure_ = str_cat(state(), ": ", why);
@@ -216,21 +214,21 @@ class SimWorker {
   void advance() {
     if (over()) return;
     if (!node_.status().ok()) return fail(node_.status().to_string());
-    if (!communicator().idle()) return;
+    if (!client().idle()) return;
     switch (phase_) {
       case Phase::kConnecting:
-        if (!communicator().ready()) return;
+        if (!client().ready()) return;
         for (size_t slice = 0; slice < values_.size(); ++slice) {
-          places_.push_back(communicator().find(server_of(job_, slice), slice_name(slice)));
+          places_.push_back(client().find(server_of(job_, slice), slice_name(slice)));
         }
         phase_ = Phase::kFetching;
         receive_all();
-        communicator().fetch();
+        client().fetch();
         return;
       case Phase::kFetching:
         return arrived();
       case Phase::kStepping:
-        if (communicator().step() < step_) return;
+        if (client().step() < step_) return;
         return arrived();
       case Phase::kLooking:
         return begin_step();
@@ -265,10 +263,10 @@ class SimWorker {
       }
       if (asked_[slice].empty()) continue;
       looked_up_[slice].resize(asked_[slice].size());
-      communicator().get_rows(places_[slice], asked_[slice],
-                              reinterpret_cast<std::byte*>(looked_up_[slice].data()));
+      client().get_rows(places_[slice], asked_[slice],
+                        reinterpret_cast<std::byte*>(looked_up_[slice].data()));
     }
-    if (communicator().idle()) begin_step();
+    if (client().idle()) begin_step();
   }
 
   void begin_step() {
@@ -297,12 +295,12 @@ class SimWorker {
         slice_ * static_cast<size_t>(owned_.size()) + static_cast<size_t>(shard_ - owned_.begin);
     gradients_[at] = gradient_vector(job_, step_, shard_, slice_, values_[slice_]);
     if (takes_rows(job_, slice_)) {
-      communicator().push_rows(places_[slice_], shard_,
-                               gradient_rows(step_, shard_, slice_, gradients_[at]));
+      client().push_rows(places_[slice_], shard_,
+                         gradient_rows(step_, shard_, slice_, gradients_[at]));
     } else {
-      communicator().push(places_[slice_], shard_,
-                          reinterpret_cast<const std::byte*>(gradients_[at].data()),
-                          gradients_[at].size() * sizeof(float));
+      client().push(places_[slice_], shard_,
+                    reinterpret_cast<const std::byte*>(gradients_[at].data()),
+                    gradients_[at].size() * sizeof(float));
     }
     if (++slice_ == values_.size()) {
       slice_ = 0;
@@ -314,13 +312,13 @@ class SimWorker {
   void finish_step() {
     phase_ = Phase::kStepping;
     receive_all();
-    communicator().finish_step();
+    client().finish_step();
   }
 
   void receive_all() {
     for (size_t slice = 0; slice < values_.size(); ++slice) {
-      communicator().receive(places_[slice], reinterpret_cast<std::byte*>(values_[slice].data()),
-                             values_[slice].size() * sizeof(float));
+      client().receive(places_[slice], reinterpret_cast<std::byte*>(values_[slice].data()),
+                       values_[slice].size() * sizeof(float));
     }
   }
 
@@ -341,7 +339,7 @@ class SimWorker {
   Values gradients_;
   Values looked_up_;
   std::vector<std::vector<int64_t>> asked_;
-  WorkerNode node_;
+  SyncWorkerNode node_;
   std::vector<RemoteVariable> places_;
   ShardRange owned_;
   Phase phase_ = Phase::kConnecting;

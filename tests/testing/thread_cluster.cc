@@ -11,7 +11,7 @@
 
 #include "base/shard_tree.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/synchronous/server_runtime.h"
+#include "strategies/parameter_server/server/server_runtime.h"
 #include "tests/testing/ports.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -146,9 +146,12 @@ class ThreadCluster {
     ParameterServerConfig config = config_for(index, std::move(servers));
     const auto observer = std::make_shared<strategies::JobObserver>();
     config.observer = observer;
+    strategies::ServerRuntime::Events events;
+    events.on_listening = [this, index](const transport::Endpoint& bound) {
+      addresses_.set(index, bound);
+    };
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
-        std::move(config), job_.transport, Logger(),
-        [this, index](const transport::Endpoint& bound) { addresses_.set(index, bound); });
+        std::move(config), std::nullopt, job_.transport, Logger(), std::move(events));
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);

@@ -11,7 +11,7 @@
 
 #include "fluid/executor/executor.h"
 #include "strategies/parameter_server/config.h"
-#include "strategies/parameter_server/synchronous/worker_runtime.h"
+#include "strategies/parameter_server/worker/worker_runtime.h"
 #include "tests/testing/delay_proxy.h"
 #include "transpiler/config.h"
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "fluid/ops/distributed/names.h"
 
 namespace fleet::explain {
 namespace {
@@ -111,11 +112,6 @@ Names gradients_of(const Operator& op) {
   return gradients;
 }
 
-// A gradient's name without its shard.
-std::string without_shard(const std::string& name) {
-  return name.substr(0, name.find(".trainer_"));
-}
-
 // The variable that an op is about: what it updates, makes, or reads.
 std::string object_of(const Operator& op) {
   if (const Names& params = op.input("Param"); !params.empty()) return params.front();
@@ -168,7 +164,7 @@ std::string Wording::label(const Operator& op) const {
   if (op.type == "send" || op.type == "prefetch") {
     const Names gradients = gradients_of(op);
     const std::string object =
-        gradients.empty() ? few(op.input("X")) : without_shard(gradients.front());
+        gradients.empty() ? few(op.input("X")) : fluid::without_shard(gradients.front());
     const std::string what = str_cat(op.type, " ", object);
     return servers.empty() ? what : what + " → " + servers;
   }

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "fluid/ops/distributed/names.h"
 #include "fluid/program/program.h"
 #include "transpiler/pass.h"
 
 namespace fleet::transpiler {
 
 // The step counter of schedules (fluid/layers/learning_rate_scheduler.h).
-inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
+using fluid::kStepCounter;
 
 // True when the program's schedule counts steps.
 bool counts_steps(const fluid::Program& main);

@@ -93,7 +93,7 @@ void require_compensation(const fluid::Program& program, const TrainingOps& ops,
 }
 
 std::string backup_name(const PlacedSlice& slice, int trainer) {
-  return str_cat(slice.param, ".trainer_", trainer, "_bak");
+  return str_cat(slice.param, shard_suffix(trainer), "_bak");
 }
 
 void declare_backups(Block& block, const PlacedSlice& slice, const VarDesc& param, int trainers) {

@@ -422,10 +422,6 @@ void record_server(Program& program, const ServerPlan& plan, int server) {
   info.lr_first_count = plan.form.first_count.value_or(0);
 }
 
-std::string shard_suffix(int shard) {
-  return ".trainer_" + std::to_string(shard);
-}
-
 StateKind state_kind(const TrainingOps& ops, const PlacedParam& param, const VarDesc& var) {
   if (var.name == param.param) return StateKind::kParam;
   if (var.name == param.grad) return StateKind::kGrad;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fluid/ops/distributed/names.h"
 #include "fluid/program/program.h"
 #include "transpiler/config.h"
 #include "transpiler/training_ops.h"
@@ -127,8 +128,7 @@ void record_job(fluid::Program& program, const ServerPlan& plan);
 // Records in a server's program what it is a part of.
 void record_server(fluid::Program& program, const ServerPlan& plan, int server);
 
-// ".trainer_<shard>": what the gradients of a shard carry behind their names.
-std::string shard_suffix(int shard);
+using fluid::shard_suffix;
 
 // How a variable of an update chain follows its parameter's slice to a server.
 enum class StateKind {

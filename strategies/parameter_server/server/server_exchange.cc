@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/mistakes.h"
+#include "strategies/parameter_server/errors.h"
 
 namespace fleet::strategies {
 namespace {

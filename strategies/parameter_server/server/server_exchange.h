@@ -15,7 +15,7 @@
 
 #include "base/buffer.h"
 #include "fluid/core/tensor.h"
-#include "strategies/parameter_server/wire.h"
+#include "strategies/parameter_server/protocol/wire.h"
 #include "transport/session/session.h"
 
 namespace fleet::strategies {

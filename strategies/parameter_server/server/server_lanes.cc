@@ -6,7 +6,7 @@
 
 #include "base/caught.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/mistakes.h"
+#include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/server/table_checkpoint.h"
 #include "strategies/parameter_server/server/update_pool.h"
 

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "strategies/parameter_server/server/server_links.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "strategies/parameter_server/server/update_pool.h"
-#include "strategies/parameter_server/synchronous/parameter_server.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/names.h"
 #include "fluid/program/interleaved.h"
 
 namespace fleet::strategies {
@@ -74,7 +75,7 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
 bool counts_steps(const fluid::Operator& op) {
   if (op.type != "sum" && op.type != "increment") return false;
   const auto outputs = op.output_names();
-  return std::find(outputs.begin(), outputs.end(), kStepCounter) != outputs.end();
+  return std::find(outputs.begin(), outputs.end(), fluid::kStepCounter) != outputs.end();
 }
 
 void set_number(fluid::Tensor& tensor, double value) {

@@ -8,7 +8,7 @@
 #include "fluid/core/scope.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/wire.h"
+#include "strategies/parameter_server/protocol/wire.h"
 
 namespace fleet::strategies {
 
@@ -30,8 +30,6 @@ std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
 CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name);
 
-// What schedules count with.
-inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
 // Whether the op of a schedule makes the next count: of one counter, or of one for each trainer.
 bool counts_steps(const fluid::Operator& op);
 void set_number(fluid::Tensor& tensor, double value);

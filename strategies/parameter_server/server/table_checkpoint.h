@@ -8,7 +8,7 @@
 #include "fluid/core/tensor.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/wire.h"
+#include "strategies/parameter_server/protocol/wire.h"
 
 namespace fleet::strategies {
 

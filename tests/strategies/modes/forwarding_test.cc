@@ -39,7 +39,7 @@ class Recording : public StrategyRuntime {
   int64_t fed_rows = 0;
 };
 
-class Threaded final : public Recording, public ThreadedRuntime {
+class Threaded final : public Recording {
  public:
   void enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) override {
     entered = thread;
@@ -50,7 +50,7 @@ class Threaded final : public Recording, public ThreadedRuntime {
 
 TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   const auto inner = std::make_shared<Threaded>();
-  ForwardingThreadedRuntime outer(inner);
+  ForwardingRuntime outer(inner);
   fluid::Scope scope;
   const fluid::Operator op;
   outer.init_worker();
@@ -81,7 +81,25 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
 }
 
 TEST(Forwarding, RefusesThreadsOfARuntimeWithout) {
-  EXPECT_THROW(ForwardingThreadedRuntime(std::make_shared<Recording>()), std::bad_cast);
+  ForwardingRuntime outer(std::make_shared<Recording>());
+  fluid::Scope scope;
+  EXPECT_THROW(outer.enter_thread(0, scope, scope), UsageError);
+}
+
+// A watch is of the runtime that it was set in; one without asks the runtime behind it.
+TEST(Forwarding, HasAFiniteWatchOfItsOwn) {
+  struct Watch final : fluid::FiniteWatch {
+    void on_nonfinite(const fluid::Nonfinite&) override {}
+  };
+  const auto inner = std::make_shared<Recording>();
+  ForwardingRuntime outer(inner);
+  EXPECT_EQ(outer.finite_watch(), nullptr);
+  const auto of_inner = std::make_shared<Watch>();
+  inner->set_finite_watch(of_inner);
+  EXPECT_EQ(outer.finite_watch(), of_inner.get());
+  const auto of_outer = std::make_shared<Watch>();
+  outer.set_finite_watch(of_outer);
+  EXPECT_EQ(outer.finite_watch(), of_outer.get());
 }
 
 class Named final : public Strategy {

@@ -1,6 +1,4 @@
 // What the loop's thread of an asynchronous worker meets ends the wait of the trainer's thread.
-#include "strategies/parameter_server/asynchronous/async_link.h"
-
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 
 #include "base/error.h"
 #include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/worker/background_client.h"
 
 namespace fleet::strategies {
 namespace {
@@ -26,16 +25,17 @@ ParameterServerConfig config() {
 
 template <class Exception>
 std::string message_of(const Exception& exception) {
-  AsyncLink link(config(), {}, transport::TransportChoice::kTcp, Logger(LogLevel::kOff));
+  BackgroundClient link(config(), {}, transport::TransportChoice::kTcp, Logger(LogLevel::kOff));
   try {
-    link.look_up([&](ServerClient&, const transport::DoneHandler&) { throw exception; });
+    link.request(transport::Phase::kReceiving, "lookup",
+                 [&](ServerClient&, const transport::DoneHandler&) { throw exception; });
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(AsyncLink, WhateverTheLoopsThreadThrowsEndsTheWait) {
+TEST(BackgroundClient, WhateverTheLoopsThreadThrowsEndsTheWait) {
   EXPECT_THAT(message_of(std::bad_alloc()),
               AllOf(HasSubstr("no memory left"), HasSubstr("worker 0 in phase receiving")));
   EXPECT_THAT(message_of(std::runtime_error("out of luck")), HasSubstr("out of luck"));

@@ -1,5 +1,5 @@
 // The asynchronous server's state machine, frame by frame, and the arithmetic of workers.
-#include "strategies/parameter_server/asynchronous/async_server.h"
+#include "strategies/parameter_server/protocol/async_server.h"
 
 #include <cstring>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "strategies/parameter_server/asynchronous/async_options.h"
-#include "strategies/parameter_server/asynchronous/async_worker.h"
-#include "strategies/parameter_server/asynchronous/local_exchange.h"
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/protocol/local_exchange.h"
 
 namespace fleet::strategies {
 namespace {

@@ -176,6 +176,34 @@ TEST_F(ModelFiles, GoOnWhenAWorkerSpreadsThem) {
   }
 }
 
+// One worker that waits for the values of each step: whatever a server keeps several copies of, all
+// of them go on.
+TEST_F(ModelFiles, GoOnWhenAnAsynchronousWorkerSpreadsThem) {
+  for (const bool distributed : {false, true}) {
+    SCOPED_TRACE(distributed);
+    const SparseNet net(adam_net(distributed));
+    const TrainingTask whole = whole_run(net);
+    AsyncThreadJob job{.workers = 1, .servers = 3};
+    job.options.staleness_bound = 1;
+    const auto trained = [&job](const TrainingTask& task) {
+      AsyncThreadOutcome outcome = train_async_in_threads(task, job);
+      for (const auto& error : outcome.errors) ADD_FAILURE() << error;
+      return std::move(outcome.persistables);
+    };
+    const Values expected = trained(whole);
+    const TrainingTask first = part_of(whole, 0, kSteps);
+    job.after_steps = saving(first, path("model"));
+    trained(first);
+    job.after_steps = nullptr;
+    job.servers = 2;
+    job.before_steps = [&](strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
+      fluid::load_persistables(executor, path("model"), *whole.main);
+      runtime.spread_persistables(executor.scope());
+    };
+    expect_same(trained(part_of(whole, kSteps, kSteps)), expected);
+  }
+}
+
 TEST_F(ModelFiles, GoOnLocally) {
   const SparseNet net(adam_net(true));
   const TrainingTask whole = whole_run(net);
@@ -259,7 +287,7 @@ TEST_F(ModelFiles, OfInferenceGatherInEveryAsynchronousMode) {
       job.options.mode = mode;
       job.options.geo_update_frequency = 3;
       job.options.easgd_tau = 3;
-      job.after_steps = [&](int, strategies::AsyncWorkerRuntime& runtime, fluid::Executor& own) {
+      job.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor& own) {
         fluid::io::save_inference_model(path("job"), {"ids", "label"}, loss_of(task), own,
                                         *task.main, runtime);
       };

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/synchronous/partial_sum.h"
+#include "strategies/parameter_server/protocol/partial_sum.h"
 
 #include <cstring>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/synchronous/contributors.h"
+#include "strategies/parameter_server/protocol/contributors.h"
 
 namespace fleet::strategies {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/strings.h"
 #include "fluid/core/interleaved_rows.h"
 #include "fluid/program/interleaved.h"
-#include "strategies/parameter_server/asynchronous/async_options.h"
+#include "strategies/parameter_server/async_options.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/sample_task.h"
 #include "tests/testing/thread_cluster.h"

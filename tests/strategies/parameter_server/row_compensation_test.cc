@@ -12,7 +12,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
-#include "strategies/parameter_server/asynchronous/async_server_program.h"
+#include "strategies/parameter_server/server/async_server_program.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/row_payload.h"
-#include "strategies/parameter_server/synchronous/partial_row_sum.h"
-#include "strategies/parameter_server/synchronous/sync_server.h"
+#include "strategies/parameter_server/protocol/partial_row_sum.h"
+#include "strategies/parameter_server/protocol/row_payload.h"
+#include "strategies/parameter_server/protocol/sync_server.h"
 
 namespace fleet::strategies {
 namespace {

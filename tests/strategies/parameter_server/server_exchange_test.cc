@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/synchronous/sync_server.h"
+#include "strategies/parameter_server/protocol/sync_server.h"
 
 namespace fleet::strategies {
 namespace {

@@ -1,5 +1,5 @@
 // Server programs whose updates need numbers of other servers, as docs/transpiler.md writes them.
-#include "strategies/parameter_server/synchronous/server_program.h"
+#include "strategies/parameter_server/server/server_program.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Who drives a loop that a thread of its own shares with threads that come and go.
-#include "strategies/parameter_server/asynchronous/shared_loop.h"
+#include "strategies/parameter_server/worker/shared_loop.h"
 
 #include <future>
 #include <gtest/gtest.h>

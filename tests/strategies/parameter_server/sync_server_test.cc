@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/synchronous/sync_server.h"
+#include "strategies/parameter_server/protocol/sync_server.h"
 
 #include <algorithm>
 #include <cstring>

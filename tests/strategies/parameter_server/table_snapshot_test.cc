@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "fluid/io/table_files.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "strategies/parameter_server/server/update_pool.h"
-#include "strategies/parameter_server/synchronous/parameter_server.h"
 #include "tests/transport/support.h"
 
 namespace fleet::strategies {

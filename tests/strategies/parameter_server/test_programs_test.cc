@@ -258,7 +258,7 @@ TEST(TestPrograms, NameTheJobThatIsOver) {
   EXPECT_THAT(text, HasSubstr("this worker has left its job"));
   AsyncThreadJob async = alone(AsyncMode::kAsync);
   text.clear();
-  async.after_steps = [&](int, strategies::AsyncWorkerRuntime& runtime, fluid::Executor& executor) {
+  async.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
     runtime.stop_worker();
     look_up(executor);
   };

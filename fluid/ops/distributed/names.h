@@ -1,0 +1,22 @@
+// Names of variables that mean something to every program of a job.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fleet::fluid {
+
+// What learning-rate schedules count with.
+inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
+
+// Behind the names of what one shard, or one trainer, has of its own: "w@GRAD.trainer_2".
+inline constexpr std::string_view kShardMark = ".trainer_";
+
+inline std::string shard_suffix(int shard) {
+  return std::string(kShardMark) + std::to_string(shard);
+}
+inline std::string without_shard(const std::string& name) {
+  return name.substr(0, name.rfind(kShardMark));
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,244 @@
+#include "strategies/parameter_server/client/server_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+#include "transport/rpc/long_message.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::Message;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Request;
+using transport::Verb;
+
+transport::ClientOptions client_options(const ParameterServerConfig& config,
+                                        const transport::Hello& hello,
+                                        std::function<void(MutableBytes)> random) {
+  transport::ClientOptions options;
+  options.servers = config.servers;
+  options.hello = hello;
+  options.secret = config.secret;
+  options.lane = transport::LaneKind::kData;
+  options.lanes = config.data_lanes;
+  options.more_lanes = 1;
+  options.send_buffer = config.send_buffer;
+  options.rpc_deadline = config.rpc_deadline;
+  options.random = std::move(random);
+  return options;
+}
+
+[[noreturn]] void throw_unknown(const Catalogue& catalogue, uint32_t server, std::string_view name,
+                                bool gradient) {
+  std::vector<std::string> names;
+  for (const auto& entry : catalogue.entries)
+    names.push_back(gradient ? entry.gradient : entry.name);
+  throw_error(ErrorCode::kUnknownName,
+              {.what = str_cat("server ", server, " does not keep what the program names"),
+               .where = std::string(name),
+               .expected = str_cat("one of ", join(names, ", ")),
+               .got = str_cat(name, did_you_mean(name, names)),
+               .fix = "transpile every role of the job from the same program and configuration"});
+}
+
+}  // namespace
+
+ServerClient::ServerClient(Loop& loop, transport::Network& network,
+                           const ParameterServerConfig& config, const transport::Hello& hello,
+                           std::function<void(MutableBytes)> random, const Logger& logger)
+    : config_(config),
+      catalogues_(config.server_num()),
+      names_(config.server_num()),
+      gradients_(config.server_num()),
+      under_way_at_(config.server_num()),
+      client_(loop, network, client_options(config, hello, std::move(random)), logger),
+      catalogues_missing_(config.server_num()) {
+  if (config_.observer == nullptr) return;
+  watch_ = config_.observer->waits.watch("requests", loop, [this] { return client_.waits(); });
+}
+
+void ServerClient::start() {
+  client_.start();
+  for (uint32_t server = 0; server < config_.server_num(); ++server) ask_catalogue(server);
+}
+
+void ServerClient::ask_catalogue(uint32_t server) {
+  Request request;
+  Message message;
+  message.header.verb = Verb::kInit;
+  message.header.epoch = config_.epoch;
+  request.frames.push_back(std::move(message));
+  const auto reader = std::make_shared<transport::MessageReader>();
+  request.reply_target = [reader](const FrameHeader& header, ConstBytes) {
+    return reader->target(header);
+  };
+  request.on_reply = [this, server, reader](const FrameHeader& header, ConstBytes control,
+                                            MutableBytes) {
+    const auto whole = reader->take(header, control);
+    if (!whole) return;
+    auto catalogue = decode<Catalogue>(*whole, str_cat("the catalogue of server ", server));
+    if (catalogue.ok()) {
+      keep_catalogue(server, std::move(catalogue).value());
+      --catalogues_missing_;
+      on_catalogue(server);
+    } else {
+      client_.fail_all(catalogue.status());
+    }
+  };
+  submit(server, 0, std::move(request));
+}
+
+void ServerClient::keep_catalogue(uint32_t server, Catalogue catalogue) {
+  catalogues_[server] = std::move(catalogue);
+  const auto& entries = catalogues_[server].entries;
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    names_[server].emplace(entries[i].name, i);
+    if (!entries[i].gradient.empty()) gradients_[server].emplace(entries[i].gradient, i);
+  }
+}
+
+RemoteVariable ServerClient::find(uint32_t server, std::string_view name) const {
+  const auto found = names_.at(server).find(name);
+  if (found != names_[server].end()) return {server, found->second};
+  throw_unknown(catalogues_[server], server, name, false);
+}
+
+RemoteVariable ServerClient::find_gradient(uint32_t server, std::string_view gradient) const {
+  const auto found = gradients_.at(server).find(gradient);
+  if (found != gradients_[server].end()) return {server, found->second};
+  throw_unknown(catalogues_[server], server, gradient, true);
+}
+
+void ServerClient::check_value_bytes(RemoteVariable variable, uint64_t bytes,
+                                     std::string_view op) const {
+  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  if (entry.bytes() == bytes) return;
+  throw_error(ErrorCode::kShapeMismatch,
+              {.what = "a tensor and its server's slice differ in size",
+               .where = str_cat(op, " of ", entry.name, " on server ", variable.server),
+               .expected = str_cat(entry.bytes(), " bytes"),
+               .got = str_cat(bytes, " bytes"),
+               .fix = "transpile every role of the job from the same program and configuration"});
+}
+
+void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint64_t bytes) {
+  check_value_bytes(variable, bytes, "assign");
+  Request request;
+  const uint32_t pieces = pieces_of(bytes);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    Message& message = request.frames.emplace_back();
+    message.header.verb = Verb::kInit;
+    if (piece + 1 < pieces) message.header.flags = transport::kFlagMore;
+    message.header.epoch = config_.epoch;
+    message.header.variable = variable.variable;
+    message.header.piece = piece;
+    message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+  }
+  if (pieces > 0) submit(variable.server, 0, std::move(request));
+}
+
+void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
+                            transport::DoneHandler on_done) {
+  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  const uint64_t bytes = rows.size() * entry.row_bytes();
+  const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
+  Request request;
+  Message& message = request.frames.emplace_back();
+  message.header.verb = Verb::kGet;
+  message.header.flags = kFlagRows;
+  message.header.step = rows_step();
+  message.header.epoch = config_.epoch;
+  message.header.variable = variable.variable;
+  message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
+  const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
+  request.reply_target = [=, server = variable.server](const FrameHeader& header, ConstBytes) {
+    const bool wanted = header.variable == variable.variable && header.piece < arrived->size() &&
+                        header.payload_bytes == piece_bytes(bytes, header.piece);
+    if (!wanted) return refuse_value(server, header);
+    return PayloadTarget::into({memory + piece_offset(header.piece), header.payload_bytes});
+  };
+  request.on_reply = [arrived](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (!payload.empty()) (*arrived)[header.piece] = true;
+  };
+  request.on_done = [this, arrived, then = std::move(on_done)](const Status& status) {
+    const auto missing = std::count(arrived->begin(), arrived->end(), false);
+    if (status.ok() && missing > 0) fail_incomplete(static_cast<uint64_t>(missing));
+    if (then) then(status.ok() ? status_ : status);
+  };
+  submit(variable.server, variable.variable % config_.data_lanes, std::move(request));
+}
+
+void ServerClient::fail_incomplete(uint64_t pieces) {
+  fail({ErrorCode::kInternal,
+        {.what = "an answer ended before all of its values had come",
+         .where = "parameter-server worker",
+         .expected = "every piece of every value",
+         .got = str_cat(pieces, " pieces are missing"),
+         .fix = "run the same version in every process"}});
+}
+
+void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
+                              transport::DoneHandler on_done) {
+  Request request;
+  Message& message = request.frames.emplace_back();
+  message.header.verb = Verb::kSnapshot;
+  message.header.step = rows_step();
+  message.header.epoch = config_.epoch;
+  message.control = encode(snapshot);
+  request.on_done = std::move(on_done);
+  submit(server, 0, std::move(request));
+}
+
+void ServerClient::complete() {
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    Request request;
+    Message& message = request.frames.emplace_back();
+    message.header.verb = Verb::kNotify;
+    message.header.step = step_;
+    message.header.epoch = config_.epoch;
+    submit(server, 0, std::move(request));
+  }
+}
+
+PayloadTarget ServerClient::refuse_value(uint32_t server, const FrameHeader& header) {
+  return PayloadTarget::refuse({ErrorCode::kBadFrame,
+                                {.what = "a server answered with a value that was not asked for",
+                                 .where = str_cat("server ", server),
+                                 .expected = "a piece of a variable that is being received",
+                                 .got = str_cat("variable ", header.variable, ", piece ",
+                                                header.piece, ", ", header.payload_bytes, " bytes"),
+                                 .fix = "run the same version in every process"}});
+}
+
+void ServerClient::submit(uint32_t server, uint32_t lane, Request request) {
+  ++under_way_at_[server];
+  ++under_way_;
+  request.on_done = [this, server, then = std::move(request.on_done)](const Status& status) {
+    if (then) then(status);
+    if (!status.ok()) fail(status);
+    --under_way_at_[server];
+    if (--under_way_ == 0) turn_idle();
+  };
+  client_.submit(server, lane, std::move(request));
+}
+
+void ServerClient::turn_idle() {
+  before_idle();
+  const auto on_idle = on_idle_;  // it may set another one
+  if (on_idle) on_idle();
+}
+
+std::vector<uint32_t> ServerClient::waiting_for() const {
+  std::vector<uint32_t> waiting;
+  for (uint32_t i = 0; i < under_way_at_.size(); ++i) {
+    if (under_way_at_[i] > 0) waiting.push_back(i);
+  }
+  return waiting;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,117 @@
+// A worker's way to its servers, whatever the mode: what they keep, initial values, and the
+// bookkeeping of requests that are under way.
+//
+// Nothing here blocks. The thread that drives the loop calls everything.
+#pragma once
+
+#include <compare>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/protocol/wire.h"
+#include "transport/rpc/client.h"
+
+namespace fleet::strategies {
+
+// A variable on a server: an entry of that server's catalogue.
+struct RemoteVariable {
+  uint32_t server = 0;
+  uint32_t variable = 0;
+  // clang-tidy 14 takes the comparison with 0 for a pointer. NOLINTNEXTLINE(modernize-use-nullptr)
+  friend auto operator<=>(const RemoteVariable&, const RemoteVariable&) = default;
+};
+
+class ServerClient {
+ public:
+  virtual ~ServerClient() = default;
+
+  // Begins to connect and asks every server for its catalogue; servers may come later.
+  void start();
+  // Every catalogue is here.
+  bool ready() const { return catalogues_missing_ == 0; }
+  const Catalogue& catalogue(uint32_t server) const { return catalogues_[server]; }
+  // By name in a server's catalogue: the variable itself, or the slice with that gradient. Throws
+  // UsageError that names the server when it is not there.
+  RemoteVariable find(uint32_t server, std::string_view name) const;
+  RemoteVariable find_gradient(uint32_t server, std::string_view gradient) const;
+
+  // Gives a variable its initial value; only before any worker's first step.
+  void assign(RemoteVariable variable, const std::byte* value, uint64_t bytes);
+  // Asks for rows of a variable, as they are after step() steps: `rows` rise, their values go to
+  // `memory`, one after the other. It is written until on_done has run, if there is one, and the
+  // request is over.
+  void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
+                transport::DoneHandler on_done = nullptr);
+  // Tells a server to save its rows of a table as they are after step() steps.
+  void save_table(uint32_t server, const TableSnapshot& snapshot,
+                  transport::DoneHandler on_done = nullptr);
+  // This worker contributes no more.
+  void complete();
+  // Disconnects in good order once idle.
+  void finish() { client_.finish(); }
+
+  // Nothing is under way; status() says how it went.
+  bool idle() const { return under_way_ == 0; }
+  // The first failure; it stays.
+  const Status& status() const { return status_; }
+  // Called whenever the last request under way has ended. May begin new work.
+  void set_on_idle(std::function<void()> on_idle) { on_idle_ = std::move(on_idle); }
+  // Everything under way, and whatever is asked later, ends with this status.
+  void fail_all(const Status& why) { client_.fail_all(why); }
+  // Steps that are over.
+  uint64_t step() const { return step_; }
+  // Servers with requests under way, for messages.
+  std::vector<uint32_t> waiting_for() const;
+  const ParameterServerConfig& config() const { return config_; }
+
+ protected:
+  ServerClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
+               const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
+               const Logger& logger);
+
+  // A catalogue has come.
+  virtual void on_catalogue(uint32_t server) = 0;
+  // The step that rows are asked for.
+  virtual uint64_t rows_step() const { return step_; }
+  // The last request under way has ended.
+  virtual void before_idle() {}
+
+  // The request's own on_done runs before the bookkeeping.
+  void submit(uint32_t server, uint32_t lane, transport::Request request);
+  void fail(Status why) {
+    if (status_.ok()) status_ = std::move(why);
+  }
+  // An answer ended before all of its pieces had come.
+  void fail_incomplete(uint64_t pieces);
+  void check_value_bytes(RemoteVariable variable, uint64_t bytes, std::string_view op) const;
+  static transport::PayloadTarget refuse_value(uint32_t server,
+                                               const transport::FrameHeader& header);
+
+  const ParameterServerConfig config_;
+  uint64_t step_ = 0;
+
+ private:
+  void ask_catalogue(uint32_t server);
+  void keep_catalogue(uint32_t server, Catalogue catalogue);
+  void turn_idle();
+
+  // Numbers of variables, by name in the catalogue.
+  using Numbers = std::unordered_map<std::string_view, uint32_t>;
+
+  std::vector<Catalogue> catalogues_;
+  std::vector<Numbers> names_;          // by server
+  std::vector<Numbers> gradients_;      // by server
+  std::vector<uint32_t> under_way_at_;  // by server
+  size_t under_way_ = 0;
+  Status status_;
+  transport::Client client_;
+  std::function<void()> on_idle_;
+  uint32_t catalogues_missing_ = 0;
+  WaitList::Watch watch_;
+};
+
+}  // namespace fleet::strategies

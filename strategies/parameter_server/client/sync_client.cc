@@ -1,0 +1,269 @@
+#include "strategies/parameter_server/client/sync_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/strings.h"
+#include "strategies/parameter_server/protocol/row_payload.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::Message;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Request;
+using transport::Verb;
+
+}  // namespace
+
+SyncClient::SyncClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
+                       const transport::Hello& hello, std::function<void(MutableBytes)> random,
+                       const Logger& logger)
+    : ServerClient(loop, network, config, hello, std::move(random), logger),
+      servers_(config.server_num()) {
+  const int shards = static_cast<int>(config.shards());
+  nodes_ = maximal_nodes(
+      owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num), shards),
+      shards);
+  for (auto& server : servers_) server.lanes.resize(config.data_lanes);
+}
+
+void SyncClient::on_catalogue(uint32_t index) {
+  Server& server = servers_[index];
+  const Catalogue& known = catalogue(index);
+  const auto entries = static_cast<uint32_t>(known.entries.size());
+  server.targets.resize(entries);
+  server.sums.resize(std::min(known.trained, entries));
+  server.row_sums.resize(server.sums.size());
+  for (uint32_t i = 0; i < entries; ++i) {
+    server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
+    if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
+  }
+  step_ = std::max(step_, known.step);
+}
+
+// ---- a step
+
+void SyncClient::push(RemoteVariable slice, int shard, const std::byte* gradient, uint64_t bytes) {
+  check_value_bytes(slice, bytes, "send");
+  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  auto& sums = servers_[slice.server].sums.at(slice.variable);
+  if (!sums) {
+    sums = std::make_unique<PartialSums>(nodes_, static_cast<int>(config_.shards()), entry.dtype,
+                                         bytes);
+  }
+  const auto ready = sums->add(shard, gradient);
+  if (ready) gather(slice, ready->node, {ready->sum, bytes, nullptr}, pieces_of(bytes), nullptr);
+}
+
+void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient) {
+  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  const fluid::Shape& shape = gradient.value.shape();
+  const bool fits = entry.rows && gradient.height == entry.height() && shape.rank() > 0 &&
+                    gradient.value.dtype() == entry.dtype &&
+                    gradient.value.bytes() == gradient.rows.size() * entry.row_bytes();
+  if (!fits) {
+    throw_error(ErrorCode::kShapeMismatch,
+                {.what = "a gradient of rows and its server's slice differ",
+                 .where = str_cat("send of ", entry.gradient, " to server ", slice.server),
+                 .expected = str_cat(entry.rows ? "rows" : "no rows", " of ",
+                                     fluid::dtype_name(entry.dtype), fluid::Shape(entry.shape)),
+                 .got = str_cat(gradient.rows.size(), " rows of ", gradient.height, ", ",
+                                fluid::dtype_name(gradient.value.dtype()), shape),
+                 .fix = "transpile every role of the job from the same program"});
+  }
+  auto& sums = servers_[slice.server].row_sums.at(slice.variable);
+  if (!sums) sums = std::make_unique<PartialRowSums>(nodes_);
+  const auto ready = sums->add(shard, gradient);
+  if (!ready) return;
+  const Buffer bytes = row_payload(ready->sum);
+  const uint64_t count = ready->sum.rows.size();
+  gather(slice, ready->node, transport::Payload(bytes), std::max(1U, pieces_of(bytes.size())),
+         &count);
+}
+
+void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum,
+                        uint32_t pieces, const uint64_t* rows) {
+  Server& server = servers_[slice.server];
+  Lane& lane = lane_of(slice);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    Message& message = lane.gathered.emplace_back();
+    message.header.verb = Verb::kPush;
+    message.header.flags = transport::kFlagMore;
+    message.header.step = step_ + 1;
+    message.header.epoch = config_.epoch;
+    message.header.shard_begin = static_cast<uint32_t>(node.begin);
+    message.header.shard_end = static_cast<uint32_t>(node.end);
+    message.header.variable = slice.variable;
+    message.header.piece = piece;
+    message.payload = {sum.data + piece_offset(piece), piece_bytes(sum.size, piece), sum.owner};
+    if (rows != nullptr) {
+      message.header.flags |= kFlagRows;
+      message.control = encode(*rows);
+    }
+  }
+  server.pushed += pieces;
+  server.pushed_bytes += sum.size;
+  gathered_ += pieces;
+  lane.bytes += sum.size;
+  if (lane.bytes >= config_.flush_bytes) {
+    send_gathered(slice.server, slice.variable % config_.data_lanes);
+  }
+}
+
+void SyncClient::send_gathered(uint32_t server, uint32_t index) {
+  Lane& lane = servers_[server].lanes[index];
+  if (lane.gathered.empty()) return;
+  lane.gathered.back().header.flags &= ~transport::kFlagMore;
+  gathered_ -= lane.gathered.size();
+  lane.bytes = 0;
+  Request request;
+  request.frames = std::exchange(lane.gathered, {});
+  submit(server, index, std::move(request));
+}
+
+void SyncClient::flush() {
+  for (uint32_t server = 0; server < servers_.size(); ++server) {
+    for (uint32_t lane = 0; lane < config_.data_lanes; ++lane) send_gathered(server, lane);
+  }
+}
+
+void SyncClient::receive(RemoteVariable variable, std::byte* memory, uint64_t bytes) {
+  check_value_bytes(variable, bytes, "recv");
+  Target& target = servers_[variable.server].targets[variable.variable];
+  auto& wanted = lane_of(variable).wanted;
+  if (std::find(wanted.begin(), wanted.end(), variable.variable) == wanted.end()) {
+    wanted.push_back(variable.variable);
+  }
+  target.memory = memory;
+  target.bytes = bytes;
+}
+
+Message SyncClient::get_message(uint32_t server, uint32_t index, uint64_t step) const {
+  const Lane& lane = servers_[server].lanes[index];
+  Message message;
+  message.header.verb = Verb::kGet;
+  message.header.step = step;
+  message.header.epoch = config_.epoch;
+  const uint32_t trained = catalogue(server).trained;
+  const bool all = lane.wanted.size() == lane.trained &&
+                   std::all_of(lane.wanted.begin(), lane.wanted.end(),
+                               [trained](uint32_t variable) { return variable < trained; });
+  if (lane.wanted.empty()) {
+    message.header.variable = kNoVariables;
+  } else if (all) {
+    message.header.variable = kAllVariables;
+  } else if (lane.wanted.size() == 1) {
+    message.header.variable = lane.wanted.front();
+  } else {
+    message.header.variable = kListedVariables;
+    message.control = encode(lane.wanted);
+  }
+  return message;
+}
+
+void SyncClient::finish_step() {
+  ++exchange_;
+  stepping_ = true;
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    Server& server = servers_[i];
+    if (server.pushed_bytes >= config_.ask_apart_bytes) ask_apart(i);
+    for (uint32_t k = 0; k < server.lanes.size(); ++k) {
+      Lane& lane = server.lanes[k];
+      if (k > 0 && lane.wanted.empty()) {
+        send_gathered(i, k);
+        continue;
+      }
+      Message last = get_message(i, k, step_ + 1);
+      if (k == 0) {
+        last.header.verb = Verb::kSendBarrier;
+        last.header.piece = server.pushed;
+      }
+      gathered_ -= lane.gathered.size();
+      lane.bytes = 0;
+      std::vector<Message> frames = std::exchange(lane.gathered, {});
+      lane.gathered.reserve(frames.size() + 1);
+      frames.push_back(std::move(last));
+      exchange(i, k, std::move(frames), lane.wanted);
+    }
+    server.pushed = 0;
+    server.pushed_bytes = 0;
+  }
+}
+
+void SyncClient::fetch() {
+  ++exchange_;
+  for (uint32_t i = 0; i < servers_.size(); ++i) {
+    for (uint32_t k = 0; k < config_.data_lanes; ++k) {
+      if (servers_[i].lanes[k].wanted.empty()) continue;
+      exchange(i, k, {get_message(i, k, step_)}, servers_[i].lanes[k].wanted);
+    }
+  }
+}
+
+// Large gradients lie in the sockets for long, and nothing overtakes them there.
+void SyncClient::ask_apart(uint32_t index) {
+  std::vector<uint32_t> wanted;
+  for (Lane& lane : servers_[index].lanes) {
+    wanted.insert(wanted.end(), lane.wanted.begin(), lane.wanted.end());
+    lane.wanted.clear();
+  }
+  if (wanted.empty()) return;
+  Message message;
+  message.header.verb = Verb::kGet;
+  message.header.step = step_ + 1;
+  message.header.epoch = config_.epoch;
+  message.header.variable = kListedVariables;
+  message.control = encode(wanted);
+  exchange(index, config_.data_lanes, {std::move(message)}, wanted);
+}
+
+void SyncClient::exchange(uint32_t server, uint32_t index, std::vector<Message> frames,
+                          std::vector<uint32_t>& wanted) {
+  for (const uint32_t variable : wanted) {
+    if (servers_[server].targets[variable].bytes > 0) {
+      values_missing_ += pieces_of(servers_[server].targets[variable].bytes);
+    }
+  }
+  wanted.clear();
+  Request request;
+  request.frames = std::move(frames);
+  request.reply_target = [this, server](const FrameHeader& header, ConstBytes) {
+    return target_of(server, header);
+  };
+  request.on_reply = [this, server](const FrameHeader& header, ConstBytes, MutableBytes payload) {
+    if (!payload.empty()) on_value(server, header);
+  };
+  submit(server, index, std::move(request));
+}
+
+PayloadTarget SyncClient::target_of(uint32_t server, const FrameHeader& header) {
+  const auto& targets = servers_[server].targets;
+  if (header.variable < targets.size()) {
+    const Target& target = targets[header.variable];
+    if (target.memory != nullptr && header.piece < pieces_of(target.bytes) &&
+        header.payload_bytes == piece_bytes(target.bytes, header.piece)) {
+      return PayloadTarget::into(
+          {target.memory + piece_offset(header.piece), header.payload_bytes});
+    }
+  }
+  return refuse_value(server, header);
+}
+
+void SyncClient::on_value(uint32_t server, const FrameHeader& header) {
+  uint64_t& received = servers_[server].targets[header.variable].received[header.piece];
+  if (received == exchange_) return;
+  received = exchange_;
+  --values_missing_;
+}
+
+void SyncClient::before_idle() {
+  if (status().ok() && values_missing_ != 0) fail_incomplete(values_missing_);
+  if (status().ok() && stepping_) ++step_;
+  stepping_ = false;
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,63 @@
+// Gradients of selected rows as they come in: each contribution has its own rows, and is put
+// together from its pieces.
+//
+// A contribution's bytes are the numbers of its rows (int64, rising) and then their values; pieces
+// count from their start. Without rows it is one empty piece.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/buffer.h"
+#include "strategies/parameter_server/protocol/server_calls.h"
+#include "transport/session/session.h"
+
+namespace fleet::strategies {
+
+// One contribution. What came of it once is dropped when it comes again.
+class RowContribution {
+ public:
+  RowContribution() = default;
+  RowContribution(const SliceGeometry& geometry, uint64_t rows);
+
+  // A piece that does not belong to a contribution of `rows` rows to such a slice; ok if it does.
+  static Status check(const SliceGeometry& geometry, uint64_t rows, uint32_t piece, uint64_t bytes);
+
+  uint64_t rows() const { return rows_; }
+  bool has(uint32_t piece) const { return arrived_[piece]; }
+  // kBadFrame when the last piece shows that the numbers do not rise, or leave the slice.
+  Status take(uint32_t piece, transport::ConstBytes payload);
+  bool complete() const { return missing_ == 0; }
+  std::span<const int64_t> numbers() const {
+    return {reinterpret_cast<const int64_t*>(memory_.data()), static_cast<size_t>(rows_)};
+  }
+  const std::byte* values() const { return memory_.data() + rows_ * sizeof(int64_t); }
+  // Gives the memory back; what has arrived stays known.
+  void release() { memory_ = Buffer(); }
+
+ private:
+  Status check_numbers() const;
+
+  int64_t height_ = 0;
+  uint64_t rows_ = 0;
+  std::vector<bool> arrived_;
+  size_t missing_ = 0;
+  Buffer memory_;
+};
+
+// Memory for pieces on their way in, one for each connection: a connection that was replaced may
+// still be writing.
+class PieceMemory {
+ public:
+  transport::PayloadTarget lend(uint64_t session, uint64_t bytes);
+  // Whether the payload is what was lent last.
+  bool holds(uint64_t session, transport::ConstBytes payload) const;
+  void drop_session(uint64_t session) { buffers_.erase(session); }
+
+ private:
+  std::unordered_map<uint64_t, Buffer> buffers_;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,65 @@
+// What the state machines of servers are asked, as values: who sends which piece, who asks for
+// what.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "fluid/core/dtype.h"
+#include "strategies/parameter_server/protocol/wire.h"
+#include "transport/session/frame.h"
+
+namespace fleet::strategies {
+
+struct SliceGeometry {
+  uint64_t bytes = 0;
+  fluid::DType dtype = fluid::DType::kFloat32;  // float32, float64 or int64
+  // Of a slice whose gradients are rows; float32 or float64.
+  bool rows = false;
+  int64_t height = 0;
+  uint64_t row_bytes = 0;
+
+  static SliceGeometry of(const CatalogueEntry& entry) {
+    return {entry.bytes(), entry.dtype, entry.rows, entry.height(), entry.row_bytes()};
+  }
+};
+
+// Who sends: a worker, over a connection. Session numbers are never 0 and never used again.
+struct Sender {
+  uint32_t worker = 0;
+  uint64_t session = 0;
+};
+
+struct PieceKey {
+  uint64_t step = 0;
+  uint32_t variable = 0;
+  uint32_t piece = 0;
+  uint32_t shard_begin = 0;
+  uint32_t shard_end = 0;
+  std::optional<uint64_t> rows = {};  // that the gradient has, when it is of rows
+
+  // Rows are counted where the header says that there are any; a control part that does not say
+  // how many counts as more than any slice has.
+  static PieceKey of(const transport::FrameHeader& header, transport::ConstBytes control) {
+    PieceKey key{header.step, header.variable, header.piece, header.shard_begin, header.shard_end};
+    if (!header.has(kFlagRows)) return key;
+    const Result<uint64_t> count = decode<uint64_t>(control, "the rows of a gradient");
+    key.rows = count.ok() ? count.value() : ~uint64_t{0};
+    return key;
+  }
+};
+
+// A request for values: of listed variables, or of every trained slice on a lane.
+struct GetCall {
+  uint64_t session = 0;
+  uint64_t request = 0;
+  uint64_t step = 0;
+  bool all = false;
+  uint32_t lane = 0;                // with `all`
+  std::vector<uint32_t> variables;  // without
+  // Of the one variable, only these rows; numbers rise.
+  std::optional<std::vector<int64_t>> rows = {};
+};
+
+}  // namespace fleet::strategies

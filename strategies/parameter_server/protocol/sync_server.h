@@ -1,0 +1,234 @@
+// The synchronous protocol of one server as a state machine: contributions, barriers, gets and
+// completions go in; sums, updates and answers come out through a sink. No sockets, no threads, no
+// clock, and nothing depends on the order in which frames come.
+//
+// Per step: pieces are summed by the fixed tree over shards as soon as their contributors are in
+// (gradients of rows when they are whole: they need not have the same rows);
+// the learning-rate block runs once; a slice whose pieces are all summed is updated and published;
+// the step closes when every worker's barrier is in and all the pieces it counted have come. An
+// answer's last part is held until then, so that no worker can be ahead of a server.
+//
+// An update that needs more than its slice goes in stages, with an exchange between servers after
+// each but the last. Exchange k begins when every slice of several stages has done stage k, and is
+// over when the other servers' parts have come; a step closes when all its exchanges are over. So
+// no server can be a step ahead of another.
+//
+// A contribution is named by (epoch and incarnation: the sender's session, step, shards, variable,
+// piece); one that was taken before is dropped, whichever connection brings it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/protocol/contributor_sum.h"
+#include "strategies/parameter_server/protocol/row_inbox.h"
+#include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/wire.h"
+#include "transport/session/session.h"
+
+namespace fleet::strategies {
+
+class SyncServerSink {
+ public:
+  virtual ~SyncServerSink() = default;
+
+  // Memory that the sum of the slice's contributions goes to.
+  virtual transport::MutableBytes gradient(uint32_t slice) = 0;
+  // The same of a slice whose gradients are rows; not asked of others.
+  virtual fluid::SelectedRows* rows(uint32_t /*slice*/) { return nullptr; }
+  // Once per step, before the first update: the learning rate of the step.
+  virtual void begin_step(uint64_t step) = 0;
+  // The gradient is there: the last stage of the update; publish the value as the version of
+  // `step`. With no shards the value stays as it is.
+  virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
+  // True when the last stage goes on in another thread: updated() is called when it is done, and
+  // until then nothing reads or changes the slice.
+  virtual bool update_aside(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) { return false; }
+  // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
+  virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
+  // What this server has to say in an exchange is there: tell the others.
+  virtual void begin_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
+  // Whether every other server's part has come.
+  virtual bool exchange_complete(uint32_t /*exchange*/) { return true; }
+  // Compute what the next stages need.
+  virtual void end_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
+  // Send the published value; `last` ends the answer. A session that is gone is ignored.
+  virtual void answer(const GetCall& get, uint32_t variable, bool last) = 0;
+  // An answer without values.
+  virtual void answer_empty(const GetCall& get) = 0;
+  virtual void step_closed(uint64_t step) = 0;
+  // Once: every worker has said that it contributes no more, and everything is applied.
+  virtual void all_complete() = 0;
+};
+
+// What has to survive a restart for retries to be recognised: at a step's boundary every
+// contribution up to `step` has been applied, and none beyond it.
+struct SyncServerMemory {
+  uint32_t epoch = 0;
+  uint64_t step = 0;
+  std::vector<uint64_t> last_steps;  // by worker; kNeverCompleted while it trains
+
+  static constexpr uint64_t kNeverCompleted = ~uint64_t{0};
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(epoch, step, last_steps);
+  }
+};
+
+struct SyncServerOptions {
+  uint32_t epoch = 0;
+  uint32_t workers = 1;
+  uint32_t shards = 1;
+  uint32_t lanes = 1;
+  std::vector<SliceGeometry> slices;
+  uint32_t variables = 0;  // slices and whatever else may be read
+  uint32_t exchanges = 0;  // of a step
+  // Of each slice's update, at most 1 + exchanges; empty: 1 of all.
+  std::vector<uint32_t> stages;
+  ProtocolMutations mutations;
+};
+
+// One thread at a time. Statuses say what is wrong with a frame; the state is unchanged then.
+class SyncServer {
+ public:
+  SyncServer(SyncServerOptions options, SyncServerSink& sink);
+
+  // Where the bytes of a piece go; push() follows when they are all there.
+  transport::PayloadTarget prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes);
+  Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
+  // The worker has sent `count` pieces for `step`.
+  Status barrier(uint32_t worker, uint64_t step, uint32_t count);
+  Status get(GetCall call);
+  Status complete(uint32_t worker, uint64_t last_step);
+  // What update_aside() began is done.
+  void updated(uint32_t slice);
+  // A part of an exchange has come from another server.
+  void exchange_advanced();
+  // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
+  void drop_session(uint64_t session);
+
+  // Steps applied.
+  uint64_t step() const { return published_; }
+  bool untouched() const { return published_ == 0 && !contributed_; }
+  bool all_complete() const { return complete_; }
+  bool completed(uint32_t worker) const {
+    return workers_[worker].last_step != SyncServerMemory::kNeverCompleted;
+  }
+  // Workers whose barrier for the next step is missing, for reports of waits.
+  std::vector<uint32_t> missing() const;
+  // The step waits for other servers.
+  bool exchanging() const { return offered_; }
+
+  SyncServerMemory memory() const;
+  // Before anything was received.
+  void restore(const SyncServerMemory& memory);
+
+ private:
+  static constexpr uint32_t kNothing = 0xffffffff;
+  // Gets that one connection may have waiting; a worker has one a lane.
+  static constexpr size_t kMaxWaiting = 64;
+
+  struct Slot {
+    Buffer memory;
+    uint64_t have = 0;  // the step whose contribution is here
+    uint64_t lent = 0;  // the session that writes into `memory` now
+  };
+  struct Piece {
+    uint64_t step = 0;  // that `count` and `arrivals` belong to
+    uint32_t count = 0;
+    bool summed = false;
+    std::vector<uint32_t> arrivals;  // under mutation only
+  };
+  struct Slice {
+    SliceGeometry geometry;
+    uint32_t pieces = 0;
+    uint32_t first_piece = 0;
+    uint32_t stages = 1;
+    uint32_t summed = 0;   // pieces summed in this step
+    bool settled = false;  // the gradient of this step is complete
+    int shards = 0;        // that contributed to it
+    uint64_t version = 0;
+  };
+  struct Worker {
+    uint64_t last_step = SyncServerMemory::kNeverCompleted;
+    uint64_t barrier_step = 0;
+    uint32_t announced = 0;
+    uint32_t received = 0;
+  };
+  struct Waiter {
+    GetCall call;
+    uint32_t remaining = 0;    // wanted and not published yet
+    uint32_t held = kNothing;  // the published value that will end the answer
+  };
+  struct Extra {
+    uint64_t session;
+    size_t slot;
+    Buffer memory;
+  };
+
+  uint64_t collecting() const { return published_ + 1; }
+  bool active(uint32_t worker) const { return workers_[worker].last_step >= collecting(); }
+  Status check(const Sender& sender, const PieceKey& key, int& contributor) const;
+  bool already_has(const PieceKey& key, const Slot& slot) const;
+  size_t slot_index(const PieceKey& key, int contributor) const;
+  Status push_rows(const Sender& sender, const PieceKey& key, uint32_t contributor,
+                   transport::ConstBytes payload);
+  void settle_rows(uint32_t slice);
+  Piece& piece_of(const PieceKey& key);
+  void take(const PieceKey& key, uint32_t contributor, uint32_t worker);
+  void sum_piece(uint32_t slice, uint32_t piece);
+  template <class T>
+  void sum_as(uint32_t slice, uint32_t piece, std::vector<const T*>& arrays);
+  void release(size_t first_slot);
+  void maybe_settle(uint32_t slice);
+  void settle(uint32_t slice, int shards);
+  void update(uint32_t slice);
+  bool run_exchanges();
+  int shards_in(uint32_t slice) const;
+  bool barriers_in() const;
+  void maybe_close();
+  void begin_step();
+  void settle_rest();
+  bool close();
+  void reset_step();
+  void recount();
+  void publish(uint32_t slice);
+  void offer(Waiter& waiter, uint32_t variable);
+  void finish(const Waiter& waiter);
+  void answer_now(const GetCall& call);
+  bool wants(const GetCall& call, uint32_t variable) const;
+  template <class Visit>
+  void each_wanted(const GetCall& call, const Visit& visit) const;
+
+  SyncServerOptions options_;
+  SyncServerSink& sink_;
+  ContributorTable contributors_;
+  ContributorSum add_;
+  RowInbox rows_;
+  std::vector<Slice> slices_;
+  std::vector<Piece> pieces_;
+  std::vector<Slot> slots_;  // piece by piece, contributor by contributor
+  std::vector<Worker> workers_;
+  std::vector<Waiter> waiters_;
+  std::vector<GetCall> deferred_;  // until no update goes on in another thread
+  std::vector<Extra> extras_;
+  std::vector<Buffer> pool_;  // of kPieceBytes each
+  std::vector<const float*> arrays_f32_;
+  std::vector<const double*> arrays_f64_;
+  std::vector<const int64_t*> arrays_i64_;
+  std::vector<uint32_t> present_;
+  uint64_t published_ = 0;
+  uint32_t expected_ = 0;  // contributors to the step being collected
+  bool rate_ready_ = false;
+  uint32_t unsettled_ = 0;  // slices of several stages whose gradients are not complete
+  uint32_t exchange_ = 0;   // the next of this step
+  bool offered_ = false;    // its own parts have left
+  uint32_t updating_ = 0;   // slices whose updates go on in other threads
+  bool contributed_ = false;
+  bool complete_ = false;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,142 @@
+#include "strategies/parameter_server/server/async_parameter_server.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/strings.h"
+#include "strategies/parameter_server/errors.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Session;
+using transport::Verb;
+
+AsyncServerOptions core_options(const ParameterServerConfig& config, const Catalogue& catalogue,
+                                std::function<void(const AsyncEvent&)> on_event) {
+  AsyncServerOptions options;
+  options.epoch = config.epoch;
+  options.workers = config.worker_num;
+  options.lanes = config.data_lanes;
+  for (uint32_t i = 0; i < catalogue.trained; ++i) {
+    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
+  }
+  options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.on_event = std::move(on_event);
+  options.mutations = config.mutations;
+  return options;
+}
+
+}  // namespace
+
+AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
+                                           AsyncServerModel model, ServingEvents events,
+                                           Logger logger,
+                                           std::function<void(const AsyncEvent&)> on_event)
+    : ServerLanes(config, std::move(model.server), std::move(events), std::move(logger)),
+      on_value_(std::move(model.on_value)),
+      on_rows_(std::move(model.on_rows)),
+      on_sender_(std::move(model.on_sender)),
+      core_(core_options(config_, model_.catalogue, std::move(on_event)), *this) {}
+
+std::vector<std::string> AsyncParameterServer::waits() const {
+  std::vector<std::string> lines;
+  for (const uint32_t worker : core_.missing()) {
+    lines.push_back(str_cat("workers wait for worker ", worker, ", which has made ",
+                            core_.clock(worker), " steps"));
+  }
+  return lines;
+}
+
+PayloadTarget AsyncParameterServer::prepare_push(Session& session, const FrameHeader& header,
+                                                 ConstBytes control) {
+  return core_.prepare_push({session.peer().member.index, session.id()},
+                            PieceKey::of(header, control), header.payload_bytes);
+}
+
+Status AsyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
+                                    MutableBytes payload) {
+  const uint32_t worker = session.peer().member.index;
+  switch (header.verb) {
+    case Verb::kPush:
+      return answered(session, header,
+                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
+    case Verb::kGet: {
+      Result<GetCall> call = read_get(session, header, control, payload);
+      return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
+    }
+    case Verb::kInit: {
+      Status status = handle_init(session, header, payload);
+      if (status.ok() && on_value_ && header.payload_bytes > 0 &&
+          header.variable < model_.shards.size()) {
+        for (uint32_t i = 0; i < config_.worker_num; ++i) {
+          on_value_(i, header.variable, value_of(header.variable));
+        }
+      }
+      return status;
+    }
+    case Verb::kNotify:
+      return answered(session, header, core_.complete(worker, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
+    default:
+      return bad_frame("a frame has no meaning on a data lane of an asynchronous server",
+                       "push, get, init, notify or snapshot",
+                       std::string(transport::verb_name(header.verb)));
+  }
+}
+
+void AsyncParameterServer::begin_clock(uint64_t gradients) {
+  if (model_.learning_rate) model_.learning_rate(gradients);
+  if (events_.on_step) events_.on_step(gradients);
+}
+
+void AsyncParameterServer::update(const AsyncUpdate& update, const Buffer& gradient) {
+  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  apply(update, fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0));
+}
+
+void AsyncParameterServer::update_rows(const AsyncUpdate& update, const RowContribution& gradient) {
+  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  fluid::SelectedRows rows;
+  rows.rows.assign(gradient.numbers().begin(), gradient.numbers().end());
+  rows.height = entry.height();
+  fluid::Shape shape(entry.shape);
+  shape.set(0, static_cast<int64_t>(rows.rows.size()));
+  rows.value = fluid::Tensor(entry.dtype, shape);
+  if (rows.value.bytes() > 0) {
+    std::memcpy(rows.value.raw(), gradient.values(), rows.value.bytes());
+  }
+  apply(update, std::move(rows));
+}
+
+void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradient) {
+  if (config_.observer) config_.observer->staleness = core_.staleness().mean();
+  StateShard& shard = *model_.shards[update.slice];
+  shard.gradient() = std::move(gradient);
+  if (on_sender_) on_sender_(update.worker);
+  shard.apply({.step = update.version, .shards = static_cast<int>(update.merged), .stage = 0});
+  look_at_updates(update.worker, update.clock - 1);
+}
+
+void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
+                                  uint64_t version, bool last) {
+  const bool slice = variable < model_.shards.size();
+  if (slice && get.rows && on_rows_) on_rows_(worker, variable, *get.rows, value_of(variable));
+  if (slice && !get.rows && on_value_) on_value_(worker, variable, value_of(variable));
+  send_value(get, variable, answer_of(get, variable), version, last);
+}
+
+void AsyncParameterServer::answer_empty(const GetCall& get) {
+  send_empty(get);
+}
+
+void AsyncParameterServer::all_complete() {
+  if (events_.on_all_complete) events_.on_all_complete();
+}
+
+}  // namespace fleet::strategies

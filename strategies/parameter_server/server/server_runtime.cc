@@ -1,0 +1,99 @@
+#include "strategies/parameter_server/server/server_runtime.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/server/async_parameter_server.h"
+#include "strategies/parameter_server/server/async_server_program.h"
+#include "strategies/parameter_server/server/server_node.h"
+#include "strategies/parameter_server/server/server_program.h"
+
+namespace fleet::strategies {
+namespace {
+
+void check_compensation(const AsyncServerProgram& program, const AsyncOptions& options) {
+  const bool wanted = options.delay_compensation.form != DelayCompensation::kNone;
+  const bool there = std::any_of(program.blocks.begin(), program.blocks.end(),
+                                 [](const auto& block) { return !block.backups.empty(); });
+  if (program.blocks.empty() || wanted == there) return;
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "the server program and the options disagree about delay compensation",
+               .where = "listen_and_serv",
+               .expected = str_cat("form ", to_string(options.delay_compensation.form)),
+               .got = there ? "blocks that compensate" : "blocks that do not compensate",
+               .fix = "transpile with enable_dc_asgd as the strategy says"});
+}
+
+}  // namespace
+
+ServerRuntime::ServerRuntime(ParameterServerConfig config, std::optional<AsyncOptions> async,
+                             transport::TransportChoice transport, Logger logger, Events events)
+    : config_(std::move(config)),
+      async_(std::move(async)),
+      transport_(transport),
+      logger_(std::move(logger)),
+      events_(std::move(events)) {}
+
+void ServerRuntime::refuse(const char* call) {
+  throw_error(ErrorCode::kPrecondition, {.what = "this process is a server",
+                                         .where = call,
+                                         .expected = "a worker",
+                                         .got = "a server",
+                                         .fix = "call run_server() in servers"});
+}
+
+std::unique_ptr<fluid::CommToken> ServerRuntime::run(const fluid::CommCall& call) {
+  require_listen_and_serv(call.op);
+  if (async_) {
+    serve_async(call);
+  } else {
+    serve_in_step(call);
+  }
+  return nullptr;
+}
+
+void ServerRuntime::serve(ServerNode& node) {
+  node.start().throw_if_error();
+  logger_.info("server", "serves", {{"endpoint", node.bound().to_string()}});
+  if (events_.on_listening) events_.on_listening(node.bound());
+  node.serve();
+}
+
+void ServerRuntime::serve_in_step(const fluid::CommCall& call) {
+  const int shards = static_cast<int>(config_.shards());
+  ServerSteps steps(call.program, read_server_program(call.program, call.op, shards), shards,
+                    call.scope);
+  ProcessEnvironment environment(transport_);
+  ServerNode node(environment.node(), config_, steps.make_model(), logger_);
+  serve(node);
+}
+
+void ServerRuntime::serve_async(const fluid::CommCall& call) {
+  auto parsed =
+      read_async_server_program(call.program, call.op, static_cast<int>(config_.worker_num));
+  check_compensation(parsed, *async_);
+  AsyncServerSteps steps(call.program, std::move(parsed), call.scope);
+  ProcessEnvironment environment(transport_);
+  const AsyncParameterServer* lanes = nullptr;
+  ServerNode node(
+      environment.node(), config_,
+      [&](ServingEvents events) {
+        auto made = std::make_unique<AsyncParameterServer>(
+            config_, steps.make_model(), std::move(events), logger_, events_.on_event);
+        lanes = made.get();
+        return made;
+      },
+      logger_);
+  serve(node);
+  staleness_ = lanes->core().staleness();
+  logger_.info("server", "is done",
+               {{"gradients", lanes->core().gradients()},
+                {"mean_staleness", staleness_.mean()},
+                {"max_staleness", staleness_.max}});
+}
+
+}  // namespace fleet::strategies

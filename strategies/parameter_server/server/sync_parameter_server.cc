@@ -1,0 +1,183 @@
+#include "strategies/parameter_server/server/sync_parameter_server.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/strings.h"
+#include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/server/update_pool.h"
+
+namespace fleet::strategies {
+namespace {
+
+using transport::ConstBytes;
+using transport::FrameHeader;
+using transport::MutableBytes;
+using transport::PayloadTarget;
+using transport::Session;
+using transport::Verb;
+
+SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
+                               const ServerExchange& exchange) {
+  const Catalogue& catalogue = model.catalogue;
+  SyncServerOptions options;
+  options.epoch = config.epoch;
+  options.workers = config.worker_num;
+  options.shards = config.shards();
+  options.lanes = config.data_lanes;
+  for (uint32_t i = 0; i < catalogue.trained; ++i) {
+    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
+    options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
+  }
+  options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.exchanges = exchange.count();
+  options.mutations = config.mutations;
+  return options;
+}
+
+}  // namespace
+
+ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerModel model,
+                                 ServingEvents events, Logger logger)
+    : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
+      exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
+                events_.send_to_server),
+      core_(core_options(config_, model_, exchange_), *this) {}
+
+std::vector<std::string> ParameterServer::waits() const {
+  std::vector<std::string> lines;
+  for (const uint32_t worker : core_.missing()) {
+    lines.push_back(str_cat("step ", core_.step() + 1, " waits for worker ", worker));
+  }
+  if (!core_.exchanging()) return lines;
+  for (const uint32_t server : exchange_.missing(exchanging_)) {
+    lines.push_back(str_cat("step ", core_.step() + 1, " waits for server ", server));
+  }
+  return lines;
+}
+
+PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader& header,
+                                            ConstBytes control) {
+  if (from_server(session)) {
+    return exchange_.prepare(session.peer().member.index, session.id(), header, core_.step() + 1);
+  }
+  return core_.prepare_push({session.peer().member.index, session.id()},
+                            PieceKey::of(header, control), header.payload_bytes);
+}
+
+Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
+                               MutableBytes payload) {
+  if (from_server(session)) return take_part(session, header, payload);
+  const uint32_t worker = session.peer().member.index;
+  switch (header.verb) {
+    case Verb::kPush:
+      return answered(session, header,
+                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
+    case Verb::kSendBarrier: {
+      Status status = core_.barrier(worker, header.step, header.piece);
+      if (!status.ok()) return status;
+      [[fallthrough]];
+    }
+    case Verb::kGet: {
+      Result<GetCall> call = read_get(session, header, control, payload);
+      return call.ok() ? core_.get(std::move(call).value()) : call.status();
+    }
+    case Verb::kInit:
+      return handle_init(session, header, payload);
+    case Verb::kNotify:
+      return answered(session, header, core_.complete(worker, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
+    default:
+      return bad_frame("a frame has no meaning on a data lane",
+                       "push, get, barrier, init, notify or snapshot",
+                       std::string(transport::verb_name(header.verb)));
+  }
+}
+
+// The frame is answered before the step goes on: what goes wrong then is this server's own.
+Status ParameterServer::take_part(Session& session, const FrameHeader& header,
+                                  MutableBytes payload) {
+  Status status =
+      exchange_.take(session.peer().member.index, session.id(), header, payload, core_.step() + 1);
+  status = answered(session, header, std::move(status));
+  if (!status.ok()) return status;
+  const Status advanced = outcome_of([this] { core_.exchange_advanced(); });
+  if (!advanced.ok() && events_.on_failure) events_.on_failure(advanced, core_.step() + 1);
+  return {};
+}
+
+void ParameterServer::drop_session(uint64_t session) {
+  core_.drop_session(session);
+  exchange_.drop_session(session);
+}
+
+MutableBytes ParameterServer::gradient(uint32_t slice) {
+  fluid::Tensor& tensor = std::get<fluid::Tensor>(model_.shards[slice]->gradient());
+  return {tensor.raw(), tensor.bytes()};
+}
+
+fluid::SelectedRows* ParameterServer::rows(uint32_t slice) {
+  return std::get_if<fluid::SelectedRows>(&model_.shards[slice]->gradient());
+}
+
+void ParameterServer::begin_step(uint64_t step) {
+  if (model_.learning_rate) model_.learning_rate(step);
+}
+
+void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
+  if (shards > 0) {
+    model_.shards[slice]->apply({step, shards});
+    look_at_updates();
+  } else {
+    model_.shards[slice]->keep(step);
+  }
+}
+
+bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
+  const bool large = model_.catalogue.entries[slice].bytes() >= config_.update_aside_bytes;
+  if (!events_.run_aside || shards == 0 || !large) return false;
+  model_.shards[slice]->own();
+  const auto failure = std::make_shared<Status>();
+  const auto apply = [this, slice, step, shards, failure] {
+    *failure = outcome_of([&] { model_.shards[slice]->apply({step, shards}); });
+  };
+  events_.run_aside(apply, [this, slice, failure] {
+    if (failure->ok()) {
+      look_at_updates();
+      core_.updated(slice);
+    } else if (events_.on_failure) {
+      events_.on_failure(*failure, core_.step() + 1);
+    }
+  });
+  return true;
+}
+
+void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {
+  model_.shards[slice]->prepare({step, shards, static_cast<int>(stage)});
+}
+
+void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
+  exchanging_ = exchange;
+  exchange_.begin(exchange, step);
+}
+
+void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
+  send_value(get, variable, answer_of(get, variable), get.step, last);
+}
+
+void ParameterServer::answer_empty(const GetCall& get) {
+  send_empty(get);
+}
+
+void ParameterServer::step_closed(uint64_t step) {
+  exchange_.next_step();
+  if (events_.on_step) events_.on_step(step);
+}
+
+void ParameterServer::all_complete() {
+  if (events_.on_all_complete) events_.on_all_complete();
+}
+
+}  // namespace fleet::strategies

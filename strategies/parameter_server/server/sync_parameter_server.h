@@ -1,0 +1,57 @@
+// The data lanes of a synchronous server: frames of workers in, state machine and state shards
+// behind.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategies/parameter_server/protocol/sync_server.h"
+#include "strategies/parameter_server/server/server_lanes.h"
+
+namespace fleet::strategies {
+
+// Belongs to the data loop, on which updates run as well.
+class ParameterServer final : public ServerLanes, private SyncServerSink {
+ public:
+  ParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
+                  Logger logger = {});
+
+  // ServerLanes
+  uint64_t step() const override { return core_.step(); }
+  bool all_complete() const override { return core_.all_complete(); }
+  std::vector<std::string> waits() const override;
+
+ private:
+  // SyncServerSink
+  transport::MutableBytes gradient(uint32_t slice) override;
+  fluid::SelectedRows* rows(uint32_t slice) override;
+  void begin_step(uint64_t step) override;
+  void update(uint32_t slice, uint64_t step, int shards) override;
+  bool update_aside(uint32_t slice, uint64_t step, int shards) override;
+  void prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) override;
+  void begin_exchange(uint64_t step, uint32_t exchange) override;
+  bool exchange_complete(uint32_t exchange) override { return exchange_.complete(exchange); }
+  void end_exchange(uint64_t, uint32_t exchange) override { exchange_.end(exchange); }
+  void answer(const GetCall& get, uint32_t variable, bool last) override;
+  void answer_empty(const GetCall& get) override;
+  void step_closed(uint64_t step) override;
+  void all_complete() override;
+
+  // ServerLanes
+  transport::PayloadTarget prepare_push(transport::Session& session,
+                                        const transport::FrameHeader& header,
+                                        transport::ConstBytes control) override;
+  Status handle(transport::Session& session, const transport::FrameHeader& header,
+                transport::ConstBytes control, transport::MutableBytes payload) override;
+  void drop_session(uint64_t session) override;
+  bool untouched() const override { return core_.untouched(); }
+
+  Status take_part(transport::Session& session, const transport::FrameHeader& header,
+                   transport::MutableBytes payload);
+
+  ServerExchange exchange_;
+  uint32_t exchanging_ = 0;  // the exchange that is under way, or was last
+  SyncServer core_;
+};
+
+}  // namespace fleet::strategies

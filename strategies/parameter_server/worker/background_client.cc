@@ -1,0 +1,393 @@
+#include "strategies/parameter_server/worker/background_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/caught.h"
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+using transport::DoneHandler;
+using transport::Phase;
+
+BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions options,
+                                   transport::TransportChoice transport, Logger logger)
+    : config_(std::move(config)),
+      options_(options),
+      environment_(transport,
+                   [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
+  environment_.data().on_loop([&] {
+    node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
+    worker_ = std::make_unique<AsyncWorker>(node_->client(), options_, events());
+    node_->set_on_failure([this](const Status&) { note_failure(); });
+    node_->set_on_joined([this] { note_ready(); });
+    node_->client().set_on_idle([this] { note_ready(); });
+  });
+}
+
+BackgroundClient::~BackgroundClient() {
+  environment_.data().on_loop([this] {
+    worker_.reset();
+    node_.reset();
+  });
+}
+
+AsyncWorker::Events BackgroundClient::events() {
+  AsyncWorker::Events events;
+  events.on_room = [this](uint32_t gradient) {
+    const std::lock_guard lock(mutex_);
+    --queued_[gradient];
+    changed_.notify_all();
+  };
+  events.on_values = [this](const ReceivedValues& received) {
+    auto values = std::make_shared<const std::vector<fluid::Tensor>>(received.tensors);
+    const std::lock_guard lock(mutex_);
+    latest_ = std::move(values);
+  };
+  events.on_failure = [this] { note_failure(); };
+  return events;
+}
+
+// ---- on the loop's thread
+
+void BackgroundClient::note_failure() {
+  complete(std::make_shared<bool>(), node_->status());
+}
+
+void BackgroundClient::note_ready() {
+  node_->check();
+  if (!node_->ready()) return;
+  const std::lock_guard lock(mutex_);
+  ready_ = true;
+  changed_.notify_all();
+}
+
+// What only the loop's thread meets is the job's failure.
+void BackgroundClient::guarded(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    complete(std::make_shared<bool>(), caught_status(str_cat("worker ", config_.index)));
+  }
+}
+
+// From the trainers to the worker's queues.
+void BackgroundClient::take_queued() {
+  std::vector<Queued> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    taken.swap(inbox_);
+    inbox_bytes_ = 0;
+    pump_posted_ = false;
+  }
+  std::stable_sort(taken.begin(), taken.end(),
+                   [](const Queued& a, const Queued& b) { return a.order < b.order; });
+  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.content));
+}
+
+void BackgroundClient::complete(const std::shared_ptr<bool>& done, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status.ok() && failure_.ok()) failure_ = status;
+    *done = true;
+    changed_.notify_all();
+  }
+  if (!status.ok() && on_failure_) on_failure_();
+}
+
+// ---- waiting
+
+// Drives the loop, where nobody else does, and sleeps else.
+template <class Done>
+void BackgroundClient::wait(Lock& lock, Phase phase, std::string_view what, const Done& done) {
+  if (failure_.ok() && done()) return;
+  set_phase(phase);
+  const TimePoint begin = steady_clock().now();
+  const auto over = [&] { return done() || !failure_.ok(); };
+  while (!over()) {
+    lock.unlock();
+    const bool driven = environment_.data().try_drive_until([&] {
+      const Lock own(mutex_);
+      return over();
+    });
+    lock.lock();
+    if (driven && sleeping_ > 0) changed_.notify_all();  // one of them drives now
+    if (driven || over()) continue;
+    ++sleeping_;
+    changed_.wait(lock);  // the loop is never without a driver for long
+    --sleeping_;
+  }
+  if (!failure_.ok()) {
+    lock.unlock();
+    fail(phase, what, steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+}
+
+void BackgroundClient::check() {
+  Lock lock(mutex_);
+  wait(lock, Phase::kComputing, "training", [] { return true; });
+}
+
+void BackgroundClient::fail(Phase phase, std::string_view what, Duration elapsed) {
+  Status why;
+  {
+    const Lock lock(mutex_);
+    why = failure_;
+  }
+  node_->abort(why, phase, steps());
+  // The verdict counts for more than the broken connections that come with it.
+  if (const auto verdict = node_->member().verdict()) why = verdict->to_status();
+  std::vector<std::string> peers;
+  environment_.data().on_loop([&] {
+    for (const uint32_t server : node_->client().waiting_for()) {
+      peers.push_back(str_cat("server ", server));
+    }
+    node_->client().fail_all(why);
+  });
+  ErrorText text = why.text();
+  text.where = str_cat(text.where, text.where.empty() ? "" : "; ", "worker ", config_.index,
+                       " in phase ", transport::phase_name(phase), " (", what, ") of step ",
+                       steps(), ", after ", std::chrono::duration<double>(elapsed).count(), " s",
+                       peers.empty() ? "" : ", waiting for ", join(peers, ", "));
+  throw_error(why.code(), std::move(text));
+}
+
+// Runs `work` on the loop; the ticket is for what it began.
+BackgroundClient::Ticket BackgroundClient::begin(const std::function<void(DoneHandler)>& work) {
+  const auto done = std::make_shared<bool>(false);
+  run_or_post(
+      [this, work, done] { work([this, done](const Status& status) { complete(done, status); }); });
+  return done;
+}
+
+// On the calling thread where the loop is free.
+void BackgroundClient::run_or_post(const std::function<void()>& work) {
+  const auto safely = [this, work] { guarded(work); };
+  if (!environment_.data().try_run(safely)) environment_.post(safely);
+}
+
+void BackgroundClient::wait_for(const Ticket& ticket, Phase phase, std::string_view what) {
+  Lock lock(mutex_);
+  wait(lock, phase, what, [&] { return *ticket; });
+}
+
+void BackgroundClient::set_phase(Phase phase) {
+  node_->set_phase(phase, steps());
+}
+
+// ---- life
+
+void BackgroundClient::start() {
+  if (started_) return;
+  started_ = true;
+  environment_.data().on_loop([this] { node_->start(); });
+}
+
+const ServerClient& BackgroundClient::ready() {
+  start();
+  Lock lock(mutex_);
+  if (!ready_) wait(lock, Phase::kConnecting, "connecting to servers", [this] { return ready_; });
+  return node_->client();
+}
+
+std::vector<uint32_t> BackgroundClient::add_gradients(const std::vector<RemoteTensor>& gradients) {
+  std::vector<uint32_t> numbers;
+  size_t known = 0;
+  environment_.data().on_loop([&] {
+    for (const auto& gradient : gradients) numbers.push_back(worker_->add_gradient(gradient));
+    known = worker_->gradients().size();
+  });
+  const Lock lock(mutex_);
+  queued_.resize(std::max(queued_.size(), known));
+  buffers_.resize(std::max(buffers_.size(), known));
+  return numbers;
+}
+
+std::vector<uint32_t> BackgroundClient::add_values(const std::vector<RemoteTensor>& values) {
+  std::vector<uint32_t> numbers;
+  environment_.data().on_loop([&] {
+    for (const auto& value : values) numbers.push_back(worker_->add_value(value));
+  });
+  return numbers;
+}
+
+void BackgroundClient::barrier(const std::string& name) {
+  start();
+  set_phase(Phase::kBarrier);
+  const TimePoint begin = steady_clock().now();
+  const Status status = node_->member().barrier(transport::Group::kWorkers, name);
+  if (!status.ok()) {
+    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), status); });
+    fail(Phase::kBarrier, name, steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+}
+
+std::vector<double> BackgroundClient::all_reduce(std::span<const double> values) {
+  start();
+  set_phase(Phase::kReducing);
+  const TimePoint begin = steady_clock().now();
+  auto result = node_->member().reduce(transport::Group::kWorkers, "all_reduce_worker",
+                                       transport::ReduceOp::kSum,
+                                       std::vector<double>(values.begin(), values.end()));
+  if (!result.ok()) {
+    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), result.status()); });
+    fail(Phase::kReducing, "all_reduce_worker", steady_clock().now() - begin);
+  }
+  set_phase(Phase::kComputing);
+  return std::get<std::vector<double>>(std::move(result).value());
+}
+
+void BackgroundClient::stop() {
+  if (stopped_) return;
+  ready();
+  run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
+    take_queued();
+    worker_->when_settled([this, done = std::move(done)]() mutable {
+      // Not from inside the round that has just ended.
+      environment_.post([this, done = std::move(done)] {
+        node_->client().set_on_idle(nullptr);
+        node_->stop(done);
+      });
+    });
+  });
+  stopped_ = true;
+  environment_.end();
+}
+
+// ---- gradients and values
+
+Buffer BackgroundClient::take_buffer(uint32_t gradient, uint64_t bytes) {
+  for (const Buffer& buffer : buffers_[gradient]) {
+    if (buffer.unique() && buffer.size() == bytes) return buffer;
+  }
+  return buffers_[gradient].emplace_back(bytes);
+}
+
+Buffer BackgroundClient::memory_for(uint32_t gradient, uint64_t bytes) {
+  Lock lock(mutex_);
+  wait_for_room(lock, gradient);
+  return take_buffer(gradient, bytes);
+}
+
+void BackgroundClient::send(uint32_t gradient, Buffer memory, uint32_t order) {
+  const uint64_t bytes = memory.size();
+  put(gradient, order, {std::move(memory)}, bytes);
+}
+
+void BackgroundClient::send_rows(uint32_t gradient, const fluid::SelectedRows& rows,
+                                 uint32_t order) {
+  {
+    Lock lock(mutex_);
+    wait_for_room(lock, gradient);
+  }
+  const auto copy = std::make_shared<const fluid::SelectedRows>(
+      fluid::SelectedRows{.rows = rows.rows, .height = rows.height, .value = rows.value.clone()});
+  put(gradient, order, {Buffer(), copy}, copy->value.bytes());
+}
+
+// Counts a gradient that comes.
+void BackgroundClient::wait_for_room(Lock& lock, uint32_t gradient) {
+  if (queued_[gradient] >= options_.send_queue_size) {
+    // Else the rest of the step would leave in parts: what has left the inbox goes by itself.
+    const bool here = std::any_of(inbox_.begin(), inbox_.end(), [gradient](const Queued& queued) {
+      return queued.gradient == gradient;
+    });
+    if (here) pump(lock);
+    wait(lock, Phase::kSending, "send",
+         [&] { return queued_[gradient] < options_.send_queue_size; });
+  }
+  ++queued_[gradient];
+}
+
+void BackgroundClient::put(uint32_t gradient, uint32_t order, QueuedGradient content,
+                           uint64_t bytes) {
+  Lock lock(mutex_);
+  inbox_.push_back({gradient, order, std::move(content)});
+  inbox_bytes_ += bytes;
+  // Large gradients travel while the rest is computed; half-asynchronous ones wait for each other.
+  if (inbox_bytes_ >= config_.flush_bytes && options_.independent_recv) pump(lock);
+}
+
+// Lets go of the lock meanwhile.
+void BackgroundClient::pump(Lock& lock) {
+  if (pump_posted_ || inbox_.empty()) return;
+  pump_posted_ = true;
+  lock.unlock();
+  run_or_post([this] {
+    take_queued();
+    worker_->pump();
+  });
+  lock.lock();
+}
+
+void BackgroundClient::flush() {
+  Lock lock(mutex_);
+  pump(lock);
+}
+
+BackgroundClient::Ticket BackgroundClient::begin_synchronize() {
+  return begin([this](DoneHandler done) {
+    take_queued();
+    worker_->synchronize(std::move(done));
+  });
+}
+
+bool BackgroundClient::is_over(const Ticket& ticket) const {
+  const Lock lock(mutex_);
+  return *ticket || !failure_.ok();
+}
+
+SharedValues BackgroundClient::finish(const Ticket& ticket) {
+  wait_for(ticket, Phase::kReceiving, "exchange");
+  return latest();
+}
+
+SharedValues BackgroundClient::fetch() {
+  run(Phase::kReceiving, "recv", [this](DoneHandler done) { worker_->fetch(std::move(done)); });
+  return latest();
+}
+
+SharedValues BackgroundClient::latest() const {
+  const Lock lock(mutex_);
+  return latest_;
+}
+
+void BackgroundClient::receive(std::span<const RemoteMemory> values) {
+  ready();
+  run(Phase::kReceiving, "recv", [&](DoneHandler done) {
+    AsyncClient& client = node_->client();
+    for (const RemoteMemory& value : values) {
+      client.receive(value.remote, value.memory, value.bytes);
+    }
+    client.exchange(std::move(done));
+  });
+}
+
+void BackgroundClient::request(Phase phase, std::string_view what, const Ask& ask) {
+  run(phase, what, [&](DoneHandler done) { ask(node_->client(), std::move(done)); });
+}
+
+void BackgroundClient::assign(std::span<const RemoteMemory> values) {
+  ready();
+  const auto idle = std::make_shared<bool>(false);
+  environment_.post([this, values, idle] {
+    guarded([&] {
+      AsyncClient& client = node_->client();
+      for (const RemoteMemory& value : values) {
+        client.assign(value.remote, value.memory, value.bytes);
+      }
+      client.set_on_idle([this, idle] {
+        node_->client().set_on_idle([this] { node_->check(); });
+        complete(idle, node_->status());
+      });
+      if (client.idle()) complete(idle, node_->status());
+    });
+  });
+  Lock lock(mutex_);
+  wait(lock, Phase::kLoading, "assign", [&] { return *idle; });
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,154 @@
+// Trainer threads on one side, the loop of an asynchronous worker's requests on the other. The loop
+// has a thread of its own, which merges, sends and receives while trainers compute; trainers whose
+// steps are short do that themselves, at the ends of their steps and while they wait
+// (strategies/parameter_server/worker/shared_loop.h).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/async_worker_node.h"
+#include "strategies/parameter_server/worker/background_environment.h"
+
+namespace fleet::strategies {
+
+// Values of one answer by their numbers, those that were added before it was asked for. Shared by
+// all threads that use them; nobody writes to them.
+using SharedValues = std::shared_ptr<const std::vector<fluid::Tensor>>;
+
+// Any thread may call everything, but construct, define, stop and destroy from one. Blocking calls
+// throw PeerError with peer, rank, phase, step and elapsed time when the job failed.
+class BackgroundClient {
+ public:
+  BackgroundClient(ParameterServerConfig config, AsyncOptions options,
+                   transport::TransportChoice transport, Logger logger);
+  // Ends the job, with this worker to blame, unless it has stopped.
+  ~BackgroundClient();
+  BackgroundClient(const BackgroundClient&) = delete;
+  BackgroundClient& operator=(const BackgroundClient&) = delete;
+
+  // Begins to connect.
+  void start();
+  // Tells the others that this worker ends the job, in that step of its own.
+  void abort(const Status& why, uint64_t step) {
+    node_->abort(why, transport::Phase::kComputing, step);
+  }
+  // Waits for every server's catalogue. The client's catalogues may be read afterwards.
+  const ServerClient& ready();
+
+  // What is sent and received; returns a number for each. What has the same place as one that was
+  // added before gets that one's number.
+  std::vector<uint32_t> add_gradients(const std::vector<RemoteTensor>& gradients);
+  std::vector<uint32_t> add_values(const std::vector<RemoteTensor>& values);
+
+  // Memory for a gradient that is sent next; waits while its queue is full.
+  Buffer memory_for(uint32_t gradient, uint64_t bytes);
+  // Queues what was written into that memory. `order` says which comes first of those that are
+  // merged, when they are queued for the same exchange.
+  void send(uint32_t gradient, Buffer memory, uint32_t order = 0);
+  // Queues a copy; waits while the queue is full.
+  void send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order = 0);
+  // Lets what is queued leave.
+  void flush();
+  // Everything queued leaves, and values that hold it come back.
+  SharedValues synchronize() { return finish(begin_synchronize()); }
+  // The same in two parts, with time for other work between them.
+  using Ticket = std::shared_ptr<const bool>;
+  Ticket begin_synchronize();
+  bool is_over(const Ticket& ticket) const;  // finish() would not wait
+  SharedValues finish(const Ticket& ticket);
+  // Values as they are now.
+  SharedValues fetch();
+  // The newest that have come; null while none have.
+  SharedValues latest() const;
+
+  // Values as they are now, into their memory.
+  void receive(std::span<const RemoteMemory> values);
+  // Initial values.
+  void assign(std::span<const RemoteMemory> values);
+  // Sends requests, on the loop's thread, and waits until the handler that it gives has run.
+  using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
+  void request(transport::Phase phase, std::string_view what, const Ask& ask);
+
+  void barrier(const std::string& name);
+  std::vector<double> all_reduce(std::span<const double> values);
+  // What is queued arrives; then the worker leaves. May be called again.
+  void stop();
+  bool stopped() const { return stopped_; }
+
+  // Called when the job has failed, on the loop's thread; may not call this object. Set before
+  // anything else.
+  void set_on_failure(std::function<void()> on_failure) { on_failure_ = std::move(on_failure); }
+  // Throws when the job has failed.
+  void check();
+
+  void set_phase(transport::Phase phase);
+  // A step was made; the number is for heartbeats and messages.
+  void count_step() { steps_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Queued {
+    uint32_t gradient = 0;
+    uint32_t order = 0;
+    QueuedGradient content;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  AsyncWorker::Events events();
+  // On the loop's thread.
+  void guarded(const std::function<void()>& work);
+  void take_queued();
+  void note_ready();
+  void note_failure();
+  void complete(const std::shared_ptr<bool>& done, const Status& status);
+
+  void pump(Lock& lock);
+  void run_or_post(const std::function<void()>& work);
+  Ticket begin(const std::function<void(transport::DoneHandler)>& work);
+  void wait_for(const Ticket& ticket, transport::Phase phase, std::string_view what);
+  void run(transport::Phase phase, std::string_view what,
+           const std::function<void(transport::DoneHandler)>& work) {
+    wait_for(begin(work), phase, what);
+  }
+  template <class Done>
+  void wait(Lock& lock, transport::Phase phase, std::string_view what, const Done& done);
+  [[noreturn]] void fail(transport::Phase phase, std::string_view what, Duration elapsed);
+  void wait_for_room(Lock& lock, uint32_t gradient);
+  void put(uint32_t gradient, uint32_t order, QueuedGradient content, uint64_t bytes);
+  Buffer take_buffer(uint32_t gradient, uint64_t bytes);
+
+  const ParameterServerConfig config_;
+  const AsyncOptions options_;
+  BackgroundEnvironment environment_;
+  std::unique_ptr<AsyncWorkerNode> node_;  // on the data loop
+  std::unique_ptr<AsyncWorker> worker_;    // on the data loop
+  std::atomic<uint64_t> steps_{0};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  Status failure_;
+  bool ready_ = false;
+  bool pump_posted_ = false;
+  uint32_t sleeping_ = 0;  // threads that wait while another one drives the loop
+  std::vector<Queued> inbox_;
+  size_t inbox_bytes_ = 0;
+  std::vector<uint32_t> queued_;              // by gradient: here and in the worker's queue
+  std::vector<std::vector<Buffer>> buffers_;  // by gradient; those that nobody else holds are free
+  SharedValues latest_;
+
+  std::function<void()> on_failure_;
+  bool started_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace fleet::strategies

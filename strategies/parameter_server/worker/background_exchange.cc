@@ -1,0 +1,180 @@
+#include "strategies/parameter_server/worker/background_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace fleet::strategies {
+
+// Of a send or recv op.
+struct BackgroundExchange::Notes final : ExchangeNotes {
+  std::vector<uint32_t> numbers;  // of its variables as gradients or values
+  // Of recv ops.
+  bool initial = false;  // the block sends nothing
+  bool first_of_step = false;
+  bool meets = false;  // threads meet here
+};
+
+BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
+                                       const AsyncOptions& options,
+                                       transport::TransportChoice transport, Logger logger)
+    : SharedExchange(config, options, transport, std::move(logger)) {
+  client_.set_on_failure([this] {
+    const std::lock_guard lock(meeting_mutex_);
+    failed_ = true;
+    met_.notify_all();
+  });
+}
+
+// ---- threads
+
+bool BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
+                                      const fluid::Scope& parent) {
+  SharedExchange::enter_thread(thread, scope, parent);
+  {
+    const std::lock_guard lock(mutex_);
+    threads_[&scope].number = thread;
+  }
+  const std::lock_guard lock(meeting_mutex_);
+  ++training_;
+  return true;
+}
+
+void BackgroundExchange::leave_thread(fluid::Scope& scope) {
+  {
+    const std::lock_guard lock(mutex_);
+    threads_.erase(&scope);
+  }
+  std::unique_lock lock(meeting_mutex_);
+  --training_;
+  if (arrived_ > 0 && arrived_ >= training_ && !failed_) exchange_of_all(lock);
+}
+
+BackgroundExchange::Thread& BackgroundExchange::thread_of(const fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  return threads_[&scope];
+}
+
+// The last thread that comes sends for all.
+void BackgroundExchange::meet() {
+  std::unique_lock lock(meeting_mutex_);
+  if (++arrived_ >= std::max(1U, training_)) {
+    exchange_of_all(lock);
+  } else {
+    const uint64_t meeting = meetings_;
+    met_.wait(lock, [&] { return meetings_ != meeting || failed_; });
+  }
+  const std::exception_ptr failure = meeting_failure_;
+  lock.unlock();
+  if (failure) std::rethrow_exception(failure);
+  client_.check();
+}
+
+void BackgroundExchange::exchange_of_all(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  std::exception_ptr failure;
+  try {
+    client_.synchronize();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  lock.lock();
+  meeting_failure_ = failure;
+  arrived_ = 0;
+  ++meetings_;
+  met_.notify_all();
+}
+
+// ---- steps
+
+void BackgroundExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
+  std::vector<BoundOp*> receives;
+  bool trains = false;
+  bool barrier = false;
+  for (const auto& op : block.ops()) {
+    const auto found = bound.find(op.get());
+    if (found == bound.end()) continue;
+    BoundOp& own = found->second;
+    barrier = barrier || own.kind == BoundOp::Kind::kSendBarrier;
+    if (own.kind == BoundOp::Kind::kReceive) receives.push_back(&own);
+    if (own.kind != BoundOp::Kind::kSend || own.tensors.empty()) continue;
+    trains = true;
+    auto notes = std::make_unique<Notes>();
+    notes->numbers = client_.add_gradients(own.tensors);
+    own.notes = std::move(notes);
+  }
+  for (BoundOp* receive : receives) {
+    auto notes = std::make_unique<Notes>();
+    notes->initial = !trains;
+    if (trains) {
+      notes->numbers = client_.add_values(receive->tensors);
+      notes->first_of_step = receive == receives.front();
+      notes->meets = notes->first_of_step && !barrier && options_.mode == AsyncMode::kHalfAsync;
+    }
+    receive->notes = std::move(notes);
+  }
+}
+
+void BackgroundExchange::end_step() {
+  // Threads that meet send together.
+  if (options_.independent_recv) client_.flush();
+}
+
+Exchange::Token BackgroundExchange::send(const fluid::CommCall& call, const BoundOp& bound) {
+  const uint32_t order = thread_of(call.scope).number;
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    const uint32_t number = static_cast<const Notes&>(*bound.notes).numbers[i];
+    check_gradient(call.op, bound.tensors[i], *call.inputs[i]);
+    if (const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[i])) {
+      client_.send_rows(number, *rows, order);
+      continue;
+    }
+    const auto& tensor = std::get<fluid::Tensor>(std::as_const(*call.inputs[i]));
+    Buffer copy = client_.memory_for(number, tensor.bytes());
+    std::memcpy(copy.data(), tensor.raw(), tensor.bytes());
+    client_.send(number, std::move(copy), order);
+  }
+  return nullptr;
+}
+
+void BackgroundExchange::send_barrier() {
+  if (options_.mode == AsyncMode::kHalfAsync) meet();
+}
+
+SharedValues BackgroundExchange::values_of_step() {
+  client_.count_step();
+  if (options_.mode == AsyncMode::kHalfAsync) return client_.latest();
+  if (!options_.independent_recv) return client_.synchronize();
+  client_.flush();
+  client_.check();
+  return client_.latest();
+}
+
+Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const BoundOp& bound) {
+  const auto& notes = static_cast<const Notes&>(*bound.notes);
+  if (notes.initial) {
+    receive_initial(call, bound);
+    return nullptr;
+  }
+  Thread& thread = thread_of(call.scope);
+  if (notes.meets) meet();
+  if (notes.first_of_step) thread.values = values_of_step();
+  for (size_t i = 0; i < notes.numbers.size(); ++i) {
+    fluid::Tensor& value = dense(*call.outputs[i]);
+    const auto has_come = [&] {
+      return thread.values != nullptr && notes.numbers[i] < thread.values->size();
+    };
+    // None have come since the startup program's, or what another program asked for before this
+    // one was known: what is here stays, where anything is.
+    if (!has_come() && !value.initialized()) thread.values = client_.fetch();
+    if (has_come()) value = (*thread.values)[notes.numbers[i]];
+  }
+  return nullptr;
+}
+
+void BackgroundExchange::fetch(transport::Phase phase, std::span<const RemoteMemory> values) {
+  settle();
+  SharedExchange::fetch(phase, values);
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,57 @@
+// The exchange of asynchronous and half-asynchronous workers (async_options.h).
+//
+// Trainer threads share nothing that is written: gradients are copied into queues, and values come
+// as whole new tensors, which a step begins with and which stay as they are while anybody reads
+// them. So there are no races to be benign, and a thread never sees half an update.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+
+#include "strategies/parameter_server/worker/shared_exchange.h"
+
+namespace fleet::strategies {
+
+class BackgroundExchange final : public SharedExchange {
+ public:
+  BackgroundExchange(const ParameterServerConfig& config, const AsyncOptions& options,
+                     transport::TransportChoice transport, Logger logger);
+
+  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void leave_thread(fluid::Scope& scope) override;
+
+  void prepare(const fluid::Block& block, BoundBlock& bound) override;
+  void end_step() override;
+  Token send(const fluid::CommCall& call, const BoundOp& bound) override;
+  void send_barrier() override;
+  Token receive(const fluid::CommCall& call, const BoundOp& bound) override;
+
+  void fetch(transport::Phase phase, std::span<const RemoteMemory> values) override;
+
+ private:
+  struct Notes;
+  struct Thread {
+    uint32_t number = 0;
+    SharedValues values;  // of the step that is ending
+  };
+
+  Thread& thread_of(const fluid::Scope& scope);
+  void meet();
+  void exchange_of_all(std::unique_lock<std::mutex>& lock);
+  SharedValues values_of_step();
+
+  std::mutex mutex_;  // guards what follows; a Thread belongs to its thread
+  std::map<const fluid::Scope*, Thread> threads_;
+
+  std::mutex meeting_mutex_;  // guards what follows
+  std::condition_variable met_;
+  uint32_t training_ = 0;  // threads that entered and have not left
+  uint32_t arrived_ = 0;
+  uint64_t meetings_ = 0;
+  std::exception_ptr meeting_failure_;
+  bool failed_ = false;
+};
+
+}  // namespace fleet::strategies

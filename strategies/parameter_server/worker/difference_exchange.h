@@ -1,0 +1,38 @@
+// The exchange of workers that train alone: differences of what they trained, every so many steps
+// (local_training.h).
+#pragma once
+
+#include "strategies/parameter_server/worker/local_training.h"
+#include "strategies/parameter_server/worker/shared_exchange.h"
+
+namespace fleet::strategies {
+
+class DifferenceExchange final : public SharedExchange {
+ public:
+  // `exchanged`: the options that the client works by; `options` as they were given.
+  DifferenceExchange(const ParameterServerConfig& config, const AsyncOptions& exchanged,
+                     const AsyncOptions& options, transport::TransportChoice transport,
+                     Logger logger);
+
+  // Exchanges what the last steps changed. Executors that trained must still be there: UsageError
+  // (kPrecondition), behind the leave, when steps are lost.
+  void stop() override;
+
+  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void leave_thread(fluid::Scope& scope) override { local_.leave(scope); }
+
+  bool sends_gradients() const override { return false; }
+  void prepare(const fluid::Block& block, BoundBlock& bound) override;
+  Token send(const fluid::CommCall& call, const BoundOp& bound) override;
+  Token receive(const fluid::CommCall& call, const BoundOp& bound) override;
+  void restarted(fluid::Scope& scope) override { local_.begin(scope); }
+
+ private:
+  struct StartNotes;
+
+  void begin(fluid::Scope& scope, const std::vector<RemoteTensor>& missing);
+
+  LocalTraining local_;
+};
+
+}  // namespace fleet::strategies

@@ -1,0 +1,85 @@
+// How a worker trades gradients for values: in step (in_step_exchange.h), in the background
+// (background_exchange.h), or by differences of what it trained alone (difference_exchange.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fluid/kernels/comm_runtime.h"
+#include "strategies/parameter_server/async_options.h"
+#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/worker/trainer_ops.h"
+
+namespace fleet::strategies {
+
+// What WorkerRuntime (worker_runtime.h) leaves to the mode. Used by the thread that trains; modes
+// with trainer threads by any of them, but for start and stop. Blocking calls throw PeerError with
+// peer, rank, phase, step and elapsed time when the job failed.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Begins to connect; once.
+  virtual void start() = 0;
+  // Waits until every server has told what it keeps.
+  virtual const ServerClient& ready() = 0;
+  // Contributes no more, tells the servers, and leaves. May be called again.
+  virtual void stop() = 0;
+  virtual bool stopped() const = 0;
+  virtual void abort(const Status& why, uint64_t step) = 0;
+  virtual void barrier(const std::string& name) = 0;
+  virtual std::vector<double> all_reduce(std::span<const double> values) = 0;
+  // Steps that are over, of all threads.
+  virtual uint64_t steps() const = 0;
+
+  virtual fluid::ShardRange shards() const { return {}; }
+  // As StrategyRuntime's; false where there is one training thread.
+  virtual bool enter_thread(uint32_t, fluid::Scope&, const fluid::Scope&) { return false; }
+  virtual void leave_thread(fluid::Scope&) {}
+
+  // Whether a send op carries gradients.
+  virtual bool sends_gradients() const { return true; }
+  // Before a block's ops are run for the first time.
+  virtual void prepare(const fluid::Block& block, BoundBlock& bound) = 0;
+  virtual void begin_step() = 0;
+  virtual void end_step() = 0;
+  using Token = std::unique_ptr<fluid::CommToken>;  // null: finished on return
+  virtual Token send(const fluid::CommCall& call, const BoundOp& bound) = 0;
+  virtual void send_barrier() {}
+  virtual Token receive(const fluid::CommCall& call, const BoundOp& bound) = 0;
+  virtual void fetch_barrier() {}
+
+  // Sends requests and waits for their answers; `ask` hands the handler on.
+  using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
+  virtual void request(transport::Phase phase, std::string_view what, const Ask& ask) = 0;
+  // Values as the servers have them now. What was sent before has arrived then.
+  virtual void fetch(transport::Phase phase, std::span<const RemoteMemory> values) = 0;
+  // Initial values, before any worker's first step.
+  virtual void assign(std::span<const RemoteMemory> values) = 0;
+  // What was sent has arrived.
+  virtual void settle() {}
+  // As long as this number stays, so do the rows of tables; none: they may change at any time.
+  virtual std::optional<uint64_t> version_of_rows() const { return std::nullopt; }
+  // The scope's parameters are the servers' now.
+  virtual void restarted(fluid::Scope&) {}
+};
+
+// Gradients of a step are summed over all workers, which go on together.
+std::unique_ptr<Exchange> make_in_step_exchange(const ParameterServerConfig& config,
+                                                transport::TransportChoice transport,
+                                                Logger logger);
+// Every other mode, by `options`. Throws UsageError when they are not valid.
+std::unique_ptr<Exchange> make_async_exchange(const ParameterServerConfig& config,
+                                              const AsyncOptions& options,
+                                              transport::TransportChoice transport, Logger logger);
+
+// Throws UsageError when a gradient is not what its slices on the servers are made for.
+void check_gradient(const fluid::Operator& op, const RemoteTensor& expected,
+                    const fluid::Value& gradient);
+
+}  // namespace fleet::strategies

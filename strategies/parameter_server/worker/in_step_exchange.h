@@ -1,0 +1,61 @@
+// The exchange of synchronous workers: one round trip per server and step, on the thread that
+// trains.
+#pragma once
+
+#include <string>
+
+#include "strategies/parameter_server/client/sync_worker_node.h"
+#include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/worker/exchange.h"
+
+namespace fleet::strategies {
+
+class InStepExchange final : public Exchange {
+ public:
+  InStepExchange(const ParameterServerConfig& config, transport::TransportChoice transport,
+                 Logger logger);
+
+  void start() override;
+  const ServerClient& ready() override;
+  void stop() override;
+  bool stopped() const override { return node_.stopped(); }
+  void abort(const Status& why, uint64_t step) override { node_.abort(why, step); }
+  void barrier(const std::string& name) override;
+  std::vector<double> all_reduce(std::span<const double> values) override;
+  uint64_t steps() const override { return node_.client().step(); }
+
+  fluid::ShardRange shards() const override { return shards_; }
+  void prepare(const fluid::Block& block, BoundBlock& bound) override;
+  void begin_step() override;
+  void end_step() override;
+  Token send(const fluid::CommCall& call, const BoundOp& bound) override;
+  void send_barrier() override { stepping_ = true; }
+  Token receive(const fluid::CommCall& call, const BoundOp& bound) override;
+  void fetch_barrier() override { wait_values(); }
+
+  void request(transport::Phase phase, std::string_view what, const Ask& ask) override;
+  void fetch(transport::Phase phase, std::span<const RemoteMemory> values) override;
+  void assign(std::span<const RemoteMemory> values) override;
+  std::optional<uint64_t> version_of_rows() const override { return steps(); }
+
+ private:
+  class PushToken;
+  class ReceiveToken;
+  struct ReceiveNotes;
+
+  static bool view_whole(const fluid::CommCall& call, const BoundOp& bound,
+                         const std::string& whole);
+  void push(const RemoteTensor& place, int shard, const fluid::Value& gradient);
+  void conclude();
+  void wait_values();
+
+  const fluid::ShardRange shards_;
+  ProcessEnvironment environment_;
+  SyncWorkerNode node_;
+  bool started_ = false;
+  // Of the run under way: what it has to end with.
+  bool stepping_ = false;
+  bool receiving_ = false;
+};
+
+}  // namespace fleet::strategies

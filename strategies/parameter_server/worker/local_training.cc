@@ -1,0 +1,229 @@
+#include "strategies/parameter_server/worker/local_training.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "strategies/parameter_server/protocol/local_exchange.h"
+#include "strategies/parameter_server/worker/remote_places.h"
+
+namespace fleet::strategies {
+namespace {
+
+std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
+  return {tensor.raw(), tensor.raw() + tensor.bytes()};
+}
+
+template <class T>
+std::span<T> elements(std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+template <class T>
+std::span<T> elements(fluid::Tensor& tensor) {
+  return {tensor.data<T>(), static_cast<size_t>(tensor.numel())};
+}
+
+// Runs `work` with a value of the parameter's element type.
+template <class Work>
+void with_type(const RemoteTensor& parameter, const Work& work) {
+  if (parameter.dtype == fluid::DType::kFloat32) return work(float{});
+  if (parameter.dtype == fluid::DType::kFloat64) return work(double{});
+  throw_error(ErrorCode::kDTypeMismatch, {.what = "only float32 and float64 are exchanged",
+                                          .where = parameter.name,
+                                          .expected = "float32 or float64",
+                                          .got = std::string(fluid::dtype_name(parameter.dtype)),
+                                          .fix = "train this parameter with another strategy"});
+}
+
+// The rows that are not all zeros.
+fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
+                                 std::span<const std::byte> difference) {
+  fluid::SelectedRows rows;
+  rows.height = parameter.shape[0];
+  const size_t row_bytes =
+      difference.size() / static_cast<size_t>(std::max<int64_t>(1, rows.height));
+  std::vector<std::byte> values;
+  for (int64_t row = 0; row < rows.height; ++row) {
+    const auto begin = difference.begin() +
+                       static_cast<std::ptrdiff_t>(row) * static_cast<std::ptrdiff_t>(row_bytes);
+    const auto end = begin + static_cast<std::ptrdiff_t>(row_bytes);
+    if (std::all_of(begin, end, [](std::byte byte) { return byte == std::byte{0}; })) continue;
+    rows.rows.push_back(row);
+    values.insert(values.end(), begin, end);
+  }
+  fluid::Shape shape = parameter.shape;
+  shape.set(0, static_cast<int64_t>(rows.rows.size()));
+  rows.value = fluid::Tensor(parameter.dtype, shape);
+  if (!values.empty()) std::memcpy(rows.value.raw(), values.data(), values.size());
+  return rows;
+}
+
+}  // namespace
+
+LocalTraining::LocalTraining(BackgroundClient& link, const AsyncOptions& options, uint32_t workers)
+    : link_(link), options_(options), trainers_(workers * options.trainer_threads) {}
+
+void LocalTraining::define() {
+  if (defined_) return;
+  defined_ = true;
+  parameters_ = trained_variables(link_.ready());
+  gradients_ = link_.add_gradients(parameters_);
+  values_ = link_.add_values(parameters_);
+}
+
+fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const {
+  return scope.tensor(parameters_[index].name);
+}
+
+// Another scope may lie where one was.
+void LocalTraining::forget_gone() {
+  std::erase_if(scopes_, [this](const auto& entry) {
+    const Trainer& trainer = entry.second;
+    if (!trainer.life.expired()) return false;
+    lost_ += trainer.steps - trainer.exchanged;
+    return true;
+  });
+}
+
+void LocalTraining::begin(fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  define();
+  forget_gone();
+  Trainer& trainer = scopes_[&scope];
+  trainer = {.life = scope.life()};
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    trainer.old.push_back(bytes_of(parameter(scope, i)));
+  }
+}
+
+void LocalTraining::begin_from(fluid::Scope& scope, const fluid::Scope& other) {
+  const std::lock_guard lock(mutex_);
+  forget_gone();
+  const auto found = std::find_if(scopes_.begin(), scopes_.end(),
+                                  [&other](const auto& entry) { return entry.first == &other; });
+  if (found == scopes_.end()) return;
+  scopes_[&scope] = {.life = scope.life(), .old = found->second.old};
+}
+
+LocalTraining::Trainer& LocalTraining::trainer_of(fluid::Scope& scope) {
+  const std::lock_guard lock(mutex_);
+  const auto found = scopes_.find(&scope);
+  if (found != scopes_.end() && !found->second.life.expired()) return found->second;
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "local training has not begun in this scope",
+               .where = "GEO or EASGD",
+               .expected = "the trainer's startup program was run on the executor that trains",
+               .got = "a step in another scope",
+               .fix = "run the startup program first; use run_trainer_threads for threads"});
+}
+
+void LocalTraining::step(fluid::Scope& scope) {
+  Trainer& trainer = trainer_of(scope);
+  ++trainer.steps;
+  const uint64_t every =
+      options_.mode == AsyncMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
+  if (trainer.under_way != nullptr && link_.is_over(trainer.under_way)) receive_geo(scope, trainer);
+  if (trainer.steps % every == 0) exchange(scope, trainer);
+}
+
+void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
+  if (trainer.exchanged == trainer.steps) return;
+  trainer.exchanged = trainer.steps;
+  if (options_.mode == AsyncMode::kEasgd) return exchange_easgd(scope);
+  receive_geo(scope, trainer);
+  send_geo(scope, trainer);
+  if (!options_.independent_recv) receive_geo(scope, trainer);
+}
+
+// `fill` writes a parameter's difference.
+template <class T, class Fill>
+void LocalTraining::send(size_t index, const Fill& fill) {
+  const uint32_t gradient = gradients_[index];
+  const RemoteTensor& parameter = parameters_[index];
+  if (parameter.rows) {
+    std::vector<T> difference(static_cast<size_t>(parameter.shape.numel()));
+    fill(std::span(difference));
+    return link_.send_rows(gradient, changed_rows(parameter, std::as_bytes(std::span(difference))));
+  }
+  Buffer memory = link_.memory_for(gradient, parameter.bytes());
+  fill(std::span(reinterpret_cast<T*>(memory.data()), memory.size() / sizeof(T)));
+  link_.send(gradient, std::move(memory));
+}
+
+void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      send<T>(i, [&](std::span<T> difference) {
+        geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
+                          difference);
+      });
+    });
+  }
+  trainer.under_way = link_.begin_synchronize();
+}
+
+void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
+  if (trainer.under_way == nullptr) return;
+  const SharedValues pulled = link_.finish(std::exchange(trainer.under_way, nullptr));
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      geo_receive<T>((*pulled)[values_[i]].values<T>(), elements<T>(parameter(scope, i)),
+                     elements<T>(trainer.old[i]));
+    });
+  }
+}
+
+void LocalTraining::exchange_easgd(fluid::Scope& scope) {
+  const SharedValues centre = link_.fetch();
+  const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    with_type(parameters_[i], [&]<class T>(T) {
+      send<T>(i, [&](std::span<T> difference) {
+        easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[values_[i]].values<T>(),
+                            alpha, difference);
+      });
+    });
+  }
+  link_.flush();
+}
+
+void LocalTraining::leave(fluid::Scope& scope) {
+  Trainer& trainer = trainer_of(scope);
+  exchange(scope, trainer);
+  receive_geo(scope, trainer);
+  const std::lock_guard lock(mutex_);
+  scopes_.erase(&scope);
+}
+
+void LocalTraining::leave_all() {
+  while (true) {
+    fluid::Scope* scope = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      forget_gone();
+      if (scopes_.empty()) return;
+      scope = scopes_.begin()->first;
+    }
+    leave(*scope);
+  }
+}
+
+void LocalTraining::check_lost() const {
+  const std::lock_guard lock(mutex_);
+  if (lost_ == 0) return;
+  throw_error(
+      ErrorCode::kPrecondition,
+      {.what = str_cat("the executor that trained is gone, and the servers do not have what "
+                       "its last ",
+                       lost_, lost_ == 1 ? " step" : " steps", " changed"),
+       .where = str_cat("stop_worker, ", to_string(options_.mode)),
+       .expected = "the executor that trained, and its scope, live until stop_worker() "
+                   "has returned",
+       .got = "they were destroyed before",
+       .fix = "call stop_worker() before the executor goes out of scope"});
+}
+
+}  // namespace fleet::strategies

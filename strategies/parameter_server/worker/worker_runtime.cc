@@ -1,0 +1,208 @@
+#include "strategies/parameter_server/worker/worker_runtime.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/strings.h"
+#include "fluid/kernels/table_rows.h"
+#include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/worker/remote_places.h"
+#include "strategies/parameter_server/worker/remote_values.h"
+
+namespace fleet::strategies {
+
+using transport::Phase;
+
+WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config,
+                             std::unique_ptr<Exchange> exchange, fluid::Program origin,
+                             std::vector<std::string> server_names)
+    : index_(config.index),
+      origin_(std::move(origin)),
+      server_names_(std::move(server_names)),
+      exchange_(std::move(exchange)) {
+  if (server_names_.empty()) {
+    for (const auto& endpoint : config.servers) server_names_.push_back(endpoint.to_string());
+  }
+}
+
+WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config,
+                             transport::TransportChoice transport, fluid::Program origin,
+                             std::vector<std::string> server_names, Logger logger)
+    : WorkerRuntime(config, make_in_step_exchange(config, transport, std::move(logger)),
+                    std::move(origin), std::move(server_names)) {}
+
+WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
+                             transport::TransportChoice transport, fluid::Program origin,
+                             std::vector<std::string> server_names, Logger logger)
+    : WorkerRuntime(config, make_async_exchange(config, options, transport, std::move(logger)),
+                    std::move(origin), std::move(server_names)) {}
+
+WorkerRuntime::~WorkerRuntime() = default;
+
+void WorkerRuntime::stop_worker() {
+  if (!exchange_->stopped()) exchange_->stop();
+}
+
+void WorkerRuntime::enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) {
+  if (!exchange_->enter_thread(thread, scope, parent)) {
+    StrategyRuntime::enter_thread(thread, scope, parent);
+  }
+}
+
+// ---- ops
+
+std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call) {
+  if (exchange_->stopped()) throw_left(call.op);
+  const BoundOp& bound = bind(call);
+  switch (bound.kind) {
+    case BoundOp::Kind::kSend:
+      return exchange_->send(call, bound);
+    case BoundOp::Kind::kSendBarrier:
+      exchange_->send_barrier();
+      break;
+    case BoundOp::Kind::kReceive:
+      return exchange_->receive(call, bound);
+    case BoundOp::Kind::kFetchBarrier:
+      exchange_->fetch_barrier();
+      break;
+    case BoundOp::Kind::kLookup:
+      look_up(call, bound);
+      break;
+    case BoundOp::Kind::kRows:
+      receive_rows(call, bound);
+      break;
+    case BoundOp::Kind::kPrefetch:
+      exchange_->request(
+          Phase::kReceiving, call.op.type, [&](ServerClient& client, transport::DoneHandler done) {
+            prefetch_rows(bound.prefetch, call.inputs, call.outputs, client, std::move(done));
+          });
+      break;
+    case BoundOp::Kind::kSaveTable:
+      exchange_->settle();
+      exchange_->request(Phase::kSaving, call.op.type,
+                         [&](ServerClient& client, transport::DoneHandler done) {
+                           save_tables(bound.snapshots, client, std::move(done));
+                         });
+      break;
+    case BoundOp::Kind::kNothing:
+      break;
+  }
+  return nullptr;
+}
+
+const BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
+  const std::lock_guard lock(mutex_);
+  BoundBlock& program = bound_[call.program.id()];
+  if (const auto found = program.find(&call.op); found != program.end()) return found->second;
+  const ServerClient& client = exchange_->ready();
+  BoundBlock block = bind_ops(call.block, client, server_names_, exchange_->sends_gradients());
+  exchange_->prepare(call.block, block);
+  program.merge(block);
+  if (const auto found = program.find(&call.op); found != program.end()) return found->second;
+  return program.emplace(&call.op, bind_by_name(call.op, client)).first->second;
+}
+
+void WorkerRuntime::fetch_rows(const fluid::CommCall& call, RowLookup& lookup) {
+  exchange_->request(Phase::kReceiving, call.op.type,
+                     [&](ServerClient& client, transport::DoneHandler done) {
+                       lookup.ask(client, std::move(done));
+                     });
+}
+
+void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
+  std::vector<const fluid::Tensor*> ids;
+  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  RowLookup lookup(bound.table, std::move(ids));
+  fetch_rows(call, lookup);
+  lookup.fill(call.outputs);
+}
+
+// The rows that the op is about to look at; those that are here in this version stay.
+void WorkerRuntime::receive_rows(const fluid::CommCall& call, const BoundOp& bound) {
+  auto [table, rows] =
+      fluid::rows_looked_at(call.block, call.op, call.inputs, call.step, call.shard);
+  const auto version = exchange_->version_of_rows();
+  if (!version) {
+    RowLookup lookup(bound.table, std::move(rows));
+    fetch_rows(call, lookup);
+    return lookup.place(dense(table));
+  }
+  FetchedRows& here = fetched_[&table];
+  if (here.version != *version || here.memory.lock() != dense(table).buffer().owner()) {
+    here = {.version = *version, .memory = {}, .rows = {}};
+  }
+  std::vector<int64_t> missing;
+  std::set_difference(rows.begin(), rows.end(), here.rows.begin(), here.rows.end(),
+                      std::back_inserter(missing));
+  if (missing.empty()) return;
+  RowLookup lookup(bound.table, missing);
+  fetch_rows(call, lookup);
+  lookup.place(dense(table));
+  here.memory = dense(table).buffer().owner();
+  std::vector<int64_t> all;
+  std::set_union(missing.begin(), missing.end(), here.rows.begin(), here.rows.end(),
+                 std::back_inserter(all));
+  here.rows = std::move(all);
+}
+
+// ---- whole variables
+
+std::vector<std::string> WorkerRuntime::pull(const std::vector<std::string>& names,
+                                             fluid::Scope& scope) {
+  const ServerClient& client = exchange_->ready();
+  std::vector<std::string> unknown;
+  RemoteValues values;
+  for (const auto& name : names) {
+    const RemoteTensor place = places_of_origin(name, client);
+    if (place.parts.empty()) {
+      unknown.push_back(name);
+    } else {
+      values.add_wanted(place, dense(scope.var(name)));
+    }
+  }
+  exchange_->fetch(Phase::kSaving, values.memory());
+  values.finish();
+  return unknown;
+}
+
+bool WorkerRuntime::assign(const std::string& name, const fluid::Tensor& value) {
+  const RemoteTensor place = places_of_origin(name, exchange_->ready(), Copies::kAll);
+  if (place.parts.empty()) return false;
+  RemoteValues values;
+  values.add_given(place, value);
+  exchange_->assign(values.memory());
+  return true;
+}
+
+std::vector<std::string> WorkerRuntime::checkpoint_names() const {
+  std::vector<std::string> names;
+  for (const fluid::VarDesc* desc : origin_.global_block().vars()) {
+    if (desc->persistable && desc->kind == fluid::VarKind::kLodTensor) names.push_back(desc->name);
+  }
+  return names;
+}
+
+bool WorkerRuntime::gather_persistables(fluid::Scope& scope) {
+  return gather(checkpoint_names(), scope);
+}
+
+bool WorkerRuntime::gather(std::span<const std::string> names, fluid::Scope& scope) {
+  if (index_ != 0) return false;
+  pull({names.begin(), names.end()}, scope);
+  return true;
+}
+
+void WorkerRuntime::spread_persistables(fluid::Scope& scope) {
+  if (index_ == 0) {
+    for (const auto& name : checkpoint_names()) {
+      fluid::Value* value = scope.find(name);
+      const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+      if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
+    }
+  }
+  barrier_worker();
+  exchange_->restarted(scope);
+}
+
+}  // namespace fleet::strategies

@@ -1,0 +1,92 @@
+// The runtime behind a trainer program: binds its ops to what the servers keep, looks rows up, and
+// moves whole variables for checkpoints; gradients and values are its exchange's.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "strategies/parameter_server/worker/exchange.h"
+#include "strategies/runtime/strategy_runtime.h"
+
+namespace fleet::strategies {
+
+// Used by one thread, the one that trains; in modes with trainer threads by all of them, each with
+// an executor and a scope of its own (trainer_threads.h).
+class WorkerRuntime final : public StrategyRuntime {
+ public:
+  // Synchronous. `origin` is the program before it was transpiled: its persistable variables make
+  // up a checkpoint. `server_names` are the endpoints as programs name them (epmap), by server
+  // index; empty: those of `config`.
+  WorkerRuntime(const ParameterServerConfig& config, transport::TransportChoice transport,
+                fluid::Program origin, std::vector<std::string> server_names = {},
+                Logger logger = {});
+  // The other modes. Throws UsageError when the options are not valid.
+  WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
+                transport::TransportChoice transport, fluid::Program origin,
+                std::vector<std::string> server_names = {}, Logger logger = {});
+  ~WorkerRuntime() override;
+
+  // Puts whole variables as the servers have them now into the scope, slices joined. Returns the
+  // names that no server keeps.
+  std::vector<std::string> pull(const std::vector<std::string>& names, fluid::Scope& scope);
+  // Gives a variable (all its slices) its initial value; before any worker's first step. Nothing
+  // happens when no server keeps it; returns whether one does.
+  bool assign(const std::string& name, const fluid::Tensor& value);
+  // Steps that are over, of all threads.
+  uint64_t step() const { return exchange_->steps(); }
+
+  // StrategyRuntime
+  // Begins to connect; the first op does it if nobody did. Servers may come later, until the rpc
+  // deadline.
+  void init_worker() override { exchange_->start(); }
+  void stop_worker() override;
+  void abort_worker(const Status& why, uint64_t step) override { exchange_->abort(why, step); }
+  void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void leave_thread(fluid::Scope& scope) override { exchange_->leave_thread(scope); }
+  void barrier_worker() override { exchange_->barrier("barrier_worker"); }
+  std::vector<double> all_reduce_worker(std::span<const double> values) override {
+    return exchange_->all_reduce(values);
+  }
+
+  // fluid::CommRuntime
+  fluid::ShardRange shards() const override { return exchange_->shards(); }
+  void begin_step(const fluid::Program&, uint64_t) override { exchange_->begin_step(); }
+  void end_step(const fluid::Program&, uint64_t) override { exchange_->end_step(); }
+  std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
+  const fluid::Program* checkpoint_program() const override { return &origin_; }
+  bool gather_persistables(fluid::Scope& scope) override;
+  bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
+  void spread_persistables(fluid::Scope& scope) override;
+
+ private:
+  // Rows of a table that are as they are in one version; strictly ascending.
+  struct FetchedRows {
+    uint64_t version = 0;
+    std::weak_ptr<const void> memory;  // that they are in
+    std::vector<int64_t> rows;
+  };
+
+  WorkerRuntime(const ParameterServerConfig& config, std::unique_ptr<Exchange> exchange,
+                fluid::Program origin, std::vector<std::string> server_names);
+
+  const BoundOp& bind(const fluid::CommCall& call);
+  void look_up(const fluid::CommCall& call, const BoundOp& bound);
+  void receive_rows(const fluid::CommCall& call, const BoundOp& bound);
+  void fetch_rows(const fluid::CommCall& call, RowLookup& lookup);
+  std::vector<std::string> checkpoint_names() const;
+
+  const uint32_t index_;
+  const fluid::Program origin_;
+  std::vector<std::string> server_names_;
+  const std::unique_ptr<Exchange> exchange_;
+  std::mutex mutex_;                                    // guards bound_
+  std::map<uint64_t, BoundBlock> bound_;                // by program id
+  std::map<const fluid::Value*, FetchedRows> fetched_;  // by the table's value
+};
+
+}  // namespace fleet::strategies

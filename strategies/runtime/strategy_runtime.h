@@ -1,0 +1,50 @@
+// What a strategy's programs talk to while they run: the communication ops, and the calls of the
+// facade.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "fluid/kernels/comm_runtime.h"
+
+namespace fleet::strategies {
+
+// The runtime of one process. Members are called by the thread that trains or serves, in the order
+// that their names tell; errors are thrown as fleet::Error.
+class StrategyRuntime : public fluid::CommRuntime {
+ public:
+  // Workers: connect to the job. Before the startup program runs.
+  virtual void init_worker() = 0;
+  // Workers: flush what is queued, tell the others, disconnect. May be called again.
+  virtual void stop_worker() = 0;
+  // Workers: tells the others that this one ends the job, and why, in that step of its program.
+  virtual void abort_worker(const Status& /*why*/, uint64_t /*step*/) {}
+
+  // Trainer threads of one worker process, by number from 0 (run_trainer_threads). `scope` is the
+  // thread's own, `parent` the one whose values it began with. Every thread enters before any
+  // trains. UsageError where the runtime has one training thread.
+  virtual void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent);
+  // The thread trains no more; the others do not wait for it.
+  virtual void leave_thread(fluid::Scope&) {}
+
+  // All workers meet.
+  virtual void barrier_worker() = 0;
+  // Element by element, the sum over all workers; the same bits for each of them.
+  virtual std::vector<double> all_reduce_worker(std::span<const double> values) = 0;
+
+  // Who looks at the steps of this process; set before the first.
+  void set_finite_watch(std::shared_ptr<fluid::FiniteWatch> watch) { watch_ = std::move(watch); }
+  fluid::FiniteWatch* finite_watch() override { return watch_.get(); }
+
+ private:
+  std::shared_ptr<fluid::FiniteWatch> watch_;
+};
+
+// UsageError: a program whose runtime is not one with trainer threads.
+[[noreturn]] void throw_no_trainer_threads(const char* got);
+
+}  // namespace fleet::strategies
