@@ -323,7 +323,7 @@ std::vector<ParamGrad> append_noted_clips(const std::vector<ParamGrad>& pairs) {
   Program& program = block.program();
   const size_t first_op = block.op_count();
   GlobalNorm global = append_noted_squares(pairs);
-  // As in the original, only these first ops are retagged.
+  // As in Paddle, only these first ops are retagged.
   const size_t end_op = block.op_count();
   std::vector<ParamGrad> clipped;
   for (size_t i = 0; i < pairs.size(); ++i) {

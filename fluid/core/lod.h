@@ -8,8 +8,8 @@
 namespace fleet::fluid {
 
 // What is wrong with the tensor's sequence offsets, "level 1 begins with 2"; empty when nothing is:
-// every level rises from 0 to the number of sequences of the next one, the last to the tensor's
-// rows. A tensor without sequences has nothing wrong.
+// the offsets of every level ascend from 0 to the number of sequences of the next one, those of the
+// last to the tensor's rows. A tensor without sequences has nothing wrong.
 std::string fault_of_lod(const Tensor& tensor);
 
 }  // namespace fleet::fluid

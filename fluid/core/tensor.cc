@@ -99,7 +99,7 @@ void Tensor::reset(DType dtype, const Shape& shape, Place place) {
   shape_ = shape;
   numel_ = numel;
   lod_.reset();
-  layout_descriptor_.reset();
+  layout_ = Layout::kPlain;
 }
 
 Tensor Tensor::reshaped(const Shape& shape) const {

@@ -14,12 +14,12 @@
 
 namespace fleet::fluid {
 
-// How the elements are ordered in memory. kPlain is row-major. kBlocked is a library's own order,
-// described by Tensor::layout_descriptor; only kernels that asked for it see it.
+// How the elements are ordered in memory. kPlain is row-major. kBlocked is that of images
+// in blocks of channels (fluid/kernels/image_layout.h); only kernels that asked for it see it.
 enum class Layout : uint8_t { kPlain, kBlocked };
 
-// Sequence structure: per level, offsets that begin with 0 and rise. The last level's last offset
-// is the number of rows.
+// Sequence structure: per level, ascending offsets, the first 0. The last level's last offset is
+// the number of rows.
 using LoD = std::vector<std::vector<int64_t>>;
 
 // A handle to typed memory; copies share it. Reading from several threads is safe, writing is the
@@ -95,12 +95,9 @@ class Tensor {
   // The same sequence structure as another tensor's, not copied.
   void share_lod(const Tensor& other) { lod_ = other.lod_; }
 
-  Layout layout() const { return layout_descriptor_ ? Layout::kBlocked : Layout::kPlain; }
-  const std::shared_ptr<const void>& layout_descriptor() const { return layout_descriptor_; }
-  // Null means plain.
-  void set_layout(std::shared_ptr<const void> descriptor) {
-    layout_descriptor_ = std::move(descriptor);
-  }
+  Layout layout() const { return layout_; }
+  // Says how the elements lie; moves none.
+  void set_layout(Layout layout) { layout_ = layout; }
 
   std::string to_string(int64_t max_elements = 16) const;
 
@@ -118,7 +115,7 @@ class Tensor {
   Buffer buffer_;
   size_t offset_ = 0;
   std::shared_ptr<const LoD> lod_;
-  std::shared_ptr<const void> layout_descriptor_;
+  Layout layout_ = Layout::kPlain;
 };
 
 // Memory of a place; for a device that this build cannot use, an error that says so.

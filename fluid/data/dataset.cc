@@ -72,7 +72,7 @@ TensorDataset::TensorDataset(Feed columns) : columns_(std::move(columns)) {
       refuse_columns(name, "a tensor with a first dimension", "none");
     }
     if (std::string fault = fault_of_lod(column); !fault.empty()) {
-      refuse_columns(name, "sequence offsets that rise from 0 to the number of rows",
+      refuse_columns(name, "sequence offsets that ascend from 0 to the number of rows",
                      std::move(fault));
     }
     if (column.lod().size() > 1) {

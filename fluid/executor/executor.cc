@@ -4,7 +4,6 @@
 #include <map>
 #include <mutex>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/lod.h"
@@ -20,8 +19,7 @@ namespace {
 
 // Workspaces that an executor keeps, and plans that a cache does: those of programs that are gone
 // leave in the end.
-constexpr size_t kMaxSeats = 1024;
-constexpr int kMaxThreads = 1024;
+constexpr size_t kMaxWorkspaces = 1024;
 constexpr size_t kMaxPlans = 4096;
 
 // Plans that several executors share.
@@ -54,7 +52,7 @@ class PlanCache {
 };
 
 constexpr const char* kOffsets =
-    "offsets that rise from 0 to the number of rows, or of sequences of the next level";
+    "offsets that ascend from 0 to the number of rows, or of sequences of the next level";
 
 [[noreturn]] void throw_feed(std::string what, const std::string& name, std::string expected,
                              std::string got, std::string fix) {
@@ -111,7 +109,7 @@ int64_t rows_of(const Plan& plan, const std::vector<Tensor>& feeds) {
 }
 
 // The workspaces of one executor for one plan and scope.
-struct Seat {
+struct CachedWorkspace {
   const Program* program = nullptr;
   int32_t block = 0;
   bool whole_step = true;
@@ -150,17 +148,14 @@ void check_runnable(const ProgramRuntime& attached) {
               {.what = "this program must not be run", .where = "Executor::run", .fix = refusal});
 }
 
-// CPU_NUM, as in the original; 1 without it.
-int threads_from_environment() {
-  const auto text = Environment::of_process().get("CPU_NUM");
-  if (!text) return 1;
-  const auto count = parse_int(*text);
-  if (count && *count >= 1 && *count <= kMaxThreads) return static_cast<int>(*count);
-  throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
-                                        .where = "CPU_NUM",
-                                        .expected = str_cat("a number from 1 to ", kMaxThreads),
-                                        .got = "'" + *text + "'",
-                                        .fix = "correct or unset CPU_NUM"});
+void check_threads(int threads) {
+  if (threads >= 1 && threads <= ExecutorOptions::kMaxThreads) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "a step cannot have so many threads",
+               .where = "ExecutorOptions.threads",
+               .expected = str_cat("1 to ", ExecutorOptions::kMaxThreads),
+               .got = str_cat(threads),
+               .fix = "leave it out, or set it to the processor's cores"});
 }
 
 }  // namespace
@@ -172,10 +167,9 @@ struct Executor::State {
   Scope* scope = nullptr;
   std::shared_ptr<CommRuntime> runtime;
   FiniteWatch* watch = nullptr;
-  std::shared_ptr<Profile> profile = Profile::from_environment();
-  int threads = threads_from_environment();
+  std::shared_ptr<Profile> profile;  // null: nobody measures
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
-  std::vector<Seat> seats;                 // most recent first
+  std::vector<CachedWorkspace> cached;     // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
   std::vector<Tensor> feeds;
   // The runtime of the program that ran last, so that it is looked for once.
@@ -187,30 +181,30 @@ struct Executor::State {
   }
 
   template <class Match>
-  Workspace* find_seat(Match match) {
-    for (size_t i = 0; i < seats.size(); ++i) {
-      if (!match(seats[i])) continue;
-      if (!seats[i].workspace->plan().is_current() || !seats[i].workspace->is_current()) {
-        seats.erase(seats.begin() + static_cast<long>(i));
+  Workspace* find_workspace(Match match) {
+    for (size_t i = 0; i < cached.size(); ++i) {
+      if (!match(cached[i])) continue;
+      if (!cached[i].workspace->plan().is_current() || !cached[i].workspace->is_current()) {
+        cached.erase(cached.begin() + static_cast<long>(i));
         return nullptr;
       }
       if (i != 0)
-        std::rotate(seats.begin(), seats.begin() + static_cast<long>(i),
-                    seats.begin() + static_cast<long>(i) + 1);
-      return seats.front().workspace.get();
+        std::rotate(cached.begin(), cached.begin() + static_cast<long>(i),
+                    cached.begin() + static_cast<long>(i) + 1);
+      return cached.front().workspace.get();
     }
     return nullptr;
   }
 
-  Workspace& add_seat(const PlanKey& key, bool whole_step, Scope& where) {
+  Workspace& add_workspace(const PlanKey& key, bool whole_step, Scope& where) {
     auto plan = plans->get(key, kernels_for(*key.program), whole_step);
-    Seat seat = {.program = key.program,
-                 .block = key.block,
-                 .whole_step = whole_step,
-                 .workspace = std::make_unique<Workspace>(std::move(plan), where)};
-    seats.insert(seats.begin(), std::move(seat));
-    if (seats.size() > kMaxSeats) seats.pop_back();
-    return *seats.front().workspace;
+    CachedWorkspace entry = {.program = key.program,
+                             .block = key.block,
+                             .whole_step = whole_step,
+                             .workspace = std::make_unique<Workspace>(std::move(plan), where)};
+    cached.insert(cached.begin(), std::move(entry));
+    if (cached.size() > kMaxWorkspaces) cached.pop_back();
+    return *cached.front().workspace;
   }
 
   CommRuntime* runtime_of(const Program& program) {
@@ -234,27 +228,12 @@ struct Executor::State {
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
-    step.threads = threads;
+    step.threads = *options.threads;
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
     if (step.watch == nullptr) step.watch = watch;
     return step;
   }
 };
-
-namespace {
-
-bool asked_to_check_nan_inf() {
-  const auto text = Environment::of_process().get("FLAGS_check_nan_inf");
-  if (!text) return false;
-  if (const auto flag = parse_flag(*text)) return *flag;
-  throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
-                                        .where = "FLAGS_check_nan_inf",
-                                        .expected = std::string(kFlagSpellings),
-                                        .got = "'" + *text + "'",
-                                        .fix = "correct or unset FLAGS_check_nan_inf"});
-}
-
-}  // namespace
 
 Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_unique<State>()) {
   check_place(place);
@@ -266,14 +245,17 @@ Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_uniq
                                               .fix = "leave it at 0, or set it to the shards"});
   }
   options.logical_shards = std::max(options.logical_shards, 1);
-  if (!options.check_nan_inf) options.check_nan_inf = asked_to_check_nan_inf();
+  options = with_environment(std::move(options));
+  check_threads(*options.threads);
+  if (!options.profile->empty()) state_->profile = std::make_shared<Profile>(*options.profile);
   state_->place = place;
-  state_->options = options;
+  state_->options = std::move(options);
   state_->own_scope = std::make_shared<Scope>();
   state_->scope = state_->own_scope.get();
 }
 
-Executor::Executor(Place place, Scope& scope, ExecutorOptions options) : Executor(place, options) {
+Executor::Executor(Place place, Scope& scope, ExecutorOptions options)
+    : Executor(place, std::move(options)) {
   state_->own_scope.reset();
   state_->scope = &scope;
 }
@@ -285,16 +267,16 @@ Executor& Executor::operator=(Executor&&) noexcept = default;
 std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
                                   const std::vector<Fetch>& fetch) {
   State& s = *state_;
-  Workspace* workspace = s.find_seat([&](const Seat& seat) {
-    return seat.program == &program && seat.whole_step &&
-           same_names(feed, seat.workspace->plan().key().feeds) &&
-           same_names(fetch, seat.workspace->plan().key().fetches);
+  Workspace* workspace = s.find_workspace([&](const CachedWorkspace& entry) {
+    return entry.program == &program && entry.whole_step &&
+           same_names(feed, entry.workspace->plan().key().feeds) &&
+           same_names(fetch, entry.workspace->plan().key().fetches);
   });
   if (workspace == nullptr) {
     PlanKey key = {.program = &program, .block = 0, .feeds = {}, .fetches = {}, .place = s.place};
     for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
     for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
-    workspace = &s.add_seat(key, true, *s.scope);
+    workspace = &s.add_workspace(key, true, *s.scope);
   }
   const Plan& plan = workspace->plan();
   Workspace::Step step = s.step_of(plan);
@@ -318,14 +300,14 @@ std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fe
 void Executor::run_block(const Program& program, int32_t block, Scope& scope,
                          std::optional<uint64_t> step) {
   State& s = *state_;
-  Workspace* workspace = s.find_seat([&](const Seat& seat) {
-    return seat.program == &program && seat.block == block && !seat.whole_step &&
-           &seat.workspace->scope() == &scope;
+  Workspace* workspace = s.find_workspace([&](const CachedWorkspace& entry) {
+    return entry.program == &program && entry.block == block && !entry.whole_step &&
+           &entry.workspace->scope() == &scope;
   });
   if (workspace == nullptr) {
     const PlanKey key = {
         .program = &program, .block = block, .feeds = {}, .fetches = {}, .place = s.place};
-    workspace = &s.add_seat(key, false, scope);
+    workspace = &s.add_workspace(key, false, scope);
   }
   Workspace::Step run = s.step_of(workspace->plan());
   if (step) run.number = *step;

@@ -30,13 +30,24 @@ struct ExecutorOptions {
   // gradients are summed by the tree of base/shard_tree.h and divided by the number of parts. A
   // program whose runtime is attached follows that runtime instead.
   int logical_shards = 1;
-  // Report the first op, variable and step that turns NaN or infinite. Not given: what
-  // FLAGS_check_nan_inf says when the executor is made.
+  // Report the first op, variable and step that turns NaN or infinite. Not given:
+  // FLAGS_check_nan_inf.
   std::optional<bool> check_nan_inf = std::nullopt;
   // Kernels to run with, whatever the program; null: those of each program (kernel_table). Must
   // outlive the executor.
   const KernelTable* kernels = nullptr;
+  // Threads that run the shards of a local step, 1 to kMaxThreads. Not given: CPU_NUM.
+  static constexpr int kMaxThreads = 1024;
+  std::optional<int> threads = std::nullopt;
+  // Folder for the files that say where the time of steps went; empty: they are not written. Not
+  // given: FLAGS_profile.
+  std::optional<std::string> profile = std::nullopt;
 };
+
+// The options with the environment's values in place of those that are not given, and defaults
+// where it has none: false, 1 thread, no profile. An Executor calls it when it is made; nothing
+// else of the engine takes a setting from there. Throws UsageError for a value that cannot be used.
+ExecutorOptions with_environment(ExecutorOptions options);
 
 // A compiled program: immutable, shared by threads. Made for (program, feed names, fetches,
 // place), whatever the batch size.

@@ -182,7 +182,7 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
     shared = Buffer(std::max<size_t>(bytes, 64), allocator_of(plan_.key().place));
   }
   tensor = Tensor(spec.dtype, spec.shape, shared, 0, plan_.key().place);
-  if (spec.layout == Layout::kBlocked) mark_blocked(tensor);
+  if (spec.layout == Layout::kBlocked) tensor.set_layout(Layout::kBlocked);
 }
 
 void OpRunner::pass_on_lod() {

@@ -9,20 +9,20 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/kernels/image_layout.h"
-#include "fluid/ops/table.h"
 
 namespace fleet::fluid {
 namespace {
 
 // Ops that look rows up in a table which the transpiler placed on servers.
-bool fetches_table(const Operator& op) {
+bool fetches_table(const OpSchema& schema, const Operator& op) {
   const Attribute* attr = op.attr("table_names");
   const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
-  return names != nullptr && !names->empty() && !is_communication(op.type);
+  return names != nullptr && !names->empty() && schema.run_by != RunBy::kRuntime;
 }
 
-bool calls_runtime(const Operator& op) {
-  return is_communication(op.type) || fetches_table(op) || op.type == "fake_init";
+bool calls_runtime(const OpSchema& schema, const Operator& op) {
+  return schema.run_by == RunBy::kRuntime || fetches_table(schema, op) ||
+         schema.leaves_values_to_servers;
 }
 
 // Only updates change it, also where a forward op names it among its outputs (W_Out of
@@ -94,11 +94,13 @@ class PlanCompiler {
  private:
   const Block& block() const { return *plan_->block_; }
 
+  const OpSchema& row(const Operator& op) const { return schema_of(*plan_->key_.program, op); }
+
   bool is_lr(const Operator& op) const { return has_role(op.role, OpRole::kLrSched); }
 
   bool in_shard(const Operator& op) const {
     if (is_lr(op)) return false;
-    return op.type == "send" || has_role(op.role, OpRole::kForward) ||
+    return row(op).once_a_shard || has_role(op.role, OpRole::kForward) ||
            has_role(op.role, OpRole::kBackward) || has_role(op.role, OpRole::kLoss);
   }
 
@@ -110,8 +112,8 @@ class PlanCompiler {
       plan_->compiled_ops_.push_back(ops[i].version());
       if (in_shard(*ops[i])) end = i + 1;
       const bool trains = has_role(ops[i]->role, OpRole::kBackward) && !is_lr(*ops[i]);
-      if (whole_step_ && (trains || ops[i]->type == "send")) plan_->sharded_ = true;
-      if (calls_runtime(*ops[i])) plan_->communicates_ = true;
+      if (whole_step_ && (trains || row(*ops[i]).once_a_shard)) plan_->sharded_ = true;
+      if (calls_runtime(row(*ops[i]), *ops[i])) plan_->communicates_ = true;
     }
     for (const auto& op : ops) {
       if (is_lr(*op)) order_.push_back(op.get());
@@ -182,9 +184,10 @@ class PlanCompiler {
   void add_op(const Operator& op) {
     PlanOp planned;
     planned.op = &op;
-    planned.communication = is_communication(op.type);
-    planned.fetches_table = fetches_table(op);
-    if (runs_block(op.type)) add_block(op, planned);
+    planned.schema = &row(op);
+    planned.communication = planned.schema->run_by == RunBy::kRuntime;
+    planned.fetches_table = fetches_table(*planned.schema, op);
+    if (planned.schema->run_by == RunBy::kExecutor) add_block(op, planned);
     const bool computed = !planned.communication && planned.block == nullptr;
     if (computed && !kernels_.knows(op.type, plan_->key_.place.kind)) {
       throw_error(ErrorCode::kNotSupported,
@@ -196,7 +199,7 @@ class PlanCompiler {
                    .fix = "give the program the library that has the op and its kernels "
                           "(Program::set_op_library); files do not hold it"});
     }
-    const std::string_view table = planned.fetches_table ? "" : looked_up_slot(op.type);
+    const std::string_view table = planned.fetches_table ? "" : planned.schema->table_slot;
     for (const auto& [slot, names] : op.inputs) {
       for (const std::string& name : names) {
         const int i = index_of(name);
@@ -372,15 +375,12 @@ class PlanCompiler {
     }
   }
 
-  // Outputs of split_byref are views of its input.
-  static bool makes_views(const PlanOp& op) { return op.op->type == "split_byref"; }
-
   // The inputs of an op, and what they are views of.
   std::vector<int> memory_read(const PlanOp& op) const {
     std::vector<int> read = op.inputs;
     for (const PlanOp& other : plan_->ops_) {
       const bool viewed =
-          makes_views(other) && std::any_of(op.inputs.begin(), op.inputs.end(), [&](int i) {
+          other.schema->makes_views && std::any_of(op.inputs.begin(), op.inputs.end(), [&](int i) {
             return std::find(other.outputs.begin(), other.outputs.end(), i) != other.outputs.end();
           });
       if (viewed) read.push_back(other.inputs.front());
@@ -438,7 +438,8 @@ class PlanCompiler {
         Life& life = lives[static_cast<size_t>(i)];
         life.begin = std::min(life.begin, k);
         life.end = std::max(life.end, k);
-        life.pinned = life.pinned || op.communication || op.block != nullptr || makes_views(op);
+        life.pinned =
+            life.pinned || op.communication || op.block != nullptr || op.schema->makes_views;
       };
       for (const int i : op.inputs) touch(i);
       for (const int i : op.outputs) touch(i);

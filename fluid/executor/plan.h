@@ -11,6 +11,7 @@
 
 #include "fluid/core/place.h"
 #include "fluid/kernels/kernel_table.h"
+#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 
 namespace fleet::fluid {
@@ -29,6 +30,7 @@ struct PlanVar {
 
 struct PlanOp {
   const Operator* op = nullptr;
+  const OpSchema* schema = nullptr;  // the op's row (schema_of)
   // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
   std::vector<int> inputs;
   std::vector<int> outputs;
@@ -142,10 +144,5 @@ class Plan {
   bool communicates_ = false;
   bool shards_are_apart_ = false;
 };
-
-// True for the ops that the CommRuntime runs.
-bool is_communication(std::string_view op_type);
-// True for the ops that run a block of the program (fluid/executor/block_runner.h).
-bool runs_block(std::string_view op_type);
 
 }  // namespace fleet::fluid

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/display.h"
-#include "base/environment.h"
 #include "base/strings.h"
 
 namespace fleet::fluid {
@@ -53,11 +52,6 @@ std::string json_text(std::string_view text) {
 }
 
 }  // namespace
-
-std::shared_ptr<Profile> Profile::from_environment() {
-  const auto folder = Environment::of_process().get("FLAGS_profile");
-  return folder ? std::make_shared<Profile>(*folder) : nullptr;
-}
 
 Profile::~Profile() {
   if (!folder_.empty() && !rows_.empty()) write();

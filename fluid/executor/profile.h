@@ -40,8 +40,6 @@ class Profile {
     double flops = 0;
   };
 
-  // Asked for by FLAGS_profile; null when it is not.
-  static std::shared_ptr<Profile> from_environment();
   // With a folder, the files profile_<pid>_<n>.{txt,json} are written there at the end, if there
   // was a call; n is the first number that is free. An error is said on stderr.
   explicit Profile(std::filesystem::path folder = {}) : folder_(std::move(folder)) {}

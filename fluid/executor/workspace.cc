@@ -175,7 +175,7 @@ void Workspace::refuse_kept_fetches() const {
 void Workspace::leave_to(CommRuntime& runtime) {
   const auto& placed = plan_->program().distribution().vars;
   for (const PlanOp& op : plan_->ops()) {
-    if (op.op->type != "fake_init") continue;
+    if (!op.schema->leaves_values_to_servers) continue;
     const std::string& name = op.op->output("Out").front();
     const bool kept = std::any_of(placed.begin(), placed.end(),
                                   [&name](const auto& part) { return part.origin == name; });
@@ -192,7 +192,7 @@ void Workspace::add_runner(size_t k) {
     outputs.push_back(i < 0 ? nullptr : values_[static_cast<size_t>(i)]);
   }
   const bool kept = takes_kept_table(k);
-  const bool remote = op.communication || (kept && op.op->type.starts_with("lookup_table"));
+  const bool remote = op.communication || (kept && op.schema->gives_table_rows);
   const bool calls = remote || op.fetches_table || kept;
   comm_inputs_.push_back(calls ? inputs : std::vector<Value*>());
   comm_outputs_.push_back(remote ? outputs : std::vector<Value*>());

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/executor/plan.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/original_tensor.h"
+#include "fluid/ops/op_schema.h"
 #include "fluid/io/persistables.h"
 
 namespace fleet::fluid::io {
@@ -113,7 +113,7 @@ void put_values(Values values, Scope& scope) {
 // Without ops that need the job which the program was rewritten for.
 void check_local(const Block& block) {
   for (const auto& op : block.ops()) {
-    if (!is_communication(op->type)) continue;
+    if (schema_of(block.program(), *op).run_by != RunBy::kRuntime) continue;
     throw_error(ErrorCode::kPrecondition,
                 {.what = "the program was rewritten for a distributed job",
                  .where = "op '" + op->type + "'",

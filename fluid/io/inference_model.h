@@ -1,4 +1,4 @@
-// Programs saved for inference, in this library's form or the original's, and the original's
+// Programs saved for inference, in this library's form or Paddle's, and Paddle's
 // parameter files.
 #pragma once
 
@@ -33,14 +33,14 @@ void save_inference_model(const std::filesystem::path& directory,
                           const std::vector<Variable>& targets, Executor& executor,
                           const Program& program, CommRuntime& runtime);
 
-// Names of the original's files within a directory; an empty name is what it writes by default:
+// Names of Paddle's files within a directory; an empty name is what it writes by default:
 // `__model__`, and one file per variable.
 struct OriginalFiles {
   std::string model = {};
   std::string params = {};
 };
 
-// Reads such a directory, or one of the original system (model.json missing, or names given), puts
+// Reads such a directory, or one of Paddle (model.json missing, or names given), puts
 // the parameters into the executor's scope and returns the program, what it is fed and what is
 // fetched from it:
 //   auto model = io::load_inference_model("dir", exe);
@@ -52,7 +52,7 @@ InferenceModel load_inference_model(const std::filesystem::path& directory, Exec
                                     const OriginalFiles& files = {},
                                     std::shared_ptr<const ProgramOps> library = nullptr);
 
-// The program's persistable variables (dense and selected rows) from what the original's
+// The program's persistable variables (dense and selected rows) from what Paddle's
 // save_persistables wrote: one file per variable, or all in the file `params`, sorted by name.
 void load_original_persistables(const std::filesystem::path& directory, Executor& executor,
                                 const Program& program, const std::string& params = {});

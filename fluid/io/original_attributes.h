@@ -1,4 +1,4 @@
-// Attributes of the original's ops that this library's ops do not have.
+// Attributes of Paddle's ops that this library's ops do not have.
 #pragma once
 
 #include <string>

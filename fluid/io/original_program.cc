@@ -20,7 +20,7 @@ using Fields = std::vector<Field>;
 
 [[noreturn]] void throw_corrupt(std::string what) {
   throw_error(ErrorCode::kCorruptFile, {.what = std::move(what),
-                                        .where = "a program file of the original system",
+                                        .where = "a program file of Paddle",
                                         .expected = "a protobuf ProgramDesc",
                                         .got = "something else",
                                         .fix = "save the model again"});

@@ -1,4 +1,4 @@
-// The program files of the original system: `__model__`, a protobuf ProgramDesc.
+// The program files of Paddle: `__model__`, a protobuf ProgramDesc.
 #pragma once
 
 #include <cstddef>

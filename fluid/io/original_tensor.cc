@@ -18,7 +18,7 @@ constexpr size_t kMaxRank = Shape::kMaxRank;
 Status corrupt(std::string what, std::string expected, std::string got) {
   return {ErrorCode::kCorruptFile,
           {.what = std::move(what),
-           .where = "a tensor file of the original system",
+           .where = "a tensor file of Paddle",
            .expected = std::move(expected),
            .got = std::move(got),
            .fix = "save the model again"}};
@@ -100,7 +100,7 @@ Result<LoD> take_lod(Bytes& bytes) {
     bytes = bytes.subspan(static_cast<size_t>(*size));
     bool rises = !offsets.empty() && offsets.front() == 0;
     for (size_t i = 1; i < offsets.size(); ++i) rises = rises && offsets[i - 1] <= offsets[i];
-    if (!rises) return corrupt("sequence offsets must rise from 0", "0, …", "something else");
+    if (!rises) return corrupt("sequence offsets must ascend from 0", "0, …", "something else");
   }
   return lod;
 }
@@ -109,7 +109,7 @@ void put_tensor(const Tensor& tensor, std::vector<std::byte>& out) {
   const auto code = original::code_of_dtype(tensor.dtype());
   if (!code) {
     throw_error(ErrorCode::kNotSupported,
-                {.what = "the original's files have no such element type",
+                {.what = "Paddle's files have no such element type",
                  .where = "encode_original",
                  .expected = "bool, int8 to int64, uint8, float16, float32 or float64",
                  .got = std::string(dtype_name(tensor.dtype())),

@@ -1,4 +1,4 @@
-// The tensor files of the original system (Paddle Fluid 1.8.5), which its save ops and
+// The tensor files of Paddle (Paddle Fluid 1.8.5), which its save ops and
 // save_persistables write. Little-endian.
 //
 //   dense          u32 0; u64 levels of the sequence structure, for each u64 bytes and u64 offsets;

@@ -1,4 +1,4 @@
-// Bytes of the original's files: fixed-size numbers and protobuf messages, read with bounds.
+// Bytes of Paddle's files: fixed-size numbers and protobuf messages, read with bounds.
 #pragma once
 
 #include <cstddef>
@@ -52,7 +52,7 @@ bool append_floats(const Field& field, std::vector<double>& out);
 
 void put_varint(std::vector<std::byte>& out, uint64_t value);
 
-// The codes of element types in the original's files; nothing for one that is not there.
+// The codes of element types in Paddle's files; nothing for one that is not there.
 std::optional<DType> dtype_of_code(uint64_t code);
 std::optional<uint64_t> code_of_dtype(DType dtype);
 

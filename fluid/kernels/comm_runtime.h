@@ -1,6 +1,8 @@
 // The interface behind the communication ops (send, recv, send_barrier, fetch_barrier,
 // listen_and_serv, c_allreduce_sum, …). The executor carries it, strategies implement it; the
-// engine itself knows no network.
+// engine itself knows no network. It stands here, below the executor, because strategies implement
+// it without the executor (strategies/collective depends on kernels only), and its calls speak of
+// the values that kernels do.
 #pragma once
 
 #include <cstdint>

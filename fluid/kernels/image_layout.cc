@@ -41,11 +41,6 @@ bool can_be_blocked(DType dtype, const Shape& shape) {
          shape[1] % image_block() == 0;
 }
 
-void mark_blocked(Tensor& tensor) {
-  static const auto kBlocks = std::make_shared<const int64_t>(image_block());
-  tensor.set_layout(kBlocks);
-}
-
 void reorder_image(const Tensor& from, Tensor& to) {
   to.reset(from.dtype(), from.shape());
   if (image_block() == 16) {
@@ -53,7 +48,7 @@ void reorder_image(const Tensor& from, Tensor& to) {
   } else {
     reorder<8>(from, to);
   }
-  if (from.layout() == Layout::kPlain) mark_blocked(to);
+  if (from.layout() == Layout::kPlain) to.set_layout(Layout::kBlocked);
 }
 
 }  // namespace fleet::fluid

@@ -13,9 +13,6 @@ int64_t image_block();
 // float32, and whole blocks of channels. -1 as batch is fine.
 bool can_be_blocked(DType dtype, const Shape& shape);
 
-// Says that a tensor's elements lie in blocks.
-void mark_blocked(Tensor& tensor);
-
 // Makes `to` hold the elements of `from`, which has the other order; neither may share memory with
 // the other.
 void reorder_image(const Tensor& from, Tensor& to);

@@ -1,10 +1,10 @@
 #include "fluid/kernels/kernel.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/op_schema.h"
 
 namespace fleet::fluid {
 namespace {
@@ -138,13 +138,22 @@ void PrepareContext::require(bool condition, std::string_view slot, std::string 
 }
 
 DType kernel_dtype(const Block& block, const Operator& op, std::span<const ValueSpec> inputs) {
-  static constexpr std::array<std::string_view, 8> kSlots = {
-      "X", "Input", "Param", "Logits", "Out@GRAD", "Y@GRAD", "Loss@GRAD", "Grad"};
-  for (const std::string_view slot : kSlots) {
-    const int position = flat_position(op.inputs, slot, 0);
-    if (position < 0) continue;
-    const ValueSpec& spec = inputs[static_cast<size_t>(position)];
-    if (spec.kind != ValueKind::kNone) return spec.dtype;
+  const OpSchema& schema = schema_of(block.program(), op);
+  const auto marked = [](const SlotSpec& slot) { return slot.gives_dtype; };
+  const bool any_input = std::any_of(schema.inputs.begin(), schema.inputs.end(), marked);
+  const auto output = std::find_if(schema.outputs.begin(), schema.outputs.end(), marked);
+  const bool by_output = !any_input && output != schema.outputs.end();
+  for (const SlotSpec& slot : schema.inputs) {
+    if (by_output) break;
+    const int position =
+        slot.gives_dtype || !any_input ? flat_position(op.inputs, slot.name, 0) : -1;
+    const bool has_value =
+        position >= 0 && inputs[static_cast<size_t>(position)].kind != ValueKind::kNone;
+    if (has_value) return inputs[static_cast<size_t>(position)].dtype;
+    if (!any_input) break;
+  }
+  if (by_output) {
+    if (const VarDesc* var = find_var(block, op.output(output->name), 0)) return var->dtype;
   }
   for (const auto& [slot, names] : op.outputs) {
     for (const std::string& name : names) {

@@ -221,8 +221,9 @@ struct Kernel {
   bool in_place = false;
 };
 
-// The dtype under which an op's kernels are listed: that of its first dense input among X, Input,
-// Param, Logits, Out@GRAD, Y@GRAD, Loss@GRAD, Grad; else what its first output variable says.
+// The dtype under which an op's kernels are listed: that of the slot which the op's row marks
+// (SlotSpec::gives_dtype), by default the first input; where that has no value, what the first
+// output variable says. `inputs` are slot by slot in the order of slot names.
 DType kernel_dtype(const Block& block, const Operator& op, std::span<const ValueSpec> inputs);
 
 }  // namespace fleet::fluid

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "fluid/kernels/cpu/nn/class_rows.h"
 #include "fluid/kernels/kernel.h"
+#include "fluid/ops/op_schema.h"
 
 namespace fleet::fluid {
 
@@ -30,7 +31,7 @@ TableRows rows_looked_at(const Block& block, const Operator& op, std::span<Value
       samples ? cpu::classes_of_nce(context, values) : cpu::nodes_of_paths(context, values);
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
-  const int table = context.input(samples ? "Weight" : "W");
+  const int table = context.input(schema_of(block.program(), op).table_slot);
   return {.table = *inputs[static_cast<size_t>(table)], .rows = std::move(rows)};
 }
 

@@ -109,7 +109,7 @@ Variable number(double value) {
 }
 
 // Cases of which the first that holds runs its block; the ops between them are those of the
-// original's Switch, so that its programs compare.
+// Paddle's Switch, so that its programs compare.
 class Switch {
  public:
   template <class Body>

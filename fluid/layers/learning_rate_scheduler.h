@@ -16,7 +16,7 @@ enum class DecayForm : uint8_t {
   // A multiple of the number counts as one: the factor 1/n is rounded to the side that makes the
   // float32 product right.
   kExact,
-  // With the float32 nearest to 1/n, as the original does: for some n a period then begins a step
+  // With the float32 nearest to 1/n, as Paddle does: for some n a period then begins a step
   // late, or a polynomial cycle a step early.
   kOriginal,
 };

@@ -50,7 +50,7 @@ Variable label_smooth(const Variable& label, const LabelSmoothOptions& options =
 struct AucOptions {
   std::string curve = "ROC";  // or "PR"
   int num_thresholds = 4095;
-  int topk = 1;         // without meaning, as in the original
+  int topk = 1;         // without meaning, as in Paddle
   int slide_steps = 1;  // batches that batch_auc looks back
 };
 struct Auc {

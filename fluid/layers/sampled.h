@@ -35,8 +35,9 @@ struct HsigmoidOptions {
   Variable path_table = {};
   Variable path_code = {};
   bool is_custom = false;
-  // A gradient of rows, and a weight whose rows alone are fetched from servers. As in the original,
-  // only with a tree of one's own: without one it is dense, unless rows_without_paths is set.
+  // A sparse gradient (SelectedRows), and a weight of which only rows are fetched from servers. As
+  // in Paddle, only with a tree of one's own: without one it is dense, unless rows_without_paths is
+  // set.
   bool is_sparse = false;
   bool rows_without_paths = false;
 };

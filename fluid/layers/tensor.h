@@ -121,7 +121,7 @@ std::vector<Variable> unstack(const Variable& x, int axis = 0, int num = 0);
 Variable slice(const Variable& x, const std::vector<int>& axes, const Numbers& starts,
                const Numbers& ends);
 // Rows of x. `overwrite`: a row taken several times gets the gradient of the last taking only, as
-// in the original, instead of the sum.
+// in Paddle, instead of the sum.
 Variable gather(const Variable& x, const Variable& index, bool overwrite = false);
 // x with the rows `index` replaced by `updates`, or, not overwriting, by the sums of them.
 Variable scatter(const Variable& x, const Variable& index, const Variable& updates,
@@ -144,7 +144,7 @@ Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range
 Variable argmax(const Variable& x, int axis = 0);
 Variable argmin(const Variable& x, int axis = 0);
 struct Sorted {
-  Variable values;   // stops gradients, as in the original
+  Variable values;   // stops gradients, as in Paddle
   Variable indices;  // int64
 };
 Sorted argsort(const Variable& x, int axis = -1, bool descending = false,
@@ -156,7 +156,7 @@ Variable where(const Variable& condition);
 Variable where(const Variable& condition, const Variable& x, const Variable& y);
 // Whether all elements are finite: [1], bool.
 Variable isfinite(const Variable& x);
-// Whether any is infinite, or not a number: [1], bool; declared with x's type, as the original's.
+// Whether any is infinite, or not a number: [1], bool; declared with x's type, as Paddle's.
 Variable has_inf(const Variable& x);
 Variable has_nan(const Variable& x);
 // [rank], int32.

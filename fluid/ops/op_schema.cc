@@ -127,4 +127,10 @@ const OpTable& op_table(const Program& program) {
   return program.op_library() ? program.op_library()->ops() : OpTable::standard();
 }
 
+const OpSchema& schema_of(const Program& program, const Operator& op) {
+  static const OpSchema kUnknown;
+  const OpSchema* schema = op_table(program).find(op.type);
+  return schema != nullptr ? *schema : kUnknown;
+}
+
 }  // namespace fleet::fluid

@@ -3,6 +3,7 @@
 // rows of a table of one's own, which programs carry (fluid/kernels/op_library.h).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -17,6 +18,18 @@ struct SlotSpec {
   std::string name;
   bool optional = false;  // may be absent or empty
   bool repeated = false;  // may hold several variables
+  // Kernels are listed by element type (fluid/kernels/kernel.h, kernel_dtype). That of an op is the
+  // type of the value in the first input slot with this mark that has one; without a marked input,
+  // the declared type of the variable in the output slot with this mark; without any mark, the type
+  // of the value in the first input slot of the row.
+  bool gives_dtype = false;
+};
+
+// Who runs an op.
+enum class RunBy : uint8_t {
+  kKernel,    // a kernel of the program's kernel table
+  kRuntime,   // the communication runtime of the job (fluid/kernels/comm_runtime.h)
+  kExecutor,  // the executor itself, which runs the block that attribute sub_block names
 };
 
 // What shape inference sees of one op: the variables behind its slots.
@@ -104,6 +117,21 @@ struct OpSchema {
   // these rows of its gradient and states, it makes of them what it makes of them in the whole
   // parameter. Servers keep a parameter whole whose update does not claim it.
   bool updates_parts = false;
+  RunBy run_by = RunBy::kKernel;
+  // Runs once for each logical shard of a step, whatever its role; a step with such an op is cut
+  // into shards, as one that trains is. Others run per shard by their role (fluid/executor/plan.h).
+  bool once_a_shard = false;
+  // The outputs are views of the first input's memory, which therefore lives as long as they do.
+  bool makes_views = false;
+  // The input slot of a table of which the op reads only the rows that its ids or labels name, so
+  // that the rest may be on servers; empty for other ops.
+  std::string table_slot;
+  // Of an op with a table_slot: its output is those rows and nothing else, so that whoever has the
+  // table can compute the op.
+  bool gives_table_rows = false;
+  // The op gives its output a shape and no values where the servers of the job have them; lookups
+  // of its rows are then asked of the job's runtime. Elsewhere a kernel computes it.
+  bool leaves_values_to_servers = false;
 };
 
 // All ops that programs may use. A value: copy the standard one and add to it to bring own ops.
@@ -125,5 +153,8 @@ class OpTable {
 
 // The ops that a program may use: those of its library, or OpTable::standard() without one.
 const OpTable& op_table(const Program& program);
+// The row of an op of the program; a row without contents for an op that the program's table does
+// not have. Valid as long as the program has its library.
+const OpSchema& schema_of(const Program& program, const Operator& op);
 
 }  // namespace fleet::fluid

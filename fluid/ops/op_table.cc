@@ -3,6 +3,7 @@
 #include "fluid/ops/control/tensor_array.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/distributed/server_ops.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/loss/loss.h"
 #include "fluid/ops/loss/metric.h"
 #include "fluid/ops/loss/regression_loss.h"
@@ -28,7 +29,6 @@
 #include "fluid/ops/shape/index_ops.h"
 #include "fluid/ops/shape/initialize.h"
 #include "fluid/ops/shape/shape_ops.h"
-#include "fluid/ops/table.h"
 
 namespace fleet::fluid {
 

@@ -1,4 +1,4 @@
-// Programs that compute what release 1.8.5 of the original computes, where this library departs.
+// Programs that compute what release 1.8.5 of Paddle computes, where this library departs.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -7,7 +7,7 @@
 namespace fleet::fluid {
 
 // Every op of the program that has the attribute `original_form` (docs/departures.md lists them)
-// takes the original's form. Behind `minimize`, that goes for gradients and updates too; before it,
+// takes Paddle's form. Behind `minimize`, that goes for gradients and updates too; before it,
 // gradients follow their ops, and each optimizer has an option of its own.
 void take_original_forms(Program& program);
 

@@ -23,6 +23,22 @@ inline SlotSpec maybe_many(std::string name) {
   return {.name = std::move(name), .optional = true, .repeated = true};
 }
 
+// The slot says the element type under which the op's kernels are listed.
+inline SlotSpec typed(SlotSpec slot) {
+  slot.gives_dtype = true;
+  return slot;
+}
+
+// Rows of ops that no kernel computes.
+inline OpSchema run_by_runtime(OpSchema schema) {
+  schema.run_by = RunBy::kRuntime;
+  return schema;
+}
+inline OpSchema run_by_executor(OpSchema schema) {
+  schema.run_by = RunBy::kExecutor;
+  return schema;
+}
+
 template <class Attrs>
 OpSchema make_schema(std::string type, std::vector<SlotSpec> inputs, std::vector<SlotSpec> outputs,
                      InferFunction infer = {}, GradientFunction gradient = {}) {

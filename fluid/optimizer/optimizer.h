@@ -1,5 +1,5 @@
 // Optimizers: they append the ops that update parameters. The formulas are in
-// fluid/ops/optimize/optimize.h; "original_form" chooses what the original system computes where it
+// fluid/ops/optimize/optimize.h; "original_form" chooses what Paddle computes where it
 // departs from its source.
 #pragma once
 
@@ -189,7 +189,7 @@ class Lamb : public Optimizer {
 };
 
 // Differentially private SGD. The noise is drawn by the program's seed (or `seed`), the parameter,
-// the element, step and shard: the original draws one number for all elements, by the clock.
+// the element, step and shard: Paddle draws one number for all elements, by the clock.
 struct DpsgdOptions {
   LearningRate learning_rate = 0.001;
   double clip = 0.9;

@@ -27,7 +27,7 @@ Program& startup_of(Program* given) {
   return given != nullptr ? *given : default_startup_program();
 }
 
-// Tables with is_distributed; as in the original, only those of lookup_table.
+// Tables with is_distributed; as in Paddle, only those of lookup_table.
 std::set<std::string> distributed_tables(const Block& block) {
   std::set<std::string> tables;
   for (const auto& op : block.ops()) {

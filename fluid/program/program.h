@@ -43,7 +43,6 @@ class Block {
   Program& program() const { return *program_; }
   int32_t index() const { return index_; }
   int32_t parent() const { return parent_; }  // -1 for block 0
-  void set_parent(int32_t parent) { parent_ = parent; }
   int32_t forward_block() const { return forward_block_; }
   void set_forward_block(int32_t index) { forward_block_ = index; }
 
@@ -58,9 +57,9 @@ class Block {
   // As find_var_recursive; throws ProgramError that names the variable and the nearest known one.
   VarDesc& var(std::string_view name);
   const VarDesc& var(std::string_view name) const;
-  // As var, for a change that is made at once: the reference must not be used after the program has
-  // been copied, because later copies share the variable. (One whose reference `var` returned is
-  // not shared: copies get their own.)
+  // As var, for one change at once. The reference must not be used once the program was copied: a
+  // copy may share this variable, and a later write would change both. A variable whose reference
+  // `var` gave out is never shared; every copy gets its own.
   VarDesc& edit_var(std::string_view name);
   void remove_var(std::string_view name);
   void rename_var(std::string_view from, std::string_view to);  // the variable only, not its uses

@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/shape/fill.h"
-#include "fluid/ops/table.h"
 #include "transpiler/parameter_server/trainer_ops.h"
 
 namespace fleet::transpiler {

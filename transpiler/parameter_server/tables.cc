@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/shape/fill.h"
-#include "fluid/ops/table.h"
 #include "transpiler/parameter_server/trainer_ops.h"
 
 namespace fleet::transpiler {

@@ -56,7 +56,7 @@ struct MSRA {
 };
 
 // For a transposed convolution that enlarges images: each filter [out, in, k, k] interpolates
-// linearly in both directions. `original_form`: under Python 3 the original counts a row's number
+// linearly in both directions. `original_form`: under Python 3 Paddle counts a row's number
 // on along the row, in steps of 1 / k.
 struct Bilinear {
   bool original_form = false;

@@ -8,7 +8,7 @@
 namespace fleet::fluid {
 namespace {
 
-// Ops that compute the norm of v in one of the programs, as the original writes them.
+// Ops that compute the norm of v in one of the programs, as Paddle writes them.
 class Writer {
  public:
   Writer(Block& block, const LayerHelper& helper, DType dtype)

@@ -51,37 +51,38 @@ void infer_select_output(InferContext& context) {
 void add_gradients(OpTable& table) {
   const std::vector<SlotSpec> conditional = {maybe_many("Input"), maybe_many("Out@GRAD"),
                                              one("Scope")};
-  table.add(make_schema<BlockGradAttrs>("conditional_block_grad", conditional,
-                                        {maybe_many("Input@GRAD"), maybe_many("Before")},
-                                        infer_like({{"Input", "Input@GRAD"}})));
+  table.add(run_by_executor(make_schema<BlockGradAttrs>(
+      "conditional_block_grad", conditional, {maybe_many("Input@GRAD"), maybe_many("Before")},
+      infer_like({{"Input", "Input@GRAD"}}))));
   const std::vector<SlotSpec> loop = {maybe_many("X"), maybe_many("Out@GRAD"), one("StepScopes")};
-  table.add(make_schema<BlockGradAttrs>("while_grad", loop,
-                                        {maybe_many("X@GRAD"), maybe_many("Before")},
-                                        infer_like({{"X", "X@GRAD"}})));
+  table.add(run_by_executor(
+      make_schema<BlockGradAttrs>("while_grad", loop, {maybe_many("X@GRAD"), maybe_many("Before")},
+                                  infer_like({{"X", "X@GRAD"}}))));
   const std::vector<SlotSpec> recurrent = {many("inputs"), maybe_many("initial_states"),
                                            maybe_many("parameters"), maybe_many("outputs@GRAD"),
                                            one("step_scopes")};
   const std::vector<SlotSpec> grads = {maybe_many("inputs@GRAD"), maybe_many("initial_states@GRAD"),
                                        maybe_many("parameters@GRAD")};
-  table.add(make_schema<RecurrentGradAttrs>("recurrent_grad", recurrent, grads,
-                                            infer_like({{"inputs", "inputs@GRAD"},
-                                                        {"initial_states", "initial_states@GRAD"},
-                                                        {"parameters", "parameters@GRAD"}})));
+  table.add(run_by_executor(
+      make_schema<RecurrentGradAttrs>("recurrent_grad", recurrent, grads,
+                                      infer_like({{"inputs", "inputs@GRAD"},
+                                                  {"initial_states", "initial_states@GRAD"},
+                                                  {"parameters", "parameters@GRAD"}}))));
 }
 
 }  // namespace
 
 void add_control_flow_ops(OpTable& table) {
-  table.add(make_schema<ConditionalBlockAttrs>(
+  table.add(run_by_executor(make_schema<ConditionalBlockAttrs>(
       "conditional_block", {many("Cond"), maybe_many("Input")}, {maybe_many("Out"), one("Scope")},
-      infer_conditional_block));
+      infer_conditional_block)));
   const std::vector<SlotSpec> loop = {maybe_many("X"), one("Condition")};
-  table.add(
-      make_schema<WhileAttrs>("while", loop, {maybe_many("Out"), one("StepScopes")}, infer_while));
+  table.add(run_by_executor(
+      make_schema<WhileAttrs>("while", loop, {maybe_many("Out"), one("StepScopes")}, infer_while)));
   const std::vector<SlotSpec> recurrent = {many("inputs"), maybe_many("initial_states"),
                                            maybe_many("parameters")};
-  table.add(make_schema<RecurrentAttrs>("recurrent", recurrent,
-                                        {many("outputs"), one("step_scopes")}, infer_recurrent));
+  table.add(run_by_executor(make_schema<RecurrentAttrs>(
+      "recurrent", recurrent, {many("outputs"), one("step_scopes")}, infer_recurrent)));
   add_gradients(table);
   table.add(make_schema<NoAttrs>("select_input", {many("X"), one("Mask")}, {one("Out")},
                                  infer_select_input, select_gradient));

@@ -26,8 +26,8 @@ std::vector<Operator> print_gradient(const GradContext& context) {
 }  // namespace
 
 void add_print_op(OpTable& table) {
-  table.add(
-      make_schema<PrintAttrs>("print", {one("In")}, {one("Out")}, infer_print, print_gradient));
+  table.add(make_schema<PrintAttrs>("print", {one("In")}, {typed(one("Out"))}, infer_print,
+                                    print_gradient));
 }
 
 }  // namespace fleet::fluid

@@ -2,29 +2,14 @@
 
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
+#include "fluid/ops/schema_util.h"
 
 namespace fleet::fluid {
 namespace {
 
-constexpr bool kOptional = true;
-constexpr bool kRepeated = true;
-
-template <class Attrs>
-OpSchema schema_of(std::string type, std::vector<SlotSpec> inputs, std::vector<SlotSpec> outputs) {
-  OpSchema schema;
-  schema.type = type;
-  schema.inputs = std::move(inputs);
-  schema.outputs = std::move(outputs);
-  schema.normalize = [type = std::move(type)](const AttributeMap& attrs) {
-    return to_attributes(parse_attributes<Attrs>(type, attrs));
-  };
-  return schema;
-}
-
 template <class Attrs>
 OpSchema in_place(std::string type) {
-  OpSchema schema =
-      schema_of<Attrs>(std::move(type), {{"X", false, kRepeated}}, {{"Out", false, kRepeated}});
+  OpSchema schema = run_by_runtime(make_schema<Attrs>(std::move(type), {many("X")}, {many("Out")}));
   schema.infer = [](InferContext& context) {
     context.require(context.input_count("X") == context.output_count("Out"), "Out",
                     str_cat("as many variables as X, ", context.input_count("X")),
@@ -56,28 +41,30 @@ void infer_split_byref(InferContext& context) {
 }
 
 void add_server_ops(OpTable& table) {
-  const SlotSpec x{"X", kOptional, kRepeated};
-  const SlotSpec out{"Out", kOptional, kRepeated};
-  table.add(schema_of<SendAttrs>("send", {x}, {out}));
-  table.add(schema_of<SendBarrierAttrs>("send_barrier", {x}, {out}));
-  table.add(schema_of<RecvAttrs>("recv", {x}, {{"Out", false, kRepeated}}));
-  table.add(schema_of<FetchBarrierAttrs>("fetch_barrier", {x}, {out}));
-  table.add(schema_of<ListenAndServAttrs>("listen_and_serv", {x}, {}));
-  table.add(schema_of<ExchangeRowsAttrs>("exchange_rows", {x}, {{"Out", false, false}}));
+  const SlotSpec x = maybe_many("X");
+  const SlotSpec out = maybe_many("Out");
+  OpSchema send = run_by_runtime(make_schema<SendAttrs>("send", {x}, {out}));
+  send.once_a_shard = true;
+  table.add(std::move(send));
+  table.add(run_by_runtime(make_schema<SendBarrierAttrs>("send_barrier", {x}, {out})));
+  table.add(run_by_runtime(make_schema<RecvAttrs>("recv", {x}, {many("Out")})));
+  table.add(run_by_runtime(make_schema<FetchBarrierAttrs>("fetch_barrier", {x}, {out})));
+  table.add(run_by_runtime(make_schema<ListenAndServAttrs>("listen_and_serv", {x}, {})));
+  table.add(run_by_runtime(make_schema<ExchangeRowsAttrs>("exchange_rows", {x}, {one("Out")})));
   OpSchema split =
-      schema_of<SplitByrefAttrs>("split_byref", {{"X", false, false}}, {{"Out", false, kRepeated}});
-  split.infer = infer_split_byref;
+      make_schema<SplitByrefAttrs>("split_byref", {one("X")}, {many("Out")}, infer_split_byref);
+  split.makes_views = true;
   table.add(std::move(split));
 }
 
 void add_collective_ops(OpTable& table) {
-  table.add(schema_of<GenNcclIdAttrs>("gen_nccl_id", {}, {{"NCCLID", false, false}}));
-  table.add(schema_of<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {{"Out", false, false}}));
-  table.add(schema_of<CCommInitAttrs>("c_comm_init", {{"X", false, false}}, {}));
-  table.add(schema_of<CCommInitAllAttrs>("c_comm_init_all", {}, {}));
+  table.add(run_by_runtime(make_schema<GenNcclIdAttrs>("gen_nccl_id", {}, {one("NCCLID")})));
+  table.add(run_by_runtime(make_schema<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {one("Out")})));
+  table.add(run_by_runtime(make_schema<CCommInitAttrs>("c_comm_init", {one("X")}, {})));
+  table.add(run_by_runtime(make_schema<CCommInitAllAttrs>("c_comm_init_all", {}, {})));
   OpSchema average = in_place<NoAttrs>("c_local_sgd");
-  average.inputs.push_back({"Loss", kOptional, false});
-  average.inputs.push_back({"LearningRate", kOptional, false});
+  average.inputs.push_back(maybe("Loss"));
+  average.inputs.push_back(maybe("LearningRate"));
   table.add(std::move(average));
   table.add(in_place<CBroadcastAttrs>("c_broadcast"));
   table.add(in_place<CAllReduceAttrs>("c_allreduce_sum"));

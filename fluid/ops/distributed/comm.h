@@ -121,7 +121,7 @@ struct ListenAndServAttrs {
   std::vector<BlockRef> exchange_blocks;
   std::vector<std::string> next_blocks;
   int32_t lr_decay_block_id = -1;
-  int32_t checkpint_block_id = -1;  // the original's spelling
+  int32_t checkpint_block_id = -1;  // Paddle's spelling
   int32_t rpc_get_thread_num = 12;
   int32_t rpc_send_thread_num = 12;
   int32_t rpc_prefetch_thread_num = 12;

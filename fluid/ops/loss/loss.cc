@@ -76,7 +76,7 @@ void infer_softmax_with_cross_entropy(InferContext& context) {
 void add_loss_ops(OpTable& table) {
   table.add(make_schema<SoftmaxAttrs>("softmax", {one("X")}, {one("Out")}, infer_softmax,
                                       usual_gradient({.inputs = {}, .outputs = {"Out"}})));
-  table.add(make_schema<SoftmaxAttrs>("softmax_grad", {one("Out"), one("Out@GRAD")},
+  table.add(make_schema<SoftmaxAttrs>("softmax_grad", {one("Out"), typed(one("Out@GRAD"))},
                                       {one("X@GRAD")}, infer_shape_like({{"Out", "X@GRAD"}})));
 
   table.add(make_schema<CrossEntropyAttrs>(
@@ -94,7 +94,7 @@ void add_loss_ops(OpTable& table) {
                                                             .incoming = {"Y"},
                                                             .type = "cross_entropy_grad2"})));
   table.add(make_schema<CrossEntropy2Attrs>(
-      "cross_entropy_grad2", {one("Label"), one("MatchX"), one("XShape"), one("Y@GRAD")},
+      "cross_entropy_grad2", {one("Label"), one("MatchX"), one("XShape"), typed(one("Y@GRAD"))},
       {one("X@GRAD")}, infer_cross_entropy2_grad));
 
   table.add(make_schema<SoftmaxWithCrossEntropyAttrs>(
@@ -105,7 +105,7 @@ void add_loss_ops(OpTable& table) {
                       .incoming = {"Loss"},
                       .wanted = {"Logits"}})));
   table.add(make_schema<SoftmaxWithCrossEntropyAttrs>(
-      "softmax_with_cross_entropy_grad", {one("Label"), one("Softmax"), one("Loss@GRAD")},
+      "softmax_with_cross_entropy_grad", {one("Label"), one("Softmax"), typed(one("Loss@GRAD"))},
       {one("Logits@GRAD")}, infer_shape_like({{"Softmax", "Logits@GRAD"}})));
 }
 

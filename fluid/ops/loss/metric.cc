@@ -107,14 +107,16 @@ void add_metric_ops(OpTable& table) {
   table.add(make_schema<TopKAttrs>("top_k_grad", {one("X"), one("Indices"), one("Out@GRAD")},
                                    {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
   table.add(make_schema<NoAttrs>("accuracy", {one("Out"), one("Indices"), one("Label")},
-                                 {one("Accuracy"), one("Correct"), one("Total")}, infer_accuracy));
-  table.add(make_schema<AucAttrs>("auc",
-                                  {one("Predict"), one("Label"), one("StatPos"), one("StatNeg")},
-                                  {one("AUC"), one("StatPosOut"), one("StatNegOut")}, infer_auc));
+                                 {typed(one("Accuracy")), one("Correct"), one("Total")},
+                                 infer_accuracy));
+  table.add(
+      make_schema<AucAttrs>("auc", {one("Predict"), one("Label"), one("StatPos"), one("StatNeg")},
+                            {typed(one("AUC")), one("StatPosOut"), one("StatNegOut")}, infer_auc));
   table.add(make_schema<PrecisionRecallAttrs>(
       "precision_recall",
       {one("MaxProbs"), one("Indices"), one("Labels"), maybe("Weights"), maybe("StatesInfo")},
-      {one("BatchMetrics"), one("AccumMetrics"), one("AccumStatesInfo")}, infer_precision_recall));
+      {one("BatchMetrics"), typed(one("AccumMetrics")), one("AccumStatesInfo")},
+      infer_precision_recall));
 }
 
 }  // namespace fleet::fluid

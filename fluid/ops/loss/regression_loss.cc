@@ -96,13 +96,13 @@ void add_elementwise_losses(OpTable& table) {
       "sigmoid_cross_entropy_with_logits_grad", {one("X"), one("Label"), one("Out@GRAD")},
       {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
   table.add(make_schema<LogLossAttrs>(
-      "log_loss", {one("Predicted"), one("Labels")}, {one("Loss")},
+      "log_loss", {one("Predicted"), one("Labels")}, {typed(one("Loss"))},
       infer_same("Predicted", {"Labels"}, {"Loss"}),
       usual_gradient(
           {.inputs = {"Predicted", "Labels"}, .incoming = {"Loss"}, .wanted = {"Predicted"}})));
   table.add(make_schema<LogLossAttrs>(
-      "log_loss_grad", {one("Predicted"), one("Labels"), one("Loss@GRAD")}, {one("Predicted@GRAD")},
-      infer_shape_like({{"Predicted", "Predicted@GRAD"}})));
+      "log_loss_grad", {one("Predicted"), one("Labels"), typed(one("Loss@GRAD"))},
+      {one("Predicted@GRAD")}, infer_shape_like({{"Predicted", "Predicted@GRAD"}})));
   table.add(make_schema<NoAttrs>(
       "hinge_loss", {one("Logits"), one("Labels")}, {one("Loss")},
       infer_same("Logits", {"Labels"}, {"Loss"}),
@@ -116,7 +116,8 @@ void add_elementwise_losses(OpTable& table) {
       infer_same("X", {"Y"}, {"Residual", "Out"}),
       usual_gradient({.inputs = {}, .outputs = {"Residual"}, .wanted = {"X", "Y"}})));
   table.add(make_schema<HuberLossAttrs>(
-      "huber_loss_grad", {one("Residual"), one("Out@GRAD")}, {maybe("X@GRAD"), maybe("Y@GRAD")},
+      "huber_loss_grad", {one("Residual"), typed(one("Out@GRAD"))},
+      {maybe("X@GRAD"), maybe("Y@GRAD")},
       infer_shape_like({{"Residual", "X@GRAD"}, {"Residual", "Y@GRAD"}})));
 }
 
@@ -129,7 +130,7 @@ void add_row_losses(OpTable& table) {
                       .wanted = {"X", "Y"}})));
   table.add(make_schema<SmoothL1LossAttrs>(
       "smooth_l1_loss_grad",
-      {one("Diff"), maybe("InsideWeight"), maybe("OutsideWeight"), one("Out@GRAD")},
+      {one("Diff"), maybe("InsideWeight"), maybe("OutsideWeight"), typed(one("Out@GRAD"))},
       {maybe("X@GRAD"), maybe("Y@GRAD")},
       infer_shape_like({{"Diff", "X@GRAD"}, {"Diff", "Y@GRAD"}})));
   table.add(make_schema<NoAttrs>("bpr_loss", {one("X"), one("Label")}, {one("Y")}, infer_bpr,
@@ -151,19 +152,19 @@ void add_row_losses(OpTable& table) {
 
 void add_ranking_losses(OpTable& table) {
   table.add(make_schema<NoAttrs>(
-      "rank_loss", {one("Label"), one("Left"), one("Right")}, {one("Out")},
+      "rank_loss", {one("Label"), one("Left"), one("Right")}, {typed(one("Out"))},
       infer_same("Left", {"Right", "Label"}, {"Out"}),
       usual_gradient({.inputs = {"Label", "Left", "Right"}, .wanted = {"Left", "Right"}})));
   table.add(make_schema<NoAttrs>(
-      "rank_loss_grad", {one("Label"), one("Left"), one("Right"), one("Out@GRAD")},
+      "rank_loss_grad", {one("Label"), one("Left"), one("Right"), typed(one("Out@GRAD"))},
       {maybe("Left@GRAD"), maybe("Right@GRAD")},
       infer_shape_like({{"Left", "Left@GRAD"}, {"Right", "Right@GRAD"}})));
   table.add(make_schema<MarginRankLossAttrs>(
-      "margin_rank_loss", {one("X1"), one("X2"), one("Label")}, {one("Out"), one("Activated")},
-      infer_margin_rank,
+      "margin_rank_loss", {one("X1"), one("X2"), one("Label")},
+      {one("Out"), typed(one("Activated"))}, infer_margin_rank,
       usual_gradient({.inputs = {"Label"}, .outputs = {"Activated"}, .wanted = {"X1", "X2"}})));
   table.add(make_schema<MarginRankLossAttrs>(
-      "margin_rank_loss_grad", {one("Label"), one("Activated"), one("Out@GRAD")},
+      "margin_rank_loss_grad", {one("Label"), one("Activated"), typed(one("Out@GRAD"))},
       {maybe("X1@GRAD"), maybe("X2@GRAD")},
       infer_shape_like({{"Label", "X1@GRAD"}, {"Label", "X2@GRAD"}})));
 }

@@ -20,7 +20,7 @@ void add_activation(OpTable& table, const std::string& type, Needs needs) {
     spec.outputs = {"Out"};
     inputs.push_back(one("Out"));
   }
-  inputs.push_back(one("Out@GRAD"));
+  inputs.push_back(needs == Needs::kOut ? typed(one("Out@GRAD")) : one("Out@GRAD"));
   table.add(make_schema<Attrs>(type, {one("X")}, {one("Out")}, infer_like({{"X", "Out"}}),
                                usual_gradient(spec)));
   table.add(make_schema<Attrs>(type + "_grad", inputs, {one("X@GRAD")},
@@ -39,7 +39,7 @@ void add_leaky_relu(OpTable& table) {
   table.add(make_schema<LeakyReluAttrs>("leaky_relu", {one("X")}, {one("Out")},
                                         infer_like({{"X", "Out"}}), leaky_gradient));
   table.add(make_schema<LeakyReluAttrs>("leaky_relu_grad",
-                                        {maybe("X"), maybe("Out"), one("Out@GRAD")},
+                                        {typed(maybe("X")), maybe("Out"), typed(one("Out@GRAD"))},
                                         {one("X@GRAD")}, infer_like({{"Out@GRAD", "X@GRAD"}})));
 }
 

@@ -71,13 +71,13 @@ void add_compare_ops(OpTable& table) {
   }
   table.add(make_schema<NoAttrs>("logical_not", {one("X")}, {one("Out")}, infer_logical_not));
   table.add(make_schema<NoAttrs>(
-      "where", {one("Condition"), one("X"), one("Y")}, {one("Out")}, infer_where,
+      "where", {one("Condition"), typed(one("X")), one("Y")}, {one("Out")}, infer_where,
       usual_gradient({.inputs = {"Condition", "X", "Y"}, .wanted = {"X", "Y"}})));
   table.add(make_schema<NoAttrs>(
-      "where_grad", {one("Condition"), one("X"), one("Y"), one("Out@GRAD")},
+      "where_grad", {one("Condition"), typed(one("X")), one("Y"), one("Out@GRAD")},
       {maybe("X@GRAD"), maybe("Y@GRAD")}, infer_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
-  table.add(
-      make_schema<NoAttrs>("where_index", {one("Condition")}, {one("Out")}, infer_where_index));
+  table.add(make_schema<NoAttrs>("where_index", {one("Condition")}, {typed(one("Out"))},
+                                 infer_where_index));
   table.add(make_schema<NoAttrs>("isfinite", {one("X")}, {one("Out")}, infer_one_truth));
   for (const char* type : {"isinf", "isnan"}) {
     table.add(make_schema<NoAttrs>(type, {one("X")}, {one("Out")}, infer_truth_like_x));

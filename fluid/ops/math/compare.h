@@ -8,7 +8,7 @@
 //   where_grad   Condition, X, Y, Out@GRAD -> X@GRAD, Y@GRAD (each optional)
 //   where_index  Condition -> Out (int64): [number of true elements, rank], their positions
 //   isfinite     X -> Out [1] (bool): all are finite
-//   isinf, isnan X -> Out [1] (bool, declared with X's type, as the original does): any is
+//   isinf, isnan X -> Out [1] (bool, declared with X's type, as Paddle does): any is
 //                infinite, or not a number
 // Only `where` has a gradient.
 #pragma once

@@ -25,7 +25,7 @@ Shape image_shape(const ImageAxes& axes, int64_t batch, int64_t channels, int64_
 void check_conv(const InferContext& context, const Conv2dAttrs& attrs, bool transposed) {
   for (const char* slot : {"Bias", "ResidualData"}) {
     context.require(!context.has_input(slot), slot,
-                    "an empty slot, which only fusing passes of the original fill",
+                    "an empty slot, which only fusing passes of Paddle fill",
                     "[" + join(context.op().input(slot), ", ") + "]",
                     "add it behind the convolution by elementwise_add");
   }

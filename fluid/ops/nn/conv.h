@@ -9,7 +9,7 @@
 //   pool2d                 X -> Out
 //   pool2d_grad            X, Out, Out@GRAD -> X@GRAD
 //   max_pool2d_with_index  X (NCHW) -> Out, Mask: the maxima, and where in its plane each lies, as
-//                          int32 row * width + column (declared with X's type, as the original
+//                          int32 row * width + column (declared with X's type, as Paddle
 //                          does)
 //   max_pool2d_with_index_grad  X, Mask, Out@GRAD -> X@GRAD
 // Bias and ResidualData belong to fused forms that do not exist here, and are refused.

@@ -15,7 +15,7 @@ void infer_dropout(InferContext& context) {
                   attrs.dropout_implementation, "use one of the two");
   require_number(context, "Seed", DType::kInt32);
   context.share("X", "Out");
-  if (attrs.is_test) return;  // the original's models say nothing of a mask that is not made
+  if (attrs.is_test) return;  // Paddle's models say nothing of a mask that is not made
   context.set_output("Mask", context.input("X").shape, DType::kUInt8);
 }
 
@@ -25,7 +25,7 @@ void add_dropout_ops(OpTable& table) {
   table.add(make_schema<DropoutAttrs>("dropout", {one("X"), maybe("Seed")},
                                       {one("Out"), maybe("Mask")}, infer_dropout,
                                       usual_gradient({.inputs = {}, .outputs = {"Mask"}})));
-  table.add(make_schema<DropoutAttrs>("dropout_grad", {one("Mask"), one("Out@GRAD")},
+  table.add(make_schema<DropoutAttrs>("dropout_grad", {one("Mask"), typed(one("Out@GRAD"))},
                                       {one("X@GRAD")}, infer_like({{"Out@GRAD", "X@GRAD"}})));
 }
 

@@ -38,12 +38,15 @@ void infer_lookup_grad(InferContext& context) {
 template <class Attrs, bool LastIsOne>
 void add_lookup(OpTable& table, const std::string& type) {
   const std::vector<SlotSpec> inputs = {one("W"), one("Ids")};
-  const std::vector<SlotSpec> grad_inputs = {one("W"), one("Ids"), one("Out@GRAD")};
+  const std::vector<SlotSpec> grad_inputs = {one("W"), one("Ids"), typed(one("Out@GRAD"))};
   const GradSpec spec{.inputs = {"W", "Ids"}, .wanted = {"W"}};
-  const std::vector<SlotSpec> outputs = {one("Out")};
+  const std::vector<SlotSpec> outputs = {typed(one("Out"))};
   const std::vector<SlotSpec> grads = {one("W@GRAD")};
-  table.add(make_schema<Attrs>(type, inputs, outputs, infer_lookup<Attrs, LastIsOne>,
-                               usual_gradient(spec)));
+  auto lookup = make_schema<Attrs>(type, inputs, outputs, infer_lookup<Attrs, LastIsOne>,
+                                   usual_gradient(spec));
+  lookup.table_slot = "W";
+  lookup.gives_table_rows = true;
+  table.add(std::move(lookup));
   table.add(make_schema<Attrs>(type + "_grad", grad_inputs, grads, infer_lookup_grad<Attrs>));
 }
 

@@ -130,10 +130,11 @@ void add_row_norms(OpTable& table) {
       infer_like({{"X", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})));
   table.add(make_schema<GroupNormAttrs>("group_norm", inputs, outputs, infer_group_norm,
                                         group_norm_gradient));
-  table.add(make_schema<GroupNormAttrs>("group_norm_grad",
-                                        {maybe("X"), maybe("Y"), maybe("Scale"), maybe("Bias"),
-                                         maybe("Mean"), one("Variance"), one("Y@GRAD")},
-                                        grads, infer_group_norm_grad));
+  table.add(
+      make_schema<GroupNormAttrs>("group_norm_grad",
+                                  {typed(maybe("X")), maybe("Y"), maybe("Scale"), maybe("Bias"),
+                                   maybe("Mean"), one("Variance"), typed(one("Y@GRAD"))},
+                                  grads, infer_group_norm_grad));
 }
 
 }  // namespace

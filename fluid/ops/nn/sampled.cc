@@ -102,12 +102,14 @@ void add_sampled_ops(OpTable& table) {
                          {one("SampleLogits"), one("SampleLabels"), one("Cost@GRAD")});
   std::vector<std::string> forward_inputs;
   for (const SlotSpec& slot : nce_inputs) forward_inputs.push_back(slot.name);
-  table.add(make_schema<NceAttrs>(
+  auto nce = make_schema<NceAttrs>(
       "nce", nce_inputs, {one("Cost"), one("SampleLogits"), one("SampleLabels")}, infer_nce,
       usual_gradient({.inputs = forward_inputs,
                       .outputs = {"SampleLogits", "SampleLabels"},
                       .incoming = {"Cost"},
-                      .wanted = {"Input", "Weight", "Bias"}})));
+                      .wanted = {"Input", "Weight", "Bias"}}));
+  nce.table_slot = "Weight";
+  table.add(std::move(nce));
   table.add(make_schema<NceAttrs>("nce_grad", nce_grad_inputs,
                                   {maybe("Input@GRAD"), maybe("Weight@GRAD"), maybe("Bias@GRAD")},
                                   infer_grads<NceAttrs>("Weight", {"Input", "Bias"})));
@@ -116,12 +118,14 @@ void add_sampled_ops(OpTable& table) {
                                              maybe("PathTable"), maybe("PathCode"), maybe("Bias")};
   std::vector<SlotSpec> tree_grad_inputs = tree_inputs;
   tree_grad_inputs.insert(tree_grad_inputs.end(), {one("PreOut"), one("Out@GRAD")});
-  table.add(make_schema<HierarchicalSigmoidAttrs>(
+  auto tree = make_schema<HierarchicalSigmoidAttrs>(
       "hierarchical_sigmoid", tree_inputs, {one("Out"), one("PreOut"), maybe("W_Out")},
       infer_hierarchical_sigmoid,
       usual_gradient({.inputs = {"X", "W", "Label", "PathTable", "PathCode", "Bias"},
                       .outputs = {"PreOut"},
-                      .wanted = {"X", "W", "Bias"}})));
+                      .wanted = {"X", "W", "Bias"}}));
+  tree.table_slot = "W";
+  table.add(std::move(tree));
   table.add(make_schema<HierarchicalSigmoidAttrs>(
       "hierarchical_sigmoid_grad", tree_grad_inputs,
       {maybe("X@GRAD"), maybe("W@GRAD"), maybe("Bias@GRAD")},

@@ -48,7 +48,7 @@ ImageAxes image_axes(std::string_view data_format, std::string_view where);
 // Everything about the windows over an image of the given size. Throws ProgramError that names
 // `where` for lists of the wrong length, numbers that are not positive, and windows larger than
 // the padded image. One that lacks less than a stride lies over the image's end, once, as if there
-// were padding: the original's division rounds towards 0.
+// were padding: Paddle's division rounds towards 0.
 Window make_window(const WindowAttrs& attrs, std::array<int64_t, 2> image, std::string_view where);
 
 // The transposed convolution, which takes an image of `out` of the window to one of `in`: given the

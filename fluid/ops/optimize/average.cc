@@ -50,7 +50,8 @@ void add_average_ops(OpTable& table) {
   for (const auto* names : {&kSums, &kCounts}) {
     for (const std::string& name : *names) {
       inputs.push_back(one("in_" + name));
-      outputs.push_back(one("out_" + name));
+      const SlotSpec out = one("out_" + name);
+      outputs.push_back(names == &kCounts ? typed(out) : out);
     }
   }
   table.add(make_schema<AverageAccumulatesAttrs>("average_accumulates", std::move(inputs),

@@ -17,7 +17,7 @@
 //   ftrl             Param, Grad, LearningRate, SquaredAccumulator -> SquaredAccumOut,
 //                    LinearAccumulator -> LinearAccumOut
 //   lamb             Param, Grad, LearningRate, Moment1, Moment2, Beta1Pow, Beta2Pow; the last two
-//                    have no output in the original's form
+//                    have no output in Paddle's form
 //   dpsgd            Param, Grad, LearningRate
 //
 // Formulas (p parameter, g gradient, lr rate, all element by element; |x| of a whole tensor is its
@@ -29,10 +29,10 @@
 //   adagrad   m += g^2; p -= lr g / (sqrt(m) + e) (Duchi, Hazan and Singer 2011)
 //   decayed_adagrad  m = d m + (1-d) g^2; the same step
 //   adadelta  G = r G + (1-r) g^2; u = sqrt((U+e)/(G+e)) g; p -= u; U = r U + (1-r) u^2 (Zeiler
-//             2012, which knows no rate). Original's form: the step is taken with the new U.
+//             2012, which knows no rate). Paddle's form: the step is taken with the new U.
 //   adam      m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
 //             p -= lr sqrt(1-B2)/(1-B1) m / (sqrt(v) + e), B1 and B2 as read; then B1 *= b1,
-//             B2 *= b2 (Kingma and Ba 2015, section 2). Original's form, selected rows only: B1 and
+//             B2 *= b2 (Kingma and Ba 2015, section 2). Paddle's form, selected rows only: B1 and
 //             B2 after the multiplication.
 //   adamax    m = b1 m + (1-b1) g; n = max(|g|, b2 n + e); p -= lr/(1-B1) m/n
 //   rmsprop   s = r s + (1-r) g^2; w = mu w + lr g / sqrt(s + e); centered: q = r q + (1-r) g and

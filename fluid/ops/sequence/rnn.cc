@@ -73,7 +73,7 @@ void infer_gru(InferContext& context) {
   }
 }
 
-// In the original's form of an LSTM, which does not hear of cells' gradients.
+// In Paddle's form of an LSTM, which does not hear of cells' gradients.
 GradientFunction without_cells(GradientFunction usual) {
   return [usual = std::move(usual)](const GradContext& context) {
     std::vector<Operator> ops = usual(context);

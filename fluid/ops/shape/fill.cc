@@ -74,18 +74,20 @@ void add_fill_ops(OpTable& table) {
   const std::vector<SlotSpec> shape_slots = {maybe("ShapeTensor"), maybe_many("ShapeTensorList")};
   table.add(make_schema<FillConstantAttrs>(
       "fill_constant", {maybe("ShapeTensor"), maybe_many("ShapeTensorList"), maybe("ValueTensor")},
-      {one("Out")}, infer_fill<FillConstantAttrs>));
+      {typed(one("Out"))}, infer_fill<FillConstantAttrs>));
   table.add(make_schema<FillConstantBatchSizeLikeAttrs>(
       "fill_constant_batch_size_like", {one("Input")}, {one("Out")}, infer_fill_like_batch));
-  table.add(make_schema<NoAttrs>("range", {one("Start"), one("End"), one("Step")}, {one("Out")},
-                                 infer_range));
+  table.add(make_schema<NoAttrs>("range", {one("Start"), one("End"), one("Step")},
+                                 {typed(one("Out"))}, infer_range));
   table.add(make_schema<NoAttrs>("fill_zeros_like", {one("X")}, {one("Out")},
                                  infer_like({{"X", "Out"}})));
-  table.add(make_schema<UniformRandomAttrs>("uniform_random", shape_slots, {one("Out")},
+  table.add(make_schema<UniformRandomAttrs>("uniform_random", shape_slots, {typed(one("Out"))},
                                             infer_fill<UniformRandomAttrs>));
-  table.add(make_schema<GaussianRandomAttrs>("gaussian_random", shape_slots, {one("Out")},
+  table.add(make_schema<GaussianRandomAttrs>("gaussian_random", shape_slots, {typed(one("Out"))},
                                              infer_fill<GaussianRandomAttrs>));
-  table.add(make_schema<FakeInitAttrs>("fake_init", {}, {one("Out")}, infer_fake_init));
+  auto fake = make_schema<FakeInitAttrs>("fake_init", {}, {one("Out")}, infer_fake_init);
+  fake.leaves_values_to_servers = true;
+  table.add(std::move(fake));
 }
 
 }  // namespace fleet::fluid

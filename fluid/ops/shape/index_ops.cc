@@ -249,7 +249,7 @@ void add_row_ops(OpTable& table) {
       "scatter", {one("X"), one("Ids"), one("Updates")}, {one("Out")}, infer_scatter,
       usual_gradient({.inputs = {"Ids", "Updates"}, .wanted = {"X", "Updates"}})));
   table.add(make_schema<ScatterAttrs>(
-      "scatter_grad", {one("Ids"), one("Updates"), one("Out@GRAD")},
+      "scatter_grad", {one("Ids"), one("Updates"), typed(one("Out@GRAD"))},
       {maybe("X@GRAD"), maybe("Updates@GRAD")},
       infer_shape_like({{"Out@GRAD", "X@GRAD"}, {"Updates", "Updates@GRAD"}})));
 }

@@ -23,7 +23,7 @@
 //   reverse       X -> Out: turned around along `axis`; its gradient is a reverse
 //   shape         Input -> Out [rank] (int32); no gradient
 //
-// `overwrite` is on by default in gather, as the original has it; layers::gather switches it off,
+// `overwrite` is on by default in gather, as Paddle has it; layers::gather switches it off,
 // since a gradient that forgets is none.
 #pragma once
 

@@ -283,7 +283,7 @@ std::vector<Operator> assign_gradient(const GradContext& context) {
 void add_relabelling_ops(OpTable& table) {
   const GradientFunction gradient = usual_gradient({.inputs = {}, .outputs = {"XShape"}});
   const std::vector<SlotSpec> outs = {one("Out"), one("XShape")};
-  const std::vector<SlotSpec> grad_ins = {one("XShape"), one("Out@GRAD")};
+  const std::vector<SlotSpec> grad_ins = {one("XShape"), typed(one("Out@GRAD"))};
   table.add(
       make_schema<AxesAttrs>("squeeze2", {one("X")}, outs, infer_relabelled<squeezed>, gradient));
   table.add(make_schema<AxesAttrs>("unsqueeze2",
@@ -445,12 +445,12 @@ void add_shape_ops(OpTable& table) {
                                        {one("X"), maybe("Shape"), maybe_many("ShapeTensor")},
                                        {one("Out"), one("XShape")}, infer_reshape2,
                                        usual_gradient({.inputs = {}, .outputs = {"XShape"}})));
-  table.add(make_schema<Reshape2Attrs>("reshape2_grad", {one("XShape"), one("Out@GRAD")},
+  table.add(make_schema<Reshape2Attrs>("reshape2_grad", {one("XShape"), typed(one("Out@GRAD"))},
                                        {one("X@GRAD")}, infer_from_xshape));
   table.add(make_schema<Transpose2Attrs>("transpose2", {one("X")}, {one("Out"), one("XShape")},
                                          infer_transpose2,
                                          usual_gradient({.inputs = {}, .outputs = {"XShape"}})));
-  table.add(make_schema<Transpose2Attrs>("transpose2_grad", {one("XShape"), one("Out@GRAD")},
+  table.add(make_schema<Transpose2Attrs>("transpose2_grad", {one("XShape"), typed(one("Out@GRAD"))},
                                          {one("X@GRAD")}, infer_from_xshape));
   table.add(make_schema<CastAttrs>("cast", {one("X")}, {one("Out")}, infer_cast, cast_gradient));
   table.add(make_schema<NoAttrs>("assign", {one("X")}, {one("Out")}, infer_like({{"X", "Out"}}),

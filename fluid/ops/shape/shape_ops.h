@@ -124,7 +124,7 @@ Shape unknown_shape(const InferContext& context, std::string_view slot, int64_t 
 Shape squeezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);
 Shape unsqueezed_shape(const Shape& from, const std::vector<int32_t>& axes, std::string_view where);
 // Of the dimensions [begin, end) as one; where one of them is unknown, minus the product of the
-// others, as the original declares it.
+// others, as Paddle declares it.
 int64_t flat_size(const Shape& shape, int begin, int end);
 Shape flattened_shape(const Shape& from, int32_t axis, std::string_view where);
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/worker/remote_places.h"
 

@@ -1,7 +1,11 @@
 // How the executor drives a communication runtime.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
 
+#include "fluid/kernels/op_library.h"
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/schema_util.h"
 #include "tests/fluid/executor/mlp.h"
 
 namespace fleet::fluid {
@@ -102,6 +106,25 @@ TEST(CommunicationOps, RunPerShardAndHoldTheirBuffersUntilDone) {
   EXPECT_EQ(executor.scope().tensor("w").item<float>(), 100 - 4 - 12);
   executor.run(fixture.program, feed);
   EXPECT_EQ(executor.scope().tensor("w").item<float>(), 100 - 2 * (4 + 12));
+}
+
+// An op of one's own that the runtime runs, once for each shard.
+TEST(CommunicationOps, OfOnesOwnRunWhereTheirRowsSay) {
+  Fixture fixture;
+  auto library = std::make_shared<OpLibrary>();
+  OpSchema tell = run_by_runtime(make_schema<NoAttrs>("tell", {one("X")}, {}));
+  tell.once_a_shard = true;
+  library->ops().add(std::move(tell));
+  fixture.program.set_op_library(std::move(library));
+  fixture.program.global_block().append_op(op("tell", {{"X", {"g"}}}, {}, OpRole::kRpc));
+  Executor executor;
+  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 2, 2});
+  executor.set_comm_runtime(runtime);
+  executor.scope().var("w") = Tensor::scalar(100.0f);
+  executor.scope().var("rate") = Tensor::scalar(1.0f);
+  executor.run(fixture.program, {{"x", Tensor::from<float>({1, 3}, {2})}});
+  EXPECT_THAT(runtime->log, ::testing::HasSubstr(" tell0"));
+  EXPECT_THAT(runtime->log, ::testing::HasSubstr(" tell1"));
 }
 
 // Sends the slices of y = 2 x, and looks at them when it is waited for.

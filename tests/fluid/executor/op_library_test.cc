@@ -8,6 +8,8 @@
 #include "fluid/executor/executor.h"
 #include "fluid/layers/control_flow.h"
 #include "fluid/ops/append.h"
+#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/schema_util.h"
 #include "fluid/optimizer/optimizer.h"
 #include "tests/fluid/net_fixture.h"
 #include "tests/testing/own_ops.h"
@@ -216,6 +218,52 @@ TEST_F(OwnOps, AreCheckedAsTheLibrarysAre) {
   main_.set_op_library(nullptr);
   expect_error([&] { append_op(block(), op); }, ErrorCode::kUnknownName,
                {"no op 'cubed'", "Program::set_op_library"});
+}
+
+// Rows that stand at `Places`, which come first in the row and are no float32.
+std::shared_ptr<OpLibrary> taking_library(bool typed_by_rows) {
+  auto library = own_ops();
+  const SlotSpec rows = one("Rows");
+  library->ops().add(
+      make_schema<NoAttrs>("take", {one("Places"), typed_by_rows ? typed(rows) : rows},
+                           {one("Out")}, [](InferContext& context) {
+                             const VarDesc& from = context.input("Rows");
+                             context.set_output("Out", context.input("Places").shape, from.dtype);
+                           }));
+  library->kernels().add_last(
+      "take", DeviceKind::kCpu, DType::kFloat32,
+      {.name = "own", .prepare = [](PrepareContext& context) {
+         const Shape shape = context.in("Places").shape;
+         const int places = context.input("Places");
+         const int from = context.input("Rows");
+         const int out = context.set_output("Out", shape, DType::kFloat32);
+         return make_prepared([=, count = shape.numel()](const KernelContext& c) {
+           for (int64_t i = 0; i < count; ++i) {
+             c.out<float>(out)[i] = c.in<float>(from)[c.in<int64_t>(places)[i]];
+           }
+         });
+       }});
+  return library;
+}
+
+TEST_F(OwnOps, SayWhichSlotTypesTheirKernels) {
+  main_.set_op_library(taking_library(true));
+  const Variable rows = layers::data("rows", {1});
+  const Variable places = layers::data("places", {1}, DType::kInt64);
+  block().add_var({.name = "out"});
+  Operator op;
+  op.type = "take";
+  op.inputs = {{"Places", {places.name()}}, {"Rows", {rows.name()}}};
+  op.outputs = {{"Out", {"out"}}};
+  append_op(block(), op);
+  const Feed feed = {{"rows", Tensor::from<float>({1, 2, 3}, {3, 1})},
+                     {"places", Tensor::from<int64_t>({2, 0}, {2, 1})}};
+  Executor executor;
+  EXPECT_THAT(floats(executor.run(main_, feed, {"out"})[0]), ElementsAre(3, 1));
+  // Without the mark the first slot does, and there is no kernel for int64.
+  main_.set_op_library(taking_library(false));
+  expect_error([&] { executor.run(main_, feed, {"out"}); }, ErrorCode::kNotSupported,
+               {"take", "a kernel for int64"});
 }
 
 TEST(OpLibrary, LeavesTheStandardTablesAsTheyAre) {

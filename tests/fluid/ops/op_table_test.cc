@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <limits>
 #include <set>
 
 #include "fluid/ops/append.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/original_form.h"
@@ -11,6 +13,8 @@
 
 namespace fleet::fluid {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(OpTable, DefaultsAreStableForEveryOp) {
   for (const auto& [type, schema] : OpTable::standard().all()) {
@@ -50,6 +54,73 @@ TEST(OpTable, SlotsOfEveryOpAreNamedOnce) {
       std::set<std::string> names;
       for (const SlotSpec& slot : *slots) EXPECT_TRUE(names.insert(slot.name).second) << type;
     }
+  }
+}
+
+// Types of the ops of which `holds`, in the order of their names.
+template <class Holds>
+std::vector<std::string> types_where(Holds holds) {
+  std::vector<std::string> types;
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    if (holds(schema)) types.push_back(type);
+  }
+  return types;
+}
+
+TEST(OpTable, SaysWhoRunsAnOp) {
+  EXPECT_THAT(
+      types_where([](const OpSchema& op) { return op.run_by == RunBy::kRuntime; }),
+      ElementsAre("c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
+                  "c_gen_nccl_id", "c_local_sgd", "c_sync_calc_stream", "c_sync_comm_stream",
+                  "checkpoint_notify", "distributed_lookup_table", "exchange_rows", "fetch_barrier",
+                  "gen_nccl_id", "listen_and_serv", "prefetch", "recv", "send", "send_barrier"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.run_by == RunBy::kExecutor; }),
+              ElementsAre("conditional_block", "conditional_block_grad", "recurrent",
+                          "recurrent_grad", "while", "while_grad"));
+}
+
+TEST(OpTable, SaysWhatThePlanTakesCareOf) {
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.once_a_shard; }), ElementsAre("send"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.makes_views; }),
+              ElementsAre("split_byref"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.leaves_values_to_servers; }),
+              ElementsAre("fake_init"));
+}
+
+TEST(OpTable, SaysWhichOpsLookRowsUp) {
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.table_slot == "W"; }),
+              ElementsAre("hierarchical_sigmoid", "lookup_table", "lookup_table_v2"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.table_slot == "Weight"; }),
+              ElementsAre("nce"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.gives_table_rows; }),
+              ElementsAre("lookup_table", "lookup_table_v2"));
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    EXPECT_EQ(looked_up_slot(type), schema.table_slot) << type;
+  }
+}
+
+// The slot whose type lists an op's kernels; "" for an op that its output types.
+std::string typing_slot(const OpSchema& schema) {
+  const auto marked = [](const SlotSpec& slot) { return slot.gives_dtype; };
+  const auto input = std::find_if(schema.inputs.begin(), schema.inputs.end(), marked);
+  if (input != schema.inputs.end()) return input->name;
+  const bool by_output = std::any_of(schema.outputs.begin(), schema.outputs.end(), marked);
+  return by_output || schema.inputs.empty() ? std::string() : schema.inputs.front().name;
+}
+
+// Programs of files choose kernels by these slots, so a row that is moved or renamed shows here.
+TEST(OpTable, TypesKernelsBySlotsWithTheseNames) {
+  constexpr const char* kNames[] = {"X",        "Input",  "Param",     "Logits",
+                                    "Out@GRAD", "Y@GRAD", "Loss@GRAD", "Grad"};
+  for (const auto& [type, schema] : OpTable::standard().all()) {
+    if (schema.run_by != RunBy::kKernel) continue;
+    std::string expected;
+    for (const char* name : kNames) {
+      const bool has = std::any_of(schema.inputs.begin(), schema.inputs.end(),
+                                   [name](const SlotSpec& slot) { return slot.name == name; });
+      if (has && expected.empty()) expected = name;
+    }
+    EXPECT_EQ(typing_slot(schema), expected) << type;
   }
 }
 

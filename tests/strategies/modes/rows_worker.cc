@@ -24,7 +24,7 @@
 #include "fleet/fleet.h"
 #include "fluid/fluid.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 
 namespace {
 

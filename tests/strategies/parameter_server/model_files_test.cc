@@ -17,7 +17,7 @@
 #include "fluid/io/table_files.h"
 #include "fluid/layers/layers.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 #include "tests/testing/async_thread_cluster.h"
 #include "tests/testing/sparse_net.h"
 

@@ -200,7 +200,7 @@ std::unique_ptr<Prepared> prepare_with_softmax(PrepareContext& context) {
   });
 }
 
-// Rows with an ignored label pass nothing back, unless the original's form is asked for.
+// Rows with an ignored label pass nothing back, unless Paddle's form is asked for.
 template <class T>
 std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
   const auto attrs = context.attrs<SoftmaxWithCrossEntropyAttrs>();

@@ -84,7 +84,7 @@ struct Mod {
   }
 };
 
-// As the original has them for whole numbers: the quotient cut towards 0, the rest with X's sign.
+// As Paddle has them for whole numbers: the quotient cut towards 0, the rest with X's sign.
 struct CutDiv {
   template <class T>
   static T value(T x, T y) {

@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/kernels/cpu/distributed/table_ops.h"
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/table_ops.h"
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

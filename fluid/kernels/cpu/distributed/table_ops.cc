@@ -1,5 +1,5 @@
 // What trainers compute about tables whose row r is on server r modulo the servers.
-#include "fluid/kernels/cpu/table_ops.h"
+#include "fluid/kernels/cpu/distributed/table_ops.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,12 +8,12 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-// The ids of each server, rising, each once.
+// The ids of each server, strictly ascending.
 std::unique_ptr<Prepared> prepare_split_ids(PrepareContext& context) {
   const size_t count = context.input_count("Ids");
   const int first = context.input("Ids");

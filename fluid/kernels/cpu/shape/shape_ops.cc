@@ -1,13 +1,14 @@
 // Ops that move or relabel elements, of any type.
+#include "fluid/ops/shape/shape_ops.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/strided.h"
+#include "fluid/kernels/cpu/shape/strided.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

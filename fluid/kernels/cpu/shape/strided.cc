@@ -1,4 +1,4 @@
-#include "fluid/kernels/cpu/strided.h"
+#include "fluid/kernels/cpu/shape/strided.h"
 
 namespace fleet::fluid::cpu {
 namespace {

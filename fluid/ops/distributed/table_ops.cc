@@ -1,4 +1,4 @@
-#include "fluid/ops/table.h"
+#include "fluid/ops/distributed/table_ops.h"
 
 #include "base/strings.h"
 #include "fluid/ops/no_attrs.h"
@@ -51,26 +51,24 @@ void infer_split_selected_rows(InferContext& context) {
 }  // namespace
 
 std::string_view looked_up_slot(std::string_view op_type) {
-  if (op_type == "nce") return "Weight";
-  const bool looks_up = op_type == "lookup_table" || op_type == "lookup_table_v2" ||
-                        op_type == "hierarchical_sigmoid";
-  return looks_up ? "W" : "";
+  const OpSchema* schema = OpTable::standard().find(op_type);
+  return schema == nullptr ? std::string_view() : schema->table_slot;
 }
 
 void add_table_ops(OpTable& table) {
-  table.add(make_schema<DistributedLookupTableAttrs>("distributed_lookup_table",
-                                                     {many("Ids"), one("W")}, {many("Outputs")},
-                                                     infer_distributed_lookup_table));
+  table.add(run_by_runtime(
+      make_schema<DistributedLookupTableAttrs>("distributed_lookup_table", {many("Ids"), one("W")},
+                                               {many("Outputs")}, infer_distributed_lookup_table)));
   table.add(make_schema<SplitSelectedRowsAttrs>("split_selected_rows", {one("X")}, {many("Out")},
                                                 infer_split_selected_rows));
-  table.add(make_schema<NoAttrs>("split_ids", {many("Ids")}, {many("Out")}));
-  table.add(make_schema<PrefetchAttrs>("prefetch", {many("X")}, {many("Out")}));
-  table.add(make_schema<MergeIdsAttrs>("merge_ids", {many("Ids"), many("Rows"), many("X")},
+  table.add(make_schema<NoAttrs>("split_ids", {many("Ids")}, {typed(many("Out"))}));
+  table.add(run_by_runtime(make_schema<PrefetchAttrs>("prefetch", {many("X")}, {many("Out")})));
+  table.add(make_schema<MergeIdsAttrs>("merge_ids", {many("Ids"), many("Rows"), typed(many("X"))},
                                        {many("Out")}));
   table.add(make_schema<LookupSparseTableAttrs>("lookup_sparse_table", {one("W"), one("Ids")},
-                                                {one("Out")}));
+                                                {typed(one("Out"))}));
   table.add(make_schema<SaveAttrs>("save", {one("X")}, {}));
-  table.add(make_schema<CheckpointNotifyAttrs>("checkpoint_notify", {}, {}));
+  table.add(run_by_runtime(make_schema<CheckpointNotifyAttrs>("checkpoint_notify", {}, {})));
 }
 
 }  // namespace fleet::fluid

@@ -12,7 +12,7 @@
 //                        duplicates
 //   prefetch             X+ -> Out+: the rows of X[i] from server i
 //   merge_ids            Ids+, Rows+, X+ -> Out+: for each of Ids its rows, X[i] holding those of
-//                        the ids Rows[i], which rise
+//                        the ids Rows[i], which are strictly ascending
 //   lookup_sparse_table  W, Ids -> Out: on a server
 //   save                 X ->: to the file that kLookupTablePath names; on a server
 //   checkpoint_notify    ->: server epmap[i] saves the rows of table `lookup_table` that it has to
@@ -93,8 +93,7 @@ struct CheckpointNotifyAttrs {
   }
 };
 
-// The slot of the table whose rows an op looks up by ids or labels: of lookup_table,
-// lookup_table_v2, nce and hierarchical_sigmoid. Empty for other ops.
+// OpSchema::table_slot of an op of this library; empty for other ops.
 std::string_view looked_up_slot(std::string_view op_type);
 
 void add_table_ops(OpTable& table);

@@ -1,9 +1,10 @@
 // Ops that take elements from places or put them there.
+#include "fluid/ops/shape/index_ops.h"
+
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cpu/strided.h"
+#include "fluid/kernels/cpu/shape/strided.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
-#include "fluid/ops/shape/index_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {

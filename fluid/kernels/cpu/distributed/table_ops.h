@@ -1,4 +1,4 @@
-// Kernels of distributed tables (fluid/ops/table.h).
+// Kernels of distributed tables (fluid/ops/distributed/table_ops.h).
 #pragma once
 
 #include "fluid/kernels/kernel_table.h"
