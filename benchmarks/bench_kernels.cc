@@ -163,7 +163,7 @@ Roofline roofline() {
           .bytes_per_s = floor_rate(kMemory) * bytes_of_pass(kMemory.states) * kElements};
 }
 
-// A line of the table that FLAGS_profile writes (fluid/executor/profile.h).
+// A line of the table that FLAGS_profile writes (fluid/executor/profile_impl.h).
 struct Line {
   std::string op;
   uint64_t count = 0;

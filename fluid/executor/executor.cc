@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/lod.h"
-#include "fluid/executor/plan.h"
-#include "fluid/executor/profile.h"
-#include "fluid/executor/shard_feeds.h"
-#include "fluid/executor/workspace.h"
+#include "fluid/executor/plan/plan_impl.h"
+#include "fluid/executor/profile_impl.h"
+#include "fluid/executor/shard_feeds_impl.h"
+#include "fluid/executor/step_runner_impl.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/program/default_programs.h"
 
@@ -113,7 +113,7 @@ struct CachedWorkspace {
   const Program* program = nullptr;
   int32_t block = 0;
   bool whole_step = true;
-  std::unique_ptr<Workspace> workspace;
+  std::unique_ptr<StepRunner> runner;
 };
 
 bool same_names(const Feed& feed, const std::vector<std::string>& names) {
@@ -181,30 +181,30 @@ struct Executor::State {
   }
 
   template <class Match>
-  Workspace* find_workspace(Match match) {
+  StepRunner* find_runner(Match match) {
     for (size_t i = 0; i < cached.size(); ++i) {
       if (!match(cached[i])) continue;
-      if (!cached[i].workspace->plan().is_current() || !cached[i].workspace->is_current()) {
+      if (!cached[i].runner->is_current()) {
         cached.erase(cached.begin() + static_cast<long>(i));
         return nullptr;
       }
       if (i != 0)
         std::rotate(cached.begin(), cached.begin() + static_cast<long>(i),
                     cached.begin() + static_cast<long>(i) + 1);
-      return cached.front().workspace.get();
+      return cached.front().runner.get();
     }
     return nullptr;
   }
 
-  Workspace& add_workspace(const PlanKey& key, bool whole_step, Scope& where) {
+  StepRunner& add_runner(const PlanKey& key, bool whole_step, Scope& where) {
     auto plan = plans->get(key, kernels_for(*key.program), whole_step);
     CachedWorkspace entry = {.program = key.program,
                              .block = key.block,
                              .whole_step = whole_step,
-                             .workspace = std::make_unique<Workspace>(std::move(plan), where)};
+                             .runner = std::make_unique<StepRunner>(std::move(plan), where)};
     cached.insert(cached.begin(), std::move(entry));
     if (cached.size() > kMaxWorkspaces) cached.pop_back();
-    return *cached.front().workspace;
+    return *cached.front().runner;
   }
 
   CommRuntime* runtime_of(const Program& program) {
@@ -267,18 +267,18 @@ Executor& Executor::operator=(Executor&&) noexcept = default;
 std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
                                   const std::vector<Fetch>& fetch) {
   State& s = *state_;
-  Workspace* workspace = s.find_workspace([&](const CachedWorkspace& entry) {
+  StepRunner* runner = s.find_runner([&](const CachedWorkspace& entry) {
     return entry.program == &program && entry.whole_step &&
-           same_names(feed, entry.workspace->plan().key().feeds) &&
-           same_names(fetch, entry.workspace->plan().key().fetches);
+           same_names(feed, entry.runner->plan().key().feeds) &&
+           same_names(fetch, entry.runner->plan().key().fetches);
   });
-  if (workspace == nullptr) {
+  if (runner == nullptr) {
     PlanKey key = {.program = &program, .block = 0, .feeds = {}, .fetches = {}, .place = s.place};
     for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
     for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
-    workspace = &s.add_workspace(key, true, *s.scope);
+    runner = &s.add_runner(key, true, *s.scope);
   }
-  const Plan& plan = workspace->plan();
+  const Plan& plan = runner->plan();
   Workspace::Step step = s.step_of(plan);
   s.feeds.clear();
   for (const auto& [name, tensor] : feed) s.feeds.push_back(tensor);
@@ -288,7 +288,7 @@ std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
   }
   step.feeds = s.feeds;
   if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, s.feeds));
-  std::vector<Tensor> results = workspace->run(step);
+  std::vector<Tensor> results = runner->run(step);
   s.feeds.clear();
   return results;
 }
@@ -300,18 +300,18 @@ std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fe
 void Executor::run_block(const Program& program, int32_t block, Scope& scope,
                          std::optional<uint64_t> step) {
   State& s = *state_;
-  Workspace* workspace = s.find_workspace([&](const CachedWorkspace& entry) {
+  StepRunner* runner = s.find_runner([&](const CachedWorkspace& entry) {
     return entry.program == &program && entry.block == block && !entry.whole_step &&
-           &entry.workspace->scope() == &scope;
+           &entry.runner->scope() == &scope;
   });
-  if (workspace == nullptr) {
+  if (runner == nullptr) {
     const PlanKey key = {
         .program = &program, .block = block, .feeds = {}, .fetches = {}, .place = s.place};
-    workspace = &s.add_workspace(key, false, scope);
+    runner = &s.add_runner(key, false, scope);
   }
-  Workspace::Step run = s.step_of(workspace->plan());
+  Workspace::Step run = s.step_of(runner->plan());
   if (step) run.number = *step;
-  workspace->run(run);
+  runner->run(run);
 }
 
 Executor Executor::share() const {

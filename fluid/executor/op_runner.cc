@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/executor/workspace.h"
+#include "fluid/executor/op_runner_impl.h"
 #include "fluid/kernels/image_layout.h"
 
 namespace fleet::fluid {

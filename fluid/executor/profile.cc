@@ -1,5 +1,3 @@
-#include "fluid/executor/profile.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +8,7 @@
 
 #include "base/display.h"
 #include "base/strings.h"
+#include "fluid/executor/profile_impl.h"
 
 namespace fleet::fluid {
 namespace {

@@ -1,7 +1,7 @@
-#include "fluid/executor/shard_feeds.h"
-
 #include <algorithm>
 #include <utility>
+
+#include "fluid/executor/shard_feeds_impl.h"
 
 namespace fleet::fluid {
 namespace {

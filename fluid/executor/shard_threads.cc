@@ -1,4 +1,4 @@
-#include "fluid/executor/shard_threads.h"
+#include "fluid/executor/shard_threads_impl.h"
 
 namespace fleet::fluid {
 

@@ -119,7 +119,7 @@ struct OpSchema {
   bool updates_parts = false;
   RunBy run_by = RunBy::kKernel;
   // Runs once for each logical shard of a step, whatever its role; a step with such an op is cut
-  // into shards, as one that trains is. Others run per shard by their role (fluid/executor/plan.h).
+  // into shards, as one that trains is. Others run per shard by their role (fluid/executor/plan/plan_impl.h).
   bool once_a_shard = false;
   // The outputs are views of the first input's memory, which therefore lives as long as they do.
   bool makes_views = false;

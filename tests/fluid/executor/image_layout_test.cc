@@ -6,7 +6,7 @@
 
 #include "base/philox.h"
 #include "fluid/executor/executor.h"
-#include "fluid/executor/plan.h"
+#include "fluid/executor/plan/plan_impl.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"

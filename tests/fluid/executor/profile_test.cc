@@ -1,5 +1,3 @@
-#include "fluid/executor/profile.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "fluid/executor/profile_impl.h"
 #include "tests/fluid/executor/mlp.h"
 
 namespace fleet::fluid {
@@ -113,6 +112,16 @@ TEST_F(ProfileFlag, WritesWhatAnExecutorRanWhenItIsGone) {
   EXPECT_THAT(read(name + ".txt"), AllOf(HasSubstr("mul_grad"), HasSubstr("GFLOP/s"),
                                          HasSubstr("uniform_random"), Not(HasSubstr("wait"))));
   EXPECT_FALSE(fs::exists(folder_ / ("profile_" + std::to_string(getpid()) + "_1.txt")));
+}
+
+TEST_F(ProfileFlag, YieldsToTheOptions) {
+  const testing::Mlp mlp;
+  const fs::path other = folder_.string() + "_of_options";
+  Executor(CPUPlace(), {.profile = ""}).run(mlp.startup);
+  Executor(CPUPlace(), {.profile = other.string()}).run(mlp.startup);
+  EXPECT_FALSE(fs::exists(folder_));
+  EXPECT_TRUE(fs::exists(other / ("profile_" + std::to_string(getpid()) + "_0.txt")));
+  fs::remove_all(other);
 }
 
 TEST_F(ProfileFlag, DoesNotChangeWhatIsComputed) {

@@ -1,6 +1,4 @@
 // Steps with sequences in logical shards.
-#include "fluid/executor/shard_feeds.h"
-
 #include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "fluid/executor/executor.h"
+#include "fluid/executor/shard_feeds_impl.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"

@@ -163,6 +163,21 @@ TEST(ShardThreads, TellWhatWentWrongAndGoOn) {
   EXPECT_EQ(executor.run(net.main, batch(24, 0), {net.cost}).size(), 1U);
 }
 
+TEST(ShardThreads, AreThoseOfTheOptionsWhereTheyAreGiven) {
+  const CpuNum threads("many");
+  EXPECT_NO_THROW(Executor(CPUPlace(), {.threads = 2}));
+  EXPECT_EQ(with_environment({.threads = 3}).threads, 3);
+  for (const int number : {0, -1, ExecutorOptions::kMaxThreads + 1}) {
+    try {
+      const Executor executor(CPUPlace(), {.threads = number});
+      ADD_FAILURE() << number;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr("ExecutorOptions.threads"));
+    }
+  }
+}
+
 TEST(ShardThreads, AreANumber) {
   for (const char* text : {"0", "-1", "two", "100000"}) {
     const CpuNum threads(text);

@@ -1,10 +1,10 @@
-#include "fluid/executor/block_runner.h"
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/executor/block_history.h"
+#include "fluid/executor/block/block_grad_runner_impl.h"
+#include "fluid/executor/block/block_history_impl.h"
+#include "fluid/executor/block/block_runner_impl.h"
 #include "fluid/ops/control/control_flow.h"
 
 namespace fleet::fluid {
@@ -209,7 +209,13 @@ std::unique_ptr<BlockRunner> BlockRunner::make(Workspace& outer, int k) {
   if (op.op->type == "conditional_block") return std::make_unique<ConditionalRunner>(outer, op);
   if (op.op->type == "while") return std::make_unique<WhileRunner>(outer, op);
   if (op.op->type == "recurrent") return std::make_unique<RecurrentRunner>(outer, op);
-  return make_block_grad_runner(outer, op);
+  if (auto gradient = BlockGradRunner::make(outer, op)) return gradient;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "the executor does not know how this op runs its block",
+               .where = op.op->to_string(),
+               .expected = "conditional_block, while, recurrent, or a gradient of these",
+               .got = op.op->type,
+               .fix = "leave OpSchema::run_by of an op of your own at RunBy::kKernel or kRuntime"});
 }
 
 }  // namespace fleet::fluid

@@ -26,6 +26,10 @@ struct PlanVar {
   bool may_block = false;  // kernels may leave an image in blocks of channels here
   bool written = false;
   bool fed_and_written = false;  // the fed tensor is copied, so that the caller's stays as it is
+
+  bool is_dense() const {
+    return desc == nullptr || (desc->kind == VarKind::kLodTensor && desc->typed);
+  }
 };
 
 struct PlanOp {
@@ -69,6 +73,31 @@ struct PlanKey {
   Place place;
 };
 
+// What a plan is made of. PlanCompiler and its passes fill it.
+struct PlanData {
+  PlanKey key;
+  uint64_t program_id = 0;
+  uint64_t seed = 0;
+  const Block* block = nullptr;
+  const KernelTable* kernels = nullptr;
+  std::shared_ptr<const ProgramOps> op_library;  // the program's; may own kernels
+  bool whole_step = true;
+  bool inner = false;
+  std::map<std::string, int, std::less<>> index;
+  std::vector<uint64_t> compiled_ops;  // versions
+  std::vector<PlanVar> vars;
+  std::vector<PlanOp> ops;
+  std::vector<PlanFetch> fetches;
+  std::vector<int> per_shard;
+  std::vector<int> statistics;
+  int buffer_count = 0;
+  int head = 0;
+  int tail = 0;
+  bool sharded = false;
+  bool communicates = false;
+  bool shards_are_apart = false;
+};
+
 // Immutable, shared by threads. Points into the program, which must outlive it and stay as it is;
 // is_current() tells whether it did.
 class Plan {
@@ -79,40 +108,40 @@ class Plan {
   static std::shared_ptr<const Plan> compile(const PlanKey& key, const KernelTable& kernels,
                                              bool whole_step);
 
-  const Program& program() const { return *key_.program; }
-  const Block& block() const { return *block_; }
-  const PlanKey& key() const { return key_; }
-  const KernelTable& kernels() const { return *kernels_; }
+  const Program& program() const { return *data_.key.program; }
+  const Block& block() const { return *data_.block; }
+  const PlanKey& key() const { return data_.key; }
+  const KernelTable& kernels() const { return *data_.kernels; }
   // False for a block that runs on a server's scope: values that the scope has are used whatever
   // they are, and no buffer is shared.
-  bool whole_step() const { return whole_step_; }
+  bool whole_step() const { return data_.whole_step; }
 
   // True for the block of an op of another plan: it runs in a workspace inside that one's.
-  bool inner() const { return inner_; }
+  bool inner() const { return data_.inner; }
 
-  const std::vector<PlanVar>& vars() const { return vars_; }
+  const std::vector<PlanVar>& vars() const { return data_.vars; }
   // Position of a variable; -1 when the plan does not touch it.
   int find_var(std::string_view name) const;
-  const std::vector<PlanOp>& ops() const { return ops_; }
-  const std::vector<PlanFetch>& fetches() const { return fetches_; }
-  int buffer_count() const { return buffer_count_; }
+  const std::vector<PlanOp>& ops() const { return data_.ops; }
+  const std::vector<PlanFetch>& fetches() const { return data_.fetches; }
+  int buffer_count() const { return data_.buffer_count; }
 
   // Ops [0, head) run once first, [head, tail) once per shard, the others once at the end.
-  int head() const { return head_; }
-  int tail() const { return tail_; }
+  int head() const { return data_.head; }
+  int tail() const { return data_.tail; }
   // True when the step is cut into shards: it trains, or sends to servers.
-  bool sharded() const { return sharded_; }
+  bool sharded() const { return data_.sharded; }
   // True also for one that leaves tables to the runtime (fake_init).
-  bool communicates() const { return communicates_; }
+  bool communicates() const { return data_.communicates; }
   // Variables that each shard makes and the tail reads: gradients.
-  const std::vector<int>& per_shard() const { return per_shard_; }
+  const std::vector<int>& per_shard() const { return data_.per_shard; }
   // Persistable variables that the forward part writes: statistics. Every shard starts from their
   // value at the step's begin, and the step leaves the mean over the shards.
-  const std::vector<int>& statistics() const { return statistics_; }
+  const std::vector<int>& statistics() const { return data_.statistics; }
 
   // True when the shards of a step touch nothing of each other, and nothing but gradients,
   // statistics and fetches comes out of them: they may run at once, each in a workspace.
-  bool shards_are_apart() const { return shards_are_apart_; }
+  bool shards_are_apart() const { return data_.shards_are_apart; }
 
   // False once ops of the block were added, taken away, replaced or changed, or the seed or the
   // program's library changed.
@@ -120,29 +149,9 @@ class Plan {
 
  private:
   friend class PlanCompiler;
-  Plan() = default;
+  explicit Plan(PlanData data) : data_(std::move(data)) {}
 
-  PlanKey key_;
-  uint64_t program_id_ = 0;
-  uint64_t seed_ = 0;
-  const Block* block_ = nullptr;
-  const KernelTable* kernels_ = nullptr;
-  std::shared_ptr<const ProgramOps> op_library_;  // the program's; may own kernels_
-  bool whole_step_ = true;
-  bool inner_ = false;
-  std::map<std::string, int, std::less<>> index_;
-  std::vector<uint64_t> compiled_ops_;  // versions
-  std::vector<PlanVar> vars_;
-  std::vector<PlanOp> ops_;
-  std::vector<PlanFetch> fetches_;
-  std::vector<int> per_shard_;
-  std::vector<int> statistics_;
-  int buffer_count_ = 0;
-  int head_ = 0;
-  int tail_ = 0;
-  bool sharded_ = false;
-  bool communicates_ = false;
-  bool shards_are_apart_ = false;
+  PlanData data_;
 };
 
 }  // namespace fleet::fluid

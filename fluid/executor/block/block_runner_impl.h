@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "fluid/executor/workspace.h"
+#include "fluid/executor/workspace_impl.h"
 
 namespace fleet::fluid {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fluid/executor/workspace.h"
+#include "fluid/executor/workspace_impl.h"
 
 namespace fleet::fluid {
 
@@ -34,7 +34,5 @@ inline Tensor* tensor_in(Value* value) {
 
 // Throws ProgramError that names op and variable unless the value is a tensor.
 Tensor& need_tensor(Value* value, const Operator& op, const std::string& name);
-
-std::unique_ptr<class BlockRunner> make_block_grad_runner(Workspace& outer, const PlanOp& op);
 
 }  // namespace fleet::fluid

@@ -3,8 +3,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/executor/block_history.h"
-#include "fluid/executor/block_runner.h"
+#include "fluid/executor/block/block_grad_runner_impl.h"
 #include "fluid/kernels/accumulate.h"
 #include "fluid/ops/control/control_flow.h"
 
@@ -50,74 +49,14 @@ Value zeros_like(const Value* value) {
   return {};
 }
 
-// The gradient's runs over the iterations of the forward op, last first.
-class GradRunner : public BlockRunner {
- public:
-  GradRunner(Workspace& outer, const PlanOp& op, std::string_view scopes_slot)
-      : outer_(outer), op_(op), scopes_(op.op->input(scopes_slot).front()) {}
-
- protected:
-  BlockHistory& history() const {
-    Value* value = outer_.find(scopes_);
-    auto* raw = value == nullptr ? nullptr : std::get_if<Raw>(value);
-    auto* found =
-        raw == nullptr ? nullptr : std::any_cast<std::shared_ptr<BlockHistory>>(&raw->content);
-    if (found != nullptr) return **found;
-    throw_error(ErrorCode::kInvalidProgram,
-                {.what = "the forward op of a block's gradient has not run",
-                 .where = op_.op->to_string(),
-                 .expected = "its step scopes",
-                 .got = "nothing",
-                 .fix = "keep the forward op in the program"});
-  }
-
-  // The workspace of the gradient of an iteration, inside that of the iteration itself.
-  Workspace& workspace_of(BlockHistory& history, size_t i) {
-    if (workspaces_.size() <= i) workspaces_.resize(i + 1);
-    Entry& entry = workspaces_[i];
-    Workspace* forward = history.iterations[i].get();
-    if (entry.forward != forward) {
-      entry.workspace = std::make_unique<Workspace>(op_.block, outer_.scope(), forward);
-      entry.forward = forward;
-    }
-    return *entry.workspace;
-  }
-
-  // A variable of the gradient's block; null when the block does not touch it.
-  Value* inner(Workspace& workspace, const std::string& name) const {
-    const int at = name.empty() ? -1 : op_.block->find_var(name);
-    return at < 0 ? nullptr : &workspace.value(at);
-  }
-
-  // What was left by the step before must not be taken for this step's.
-  void forget(Workspace& workspace, const std::string& name) const {
-    if (Value* value = inner(workspace, name)) *value = std::monostate();
-  }
-
-  void put(const std::string& name, Value value) const {
-    if (Value* out = name.empty() ? nullptr : outer_.find(name)) *out = std::move(value);
-  }
-
-  Workspace& outer_;
-  const PlanOp& op_;
-  std::string scopes_;
-
- private:
-  struct Entry {
-    Workspace* forward = nullptr;
-    std::unique_ptr<Workspace> workspace;
-  };
-  std::vector<Entry> workspaces_;
-};
-
 // Of while and conditional_block. A variable that the block rewrites has one gradient for its
 // value after the iteration, which the block takes in, and one for its value before, which goes on
 // to the iteration before.
-class LoopGradRunner final : public GradRunner {
+class LoopGradRunner final : public BlockGradRunner {
  public:
   LoopGradRunner(Workspace& outer, const PlanOp& op, std::string_view scopes_slot,
                  const std::string& x_slot)
-      : GradRunner(outer, op, scopes_slot),
+      : BlockGradRunner(outer, op, scopes_slot),
         attrs_(parse_attributes<BlockGradAttrs>(op.op->type, op.op->attrs)),
         xs_(op.op->input(x_slot)),
         grads_(op.op->output(x_slot + "@GRAD")) {}
@@ -218,10 +157,10 @@ class LoopGradRunner final : public GradRunner {
   std::vector<std::string> grads_;
 };
 
-class RecurrentGradRunner final : public GradRunner {
+class RecurrentGradRunner final : public BlockGradRunner {
  public:
   RecurrentGradRunner(Workspace& outer, const PlanOp& op)
-      : GradRunner(outer, op, "step_scopes"),
+      : BlockGradRunner(outer, op, "step_scopes"),
         attrs_(parse_attributes<RecurrentGradAttrs>(op.op->type, op.op->attrs)) {}
 
   void run(const Workspace::Step& step, int shard) override {
@@ -312,7 +251,45 @@ class RecurrentGradRunner final : public GradRunner {
 
 }  // namespace
 
-std::unique_ptr<BlockRunner> make_block_grad_runner(Workspace& outer, const PlanOp& op) {
+BlockHistory& BlockGradRunner::history() const {
+  Value* value = outer_.find(scopes_);
+  auto* raw = value == nullptr ? nullptr : std::get_if<Raw>(value);
+  auto* found =
+      raw == nullptr ? nullptr : std::any_cast<std::shared_ptr<BlockHistory>>(&raw->content);
+  if (found != nullptr) return **found;
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "the forward op of a block's gradient has not run",
+               .where = op_.op->to_string(),
+               .expected = "its step scopes",
+               .got = "nothing",
+               .fix = "keep the forward op in the program"});
+}
+
+Workspace& BlockGradRunner::workspace_of(BlockHistory& history, size_t i) {
+  if (workspaces_.size() <= i) workspaces_.resize(i + 1);
+  Entry& entry = workspaces_[i];
+  Workspace* forward = history.iterations[i].get();
+  if (entry.forward != forward) {
+    entry.workspace = std::make_unique<Workspace>(op_.block, outer_.scope(), forward);
+    entry.forward = forward;
+  }
+  return *entry.workspace;
+}
+
+Value* BlockGradRunner::inner(Workspace& workspace, const std::string& name) const {
+  const int at = name.empty() ? -1 : op_.block->find_var(name);
+  return at < 0 ? nullptr : &workspace.value(at);
+}
+
+void BlockGradRunner::forget(Workspace& workspace, const std::string& name) const {
+  if (Value* value = inner(workspace, name)) *value = std::monostate();
+}
+
+void BlockGradRunner::put(const std::string& name, Value value) const {
+  if (Value* out = name.empty() ? nullptr : outer_.find(name)) *out = std::move(value);
+}
+
+std::unique_ptr<BlockRunner> BlockGradRunner::make(Workspace& outer, const PlanOp& op) {
   const std::string& type = op.op->type;
   if (type == "while_grad") {
     return std::make_unique<LoopGradRunner>(outer, op, "StepScopes", "X");
@@ -320,7 +297,8 @@ std::unique_ptr<BlockRunner> make_block_grad_runner(Workspace& outer, const Plan
   if (type == "conditional_block_grad") {
     return std::make_unique<LoopGradRunner>(outer, op, "Scope", "Input");
   }
-  return std::make_unique<RecurrentGradRunner>(outer, op);
+  if (type == "recurrent_grad") return std::make_unique<RecurrentGradRunner>(outer, op);
+  return nullptr;
 }
 
 }  // namespace fleet::fluid

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/core/nonfinite.h"
+#include "fluid/executor/finite_checks_impl.h"
+
+namespace fleet::fluid {
+namespace {
+
+// The number that an op makes whose role says that it is the loss; -1 for others.
+int loss_of(const Plan& plan, const PlanOp& op) {
+  if (!plan.sharded() || op.op->role != (OpRole::kForward | OpRole::kLoss)) return -1;
+  const auto found = std::find_if(op.outputs.begin(), op.outputs.end(), [&](int i) {
+    const VarDesc* desc = i < 0 ? nullptr : plan.vars()[static_cast<size_t>(i)].desc;
+    return desc != nullptr && desc->shape.rank() == 1 && desc->shape[0] == 1;
+  });
+  return found == op.outputs.end() ? -1 : *found;
+}
+
+// Tells the step's watch, if the value is a tensor with an element that is not finite.
+void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std::string& name,
+                    const Value* value) {
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+  const auto found = tensor == nullptr ? std::nullopt : first_nonfinite(*tensor);
+  if (!found) return;
+  step.watch->on_nonfinite({.what = what, .variable = name, .value = *found, .step = step.number});
+}
+
+}  // namespace
+
+FiniteChecks::FiniteChecks(const Workspace& workspace) : workspace_(workspace) {
+  const Plan& plan = workspace.plan();
+  for (const PlanOp& op : plan.ops()) losses_.push_back(loss_of(plan, op));
+}
+
+void FiniteChecks::check_outputs(int k, uint64_t step) const {
+  const Plan& plan = workspace_.plan();
+  const PlanOp& op = plan.ops()[static_cast<size_t>(k)];
+  for (const int i : op.outputs) {
+    if (i < 0) continue;
+    const auto* tensor = std::get_if<Tensor>(&workspace_.value(i));
+    if (tensor == nullptr || !tensor->initialized()) continue;
+    if (!first_nonfinite(*tensor)) continue;
+    throw_error(ErrorCode::kNumerics,
+                {.what = "a value became infinite or not a number",
+                 .where = str_cat("variable '", plan.vars()[static_cast<size_t>(i)].name,
+                                  "', written by ", op.op->to_string(), ", in step ", step),
+                 .expected = "finite values",
+                 .got = tensor->to_string(8),
+                 .fix = "lower the learning rate, clip the gradients, or check the data"});
+  }
+}
+
+// The sum of what was written may be infinite where no element is.
+void FiniteChecks::watch(const Workspace::Step& step, int k, double written) const {
+  const Plan& plan = workspace_.plan();
+  const int loss = losses_[static_cast<size_t>(k)];
+  if (loss >= 0) {
+    tell_nonfinite(step, Nonfinite::What::kLoss, plan.vars()[static_cast<size_t>(loss)].name,
+                   &workspace_.value(loss));
+  }
+  if (std::isfinite(written)) return;
+  for (const std::string& name : plan.ops()[static_cast<size_t>(k)].op->output("ParamOut")) {
+    tell_nonfinite(step, Nonfinite::What::kParameter, name, workspace_.find(name));
+  }
+}
+
+void FiniteChecks::watch_parameters(const Workspace::Step& step) const {
+  watch_parameters(step, workspace_.plan());
+}
+
+void FiniteChecks::watch_parameters(const Workspace::Step& step, const Plan& plan) const {
+  for (const PlanOp& op : plan.ops()) {
+    if (op.block != nullptr) watch_parameters(step, *op.block);
+    for (const std::string& name : op.op->output("ParamOut")) {
+      const Value* made = workspace_.find(name);
+      tell_nonfinite(step, Nonfinite::What::kParameter, name,
+                     made != nullptr ? made : workspace_.scope().find(name));
+    }
+  }
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,31 @@
+// Values that are not finite: the op that made the first of them (check_nan_inf), and losses and
+// parameters, for whoever watches a job (fluid/kernels/finite_watch.h).
+#pragma once
+
+#include <vector>
+
+#include "fluid/executor/workspace_impl.h"
+
+namespace fleet::fluid {
+
+// Looks at the values of one workspace, which must outlive it.
+class FiniteChecks {
+ public:
+  explicit FiniteChecks(const Workspace& workspace);
+
+  // Throws an error of code numerics when an output of op k has an element that is not finite.
+  void check_outputs(int k, uint64_t step) const;
+  // Tells the step's watch of op k: a loss that is not finite, or a parameter, when `written`, the
+  // sum of what an update wrote (KernelContext::add_written), is not.
+  void watch(const Workspace::Step& step, int k, double written) const;
+  // Tells it of every parameter of the plan that is not finite.
+  void watch_parameters(const Workspace::Step& step) const;
+
+ private:
+  void watch_parameters(const Workspace::Step& step, const Plan& plan) const;
+
+  const Workspace& workspace_;
+  std::vector<int> losses_;  // by op: the loss of the program, when the op makes it; else -1
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,171 @@
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <span>
+
+#include "fluid/executor/plan/plan_buffers_impl.h"
+#include "fluid/kernels/image_layout.h"
+
+namespace fleet::fluid {
+namespace {
+
+// Gives buffers in the order in which ops write variables first. A variable takes the buffer of an
+// input that its op reads last and may write over, else one whose variable nobody reads any more,
+// else a new one.
+class BufferPlanner {
+ public:
+  explicit BufferPlanner(PlanData& plan) : plan_(plan) {}
+
+  // Variables whose lives do not touch share a buffer, those of equal type and shape first.
+  void plan_buffers() {
+    const std::vector<Life> all = lives();
+    std::vector<int> order;
+    for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+      const PlanVar& candidate = var(i);
+      const bool shares = !candidate.in_scope && candidate.feed < 0 && candidate.written &&
+                          candidate.is_dense() && !all[static_cast<size_t>(i)].pinned;
+      if (shares) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&all](int a, int b) {
+      return std::pair(all[static_cast<size_t>(a)].begin, a) <
+             std::pair(all[static_cast<size_t>(b)].begin, b);
+    });
+    std::vector<Shared> buffers;
+    for (const int i : order) {
+      const Life& life = all[static_cast<size_t>(i)];
+      int chosen = buffer_of_input(i, life.begin, buffers);
+      if (chosen < 0) chosen = free_buffer(i, life.begin, buffers);
+      if (chosen < 0) {
+        chosen = static_cast<int>(buffers.size());
+        buffers.emplace_back();
+      }
+      buffers[static_cast<size_t>(chosen)] = {life.end, var(i).desc};
+      var(i).buffer = chosen;
+    }
+    plan_.buffer_count = static_cast<int>(buffers.size());
+  }
+
+  // Images that stay in blocks of channels between the ops that compute in them.
+  void find_images() {
+    if (!plan_.key.place.is_cpu()) return;
+    std::set<int> joined(plan_.per_shard.begin(), plan_.per_shard.end());
+    joined.insert(plan_.statistics.begin(), plan_.statistics.end());
+    for (const PlanOp& op : plan_.ops) {
+      for (const int i : op.inputs) {
+        PlanVar& image = var(i);
+        const bool own = image.buffer >= 0 && image.desc != nullptr && !joined.contains(i);
+        const bool fits = own && can_be_blocked(image.desc->dtype, image.desc->shape);
+        if (fits && !image.may_block) image.may_block = reads_blocks(op, image);
+      }
+    }
+  }
+
+ private:
+  bool reads_blocks(const PlanOp& op, const PlanVar& image) const {
+    const bool alike = std::all_of(op.inputs.begin(), op.inputs.end(), [&](int i) {
+      return var_desc(i) != nullptr && var_desc(i)->shape == image.desc->shape;
+    });
+    const auto kernels = kernels_of(op, image);
+    return std::any_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
+      return kernel.images == ImageOrder::kElements ? alike : kernel.images != ImageOrder::kPlain;
+    });
+  }
+
+  PlanVar& var(int i) { return plan_.vars[static_cast<size_t>(i)]; }
+
+  // From the first op that writes a variable to the last that reads it.
+  struct Life {
+    int begin = std::numeric_limits<int>::max();
+    int end = -1;
+    bool pinned = false;
+  };
+
+  std::vector<Life> lives() const {
+    std::vector<Life> lives(plan_.vars.size());
+    for (int k = 0; k < static_cast<int>(plan_.ops.size()); ++k) {
+      const PlanOp& op = plan_.ops[static_cast<size_t>(k)];
+      const auto touch = [&](int i) {
+        if (i < 0) return;
+        Life& life = lives[static_cast<size_t>(i)];
+        life.begin = std::min(life.begin, k);
+        life.end = std::max(life.end, k);
+        life.pinned =
+            life.pinned || op.communication || op.block != nullptr || op.schema->makes_views;
+      };
+      for (const int i : op.inputs) touch(i);
+      for (const int i : op.outputs) touch(i);
+      for (const int i : op.block_vars) touch(i);
+    }
+    for (Life& life : lives) {
+      // What is made before the shards begin must outlive all of them.
+      if (life.begin < plan_.head && life.end >= plan_.head) {
+        life.end = std::max(life.end, plan_.tail);
+      }
+    }
+    for (const PlanFetch& fetch : plan_.fetches)
+      lives[static_cast<size_t>(fetch.var)].pinned = true;
+    return lives;
+  }
+
+  struct Shared {
+    int free_after = -1;
+    const VarDesc* last = nullptr;
+
+    bool suits(const VarDesc* desc) const {
+      return desc != nullptr && last != nullptr && desc->shape == last->shape &&
+             desc->dtype == last->dtype;
+    }
+  };
+
+  // The buffer of an input that op k reads last and may write its output i over; or -1.
+  int buffer_of_input(int i, int k, const std::vector<Shared>& buffers) const {
+    const PlanOp& op = plan_.ops[static_cast<size_t>(k)];
+    const auto kernels = kernels_of(op, plan_.vars[static_cast<size_t>(i)]);
+    const bool in_place = std::all_of(kernels.begin(), kernels.end(), [&](const Kernel& kernel) {
+      const bool numbers = kernel.images == ImageOrder::kChannels && var_desc(i)->shape.rank() < 2;
+      return kernel.in_place && !numbers;
+    });
+    if (kernels.empty() || !in_place) return -1;
+    for (const int input : op.inputs) {
+      const int b = plan_.vars[static_cast<size_t>(input)].buffer;
+      if (b < 0) continue;
+      const Shared& buffer = buffers[static_cast<size_t>(b)];
+      const bool dies = buffer.free_after == k && buffer.last == var_desc(input);
+      if (dies && buffer.suits(var_desc(i))) return b;
+    }
+    return -1;
+  }
+
+  // One of so many buffers that is free when op k runs, preferably of this type and shape; or -1.
+  int free_buffer(int i, int k, const std::vector<Shared>& buffers) const {
+    int chosen = -1;
+    for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
+      const Shared& buffer = buffers[static_cast<size_t>(b)];
+      if (buffer.free_after >= k) continue;
+      const bool same = buffer.suits(var_desc(i));
+      if (chosen < 0 || same) chosen = b;
+      if (same) break;
+    }
+    return chosen;
+  }
+
+  const VarDesc* var_desc(int i) const { return plan_.vars[static_cast<size_t>(i)].desc; }
+
+  // Kernels that may compute an op on tensors of the variable's type.
+  std::span<const Kernel> kernels_of(const PlanOp& op, const PlanVar& var) const {
+    if (var.desc == nullptr || op.communication || op.block != nullptr) return {};
+    return plan_.kernels->find(op.op->type, plan_.key.place.kind, var.desc->dtype);
+  }
+
+  PlanData& plan_;
+};
+
+}  // namespace
+
+void plan_buffers(PlanData& plan) {
+  BufferPlanner planner(plan);
+  planner.plan_buffers();
+  planner.find_images();
+}
+
+}  // namespace fleet::fluid

@@ -1,0 +1,54 @@
+// Makes a plan of a block: its ops in the order in which they run, and what passes find out about
+// them (plan_shards_impl.h, plan_buffers_impl.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fluid/executor/plan/plan_impl.h"
+
+namespace fleet::fluid {
+
+// For one plan; PlanKey and KernelTable as for Plan::compile.
+class PlanCompiler {
+ public:
+  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step, bool inner = false);
+
+  std::shared_ptr<const Plan> compile();
+
+ private:
+  const Block& block() const { return *plan_.block; }
+  const OpSchema& row(const Operator& op) const { return schema_of(*plan_.key.program, op); }
+  PlanVar& var(int i) { return plan_.vars[static_cast<size_t>(i)]; }
+
+  // Whether an op runs once for each shard.
+  bool in_shard(const Operator& op) const;
+  // Learning-rate ops, then everything up to the last op of a shard, then the rest.
+  void order_ops();
+
+  std::vector<std::string> known_names() const;
+  // The position of a variable, which is new at its first mention.
+  int index_of(const std::string& name);
+  void add_feeds();
+  void add_fetches();
+  bool is_loss(int i) const;
+
+  void add_op(const Operator& op);
+  void add_inputs(const Operator& op, PlanOp& planned);
+  void add_outputs(const Operator& op, PlanOp& planned);
+  // The plan of the op's block, and what it touches of this one.
+  void add_block(const Operator& op, PlanOp& planned);
+
+  // The inputs of an op, and what they are views of.
+  std::vector<int> memory_read(const PlanOp& op) const;
+  // Fills PlanOp::waits.
+  void find_waits();
+  // Fills PlanOp::lod_from.
+  void find_lod();
+
+  PlanData plan_;
+  std::vector<const Operator*> order_;
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,38 @@
+// Runs whole steps of a plan: what comes first, the shards, what comes last, the fetches.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "fluid/executor/shard_results_impl.h"
+#include "fluid/executor/shard_threads_impl.h"
+#include "fluid/executor/workspace_impl.h"
+
+namespace fleet::fluid {
+
+// Used by one thread at a time. The scope must outlive it.
+class StepRunner {
+ public:
+  StepRunner(std::shared_ptr<const Plan> plan, Scope& scope);
+
+  const Plan& plan() const { return home_.plan(); }
+  Scope& scope() const { return home_.scope(); }
+  bool is_current() const { return plan().is_current() && home_.is_current(); }
+
+  // One step; returns the fetched tensors, which share no memory with the workspace.
+  std::vector<Tensor> run(const Workspace::Step& step);
+
+ private:
+  void run_shards(const Workspace::Step& step, int parts);
+  void run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts);
+  void run_on_threads(const Workspace::Step& step, int parts, int threads);
+
+  std::shared_ptr<const Plan> plan_;
+  Workspace home_;
+  ShardResults results_;
+  // Where other threads run shards, and those threads; made when first needed.
+  std::vector<std::unique_ptr<Workspace>> lanes_;
+  std::unique_ptr<ShardThreads> threads_;
+};
+
+}  // namespace fleet::fluid

@@ -1,0 +1,96 @@
+// What one thread needs to run the ops of one plan: values, buffers, prepared kernels.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "fluid/core/scope.h"
+#include "fluid/executor/comm_ops_impl.h"
+#include "fluid/executor/op_runner_impl.h"
+#include "fluid/executor/plan/plan_impl.h"
+
+namespace fleet::fluid {
+
+class BlockRunner;
+class FiniteChecks;
+class Profile;
+
+// Used by one thread at a time. The scope and the enclosing workspace must outlive it.
+class Workspace {
+ public:
+  enum class Statistics { kOfScope, kOwn };
+  Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer = nullptr,
+            Statistics statistics = Statistics::kOfScope);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  const Plan& plan() const { return *plan_; }
+  Scope& scope() const { return scope_; }
+  // True while the scope's values are where they were when the workspace was made.
+  bool is_current() const { return scope_.revision() == scope_revision_; }
+
+  // What ops of a step are run with.
+  struct Step {
+    std::span<const Tensor> feeds;  // in the plan's order
+    ShardRange shards;              // run by this process
+    CommRuntime* runtime = nullptr;
+    uint64_t number = 0;
+    bool check_nan_inf = false;
+    Profile* profile = nullptr;  // who measures
+    FiniteWatch* watch = nullptr;
+    int threads = 1;  // that may run shards at once
+  };
+
+  // Ops [begin, end) of the plan; `shard` is -1 for those that run once a step.
+  void run_ops(const Step& step, int begin, int end, int shard);
+  // The ops of an inner block, once.
+  void run_inner(const Step& step, int shard);
+
+  // The value of a variable here or in an enclosing workspace; null when none touches it.
+  Value* find(std::string_view name) const;
+  // The value behind position i of the plan's variables.
+  Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
+  const Value& value(int var) const { return *values_[static_cast<size_t>(var)]; }
+
+  // Before a step: what was loaded from files, or computed elsewhere, comes to the plan's device.
+  void fetch_persistables_in();
+  // Part `part` of `parts` of what is fed; release_feeds lets go of it.
+  void bind_feeds(const Step& step, int part, int parts);
+  void release_feeds();
+  // Arrays that the run fills begin without elements; others were given.
+  void clear_arrays();
+
+  CommOps& communication() { return communication_; }
+  const FiniteChecks& finite_checks() const { return *finite_checks_; }
+  // The stream of the plan's place; null on CPU.
+  void* stream() const { return stream_.get(); }
+  // Whether an update of a device wrote what is not finite since the last call.
+  bool take_nonfinite_word();
+
+ private:
+  void bind_values(Statistics statistics);
+  void add_runner(size_t k);
+  void run_op(const Step& step, int k, int shard);
+  void measure_op(const Step& step, int k, int shard);
+
+  std::shared_ptr<const Plan> plan_;
+  Scope& scope_;
+  uint64_t scope_revision_ = 0;
+  Workspace* outer_ = nullptr;
+  std::vector<Value> own_;
+  std::vector<Value*> values_;
+  std::vector<Buffer> buffers_;
+  Scratch scratch_;
+  // What updates say when their work is done, and the stream of the plan's place (null on CPU):
+  // those of the enclosing workspace, where there is one.
+  std::shared_ptr<uint32_t> nonfinite_word_;
+  std::shared_ptr<void> stream_;
+  CommOps communication_;
+  std::vector<std::unique_ptr<OpRunner>> runners_;  // null for communication and block ops
+  std::vector<std::unique_ptr<BlockRunner>> block_runners_;
+  std::unique_ptr<const FiniteChecks> finite_checks_;
+};
+
+}  // namespace fleet::fluid
