@@ -34,7 +34,7 @@ set(FLEET_LAYERS
   "launch: base cluster_spec transport"
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_io transpiler strategies_dump tools"
-  "simulator: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
+  "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )
 
 function(fleet_check_edge library dependency)

@@ -6,9 +6,9 @@
 
 #include "tests/testing/paths.h"
 
-#include "simulator/experiment.h"
+#include "experiments/experiment.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 void expect_holds(const Findings& findings) {
@@ -21,7 +21,7 @@ void expect_holds(const Findings& findings) {
 class Claims : public ::testing::TestWithParam<std::string> {
  protected:
   static const Experiment& experiment() {
-    const auto& all = experiments();
+    const auto& all = all_experiments();
     return *std::find_if(all.begin(), all.end(),
                          [](const Experiment& e) { return e.name == GetParam(); });
   }
@@ -47,4 +47,4 @@ INSTANTIATE_TEST_SUITE_P(All, Claims,
                          [](const auto& test) { return test.param; });
 
 }  // namespace
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

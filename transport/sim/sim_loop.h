@@ -1,5 +1,5 @@
 // A whole cluster in one thread under virtual time: loops, timers and links in memory, driven from
-// one seed. The same seed gives the same run, event for event. For tests and the simulator; the
+// one seed. The same seed gives the same run, event for event. For tests and experiments; the
 // protocol classes are those that real processes run.
 #pragma once
 

@@ -7,9 +7,9 @@
 #include "base/strings.h"
 #include "fluid/data/files.h"
 
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 using fluid::DType;
@@ -175,4 +175,4 @@ ClassificationData load_idx(const std::filesystem::path& images,
   return split(images.filename().string(), images, x, y, test_rows);
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -7,9 +7,9 @@
 
 #include "strategies/collective/local_sgd_schedule.h"
 
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 struct LocalSgdRun {
   int workers = 8;
@@ -30,4 +30,4 @@ struct LocalSgdOutcome {
 
 LocalSgdOutcome run_local_sgd(Model& model, const ClassificationData& data, const LocalSgdRun& run);
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

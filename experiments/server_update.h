@@ -12,9 +12,9 @@
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/async_options.h"
 
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 // Used by one thread.
 class ServerUpdate {
@@ -37,4 +37,4 @@ class ServerUpdate {
   std::vector<fluid::Tensor> backups_;  // by worker
 };
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

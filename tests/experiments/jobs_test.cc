@@ -3,10 +3,10 @@
 
 #include "tests/testing/paths.h"
 
-#include "simulator/async_cluster.h"
-#include "simulator/local_sgd_cluster.h"
+#include "experiments/async_cluster.h"
+#include "experiments/local_sgd_cluster.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 const ClassificationData& digits() {
@@ -93,4 +93,4 @@ TEST(LocalSgdCluster, AveragesAsOftenAsTheIntervalSays) {
 }
 
 }  // namespace
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

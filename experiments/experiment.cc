@@ -1,4 +1,4 @@
-#include "simulator/experiment.h"
+#include "experiments/experiment.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,7 +14,7 @@
 #include "base/strings.h"
 #include "tools/text_table.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 Spread::Spread(const std::vector<double>& values) {
   if (values.empty()) return;
@@ -61,7 +61,7 @@ void for_each_seed(const ClassificationData& data, const ExperimentOptions& opti
   if (error) std::rethrow_exception(error);
 }
 
-const std::vector<Experiment>& experiments() {
+const std::vector<Experiment>& all_experiments() {
   static const std::vector<Experiment> all = {
       {"dc_asgd", "delay compensation keeps asynchronous training right where plain ASGD fails",
        run_dc_asgd},
@@ -99,4 +99,4 @@ std::string to_json(const Findings& findings) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -7,7 +7,7 @@
 
 #include "fluid/data/sampler.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 class Batches {
  public:
@@ -41,4 +41,4 @@ inline double stepped_rate(double rate, int64_t done, int64_t total) {
   return 2 * done >= total ? rate / 10 : rate;
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

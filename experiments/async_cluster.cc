@@ -1,4 +1,4 @@
-#include "simulator/async_cluster.h"
+#include "experiments/async_cluster.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 
-#include "simulator/batches.h"
-#include "simulator/server_update.h"
+#include "experiments/batches.h"
+#include "experiments/server_update.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 using strategies::AsyncServer;
@@ -164,4 +164,4 @@ AsyncOutcome run_async(Model& model, const ClassificationData& data, const Async
   return AsyncCluster(model, data, run).finish();
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

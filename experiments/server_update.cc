@@ -1,4 +1,4 @@
-#include "simulator/server_update.h"
+#include "experiments/server_update.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/no_attrs.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 using fluid::Block;
@@ -110,4 +110,4 @@ void ServerUpdate::apply(uint32_t worker, double rate, const Buffer& gradient) {
   executor_.run(program_);
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -1,11 +1,11 @@
-#include "simulator/local_sgd_cluster.h"
+#include "experiments/local_sgd_cluster.h"
 
 #include <utility>
 #include <vector>
 
-#include "simulator/batches.h"
+#include "experiments/batches.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 struct Worker {
@@ -78,4 +78,4 @@ LocalSgdOutcome run_local_sgd(Model& model, const ClassificationData& data,
           .steps = steps};
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

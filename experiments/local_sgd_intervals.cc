@@ -5,10 +5,10 @@
 
 #include "base/strings.h"
 
-#include "simulator/experiment.h"
-#include "simulator/local_sgd_cluster.h"
+#include "experiments/experiment.h"
+#include "experiments/local_sgd_cluster.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 using strategies::LocalSgdOptions;
@@ -139,4 +139,4 @@ Findings run_local_sgd_intervals(const ClassificationData& data, const Experimen
   return findings;
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

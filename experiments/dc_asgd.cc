@@ -6,11 +6,11 @@
 
 #include "base/strings.h"
 
-#include "simulator/async_cluster.h"
-#include "simulator/batches.h"
-#include "simulator/experiment.h"
+#include "experiments/async_cluster.h"
+#include "experiments/batches.h"
+#include "experiments/experiment.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 using strategies::DelayCompensation;
@@ -239,4 +239,4 @@ Findings run_dc_asgd(const ClassificationData& data, const ExperimentOptions& op
   return findings;
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

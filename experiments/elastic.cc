@@ -7,11 +7,11 @@
 #include "base/strings.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
 
-#include "simulator/async_cluster.h"
-#include "simulator/batches.h"
-#include "simulator/experiment.h"
+#include "experiments/async_cluster.h"
+#include "experiments/batches.h"
+#include "experiments/experiment.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 constexpr uint32_t kWorkers = 4;
@@ -160,4 +160,4 @@ Findings run_elastic(const ClassificationData& data, const ExperimentOptions& op
   return findings;
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -14,7 +14,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/program/program.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 // x: [rows, width] float32; y: [rows, 1] int64, from 0 to classes - 1. Shared by threads.
 struct ClassificationData {
@@ -87,4 +87,4 @@ class Model {
   fluid::Tensor batch_y_;
 };
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -8,9 +8,9 @@
 
 #include "tools/line_chart.h"
 
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 // Mean, sample standard deviation and extremes of one number over the seeds.
 struct Spread {
@@ -57,7 +57,7 @@ struct Experiment {
   std::string claim;
   std::function<Findings(const ClassificationData&, const ExperimentOptions&)> run;
 };
-const std::vector<Experiment>& experiments();
+const std::vector<Experiment>& all_experiments();
 
 Findings run_dc_asgd(const ClassificationData& data, const ExperimentOptions& options);
 Findings run_bounded_staleness(const ClassificationData& data, const ExperimentOptions& options);
@@ -71,4 +71,4 @@ void for_each_seed(const ClassificationData& data, const ExperimentOptions& opti
 std::string to_text(const Findings& findings);
 std::string to_json(const Findings& findings);
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

@@ -1,4 +1,4 @@
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 using fluid::Tensor;
 
@@ -119,4 +119,4 @@ double Model::train_loss(std::span<const float> weights) {
   return evaluate(weights, {{"x", data_.train_x}, {"y", data_.train_y}}, loss_)[0].item<double>();
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

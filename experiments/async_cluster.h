@@ -13,9 +13,9 @@
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/protocol/async_server.h"
 
-#include "simulator/testbed.h"
+#include "experiments/testbed.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 
 struct AsyncRun {
   uint32_t workers = 1;
@@ -50,4 +50,4 @@ struct AsyncOutcome {
 
 AsyncOutcome run_async(Model& model, const ClassificationData& data, const AsyncRun& run);
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

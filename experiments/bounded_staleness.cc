@@ -9,10 +9,10 @@
 #include "base/philox.h"
 #include "base/strings.h"
 
-#include "simulator/async_cluster.h"
-#include "simulator/experiment.h"
+#include "experiments/async_cluster.h"
+#include "experiments/experiment.h"
 
-namespace fleet::simulator {
+namespace fleet::experiments {
 namespace {
 
 constexpr double kStallShare = 0.05;
@@ -177,4 +177,4 @@ Findings run_bounded_staleness(const ClassificationData& data, const ExperimentO
   return findings;
 }
 
-}  // namespace fleet::simulator
+}  // namespace fleet::experiments

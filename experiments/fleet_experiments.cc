@@ -6,13 +6,13 @@
 #include "base/strings.h"
 #include "tools/command_line.h"
 
-#include "simulator/experiment.h"
+#include "experiments/experiment.h"
 
 namespace {
 
 namespace po = boost::program_options;
 using namespace fleet;
-using namespace fleet::simulator;
+using namespace fleet::experiments;
 
 tools::ToolInfo tool_info() {
   tools::ToolInfo info;
@@ -67,10 +67,10 @@ ClassificationData load_data(const po::variables_map& flags) {
 }
 
 std::vector<Experiment> chosen(const po::variables_map& flags) {
-  if (flags.count("experiment") == 0) return experiments();
+  if (flags.count("experiment") == 0) return all_experiments();
   std::vector<Experiment> chosen;
   std::vector<std::string> names;
-  for (const Experiment& experiment : experiments()) names.push_back(experiment.name);
+  for (const Experiment& experiment : all_experiments()) names.push_back(experiment.name);
   for (const auto& name : flags["experiment"].as<std::vector<std::string>>()) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
@@ -81,7 +81,7 @@ std::vector<Experiment> chosen(const po::variables_map& flags) {
                    .got = name,
                    .fix = str_cat("use one of them", did_you_mean(name, names))});
     }
-    chosen.push_back(experiments()[static_cast<size_t>(found - names.begin())]);
+    chosen.push_back(all_experiments()[static_cast<size_t>(found - names.begin())]);
   }
   return chosen;
 }
@@ -97,7 +97,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 
 int run(const po::variables_map& flags) {
   if (flags.count("list") > 0) {
-    for (const Experiment& experiment : experiments()) {
+    for (const Experiment& experiment : all_experiments()) {
       std::cout << experiment.name << ": " << experiment.claim << "\n";
     }
     return 0;
