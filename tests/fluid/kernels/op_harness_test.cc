@@ -152,7 +152,7 @@ std::set<std::string> tested_elsewhere() {
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
           "lookahead", "rmsprop", "truncated_gaussian_random",
-          // Networks and sequences: tests/fluid/nn and numeric_golden_test.
+          // Networks and sequences: tests/fluid/layers and numeric_golden_test.
           "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d",
           "depthwise_conv2d_transpose", "dropout", "get_tensor_from_selected_rows", "group_norm",
           "gru", "hierarchical_sigmoid", "layer_norm", "lod_array_length", "lookup_table",

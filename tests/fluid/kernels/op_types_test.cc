@@ -404,7 +404,7 @@ TypedOps tried_elsewhere() {
   add({"read_from_array", "read_from_array_grad", "lod_array_length", "tensor_array_to_tensor",
        "tensor_array_to_tensor_grad"},
       {DType::kFloat32, DType::kFloat64});
-  // dense_ops_test.cc, tests/fluid/nn/sequence_test.cc, slices_test.cc, averages_test.cc.
+  // dense_ops_test.cc, tests/fluid/layers/sequence_test.cc, slices_test.cc, averages_test.cc.
   add({"range", "sequence_mask"}, kWhole);
   add({"where_index", "split_ids", "average_accumulates"}, {DType::kInt64});
   return pairs;

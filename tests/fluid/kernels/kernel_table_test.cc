@@ -1,7 +1,7 @@
 // Kernels against each other and against what they promise: backends, dropout, selected rows.
 #include "base/strings.h"
 #include "fluid/ops/append.h"
-#include "tests/fluid/nn/gradient_check.h"
+#include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
 namespace {

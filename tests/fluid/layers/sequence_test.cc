@@ -1,5 +1,5 @@
 // Sequence ops and recurrent nets: gradients, and results worked out by hand.
-#include "tests/fluid/nn/gradient_check.h"
+#include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
 namespace {

@@ -1,5 +1,5 @@
 // Conditions, loops and recurrent nets, forward and backward.
-#include "tests/fluid/nn/gradient_check.h"
+#include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/strings.h"
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/op_schema.h"
-#include "tests/fluid/nn/gradient_check.h"
+#include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
 namespace {

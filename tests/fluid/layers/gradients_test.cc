@@ -1,6 +1,6 @@
 // Gradients of images, normalisation, embeddings and sampled losses, through their layers.
 #include "fluid/ops/original_form.h"
-#include "tests/fluid/nn/gradient_check.h"
+#include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
 namespace {
