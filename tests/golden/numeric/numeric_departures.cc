@@ -223,7 +223,7 @@ Departures departures_of_ops() {
   };
 }
 
-// Where the original reads or writes beyond what it owns, or stops.
+// Where Paddle reads or writes beyond what it owns, or stops.
 Departures departures_without_a_form() {
   return {
       {"ops", "pad",
@@ -247,7 +247,7 @@ Departures departures_without_a_form() {
       {"optimizers, clip_regularizer",
        "LarsMomentum, DecayedAdagrad, Adadelta, Adamax, Ftrl, selected rows",
        "they stop at the first step", "as with the dense gradient",
-       "a gradient of rows is a gradient", "", nullptr, always,
+       "a sparse gradient is a gradient", "", nullptr, always,
        "tests/fluid/optimizer/sparse_forms_test.cc: RowsUpdateAsTheDenseGradientDoes"},
   };
 }
@@ -383,7 +383,7 @@ KeptForms kept_by_training() {
       {optimizers, "LarsMomentum, Lamb", "where a norm is 0 the plain rate is taken",
        "a parameter of zeros must be able to leave", of_optimizer("LarsMomentum", "Lamb")},
       {optimizers, "clip and decay",
-       "clip comes first, decay is added unclipped; decay makes a gradient of rows dense: all rows "
+       "clip comes first, decay is added unclipped; decay makes a sparse gradient dense: all rows "
        "decay",
        "decay is part of the rule, not of the gradient",
        [](const Json& json) { return decays(json); }},
