@@ -29,7 +29,7 @@ struct SlotSpec {
 enum class RunBy : uint8_t {
   kKernel,    // a kernel of the program's kernel table
   kRuntime,   // the communication runtime of the job (fluid/kernels/comm_runtime.h)
-  kExecutor,  // the executor itself, which runs the block that attribute sub_block names
+  kExecutor,  // the executor, which runs the block in attribute sub_block; only ops of this library
 };
 
 // What shape inference sees of one op: the variables behind its slots.
@@ -119,7 +119,7 @@ struct OpSchema {
   bool updates_parts = false;
   RunBy run_by = RunBy::kKernel;
   // Runs once for each logical shard of a step, whatever its role; a step with such an op is cut
-  // into shards, as one that trains is. Others run per shard by their role (fluid/executor/plan/plan_impl.h).
+  // into shards, as one that trains is. Others run per shard by role.
   bool once_a_shard = false;
   // The outputs are views of the first input's memory, which therefore lives as long as they do.
   bool makes_views = false;
