@@ -9,8 +9,8 @@
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/original_tensor.h"
-#include "fluid/ops/op_schema.h"
 #include "fluid/io/persistables.h"
+#include "fluid/ops/op_schema.h"
 
 namespace fleet::fluid::io {
 namespace {
