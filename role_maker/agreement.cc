@@ -11,7 +11,7 @@
 #include "base/strings.h"
 #include "role_maker/port_reservation.h"
 #include "role_maker/variable_reader.h"
-#include "transport/collective/mpi_session.h"
+#include "transport/mpi_session/mpi_session.h"
 
 namespace fleet::role_maker {
 namespace {

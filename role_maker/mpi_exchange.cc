@@ -1,7 +1,7 @@
 #include <chrono>
 
 #include "role_maker/group_exchange.h"
-#include "transport/collective/mpi_session.h"
+#include "transport/mpi_session/mpi_session.h"
 
 namespace fleet::role_maker {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
-#include "transport/collective/mpi_communicator.h"
+#include "transport/mpi/mpi_communicator.h"
 
 namespace fleet::strategies {
 namespace {

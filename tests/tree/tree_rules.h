@@ -39,7 +39,7 @@ class LayerMap {
   void read_sources(const SourceFile& cmake_lists);
 
   std::map<std::string, std::set<std::string>> allowed_;
-  std::map<std::string, std::string> library_of_stem_;  // "transport/mpi_session"
+  std::map<std::string, std::string> library_of_stem_;  // "transport/link/link"
   std::set<std::string> listed_;
 };
 

@@ -9,7 +9,7 @@
 
 #include "role_maker/role_maker.h"
 #include "tests/transport/collective/reference.h"
-#include "transport/collective/mpi_communicator.h"
+#include "transport/mpi/mpi_communicator.h"
 
 namespace fleet::transport {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/buffer.h"
 #include "transport/collective/collective.h"
-#include "transport/collective/mpi_communicator.h"
+#include "transport/mpi/mpi_communicator.h"
 
 namespace fleet::transport::mpi_detail {
 

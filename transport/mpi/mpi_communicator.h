@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "transport/collective/collective.h"
-#include "transport/collective/mpi_session.h"
+#include "transport/mpi_session/mpi_session.h"
 
 namespace fleet::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/collective/mpi_communicator.h"
+#include "transport/mpi/mpi_communicator.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/strings.h"
-#include "transport/collective/mpi_operations_impl.h"
+#include "transport/mpi/mpi_operations_impl.h"
 
 namespace fleet::transport {
 namespace {

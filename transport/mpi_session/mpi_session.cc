@@ -1,4 +1,4 @@
-#include "transport/collective/mpi_session.h"
+#include "transport/mpi_session/mpi_session.h"
 
 #include <arpa/inet.h>
 #include <atomic>

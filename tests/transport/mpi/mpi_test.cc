@@ -1,4 +1,4 @@
-// Real ranks under mpirun; tests/transport/collective/mpi_probe.cc is what they run.
+// Real ranks under mpirun; tests/transport/mpi/mpi_probe.cc is what they run.
 #include <array>
 #include <cstdio>
 #include <gmock/gmock.h>

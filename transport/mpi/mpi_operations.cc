@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "base/strings.h"
-#include "transport/collective/mpi_operations_impl.h"
+#include "transport/mpi/mpi_operations_impl.h"
 
 namespace fleet::transport::mpi_detail {
 namespace {

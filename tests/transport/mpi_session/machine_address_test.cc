@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/strings.h"
-#include "transport/collective/mpi_session.h"
+#include "transport/mpi_session/mpi_session.h"
 
 namespace fleet::transport {
 namespace {
