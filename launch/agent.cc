@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "launch/agent_channel.h"
 #include "launch/host.h"
 #include "launch/log_file.h"
-#include "launch/message.h"
 #include "launch/process/event_loop.h"
 #include "launch/process/process_tree.h"
 
@@ -29,7 +29,7 @@ constexpr Duration kSweepLimit = seconds(2);
 
 class Agent {
  public:
-  Agent(Channel channel, std::string socket_name, std::string token, std::string rank)
+  Agent(AgentChannel channel, std::string socket_name, std::string token, std::string rank)
       : channel_(std::move(channel)),
         socket_name_(std::move(socket_name)),
         token_(std::move(token)),
@@ -43,14 +43,14 @@ class Agent {
   void reap();
   void on_exit(const ExitStatus& status);
   void read_launcher();
-  void handle(const Message& message);
+  void handle(const AgentMessage& message);
   void start(const StartOrder& order);
   FileDescriptor connect_progress();
   // Ends everything under this process at once, and the agent with it.
   void give_up();
 
   EventLoop loop_;
-  Channel channel_;
+  AgentChannel channel_;
   std::string socket_name_;
   std::string token_;
   std::string rank_;
@@ -118,13 +118,13 @@ void Agent::on_exit(const ExitStatus& status) {
 }
 
 void Agent::read_launcher() {
-  std::vector<Message> messages;
+  std::vector<AgentMessage> messages;
   const bool open = channel_.receive(messages);
-  for (const Message& message : messages) handle(message);
+  for (const AgentMessage& message : messages) handle(message);
   if (!open) give_up();
 }
 
-void Agent::handle(const Message& message) {
+void Agent::handle(const AgentMessage& message) {
   const std::string& kind = message.kind();
   if (kind == "ping") {
     channel_.send({.fields = {"pong"}});
@@ -145,7 +145,7 @@ void Agent::handle(const Message& message) {
 
 FileDescriptor Agent::connect_progress() {
   FileDescriptor socket = connect_abstract(socket_name_);
-  Channel hello(std::move(socket));
+  AgentChannel hello(std::move(socket));
   hello.send({.fields = {"hello", token_, rank_, "progress"}});
   FileDescriptor stream = hello.detach().first;
   ::fcntl(stream.get(), F_SETFL, ::fcntl(stream.get(), F_GETFL) | O_NONBLOCK);
@@ -190,7 +190,7 @@ int run_agent() {
                  .got = "",
                  .fix = "run launch --nproc_per_node N program"});
   }
-  return Agent(Channel(connect_abstract(*socket)), *socket, *token, *rank).run();
+  return Agent(AgentChannel(connect_abstract(*socket)), *socket, *token, *rank).run();
 }
 
 int run_guard(const std::string& mark, const std::string& run_folder) {

@@ -158,10 +158,11 @@ int agree(const po::variables_map& values, const std::string& count_option,
 }
 
 void read_nodes(const po::variables_map& values, CommandLine& line) {
-  const auto nodes = read_list(values, "cluster_node_ips");
+  auto nodes = read_list(values, "cluster_node_ips");
+  for (std::string& node : nodes) node = bare_host(node);
   if (!nodes.empty()) line.nodes = nodes;
   const bool named = values.count("node_ip") > 0;
-  if (named) line.node_ip = values["node_ip"].as<std::string>();
+  if (named) line.node_ip = bare_host(values["node_ip"].as<std::string>());
   if (named && nodes.empty()) line.nodes = {line.node_ip};
   if (!named && line.nodes.size() == 1) line.node_ip = line.nodes.front();
   if (std::set<std::string>(line.nodes.begin(), line.nodes.end()).size() != line.nodes.size()) {
@@ -181,18 +182,22 @@ void read_nodes(const po::variables_map& values, CommandLine& line) {
 // Every server's host is a node, so that some launcher starts it.
 void check_hosts(const CommandLine& line) {
   if (line.nodes.size() == 1) return;
-  for (const std::string& endpoint : line.endpoints) {
-    const std::string host = endpoint.substr(0, endpoint.rfind(':'));
-    if (std::find(line.nodes.begin(), line.nodes.end(), host) != line.nodes.end()) continue;
+  for (const Endpoint& endpoint : line.endpoints) {
+    if (std::find(line.nodes.begin(), line.nodes.end(), endpoint.host) != line.nodes.end()) {
+      continue;
+    }
     wrong("a server is on no node of the job", "--endpoints and --cluster_node_ips",
-          "hosts among " + join(line.nodes, ", "), endpoint, "make the two options agree");
+          "hosts among " + join(line.nodes, ", "), endpoint.to_string(),
+          "make the two options agree");
   }
 }
 
 void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.workers = read_count(values, "worker_num", 2);
   line.servers = read_count(values, "server_num", 2);
-  line.endpoints = read_list(values, "endpoints");
+  for (const std::string& text : read_list(values, "endpoints")) {
+    line.endpoints.push_back(Endpoint::parse(text, "--endpoints").value());
+  }
   read_nodes(values, line);
   check_hosts(line);
   line.servers = agree(values, "server_num", "endpoints", line.endpoints.size(), line.servers);

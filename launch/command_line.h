@@ -14,10 +14,10 @@ enum class Launcher { kParameterServer, kCollective };
 
 struct CommandLine {
   Launcher launcher = Launcher::kParameterServer;
-  int workers = 2;                     // --worker_num, --nproc_per_node
-  int servers = 2;                     // --server_num
-  std::optional<int> start_port;       // --start_port
-  std::vector<std::string> endpoints;  // --endpoints
+  int workers = 2;                  // --worker_num, --nproc_per_node
+  int servers = 2;                  // --server_num
+  std::optional<int> start_port;    // --start_port
+  std::vector<Endpoint> endpoints;  // --endpoints
   // launch_ps over several hosts, one launcher on each: all of them, and which one this is.
   std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
   std::string node_ip = "127.0.0.1";               // --node_ip

@@ -35,13 +35,13 @@ transport::SecretSources sources_of(const Environment& environment) {
   return sources;
 }
 
-std::string job_id_of(const Job& job, int workers, const std::vector<std::string>& servers) {
+std::string job_id_of(const Job& job, int workers, const std::vector<Endpoint>& servers) {
   if (const auto id = job.common.get("FLEET_JOB_ID")) return *id;
   role_maker::ClusterSpec spec;
   spec.mode = role_maker::Mode::kParameterServer;
   spec.worker_num = workers;
   spec.server_num = static_cast<int>(servers.size());
-  spec.server_endpoints = servers;
+  spec.server_endpoints = to_strings(servers);
   return role_maker::derived_job_id(spec);
 }
 
@@ -99,7 +99,7 @@ class DeathNotice::Line {
   transport::LoopThread thread_;
 };
 
-DeathNotice::DeathNotice(const Job& job, int workers, std::vector<std::string> servers)
+DeathNotice::DeathNotice(const Job& job, int workers, std::vector<Endpoint> servers)
     : job_(job), workers_(workers), servers_(std::move(servers)) {}
 
 DeathNotice::~DeathNotice() = default;
@@ -108,10 +108,9 @@ void DeathNotice::tell(Role role, int index, const std::string& how) {
   if (role == Role::kServer && index == 0) return;
   if (!line_) {
     auto secret = transport::choose_secret(sources_of(job_.common));
-    auto coordinator = transport::Endpoint::parse(servers_.front());
-    if (!secret.ok() || !coordinator.ok()) return;
+    if (!secret.ok()) return;
     transport::ChannelOptions options;
-    options.endpoint = std::move(coordinator).value();
+    options.endpoint = servers_.front();
     options.hello.job_id = job_id_of(job_, workers_, servers_);
     options.hello.member = {transport::Role::kLauncher, 0};
     options.hello.lane = transport::LaneKind::kControl;

@@ -15,10 +15,10 @@ namespace fleet::launch {
 // with the first call of tell().
 class DeathNotice {
  public:
-  // A job with parameter servers, `workers` of it and all its `servers` (host:port, in order), as
+  // A job with parameter servers, `workers` of it and all its `servers` (in order), as
   // its processes are told of them. The coordinator is in server 0. Throws nothing: without a
   // secret that can be used nobody can be told, nor could the processes meet.
-  DeathNotice(const Job& job, int workers, std::vector<std::string> servers);
+  DeathNotice(const Job& job, int workers, std::vector<Endpoint> servers);
   ~DeathNotice();
   DeathNotice(const DeathNotice&) = delete;
   DeathNotice& operator=(const DeathNotice&) = delete;
@@ -34,7 +34,7 @@ class DeathNotice {
   class Line;
   const Job& job_;
   int workers_;
-  std::vector<std::string> servers_;
+  std::vector<Endpoint> servers_;
   std::unique_ptr<Line> line_;
 };
 

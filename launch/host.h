@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/net/port_reservation.h"
 #include "launch/job.h"
 #include "launch/process/child.h"
 #include "launch/process/event_loop.h"
-#include "launch/process/ports.h"
 
 namespace fleet::launch {
 

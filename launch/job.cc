@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <sstream>
 #include <string_view>
-#include <sys/random.h>
 
 #include "base/strings.h"
-#include "launch/process/ports.h"
 
 namespace fleet::launch {
 namespace {
@@ -86,35 +85,33 @@ std::pair<int, int> Nodes::workers_here(int workers) const {
   return {begin, begin + each + (at < extra ? 1 : 0)};
 }
 
-std::vector<std::string> Nodes::deal_servers(int servers, int start_port) const {
-  std::vector<std::string> endpoints;
+std::vector<Endpoint> Nodes::deal_servers(int servers, int start_port) const {
+  std::vector<Endpoint> endpoints;
   for (const std::string& node : all) {
     const auto [begin, end] = Nodes{all, node}.workers_here(servers);
     for (int i = 0; i < end - begin; ++i) {
-      endpoints.push_back(str_cat(node, ":", start_port + i));
+      endpoints.push_back({.host = node, .port = static_cast<uint16_t>(start_port + i)});
     }
   }
   return endpoints;
 }
 
-std::vector<std::string> endpoints_here(const std::vector<std::string>& endpoints,
-                                        const Nodes& nodes) {
+std::vector<Endpoint> endpoints_here(const std::vector<Endpoint>& endpoints, const Nodes& nodes) {
   if (nodes.alone()) return endpoints;
-  std::vector<std::string> here;
-  for (const std::string& endpoint : endpoints) {
-    if (parse_endpoint(endpoint).host == nodes.here) here.push_back(endpoint);
-  }
+  std::vector<Endpoint> here;
+  std::copy_if(endpoints.begin(), endpoints.end(), std::back_inserter(here),
+               [&nodes](const Endpoint& endpoint) { return endpoint.host == nodes.here; });
   return here;
 }
 
-std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
+std::vector<Member> parameter_server_members(int workers, const std::vector<Endpoint>& servers,
                                              const std::string& log_folder, const Nodes& nodes) {
   std::vector<Member> members;
-  const Environment shared({{"PADDLE_PSERVERS_IP_PORT_LIST", join(servers, ",")},
+  const Environment shared({{"PADDLE_PSERVERS_IP_PORT_LIST", join(to_strings(servers), ",")},
                             {"PADDLE_TRAINERS_NUM", str_cat(workers)}});
   size_t reserved = 0;
   for (size_t i = 0; i < servers.size(); ++i) {
-    const HostPort endpoint = parse_endpoint(servers[i]);
+    const Endpoint& endpoint = servers[i];
     if (!nodes.alone() && endpoint.host != nodes.here) continue;
     const Environment own({{"TRAINING_ROLE", "PSERVER"},
                            {"POD_IP", endpoint.host},
@@ -137,15 +134,15 @@ std::vector<Member> parameter_server_members(int workers, const std::vector<std:
   return members;
 }
 
-std::vector<Member> collective_members(const std::vector<std::string>& endpoints,
+std::vector<Member> collective_members(const std::vector<Endpoint>& endpoints,
                                        const std::vector<std::string>& gpus,
                                        const std::string& log_folder) {
   std::vector<Member> members;
   for (size_t i = 0; i < endpoints.size(); ++i) {
     Environment variables({{"PADDLE_TRAINER_ID", str_cat(i)},
                            {"PADDLE_TRAINERS_NUM", str_cat(endpoints.size())},
-                           {"PADDLE_TRAINER_ENDPOINTS", join(endpoints, ",")},
-                           {"PADDLE_CURRENT_ENDPOINT", endpoints[i]}});
+                           {"PADDLE_TRAINER_ENDPOINTS", join(to_strings(endpoints), ",")},
+                           {"PADDLE_CURRENT_ENDPOINT", endpoints[i].to_string()}});
     if (!gpus.empty()) variables.set("FLAGS_selected_gpus", gpus.at(i));
     members.push_back({.role = Role::kWorker,
                        .index = static_cast<int>(i),
@@ -167,22 +164,6 @@ std::string describe(const Job& job) {
     out << "\n";
   }
   return std::move(out).str();
-}
-
-std::string random_hex(size_t bytes) {
-  std::string raw(bytes, '\0');
-  for (size_t filled = 0; filled < bytes;) {
-    const ssize_t got = ::getrandom(raw.data() + filled, bytes - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char c : raw) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
 }
 
 }  // namespace fleet::launch

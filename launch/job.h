@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/net/endpoint.h"
+#include "role_maker/cluster_spec.h"
 
 namespace fleet::launch {
 
-enum class Role { kWorker, kServer };
+using role_maker::Role;
 
 // One rank of the job.
 struct Member {
@@ -54,27 +56,23 @@ struct Nodes {
   // The workers of this node, [first, second) of `workers`.
   std::pair<int, int> workers_here(int workers) const;
   // Endpoints for `servers` dealt to the nodes in the same way: ports from `start_port` on each.
-  std::vector<std::string> deal_servers(int servers, int start_port) const;
+  std::vector<Endpoint> deal_servers(int servers, int start_port) const;
 };
 
 // The parameter-server contract of the processes that belong on this node. Servers come first,
 // because they start first. `servers` are all of the job; ports are reserved for those here only,
 // in their order.
-std::vector<Member> parameter_server_members(int workers, const std::vector<std::string>& servers,
+std::vector<Member> parameter_server_members(int workers, const std::vector<Endpoint>& servers,
                                              const std::string& log_folder,
                                              const Nodes& nodes = {});
 // Those endpoints that are on this node.
-std::vector<std::string> endpoints_here(const std::vector<std::string>& endpoints,
-                                        const Nodes& nodes);
+std::vector<Endpoint> endpoints_here(const std::vector<Endpoint>& endpoints, const Nodes& nodes);
 // The collective contract: a worker for each endpoint. `gpus` is empty, or has one for each.
-std::vector<Member> collective_members(const std::vector<std::string>& endpoints,
+std::vector<Member> collective_members(const std::vector<Endpoint>& endpoints,
                                        const std::vector<std::string>& gpus,
                                        const std::string& log_folder);
 
 // A table of processes with their variables, one line each; for --print_config. No secrets.
 std::string describe(const Job& job);
-
-// Random bytes of the kernel as hexadecimal digits, two a byte.
-std::string random_hex(size_t bytes);
 
 }  // namespace fleet::launch

@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/net/port_reservation.h"
 #include "base/process/descriptors.h"
+#include "base/process/random_hex.h"
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
@@ -12,14 +14,12 @@
 #include "launch/host.h"
 #include "launch/job.h"
 #include "launch/process/event_loop.h"
-#include "launch/process/ports.h"
 #include "launch/process/run_folder.h"
 #include "launch/supervisor.h"
 
 namespace fleet::launch {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
 constexpr const char* kHost = "127.0.0.1";
@@ -35,7 +35,7 @@ Nodes nodes_of(const CommandLine& line) {
 }
 
 // All servers of the job; empty where the kernel chooses their ports.
-std::vector<std::string> chosen_endpoints(const CommandLine& line) {
+std::vector<Endpoint> chosen_endpoints(const CommandLine& line) {
   if (line.launcher == Launcher::kCollective || !line.endpoints.empty()) return line.endpoints;
   const Nodes nodes = nodes_of(line);
   if (!line.start_port && nodes.alone()) return {};
@@ -43,10 +43,10 @@ std::vector<std::string> chosen_endpoints(const CommandLine& line) {
 }
 
 // The ports of the processes that start here.
-PortReservation reserve_ports(const CommandLine& line, const std::vector<std::string>& chosen) {
+PortReservation reserve_ports(const CommandLine& line, const std::vector<Endpoint>& chosen) {
   if (line.launcher == Launcher::kCollective) return PortReservation::any(kHost, line.workers);
   if (chosen.empty()) return PortReservation::any(line.node_ip, line.servers);
-  return PortReservation::of(endpoints_here(chosen, nodes_of(line)));
+  return PortReservation::of(endpoints_here(chosen, nodes_of(line)), "--endpoints");
 }
 
 void make_log_folder(const std::string& folder) {
@@ -77,12 +77,11 @@ void add_secret(const CommandLine& line, const RunFolder& folder, Environment& c
                  .fix = "make one with: (umask 077; openssl rand -hex 32 > job.secret), copy it to "
                         "every node, and set FLEET_JOB_SECRET_FILE"});
   }
-  common.set("FLEET_JOB_SECRET_FILE",
-             folder.write_private("secret", random_hex(kSecretBytes) + "\n"));
+  common.set("FLEET_JOB_SECRET_FILE", folder.write_private("secret", make_job_secret() + "\n"));
 }
 
 Job make_job(const CommandLine& line, const Environment& environment,
-             const std::vector<std::string>& endpoints, const RunFolder& folder) {
+             const std::vector<Endpoint>& endpoints, const RunFolder& folder) {
   Job job;
   job.launcher = name_of(line.launcher);
   job.launch_id = random_hex(8);
@@ -113,7 +112,7 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
   raise_descriptor_limit();
   const std::string program = find_program(line.command.front(), environment);
   make_log_folder(line.log_dir);
-  const std::vector<std::string> chosen = chosen_endpoints(line);
+  const std::vector<Endpoint> chosen = chosen_endpoints(line);
   PortReservation ports = reserve_ports(line, chosen);
   const RunFolder folder;
   Job job = make_job(line, environment, chosen.empty() ? ports.endpoints() : chosen, folder);

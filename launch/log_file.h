@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process/file_descriptor.h"
 #include "launch/job.h"
 #include "launch/process/event_loop.h"
-#include "launch/process/file_descriptor.h"
 
 namespace fleet::launch {
 

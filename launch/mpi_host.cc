@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process/random_hex.h"
 #include "base/strings.h"
+#include "launch/agent_channel.h"
 #include "launch/host.h"
 #include "launch/log_file.h"
-#include "launch/message.h"
 #include "launch/process/process_tree.h"
 
 namespace fleet::launch {
@@ -117,7 +118,7 @@ class MpiHost : public Host {
 
  private:
   struct Rank {
-    std::unique_ptr<Channel> channel;
+    std::unique_ptr<AgentChannel> channel;
     pid_t agent = 0;
     TimePoint last_heard;
     bool started = false;
@@ -127,13 +128,13 @@ class MpiHost : public Host {
 
   void accept_one();
   void read_stranger(int fd);
-  void admit(const Message& hello, int fd);
+  void admit(const AgentMessage& hello, int fd);
   void read_rank(size_t index);
   void receive_from(size_t index);
   void receive_from_all();
   void handle_received();
   void on_lost(size_t index);
-  void handle(size_t index, const Message& message);
+  void handle(size_t index, const AgentMessage& message);
   void report_end(size_t index, const Ending& ending);
   void look_at_starters();
   void look_for_lost_starter(const std::set<std::string>& alive);
@@ -150,10 +151,10 @@ class MpiHost : public Host {
   std::string token_;
   HostListener* listener_ = nullptr;
   FileDescriptor listener_socket_;
-  std::map<int, std::pair<std::unique_ptr<Channel>, pid_t>> strangers_;  // no hello yet
+  std::map<int, std::pair<std::unique_ptr<AgentChannel>, pid_t>> strangers_;  // no hello yet
   std::vector<Rank> ranks_;
   // What ranks said and was not handled yet, in the order in which it was read.
-  std::deque<std::pair<size_t, Message>> received_;
+  std::deque<std::pair<size_t, AgentMessage>> received_;
   std::vector<std::unique_ptr<LineReader>> progress_;
   pid_t mpirun_ = 0;
   bool mpirun_stopped_ = false;
@@ -199,12 +200,12 @@ void MpiHost::accept_one() {
   auto socket = accept_own_user(listener_socket_.get(), peer);
   if (!socket) return;
   const int fd = socket->get();
-  strangers_[fd] = {std::make_unique<Channel>(std::move(*socket)), peer};
+  strangers_[fd] = {std::make_unique<AgentChannel>(std::move(*socket)), peer};
   loop_.watch(fd, [this, fd] { read_stranger(fd); });
 }
 
 void MpiHost::read_stranger(int fd) {
-  std::vector<Message> messages;
+  std::vector<AgentMessage> messages;
   const bool open = strangers_.at(fd).first->receive(messages);
   if (!messages.empty()) return admit(messages.front(), fd);
   if (open) return;
@@ -212,7 +213,7 @@ void MpiHost::read_stranger(int fd) {
   strangers_.erase(fd);
 }
 
-void MpiHost::admit(const Message& hello, int fd) {
+void MpiHost::admit(const AgentMessage& hello, int fd) {
   loop_.unwatch(fd);
   auto [channel, pid] = std::move(strangers_.at(fd));
   strangers_.erase(fd);
@@ -256,14 +257,14 @@ void MpiHost::read_rank(size_t index) {
 void MpiHost::receive_from(size_t index) {
   Rank& rank = ranks_[index];
   if (!rank.channel) return;
-  std::vector<Message> messages;
+  std::vector<AgentMessage> messages;
   const bool open = rank.channel->receive(messages);
   rank.last_heard = loop_.now();
-  for (Message& message : messages) received_.emplace_back(index, std::move(message));
+  for (AgentMessage& message : messages) received_.emplace_back(index, std::move(message));
   if (open) return;
   loop_.unwatch(rank.channel->fd());
   rank.channel.reset();
-  received_.emplace_back(index, Message{.fields = {kLost}});
+  received_.emplace_back(index, AgentMessage{.fields = {kLost}});
 }
 
 void MpiHost::receive_from_all() {
@@ -286,7 +287,7 @@ void MpiHost::on_lost(size_t index) {
   report_end(index, {.status = {}, .asked = asked_, .reason = who});
 }
 
-void MpiHost::handle(size_t index, const Message& message) {
+void MpiHost::handle(size_t index, const AgentMessage& message) {
   const std::string& kind = message.kind();
   if (kind == "started") {
     ranks_[index].started = true;
@@ -305,7 +306,8 @@ void MpiHost::handle(size_t index, const Message& message) {
     listener_->on_stopped(index, kind == "stopped");
   } else if (kind == "woken" || kind == "asked") {  // by mpirun, when it has lost another one
     receive_from_all();                             // what they said before counts first
-    received_.emplace_back(index, Message{.fields = {kind == "asked" ? kAskedLast : kWokenLast}});
+    received_.emplace_back(index,
+                           AgentMessage{.fields = {kind == "asked" ? kAskedLast : kWokenLast}});
   } else if (kind == kAskedLast || kind == kWokenLast) {
     if (mpirun_ > 0) look_for_lost_starter(ranks_with_a_process());
     if (kind == kAskedLast) listener_->on_asked(index);

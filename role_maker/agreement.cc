@@ -4,12 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <span>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/archive.h"
+#include "base/net/port_reservation.h"
+#include "base/process/random_hex.h"
 #include "base/strings.h"
-#include "role_maker/port_reservation.h"
 #include "role_maker/variable_reader.h"
 #include "transport/mpi_session/mpi_session.h"
 
@@ -27,22 +27,6 @@ struct Introduction {
     archive(job_id, proposed_id, proposed_secret, has_secret);
   }
 };
-
-std::string random_hex(size_t bytes) {
-  std::vector<unsigned char> random(bytes);
-  size_t filled = 0;
-  while (filled < bytes) {
-    const ssize_t got = getrandom(random.data() + filled, bytes - filled, 0);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const unsigned char byte : random) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
 
 std::vector<Introduction> introduce(GroupExchange& exchange, const Introduction& mine) {
   const auto bytes = encode(mine);
@@ -90,7 +74,7 @@ void agree_on_identity(const Environment& environment, GroupExchange& exchange, 
   mine.has_secret = environment.has("FLEET_JOB_SECRET") || environment.has("FLEET_JOB_SECRET_FILE");
   if (exchange.rank() == 0) {
     mine.proposed_id = "mpi-" + random_hex(8);
-    mine.proposed_secret = random_hex(32);
+    mine.proposed_secret = make_job_secret();
   }
   const auto all = introduce(exchange, mine);
   check_job_ids(all);
@@ -114,14 +98,16 @@ std::vector<std::string> agree_on_endpoints(const Environment& environment, Grou
   const auto names = exchange.all_gather(name.data()).value();
   const bool one_machine =
       std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names[0]; });
-  const std::string host =
-      environment.get("POD_IP").value_or(one_machine ? "127.0.0.1" : transport::machine_address());
+  const std::string host = bare_host(
+      environment.get("POD_IP").value_or(one_machine ? "127.0.0.1" : transport::machine_address()));
 
   std::string mine;
   PortReservation port;
   if (offer) {
-    port = PortReservation::any();
-    mine = str_cat(host, ':', port.port());
+    // On all addresses: the host's need not be of this machine (behind address translation).
+    const bool ipv6 = host.find(':') != std::string::npos;
+    port = PortReservation::any(ipv6 ? "::" : "0.0.0.0", 1);
+    mine = Endpoint{host, port.endpoints().front().port}.to_string();
   }
   // Ports are held until every rank has its own.
   auto endpoints = exchange.all_gather(mine).value();

@@ -19,8 +19,7 @@ namespace {
 void check_endpoints(const std::vector<std::string>& endpoints, std::string_view field) {
   std::set<std::string> seen;
   for (const auto& endpoint : endpoints) {
-    parse_endpoint(endpoint, field);
-    if (!seen.insert(endpoint).second) {
+    if (!seen.insert(parse_endpoint(endpoint, field).to_string()).second) {
       fail({.what = "an endpoint occurs twice",
             .where = std::string(field),
             .expected = "a different host:port for each process",
@@ -155,7 +154,6 @@ std::string ClusterSpec::to_string() const {
   line("server_num", str_cat(server_num));
   line("worker_endpoints", join(worker_endpoints, ","));
   line("server_endpoints", join(server_endpoints, ","));
-  line("coordinator_endpoint", coordinator_endpoint);
   line("job_id", job_id);
   line("job_secret", job_secret.empty() ? "" : "(hidden)");
   line("contract", std::string(role_maker::to_string(contract)));
@@ -172,24 +170,7 @@ std::string derived_job_id(const ClusterSpec& spec) {
 }
 
 Endpoint parse_endpoint(std::string_view text, std::string_view where) {
-  const size_t colon = text.rfind(':');
-  std::string_view host = colon == std::string_view::npos ? text : text.substr(0, colon);
-  const auto port =
-      colon == std::string_view::npos ? std::nullopt : parse_int(text.substr(colon + 1));
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    host = {};
-  }
-  const bool blank = host.find_first_of(" \t,;/") != std::string_view::npos;
-  if (host.empty() || blank || !port || *port < 1 || *port > 65535) {
-    fail({.what = "an endpoint cannot be read",
-          .where = std::string(where),
-          .expected = "host:port with a port from 1 to 65535, such as 127.0.0.1:6170",
-          .got = str_cat('\'', text, '\''),
-          .fix = str_cat("correct this entry of ", where)});
-  }
-  return {.host = std::string(host), .port = static_cast<int>(*port)};
+  return Endpoint::parse(text, where, ErrorCode::kEnvironment).value();
 }
 
 }  // namespace fleet::role_maker

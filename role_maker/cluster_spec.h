@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/net/endpoint.h"
+
 namespace fleet::role_maker {
 
 enum class Role { kWorker, kServer };
@@ -30,9 +32,6 @@ struct ClusterSpec {
   // empty. A collective job over MPI needs none.
   std::vector<std::string> worker_endpoints;
   std::vector<std::string> server_endpoints;
-
-  // Where the first worker of a collective job can be met, when the launcher says so.
-  std::string coordinator_endpoint;
 
   // Names the job in every handshake. Empty in a local job only.
   std::string job_id;
@@ -63,12 +62,7 @@ struct ClusterSpec {
 // all its processes.
 std::string derived_job_id(const ClusterSpec& spec);
 
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
-
-// "host:port" or "[v6 address]:port" in parts. Throws UsageError (kEnvironment) that names `where`.
+// Endpoint::parse, but throws: UsageError (kEnvironment) that names `where`.
 Endpoint parse_endpoint(std::string_view text, std::string_view where);
 
 }  // namespace fleet::role_maker

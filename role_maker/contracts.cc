@@ -44,6 +44,19 @@ std::optional<Role> read_role(VariableReader& read) {
                     .fix = "set it to TRAINER for a worker, to PSERVER for a server"});
 }
 
+// As an entry of a list has it; an address of IPv6 may stand with brackets or without.
+std::string joined_endpoint(std::string_view host, std::string_view port) {
+  const std::string bare = bare_host(host);
+  return bare.find(':') == std::string::npos ? str_cat(bare, ':', port)
+                                             : str_cat('[', bare, "]:", port);
+}
+
+std::vector<std::string> bare_hosts(const std::vector<std::string>& addresses) {
+  std::vector<std::string> hosts;
+  for (const auto& address : addresses) hosts.push_back(bare_host(address));
+  return hosts;
+}
+
 // The servers' endpoints: PADDLE_PSERVERS_IP_PORT_LIST, or the older PADDLE_PSERVERS, a list of
 // addresses that share PADDLE_PORT.
 std::vector<std::string> read_servers(VariableReader& read) {
@@ -56,8 +69,10 @@ std::vector<std::string> read_servers(VariableReader& read) {
   if (!endpoints) {
     const std::string port = read.optional("PADDLE_PORT", "server_endpoints").value_or("6174");
     std::vector<std::string> joined;
-    for (const auto& address : read_list(*addresses)) joined.push_back(address + ':' + port);
-    for (const auto& endpoint : joined) parse_endpoint(endpoint, "PADDLE_PSERVERS");
+    for (const auto& address : read_list(*addresses)) {
+      const std::string endpoint = joined_endpoint(address, port);
+      joined.push_back(parse_endpoint(endpoint, "PADDLE_PSERVERS, PADDLE_PORT").to_string());
+    }
     return joined;
   }
   const auto list = read_list(*endpoints);
@@ -65,7 +80,7 @@ std::vector<std::string> read_servers(VariableReader& read) {
   for (const auto& endpoint : list) {
     hosts.push_back(parse_endpoint(endpoint, "PADDLE_PSERVERS_IP_PORT_LIST").host);
   }
-  if (addresses && read_list(*addresses) != hosts) {
+  if (addresses && bare_hosts(read_list(*addresses)) != hosts) {
     fail_environment({.what = "two variables list different servers",
                       .where = "PADDLE_PSERVERS_IP_PORT_LIST, PADDLE_PSERVERS",
                       .expected = "the same addresses in the same order",
@@ -90,7 +105,7 @@ void read_server_index(VariableReader& read, ClusterSpec& spec) {
   if (!host) read.missing("POD_IP", "this server's address as the list of servers has it");
   if (!port) read.missing("PADDLE_PORT", "this server's port as the list of servers has it");
   if (!host || !port) return;
-  const std::string own = *host + ':' + *port;
+  const std::string own = joined_endpoint(*host, *port);
   const auto& list = spec.server_endpoints;
   const auto found = std::find(list.begin(), list.end(), own);
   if (found == list.end()) {
@@ -198,7 +213,6 @@ ClusterSpec paddle_collective(const Environment& env) {
                       .got = *own,
                       .fix = "correct PADDLE_CURRENT_ENDPOINT or PADDLE_TRAINER_ID"});
   }
-  spec.coordinator_endpoint = spec.worker_endpoints.front();
   return spec;
 }
 
@@ -219,12 +233,10 @@ ClusterSpec ranks_contract(const Environment& env, Contract contract, const char
   const auto rank = read.required_number(rank_name, "index", "this process's rank");
   const auto size = read.required_number(size_name, "worker_num", "the number of processes");
   if (contract == Contract::kTorchrun) {
-    const auto host = read.required("MASTER_ADDR", "coordinator_endpoint", "rank 0's address");
-    const auto port = read.required("MASTER_PORT", "coordinator_endpoint", "rank 0's port");
-    if (host && port) {
-      spec.coordinator_endpoint = *host + ':' + *port;
-      parse_endpoint(spec.coordinator_endpoint, "MASTER_ADDR, MASTER_PORT");
-    }
+    // Not needed, but what torchrun started has both: without them it was something else.
+    const auto host = read.required("MASTER_ADDR", "contract", "rank 0's address");
+    const auto port = read.required("MASTER_PORT", "contract", "rank 0's port");
+    if (host && port) parse_endpoint(joined_endpoint(*host, *port), "MASTER_ADDR, MASTER_PORT");
   }
   read.finish(spec);
   spec.index = *rank;

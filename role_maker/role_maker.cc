@@ -110,7 +110,6 @@ UserDefinedCollectiveRoleMaker::UserDefinedCollectiveRoleMaker(
   spec_.index = options.current_id;
   spec_.worker_num = static_cast<int>(options.worker_endpoints.size());
   spec_.worker_endpoints = std::move(options.worker_endpoints);
-  if (!spec_.worker_endpoints.empty()) spec_.coordinator_endpoint = spec_.worker_endpoints.front();
   fill_identity("UserDefinedCollectiveRoleMaker", spec_, std::move(options.job_id));
 }
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process/file_descriptor.h"
 #include "base/strings.h"
-#include "launch/process/file_descriptor.h"
 #include "launch/process/process_tree.h"
 
 namespace fleet::launch {

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process/file_descriptor.h"
 #include "base/strings.h"
-#include "launch/process/file_descriptor.h"
 
 namespace fleet::launch {
 namespace {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "launch/process/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 
 namespace fleet::launch {
 

@@ -180,7 +180,7 @@ CollectiveMembership::CollectiveMembership(MembershipOptions options, const Broa
   state_->on_verdict = std::move(on_verdict);
   const std::string mine = state_->coordinates() ? state_->open_coordinator() : std::string();
   const std::string address = broadcast(mine);
-  state_->join(transport::Endpoint::parse(address).value());
+  state_->join(Endpoint::parse(address, "rank 0's address").value());
 }
 
 CollectiveMembership::~CollectiveMembership() {

@@ -19,7 +19,7 @@ ParameterServerConfig server_config(const RuntimeConfig& config,
   using std::chrono::milliseconds;
   ParameterServerConfig result;
   for (const std::string& endpoint : endpoints) {
-    result.servers.push_back(transport::Endpoint::parse(endpoint).value());
+    result.servers.push_back(Endpoint::parse(endpoint, "server_endpoints").value());
   }
   result.require_same_bits = config.require_same_bits;
   result.data_lanes = static_cast<uint32_t>(config.data_lanes);

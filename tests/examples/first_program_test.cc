@@ -1,12 +1,16 @@
 // The README's first program: alone, with servers, and with ranks.
 
 #include <cstdlib>
+#include <fstream>
 #include <gmock/gmock.h>
 
 #include "tests/examples/quick_start_fixture.h"
 
 namespace fleet::testing {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // The loss that a run prints at its end; a launcher repeats its first worker's last line.
 double last_loss(const std::string& command) {
@@ -35,6 +39,20 @@ TEST_F(FirstProgram, LearnsInEveryMode) {
   EXPECT_EQ(last_loss(kBin + "first_program"), alone);
   EXPECT_LT(last_loss(under("launch_ps --worker_num 2 --server_num 2")), 1e-3) << logs();
   EXPECT_LT(last_loss(under("launch --nproc_per_node 2")), 1e-3) << logs();
+}
+
+TEST_F(FirstProgram, LearnsOverIpv6) {
+  std::ifstream addresses("/proc/net/if_inet6");
+  const std::string listed(std::istreambuf_iterator<char>(addresses), {});
+  if (listed.find("00000000000000000000000000000001 ") == std::string::npos) {
+    GTEST_SKIP() << "this machine has no ::1";
+  }
+  const std::string options =
+      "launch_ps --worker_num 2 --server_num 2 --print_config --node_ip ::1";
+  const std::string command = "FLEET_TRANSPORT=tcp " + under(options);
+  EXPECT_LT(last_loss(command), 1e-3) << logs();
+  EXPECT_THAT(run_command(command, 60).output,
+              AllOf(HasSubstr("PADDLE_PSERVERS_IP_PORT_LIST=[::1]:"), HasSubstr("POD_IP=::1 ")));
 }
 
 }  // namespace

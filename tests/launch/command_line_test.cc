@@ -148,14 +148,37 @@ TEST(Nodes, ANodeIsNamedAndBelongsToTheJob) {
               HasSubstr("c:1"));
 }
 
+TEST(Nodes, MayHaveAddressesOfIpv6) {
+  const CommandLine line =
+      parse_ps({"--cluster_node_ips", "fd00::1,[fd00::2]", "--node_ip", "fd00::2", "--endpoints",
+                "[fd00::1]:7000,[fd00::2]:7000", "prog"});
+  EXPECT_THAT(line.nodes, ElementsAre("fd00::1", "fd00::2"));
+  EXPECT_THAT(line.endpoints, ElementsAre(Endpoint{"fd00::1", 7000}, Endpoint{"fd00::2", 7000}));
+  const Nodes nodes{.all = line.nodes, .here = line.node_ip};
+  EXPECT_EQ(nodes.deal_servers(1, 6170).at(0).to_string(), "[fd00::1]:6170");
+  const auto members = parameter_server_members(0, line.endpoints, "logs", nodes);
+  ASSERT_EQ(members.size(), 1U);
+  EXPECT_EQ(members[0].variables.get("POD_IP"), "fd00::2");
+  EXPECT_EQ(members[0].variables.get("PADDLE_PSERVERS_IP_PORT_LIST"),
+            "[fd00::1]:7000,[fd00::2]:7000");
+}
+
+TEST(CommandLine, AWrongEndpointIsNamedWithItsOption) {
+  for (const char* wrong : {"127.0.0.1", "127.0.0.1:0", "::1:7000", "a:1,,b:2"}) {
+    EXPECT_THAT(refusal(Launcher::kParameterServer, {"--endpoints", wrong, "prog"}),
+                AllOf(HasSubstr("--endpoints"), HasSubstr("such as 127.0.0.1:6170")))
+        << wrong;
+  }
+}
+
 TEST(Nodes, ServersAndWorkersAreDealtInOrder) {
   const Nodes first{.all = {"a", "b"}, .here = "a"};
   const Nodes second{.all = {"a", "b"}, .here = "b"};
   EXPECT_EQ(first.workers_here(5), (std::pair{0, 3}));
   EXPECT_EQ(second.workers_here(5), (std::pair{3, 5}));
   const auto servers = first.deal_servers(3, 7000);
-  EXPECT_THAT(servers, ElementsAre("a:7000", "a:7001", "b:7000"));
-  EXPECT_THAT(endpoints_here(servers, second), ElementsAre("b:7000"));
+  EXPECT_THAT(to_strings(servers), ElementsAre("a:7000", "a:7001", "b:7000"));
+  EXPECT_THAT(endpoints_here(servers, second), ElementsAre(Endpoint{"b", 7000}));
   const auto members = parameter_server_members(5, servers, "logs", second);
   std::vector<std::string> titles;
   titles.reserve(members.size());

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/environment.h"
-#include "launch/process/file_descriptor.h"
+#include "base/process/file_descriptor.h"
 
 namespace fleet::launch::testing {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "launch/agent_channel.h"
 #include "launch/host.h"
-#include "launch/message.h"
 #include "launch/process/process_tree.h"
 #include "tests/launch/launcher_process.h"
 
@@ -43,7 +43,7 @@ class MpiHostTest : public ::testing::Test {
     job_.command = {"true"};
     job_.common.set("PATH", place_.path("") + ":/usr/bin:/bin");
     job_.common.set("MAILBOX", place_.path("mailbox"));
-    job_.members = collective_members({"127.0.0.1:1", "127.0.0.1:2"}, {}, place_.path(""));
+    job_.members = collective_members({{"127.0.0.1", 1}, {"127.0.0.1", 2}}, {}, place_.path(""));
     for (Member& member : job_.members) member.port.reset();
     host_ = make_mpi_host(job_, loop_, ports_, {});
     host_->start(listener_);
@@ -57,10 +57,10 @@ class MpiHostTest : public ::testing::Test {
   }
 
   // The agent of a rank, which the host has admitted.
-  Channel agent(int rank) {
-    Channel channel(connect_abstract(socket_));
+  AgentChannel agent(int rank) {
+    AgentChannel channel(connect_abstract(socket_));
     channel.send({.fields = {"hello", token_, str_cat(rank), "agent"}});
-    std::vector<Message> orders;
+    std::vector<AgentMessage> orders;
     for (int i = 0; i < 1000 && orders.empty(); ++i) {
       loop_.run_once(milliseconds(10));
       channel.receive(orders);
@@ -81,8 +81,8 @@ class MpiHostTest : public ::testing::Test {
 
 TEST_F(MpiHostTest, AgentsThatAreWokenAndLostAtOnceAreEachLostOnce) {
   {
-    Channel first = agent(0);
-    Channel second = agent(1);
+    AgentChannel first = agent(0);
+    AgentChannel second = agent(1);
     first.send({.fields = {"woken"}});
     second.send({.fields = {"woken"}});
   }
@@ -93,8 +93,8 @@ TEST_F(MpiHostTest, AgentsThatAreWokenAndLostAtOnceAreEachLostOnce) {
 }
 
 TEST_F(MpiHostTest, WhatOthersSaidBeforeCountsFirst) {
-  Channel first = agent(0);
-  Channel second = agent(1);
+  AgentChannel first = agent(0);
+  AgentChannel second = agent(1);
   second.send({.fields = {"exited", "3", "0", "0"}});
   first.send({.fields = {"asked"}});
   for (int i = 0; i < 1000 && listener_.asked == 0; ++i) loop_.run_once(milliseconds(10));

@@ -4,12 +4,9 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <set>
 
 #include "base/error.h"
 #include "launch/console.h"
-#include "launch/message.h"
-#include "launch/process/ports.h"
 #include "tests/launch/launcher_process.h"
 
 namespace fleet::launch {
@@ -97,50 +94,6 @@ TEST(Blame, IsReadFromTheVerdictAndFromAField) {
   EXPECT_EQ(field->role, Role::kWorker);
   EXPECT_EQ(field->index, 3);
   EXPECT_FALSE(parse_blame("worker 1 is ready"));
-}
-
-TEST(StartOrder, SurvivesTheMessage) {
-  const StartOrder order{.log_file = "l",
-                         .program = "/bin/x",
-                         .progress = true,
-                         .argv = {"x", "", "a b", ""},
-                         .set = Environment({{"A", "1"}, {"B", ""}}),
-                         .unset = {"C"}};
-  const auto copy = StartOrder::from_message(order.to_message());
-  ASSERT_TRUE(copy);
-  EXPECT_EQ(copy->argv, order.argv);
-  EXPECT_EQ(copy->set.all(), order.set.all());
-  EXPECT_EQ(copy->unset, order.unset);
-  EXPECT_TRUE(copy->progress);
-}
-
-TEST(StartOrder, TruncatedMessagesAreRefused) {
-  Message message = StartOrder{
-      .log_file = "l",
-      .program = "p",
-      .progress = false,
-      .argv = {"p"},
-      .set = testing::variable("A", "1"),
-      .unset = {"C"}}.to_message();
-  while (message.fields.size() > 1) {
-    message.fields.pop_back();
-    EXPECT_FALSE(StartOrder::from_message(message)) << message.fields.size();
-  }
-}
-
-TEST(Ports, AreDistinctAndHeldUntilReleased) {
-  PortReservation held = PortReservation::any("127.0.0.1", 16);
-  EXPECT_EQ(std::set<std::string>(held.endpoints().begin(), held.endpoints().end()).size(), 16U);
-  EXPECT_THROW(PortReservation::of({held.endpoints()[3]}), ResourceError);
-  held.release(3);
-  EXPECT_NO_THROW(PortReservation::of({held.endpoints()[3]}));
-}
-
-TEST(Ports, EndpointsOfOtherMachinesAndTwiceTheSameAreRefused) {
-  EXPECT_THROW(PortReservation::of({"192.0.2.1:7000"}), ResourceError);
-  EXPECT_THROW(PortReservation::of({"127.0.0.1:7000", "127.0.0.1:7000"}), UsageError);
-  EXPECT_THROW(parse_endpoint("127.0.0.1"), UsageError);
-  EXPECT_THROW(parse_endpoint("127.0.0.1:0"), UsageError);
 }
 
 }  // namespace

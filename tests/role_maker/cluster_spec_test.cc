@@ -71,14 +71,22 @@ TEST(ClusterSpecTest, PrintsValuesWithOriginsAndHidesTheSecret) {
   EXPECT_THAT(text, Not(HasSubstr("do not show")));
 }
 
-TEST(EndpointTest, ReadsHostAndPort) {
-  EXPECT_EQ(parse_endpoint("node-1:80", "x").host, "node-1");
-  EXPECT_EQ(parse_endpoint("node-1:80", "x").port, 80);
-  EXPECT_EQ(parse_endpoint("[::1]:65535", "x").host, "::1");
-  for (const char* wrong : {"", "host", "host:", ":80", "host:0", "host:65536", "host:8x", "a b:80",
-                            "::1:80", "[]:1"}) {
-    EXPECT_THROW(parse_endpoint(wrong, "LIST"), UsageError) << wrong;
+TEST(EndpointTest, AWrongOneIsAnErrorOfTheEnvironmentThatNamesTheVariable) {
+  EXPECT_EQ(parse_endpoint("[::1]:65535", "LIST"), (Endpoint{"::1", 65535}));
+  try {
+    parse_endpoint("::1:80", "LIST");
+    FAIL() << "it was read";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kEnvironment);
+    EXPECT_EQ(error.text().where, "LIST");
   }
+}
+
+TEST(EndpointTest, BlanksMakeNoOtherEndpoint) {
+  ClusterSpec spec = server_job();
+  spec.server_num = 2;
+  spec.server_endpoints = {"[::1]:80", " [::1]:80"};
+  EXPECT_THROW(spec.validate(), UsageError);
 }
 
 TEST(JobIdTest, DependsOnTheWholeCluster) {

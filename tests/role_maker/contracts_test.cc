@@ -201,6 +201,26 @@ TEST(PaddleTest, BothListsOfServersMustAgree) {
   EXPECT_THAT(error_of(with(kTrainer, {{"PADDLE_PSERVERS", "10.0.0.7"}})), HasSubstr("10.0.0.7"));
 }
 
+TEST(PaddleTest, AddressesOfIpv6StandInBracketsBeforeAPort) {
+  const Variables list = {{"TRAINING_ROLE", "PSERVER"},
+                          {"PADDLE_TRAINERS_NUM", "1"},
+                          {"PADDLE_PSERVERS_IP_PORT_LIST", "[fd00::1]:7000,[fd00::2]:7000"},
+                          {"PADDLE_PORT", "7000"}};
+  for (const char* own : {"fd00::2", "[fd00::2]"}) {
+    EXPECT_EQ(read(with(list, {{"POD_IP", own}})).index, 1) << own;
+  }
+  EXPECT_THAT(error_of(with(list, {{"POD_IP", "fd00::3"}})), HasSubstr("[fd00::3]:7000"));
+  for (const char* servers : {"fd00::1,fd00::2", "[fd00::1],[fd00::2]"}) {
+    const ClusterSpec old = read(
+        {{"TRAINING_ROLE", "TRAINER"}, {"PADDLE_PSERVERS", servers}, {"PADDLE_TRAINER_ID", "0"}});
+    EXPECT_THAT(old.server_endpoints, ElementsAre("[fd00::1]:6174", "[fd00::2]:6174"));
+    EXPECT_EQ(read(with(list, {{"POD_IP", "fd00::1"}, {"PADDLE_PSERVERS", servers}})).index, 0);
+  }
+  EXPECT_THAT(error_of(with(
+                  list, {{"POD_IP", "fd00::1"}, {"PADDLE_PSERVERS_IP_PORT_LIST", "fd00::1:7000"}})),
+              AllOf(HasSubstr("without brackets"), HasSubstr("PADDLE_PSERVERS_IP_PORT_LIST")));
+}
+
 TEST(PaddleTest, CollectiveWorker) {
   const ClusterSpec spec = read(kCollective);
   EXPECT_EQ(spec.mode, Mode::kCollective);
@@ -208,7 +228,6 @@ TEST(PaddleTest, CollectiveWorker) {
   EXPECT_EQ(spec.worker_num, 2);
   EXPECT_EQ(spec.server_num, 0);
   EXPECT_TRUE(spec.is_worker());
-  EXPECT_EQ(spec.coordinator_endpoint, "127.0.0.1:6070");
   EXPECT_EQ(read(with(kCollective, {{"TRAINING_ROLE", "TRAINER"}})).mode, Mode::kCollective);
 }
 
@@ -237,12 +256,13 @@ TEST(TorchrunTest, RankOfACollectiveJob) {
   EXPECT_EQ(spec.contract, Contract::kTorchrun);
   EXPECT_EQ(spec.index, 1);
   EXPECT_EQ(spec.worker_num, 4);
-  EXPECT_EQ(spec.coordinator_endpoint, "10.0.0.9:29500");
 }
 
 TEST(TorchrunTest, NeedsItsWholeContract) {
   EXPECT_THAT(error_of(without(kTorchrun, "MASTER_ADDR")), HasSubstr("MASTER_ADDR"));
   EXPECT_THAT(error_of(without(kTorchrun, "MASTER_PORT")), HasSubstr("MASTER_PORT"));
+  EXPECT_THAT(error_of(with(kTorchrun, {{"MASTER_PORT", "x"}})), HasSubstr("MASTER_PORT"));
+  EXPECT_EQ(read(with(kTorchrun, {{"MASTER_ADDR", "fd00::9"}})).worker_num, 4);
   EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "4"}})), HasSubstr("RANK below WORLD_SIZE"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"RANK", "x"}})), HasSubstr("'x'"));
 }

@@ -3,11 +3,9 @@
 #include <barrier>
 #include <gmock/gmock.h>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "base/error.h"
-#include "role_maker/port_reservation.h"
 
 namespace fleet::role_maker {
 namespace {
@@ -178,6 +176,15 @@ TEST(MPISymetricTest, PodIpIsTheServersAddress) {
   EXPECT_THAT(std::get<ClusterSpec>(specs[1]).server_endpoints[0], HasSubstr("10.1.1.1:"));
 }
 
+TEST(MPISymetricTest, ServersMayHaveAddressesOfIpv6) {
+  const auto specs = ThreadGroup(2).run([](int, auto exchange) {
+    return symetric({{"POD_IP", "fd00::7"}}, std::move(exchange));
+  });
+  const auto& spec = std::get<ClusterSpec>(specs[1]);
+  EXPECT_EQ(parse_endpoint(spec.server_endpoints.at(0), "").host, "fd00::7");
+  EXPECT_THAT(spec.server_endpoints, ElementsAre(HasSubstr("[fd00::7]:")));
+}
+
 TEST(MPISymetricTest, NeedsPairs) {
   for (const int size : {1, 3}) {
     const auto specs =
@@ -241,16 +248,6 @@ TEST(UserDefinedCollectiveTest, TakesAndChecksArguments) {
   EXPECT_THROW(UserDefinedCollectiveRoleMaker({.current_id = 0}), UsageError);
   EXPECT_THROW(UserDefinedCollectiveRoleMaker({.current_id = 2, .worker_endpoints = {"a:1"}}),
                UsageError);
-}
-
-TEST(PortReservationTest, HeldPortsDiffer) {
-  std::set<int> ports;
-  std::vector<PortReservation> held;
-  for (int i = 0; i < 50; ++i) {
-    held.push_back(PortReservation::any());
-    EXPECT_GT(held.back().port(), 0);
-    EXPECT_TRUE(ports.insert(held.back().port()).second);
-  }
 }
 
 }  // namespace

@@ -12,36 +12,6 @@ constexpr std::string_view kRefused = "connection refused";
 
 }  // namespace
 
-Result<Endpoint> Endpoint::parse(std::string_view text) {
-  const auto wrong = [text](std::string got) {
-    return Status(ErrorCode::kInvalidArgument, {.what = "an endpoint cannot be read",
-                                                .where = std::string(text),
-                                                .expected = "host:port, such as 127.0.0.1:6174",
-                                                .got = std::move(got),
-                                                .fix = {}});
-  };
-  const std::string_view trimmed = trim(text);
-  const size_t colon = trimmed.rfind(':');
-  if (colon == std::string_view::npos) return wrong("no port");
-  std::string_view host = trimmed.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return wrong("an IPv6 address without brackets");
-  }
-  if (host.empty()) return wrong("no host");
-  const auto port = parse_int(trimmed.substr(colon + 1));
-  if (!port || *port < 0 || *port > 65535) {
-    return wrong(str_cat("port '", trimmed.substr(colon + 1), "'"));
-  }
-  return Endpoint{std::string(host), static_cast<uint16_t>(*port)};
-}
-
-std::string Endpoint::to_string() const {
-  return host.find(':') == std::string::npos ? str_cat(host, ':', port)
-                                             : str_cat('[', host, "]:", port);
-}
-
 std::string PeerProcess::to_string() const {
   return str_cat("user ", uid, ", process ", pid);
 }

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/net/endpoint.h"
 #include "base/status.h"
 #include "transport/link/bytes.h"
 
@@ -29,15 +30,7 @@ class DrivenLoop : public Loop {
   virtual bool run_until(const std::function<bool()>& done, TimePoint deadline) = 0;
 };
 
-struct Endpoint {
-  std::string host;
-  uint16_t port = 0;
-
-  // "host:port" or "[ipv6]:port".
-  static Result<Endpoint> parse(std::string_view text);
-  std::string to_string() const;
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
+using fleet::Endpoint;
 
 enum class LinkKind : uint8_t { kTcp, kUnix, kMemory };
 std::string_view link_kind_name(LinkKind kind);

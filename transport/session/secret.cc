@@ -157,18 +157,6 @@ Result<Secret> choose_secret(const SecretSources& sources) {
   return chosen;
 }
 
-std::string make_secret_text() {
-  std::array<std::byte, 32> bytes;
-  fill_random(bytes);
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte b : bytes) {
-    text += kDigits[std::to_integer<size_t>(b >> 4)];
-    text += kDigits[std::to_integer<size_t>(b & std::byte{15})];
-  }
-  return text;
-}
-
 LinkTerms terms_of(const Secret& secret, LinkKind link, std::optional<PeerProcess> peer) {
   LinkTerms terms{secret.mode, link, FrameProtection::kNone};
   const bool private_link =

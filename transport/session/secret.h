@@ -50,9 +50,6 @@ struct SecretSources {
 // error too.
 Result<Secret> choose_secret(const SecretSources& sources);
 
-// 32 random bytes as 64 hexadecimal digits: what launchers put into FLEET_JOB_SECRET.
-std::string make_secret_text();
-
 using Nonce = std::array<std::byte, 32>;
 using Proof = std::array<std::byte, 32>;
 enum class Side : uint8_t { kConnecting, kAccepting };

@@ -275,7 +275,7 @@ TEST_F(Attach, ATrainerThatDoesNotWaitNeedsItsServersAtOnce) {
   transport::AsioLoop loop;
   transport::AsioNetwork network;
   const transport::Address address{transport::LinkKind::kTcp,
-                                   transport::Endpoint::parse(server_).value()};
+                                   Endpoint::parse(server_, "server").value()};
   const auto listener = network.listen(loop, address, [](const auto&) {});
   ASSERT_TRUE(listener.ok());
   EXPECT_NO_THROW(attach(executor, does_not, runtime_config()));

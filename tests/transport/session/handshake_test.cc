@@ -416,10 +416,5 @@ TEST(ChooseSecret, TakesAFileOfRootsThatOurGroupMayRead) {
   EXPECT_FALSE(taken(0440, 54321));
 }
 
-TEST(MakeSecretText, IsLongAndNeverTheSame) {
-  EXPECT_EQ(make_secret_text().size(), 64U);
-  EXPECT_NE(make_secret_text(), make_secret_text());
-}
-
 }  // namespace
 }  // namespace fleet::transport

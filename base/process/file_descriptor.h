@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace fleet::launch {
+namespace fleet {
 
 class FileDescriptor {
  public:
@@ -31,4 +31,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace fleet::launch
+}  // namespace fleet

@@ -1,4 +1,4 @@
-#include "launch/message.h"
+#include "launch/agent_channel.h"
 
 #include <cerrno>
 #include <cstring>
@@ -62,12 +62,12 @@ struct FieldReader {
 
 }  // namespace
 
-long long Message::number(size_t i) const {
+long long AgentMessage::number(size_t i) const {
   return i < fields.size() ? parse_int(fields[i]).value_or(0) : 0;
 }
 
-Message StartOrder::to_message() const {
-  Message message{.fields = {"start", log_file, program, progress ? "1" : "0"}};
+AgentMessage StartOrder::to_message() const {
+  AgentMessage message{.fields = {"start", log_file, program, progress ? "1" : "0"}};
   append_counted(message.fields, argv);
   std::vector<std::string> assignments;
   for (const auto& [name, value] : set.all()) {
@@ -79,7 +79,7 @@ Message StartOrder::to_message() const {
   return message;
 }
 
-std::optional<StartOrder> StartOrder::from_message(const Message& message) {
+std::optional<StartOrder> StartOrder::from_message(const AgentMessage& message) {
   FieldReader reader{.fields = message.fields};
   StartOrder order;
   order.log_file = reader.text();
@@ -95,7 +95,7 @@ std::optional<StartOrder> StartOrder::from_message(const Message& message) {
   return order;
 }
 
-bool Channel::send(const Message& message) {
+bool AgentChannel::send(const AgentMessage& message) {
   std::string body;
   for (const std::string& field : message.fields) {
     body += field;
@@ -115,7 +115,7 @@ bool Channel::send(const Message& message) {
   return true;
 }
 
-bool Channel::receive(std::vector<Message>& messages) {
+bool AgentChannel::receive(std::vector<AgentMessage>& messages) {
   char bytes[65536];
   ssize_t count = 0;
   while ((count = ::recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {
@@ -131,7 +131,7 @@ bool Channel::receive(std::vector<Message>& messages) {
     if (buffer_.size() < kLengthBytes + length) break;
     const std::string_view body = std::string_view(buffer_).substr(kLengthBytes, length);
     if (body.back() != '\0') return false;
-    Message message{.fields = split(body.substr(0, length - 1), '\0')};
+    AgentMessage message{.fields = split(body.substr(0, length - 1), '\0')};
     if (message.fields.empty()) message.fields.emplace_back();
     if (message.fields.size() > kLargestFields) return false;
     messages.push_back(std::move(message));
@@ -140,7 +140,7 @@ bool Channel::receive(std::vector<Message>& messages) {
   return open;
 }
 
-std::pair<FileDescriptor, std::string> Channel::detach() {
+std::pair<FileDescriptor, std::string> AgentChannel::detach() {
   return {std::move(socket_), std::move(buffer_)};
 }
 

@@ -1,5 +1,6 @@
-#include "launch/process/ports.h"
+#include "base/net/port_reservation.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -9,7 +10,6 @@
 #include <netinet/in.h>
 #include <optional>
 #include <random>
-#include <set>
 #include <sstream>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,44 +17,56 @@
 #include "base/error.h"
 #include "base/strings.h"
 
-namespace fleet::launch {
+namespace fleet {
 namespace {
 
 constexpr int kLowestPort = 10240;
 constexpr int kMinimumRoom = 4096;
 
-sockaddr_in resolve(const HostPort& endpoint) {
+// An address of either family.
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof(sockaddr_storage);
+
+  sockaddr* plain() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* plain() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  // Both families have it at the same place.
+  uint16_t port() const { return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port); }
+  void set_port(uint16_t port) { reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port); }
+};
+
+SocketAddress resolve(const Endpoint& endpoint) {
   addrinfo hints{};
-  hints.ai_family = AF_INET;
+  hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int rc = ::getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &found);
   if (rc != 0 || found == nullptr) {
     throw_error(ErrorCode::kInput, {.what = "the host name cannot be resolved",
                                     .where = endpoint.host,
-                                    .expected = "a name or IPv4 address of this machine",
+                                    .expected = "a name or an address of this machine",
                                     .got = ::gai_strerror(rc),
-                                    .fix = "give its address, such as 127.0.0.1"});
+                                    .fix = "give its address, such as 127.0.0.1 or ::1"});
   }
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof(address));
+  SocketAddress address;
+  address.size = found->ai_addrlen;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   ::freeaddrinfo(found);
-  address.sin_port = htons(static_cast<uint16_t>(endpoint.port));
+  address.set_port(endpoint.port);
   return address;
 }
 
-FileDescriptor bind_to(const sockaddr_in& address, bool reuse) {
-  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+FileDescriptor bind_to(const SocketAddress& address, bool reuse) {
+  FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   if (reuse) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  const auto* plain = reinterpret_cast<const sockaddr*>(&address);
-  if (::bind(socket.get(), plain, sizeof(address)) != 0) return FileDescriptor();
+  if (::bind(socket.get(), address.plain(), address.size) != 0) return FileDescriptor();
   return socket;
 }
 
 // A port whose last connections are in TIME_WAIT refuses a plain bind() but is free; a socket
 // that listens there refuses both.
-FileDescriptor reserve(const sockaddr_in& address) {
+FileDescriptor reserve(const SocketAddress& address) {
   FileDescriptor socket = bind_to(address, false);
   if (socket || errno != EADDRINUSE) return socket;
   {
@@ -64,8 +76,8 @@ FileDescriptor reserve(const sockaddr_in& address) {
   return bind_to(address, true);
 }
 
-std::optional<std::string> socket_inode_of_listener(int port) {
-  std::ifstream table("/proc/net/tcp");
+std::optional<std::string> listener_in(const char* table_of_sockets, int port) {
+  std::ifstream table(table_of_sockets);
   std::string line;
   std::getline(table, line);
   std::ostringstream wanted;
@@ -82,6 +94,11 @@ std::optional<std::string> socket_inode_of_listener(int port) {
     if (local.ends_with(wanted.str()) && state == "0A") return inode;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> socket_inode_of_listener(int port) {
+  const auto inode = listener_in("/proc/net/tcp", port);
+  return inode ? inode : listener_in("/proc/net/tcp6", port);
 }
 
 // "process 4242 (distributed_train)", as far as /proc shows other processes' descriptors.
@@ -109,14 +126,15 @@ std::string holder_of(int port) {
   return holder;
 }
 
-[[noreturn]] void refuse(const HostPort& endpoint, int error) {
-  const std::string where = str_cat(endpoint.host, ":", endpoint.port);
+[[noreturn]] void refuse(const Endpoint& endpoint, int error) {
+  const std::string where = endpoint.to_string();
   if (error == EADDRNOTAVAIL) {
     throw_error(ErrorCode::kInput, {.what = "the endpoint is not of this machine",
                                     .where = where,
                                     .expected = "an address of a local interface",
                                     .got = std::strerror(error),
-                                    .fix = "launch_ps starts processes here only; use 127.0.0.1"});
+                                    .fix = "processes are started on this machine only; use "
+                                           "127.0.0.1 or an address of it"});
   }
   const std::string holder = error == EADDRINUSE ? holder_of(endpoint.port) : "";
   throw_error(ErrorCode::kAddressInUse,
@@ -124,8 +142,8 @@ std::string holder_of(int port) {
                .where = where,
                .expected = "a free port",
                .got = holder.empty() ? std::strerror(error) : "it is held by " + holder,
-               .fix = "leave out --start_port and --endpoints to get free ports, choose others, or "
-                      "end the process that holds this one"});
+               .fix = "name no port to get free ones (launch_ps without --start_port and "
+                      "--endpoints), choose others, or end the process that holds this one"});
 }
 
 std::pair<int, int> room_below_ephemeral_ports() {
@@ -137,59 +155,45 @@ std::pair<int, int> room_below_ephemeral_ports() {
 
 }  // namespace
 
-HostPort parse_endpoint(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon != std::string::npos && colon > 0) {
-    const auto port = parse_int(std::string_view(text).substr(colon + 1));
-    if (port && *port >= 1 && *port <= 65535) {
-      return {.host = text.substr(0, colon), .port = static_cast<int>(*port)};
-    }
-  }
-  throw_error(ErrorCode::kInvalidArgument, {.what = "not an endpoint",
-                                            .where = "--endpoints",
-                                            .expected = "host:port with a port of 1 to 65535",
-                                            .got = "'" + text + "'",
-                                            .fix = "write for example 127.0.0.1:6170"});
-}
-
 PortReservation PortReservation::any(const std::string& host, int count) {
   const auto [low, high] = room_below_ephemeral_ports();
   const bool choose = high - low >= kMinimumRoom;
   std::random_device random;
   std::uniform_int_distribution<int> pick(low, choose ? high - 1 : low);
+  SocketAddress address = resolve({.host = host, .port = 0});
   PortReservation held;
   for (int attempts = 0; static_cast<int>(held.sockets_.size()) < count; ++attempts) {
     const int port = choose && attempts < 200 * count ? pick(random) : 0;
-    FileDescriptor socket = bind_to(resolve({.host = host, .port = port}), false);
-    if (!socket && port == 0) refuse({.host = host, .port = port}, errno);
+    address.set_port(static_cast<uint16_t>(port));
+    FileDescriptor socket = bind_to(address, false);
+    if (!socket && port == 0) refuse({.host = host, .port = 0}, errno);
     if (!socket) continue;
-    sockaddr_in actual{};
-    socklen_t size = sizeof(actual);
-    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&actual), &size);
-    held.endpoints_.push_back(str_cat(host, ":", ntohs(actual.sin_port)));
+    SocketAddress actual;
+    ::getsockname(socket.get(), actual.plain(), &actual.size);
+    held.endpoints_.push_back({.host = host, .port = actual.port()});
     held.sockets_.push_back(std::move(socket));
   }
   return held;
 }
 
-PortReservation PortReservation::of(const std::vector<std::string>& endpoints) {
+PortReservation PortReservation::of(const std::vector<Endpoint>& endpoints,
+                                    const std::string& where) {
   PortReservation held;
-  std::set<std::string> seen;
-  for (const std::string& text : endpoints) {
-    const HostPort endpoint = parse_endpoint(text);
-    if (!seen.insert(text).second) {
+  for (const Endpoint& endpoint : endpoints) {
+    const auto& earlier = held.endpoints_;
+    if (std::find(earlier.begin(), earlier.end(), endpoint) != earlier.end()) {
       throw_error(ErrorCode::kInvalidArgument, {.what = "an endpoint is given twice",
-                                                .where = "--endpoints",
-                                                .expected = "one endpoint for each server",
-                                                .got = text,
-                                                .fix = "give each server a port of its own"});
+                                                .where = where,
+                                                .expected = "one endpoint for each process",
+                                                .got = endpoint.to_string(),
+                                                .fix = "give each process a port of its own"});
     }
     FileDescriptor socket = reserve(resolve(endpoint));
     if (!socket) refuse(endpoint, errno);
-    held.endpoints_.push_back(text);
+    held.endpoints_.push_back(endpoint);
     held.sockets_.push_back(std::move(socket));
   }
   return held;
 }
 
-}  // namespace fleet::launch
+}  // namespace fleet

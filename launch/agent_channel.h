@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "base/process/file_descriptor.h"
 #include "launch/process/child.h"
-#include "launch/process/file_descriptor.h"
 
 namespace fleet::launch {
 
@@ -19,7 +19,7 @@ namespace fleet::launch {
 //                      refused why · asked (mpirun tells it to end) · orphaned (mpirun or launch
 //                      is gone) · pong
 //   launcher → agent   start … (StartOrder) · end (SIGTERM) · kill · ping
-struct Message {
+struct AgentMessage {
   std::vector<std::string> fields;
   const std::string& kind() const { return fields.front(); }
   // Field i as a number, or 0.
@@ -35,20 +35,20 @@ struct StartOrder {
   Environment set;                 // variables to set …
   std::vector<std::string> unset;  // … and to remove
 
-  Message to_message() const;
-  static std::optional<StartOrder> from_message(const Message& message);
+  AgentMessage to_message() const;
+  static std::optional<StartOrder> from_message(const AgentMessage& message);
 };
 
 // One end of the socket.
-class Channel {
+class AgentChannel {
  public:
-  explicit Channel(FileDescriptor socket) : socket_(std::move(socket)) {}
+  explicit AgentChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
   int fd() const { return socket_.get(); }
   // False when the other end is gone, or does not read for two seconds.
-  bool send(const Message& message);
+  bool send(const AgentMessage& message);
   // Reads what is there; messages that are complete are appended. False at the end of the stream
   // or after bytes that are no message.
-  bool receive(std::vector<Message>& messages);
+  bool receive(std::vector<AgentMessage>& messages);
   // Gives the socket away, for a stream of lines instead of messages, with the bytes that were
   // read already.
   std::pair<FileDescriptor, std::string> detach();
