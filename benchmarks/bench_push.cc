@@ -65,7 +65,7 @@ class Summing final : public transport::ServerHandler {
     float* sum = sum_.data() + header.piece * (kPieceBytes / sizeof(float));
     const size_t count = payload.size() / sizeof(float);
     for (size_t i = 0; i < count; ++i) sum[i] += piece_[i];
-    if (header.has(transport::kFlagLast)) session.send(transport::make_reply(header));
+    if (header.has(transport::kFlagUser0)) session.send(transport::make_reply(header));
   }
   void on_closed(transport::Session&, const Status&) override {}
 
@@ -143,7 +143,7 @@ class Pusher {
       message.header.verb = transport::Verb::kPush;
       message.header.piece = static_cast<uint32_t>(at / kPieceBytes);
       const size_t count = std::min(kPieceBytes, buffer_.size() - at);
-      if (at + count == buffer_.size()) message.header.flags = transport::kFlagLast;
+      if (at + count == buffer_.size()) message.header.flags = transport::kFlagUser0;
       message.payload = transport::Payload(buffer_.data() + at, count, nullptr);
       request.frames.push_back(std::move(message));
     }

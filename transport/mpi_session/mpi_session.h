@@ -30,8 +30,7 @@ class MpiSession {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Ranks on this machine, and cores that they may use together.
-  int local_ranks() const { return local_ranks_; }
+  // That the ranks on this machine may use together.
   int cores() const { return cores_; }
   // True when ranks outnumber cores, so that a waiting rank must give way instead of spinning.
   bool oversubscribed() const { return local_ranks_ > cores_; }

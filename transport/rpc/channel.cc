@@ -306,7 +306,6 @@ void Channel::send_request(uint64_t id, Pending& pending) {
     // Frames stay with the request, because a reconnect sends them again.
     Message copy = frame;
     copy.header.request_id = id;
-    if (pending.sends > 0) copy.header.flags |= kFlagRetry;
     session_->send(std::move(copy), false);
   }
   ++pending.sends;

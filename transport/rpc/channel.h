@@ -21,9 +21,9 @@ using ReplyHandler =
 using DoneHandler = std::function<void(const Status& status)>;
 
 // One unit of asking: frames that leave together, in this order, and an answer of one or more
-// frames. The channel fills in request_id, and kFlagRetry when it sends them again. Payload
-// memory must stay as it is until `on_done`: after a reconnect all frames are sent again, and the
-// server knows by their ids what it has applied. Answer frames may come again too.
+// frames. The channel fills in request_id. Payload memory must stay as it is until `on_done`: after
+// a reconnect all frames are sent again, and the server knows by their ids what it has applied.
+// Answer frames may come again too.
 struct Request {
   std::vector<Message> frames;
   ReplyTarget reply_target;  // empty: answers have no payload

@@ -118,8 +118,6 @@ std::string_view verb_name(Verb verb) {
       return "get";
     case Verb::kSendBarrier:
       return "send-barrier";
-    case Verb::kFetchBarrier:
-      return "fetch-barrier";
     case Verb::kNotify:
       return "notify";
     case Verb::kSnapshot:

@@ -47,7 +47,6 @@ enum class Verb : uint16_t {
   kPush = 64,
   kGet = 65,
   kSendBarrier = 66,
-  kFetchBarrier = 67,
   kNotify = 68,
   kSnapshot = 69,
   kInit = 70,
@@ -58,13 +57,8 @@ std::string_view verb_name(Verb verb);  // "push"; "application" from kFirstAppl
 
 // Flag bits. Unknown bits are refused.
 constexpr uint32_t kFlagMore = 1U << 0;    // another frame of the same request or answer follows
-constexpr uint32_t kFlagLast = 1U << 1;    // the last piece that this sender has for the step
-constexpr uint32_t kFlagRetry = 1U << 2;   // sent again after a reconnect
 constexpr uint32_t kFlagUser0 = 1U << 16;  // free for the owner of the verb
-constexpr uint32_t kFlagUser1 = 1U << 17;
-constexpr uint32_t kFlagUser2 = 1U << 18;
-constexpr uint32_t kFlagUser3 = 1U << 19;
-constexpr uint32_t kKnownFlags = 0x000f0007;
+constexpr uint32_t kKnownFlags = kFlagMore | kFlagUser0;
 
 // All numbers are little-endian on the wire. The ids name a unit of work: together with the
 // sender's incarnation (said in the hello) they are what a server remembers to apply a retry once.

@@ -69,7 +69,7 @@ Field field_of(ConstBytes control, size_t index) {
 }
 
 bool known_role(Role role) {
-  return role >= Role::kWorker && role <= Role::kTool;
+  return role >= Role::kWorker && role <= Role::kLauncher;
 }
 
 Status check_hello(const Hello& hello) {
@@ -151,8 +151,6 @@ std::string_view role_name(Role role) {
       return "server";
     case Role::kLauncher:
       return "launcher";
-    case Role::kTool:
-      return "tool";
   }
   return "unknown";
 }

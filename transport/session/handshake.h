@@ -21,7 +21,7 @@
 
 namespace fleet::transport {
 
-enum class Role : uint8_t { kWorker = 1, kServer = 2, kLauncher = 3, kTool = 4 };
+enum class Role : uint8_t { kWorker = 1, kServer = 2, kLauncher = 3 };
 std::string_view role_name(Role role);
 
 struct MemberId {

@@ -13,7 +13,7 @@ namespace {
 FrameHeader sample() {
   FrameHeader header;
   header.verb = Verb::kPush;
-  header.flags = kFlagMore | kFlagLast;
+  header.flags = kFlagMore | kFlagUser0;
   header.request_id = 0x1122334455667788;
   header.step = 41;
   header.epoch = 7;
@@ -43,7 +43,8 @@ TEST(FrameHeader, LiesOnTheWireAsDocumented) {
   EXPECT_EQ(at(3), '1');
   EXPECT_EQ(at(4), kProtocolVersion);
   EXPECT_EQ(at(6), 64U);
-  EXPECT_EQ(at(8), 3U);
+  EXPECT_EQ(at(8), 1U);
+  EXPECT_EQ(at(10), 1U);
   EXPECT_EQ(at(12), 12U);
   EXPECT_EQ(at(16), 0x88U);
   EXPECT_EQ(at(23), 0x11U);
