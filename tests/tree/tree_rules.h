@@ -11,7 +11,7 @@
 namespace fleet::tree {
 
 inline constexpr int kMaxFunctionLines = 70;
-inline constexpr int kMaxSourceLines = 600;
+inline constexpr int kMaxSourceLines = 900;
 inline constexpr int kMaxSourcesInFolder = 30;
 
 struct SourceFile {
@@ -47,7 +47,8 @@ bool is_cpp(const std::string& path);
 
 // Functions of at most 70 lines; kernels excepted.
 Breaches check_function_lengths(const SourceFile& file);
-// A .cc or .cu of at most 600 lines.
+// A .cc or .cu of at most 900 lines: longer ones are several things. No class is cut in two to
+// obey a smaller bound.
 Breaches check_source_length(const SourceFile& file);
 // Quoted includes that obey the layer table and lead to no test, tool or example.
 Breaches check_layers(const SourceFile& file, const LayerMap& layers);

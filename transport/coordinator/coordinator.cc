@@ -5,7 +5,6 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
-#include "transport/coordinator/coordinator_impl.h"
 
 namespace fleet::transport {
 namespace {
@@ -21,11 +20,28 @@ std::string waiting_text(const std::vector<MemberId>& waiting) {
 
 }  // namespace
 
+struct Coordinator::Member {
+  MemberStatus status;
+  std::weak_ptr<Session> session;
+  uint64_t session_key = 0;
+  bool same_machine = false;
+  uint64_t progress = 0;
+  Duration silent{0};
+  Duration next_report{0};
+  std::optional<Loop::TimerId> grace_timer;
+};
+
 Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, ServerHandler* next)
     : loop_(loop),
       options_(options),
       logger_(std::move(logger)),
       next_(next),
+      meetings_(loop,
+                [this](Group group) {
+                  std::vector<const MemberStatus*> list;
+                  for (const Member* member : group_members(group)) list.push_back(&member->status);
+                  return list;
+                }),
       tick_interval_(std::clamp<Duration>(options.heartbeat_timeout / 10,
                                           std::chrono::milliseconds(5), std::chrono::seconds(1))) {
   const auto add = [this](Role role, uint32_t count) {
@@ -44,9 +60,6 @@ Coordinator::~Coordinator() {
   if (tick_timer_) loop_.cancel(*tick_timer_);
   for (const auto& [id, member] : members_) {
     if (member->grace_timer) loop_.cancel(*member->grace_timer);
-  }
-  for (const auto& [key, meeting] : meetings_) {
-    if (meeting->timer) loop_.cancel(*meeting->timer);
   }
 }
 
@@ -252,7 +265,7 @@ Loop* Coordinator::on_open(Session& session) {
 }
 
 void Coordinator::on_closed(Session& session, const Status& why) {
-  calls_.erase(session.id());
+  meetings_.on_closed(session);
   Member* const member = find(session.peer().member);
   // A member that came back before its old connection was seen to end has another session.
   const bool current = member != nullptr && member->session_key == session.id();
@@ -281,7 +294,7 @@ void Coordinator::member_lost(MemberId id, std::string why) {
 PayloadTarget Coordinator::prepare_payload(Session& session, const FrameHeader& header,
                                            ConstBytes control) {
   if (header.verb == Verb::kReduce && find(session.peer().member) != nullptr) {
-    return calls_[session.id()].target(header);
+    return meetings_.prepare_payload(session, header);
   }
   return next_ != nullptr ? next_->prepare_payload(session, header, control)
                           : PayloadTarget::discard();
@@ -296,7 +309,7 @@ void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstByt
       case Verb::kHeartbeat:
         return on_heartbeat(*member, session, header, control);
       case Verb::kReduce:
-        return on_reduce(*member, session, header, control);
+        return meetings_.on_reduce(member->status.id, session, header, control);
       case Verb::kComplete:
         return on_complete(*member, session, header);
       case Verb::kAbort:
@@ -354,18 +367,7 @@ void Coordinator::on_complete(Member& member, Session& session, const FrameHeade
   session.send(make_reply(header));
   if (member.status.state == MemberState::kComplete || verdict_) return;
   member.status.state = MemberState::kComplete;
-  std::vector<std::string> deserted;
-  for (const auto& [key, meeting] : meetings_) {
-    const auto list = group_members(meeting->call().group);
-    const bool expected = std::find(list.begin(), list.end(), &member) != list.end();
-    if (expected && !meeting->arrived.contains(member.status.id)) deserted.push_back(key);
-  }
-  for (const std::string& key : deserted) {
-    fail_meeting(key, meeting_status(
-                          ErrorCode::kPrecondition, meetings_.at(key)->call(),
-                          str_cat(member.status.id.to_string(), " has completed and will not come"),
-                          {}, {}));
-  }
+  meetings_.on_complete(member.status.id);
   if (complete(Group::kWorkers) && !std::exchange(workers_told_, true)) {
     for (const Member* server : group_members(Group::kServers)) tell_workers_complete(*server);
     if (on_workers_complete_) on_workers_complete_();
@@ -425,8 +427,7 @@ void Coordinator::abort(Verdict verdict) {
     message.control = news;
     session->send(std::move(message));
   }
-  const Status status = verdict_->to_status();
-  while (!meetings_.empty()) fail_meeting(std::string(meetings_.begin()->first), status);
+  meetings_.end(verdict_->to_status());
   if (on_verdict_) on_verdict_(*verdict_);
 }
 

@@ -1,5 +1,5 @@
-// Watches the members of a job and is where they meet: heartbeat table, barriers, small
-// reductions, stall reports, and the verdict that ends the job. Lives on server 0, or on rank 0 in
+// Watches the members of a job: heartbeat table, stall reports, the verdict that ends the job; and
+// has the meetings where they wait for each other. Lives on server 0, or on rank 0 in
 // collective mode, as the handler of control lanes; every member, its own process included, talks
 // to it through a CoordinatorClient.
 //
@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/log.h"
+#include "transport/coordinator/meetings.h"
 #include "transport/coordinator/membership.h"
 #include "transport/rpc/incarnations.h"
-#include "transport/rpc/long_message.h"
 #include "transport/rpc/server.h"
 
 namespace fleet::transport {
@@ -35,16 +35,6 @@ struct CoordinatorOptions {
   // job in the end.
   Duration stall_report = std::chrono::seconds(10);
   Duration stall_deadline = std::chrono::minutes(30);
-};
-
-enum class MemberState : uint8_t { kAbsent, kPresent, kDisconnected, kComplete };
-
-struct MemberStatus {
-  MemberId id;
-  MemberState state = MemberState::kAbsent;
-  Phase phase = Phase::kStarting;
-  uint64_t step = 0;
-  Duration unchanged{0};  // how long phase, step and progress have been what they are
 };
 
 class Coordinator final : public ServerHandler {
@@ -70,7 +60,7 @@ class Coordinator final : public ServerHandler {
   std::vector<MemberStatus> members() const;
   bool all_complete() const;
   // One line for each wait: who is in which barrier and who is missing.
-  std::vector<std::string> waits() const;
+  std::vector<std::string> waits() const { return meetings_.waits(); }
 
   // ServerHandler
   Status admit(const Hello& peer) override;
@@ -83,8 +73,6 @@ class Coordinator final : public ServerHandler {
 
  private:
   struct Member;
-  struct Meeting;
-  struct Finished;
 
   void tick();
   void check_silence(Duration elapsed);
@@ -95,7 +83,6 @@ class Coordinator final : public ServerHandler {
   void tell_stall(const Member* culprit);
   void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
                     ConstBytes control);
-  void on_reduce(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
   void tell_workers_complete(const Member& server);
   void on_complete(Member& member, Session& session, const FrameHeader& header);
   void on_abort(const Member& member, Session& session, const FrameHeader& header,
@@ -103,19 +90,11 @@ class Coordinator final : public ServerHandler {
   void on_death(Session& session, const FrameHeader& header, ConstBytes control);
   void await_return(Member& member, Duration grace, std::string why);
   bool is_sensible(const Verdict& verdict) const;
-  Status check_call(const Member& member, const ReduceCall& call) const;
-  void arrive(Member& member, Session& session, const FrameHeader& header, ReduceCall call);
-  void finish_meeting(const std::string& key);
-  void fail_meeting(const std::string& key, const Status& why);
-  void answer_meeting(const std::string& key, Result<ReduceValues> result);
-  void expire_meeting(const std::string& key);
   std::vector<Member*> group_members(Group group) const;
-  std::string missing_text(const Meeting& meeting) const;
   void member_lost(MemberId id, std::string why);
   Member* find(MemberId id) const;
   Verdict verdict_on(const Member& member, ErrorCode code, std::string reason) const;
   bool complete(Group group) const;
-  void forget_old_meetings();
 
   Loop& loop_;
   CoordinatorOptions options_;
@@ -128,15 +107,12 @@ class Coordinator final : public ServerHandler {
   StallHandler on_stall_;
   bool stalled_ = false;
   std::map<MemberId, std::unique_ptr<Member>> members_;
-  std::map<uint64_t, MessageReader> calls_;  // that are coming in, by session
-  std::map<std::string, std::unique_ptr<Meeting>> meetings_;
-  std::map<std::string, std::unique_ptr<Finished>> finished_;
+  Meetings meetings_;
   std::optional<Verdict> verdict_;
   std::optional<Loop::TimerId> tick_timer_;
   TimePoint last_tick_{};
   Duration tick_interval_;
   Duration running_{0};
-  uint64_t meetings_finished_ = 0;
   bool workers_told_ = false;
   bool all_told_ = false;
 };

@@ -1,4 +1,4 @@
-// What members and coordinator say to each other on control lanes.
+// What members and coordinator know of each other, and say to each other on control lanes.
 #pragma once
 
 #include <algorithm>
@@ -47,6 +47,16 @@ struct ReconnectGrace {
   Duration after_loss(bool same_machine) const {
     return same_machine ? std::min(proven, remote) : remote;
   }
+};
+
+enum class MemberState : uint8_t { kAbsent, kPresent, kDisconnected, kComplete };
+
+struct MemberStatus {
+  MemberId id;
+  MemberState state = MemberState::kAbsent;
+  Phase phase = Phase::kStarting;
+  uint64_t step = 0;
+  Duration unchanged{0};  // how long phase, step and progress have been what they are
 };
 
 // Why the job ends, and because of whom.

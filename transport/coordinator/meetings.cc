@@ -1,4 +1,5 @@
-// The coordinator's barriers and reductions.
+#include "transport/coordinator/meetings.h"
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -6,7 +7,6 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
-#include "transport/coordinator/coordinator_impl.h"
 
 namespace fleet::transport {
 namespace {
@@ -70,8 +70,6 @@ ReduceValues reduce_all(ReduceOp op, std::vector<ReduceValues>& given) {
   }
 }
 
-}  // namespace
-
 Status meeting_status(ErrorCode code, const ReduceCall& call, std::string what,
                       std::string expected, std::string got) {
   return Status(code, {.what = std::move(what),
@@ -81,8 +79,79 @@ Status meeting_status(ErrorCode code, const ReduceCall& call, std::string what,
                        .fix = {}});
 }
 
-void Coordinator::on_reduce(Member& member, Session& session, const FrameHeader& header,
-                            ConstBytes control) {
+Status will_not_come(MemberId member, const ReduceCall& call) {
+  return meeting_status(ErrorCode::kPrecondition, call,
+                        str_cat(member.to_string(), " has completed and will not come"), {}, {});
+}
+
+bool contains(const std::vector<const MemberStatus*>& list, MemberId member) {
+  return std::any_of(list.begin(), list.end(),
+                     [member](const MemberStatus* status) { return status->id == member; });
+}
+
+}  // namespace
+
+struct Meetings::Meeting {
+  struct Arrived {
+    std::weak_ptr<Session> session;
+    FrameHeader header;
+    ReduceCall call;
+  };
+  std::map<MemberId, Arrived> arrived;
+  std::optional<Loop::TimerId> timer;
+  const ReduceCall& call() const { return arrived.begin()->second.call; }
+};
+
+// How the last meeting of a name ended, for members whose answer was lost.
+struct Meetings::Finished {
+  uint64_t sequence = 0;
+  uint64_t order = 0;
+  Status failure;
+  SharedBytes values;
+
+  void answer(Session& session, const FrameHeader& request) const {
+    if (!failure.ok()) return session.send(make_error_reply(request, failure));
+    for (Message& frame : message_frames(make_reply(request).header, values)) {
+      session.send(std::move(frame), false);
+    }
+    session.flush();
+  }
+};
+
+Meetings::Meetings(Loop& loop, Roster roster) : loop_(loop), roster_(std::move(roster)) {}
+
+Meetings::~Meetings() {
+  for (const auto& [key, meeting] : meetings_) {
+    if (meeting->timer) loop_.cancel(*meeting->timer);
+  }
+}
+
+PayloadTarget Meetings::prepare_payload(const Session& session, const FrameHeader& header) {
+  return calls_[session.id()].target(header);
+}
+
+void Meetings::on_closed(const Session& session) {
+  calls_.erase(session.id());
+}
+
+void Meetings::on_complete(MemberId member) {
+  std::vector<std::string> deserted;
+  for (const auto& [key, meeting] : meetings_) {
+    const bool expected = contains(roster_(meeting->call().group), member);
+    if (expected && !meeting->arrived.contains(member)) deserted.push_back(key);
+  }
+  for (const std::string& key : deserted) {
+    answer(key, will_not_come(member, meetings_.at(key)->call()));
+  }
+}
+
+void Meetings::end(const Status& why) {
+  end_ = why;
+  while (!meetings_.empty()) answer(std::string(meetings_.begin()->first), why);
+}
+
+void Meetings::on_reduce(MemberId member, Session& session, const FrameHeader& header,
+                         ConstBytes control) {
   auto call_in = calls_.extract(session.id());
   MessageReader alone;
   const auto whole = (call_in ? call_in.mapped() : alone).take(header, control);
@@ -93,7 +162,7 @@ void Coordinator::on_reduce(Member& member, Session& session, const FrameHeader&
   auto decoded = decode<ReduceCall>(*whole, "reduce");
   if (!decoded.ok()) return session.send(make_error_reply(header, decoded.status()));
   ReduceCall& call = decoded.value();
-  if (verdict_) return session.send(make_error_reply(header, verdict_->to_status()));
+  if (!end_.ok()) return session.send(make_error_reply(header, end_));
   const auto finished = finished_.find(key_of(call));
   if (finished != finished_.end() && finished->second->sequence == call.sequence) {
     return finished->second->answer(session, header);
@@ -104,23 +173,19 @@ void Coordinator::on_reduce(Member& member, Session& session, const FrameHeader&
   arrive(member, session, header, std::move(call));
 }
 
-Status Coordinator::check_call(const Member& member, const ReduceCall& call) const {
+Status Meetings::check_call(MemberId member, const ReduceCall& call) const {
   if (call.group < Group::kWorkers || call.group > Group::kAll || call.op < ReduceOp::kSum ||
       call.op > ReduceOp::kGather || (call.values.index() == 2 && call.op != ReduceOp::kGather)) {
     return meeting_status(ErrorCode::kBadFrame, call, "a call that cannot be answered", {},
                           shape_text(call));
   }
-  const auto list = group_members(call.group);
-  if (std::find(list.begin(), list.end(), &member) == list.end()) {
+  const auto list = roster_(call.group);
+  if (!contains(list, member)) {
     return meeting_status(ErrorCode::kPrecondition, call,
-                          str_cat(member.status.id.to_string(), " does not belong to the group"),
-                          {}, {});
+                          str_cat(member.to_string(), " does not belong to the group"), {}, {});
   }
-  for (const Member* other : list) {
-    if (other->status.state != MemberState::kComplete) continue;
-    return meeting_status(ErrorCode::kPrecondition, call,
-                          str_cat(other->status.id.to_string(), " has completed and will not come"),
-                          {}, {});
+  for (const MemberStatus* other : list) {
+    if (other->state == MemberState::kComplete) return will_not_come(other->id, call);
   }
   const auto finished = finished_.find(key_of(call));
   if (finished != finished_.end() && call.sequence != finished->second->sequence + 1) {
@@ -131,8 +196,8 @@ Status Coordinator::check_call(const Member& member, const ReduceCall& call) con
   return {};
 }
 
-void Coordinator::arrive(Member& member, Session& session, const FrameHeader& header,
-                         ReduceCall call) {
+void Meetings::arrive(MemberId member, Session& session, const FrameHeader& header,
+                      ReduceCall call) {
   const std::string key = key_of(call);
   auto& meeting = meetings_[key];
   if (!meeting) meeting = std::make_unique<Meeting>();
@@ -141,11 +206,11 @@ void Coordinator::arrive(Member& member, Session& session, const FrameHeader& he
     meeting->timer = loop_.call_after(
         std::chrono::milliseconds(std::min(call.deadline_ms, kLongest)), [this, key] {
           meetings_.at(key)->timer.reset();
-          expire_meeting(key);
+          expire(key);
         });
   }
   const Meeting::Arrived mine{session.weak_from_this(), header, std::move(call)};
-  meeting->arrived.insert_or_assign(member.status.id, mine);
+  meeting->arrived.insert_or_assign(member, mine);
   const auto& [first_id, first] = *meeting->arrived.begin();
   for (const auto& [id, other] : meeting->arrived) {
     const bool same_length = first.call.op == ReduceOp::kGather ||
@@ -158,12 +223,12 @@ void Coordinator::arrive(Member& member, Session& session, const FrameHeader& he
         ErrorCode::kPrecondition, first.call, "members ask for different things",
         str_cat(first_id.to_string(), ": call ", first.call.sequence, ", ", shape_text(first.call)),
         str_cat(id.to_string(), ": call ", other.call.sequence, ", ", shape_text(other.call)));
-    return fail_meeting(key, status);
+    return answer(key, status);
   }
-  if (meeting->arrived.size() == group_members(first.call.group).size()) finish_meeting(key);
+  if (meeting->arrived.size() == roster_(first.call.group).size()) finish(key);
 }
 
-void Coordinator::finish_meeting(const std::string& key) {
+void Meetings::finish(const std::string& key) {
   Meeting& meeting = *meetings_.at(key);
   std::vector<ReduceValues> given;
   for (auto& [id, arrived] : meeting.arrived) given.push_back(std::move(arrived.call.values));
@@ -180,21 +245,17 @@ void Coordinator::finish_meeting(const std::string& key) {
       result = reduce_all<std::string>(op, given);
       break;
   }
-  answer_meeting(key, std::move(result));
+  answer(key, std::move(result));
 }
 
-void Coordinator::fail_meeting(const std::string& key, const Status& why) {
-  answer_meeting(key, why);
-}
-
-void Coordinator::answer_meeting(const std::string& key, Result<ReduceValues> result) {
+void Meetings::answer(const std::string& key, Result<ReduceValues> result) {
   const auto found = meetings_.find(key);
   const std::unique_ptr<Meeting> meeting = std::move(found->second);
   meetings_.erase(found);
   if (meeting->timer) loop_.cancel(*meeting->timer);
   auto finished = std::make_unique<Finished>();
   finished->sequence = meeting->call().sequence;
-  finished->order = ++meetings_finished_;
+  finished->order = ++finished_count_;
   finished->failure = result.status();
   if (result.ok()) {
     finished->values = std::make_shared<const std::vector<std::byte>>(encode(result.value()));
@@ -205,10 +266,10 @@ void Coordinator::answer_meeting(const std::string& key, Result<ReduceValues> re
     }
   }
   finished_[key] = std::move(finished);
-  forget_old_meetings();
+  forget_oldest();
 }
 
-void Coordinator::forget_old_meetings() {
+void Meetings::forget_oldest() {
   if (finished_.size() <= kMaxFinished) return;
   const auto oldest = std::min_element(
       finished_.begin(), finished_.end(),
@@ -216,29 +277,28 @@ void Coordinator::forget_old_meetings() {
   finished_.erase(oldest);
 }
 
-void Coordinator::expire_meeting(const std::string& key) {
+void Meetings::expire(const std::string& key) {
   const Meeting& meeting = *meetings_.at(key);
   const ReduceCall& call = meeting.call();
-  fail_meeting(key, meeting_status(ErrorCode::kDeadline, call,
-                                   str_cat("not everybody came within ", call.deadline_ms, " ms"),
-                                   str_cat("all of ", group_members(call.group).size()),
-                                   str_cat("missing: ", missing_text(meeting))));
+  answer(key, meeting_status(ErrorCode::kDeadline, call,
+                             str_cat("not everybody came within ", call.deadline_ms, " ms"),
+                             str_cat("all of ", roster_(call.group).size()),
+                             str_cat("missing: ", missing_text(meeting))));
 }
 
-std::string Coordinator::missing_text(const Meeting& meeting) const {
+std::string Meetings::missing_text(const Meeting& meeting) const {
   std::vector<std::string> missing;
-  for (const Member* member : group_members(meeting.call().group)) {
-    const MemberStatus& status = member->status;
-    if (meeting.arrived.contains(status.id)) continue;
-    missing.push_back(status.state == MemberState::kAbsent
-                          ? str_cat(status.id.to_string(), " (has not joined)")
-                          : str_cat(status.id.to_string(), " (", phase_name(status.phase),
-                                    ", step ", status.step, ")"));
+  for (const MemberStatus* status : roster_(meeting.call().group)) {
+    if (meeting.arrived.contains(status->id)) continue;
+    missing.push_back(status->state == MemberState::kAbsent
+                          ? str_cat(status->id.to_string(), " (has not joined)")
+                          : str_cat(status->id.to_string(), " (", phase_name(status->phase),
+                                    ", step ", status->step, ")"));
   }
   return join(missing, ", ");
 }
 
-std::vector<std::string> Coordinator::waits() const {
+std::vector<std::string> Meetings::waits() const {
   std::vector<std::string> lines;
   for (const auto& [key, meeting] : meetings_) {
     std::vector<std::string> here;
