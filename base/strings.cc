@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -40,6 +41,39 @@ std::optional<T> parse_whole(std::string_view text) {
 }
 
 }  // namespace
+
+namespace strings {
+namespace {
+
+template <class... Arguments>
+void append_chars(std::string& out, Arguments... arguments) {
+  char digits[40];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), arguments...).ptr;
+  out.append(std::begin(digits), end);
+}
+
+}  // namespace
+
+void append_text(std::string& out, std::string_view part) {
+  out.append(part);
+}
+void append_integer(std::string& out, long long value) {
+  append_chars(out, value);
+}
+void append_integer(std::string& out, unsigned long long value) {
+  append_chars(out, value);
+}
+void append_real(std::string& out, double value) {
+  append_chars(out, value, std::chars_format::general, 6);
+}
+
+}  // namespace strings
+
+std::string hex_digits(uint64_t value) {
+  std::string digits(16, '0');
+  for (size_t i = 16; i-- > 0; value >>= 4) digits[i] = "0123456789abcdef"[value & 15];
+  return digits;
+}
 
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> pieces;

@@ -24,7 +24,7 @@ constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
 constexpr const char* kHost = "127.0.0.1";
 constexpr Duration kTimeToTell = std::chrono::seconds(2);
-constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as the original's
+constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as Paddle's
 
 std::string name_of(Launcher launcher) {
   return launcher == Launcher::kCollective ? "launch" : "launch_ps";

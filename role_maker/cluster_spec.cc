@@ -1,6 +1,5 @@
 #include "role_maker/cluster_spec.h"
 
-#include <cstdio>
 #include <iomanip>
 #include <set>
 #include <sstream>
@@ -164,9 +163,7 @@ std::string derived_job_id(const ClusterSpec& spec) {
   const std::string text =
       str_cat(role_maker::to_string(spec.mode), '|', spec.worker_num, '|', spec.server_num, '|',
               join(spec.worker_endpoints, ","), '|', join(spec.server_endpoints, ","));
-  char hex[24];
-  std::snprintf(hex, sizeof hex, "job-%016llx", static_cast<unsigned long long>(fnv1a(text)));
-  return hex;
+  return str_cat("job-", hex_digits(fnv1a(text)));
 }
 
 Endpoint parse_endpoint(std::string_view text, std::string_view where) {

@@ -55,7 +55,7 @@ std::vector<ParamGrad> append_regularization(const std::vector<ParamGrad>& pairs
                                              const std::optional<Penalty>& common) {
   std::vector<ParamGrad> decayed;
   for (const auto& [param, grad] : pairs) {
-    const Rare<Penalty>& own = param.desc().regularizer;
+    const OptionalPtr<Penalty>& own = param.desc().regularizer;
     const Penalty* penalty = own ? &*own : common ? &*common : nullptr;
     if (penalty == nullptr) {
       decayed.push_back({param, grad});

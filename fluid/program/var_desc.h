@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/archive.h"
-#include "base/rare.h"
+#include "base/optional_ptr.h"
 #include "fluid/core/shape.h"
 #include "fluid/program/attribute.h"
 
@@ -60,11 +60,11 @@ struct VarDesc {
   bool is_parameter = false;
   bool trainable = true;       // parameters only
   double learning_rate = 1.0;  // parameters only: factor on the optimizer's rate
-  Rare<Penalty> regularizer;
-  Rare<Penalty> gradient_clip;
+  OptionalPtr<Penalty> regularizer;
+  OptionalPtr<Penalty> gradient_clip;
   bool do_model_average = true;  // parameters only: averages over steps are kept of it
 
-  Rare<SliceInfo> slice;
+  OptionalPtr<SliceInfo> slice;
 
   bool operator==(const VarDesc&) const = default;
 };

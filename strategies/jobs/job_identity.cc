@@ -1,21 +1,11 @@
 #include "strategies/jobs/job_identity.h"
 
-#include <iomanip>
-
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/kernels/numeric_versions.h"
 #include "transport/session/same_bits.h"
 
 namespace fleet::strategies {
-namespace {
-
-std::string hex(uint64_t value) {
-  return str_cat(std::hex, std::setw(16), std::setfill('0'), value);
-}
-
-}  // namespace
-
 transport::Secret choose_job_secret(const RuntimeConfig& config,
                                     const role_maker::ClusterSpec& cluster) {
   transport::SecretSources sources;
@@ -45,9 +35,9 @@ std::map<std::string, std::string> bits_facts() {
 
 std::map<std::string, std::string> job_facts(const StrategyInput& input, const Strategy& strategy) {
   std::map<std::string, std::string> facts = bits_facts();
-  facts.emplace("program", hex(input.main.hash()));
-  facts.emplace("startup_program", hex(input.startup.hash()));
-  facts.emplace("strategy", str_cat(strategy.name(), " ", hex(fnv1a(strategy.to_string()))));
+  facts.emplace("program", hex_digits(input.main.hash()));
+  facts.emplace("startup_program", hex_digits(input.startup.hash()));
+  facts.emplace("strategy", str_cat(strategy.name(), " ", hex_digits(fnv1a(strategy.to_string()))));
   return facts;
 }
 
@@ -58,7 +48,7 @@ std::string placement_fact(const fluid::Program& program) {
     text += str_cat(var.vtype, " ", var.slice, " ", var.offset, " ", join(var.slice_shape, "x"),
                     " ", var.endpoint, "\n");
   }
-  return hex(fnv1a(text));
+  return hex_digits(fnv1a(text));
 }
 
 }  // namespace fleet::strategies

@@ -1,6 +1,7 @@
 #include "transport/session/secret.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -40,6 +41,13 @@ Result<Secret> checked(std::string_view text, std::string origin) {
   return Secret::of_text(trimmed, std::move(origin));
 }
 
+// As chmod takes it.
+std::string octal(unsigned mode) {
+  std::array<char, 16> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), mode, 8).ptr;
+  return {digits.data(), end};
+}
+
 bool in_group(gid_t group) {
   if (::getegid() == group) return true;
   const int count = ::getgroups(0, nullptr);
@@ -64,7 +72,7 @@ Result<Secret> from_file(const std::string& path) {
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0 && !mounted_for_our_group(facts)) {
     return secret_status("the file with the job's secret is open to other users", where,
                          "a file that only its owner may read, or root's that our group may read",
-                         str_cat("mode ", std::oct, facts.st_mode & 0777U),
+                         str_cat("mode ", octal(facts.st_mode & 0777U)),
                          str_cat("chmod 600 ", path));
   }
   std::ifstream file(path);

@@ -1,4 +1,4 @@
-// Values that few of many have.
+// An optional value on the heap, for values that few of many have.
 #pragma once
 
 #include <memory>
@@ -10,20 +10,20 @@ namespace fleet {
 // An optional value that is seldom there: no larger than a pointer while it is not. Copies have
 // values of their own.
 template <class T>
-class Rare {
+class OptionalPtr {
  public:
-  Rare() = default;
-  Rare(T value) : value_(std::make_unique<T>(std::move(value))) {}
-  Rare(std::optional<T> value) {
+  OptionalPtr() = default;
+  OptionalPtr(T value) : value_(std::make_unique<T>(std::move(value))) {}
+  OptionalPtr(std::optional<T> value) {
     if (value) value_ = std::make_unique<T>(std::move(*value));
   }
-  Rare(const Rare& other) : value_(other ? std::make_unique<T>(*other) : nullptr) {}
-  Rare(Rare&& other) noexcept = default;
-  Rare& operator=(Rare other) noexcept {
+  OptionalPtr(const OptionalPtr& other) : value_(other ? std::make_unique<T>(*other) : nullptr) {}
+  OptionalPtr(OptionalPtr&& other) noexcept = default;
+  OptionalPtr& operator=(OptionalPtr other) noexcept {
     value_ = std::move(other.value_);
     return *this;
   }
-  ~Rare() = default;
+  ~OptionalPtr() = default;
 
   explicit operator bool() const { return value_ != nullptr; }
   bool has_value() const { return value_ != nullptr; }
@@ -33,7 +33,7 @@ class Rare {
   const T* operator->() const { return value_.get(); }
 
   std::optional<T> to_optional() const { return value_ ? std::optional<T>(*value_) : std::nullopt; }
-  bool operator==(const Rare& other) const {
+  bool operator==(const OptionalPtr& other) const {
     return value_ && other.value_ ? *value_ == *other.value_ : value_ == other.value_;
   }
 
