@@ -56,6 +56,7 @@ void for_each_seed(const ClassificationData& data, const ExperimentOptions& opti
     }
   };
   std::vector<std::thread> pool;
+  pool.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) pool.emplace_back(work);
   for (std::thread& thread : pool) thread.join();
   if (error) std::rethrow_exception(error);

@@ -10,10 +10,7 @@ namespace {
 
 struct Worker {
   Worker(const Weights& initial, const strategies::LocalSgdOptions& options, Batches own)
-      : weights(initial),
-        velocity(initial.size(), 0.0f),
-        schedule(options),
-        batches(std::move(own)) {}
+      : weights(initial), velocity(initial.size(), 0.0f), schedule(options), batches(own) {}
 
   Weights weights;
   Weights velocity;
@@ -54,6 +51,7 @@ LocalSgdOutcome run_local_sgd(Model& model, const ClassificationData& data,
                               const LocalSgdRun& run) {
   const Weights initial = model.initial(run.seed);
   std::vector<Worker> workers;
+  workers.reserve(static_cast<size_t>(run.workers));
   for (int i = 0; i < run.workers; ++i) {
     workers.emplace_back(initial, run.schedule,
                          Batches(data.train_rows(), run.batch_size, run.seed, i, run.workers));

@@ -47,7 +47,7 @@ void append(Block& block, std::string type, const Slots& inputs, const Slots& ou
 
 // Returns the corrected gradient's name.
 std::string append_compensation(Block& block, const DelayCompensationOptions& options) {
-  const std::string out = "corrected";
+  std::string out = "corrected";
   if (options.form == DelayCompensation::kNone) return kGrad;
   const int64_t size = block.var(kParam).shape[0];
   declare(block, out, size, false);

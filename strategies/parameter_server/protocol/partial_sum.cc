@@ -18,7 +18,7 @@ void add_pair(const std::byte* left, const std::byte* right, std::byte* out, siz
 
 }  // namespace
 
-PartialSums::PartialSums(std::vector<ShardRange> nodes, int shards, fluid::DType dtype,
+PartialSums::PartialSums(const std::vector<ShardRange>& nodes, int shards, fluid::DType dtype,
                          size_t bytes)
     : shards_(shards), dtype_(dtype), bytes_(bytes) {
   for (const ShardRange node : nodes) nodes_.push_back({node, {}, {}});

@@ -16,7 +16,7 @@ namespace fleet::strategies {
 class PartialSums {
  public:
   // `nodes` as maximal_nodes gives them.
-  PartialSums(std::vector<ShardRange> nodes, int shards, fluid::DType dtype, size_t bytes);
+  PartialSums(const std::vector<ShardRange>& nodes, int shards, fluid::DType dtype, size_t bytes);
 
   struct Ready {
     ShardRange node;

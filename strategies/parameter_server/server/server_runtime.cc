@@ -33,7 +33,7 @@ void check_compensation(const AsyncServerProgram& program, const AsyncOptions& o
 ServerRuntime::ServerRuntime(ParameterServerConfig config, std::optional<AsyncOptions> async,
                              transport::TransportChoice transport, Logger logger, Events events)
     : config_(std::move(config)),
-      async_(std::move(async)),
+      async_(async),
       transport_(transport),
       logger_(std::move(logger)),
       events_(std::move(events)) {}
