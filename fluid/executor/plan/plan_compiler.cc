@@ -172,7 +172,8 @@ void PlanCompiler::add_op(const Operator& op) {
 }
 
 void PlanCompiler::add_inputs(const Operator& op, PlanOp& planned) {
-  const std::string_view table = planned.fetches_table ? "" : planned.schema->table_slot;
+  std::string_view table;
+  if (!planned.fetches_table) table = planned.schema->table_slot;
   for (const auto& [slot, names] : op.inputs) {
     for (const std::string& name : names) {
       const int i = index_of(name);
