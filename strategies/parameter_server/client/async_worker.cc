@@ -76,8 +76,8 @@ fluid::SelectedRows merge_rows(const std::vector<QueuedGradient>& gradients, boo
              : merge_rows_as<float>(gradients, by_sum);
 }
 
-AsyncWorker::AsyncWorker(AsyncClient& communicator, const AsyncOptions& options, Events events)
-    : communicator_(communicator), options_(options), events_(std::move(events)) {}
+AsyncWorker::AsyncWorker(AsyncClient& client, const AsyncOptions& options, Events events)
+    : client_(client), options_(options), events_(std::move(events)) {}
 
 namespace {
 
@@ -142,8 +142,8 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
   if (gradient.rows) {
     const fluid::SelectedRows merged = merge_rows(taken, options_.merge_by_sum);
     for (const RemotePart& part : gradient.parts) {
-      communicator_.push_rows(part.remote, clocks_[part.remote] += count, count,
-                              rows_of_part(gradient, part, merged));
+      client_.push_rows(part.remote, clocks_[part.remote] += count, count,
+                        rows_of_part(gradient, part, merged));
     }
     return;
   }
@@ -152,14 +152,14 @@ void AsyncWorker::push_merged(const RemoteTensor& gradient, std::vector<QueuedGr
   for (QueuedGradient& queued : taken) buffers.push_back(std::move(queued.memory));
   const Buffer merged = merge_gradients(std::move(buffers), gradient.dtype, options_.merge_by_sum);
   for (const RemotePart& part : gradient.parts) {
-    communicator_.push(part.remote, clocks_[part.remote] += count, count,
-                       {merged.data() + part.offset, part.bytes, merged.owner()});
+    client_.push(part.remote, clocks_[part.remote] += count, count,
+                 {merged.data() + part.offset, part.bytes, merged.owner()});
   }
 }
 
 // Values that are due are asked for behind gradients, in the same requests.
 void AsyncWorker::pump() {
-  if (!communicator_.status().ok()) return;
+  if (!client_.status().ok()) return;
   std::vector<uint32_t> sent;
   for (uint32_t i = 0; i < queues_.size(); ++i) {
     if (queues_[i].waiting.empty() || queues_[i].under_way >= kWindow) continue;
@@ -175,7 +175,7 @@ void AsyncWorker::pump() {
     received = std::make_shared<ReceivedValues>();
     want_values(received, false);
   }
-  communicator_.exchange([this, sent = std::move(sent), received](const Status& status) {
+  client_.exchange([this, sent = std::move(sent), received](const Status& status) {
     for (const uint32_t i : sent) --queues_[i].under_way;
     if (received != nullptr) {
       fetching_ = false;
@@ -212,8 +212,8 @@ void AsyncWorker::want_values(const std::shared_ptr<ReceivedValues>& received, b
     for (uint32_t k = 0; k < versions.size(); ++k) {
       const RemotePart& part = values_[i].parts[k];
       if (asked_.at(part.remote) != PartOfValue{i, k}) continue;
-      communicator_.receive(part.remote, received->tensors[i].raw() + part.offset, part.bytes,
-                            {bounded ? gate(part.remote) : 0, &versions[k]});
+      client_.receive(part.remote, received->tensors[i].raw() + part.offset, part.bytes,
+                      {bounded ? gate(part.remote) : 0, &versions[k]});
     }
   }
 }
@@ -242,7 +242,7 @@ void AsyncWorker::fetch(transport::DoneHandler on_done) {
   const auto received = std::make_shared<ReceivedValues>();
   want_values(received, false);
   std::fill(sent_.begin(), sent_.end(), 0);
-  communicator_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
+  client_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
     if (status.ok()) take_values(received);
     if (on_done) on_done(status);
     round_over(status);
@@ -263,7 +263,7 @@ void AsyncWorker::synchronize(transport::DoneHandler on_done) {
   std::fill(sent_.begin(), sent_.end(), 0);
   const auto received = std::make_shared<ReceivedValues>();
   want_values(received, true);
-  communicator_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
+  client_.exchange([this, received, on_done = std::move(on_done)](const Status& status) {
     if (status.ok()) take_values(received);
     if (on_done) on_done(status);
     round_over(status);
@@ -275,7 +275,7 @@ void AsyncWorker::synchronize(transport::DoneHandler on_done) {
 void AsyncWorker::when_settled(std::function<void()> then) {
   when_settled_ = std::move(then);
   pump();
-  round_over(communicator_.status());
+  round_over(client_.status());
 }
 
 void AsyncWorker::round_over(const Status& status) {

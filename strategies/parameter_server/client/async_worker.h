@@ -41,12 +41,12 @@ class AsyncWorker {
     std::function<void(uint32_t gradient)> on_room;
     // Values have come; only when they are newer than those before.
     std::function<void(const ReceivedValues&)> on_values;
-    // A request failed; the communicator has the status.
+    // A request failed; the client has the status.
     std::function<void()> on_failure;
   };
 
-  // The communicator must outlive it.
-  AsyncWorker(AsyncClient& communicator, const AsyncOptions& options, Events events);
+  // The client must outlive it.
+  AsyncWorker(AsyncClient& client, const AsyncOptions& options, Events events);
 
   // Before their first use; others may be under way. The number is that of the gradient (value) of
   // the same place where there is one: programs share it. Gradients may have slices in common, and
@@ -71,7 +71,7 @@ class AsyncWorker {
   void fetch(transport::DoneHandler on_done);
 
   // Nothing is queued or under way.
-  bool settled() const { return queued_ == 0 && communicator_.rounds() == 0; }
+  bool settled() const { return queued_ == 0 && client_.rounds() == 0; }
   // Runs once, as soon as everything that is queued now has arrived; values may still be asked for.
   void when_settled(std::function<void()> then);
   uint64_t pushes() const { return pushes_; }
@@ -105,7 +105,7 @@ class AsyncWorker {
   uint64_t gate(RemoteVariable slice) const;
   void round_over(const Status& status);
 
-  AsyncClient& communicator_;
+  AsyncClient& client_;
   const AsyncOptions options_;
   Events events_;
   std::vector<RemoteTensor> gradients_;

@@ -1,4 +1,4 @@
-// One asynchronous worker of a job as a node of the cluster: its communicator, and its place with
+// One asynchronous worker of a job as a node of the cluster: its client, and its place with
 // the coordinator. The same class serves real processes, threads of a test, and nodes of a
 // simulated world.
 #pragma once

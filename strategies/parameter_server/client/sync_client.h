@@ -32,14 +32,14 @@ class SyncClient final : public ServerClient {
   // free at once.
   void push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient);
   // Where the value goes that the next finish_step or fetch asks for. The memory is written until
-  // the communicator is idle.
+  // the client is idle.
   void receive(RemoteVariable variable, std::byte* memory, uint64_t bytes);
   // Everything of the step was pushed: sends what is left, the barriers, and the gets of what was
   // registered; the step is over when idle. Every server takes part.
   void finish_step();
   // Asks for what was registered as it is after the steps so far.
   void fetch();
-  // Sends gathered gradients now, so that their memory is free once the communicator is idle.
+  // Sends gathered gradients now, so that their memory is free once the client is idle.
   void flush();
   // No push is gathered or under way.
   bool settled() const { return idle() && gathered_ == 0; }

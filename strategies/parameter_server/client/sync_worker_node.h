@@ -1,4 +1,4 @@
-// One worker of a job as a node of the cluster: its communicator, and its place with the
+// One worker of a job as a node of the cluster: its client, and its place with the
 // coordinator. The same class serves real processes, threads of a test, and nodes of a simulated
 // world.
 #pragma once
@@ -38,7 +38,7 @@ class SyncWorkerNode {
   // Says what the training thread does, for heartbeats and messages.
   void set_phase(transport::Phase phase);
 
-  // Drives the data loop until the communicator is idle and the coordinator knows this worker.
+  // Drives the data loop until the client is idle and the coordinator knows this worker.
   // Throws PeerError with peer, rank, phase, step and elapsed time when the job failed; the others
   // are told then.
   void wait(transport::Phase phase, std::string_view what);

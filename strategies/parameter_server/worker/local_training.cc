@@ -63,15 +63,16 @@ fluid::SelectedRows changed_rows(const RemoteTensor& parameter,
 
 }  // namespace
 
-LocalTraining::LocalTraining(BackgroundClient& link, const AsyncOptions& options, uint32_t workers)
-    : link_(link), options_(options), trainers_(workers * options.trainer_threads) {}
+LocalTraining::LocalTraining(BackgroundClient& client, const AsyncOptions& options,
+                             uint32_t workers)
+    : client_(client), options_(options), trainers_(workers * options.trainer_threads) {}
 
 void LocalTraining::define() {
   if (defined_) return;
   defined_ = true;
-  parameters_ = trained_variables(link_.ready());
-  gradients_ = link_.add_gradients(parameters_);
-  values_ = link_.add_values(parameters_);
+  parameters_ = trained_variables(client_.ready());
+  gradients_ = client_.add_gradients(parameters_);
+  values_ = client_.add_values(parameters_);
 }
 
 fluid::Tensor& LocalTraining::parameter(fluid::Scope& scope, size_t index) const {
@@ -125,7 +126,8 @@ void LocalTraining::step(fluid::Scope& scope) {
   ++trainer.steps;
   const uint64_t every =
       options_.mode == AsyncMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
-  if (trainer.under_way != nullptr && link_.is_over(trainer.under_way)) receive_geo(scope, trainer);
+  if (trainer.under_way != nullptr && client_.is_over(trainer.under_way))
+    receive_geo(scope, trainer);
   if (trainer.steps % every == 0) exchange(scope, trainer);
 }
 
@@ -146,11 +148,12 @@ void LocalTraining::send(size_t index, const Fill& fill) {
   if (parameter.rows) {
     std::vector<T> difference(static_cast<size_t>(parameter.shape.numel()));
     fill(std::span(difference));
-    return link_.send_rows(gradient, changed_rows(parameter, std::as_bytes(std::span(difference))));
+    return client_.send_rows(gradient,
+                             changed_rows(parameter, std::as_bytes(std::span(difference))));
   }
-  Buffer memory = link_.memory_for(gradient, parameter.bytes());
+  Buffer memory = client_.memory_for(gradient, parameter.bytes());
   fill(std::span(reinterpret_cast<T*>(memory.data()), memory.size() / sizeof(T)));
-  link_.send(gradient, std::move(memory));
+  client_.send(gradient, std::move(memory));
 }
 
 void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
@@ -162,12 +165,12 @@ void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
       });
     });
   }
-  trainer.under_way = link_.begin_synchronize();
+  trainer.under_way = client_.begin_synchronize();
 }
 
 void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
   if (trainer.under_way == nullptr) return;
-  const SharedValues pulled = link_.finish(std::exchange(trainer.under_way, nullptr));
+  const SharedValues pulled = client_.finish(std::exchange(trainer.under_way, nullptr));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
       geo_receive<T>((*pulled)[values_[i]].values<T>(), elements<T>(parameter(scope, i)),
@@ -177,7 +180,7 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
 }
 
 void LocalTraining::exchange_easgd(fluid::Scope& scope) {
-  const SharedValues centre = link_.fetch();
+  const SharedValues centre = client_.fetch();
   const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {
@@ -187,7 +190,7 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
       });
     });
   }
-  link_.flush();
+  client_.flush();
 }
 
 void LocalTraining::leave(fluid::Scope& scope) {

@@ -18,7 +18,7 @@ namespace fleet::strategies {
 class LocalTraining {
  public:
   // `options` as they were given.
-  LocalTraining(BackgroundClient& link, const AsyncOptions& options, uint32_t workers);
+  LocalTraining(BackgroundClient& client, const AsyncOptions& options, uint32_t workers);
 
   // The scope's parameters are the servers' now: what the first exchange measures from.
   void begin(fluid::Scope& scope);
@@ -53,7 +53,7 @@ class LocalTraining {
   void exchange_easgd(fluid::Scope& scope);
   fluid::Tensor& parameter(fluid::Scope& scope, size_t index) const;
 
-  BackgroundClient& link_;
+  BackgroundClient& client_;
   const AsyncOptions options_;
   const uint32_t trainers_;  // workers times threads
 
