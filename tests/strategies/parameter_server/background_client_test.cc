@@ -1,4 +1,6 @@
 // What the loop's thread of an asynchronous worker meets ends the wait of the trainer's thread.
+#include "strategies/parameter_server/worker/background_client.h"
+
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +9,6 @@
 
 #include "base/error.h"
 #include "strategies/parameter_server/process_environment.h"
-#include "strategies/parameter_server/worker/background_client.h"
 
 namespace fleet::strategies {
 namespace {
