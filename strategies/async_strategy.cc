@@ -16,7 +16,6 @@ namespace {
 
 // What the four have in common.
 struct ServerModeOptions {
-  const char* name = "";   // "async"
   const char* title = "";  // "AsyncStrategy"
   AsyncOptions async;
   bool slice_var_up = true;
@@ -45,12 +44,12 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
     config.dc_asgd_m = delay.mean_square_decay;
     config.dc_asgd_epsilon = delay.epsilon;
   }
-  if (options.async.mode == AsyncMode::kHalfAsync) config.half_async = true;
-  if (options.async.mode == AsyncMode::kGeo || options.async.mode == AsyncMode::kEasgd) {
+  if (options.async.mode == ServerMode::kHalfAsync) config.half_async = true;
+  if (sends_differences(options.async.mode)) {
     config.geo_sgd_mode = true;
     config.geo_sgd_need_push_nums =
-        static_cast<int>(options.async.mode == AsyncMode::kGeo ? options.async.geo_update_frequency
-                                                               : options.async.easgd_tau);
+        static_cast<int>(options.async.mode == ServerMode::kGeo ? options.async.geo_update_frequency
+                                                                : options.async.easgd_tau);
   }
   return config;
 }
@@ -73,7 +72,7 @@ class ServerStrategy final : public Strategy {
     transpiler::validate(config_for(options_));
   }
 
-  std::string_view name() const override { return options_.name; }
+  std::string_view name() const override { return fluid::to_string(options_.async.mode); }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, options_.title);
@@ -81,7 +80,7 @@ class ServerStrategy final : public Strategy {
     auto programs = transpiled(input, config_for(options_), workers);
     const ServerModeConfig config = resolve(input.config);
     ServerJob job = make_server_job(input, *this, workers, config);
-    job.config.facts.emplace("placement", placement_fact(programs.main));
+    job.config.facts.emplace("placement", placement_fact(programs.main.distribution()));
     job.async = configured(options_.async, config.trainer, input.config.cpu_num,
                            linear_in_the_gradient(input.main));
     auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
@@ -99,8 +98,8 @@ class ServerStrategy final : public Strategy {
     const auto bound = [](const AsyncOptions& options) {
       return options.staleness_bound ? str_cat(*options.staleness_bound) : std::string("none");
     };
-    if (async.mode == AsyncMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
-    if (async.mode == AsyncMode::kAsync || async.mode == AsyncMode::kHalfAsync) {
+    if (async.mode == ServerMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
+    if (async.mode == ServerMode::kAsync || async.mode == ServerMode::kHalfAsync) {
       const auto& delay = async.delay_compensation;
       text.add("original_schedules", options_.original_schedules, false);
       text.add("delay_compensation", strategies::to_string(delay.form),
@@ -112,10 +111,10 @@ class ServerStrategy final : public Strategy {
             .add("epsilon", delay.epsilon, preset.epsilon);
       }
     }
-    if (async.mode == AsyncMode::kGeo) {
+    if (async.mode == ServerMode::kGeo) {
       text.add("update_frequency", async.geo_update_frequency, none.geo_update_frequency);
     }
-    if (async.mode == AsyncMode::kEasgd) {
+    if (async.mode == ServerMode::kEasgd) {
       text.add("tau", async.easgd_tau, none.easgd_tau)
           .add("alpha", async.easgd_alpha, none.easgd_alpha);
     }
@@ -133,7 +132,7 @@ class ServerStrategy final : public Strategy {
   // Half-async merges one gradient of each thread, whatever is asked for.
   ServerModeConfig resolve(const RuntimeConfig& config) const {
     ServerModeConfig resolved(options_.trainer, options_.server, config);
-    if (options_.async.mode == AsyncMode::kHalfAsync) {
+    if (options_.async.mode == ServerMode::kHalfAsync) {
       TrainerRuntimeConfig& trainer = resolved.trainer;
       trainer.communicator_max_merge_var_num = config.cpu_num;
       trainer.communicator_send_queue_size = config.cpu_num;
@@ -147,10 +146,8 @@ class ServerStrategy final : public Strategy {
 };
 
 template <class Options>
-ServerModeOptions common(const char* name, const char* title, AsyncMode mode,
-                         const Options& options) {
+ServerModeOptions common(const char* title, ServerMode mode, const Options& options) {
   ServerModeOptions made;
-  made.name = name;
   made.title = title;
   made.async.mode = mode;
   made.trainer = options.trainer_runtime_config;
@@ -197,7 +194,7 @@ uint32_t count_of(int value, const char* title, const char* field) {
 }  // namespace
 
 std::shared_ptr<const Strategy> AsyncStrategy::make() const {
-  auto made = common("async", "AsyncStrategy", AsyncMode::kAsync, *this);
+  auto made = common("AsyncStrategy", ServerMode::kAsync, *this);
   take_common_fields(*this, made);
   if (staleness_bound == 0u) {
     if (made.async.delay_compensation.form != DelayCompensation::kNone) {
@@ -220,20 +217,20 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
 }
 
 std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
-  auto made = common("half_async", "HalfAsyncStrategy", AsyncMode::kHalfAsync, *this);
+  auto made = common("HalfAsyncStrategy", ServerMode::kHalfAsync, *this);
   take_common_fields(*this, made);
   return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> GeoStrategy::make() const {
-  auto made = common("geo", "GeoStrategy", AsyncMode::kGeo, *this);
+  auto made = common("GeoStrategy", ServerMode::kGeo, *this);
   take_slicing(*this, made);
   made.async.geo_update_frequency = count_of(update_frequency, "GeoStrategy", "update_frequency");
   return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> EasgdStrategy::make() const {
-  auto made = common("easgd", "EasgdStrategy", AsyncMode::kEasgd, *this);
+  auto made = common("EasgdStrategy", ServerMode::kEasgd, *this);
   take_slicing(*this, made);
   made.async.easgd_tau = count_of(tau, "EasgdStrategy", "tau");
   made.async.easgd_alpha = alpha;

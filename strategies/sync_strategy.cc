@@ -11,14 +11,14 @@ class Sync final : public Strategy {
  public:
   explicit Sync(SyncStrategy options) : options_(std::move(options)) {}
 
-  std::string_view name() const override { return "sync"; }
+  std::string_view name() const override { return fluid::to_string(fluid::ServerMode::kSync); }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, "SyncStrategy");
     const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
     auto programs = transpiled(input, *transpiler_config(), shards);
     ServerJob job = make_server_job(input, *this, shards, resolve(input.config));
-    job.config.facts.emplace("placement", placement_fact(programs.main));
+    job.config.facts.emplace("placement", placement_fact(programs.main.distribution()));
     auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
   }

@@ -116,7 +116,7 @@ void check_sync_mode(const DistributeTranspilerConfig& config) {
   without(config.geo_sgd_mode, "geo_sgd_mode", " for GEO");
   exclude(config.original_schedules, "original_schedules", config.sync_mode, "sync_mode",
           "leave original_schedules out: there the original counts steps too");
-  if (!config.server_statistics && !config.sync_mode && !config.completely_not_async) {
+  if (!config.server_statistics && !is_synchronous(server_mode(config))) {
     contradiction("server_statistics", "false", "sync_mode", "false",
                   "leave server_statistics out");
   }
@@ -265,6 +265,12 @@ void check_collective(const DistributeTranspilerConfig& config) {
 }
 
 }  // namespace
+
+fluid::ServerMode server_mode(const DistributeTranspilerConfig& config) {
+  if (config.sync_mode || config.completely_not_async) return fluid::ServerMode::kSync;
+  if (config.geo_sgd_mode) return fluid::ServerMode::kGeo;
+  return config.half_async ? fluid::ServerMode::kHalfAsync : fluid::ServerMode::kAsync;
+}
 
 void validate(const DistributeTranspilerConfig& config) {
   validate_but_sync_mode(config);

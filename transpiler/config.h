@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "fluid/program/server_mode.h"
 #include "transpiler/split_method.h"
 
 namespace fleet::transpiler {
@@ -114,6 +115,10 @@ struct DcAsgdForm {
   bool operator==(const DcAsgdForm&) const = default;
 };
 DcAsgdForm dc_asgd_form(const DistributeTranspilerConfig& config);
+
+// The mode that sync_mode, half_async, completely_not_async and geo_sgd_mode say together, of a
+// configuration with servers.
+fluid::ServerMode server_mode(const DistributeTranspilerConfig& config);
 
 // Throws UsageError (kInvalidArgument) for a value out of range or two fields that contradict
 // each other, naming both.

@@ -242,20 +242,21 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     fresh->trainer = {.trainer_id = options.trainer_id,
                       .current_endpoint = options.current_endpoint,
                       .wait_port = config.wait_port};
-    const bool synchronous = config.sync_mode || config.completely_not_async;
+    const fluid::ServerMode mode = server_mode(config);
+    const bool geo = mode == fluid::ServerMode::kGeo;
     std::optional<int64_t> first_count;
-    const bool counts = !config.geo_sgd_mode && counts_steps(fresh->main);
-    if (counts && config.original_schedules && (synchronous || config.half_async)) {
+    const bool counts = !geo && counts_steps(fresh->main);
+    if (counts && config.original_schedules && mode != fluid::ServerMode::kAsync) {
       stop_counting(fresh->main, shards, fresh->runner);
     } else if (counts && !config.sync_mode) {
       first_count = count_per_trainer(fresh->main, fresh->startup, shards,
                                       config.original_schedules, fresh->runner);
     }
     keep_noted_clips(fresh->main);
-    if (!synchronous && !config.geo_sgd_mode) keep_clips_on_trainer(fresh->main);
+    if (!is_synchronous(mode) && !geo) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
-    if (!config.geo_sgd_mode) check_followers(fresh->main, fresh->ops);
-    if (!config.geo_sgd_mode) take_distributed_tables(fresh->main, fresh->ops, config);
+    if (!geo) check_followers(fresh->main, fresh->ops);
+    if (!geo) take_distributed_tables(fresh->main, fresh->ops, config);
     if (config.enable_dc_asgd) {
       require_compensation(fresh->main, fresh->ops, dc_asgd_form(config));
     }
@@ -263,10 +264,10 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
                                shards, options.deal_order);
     fresh->plan->form.first_count = first_count;
     if (config.print_log) print_placement(*fresh->plan, options.logger);
-    if (!config.geo_sgd_mode) {
+    if (!geo) {
       fresh->phases = plan_phases(fresh->main, fresh->ops, *fresh->plan);
     }
-    const auto make = config.geo_sgd_mode ? make_geo_trainer_programs : make_trainer_programs;
+    const auto make = geo ? make_geo_trainer_programs : make_trainer_programs;
     fresh->trainer_programs =
         make(fresh->main, fresh->startup, *fresh->plan, fresh->trainer, fresh->runner);
   } else if (config.mode == "nccl2") {
@@ -323,7 +324,7 @@ Program DistributeTranspiler::get_pserver_program(const std::string& endpoint) c
                  .fix = "use an endpoint that transpile was given in pservers"});
   }
   const auto index = static_cast<int>(found - servers.endpoints.begin());
-  if (servers.form.geo)
+  if (servers.form.geo())
     return make_geo_server_program(state_->main, servers, index, state_->runner);
   return make_server_program(state_->main, state_->ops, servers, state_->phases, index,
                              state_->runner);

@@ -16,6 +16,7 @@
 #include "fluid/program/operator.h"
 #include "fluid/program/program_ops.h"
 #include "fluid/program/runtime.h"
+#include "fluid/program/server_mode.h"
 #include "fluid/program/shared.h"
 #include "fluid/program/var_desc.h"
 #include "fluid/program/var_table.h"
@@ -178,8 +179,8 @@ struct DistributionInfo {
   bool use_hierarchical_allreduce = false;
   int32_t hierarchical_allreduce_inter_nranks = 0;
   bool wait_port = true;
-  // How servers treat gradients: "sync", "async", "half_async" or "geo"; empty without servers.
-  std::string server_mode;
+  // None without servers. Saved as its word, "" for none.
+  std::optional<ServerMode> server_mode;
   DelayCompensationInfo delay_compensation;
   // Steps of a trainer between two pushes of what it changed; 0 in programs that are not GEO's.
   int32_t geo_sgd_need_push_nums = 0;
@@ -190,15 +191,18 @@ struct DistributionInfo {
   bool operator==(const DistributionInfo&) const = default;
   template <class Archive>
   void serialize(Archive& ar) {
+    std::string mode(server_mode ? to_string(*server_mode) : std::string_view());
     ar(CEREAL_NVP(is_distributed), CEREAL_NVP(is_chief), CEREAL_NVP(trainer_id),
        CEREAL_NVP(trainers), CEREAL_NVP(endpoints), CEREAL_NVP(ps_endpoint),
        CEREAL_NVP(trainers_endpoints), CEREAL_NVP(nccl_comm_num),
        CEREAL_NVP(use_hierarchical_allreduce), CEREAL_NVP(hierarchical_allreduce_inter_nranks),
-       CEREAL_NVP(wait_port), CEREAL_NVP(server_mode), CEREAL_NVP(delay_compensation),
+       CEREAL_NVP(wait_port), cereal::make_nvp("server_mode", mode), CEREAL_NVP(delay_compensation),
        CEREAL_NVP(geo_sgd_need_push_nums), CEREAL_NVP(lr_first_count));
     std::vector<DistributedVar> rows = vars.rows();
     ar(cereal::make_nvp("vars", rows));
     vars = std::move(rows);
+    server_mode.reset();
+    if (!mode.empty()) server_mode = parse_server_mode(mode);
   }
 };
 

@@ -154,6 +154,10 @@ Status corrupt(std::string what) {
                                           .fix = "save the program again"});
 }
 
+Status corrupt(const ErrorText& why) {
+  return corrupt(why.got.empty() ? why.what : why.what + ": " + why.got);
+}
+
 Result<Program> from_record(ProgramRecord record) {
   if (record.magic != kMagic) return corrupt("not a program, or one of another format");
   if (record.blocks.empty()) return corrupt("a program needs at least one block");
@@ -296,7 +300,7 @@ Result<Program> guarded(F build) {
   try {
     return build();
   } catch (const Error& error) {
-    return corrupt(error.text().what + (error.text().got.empty() ? "" : ": " + error.text().got));
+    return corrupt(error.text());
   } catch (const Json::exception& error) {
     return corrupt(error.what());
   }
@@ -311,7 +315,7 @@ std::vector<std::byte> Program::to_bytes() const {
 Result<Program> Program::from_bytes(std::span<const std::byte> bytes) {
   return guarded([&]() -> Result<Program> {
     auto record = decode<ProgramRecord>(bytes, "program");
-    if (!record.ok()) return corrupt(record.status().text().what);
+    if (!record.ok()) return corrupt(record.status().text());
     return from_record(std::move(record).value());
   });
 }

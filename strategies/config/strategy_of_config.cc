@@ -81,6 +81,7 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   refuse(config.original_schedules && config.completely_not_async, "original_schedules",
          "SyncStrategy");
   refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
+  const fluid::ServerMode mode = server_mode(config);
   if (config.mode != "pserver") {
     collective::DistributedStrategy collective;
     collective.mode = config.mode;
@@ -89,16 +90,16 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
     collective.use_hierarchical_allreduce = config.use_hierarchical_allreduce;
     collective.hierarchical_allreduce_inter_nranks = config.hierarchical_allreduce_inter_nranks;
     strategy_ = collective.make();
-  } else if (config.sync_mode || config.completely_not_async) {
+  } else if (is_synchronous(mode)) {
     SyncStrategy sync;
     take_slicing(config, sync);
     sync.runtime_split_send_recv = config.completely_not_async;
     strategy_ = sync.make();
-  } else if (config.geo_sgd_mode) {
+  } else if (mode == fluid::ServerMode::kGeo) {
     GeoStrategy geo{.update_frequency = config.geo_sgd_need_push_nums};
     take_slicing(config, geo);
     strategy_ = geo.make();
-  } else if (config.half_async || !config.runtime_split_send_recv) {
+  } else if (mode == fluid::ServerMode::kHalfAsync || !config.runtime_split_send_recv) {
     HalfAsyncStrategy half;
     take_slicing(config, half);
     take_asynchronous(config, half);

@@ -14,9 +14,9 @@
 namespace fleet::strategies {
 namespace {
 
-// The cluster as the program records it.
-role_maker::ClusterSpec cluster_of(const fluid::Program& program, bool is_server) {
-  const fluid::DistributionInfo& info = program.distribution();
+using fluid::DistributionInfo;
+
+role_maker::ClusterSpec cluster_of(const DistributionInfo& info, bool is_server) {
   role_maker::ClusterSpec cluster;
   cluster.mode = role_maker::Mode::kParameterServer;
   cluster.role = is_server ? role_maker::Role::kServer : role_maker::Role::kWorker;
@@ -43,25 +43,15 @@ void dump(const RuntimeConfig& config, const fluid::Program& program,
   const std::string who = dump_name(cluster);
   dump_program(config.dump_program, who + ".main", program);
   dump_job(config.dump_program, who,
-           describe_job(cluster, program.distribution().trainers, "attached", nullptr));
+           describe_job(cluster, cluster.worker_num, "attached", nullptr));
   const fluid::Program& origin = fluid::default_main_program();
   if (origin.global_block().op_count() == 0 || origin.distribution().is_distributed) return;
   dump_program(config.dump_program, who + ".origin_main", origin);
   dump_program(config.dump_program, who + ".origin_startup", fluid::default_startup_program());
 }
 
-// What the transpiler recorded; attach has seen that it is a job with servers.
-const std::string& mode_of(const fluid::Program& program) {
-  return program.distribution().server_mode;
-}
-
-// The mode that options stand for, in the words of programs.
-std::string mode_of(const AsyncOptions& options) {
-  return std::string(to_string(options.mode == AsyncMode::kEasgd ? AsyncMode::kGeo : options.mode));
-}
-
-DelayCompensationOptions recorded_compensation(const fluid::Program& program) {
-  const fluid::DelayCompensationInfo& info = program.distribution().delay_compensation;
+DelayCompensationOptions recorded_compensation(const DistributionInfo& job) {
+  const fluid::DelayCompensationInfo& info = job.delay_compensation;
   if (info.form.empty()) return {};
   return {.form = parse_delay_compensation(info.form).value_or(DelayCompensation::kNone),
           .lambda = info.lambda,
@@ -75,20 +65,19 @@ std::string compensation_text(const DelayCompensationOptions& options) {
                  options.mean_square_decay, ", epsilon ", options.epsilon);
 }
 
-AsyncOptions recorded_options(const fluid::Program& program) {
+AsyncOptions recorded_options(const DistributionInfo& job) {
   AsyncOptions options;
-  if (mode_of(program) == "half_async") options.mode = AsyncMode::kHalfAsync;
-  if (mode_of(program) == "geo") options.mode = AsyncMode::kGeo;
-  const int32_t pushes = program.distribution().geo_sgd_need_push_nums;
+  options.mode = *job.server_mode;
+  const int32_t pushes = job.geo_sgd_need_push_nums;
   if (pushes > 0) options.geo_update_frequency = static_cast<uint32_t>(pushes);
-  options.delay_compensation = recorded_compensation(program);
+  options.delay_compensation = recorded_compensation(job);
   return options;
 }
 
-void check_push_interval(const fluid::Program& program, const AsyncOptions& options) {
-  const int32_t recorded = program.distribution().geo_sgd_need_push_nums;
+void check_push_interval(const DistributionInfo& job, const AsyncOptions& options) {
+  const int32_t recorded = job.geo_sgd_need_push_nums;
   const auto wanted = static_cast<int64_t>(options.geo_update_frequency);
-  if (options.mode != AsyncMode::kGeo || recorded == 0 || recorded == wanted) return;
+  if (options.mode != ServerMode::kGeo || recorded == 0 || recorded == wanted) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "the program was transpiled for another interval than the options have",
                .where = "strategies::attach, AsyncOptions.geo_update_frequency",
@@ -97,8 +86,8 @@ void check_push_interval(const fluid::Program& program, const AsyncOptions& opti
                .fix = "give both the same number, or attach without options"});
 }
 
-void check_compensation(const fluid::Program& program, const AsyncOptions& options) {
-  const DelayCompensationOptions recorded = recorded_compensation(program);
+void check_compensation(const DistributionInfo& job, const AsyncOptions& options) {
+  const DelayCompensationOptions recorded = recorded_compensation(job);
   if (options.delay_compensation == recorded) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "the program was transpiled for another delay compensation than the options "
@@ -110,64 +99,110 @@ void check_compensation(const fluid::Program& program, const AsyncOptions& optio
                       "dc_asgd_form"});
 }
 
-void check_mode(const fluid::Program& program, const AsyncOptions& options) {
-  if (mode_of(program) == mode_of(options)) return;
+void check_mode(const DistributionInfo& job, const AsyncOptions& options) {
+  const ServerMode asked = recorded_mode(options.mode);
+  if (recorded_mode(*job.server_mode) == asked) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "the program was transpiled for another mode than the options have",
                .where = "strategies::attach",
-               .expected = str_cat("a program for ", mode_of(options)),
-               .got = str_cat("one for ", mode_of(program)),
+               .expected = str_cat("a program for ", to_string(asked)),
+               .got = str_cat("one for ", to_string(*job.server_mode)),
                .fix = "transpile for that mode, or correct AsyncOptions::mode"});
 }
 
-void require_servers(const fluid::Program& program) {
-  if (!mode_of(program).empty()) return;
+const DistributionInfo& require_record(const fluid::Program& program) {
+  if (program.distribution().server_mode) return program.distribution();
   throw_error(ErrorCode::kInvalidArgument,
-              {.what = "this program was not transpiled for parameter servers",
-               .where = "strategies::attach",
+              {.what = "this program was not transpiled for parameter servers, or does not say so",
+               .where = "strategies::attach, DistributionInfo.server_mode",
                .expected = "a program of DistributeTranspiler::get_trainer_program or "
                            "get_pserver_program",
-               .fix = "transpile first, and attach with the program that you run"});
+               .got = "a program that records no mode",
+               .fix = "attach with the program that you run; for one that Paddle transpiled, give "
+                      "attach a DistributionInfo with its server_mode"});
 }
 
-ServerJob common_job(const fluid::Program& program, const RuntimeConfig& config, Logger logger) {
-  const fluid::DistributionInfo& info = program.distribution();
-  const auto cluster = cluster_of(program, serves(program));
+[[noreturn]] void refuse_job(std::string what, const char* field, std::string expected,
+                             std::string got) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = std::move(what),
+               .where = str_cat("strategies::attach, DistributionInfo.", field),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .fix = str_cat("say the program's own ", field)});
+}
+
+// What a caller says of a program that records nothing.
+void check_said(const fluid::Program& program, const DistributionInfo& job, bool is_server) {
+  if (program.distribution().server_mode) {
+    refuse_job("the program records its job itself", "server_mode", "no other record",
+               "a second one");
+  }
+  if (!job.server_mode) {
+    refuse_job("nobody says in which mode the program trains", "server_mode",
+               "kSync, kAsync, kHalfAsync, kGeo or kEasgd", "none");
+  }
+  if (job.endpoints.empty()) {
+    refuse_job("nobody says where the servers are", "endpoints", "one or more", "none");
+  }
+  const bool known =
+      std::find(job.endpoints.begin(), job.endpoints.end(), job.ps_endpoint) != job.endpoints.end();
+  if (is_server && !known) {
+    refuse_job("this server is none of the job's", "ps_endpoint",
+               "one of " + join(job.endpoints, ", "), "'" + job.ps_endpoint + "'");
+  }
+  if (job.trainers < 1) {
+    refuse_job("a job has trainers", "trainers", "1 or more", str_cat(job.trainers));
+  }
+  if (!is_server && (job.trainer_id < 0 || job.trainer_id >= job.trainers)) {
+    refuse_job("this trainer is none of the job's", "trainer_id",
+               str_cat("0 to ", job.trainers - 1), str_cat(job.trainer_id));
+  }
+}
+
+ServerJob common_job(const fluid::Program& program, const DistributionInfo& info,
+                     const RuntimeConfig& config, Logger logger) {
+  const auto cluster = cluster_of(info, serves(program));
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
   ServerJob job =
-      make_common_job(cluster, config, {{"placement", placement_fact(program)}}, std::move(logger));
+      make_common_job(cluster, config, {{"placement", placement_fact(info)}}, std::move(logger));
   if (!serves(program) && !info.wait_port) {
     require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
   }
   return job;
 }
 
-void take_runtime(fluid::Executor& executor, const fluid::Program& program,
-                  const RuntimeConfig& config, const std::shared_ptr<StrategyRuntime>& runtime,
-                  Logger logger) {
-  if (!serves(program)) {
-    watch_steps(*runtime, config, cluster_of(program, false).index, nullptr, std::move(logger));
-  }
-  executor.set_comm_runtime(runtime);
-}
-
 std::shared_ptr<StrategyRuntime> attach_job(fluid::Executor& executor,
                                             const fluid::Program& program, ServerJob job,
                                             const RuntimeConfig& config) {
   Logger logger = job.logger;
+  const int index = static_cast<int>(job.config.index);
   auto runtime = make_runtime(std::move(job), serves(program), program);
-  take_runtime(executor, program, config, runtime, std::move(logger));
+  if (!serves(program)) watch_steps(*runtime, config, index, nullptr, std::move(logger));
+  executor.set_comm_runtime(runtime);
   return runtime;
 }
 
 std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
                                               const fluid::Program& program,
+                                              const DistributionInfo& info,
                                               const AsyncOptions& options,
                                               const RuntimeConfig& config, Logger logger) {
-  ServerJob job = common_job(program, config, std::move(logger));
+  ServerJob job = common_job(program, info, config, std::move(logger));
   const TrainerRuntimeConfig trainer = TrainerRuntimeConfig().over(config.trainer, config.cpu_num);
   job.async = configured(options, trainer, config.cpu_num, options.merge_by_sum);
+  return attach_job(executor, program, std::move(job), config);
+}
+
+std::shared_ptr<StrategyRuntime> attach_as(fluid::Executor& executor, const fluid::Program& program,
+                                           const DistributionInfo& info,
+                                           const RuntimeConfig& config, Logger logger) {
+  if (!is_synchronous(*info.server_mode)) {
+    return attach_async(executor, program, info, recorded_options(info), config, std::move(logger));
+  }
+  ServerJob job = common_job(program, info, config, std::move(logger));
+  job.config.facts.emplace("mode", to_string(*info.server_mode));
   return attach_job(executor, program, std::move(job), config);
 }
 
@@ -175,27 +210,28 @@ std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const RuntimeConfig& config, Logger logger) {
-  require_servers(program);
-  if (mode_of(program) != "sync") {
-    return attach_async(executor, program, recorded_options(program), config, std::move(logger));
-  }
-  ServerJob job = common_job(program, config, std::move(logger));
-  job.config.facts.emplace("mode", "sync");
-  return attach_job(executor, program, std::move(job), config);
+  return attach_as(executor, program, require_record(program), config, std::move(logger));
+}
+
+std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
+                                        const DistributionInfo& job, const RuntimeConfig& config,
+                                        Logger logger) {
+  check_said(program, job, serves(program));
+  return attach_as(executor, program, job, config, std::move(logger));
 }
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const AsyncOptions& options, const RuntimeConfig& config,
                                         Logger logger) {
-  require_servers(program);
-  check_mode(program, options);
-  check_push_interval(program, options);
+  const DistributionInfo& job = require_record(program);
+  check_mode(job, options);
+  check_push_interval(job, options);
   AsyncOptions asked = options;
   if (asked.delay_compensation.form == DelayCompensation::kNone) {
-    asked.delay_compensation = recorded_compensation(program);
+    asked.delay_compensation = recorded_compensation(job);
   }
-  check_compensation(program, asked);
-  return attach_async(executor, program, asked, config, std::move(logger));
+  check_compensation(job, asked);
+  return attach_async(executor, program, job, asked, config, std::move(logger));
 }
 
 }  // namespace fleet::strategies

@@ -15,7 +15,7 @@ namespace fleet::strategies {
 // of the job (endpoints, trainers, this trainer's index, mode, delay compensation, GEO's interval)
 // configures the runtime. Deadlines and the job's secret come from the environment. The
 // executor keeps the runtime; call stop_worker() on it when a trainer is done. Throws UsageError
-// for a program that was not transpiled for servers or where the process may not have as many open
+// for a program that records no mode of servers or where the process may not have as many open
 // files as the job needs, PeerError when the job has no secret.
 std::shared_ptr<StrategyRuntime> attach(
     fluid::Executor& executor, const fluid::Program& program,
@@ -28,6 +28,16 @@ std::shared_ptr<StrategyRuntime> attach(
 // interval of GEO or another delay compensation.
 std::shared_ptr<StrategyRuntime> attach(
     fluid::Executor& executor, const fluid::Program& program, const AsyncOptions& options,
+    const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),
+    Logger logger = {});
+
+// For programs that record no job, such as those that Paddle transpiled
+// (fluid/io/original_program.h): the caller says what they lack. Needed are server_mode, endpoints
+// and trainers, in a server its ps_endpoint and in a trainer its trainer_id; delay compensation and
+// GEO's interval where the job has them. Throws UsageError when one of them is missing, or the
+// program has a record of its own.
+std::shared_ptr<StrategyRuntime> attach(
+    fluid::Executor& executor, const fluid::Program& program, const fluid::DistributionInfo& job,
     const RuntimeConfig& config = RuntimeConfig::from_environment(Environment::of_process()),
     Logger logger = {});
 

@@ -41,8 +41,7 @@ std::map<std::string, std::string> job_facts(const StrategyInput& input, const S
   return facts;
 }
 
-std::string placement_fact(const fluid::Program& program) {
-  const fluid::DistributionInfo& info = program.distribution();
+std::string placement_fact(const fluid::DistributionInfo& info) {
   std::string text = str_cat(info.trainers, " trainers\n");
   for (const fluid::DistributedVar& var : info.vars) {
     text += str_cat(var.vtype, " ", var.slice, " ", var.offset, " ", join(var.slice_shape, "x"),

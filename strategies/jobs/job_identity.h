@@ -26,6 +26,6 @@ std::map<std::string, std::string> job_facts(const StrategyInput& input, const S
 
 // Which slice is on which server, hashed: equal in all programs of one transpilation, and different
 // where processes placed slices differently.
-std::string placement_fact(const fluid::Program& program);
+std::string placement_fact(const fluid::DistributionInfo& info);
 
 }  // namespace fleet::strategies

@@ -92,8 +92,7 @@ AsyncOptions configured(AsyncOptions options, const TrainerRuntimeConfig& traine
                         bool merge_by_sum) {
   options.trainer_threads = static_cast<uint32_t>(cpu_num);
   options.thread_pool_size = static_cast<uint32_t>(trainer.communicator_thread_pool_size);
-  if (options.staleness_bound || options.mode == AsyncMode::kGeo ||
-      options.mode == AsyncMode::kEasgd) {
+  if (options.staleness_bound || sends_differences(options.mode)) {
     return options;
   }
   options.max_merge_var_num = static_cast<uint32_t>(trainer.communicator_max_merge_var_num);

@@ -46,7 +46,7 @@ void check_compensation(const AsyncOptions& options) {
   check_number("delay_compensation.mean_square_decay", form.mean_square_decay,
                form.mean_square_decay >= 0 && form.mean_square_decay < 1, "in [0, 1)");
   check_number("delay_compensation.epsilon", form.epsilon, form.epsilon > 0, "above 0");
-  if (options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd) {
+  if (sends_differences(options.mode)) {
     refuse("delay compensation is for gradients, and this mode sends differences of parameters",
            "delay_compensation.form and mode", "mode async or half_async",
            str_cat("form ", to_string(form.form), " with mode ", to_string(options.mode)),
@@ -56,7 +56,7 @@ void check_compensation(const AsyncOptions& options) {
 
 void check_staleness(const AsyncOptions& options) {
   if (!options.staleness_bound) return;
-  if (options.mode != AsyncMode::kAsync) {
+  if (options.mode != ServerMode::kAsync) {
     refuse("a staleness bound is for asynchronous training", "staleness_bound and mode",
            "mode async",
            str_cat("staleness_bound ", *options.staleness_bound, " with mode ",
@@ -84,20 +84,6 @@ DelayCompensationOptions DelayCompensationOptions::preset(DelayCompensation form
   return options;
 }
 
-std::string_view to_string(AsyncMode mode) {
-  switch (mode) {
-    case AsyncMode::kAsync:
-      return "async";
-    case AsyncMode::kHalfAsync:
-      return "half_async";
-    case AsyncMode::kGeo:
-      return "geo";
-    case AsyncMode::kEasgd:
-      return "easgd";
-  }
-  return "unknown";
-}
-
 std::string_view to_string(DelayCompensation form) {
   for (const auto& [value, name] : kForms) {
     if (value == form) return name;
@@ -113,6 +99,11 @@ std::optional<DelayCompensation> parse_delay_compensation(std::string_view text)
 }
 
 void validate(const AsyncOptions& options) {
+  if (is_synchronous(options.mode)) {
+    refuse("synchronous training has no options of asynchronous training", "AsyncOptions.mode",
+           "async, half_async, geo or easgd", std::string(to_string(options.mode)),
+           "train with SyncStrategy, or attach without options");
+  }
   check_positive("trainer_threads", options.trainer_threads);
   check_positive("max_merge_var_num", options.max_merge_var_num);
   check_positive("send_queue_size", options.send_queue_size);
@@ -137,10 +128,10 @@ std::map<std::string, std::string> async_facts(const AsyncOptions& options) {
                                     ? std::string("none")
                                     : str_cat(to_string(form.form), " lambda ", form.lambda, " m ",
                                               form.mean_square_decay, " epsilon ", form.epsilon);
-  if (options.mode == AsyncMode::kGeo) {
+  if (options.mode == ServerMode::kGeo) {
     facts["geo_update_frequency"] = str_cat(options.geo_update_frequency);
   }
-  if (options.mode == AsyncMode::kEasgd) {
+  if (options.mode == ServerMode::kEasgd) {
     facts["easgd"] = str_cat("tau ", options.easgd_tau, " alpha ", options.easgd_alpha);
   }
   return facts;

@@ -8,21 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "fluid/program/server_mode.h"
+
 namespace fleet::strategies {
 
-enum class AsyncMode : uint8_t {
-  // Workers push gradients, servers apply each on arrival (Li et al., OSDI 2014).
-  kAsync,
-  // The trainer threads of a process meet, and push one gradient: synchronous inside a worker,
-  // asynchronous between workers.
-  kHalfAsync,
-  // Workers train alone and exchange deltas every `geo_update_frequency` steps:
-  //   push d = (w - old) / N, old += d, W += d;   pull W: w += W - old, old = W.
-  kGeo,
-  // Elastic averaging (Zhang, Choromanska, LeCun, NIPS 2015, algorithm 1), every `easgd_tau` steps:
-  //   d = alpha (x - X),  x -= d,  X += d.
-  kEasgd,
-};
+using fluid::ServerMode;
 
 // What a server does about a gradient's age (Zheng et al., ICML 2017). With w_bak the value that
 // the sender last received, the gradient becomes
@@ -53,7 +43,7 @@ struct DelayCompensationOptions {
 };
 
 struct AsyncOptions {
-  AsyncMode mode = AsyncMode::kAsync;
+  ServerMode mode = ServerMode::kAsync;  // any but kSync
 
   // Trainer threads in each worker process (CPU_NUM). With GEO and EASGD each thread is a worker
   // of its own, so that N is workers times threads.
@@ -94,7 +84,6 @@ struct AsyncOptions {
   bool operator==(const AsyncOptions&) const = default;
 };
 
-std::string_view to_string(AsyncMode mode);          // "async", "half_async", "geo", "easgd"
 std::string_view to_string(DelayCompensation form);  // "none", "original", "constant", …
 std::optional<DelayCompensation> parse_delay_compensation(std::string_view text);
 

@@ -11,7 +11,7 @@
 namespace fleet::testing {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using Numbers = std::vector<float>;
 
 std::span<float> values_of(fluid::Executor& executor, const std::string& name) {
@@ -48,7 +48,7 @@ float tree_sum(std::span<const float> row) {
 
 class Exchanges {
  public:
-  Exchanges(const TrainingTask& task, AsyncMode mode) : task_(task), mode_(mode) {
+  Exchanges(const TrainingTask& task, ServerMode mode) : task_(task), mode_(mode) {
     executor_.run(*task.startup);
     for (const std::string& name : trained(*task.main)) servers_[name] = copy_of(executor_, name);
     taken_ = servers_;
@@ -70,18 +70,18 @@ class Exchanges {
     for (auto& [name, server] : servers_) {
       const std::span<float> here = values_of(executor_, name);
       Numbers difference(here.size());
-      if (mode_ == AsyncMode::kEasgd) {
+      if (mode_ == ServerMode::kEasgd) {
         strategies::easgd_difference<float>(here, server, 0.9, difference);
       } else {
         strategies::geo_difference<float>(here, taken_[name], 1, difference);
       }
       for (size_t i = 0; i < server.size(); ++i) server[i] += difference[i];
-      if (mode_ == AsyncMode::kGeo) strategies::geo_receive<float>(server, here, taken_[name]);
+      if (mode_ == ServerMode::kGeo) strategies::geo_receive<float>(server, here, taken_[name]);
     }
   }
 
   const TrainingTask& task_;
-  AsyncMode mode_;
+  ServerMode mode_;
   fluid::Executor executor_;
   std::map<std::string, Numbers> servers_;
   std::map<std::string, Numbers> taken_;
@@ -160,7 +160,7 @@ class Averages {
 
 }  // namespace
 
-HandOutcome exchange_by_hand(const TrainingTask& task, AsyncMode mode, int interval) {
+HandOutcome exchange_by_hand(const TrainingTask& task, ServerMode mode, int interval) {
   return Exchanges(task, mode).run(interval);
 }
 

@@ -15,7 +15,7 @@ struct HandOutcome {
 };
 
 // One worker that exchanges with its servers every so many steps. GEO or EASGD.
-HandOutcome exchange_by_hand(const TrainingTask& task, strategies::AsyncMode mode, int interval);
+HandOutcome exchange_by_hand(const TrainingTask& task, fluid::ServerMode mode, int interval);
 
 // What ranks of LocalSGD average.
 enum class Averaged { kParameters, kChanges };

@@ -22,8 +22,8 @@
 namespace fleet::testing {
 namespace {
 
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::AsyncOptions;
 using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
@@ -66,7 +66,7 @@ class EveryWorkerMode : public RuleTest {};
 std::map<std::string, AsyncOptions> modes_in_step() {
   std::map<std::string, AsyncOptions> modes = {
       {"async", {.independent_recv = false}},
-      {"half async", {.mode = AsyncMode::kHalfAsync}},
+      {"half async", {.mode = ServerMode::kHalfAsync}},
       {"bounded staleness", {.staleness_bound = 1}},
   };
   for (const auto form : {DelayCompensation::kOriginal, DelayCompensation::kConstant,
@@ -144,14 +144,14 @@ TEST(DistributedTables, ThatDecayHaveTheBitsOfOneMachine) {
   }
 }
 
-AsyncOptions exchanging(AsyncMode mode) {
+AsyncOptions exchanging(ServerMode mode) {
   return {.mode = mode, .geo_update_frequency = kInterval, .easgd_tau = kInterval};
 }
 
 TEST_P(EveryWorkerMode, ThatExchangesDifferencesOfOneWorkerIsItsArithmetic) {
   const RandomProgram net = program(2);
   const TrainingTask task = net.task(kSteps);
-  for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode : {ServerMode::kGeo, ServerMode::kEasgd}) {
     SCOPED_TRACE(to_string(mode));
     EXPECT_EQ(run(task, exchanging(mode), 1).losses,
               exchange_by_hand(task, mode, static_cast<int>(kInterval)).losses);
@@ -177,8 +177,8 @@ TEST_P(EveryServerMode, OfThreeWorkersAppliesEachGradientOnce) {
   const TrainingTask task = net.task(kSteps);
   std::map<std::string, AsyncOptions> modes = modes_in_step();
   modes["async, in the background"] = {};
-  modes["geo"] = exchanging(AsyncMode::kGeo);
-  modes["easgd"] = exchanging(AsyncMode::kEasgd);
+  modes["geo"] = exchanging(ServerMode::kGeo);
+  modes["easgd"] = exchanging(ServerMode::kEasgd);
   for (const auto& [name, options] : modes) {
     SCOPED_TRACE(name);
     const bool exchanges = name == "geo" || name == "easgd";

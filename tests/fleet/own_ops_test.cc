@@ -13,7 +13,7 @@
 namespace fleet::testing {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using strategies::AsyncOptions;
 using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
@@ -105,7 +105,7 @@ TEST(OwnOps, TrainInStepAsynchronouslyToTheBitsOfOneMachine) {
   const LocalOutcome local = train_locally(net.task(), 1);
   const std::pair<const char*, AsyncOptions> modes[] = {
       {"async", {.independent_recv = false}},
-      {"half async", {.mode = AsyncMode::kHalfAsync}},
+      {"half async", {.mode = ServerMode::kHalfAsync}},
       {"delay compensation",
        {.independent_recv = false,
         .delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kClipped)}},
@@ -124,7 +124,7 @@ TEST(OwnOps, TrainInStepAsynchronouslyToTheBitsOfOneMachine) {
 
 TEST(OwnOps, TrainWithWorkersThatUpdateThemselves) {
   const OwnNet net;
-  for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode : {ServerMode::kGeo, ServerMode::kEasgd}) {
     SCOPED_TRACE(static_cast<int>(mode));
     AsyncThreadJob job;
     job.options.mode = mode;

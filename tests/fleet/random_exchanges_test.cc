@@ -26,7 +26,7 @@ Values trained(const SampleNet& net, const Values& values) {
 
 AsyncThreadOutcome run_geo(const TrainingTask& task, int servers, int interval) {
   AsyncThreadJob job{.workers = 1, .servers = servers};
-  job.options = {.mode = strategies::AsyncMode::kGeo,
+  job.options = {.mode = fluid::ServerMode::kGeo,
                  .geo_update_frequency = static_cast<uint32_t>(interval)};
   AsyncThreadOutcome outcome = train_async_in_threads(task, job);
   for (const auto& error : outcome.errors) ADD_FAILURE() << error;
@@ -41,7 +41,7 @@ TEST(RandomExchanges, OfOneWorkerUnderGeoAreItsArithmetic) {
     for (const int interval : {1, task.steps}) {
       SCOPED_TRACE(str_cat("seed ", seed, ", every ", interval, " steps"));
       const auto outcome = run_geo(task, 1 + static_cast<int>(seed % 3), interval);
-      const auto expected = exchange_by_hand(task, strategies::AsyncMode::kGeo, interval);
+      const auto expected = exchange_by_hand(task, fluid::ServerMode::kGeo, interval);
       EXPECT_EQ(outcome.losses, expected.losses);
       const Values values = trained(net, outcome.parameters.at(0));
       EXPECT_TRUE(values == trained(net, expected.persistables.at(0)));

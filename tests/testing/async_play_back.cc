@@ -5,14 +5,14 @@
 
 namespace fleet::testing {
 
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::DelayCompensation;
 
 namespace {
 
 bool adds_differences(const AsyncSimJob& job) {
-  return job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
+  return sends_differences(job.options.mode);
 }
 
 }  // namespace

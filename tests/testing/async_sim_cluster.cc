@@ -18,8 +18,8 @@
 namespace fleet::testing {
 namespace {
 
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::AsyncWorker;
 using strategies::ReceivedValues;
 using strategies::RemoteTensor;
@@ -221,10 +221,10 @@ class SimAsyncWorker {
     if (over()) return;
     if (!node_.status().ok()) return fail(node_.status().to_string());
     switch (job_.options.mode) {
-      case AsyncMode::kAsync:
+      case ServerMode::kAsync:
         queued_ = 0;
         return queue_next();
-      case AsyncMode::kHalfAsync:
+      case ServerMode::kHalfAsync:
         // Threads of one worker, met at their barrier, in their order.
         for (uint32_t thread = 0; thread < job_.options.trainer_threads; ++thread) {
           for (size_t v = 0; v < job_.variables.size(); ++v) {
@@ -232,13 +232,15 @@ class SimAsyncWorker {
           }
         }
         return synchronize();
-      case AsyncMode::kGeo:
-      case AsyncMode::kEasgd:
+      case ServerMode::kGeo:
+      case ServerMode::kEasgd:
         for (size_t v = 0; v < local_.size(); ++v) {
           const Vector gradient = async_gradient(index_, step_, v, local_[v]);
           for (size_t i = 0; i < gradient.size(); ++i) local_[v][i] -= kAsyncRate * gradient[i];
         }
-        return job_.options.mode == AsyncMode::kGeo ? exchange_differences() : pull_together();
+        return job_.options.mode == ServerMode::kGeo ? exchange_differences() : pull_together();
+      case ServerMode::kSync:
+        return fail("a job of an asynchronous mode");
     }
   }
 

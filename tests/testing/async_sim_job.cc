@@ -5,11 +5,11 @@
 
 namespace fleet::testing {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using strategies::DelayCompensation;
 
 std::string AsyncSimJob::to_string() const {
-  return str_cat(strategies::to_string(options.mode), " seed ", seed, ": ", workers, " workers, ",
+  return str_cat(fluid::to_string(options.mode), " seed ", seed, ": ", workers, " workers, ",
                  servers, " servers, ", lanes, " lanes, ", steps, " steps, ",
                  options.trainer_threads, " threads, queue ", options.send_queue_size, ", merge ",
                  options.max_merge_var_num, options.independent_recv ? "" : ", in step",
@@ -18,7 +18,7 @@ std::string AsyncSimJob::to_string() const {
                  ", chunk ", faults.max_chunk);
 }
 
-AsyncSimJob draw_async_job(AsyncMode mode, uint64_t seed) {
+AsyncSimJob draw_async_job(ServerMode mode, uint64_t seed) {
   uint64_t state = mix64(seed * 8 + static_cast<uint64_t>(mode) + 0xa57c);
   const auto draw = [&state](uint64_t below) {
     state = mix64(state);
@@ -39,17 +39,17 @@ AsyncSimJob draw_async_job(AsyncMode mode, uint64_t seed) {
   options.max_merge_var_num = 1 + static_cast<uint32_t>(draw(4));
   options.min_send_grad_num_before_recv = 1 + static_cast<uint32_t>(draw(3));
   options.independent_recv = draw(2) == 0;
-  if (mode == AsyncMode::kAsync && draw(3) == 0) {
+  if (mode == ServerMode::kAsync && draw(3) == 0) {
     options.staleness_bound = 1 + static_cast<uint32_t>(draw(3));
     options.independent_recv = false;
     options.max_merge_var_num = 1;
   }
-  if (mode != AsyncMode::kAsync) options.independent_recv = false;
-  if (mode == AsyncMode::kHalfAsync) {
+  if (mode != ServerMode::kAsync) options.independent_recv = false;
+  if (mode == ServerMode::kHalfAsync) {
     options.trainer_threads = 1 + static_cast<uint32_t>(draw(3));
     options.send_queue_size = options.max_merge_var_num = options.trainer_threads;
   }
-  if (mode == AsyncMode::kGeo || mode == AsyncMode::kEasgd) {
+  if (sends_differences(mode)) {
     options.geo_update_frequency = options.easgd_tau = 1 + static_cast<uint32_t>(draw(3));
     options.max_merge_var_num = 1;
     options.send_queue_size = 8;

@@ -37,6 +37,6 @@ struct AsyncSimJob {
 };
 
 // A job of the mode whose shape, sizes and faults are drawn from the seed.
-AsyncSimJob draw_async_job(strategies::AsyncMode mode, uint64_t seed);
+AsyncSimJob draw_async_job(fluid::ServerMode mode, uint64_t seed);
 
 }  // namespace fleet::testing

@@ -13,7 +13,7 @@
 namespace fleet::testing {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using strategies::DelayCompensation;
 
 class AsyncThreadCluster {
@@ -70,8 +70,8 @@ class AsyncThreadCluster {
     const auto& options = job_.options;
     config.sync_mode = false;
     config.runtime_split_send_recv = runtime_split;
-    config.half_async = options.mode == AsyncMode::kHalfAsync;
-    config.geo_sgd_mode = options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
+    config.half_async = options.mode == ServerMode::kHalfAsync;
+    config.geo_sgd_mode = sends_differences(options.mode);
     if (options.delay_compensation.form != DelayCompensation::kNone) {
       config.enable_dc_asgd = true;
       config.dc_asgd_form = strategies::to_string(options.delay_compensation.form);

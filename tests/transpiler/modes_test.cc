@@ -98,7 +98,7 @@ TEST(DelayCompensation, SyncModeMayBeSaidToTranspileAlone) {
   for (const Program& program :
        {t.get_trainer_program(), t.get_trainer_startup_program(), server.main, server.startup}) {
     EXPECT_EQ(program.distribution().delay_compensation, clipped);
-    EXPECT_EQ(program.distribution().server_mode, "async");
+    EXPECT_EQ(program.distribution().server_mode, fluid::ServerMode::kAsync);
   }
   options.sync_mode = std::nullopt;
   try {

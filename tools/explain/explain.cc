@@ -61,11 +61,9 @@ std::string_view mode_of(const DistributeTranspilerConfig& config) {
   if (config.mode == "collective") {
     return config.collective_mode == "local_sgd" ? "local_sgd" : "all_reduce";
   }
-  if (config.sync_mode) return "sync";
-  if (config.completely_not_async) return "sync_split";
-  if (config.geo_sgd_mode) return "geo";
-  if (config.enable_dc_asgd) return "dc_asgd";
-  return config.half_async ? "half_async" : "async";
+  const fluid::ServerMode mode = server_mode(config);
+  if (is_synchronous(mode)) return config.runtime_split_send_recv ? "sync_split" : "sync";
+  return config.enable_dc_asgd ? "dc_asgd" : to_string(mode);
 }
 
 const Mode& describe(std::string_view name) {

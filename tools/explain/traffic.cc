@@ -116,9 +116,9 @@ class ServerTraffic {
                 Explanation& out)
       : plan_(plan), main_(main), options_(options), out_(out) {
     trainers_ = options.trainers;
-    sums_ = plan.form.averages ? sums_of(options, options.trainer) : 1;
-    all_sums_ = plan.form.averages ? sums_of_all(options) : trainers_;
-    if (plan.form.geo) every_ = options.config.geo_sgd_need_push_nums;
+    sums_ = plan.averages() ? sums_of(options, options.trainer) : 1;
+    all_sums_ = plan.averages() ? sums_of_all(options) : trainers_;
+    if (plan.form.geo()) every_ = options.config.geo_sgd_need_push_nums;
   }
 
   void count() {
@@ -137,7 +137,7 @@ class ServerTraffic {
  private:
   // Trainers that train alone know only of tables which rows have changed.
   bool travels_as_rows(const PlacedParam& param) const {
-    return param.sparse && (param.remote || !plan_.form.geo);
+    return param.sparse && (param.remote || !plan_.form.geo());
   }
 
   // `in`: what each sum of a trainer sends there; `out`: what each trainer gets.
@@ -167,10 +167,10 @@ class ServerTraffic {
     const double share = rows / static_cast<double>(param.shape[0]);
     const double whole = bytes_of(slice.shape, param.dtype);
     const double row = whole / rows;
-    const bool all = plan_.form.geo && moves_all_rows(main_, param.param);
+    const bool all = plan_.form.geo() && moves_all_rows(main_, param.param);
     const double sent = all ? rows : std::min(rows, every_ * used * share);
     const double gradient = sent * (row + kIdBytes);
-    if (!param.remote || plan_.form.geo) return add_rows(slice.server, gradient, whole);
+    if (!param.remote || plan_.form.geo()) return add_rows(slice.server, gradient, whole);
     const double asked = std::min(rows, used * share);
     add_rows(slice.server, gradient + asked * kIdBytes, asked * row);
   }
@@ -223,11 +223,11 @@ std::string estimate_of_rows(const ExplainOptions& options) {
 }
 
 void describe(const ServerPlan& plan, const ExplainOptions& options, Traffic& traffic) {
-  if (plan.form.geo) {
+  if (plan.form.geo()) {
     traffic.note =
         str_cat("Trainers exchange changes every ", options.config.geo_sgd_need_push_nums,
                 " steps; a step's share is shown.");
-  } else if (!plan.form.classic_sync && !plan.form.averages && plan.shards > 1) {
+  } else if (!plan.form.classic_sync() && !plan.averages() && plan.shards > 1) {
     traffic.at_most = true;
     traffic.note = "At most so much: a runtime that is behind merges gradients and skips receives.";
   } else if (plan.shards > options.trainers) {

@@ -41,7 +41,7 @@ std::string out_name(const ServerPlan& plan, size_t table, size_t server) {
 
 // The part of a gradient for one server.
 std::string part_name(const ServerPlan& plan, const PlacedParam& table, int shard, int server) {
-  const std::string suffix = plan.form.averages ? shard_suffix(shard) : "";
+  const std::string suffix = plan.averages() ? shard_suffix(shard) : "";
   return str_cat(table.grad, suffix, ".pserver_", server);
 }
 
@@ -167,7 +167,7 @@ void place_tables(const Program& program, const TrainingOps& ops, ServerPlan& pl
     for (int server = 0; server < servers; ++server) {
       table.slices.push_back(
           {.param = table.param,
-           .grad = plan.form.averages ? table.grad : part_name(plan, table, 0, server),
+           .grad = plan.averages() ? table.grad : part_name(plan, table, 0, server),
            .shape = part,
            .offset = server * var.shape.numel(1, var.shape.rank()),
            .block_id = server,
@@ -266,7 +266,7 @@ void fake_tables(Program& startup, const ServerPlan& plan) {
 
 Names table_gradients(const ServerPlan& plan, const PlacedParam& table, int server) {
   Names parts;
-  for (int shard = 0; shard < (plan.form.averages ? plan.shards : 1); ++shard) {
+  for (int shard = 0; shard < (plan.averages() ? plan.shards : 1); ++shard) {
     parts.push_back(part_name(plan, table, shard, server));
   }
   return parts;
@@ -288,7 +288,7 @@ void declare_table(Block& global, const Block& origin, const ServerPlan& plan,
   grad.shape = slice.shape;
   grad.persistable = true;
   global.add_var(grad);
-  if (!plan.form.averages) return;
+  if (!plan.averages()) return;
   grad.persistable = false;
   for (std::string& part : table_gradients(plan, table, server)) {
     grad.name = std::move(part);

@@ -124,7 +124,7 @@ void append_geo_listen(Program& program, const ServerPlan& plan, int server,
                        fluid::ListenAndServAttrs listen) {
   listen.endpoint = plan.endpoints[static_cast<size_t>(server)];
   listen.fanin = plan.shards;
-  listen.distributed_mode = static_cast<int32_t>(fluid::ServerMode::kGeo);
+  listen.distributed_mode = fluid::distributed_mode_of(plan.form.mode, plan.form.runtime_split);
   Operator op;
   op.type = "listen_and_serv";
   op.attrs = fluid::to_attributes(listen);

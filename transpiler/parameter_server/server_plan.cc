@@ -19,7 +19,6 @@ namespace {
 
 using fluid::DistributedVar;
 using fluid::Program;
-using fluid::ServerMode;
 using fluid::VarDesc;
 
 void check_endpoints(const std::vector<std::string>& endpoints) {
@@ -47,28 +46,15 @@ std::vector<size_t> checked_order(std::vector<size_t> order, size_t count) {
                .fix = "leave deal_order empty for the parameters' own order"});
 }
 
-ServerForm form_of(const DistributeTranspilerConfig& config, int shards) {
+ServerForm form_of(const DistributeTranspilerConfig& config) {
   ServerForm form;
-  form.classic_sync = config.sync_mode;
+  form.mode = server_mode(config);
   form.runtime_split = config.runtime_split_send_recv;
-  form.send_barrier = config.sync_mode || config.half_async;
-  form.fetch_barrier = config.sync_mode;
-  form.averages = (config.sync_mode || config.completely_not_async) && shards > 1;
-  form.exchanges = config.sync_mode || config.completely_not_async;
+  // SyncStrategy's runtime-split form has one as well, as Paddle's does.
+  form.send_barrier = form.classic_sync() || config.half_async;
   form.whole_norms = config.whole_norms;
-  form.geo = config.geo_sgd_mode;
-  if (form.geo) form.geo_push_nums = config.geo_sgd_need_push_nums;
+  if (form.geo()) form.geo_push_nums = config.geo_sgd_need_push_nums;
   form.dc_asgd = dc_asgd_form(config);
-  ServerMode mode = config.runtime_split_send_recv ? ServerMode::kAsync : ServerMode::kHalfAsync;
-  form.mode = config.half_async ? "half_async" : "async";
-  if (config.sync_mode || config.completely_not_async) {
-    mode = ServerMode::kSync;
-    form.mode = "sync";
-  } else if (config.geo_sgd_mode) {
-    mode = ServerMode::kGeo;
-    form.mode = "geo";
-  }
-  form.distributed_mode = static_cast<int>(mode);
   return form;
 }
 
@@ -89,8 +75,9 @@ PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t posi
                      .slices = {}};
   const VarDesc* grad = program.global_block().find_var(updated.grad);
   placed.sparse = grad != nullptr && grad->kind == fluid::VarKind::kSelectedRows;
-  const bool whole = !config.geo_sgd_mode && stays_whole(program, updated, config);
-  const bool sliced = (config.slice_var_up || config.geo_sgd_mode) && !whole;
+  const bool geo = server_mode(config) == fluid::ServerMode::kGeo;
+  const bool whole = !geo && stays_whole(program, updated, config);
+  const bool sliced = (config.slice_var_up || geo) && !whole;
   const int parts = sliced ? servers * (placed.sparse ? 1 : config.slices_per_server) : 1;
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
@@ -114,7 +101,7 @@ DistributedVar overview_row(const ServerPlan& plan, const PlacedParam& param,
           .is_slice = param.sliced,
           .block_id = slice.block_id,
           .offset = slice.offset,
-          .vtype = param.remote && !plan.form.geo ? "RemotePrefetch" : "Param",
+          .vtype = param.remote && !plan.form.geo() ? "RemotePrefetch" : "Param",
           .endpoint = plan.endpoints[static_cast<size_t>(slice.server)]};
 }
 
@@ -157,7 +144,7 @@ void add_state_rows(const Program& program, const TrainingOps& ops, const Placed
 // Floating-point variables that outlive a step and that the forward part writes.
 void find_statistics(const Program& program, const DistributeTranspilerConfig& config,
                      ServerPlan& plan) {
-  if (!plan.form.exchanges || !config.server_statistics) return;
+  if (!plan.form.exchanges() || !config.server_statistics) return;
   const fluid::Block& block = program.global_block();
   std::set<std::string> seen;
   for (const auto& op : block.ops()) {
@@ -203,7 +190,7 @@ int64_t step_arrays(const Program& program, const TrainingOps& ops, const Placed
                     const ServerPlan& plan) {
   if (param.sparse) return 0;
   int64_t arrays = 2 * plan.shards + 1;
-  if (plan.form.geo) return arrays;
+  if (plan.form.geo()) return arrays;
   for (const std::string& name : inputs_of(program, ops.params[param.updated])) {
     const VarDesc& var = program.global_block().var(name);
     const bool state = var.persistable && state_kind(ops, param, var) == StateKind::kSliced;
@@ -334,8 +321,7 @@ bool stays_whole(const Program& program, const UpdatedParam& param,
   if (fluid::op_table(program).at(update).updates_parts) return false;
   const bool of_release = fluid::find_update_slots(update) != nullptr;
   if (of_release && !config.whole_norms) return false;
-  const bool exchanges = config.sync_mode || config.completely_not_async;
-  return !(exchanges && needs_whole_param(update));
+  return !(is_synchronous(server_mode(config)) && needs_whole_param(update));
 }
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
@@ -359,7 +345,7 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
                         std::vector<size_t> deal_order) {
   check_endpoints(endpoints);
   ServerPlan plan;
-  plan.form = form_of(config, shards);
+  plan.form = form_of(config);
   plan.endpoints = std::move(endpoints);
   plan.shards = shards;
   plan.deal_order = checked_order(std::move(deal_order), ops.params.size());
@@ -376,14 +362,14 @@ ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
   for (PlacedParam& param : plan.params) {
     param.remote = param.sparse && tables.contains(param.param);
     const bool left_out =
-        (plan.form.geo || !config.initialise_frozen_tables) && unreceived.contains(param.param);
-    param.received = !left_out && (plan.form.geo || !param.remote);
+        (plan.form.geo() || !config.initialise_frozen_tables) && unreceived.contains(param.param);
+    param.received = !left_out && (plan.form.geo() || !param.remote);
     if (param.received || param.remote) plan.empty_tables.erase(param.param);
     for (const PlacedSlice& slice : param.slices) {
       plan.overview.push_back(overview_row(plan, param, slice));
     }
   }
-  if (!plan.form.geo) {
+  if (!plan.form.geo()) {
     for (auto& slices : slices_by_server(plan)) {
       for (const auto& [param, slice] : in_update_order(std::move(slices), ops)) {
         add_state_rows(program, ops, *param, *slice, plan);

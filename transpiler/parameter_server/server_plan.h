@@ -15,27 +15,25 @@
 
 namespace fleet::transpiler {
 
-// How trainers and servers talk, as the fields of the configuration and the shards decide.
+// How trainers and servers talk, as the fields of the configuration decide.
 struct ServerForm {
-  bool classic_sync = false;   // sync_mode: barriers around every step
+  fluid::ServerMode mode = fluid::ServerMode::kSync;
   bool runtime_split = false;  // whole variables in send and recv
   bool send_barrier = false;
-  bool fetch_barrier = false;
-  // Servers keep one gradient per shard and average them.
-  bool averages = false;
   // Trainers report their steps to the schedule on the servers, which count from here on
   // (transpiler/parameter_server/async_counter.h).
   std::optional<int64_t> first_count = {};
-  int distributed_mode = 0;  // fluid::ServerMode
-  std::string mode;          // fluid::DistributionInfo::server_mode
-  // Updates of averaged gradients may need numbers from other servers
-  // (transpiler/parameter_server/update_phases.h).
-  bool exchanges = false;
   bool whole_norms = true;  // DistributeTranspilerConfig::whole_norms
-  // Trainers keep their optimizer and exchange deltas.
-  bool geo = false;
   int geo_push_nums = 0;    // DistributeTranspilerConfig::geo_sgd_need_push_nums
   DcAsgdForm dc_asgd = {};  // without a name: none
+
+  // sync_mode: barriers around every step.
+  bool classic_sync() const { return is_synchronous(mode) && !runtime_split; }
+  // Trainers keep their optimizer and exchange deltas.
+  bool geo() const { return mode == fluid::ServerMode::kGeo; }
+  // Updates of averaged gradients may need numbers from other servers
+  // (transpiler/parameter_server/update_phases.h).
+  bool exchanges() const { return is_synchronous(mode); }
 };
 
 struct PlacedSlice {
@@ -91,6 +89,9 @@ struct ServerPlan {
   std::set<std::string, std::less<>> empty_tables;
   // Overview of every slice and of the state that belongs to it.
   std::vector<fluid::DistributedVar> overview;
+
+  // Servers keep one gradient per shard and average them.
+  bool averages() const { return is_synchronous(form.mode) && shards > 1; }
 };
 
 // All that is updated: parameters, then tables.

@@ -62,7 +62,7 @@ VarDesc slice_var(const VarDesc& origin, std::string name, const SliceRef& here)
 }
 
 Names shard_grads(const ServerState& state, const PlacedSlice& slice) {
-  if (!state.plan.form.averages) return {slice.grad};
+  if (!state.plan.averages()) return {slice.grad};
   Names names;
   for (int shard = 0; shard < state.plan.shards; ++shard) {
     names.push_back(slice.grad + shard_suffix(shard));
@@ -81,7 +81,7 @@ void declare_slices(Program& program, ServerState& state) {
     const VarDesc& grad = origin.var(here.param->grad);
     block.add_var(slice_var(grad, here.slice->grad, here));
     for (std::string& name : shard_grads(state, *here.slice)) {
-      if (state.plan.form.averages) {
+      if (state.plan.averages()) {
         VarDesc var = slice_var(grad, name, here);
         var.persistable = false;
         block.add_var(std::move(var));
@@ -148,7 +148,7 @@ void add_learning_rate_block(Program& program, ServerState& state) {
 
 // sum of the shards' gradients, times 1/shards.
 void append_average(const ServerState& state, Names parts, const std::string& grad, Block& block) {
-  if (!state.plan.form.averages) return;
+  if (!state.plan.averages()) return;
   Operator sum;
   sum.type = "sum";
   sum.inputs["X"] = std::move(parts);
@@ -253,7 +253,7 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
                   const std::vector<PhasedOp>& ops, int32_t target) {
   const UpdatedParam& updated = update_of(state.ops, *here.param);
   // A server's programs are the same whoever asks, so the pair names shard 0.
-  const bool named = state.plan.form.classic_sync && state.plan.form.averages;
+  const bool named = state.plan.form.classic_sync() && state.plan.averages();
   const bool whole = !here.param->sliced && !here.param->interleaved;
   const std::string suffix = named && whole ? shard_suffix(0) : "";
   for (const PhasedOp& phased : ops) {
@@ -335,7 +335,7 @@ void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) 
     global.add_var(server_var(origin, statistic.name));
     global.add_var(server_var(origin, whole.grad));
     for (std::string& name : shard_grads(state, whole)) {
-      if (state.plan.form.averages) {
+      if (state.plan.averages()) {
         VarDesc var = server_var(origin, name);
         var.persistable = false;
         global.add_var(std::move(var));
@@ -437,7 +437,8 @@ void append_listen(Program& program, ServerState& state) {
   attrs.endpoint = state.plan.endpoints[static_cast<size_t>(state.server)];
   attrs.pserver_id = state.server;
   attrs.fanin = state.plan.shards;
-  attrs.distributed_mode = state.plan.form.distributed_mode;
+  attrs.distributed_mode =
+      fluid::distributed_mode_of(state.plan.form.mode, state.plan.form.runtime_split);
   attrs.dc_asgd = !state.plan.form.dc_asgd.name.empty();
   Operator op;
   op.type = "listen_and_serv";

@@ -124,7 +124,7 @@ std::map<GroupKey, Group> take_lookups(OpList& ops,
 
 std::set<std::string, std::less<>> remote_tables(const Program& program,
                                                  const DistributeTranspilerConfig& config) {
-  const bool geo = config.geo_sgd_mode;
+  const bool geo = server_mode(config) == fluid::ServerMode::kGeo;
   std::set<std::string, std::less<>> tables;
   for (const auto& op : program.global_block().ops()) {
     const bool whole = is_tree(*op) && (geo || !config.prefetch_trees);

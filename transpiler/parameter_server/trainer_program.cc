@@ -43,7 +43,7 @@ struct TrainerState {
 
 // Gradients carry their shard when the servers keep one for each.
 std::string local_suffix(const ServerPlan& plan, const TrainerOptions& options) {
-  const bool named = plan.form.classic_sync && plan.form.averages;
+  const bool named = plan.form.classic_sync() && plan.averages();
   return named ? shard_suffix(options.trainer_id) : "";
 }
 
@@ -116,8 +116,7 @@ fluid::AttributeMap send_attributes(const TrainerState& state, const PlacedParam
   fluid::SendAttrs attrs;
   attrs.epmap = endpoints_of(state.plan, param);
   if (state.plan.form.runtime_split) {
-    const std::string suffix =
-        state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
+    const std::string suffix = state.plan.averages() ? shard_suffix(state.options.trainer_id) : "";
     attrs.sections = sections_of(param);
     for (const PlacedSlice& slice : param.slices)
       attrs.send_varnames.push_back(slice.grad + suffix);
@@ -219,7 +218,7 @@ void send_statistics(Program& program, TrainerState& state) {
     after[last_writer.at(statistic.name)].push_back(&statistic);
   }
   const bool split = state.plan.form.runtime_split;
-  const std::string shard = state.plan.form.averages ? shard_suffix(state.options.trainer_id) : "";
+  const std::string shard = state.plan.averages() ? shard_suffix(state.options.trainer_id) : "";
   OpList rewritten;
   auto ops = block.take_ops();
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -369,13 +368,13 @@ void append_send_barrier(Program& program, TrainerState& state) {
   fluid::SendBarrierAttrs attrs;
   attrs.endpoints = state.plan.endpoints;
   attrs.trainer_id = state.options.trainer_id;
-  attrs.half_async = !state.plan.form.classic_sync;
+  attrs.half_async = !state.plan.form.classic_sync();
   Names sent;
   for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
   sent.insert(sent.end(), state.other_controls.begin(), state.other_controls.end());
   block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
                                std::move(sent), {control}));
-  if (!state.plan.form.classic_sync) return;
+  if (!state.plan.form.classic_sync()) return;
   // From here on everything waits for the barrier.
   std::fill(state.send_controls.begin(), state.send_controls.end(), control);
 }
@@ -404,7 +403,7 @@ void append_receives(Program& program, TrainerState& state) {
     received.push_back(statistic.name);
     block.append_op(std::move(op));
   }
-  if (state.plan.form.fetch_barrier) {
+  if (state.plan.form.classic_sync()) {
     block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id,
                                        {state.send_controls.front()}, std::move(received)));
   }

@@ -419,7 +419,7 @@ UpdatePhases as_they_are(const Block& block, const TrainingOps& ops, const Serve
 
 UpdatePhases plan_phases(const fluid::Program& program, const TrainingOps& ops,
                          const ServerPlan& plan) {
-  if (!plan.form.exchanges) return as_they_are(program.global_block(), ops, plan);
+  if (!plan.form.exchanges()) return as_they_are(program.global_block(), ops, plan);
   return Planner(program, ops, plan).run();
 }
 

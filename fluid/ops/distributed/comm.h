@@ -26,6 +26,7 @@
 #pragma once
 
 #include "fluid/ops/op_schema.h"
+#include "fluid/program/server_mode.h"
 
 namespace fleet::fluid {
 
@@ -102,14 +103,19 @@ struct ExchangeRowsAttrs {
   }
 };
 
-// How a server treats what arrives; the values of listen_and_serv's distributed_mode.
-enum class ServerMode : int32_t { kSync = 0, kAsync = 1, kHalfAsync = 2, kGeo = 3 };
+// listen_and_serv's distributed_mode, Paddle's number of a form of programs: 0 synchronous, 1 and 2
+// asynchronous with and without `runtime_split` (whole variables in send and recv), 3 GEO.
+constexpr int32_t distributed_mode_of(ServerMode mode, bool runtime_split) {
+  if (is_synchronous(mode)) return 0;
+  if (sends_differences(mode)) return 3;
+  return runtime_split ? 1 : 2;
+}
 
 struct ListenAndServAttrs {
   std::string endpoint;
   int32_t pserver_id = -1;
-  int32_t fanin = 1;  // attribute Fanin: contributors of a step
-  int32_t distributed_mode = static_cast<int32_t>(ServerMode::kSync);
+  int32_t fanin = 1;             // attribute Fanin: contributors of a step
+  int32_t distributed_mode = 0;  // distributed_mode_of
   bool dc_asgd = false;
   std::vector<BlockRef> optimize_blocks;
   std::vector<std::string> grad_to_block_id;               // "<gradient>:<block>"

@@ -109,7 +109,7 @@ void BackgroundExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
     if (trains) {
       notes->numbers = client_.add_values(receive->tensors);
       notes->first_of_step = receive == receives.front();
-      notes->meets = notes->first_of_step && !barrier && options_.mode == AsyncMode::kHalfAsync;
+      notes->meets = notes->first_of_step && !barrier && options_.mode == ServerMode::kHalfAsync;
     }
     receive->notes = std::move(notes);
   }
@@ -138,12 +138,12 @@ Exchange::Token BackgroundExchange::send(const fluid::CommCall& call, const Boun
 }
 
 void BackgroundExchange::send_barrier() {
-  if (options_.mode == AsyncMode::kHalfAsync) meet();
+  if (options_.mode == ServerMode::kHalfAsync) meet();
 }
 
 SharedValues BackgroundExchange::values_of_step() {
   client_.count_step();
-  if (options_.mode == AsyncMode::kHalfAsync) return client_.latest();
+  if (options_.mode == ServerMode::kHalfAsync) return client_.latest();
   if (!options_.independent_recv) return client_.synchronize();
   client_.flush();
   client_.check();

@@ -11,10 +11,6 @@
 namespace fleet::strategies {
 namespace {
 
-bool trains_locally(const AsyncOptions& options) {
-  return options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
-}
-
 // Threads of a half-asynchronous worker merge one gradient each, whatever is asked for; whoever
 // waits for values in step asks for them there.
 AsyncOptions resolved(AsyncOptions options) {
@@ -27,12 +23,12 @@ AsyncOptions resolved(AsyncOptions options) {
                  .got = "0",
                  .fix = "use the programs and the runtime of SyncStrategy"});
   }
-  if (options.mode == AsyncMode::kHalfAsync || trains_locally(options)) {
+  if (options.mode == ServerMode::kHalfAsync || sends_differences(options.mode)) {
     options.max_merge_var_num = options.send_queue_size = options.trainer_threads;
   }
   // Differences add up, whichever thread makes them.
-  if (trains_locally(options)) options.merge_by_sum = true;
-  if (options.mode != AsyncMode::kAsync || options.staleness_bound) {
+  if (sends_differences(options.mode)) options.merge_by_sum = true;
+  if (options.mode != ServerMode::kAsync || options.staleness_bound) {
     options.independent_recv = false;
   }
   return options;
@@ -50,7 +46,7 @@ std::unique_ptr<Exchange> make_async_exchange(const ParameterServerConfig& confi
                                               const AsyncOptions& options,
                                               transport::TransportChoice transport, Logger logger) {
   const AsyncOptions exchanged = resolved(options);
-  if (trains_locally(options)) {
+  if (sends_differences(options.mode)) {
     return std::make_unique<DifferenceExchange>(config, exchanged, options, transport,
                                                 std::move(logger));
   }

@@ -125,7 +125,7 @@ void LocalTraining::step(fluid::Scope& scope) {
   Trainer& trainer = trainer_of(scope);
   ++trainer.steps;
   const uint64_t every =
-      options_.mode == AsyncMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
+      options_.mode == ServerMode::kGeo ? options_.geo_update_frequency : options_.easgd_tau;
   if (trainer.under_way != nullptr && client_.is_over(trainer.under_way))
     receive_geo(scope, trainer);
   if (trainer.steps % every == 0) exchange(scope, trainer);
@@ -134,7 +134,7 @@ void LocalTraining::step(fluid::Scope& scope) {
 void LocalTraining::exchange(fluid::Scope& scope, Trainer& trainer) {
   if (trainer.exchanged == trainer.steps) return;
   trainer.exchanged = trainer.steps;
-  if (options_.mode == AsyncMode::kEasgd) return exchange_easgd(scope);
+  if (options_.mode == ServerMode::kEasgd) return exchange_easgd(scope);
   receive_geo(scope, trainer);
   send_geo(scope, trainer);
   if (!options_.independent_recv) receive_geo(scope, trainer);

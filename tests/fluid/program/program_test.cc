@@ -1,5 +1,6 @@
 #include "fluid/program/program.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/philox.h"
@@ -83,6 +84,46 @@ TEST_F(ProgramTest, BytesAndJsonBringBackTheSameProgram) {
   ASSERT_TRUE(from_json.ok()) << from_json.status().to_string();
   EXPECT_EQ(from_json.value().to_string(), main_.to_string());
   EXPECT_EQ(from_json.value().hash(), main_.hash());
+}
+
+// The words are in saved programs.
+TEST_F(ProgramTest, RecordsTheModeOfServersByItsWord) {
+  const auto json_of = [this](std::optional<ServerMode> mode) {
+    main_.distribution().server_mode = mode;
+    const auto from_bytes = Program::from_bytes(main_.to_bytes());
+    EXPECT_EQ(from_bytes.value().distribution().server_mode, mode);
+    return main_.to_json();
+  };
+  const std::pair<std::optional<ServerMode>, std::string> words[] = {
+      {std::nullopt, ""},
+      {ServerMode::kSync, "sync"},
+      {ServerMode::kAsync, "async"},
+      {ServerMode::kHalfAsync, "half_async"},
+      {ServerMode::kGeo, "geo"},
+      {ServerMode::kEasgd, "easgd"}};
+  for (const auto& [mode, word] : words) {
+    const std::string json = json_of(mode);
+    EXPECT_THAT(json, HasSubstr("\"server_mode\": \"" + word + "\""));
+    EXPECT_EQ(Program::from_json(json).value().distribution().server_mode, mode) << word;
+  }
+}
+
+TEST_F(ProgramTest, RefusesAModeOfServersThatItDoesNotKnow) {
+  main_.distribution().server_mode = ServerMode::kHalfAsync;
+  std::string json = main_.to_json();
+  const std::string word = "half_async";
+  json.replace(json.find(word), word.size(), "half_sync");
+  const auto refused = Program::from_json(json);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().to_string(), HasSubstr("unknown mode of servers: 'half_sync'"));
+  auto bytes = main_.to_bytes();
+  const auto found = std::search(bytes.begin(), bytes.end(), word.begin(), word.end(),
+                                 [](std::byte a, char b) { return static_cast<char>(a) == b; });
+  ASSERT_NE(found, bytes.end());
+  *found = std::byte{'c'};
+  const auto damaged = Program::from_bytes(bytes);
+  ASSERT_FALSE(damaged.ok());
+  EXPECT_THAT(damaged.status().to_string(), HasSubstr("unknown mode of servers: 'calf_async'"));
 }
 
 TEST_F(ProgramTest, EveryTruncationIsRefused) {

@@ -15,7 +15,7 @@ namespace {
 
 using fleet::testing::TrainingTask;
 using fleet::testing::Values;
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using strategies::AsyncOptions;
 using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
@@ -138,14 +138,14 @@ class Distributed : public FileCase {
   static AsyncOptions options_of(const std::string& mode, const Departures& departures) {
     AsyncOptions options;
     options.independent_recv = false;
-    if (mode == "fleet_half") options.mode = AsyncMode::kHalfAsync;
+    if (mode == "fleet_half") options.mode = ServerMode::kHalfAsync;
     if (mode == "dc") {
       options.delay_compensation = DelayCompensationOptions::preset(
           asks(departures, "dc_asgd_form = original") ? DelayCompensation::kOriginal
                                                       : DelayCompensation::kClipped);
     }
     if (mode == "fleet_geo") {
-      options.mode = AsyncMode::kGeo;
+      options.mode = ServerMode::kGeo;
       options.geo_update_frequency = 5;
     }
     return options;
@@ -167,7 +167,7 @@ class Distributed : public FileCase {
       };
     }
     job.after_steps = [&](int, auto& runtime, Executor& executor) {
-      if (job.options.mode != AsyncMode::kGeo) pull_tables(net, runtime, executor);
+      if (job.options.mode != ServerMode::kGeo) pull_tables(net, runtime, executor);
       if (in_turns) turns.leave();
     };
     auto outcome = train_async_in_threads(task, job);

@@ -1,8 +1,10 @@
 // Programs of every server mode without the facade: an Executor with what attach() gives it.
 #include "strategies/jobs/attach.h"
 
+#include <functional>
 #include <gmock/gmock.h>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -56,16 +58,20 @@ class Attach : public ::testing::Test {
     return transpiler;
   }
 
-  static std::shared_ptr<StrategyRuntime> attach_to(fluid::Executor& executor,
-                                                    const fluid::Program& program,
-                                                    const std::optional<AsyncOptions>& options) {
+  // `program` is what runs; under said_ it forgets its record, as if Paddle had written it.
+  std::shared_ptr<StrategyRuntime> attach_to(fluid::Executor& executor, fluid::Program& program,
+                                             const std::optional<AsyncOptions>& options) const {
+    if (said_) {
+      const fluid::DistributionInfo record = std::exchange(program.distribution(), {});
+      return attach(executor, program, said_(record), runtime_config());
+    }
     if (options) return attach(executor, program, *options, runtime_config());
     return attach(executor, program, runtime_config());
   }
 
   void serve(const DistributeTranspilerConfig& config,
              const std::optional<AsyncOptions>& options) const {
-    const auto programs = transpile(config, 0).get_pserver_programs(server_);
+    auto programs = transpile(config, 0).get_pserver_programs(server_);
     fluid::Executor executor;
     attach_to(executor, programs.main, options);
     executor.run(programs.startup);
@@ -76,7 +82,7 @@ class Attach : public ::testing::Test {
   std::pair<float, float> train(const DistributeTranspilerConfig& config, int trainer,
                                 const std::optional<AsyncOptions>& options) const {
     const auto transpiler = transpile(config, trainer);
-    const fluid::Program main = transpiler.get_trainer_program();
+    fluid::Program main = transpiler.get_trainer_program();
     fluid::Executor executor;
     const auto job = attach_to(executor, main, options);
     executor.run(transpiler.get_trainer_startup_program());
@@ -157,6 +163,8 @@ class Attach : public ::testing::Test {
   std::string server_ = "127.0.0.1:6174";
   int trainers_ = 2;
   std::optional<bool> sync_mode_;  // what transpile is told
+  // What attach is told of a program that records nothing, by what it did record.
+  std::function<fluid::DistributionInfo(const fluid::DistributionInfo&)> said_;
 };
 
 TEST_F(Attach, TakesTheModeFromThePrograms) {
@@ -213,22 +221,22 @@ TEST_F(Attach, OneTrainerIsHalfAsynchronousOrNotAsItWasTranspiled) {
     const auto program = transpile(transpiled, 0).get_trainer_program();
     return program.distribution().server_mode;
   };
-  EXPECT_EQ(mode(config), "half_async");
+  EXPECT_EQ(mode(config), ServerMode::kHalfAsync);
   config.completely_not_async = true;
-  EXPECT_EQ(mode(config), "sync");
-  EXPECT_EQ(mode(asynchronous()), "async");
-  EXPECT_EQ(mode({.sync_mode = false}), "async");
-  EXPECT_EQ(mode(geo(5)), "geo");
+  EXPECT_EQ(mode(config), ServerMode::kSync);
+  EXPECT_EQ(mode(asynchronous()), ServerMode::kAsync);
+  EXPECT_EQ(mode({.sync_mode = false}), ServerMode::kAsync);
+  EXPECT_EQ(mode(geo(5)), ServerMode::kGeo);
 }
 
 // Processes with other intervals do not join one job.
 TEST_F(Attach, TakesTheIntervalOfGeoFromThePrograms) {
   expect_trains(geo(5), std::nullopt,
-                AsyncOptions{.mode = AsyncMode::kGeo, .geo_update_frequency = 5});
+                AsyncOptions{.mode = ServerMode::kGeo, .geo_update_frequency = 5});
   fluid::Executor executor;
   const fluid::Program program = transpile(geo(5), 0).get_trainer_program();
   try {
-    attach(executor, program, AsyncOptions{.mode = AsyncMode::kGeo}, runtime_config());
+    attach(executor, program, AsyncOptions{.mode = ServerMode::kGeo}, runtime_config());
     ADD_FAILURE() << "every 5 steps or every 100?";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("geo_sgd_need_push_nums of the program, 5"),
@@ -239,8 +247,8 @@ TEST_F(Attach, TakesTheIntervalOfGeoFromThePrograms) {
 TEST_F(Attach, TakesWhatProgramsDoNotRecordFromOptions) {
   {
     SCOPED_TRACE("geo");
-    const AsyncOptions every_5{.mode = AsyncMode::kGeo, .geo_update_frequency = 5};
-    const AsyncOptions elastic{.mode = AsyncMode::kEasgd, .easgd_tau = 5};
+    const AsyncOptions every_5{.mode = ServerMode::kGeo, .geo_update_frequency = 5};
+    const AsyncOptions elastic{.mode = ServerMode::kEasgd, .easgd_tau = 5};
     expect_trains(geo(5), every_5, every_5);
     expect_trains(geo(5), elastic, elastic);
   }
@@ -282,7 +290,7 @@ TEST_F(Attach, ATrainerThatDoesNotWaitNeedsItsServersAtOnce) {
 }
 
 TEST_F(Attach, RefusesOptionsOfAnotherMode) {
-  const auto refusal = [this](const DistributeTranspilerConfig& config, AsyncMode mode) {
+  const auto refusal = [this](const DistributeTranspilerConfig& config, ServerMode mode) {
     fluid::Executor executor;
     const auto program = transpile(config, 0).get_trainer_program();
     try {
@@ -292,9 +300,9 @@ TEST_F(Attach, RefusesOptionsOfAnotherMode) {
     }
     return std::string();
   };
-  EXPECT_THAT(refusal({}, AsyncMode::kAsync), HasSubstr("a program for async"));
-  EXPECT_THAT(refusal(asynchronous(), AsyncMode::kGeo), HasSubstr("got: one for async"));
-  EXPECT_THAT(refusal(asynchronous(), AsyncMode::kHalfAsync),
+  EXPECT_THAT(refusal({}, ServerMode::kAsync), HasSubstr("a program for async"));
+  EXPECT_THAT(refusal(asynchronous(), ServerMode::kGeo), HasSubstr("got: one for async"));
+  EXPECT_THAT(refusal(asynchronous(), ServerMode::kHalfAsync),
               HasSubstr("a program for half_async"));
 }
 
@@ -320,6 +328,80 @@ TEST_F(Attach, RefusesAnotherDelayCompensationThanThePrograms) {
                 AllOf(HasSubstr("that of the program, form 'clipped' with lambda 4"),
                       HasSubstr("got: form 'constant' with lambda 0.04")));
     EXPECT_THAT(refusal(asynchronous(), server), HasSubstr("no delay compensation"));
+  }
+}
+
+// Programs of Paddle record no job.
+TEST_F(Attach, TakesTheModeFromTheCallerWhereProgramsRecordNone) {
+  said_ = [](const fluid::DistributionInfo& record) {
+    return fluid::DistributionInfo{.trainer_id = record.trainer_id,
+                                   .trainers = record.trainers,
+                                   .endpoints = record.endpoints,
+                                   .ps_endpoint = record.ps_endpoint,
+                                   .server_mode = record.server_mode,
+                                   .geo_sgd_need_push_nums = record.geo_sgd_need_push_nums};
+  };
+  auto half_async = asynchronous();
+  half_async.half_async = true;
+  for (const auto& config : {DistributeTranspilerConfig{}, asynchronous(), half_async, geo(5)}) {
+    SCOPED_TRACE(to_string(server_mode(config)));
+    expect_trains(config);
+  }
+}
+
+TEST_F(Attach, GuessesNoModeFromOps) {
+  const auto refusal = [this](bool server, const auto& change) {
+    const auto transpiler = transpile({}, 1);
+    auto program =
+        server ? transpiler.get_pserver_program(server_) : transpiler.get_trainer_program();
+    fluid::DistributionInfo said = std::exchange(program.distribution(), {});
+    change(said, program);
+    fluid::Executor executor;
+    try {
+      attach(executor, program, said, runtime_config());
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using Info = fluid::DistributionInfo;
+  using fluid::Program;
+  for (const bool server : {false, true}) {
+    fluid::Executor executor;
+    const auto transpiler = transpile({}, 0);
+    auto program =
+        server ? transpiler.get_pserver_program(server_) : transpiler.get_trainer_program();
+    program.distribution() = {};
+    try {
+      attach(executor, program, runtime_config());
+      ADD_FAILURE() << "in which mode?";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("server_mode"), HasSubstr("Paddle transpiled")));
+    }
+    EXPECT_EQ(refusal(server, [](Info&, Program&) {}), "");
+    EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.server_mode.reset(); }),
+                HasSubstr("nobody says in which mode the program trains"));
+    EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.endpoints.clear(); }),
+                HasSubstr("where the servers are"));
+    EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.trainers = 0; }),
+                HasSubstr("DistributionInfo.trainers"));
+    EXPECT_THAT(refusal(server, [](Info& said, Program& own) { own.distribution() = said; }),
+                HasSubstr("records its job itself"));
+  }
+  EXPECT_THAT(refusal(true, [](Info& said, Program&) { said.ps_endpoint = "127.0.0.1:1"; }),
+              HasSubstr("DistributionInfo.ps_endpoint"));
+  EXPECT_THAT(refusal(false, [](Info& said, Program&) { said.trainer_id = 2; }),
+              HasSubstr("DistributionInfo.trainer_id"));
+}
+
+TEST_F(Attach, RefusesSynchronousTrainingWithAsynchronousOptions) {
+  fluid::Executor executor;
+  try {
+    attach(executor, transpile({}, 0).get_trainer_program(),
+           AsyncOptions{.mode = ServerMode::kSync}, runtime_config());
+    ADD_FAILURE() << "synchronous";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("attach without options"));
   }
 }
 

@@ -227,7 +227,7 @@ TEST(AsyncOptions, NamesBothFieldsOfAContradiction) {
   EXPECT_NE(refusal(options).find("staleness_bound"), std::string::npos);
   EXPECT_NE(refusal(options).find("max_merge_var_num"), std::string::npos);
   options = {};
-  options.mode = AsyncMode::kGeo;
+  options.mode = ServerMode::kGeo;
   options.delay_compensation.form = DelayCompensation::kClipped;
   EXPECT_NE(refusal(options).find("mode geo"), std::string::npos);
   options = {};

@@ -12,8 +12,8 @@
 namespace fleet::testing {
 namespace {
 
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::AsyncOptions;
 using strategies::DelayCompensation;
 
@@ -68,7 +68,7 @@ TEST(AsyncSimCluster, MergesWhatWaitsAndLosesNothing) {
 // A job of two threads whose gradients leave together makes half the pushes of one that sends each.
 TEST(AsyncSimCluster, ThreadsOfAHalfAsynchronousWorkerSendOneGradient) {
   AsyncSimJob job;
-  job.options.mode = AsyncMode::kHalfAsync;
+  job.options.mode = ServerMode::kHalfAsync;
   job.options.independent_recv = false;
   job.options.trainer_threads = 2;
   job.options.send_queue_size = job.options.max_merge_var_num = 2;
@@ -83,7 +83,7 @@ TEST(AsyncSimCluster, HalfAsynchronousWithOneThreadEqualsAsynchronous) {
     job.workers = 1 + static_cast<uint32_t>(seed % 3);
     job.faults.cut = seed % 2 == 0 ? 0.02 : 0.0;
     AsyncSimJob half = job;
-    half.options.mode = AsyncMode::kHalfAsync;
+    half.options.mode = ServerMode::kHalfAsync;
     const AsyncSimOutcome a = expect_correct(job);
     const AsyncSimOutcome b = expect_correct(half);
     EXPECT_EQ(a.logs, b.logs) << seed;
@@ -106,11 +106,11 @@ TEST(AsyncSimCluster, MeanStalenessOfEqualWorkersIsTheirNumberLessOne) {
 // Longer than every deadline but stall_deadline; with a bound the others wait for it in requests.
 TEST(AsyncSimCluster, AnEvaluationOfFourMinutesKillsNothing) {
   for (const auto mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     AsyncSimJob job = job_in_step();
     job.options.mode = mode;
     job.options.geo_update_frequency = job.options.easgd_tau = 2;
-    if (mode == AsyncMode::kAsync) job.options.staleness_bound = 1;
+    if (mode == ServerMode::kAsync) job.options.staleness_bound = 1;
     job.steps = 4;
     job.compute = std::chrono::milliseconds(10);
     job.straggle = 48000;  // at least half of it is drawn
@@ -174,7 +174,7 @@ TEST(AsyncSimCluster, GeoOfOneWorkerIsLocalTraining) {
   AsyncSimJob job;
   job.workers = 1;
   job.steps = 12;
-  job.options.mode = AsyncMode::kGeo;
+  job.options.mode = ServerMode::kGeo;
   job.options.geo_update_frequency = 3;
   job.options.send_queue_size = 8;
   job.options.independent_recv = false;
@@ -191,7 +191,7 @@ TEST(AsyncSimCluster, GeoOfOneWorkerIsLocalTraining) {
 }
 
 TEST(AsyncSimCluster, TheSameSeedGivesTheSameRun) {
-  AsyncSimJob job = draw_async_job(AsyncMode::kAsync, 7);
+  AsyncSimJob job = draw_async_job(ServerMode::kAsync, 7);
   const AsyncSimOutcome first = expect_correct(job);
   const AsyncSimOutcome again = expect_correct(job);
   EXPECT_EQ(first.trace_hash, again.trace_hash);
@@ -214,7 +214,7 @@ TEST(AsyncSimCluster, DoubleUpdatesWouldBeNoticed) {
 }
 
 // FLEET_SIM_SEEDS: how many; FLEET_SIM_SEED: that one only.
-void survive(AsyncMode mode) {
+void survive(ServerMode mode) {
   const char* one = std::getenv("FLEET_SIM_SEED");
   const char* many = std::getenv("FLEET_SIM_SEEDS");
   const uint64_t begin = one == nullptr ? 0 : std::strtoull(one, nullptr, 10);
@@ -237,16 +237,16 @@ void survive(AsyncMode mode) {
 }
 
 TEST(AsyncSimSeeds, AsyncSurvivesBadNetworks) {
-  survive(AsyncMode::kAsync);
+  survive(ServerMode::kAsync);
 }
 TEST(AsyncSimSeeds, HalfAsyncSurvivesBadNetworks) {
-  survive(AsyncMode::kHalfAsync);
+  survive(ServerMode::kHalfAsync);
 }
 TEST(AsyncSimSeeds, GeoSurvivesBadNetworks) {
-  survive(AsyncMode::kGeo);
+  survive(ServerMode::kGeo);
 }
 TEST(AsyncSimSeeds, EasgdSurvivesBadNetworks) {
-  survive(AsyncMode::kEasgd);
+  survive(ServerMode::kEasgd);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace fleet::testing {
 namespace {
 
 namespace layers = fluid::layers;
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::DelayCompensation;
 using strategies::DelayCompensationOptions;
 using ::testing::AllOf;
@@ -148,8 +148,7 @@ void expect_learns(const TrainingTask& task, const AsyncThreadJob& job) {
     ASSERT_EQ(losses.size(), static_cast<size_t>(task.steps));
     EXPECT_LT(losses.back(), 0.5F * losses.front());
   }
-  const bool exchanges =
-      job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
+  const bool exchanges = sends_differences(job.options.mode);
   if (!exchanges) expect_all_applied(outcome, job, task.steps);
 }
 
@@ -171,7 +170,7 @@ TEST(AsyncThreadCluster, HalfAsynchronousWithOneThreadEqualsAsynchronous) {
   const TrainingTask task = net.task(10);
   AsyncThreadJob job = alone();
   const AsyncThreadOutcome async = expect_no_errors(task, job);
-  job.options.mode = AsyncMode::kHalfAsync;
+  job.options.mode = ServerMode::kHalfAsync;
   const AsyncThreadOutcome half = expect_no_errors(task, job);
   EXPECT_EQ(half.losses, async.losses);
   expect_same_bits(async.persistables, half.persistables);
@@ -195,7 +194,7 @@ TEST(AsyncThreadCluster, GeoOfOneWorkerIsLocalTraining) {
   const TrainingTask task = net.task(10);
   const LocalOutcome local = train_locally(task, 1);
   AsyncThreadJob job = alone();
-  job.options.mode = AsyncMode::kGeo;
+  job.options.mode = ServerMode::kGeo;
   job.options.geo_update_frequency = 4;
   for (const bool in_background : {false, true}) {
     job.options.independent_recv = in_background;
@@ -212,7 +211,7 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
   const Net net(Net::Rule::kSgd, 0.05);
   const TrainingTask task = net.task(60);
   for (const auto mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     for (const uint32_t threads : {1U, 2U}) {
       SCOPED_TRACE(str_cat(to_string(mode), ", ", threads, " threads"));
       AsyncThreadJob job;
@@ -222,7 +221,7 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
       job.lanes = threads;
       expect_learns(task, job);
       job.options.independent_recv = false;
-      if (mode == AsyncMode::kGeo) expect_learns(task, job);
+      if (mode == ServerMode::kGeo) expect_learns(task, job);
     }
   }
 }
@@ -253,12 +252,12 @@ TEST(AsyncThreadCluster, MergesAndBoundsLoseNothing) {
 TEST(AsyncThreadCluster, WorkersThatFinishEarlyHoldNobodyUp) {
   const Net net(Net::Rule::kSgd, 0.02);
   const TrainingTask task = net.task(20);
-  for (const auto mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo}) {
+  for (const auto mode : {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo}) {
     AsyncThreadJob job;
     job.workers = 3;
     job.options.mode = mode;
     job.options.geo_update_frequency = 3;
-    if (mode == AsyncMode::kAsync) job.options.staleness_bound = 1;
+    if (mode == ServerMode::kAsync) job.options.staleness_bound = 1;
     job.uneven_steps = {1, 20, 7};
     expect_no_errors(task, job);
   }
@@ -267,8 +266,8 @@ TEST(AsyncThreadCluster, WorkersThatFinishEarlyHoldNobodyUp) {
 // Every asynchronous mode, with parameters in the background where it allows that.
 std::vector<strategies::AsyncOptions> every_mode() {
   std::vector<strategies::AsyncOptions> all;
-  for (const AsyncMode mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode :
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     all.emplace_back().mode = mode;
     all.back().geo_update_frequency = all.back().easgd_tau = 3;
   }
@@ -297,8 +296,7 @@ TEST(AsyncThreadCluster, NothingIsLostOrCountedTwiceOnABadNetwork) {
     job.options = modes[run % modes.size()];
     const AsyncThreadOutcome outcome = expect_no_errors(task, job);
     cuts += outcome.cuts;
-    const bool exchanges =
-        job.options.mode == AsyncMode::kGeo || job.options.mode == AsyncMode::kEasgd;
+    const bool exchanges = sends_differences(job.options.mode);
     expect_all_applied(outcome, job, exchanges ? task.steps / 3 : task.steps);
     if (::testing::Test::HasFailure()) return;
   }
@@ -358,7 +356,7 @@ TEST(AsyncThreadCluster, MeanStalenessIsTheNumberOfOtherWorkers) {
 }
 
 TEST(LocalTraining, WhoseExecutorIsGoneBeforeItStopsSaysWhatIsLost) {
-  for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode : {ServerMode::kGeo, ServerMode::kEasgd}) {
     SCOPED_TRACE(to_string(mode));
     const SparseNet net({});
     AsyncThreadJob job;

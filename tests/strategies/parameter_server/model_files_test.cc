@@ -274,9 +274,9 @@ TEST_F(ModelFiles, OfInferenceGatherWhatServersHave) {
 
 // Values of the servers, whatever the workers have meanwhile.
 TEST_F(ModelFiles, OfInferenceGatherInEveryAsynchronousMode) {
-  using strategies::AsyncMode;
-  for (const AsyncMode mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  using fluid::ServerMode;
+  for (const ServerMode mode :
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     for (const bool distributed : {false, true}) {
       SCOPED_TRACE(str_cat(to_string(mode), distributed ? ", distributed" : ""));
       const SparseNet net(adam_net(distributed, RowKind::kTwoTables));
@@ -348,7 +348,7 @@ TEST_F(ModelFiles, ThatAreSavedChangeNothingOfTheTraining) {
   const TrainingTask task = net.task(7);
   AsyncThreadJob job;
   job.workers = 1;
-  job.options.mode = strategies::AsyncMode::kGeo;
+  job.options.mode = fluid::ServerMode::kGeo;
   job.options.geo_update_frequency = 3;
   const AsyncThreadOutcome plain = train_async_in_threads(task, job);
   for (const auto& error : plain.errors) ADD_FAILURE() << error;
@@ -374,9 +374,9 @@ std::vector<float> first_losses(const TrainingTask& task, const fluid::Executor&
 }
 
 TEST_F(ModelFiles, ThatServersLoadAreWhatWorkersThatUpdateThemselvesBeginWith) {
-  using strategies::AsyncMode;
+  using fluid::ServerMode;
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoTables}) {
-    for (const AsyncMode mode : {AsyncMode::kGeo, AsyncMode::kEasgd}) {
+    for (const ServerMode mode : {ServerMode::kGeo, ServerMode::kEasgd}) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
       const SparseNet net({.kind = kind});
       const TrainingTask task = net.task(3);

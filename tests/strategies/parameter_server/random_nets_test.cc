@@ -104,7 +104,7 @@ void expect_local_steps_of_one_worker(uint64_t seed, const DistributeTranspilerC
   job.servers = 1 + static_cast<int>(seed % 3);
   job.runtime_split = config.runtime_split_send_recv;
   job.options.independent_recv = false;
-  if (config.half_async) job.options = {.mode = strategies::AsyncMode::kHalfAsync};
+  if (config.half_async) job.options = {.mode = fluid::ServerMode::kHalfAsync};
   if (config.enable_dc_asgd) {
     const auto form = strategies::parse_delay_compensation(config.dc_asgd_form);
     job.options.delay_compensation = strategies::DelayCompensationOptions::preset(form.value());

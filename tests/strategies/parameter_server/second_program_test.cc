@@ -18,8 +18,8 @@ namespace fleet::testing {
 namespace {
 
 namespace layers = fluid::layers;
+using fluid::ServerMode;
 using strategies::AsyncEvent;
-using strategies::AsyncMode;
 using strategies::AsyncOptions;
 
 constexpr int kSteps = 12;
@@ -108,8 +108,8 @@ std::vector<fluid::Program> part_first(const Transpile& transpile) {
 
 std::vector<AsyncOptions> every_mode() {
   std::vector<AsyncOptions> all;
-  for (const AsyncMode mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode :
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     for (const uint32_t threads : {1U, 2U}) {
       AsyncOptions& options = all.emplace_back();
       options.mode = mode;
@@ -123,7 +123,7 @@ std::vector<AsyncOptions> every_mode() {
 }
 
 bool exchanges(const AsyncOptions& options) {
-  return options.mode == AsyncMode::kGeo || options.mode == AsyncMode::kEasgd;
+  return sends_differences(options.mode);
 }
 
 AsyncThreadOutcome expect_no_errors(const TrainingTask& task, const AsyncThreadJob& job) {
@@ -177,7 +177,7 @@ TEST(SecondPrograms, OfOneWorkerThatReceivesInStepHaveTheBitsOfOneMachine) {
   const TrainingTask task = net.task();
   const LocalOutcome local = train_locally(task, 1);
   for (const auto& programs : {copies, other_cuts}) {
-    for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+    for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync}) {
       SCOPED_TRACE(str_cat(to_string(mode), programs == copies ? " copies" : " other cuts"));
       AsyncThreadJob job;
       job.workers = 1;
@@ -214,7 +214,7 @@ TEST(SecondPrograms, ThatTrainAPartLoseNothingAndWaitForNobodyElse) {
 TEST(SecondPrograms, ThatOnlyLookUpChangeNothing) {
   const SparseNet net({.is_distributed = true});
   const TrainingTask task = net.task(kSteps);
-  for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+  for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync}) {
     AsyncThreadJob job;
     job.options.mode = mode;
     job.programs = [&task](const Transpile& transpile) {

@@ -13,7 +13,7 @@
 namespace fleet::testing {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 
 AsyncThreadOutcome expect_no_errors(const TrainingTask& task, const AsyncThreadJob& job) {
   AsyncThreadOutcome outcome = train_async_in_threads(task, job);
@@ -30,7 +30,7 @@ void expect_learned(const std::vector<float>& losses) {
   EXPECT_LT(last, 0.8F * first);
 }
 
-AsyncThreadJob alone(AsyncMode mode) {
+AsyncThreadJob alone(ServerMode mode) {
   AsyncThreadJob job;
   job.workers = 1;
   job.options.mode = mode;
@@ -52,7 +52,7 @@ void expect_local_bits(const SparseNet& net, const AsyncThreadJob& job) {
 TEST(SparseAsyncCluster, OneWorkerThatReceivesInStepHasTheBitsOfOneMachine) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
                              RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {
-    for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+    for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync}) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode)));
       expect_local_bits(SparseNet({.kind = kind}), alone(mode));
     }
@@ -72,12 +72,12 @@ void expect_local_bits_compensated(const SparseNet& net, AsyncThreadJob job) {
 TEST(SparseAsyncCluster, CompensationOfOneWorkerHasTheBitsOfOneMachine) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kTwoTables, RowKind::kHsigmoid}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    expect_local_bits_compensated(SparseNet({.kind = kind}), alone(AsyncMode::kAsync));
+    expect_local_bits_compensated(SparseNet({.kind = kind}), alone(ServerMode::kAsync));
   }
 }
 
 TEST(SparseAsyncCluster, CompensationOfDistributedTablesHasTheBitsOfOneMachine) {
-  AsyncThreadJob job = alone(AsyncMode::kAsync);
+  AsyncThreadJob job = alone(ServerMode::kAsync);
   job.servers = 3;
   const SparseNet net({.kind = RowKind::kTwoTables, .is_distributed = true});
   expect_local_bits_compensated(net, job);
@@ -98,7 +98,7 @@ TEST(SparseAsyncCluster, CompensatedRowsLearn) {
 TEST(SparseAsyncCluster, DistributedTablesOfOneWorkerHaveTheBitsOfOneMachine) {
   for (const RowKind kind : {RowKind::kLookup, RowKind::kLookupV2, RowKind::kTwoLookups,
                              RowKind::kTwoVersions, RowKind::kTwoTables}) {
-    for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+    for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync}) {
       for (const int servers : {1, 2, 3}) {
         SCOPED_TRACE(str_cat(static_cast<int>(kind), " ", to_string(mode), " ", servers));
         const SparseNet net({.kind = kind, .padding = 3, .is_distributed = true});
@@ -128,7 +128,7 @@ TEST(SparseAsyncCluster, DistributedTablesWithNormsHaveTheBitsOfOneMachine) {
   };
   for (size_t i = 0; i < all.size(); ++i) {
     SCOPED_TRACE(i);
-    AsyncThreadJob job = alone(AsyncMode::kAsync);
+    AsyncThreadJob job = alone(ServerMode::kAsync);
     job.servers = 3;
     expect_local_bits(
         SparseNet({.kind = RowKind::kTwoTables, .minimize = all[i], .is_distributed = true}), job);
@@ -138,7 +138,7 @@ TEST(SparseAsyncCluster, DistributedTablesWithNormsHaveTheBitsOfOneMachine) {
 TEST(SparseAsyncCluster, DistributedTablesLearnInEveryMode) {
   const SparseNet net({.is_distributed = true, .learnable = true});
   const TrainingTask task = net.task(200);
-  for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync}) {
+  for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync}) {
     for (const uint32_t threads : {1U, 2U}) {
       SCOPED_TRACE(str_cat(to_string(mode), ", ", threads, " threads"));
       AsyncThreadJob job;
@@ -159,7 +159,7 @@ TEST_P(SparseGeo, OfOneWorkerIsLocalTraining) {
   const SparseNet net({.is_distributed = GetParam()});
   const TrainingTask task = net.task(10);
   const LocalOutcome local = train_locally(task, 1);
-  AsyncThreadJob job = alone(AsyncMode::kGeo);
+  AsyncThreadJob job = alone(ServerMode::kGeo);
   job.options.geo_update_frequency = 4;
   const AsyncThreadOutcome outcome = expect_no_errors(task, job);
   ASSERT_EQ(outcome.losses[0].size(), local.losses.size());
@@ -171,8 +171,8 @@ TEST_P(SparseGeo, OfOneWorkerIsLocalTraining) {
 TEST(SparseAsyncCluster, EveryModeLearns) {
   const SparseNet net({.learnable = true});
   const TrainingTask task = net.task(200);
-  for (const AsyncMode mode :
-       {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo, AsyncMode::kEasgd}) {
+  for (const ServerMode mode :
+       {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo, ServerMode::kEasgd}) {
     for (const uint32_t threads : {1U, 2U}) {
       SCOPED_TRACE(str_cat(to_string(mode), ", ", threads, " threads"));
       AsyncThreadJob job;

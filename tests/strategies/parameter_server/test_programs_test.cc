@@ -15,7 +15,7 @@
 namespace fleet::testing {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 using ::testing::HasSubstr;
 
 constexpr int kSteps = 3;
@@ -83,7 +83,7 @@ void expect_local_losses(const SparseNet& net, AsyncThreadJob job) {
   EXPECT_EQ(losses.all(), local_losses(task, test, 1));
 }
 
-AsyncThreadJob alone(AsyncMode mode) {
+AsyncThreadJob alone(ServerMode mode) {
   AsyncThreadJob job;
   job.workers = 1;
   job.options.mode = mode;
@@ -115,7 +115,7 @@ TEST(TestPrograms, LookRowsOfDistributedTablesUp) {
       SCOPED_TRACE(str_cat(static_cast<int>(kind), ", ", servers, " servers"));
       const SparseNet net({.kind = kind, .padding = 3, .is_distributed = true});
       expect_local_losses(net, ThreadJob{.workers = 2, .servers = servers});
-      AsyncThreadJob async = alone(AsyncMode::kAsync);
+      AsyncThreadJob async = alone(ServerMode::kAsync);
       async.servers = servers;
       expect_local_losses(net, async);
     }
@@ -126,13 +126,13 @@ TEST(TestPrograms, LookRowsUpOnAsynchronousServers) {
   for (const RowKind kind : kKinds) {
     SCOPED_TRACE(static_cast<int>(kind));
     const SparseNet net({.kind = kind});
-    expect_local_losses(net, alone(AsyncMode::kAsync));
-    expect_local_losses(net, alone(AsyncMode::kHalfAsync));
-    expect_local_losses(net, alone(AsyncMode::kGeo));
-    AsyncThreadJob bounded = alone(AsyncMode::kAsync);
+    expect_local_losses(net, alone(ServerMode::kAsync));
+    expect_local_losses(net, alone(ServerMode::kHalfAsync));
+    expect_local_losses(net, alone(ServerMode::kGeo));
+    AsyncThreadJob bounded = alone(ServerMode::kAsync);
     bounded.options.staleness_bound = 1;
     expect_local_losses(net, bounded);
-    AsyncThreadJob compensated = alone(AsyncMode::kAsync);
+    AsyncThreadJob compensated = alone(ServerMode::kAsync);
     compensated.options.delay_compensation =
         strategies::DelayCompensationOptions::preset(strategies::DelayCompensation::kClipped);
     expect_local_losses(net, compensated);
@@ -163,7 +163,7 @@ TEST(TestPrograms, MayBeCopiesOfTheRewrittenProgram) {
 }
 
 TEST(TestPrograms, MayBeCopiesOfARewrittenAsynchronousProgram) {
-  for (const AsyncMode mode : {AsyncMode::kAsync, AsyncMode::kHalfAsync, AsyncMode::kGeo}) {
+  for (const ServerMode mode : {ServerMode::kAsync, ServerMode::kHalfAsync, ServerMode::kGeo}) {
     for (const RowKind kind : kKinds) {
       SCOPED_TRACE(str_cat(to_string(mode), " ", static_cast<int>(kind)));
       const SparseNet net({.kind = kind});
@@ -256,7 +256,7 @@ TEST(TestPrograms, NameTheJobThatIsOver) {
   };
   train_in_threads(task, job);
   EXPECT_THAT(text, HasSubstr("this worker has left its job"));
-  AsyncThreadJob async = alone(AsyncMode::kAsync);
+  AsyncThreadJob async = alone(ServerMode::kAsync);
   text.clear();
   async.after_steps = [&](int, strategies::WorkerRuntime& runtime, fluid::Executor& executor) {
     runtime.stop_worker();

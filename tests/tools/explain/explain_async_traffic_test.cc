@@ -10,7 +10,7 @@
 namespace fleet::explain {
 namespace {
 
-using strategies::AsyncMode;
+using fluid::ServerMode;
 
 // Multiples of the steps between two exchanges.
 constexpr int kFew = 4;
@@ -27,9 +27,9 @@ std::vector<ModeCase> modes() {
   std::vector<ModeCase> cases(4, {.options = in_step});
   cases[0].name = "async";
   cases[1].name = "half_async";
-  cases[1].options.mode = AsyncMode::kHalfAsync;
+  cases[1].options.mode = ServerMode::kHalfAsync;
   cases[2].name = "geo";
-  cases[2].options.mode = AsyncMode::kGeo;
+  cases[2].options.mode = ServerMode::kGeo;
   cases[2].options.geo_update_frequency = 4;
   cases[3].name = "dc_asgd";
   cases[3].options.delay_compensation =
