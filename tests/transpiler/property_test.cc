@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/program/interleaved.h"
 #include "tests/transpiler/sample_nets.h"
 #include "transpiler/distribute_transpiler.h"
@@ -231,6 +232,42 @@ void check_saved(const EveryJob& every) {
   }
 }
 
+// The structure that servers work from says what the plan says.
+void check_structure(const EveryJob& every) {
+  const ServerPlan& plan = every.transpiler.plan();
+  const auto endpoints = server_endpoints(every.job.servers);
+  const auto shards = static_cast<size_t>(every.job.shards);
+  for (int server = 0; server < every.job.servers; ++server) {
+    const std::string& endpoint = endpoints[static_cast<size_t>(server)];
+    const Program program = every.transpiler.get_pserver_program(endpoint);
+    const fluid::ServerProgram read = read_server_program(
+        program, listen_of(program), *program.distribution().server_mode, every.job.shards);
+    EXPECT_EQ(read.mode, plan.form.mode);
+    EXPECT_EQ(read.endpoint, endpoint);
+    std::map<std::string, std::string> planned;
+    for (const auto& [param, slice] : slices_on(plan, server)) {
+      planned[slice->param] = plan.form.geo() ? slice->param + ".delta" : slice->grad;
+    }
+    for (const PlacedStatistic& statistic : plan.statistics) {
+      if (statistic.server == server) planned[statistic.name] = statistic_name(statistic.name);
+    }
+    for (const PlacedParam& table : plan.tables) {
+      planned[table.param] = table.slices[static_cast<size_t>(server)].grad;
+    }
+    EXPECT_EQ(read.saved_tables.size(), plan.tables.size());
+    EXPECT_EQ(read.slices.size(), planned.size());
+    size_t lookups = 0;
+    for (const fluid::ServerSlice& slice : read.slices) {
+      EXPECT_EQ(slice.gradient, planned[slice.value]);
+      EXPECT_EQ(slice.averages, plan.averages());
+      EXPECT_EQ(slice.contributions.size(), plan.averages() ? shards : 0U);
+      EXPECT_EQ(slice.backups.size(), every.job.config.enable_dc_asgd ? shards : 0U);
+      lookups += slice.lookup.empty() ? 0 : 1;
+    }
+    EXPECT_EQ(lookups, plan.tables.size());
+  }
+}
+
 // What is rare must be among them.
 TEST(RandomJobs, DrawEveryRuleAndWhatIsRare) {
   int tables = 0;
@@ -271,6 +308,10 @@ TEST(RandomJobs, DrawEveryRuleAndWhatIsRare) {
 
 TEST(RandomJobs, TheOverviewOfSlicesIsSavedWithEveryProgram) {
   for_every_job(check_saved);
+}
+
+TEST(RandomJobs, ServersReadWhatWasPlanned) {
+  for_every_job(check_structure);
 }
 
 TEST(RandomJobs, EveryElementOfEveryTrainableParameterIsOnExactlyOneServer) {

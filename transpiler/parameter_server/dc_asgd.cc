@@ -1,13 +1,13 @@
 #include "transpiler/parameter_server/dc_asgd.h"
 
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/ops/distributed/server_ops.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/ops/math/elementwise.h"
-#include "fluid/ops/no_attrs.h"
 #include "fluid/ops/shape/fill.h"
 
 namespace fleet::transpiler {
@@ -36,20 +36,16 @@ void declare(Block& block, std::string name, const PlacedSlice& slice, fluid::DT
 void append_backup_of_trainer(Block& block, const PlacedSlice& slice, fluid::DType dtype,
                               int trainers) {
   VarDesc id;
-  id.name = kTrainerId;
+  id.name = fluid::kTrainerId;
   id.dtype = fluid::DType::kInt64;
   id.shape = fluid::Shape{1};
   block.add_var(std::move(id));
   declare(block, local_backup_name(slice), slice, dtype);
-  Operator op;
-  op.type = "ref_by_trainer_id";
+  std::vector<std::string> backups;
   for (int trainer = 0; trainer < trainers; ++trainer) {
-    op.inputs["X"].push_back(backup_name(slice, trainer));
+    backups.push_back(backup_name(slice, trainer));
   }
-  op.inputs["TrainerId"] = {kTrainerId};
-  op.outputs["Out"] = {local_backup_name(slice)};
-  op.attrs = fluid::to_attributes(fluid::NoAttrs{});
-  block.append_op(std::move(op));
+  append_backup(block, std::move(backups), local_backup_name(slice));
 }
 
 // g + (p - bak) g g, op by op, as release 1.8 has it.
@@ -110,12 +106,11 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
   std::string out = str_cat("tmp_dc_output_", temporaries++);
   declare(block, out, slice, dtype);
   block.edit_var(out).kind = block.var(grad).kind;
-  Operator op;
-  op.type = "dc_compensate";
-  op.inputs["Param"] = {slice.param};
-  op.inputs["Grad"] = {grad};
-  op.inputs["Backup"] = {local_backup_name(slice)};
-  op.outputs["Out"] = {out};
+  fluid::Compensation names{.value = slice.param,
+                            .gradient = grad,
+                            .backup = local_backup_name(slice),
+                            .mean_square = {},
+                            .out = out};
   if (form.name != "constant") {
     VarDesc mean = block.var(slice.param);  // of a distributed table rows
     mean.name = mean_square_name(slice);
@@ -123,67 +118,37 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
     mean.kind = fluid::VarKind::kLodTensor;
     if (mean.slice) mean.slice->origin += ".dc_mean_square";
     block.program().global_block().add_var(std::move(mean));
-    op.inputs["MeanSquare"] = {mean_square_name(slice)};
-    op.outputs["MeanSquareOut"] = {mean_square_name(slice)};
+    names.mean_square = mean_square_name(slice);
   }
-  op.attrs =
-      fluid::to_attributes(fluid::DcCompensateAttrs{.form = form.name,
-                                                    .lambda = static_cast<float>(form.lambda),
-                                                    .m = static_cast<float>(form.m),
-                                                    .epsilon = static_cast<float>(form.epsilon)});
-  block.append_op(std::move(op));
+  fluid::append_compensation(block, names,
+                             {.form = form.name,
+                              .lambda = static_cast<float>(form.lambda),
+                              .m = static_cast<float>(form.m),
+                              .epsilon = static_cast<float>(form.epsilon)});
   return out;
 }
 
-namespace {
-
-// What each backup is one of.
-std::map<std::string, std::string> params_by_backup(const fluid::Program& server_program) {
-  std::map<std::string, std::string> params;
-  for (int32_t index = 1; index < server_program.block_count(); ++index) {
-    const auto& ops = server_program.block(index).ops();
-    for (size_t i = 0; i < ops.size(); ++i) {
-      if (ops[i]->type != "ref_by_trainer_id") continue;
-      // The next op reads the parameter beside the backup.
-      const Operator& next = *ops[i + 1];
-      const char* slot = next.type == "dc_compensate" ? "Param" : "X";
-      for (const std::string& backup : ops[i]->input("X")) {
-        params[backup] = next.input(slot).front();
-      }
-    }
-  }
-  return params;
-}
-
-}  // namespace
-
-void append_backup_initialisers(fluid::Program& startup, const fluid::Program& server_program) {
+void append_backup_initialisers(fluid::Program& startup, const fluid::ServerProgram& server) {
   Block& block = startup.global_block();
-  const auto params = params_by_backup(server_program);
-  for (const VarDesc* var : server_program.global_block().vars_in_order()) {
-    const auto param = params.find(var->name);
-    if (param == params.end()) continue;
-    Operator assign;
-    assign.type = "assign";
-    assign.inputs["X"] = {param->second};
-    assign.outputs["Out"] = {var->name};
-    assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
-    block.append_op(std::move(assign));
+  std::map<std::string_view, const std::string*> values;
+  for (const fluid::ServerSlice& slice : server.slices) {
+    for (const std::string& backup : slice.backups) values[backup] = &slice.value;
   }
-  for (int32_t index = 1; index < server_program.block_count(); ++index) {
-    for (const auto& shared : server_program.block(index).ops()) {
-      const Operator& op = *shared;
-      if (op.type != "dc_compensate" || op.input("MeanSquare").empty()) continue;
-      const VarDesc& mean = block.var(op.input("MeanSquare").front());
-      fluid::FillConstantAttrs attrs;
-      attrs.shape = mean.shape.to_vector();
-      attrs.dtype = mean.dtype;
-      Operator fill;
-      fill.type = "fill_constant";
-      fill.outputs["Out"] = {mean.name};
-      fill.attrs = fluid::to_attributes(std::move(attrs));
-      block.append_op(std::move(fill));
-    }
+  for (const VarDesc* var : block.vars_in_order()) {
+    const auto value = values.find(var->name);
+    if (value != values.end()) fluid::append_replacement(block, var->name, *value->second);
+  }
+  for (const fluid::ServerSlice& slice : server.slices) {
+    if (slice.mean_square.empty()) continue;
+    const VarDesc& mean = block.var(slice.mean_square);
+    fluid::FillConstantAttrs attrs;
+    attrs.shape = mean.shape.to_vector();
+    attrs.dtype = mean.dtype;
+    Operator fill;
+    fill.type = "fill_constant";
+    fill.outputs["Out"] = {mean.name};
+    fill.attrs = fluid::to_attributes(std::move(attrs));
+    block.append_op(std::move(fill));
   }
 }
 

@@ -4,15 +4,13 @@
 
 #include <string>
 
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/program/program.h"
 #include "transpiler/config.h"
 #include "transpiler/parameter_server/server_plan.h"
 #include "transpiler/training_ops.h"
 
 namespace fleet::transpiler {
-
-// The trainer whose gradient a block updates from: [1], int64; the runtime sets it.
-inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 
 // "fc_w.block1.trainer_0_bak": the slice as a trainer last received it, of a table each row; the
 // runtime keeps it.
@@ -33,6 +31,6 @@ std::string append_compensation(fluid::Block& block, const PlacedSlice& slice,
                                 int& temporaries);
 
 // Appends to a server's startup what initialises backups and mean squares.
-void append_backup_initialisers(fluid::Program& startup, const fluid::Program& server_program);
+void append_backup_initialisers(fluid::Program& startup, const fluid::ServerProgram& server);
 
 }  // namespace fleet::transpiler

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/ops/distributed/table_ops.h"
-#include "fluid/ops/math/scale.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/shape/fill.h"
 #include "transpiler/parameter_server/trainer_ops.h"
@@ -311,10 +311,8 @@ void add_table_services(Program& program, const ServerPlan& plan, int server, in
     rows.dtype = table.dtype;
     rows.shape = fluid::Shape{fluid::Shape::kUnknown, table.shape[1]};
     Block& lookup = program.add_block(parent);
-    lookup.append_op(make("lookup_sparse_table", {{"W", {table.param}}, {"Ids", {ids.name}}},
-                          {{"Out", {rows.name}}},
-                          fluid::to_attributes(fluid::LookupSparseTableAttrs{}), OpRole::kForward));
-    listen.prefetch_var_name_to_block_id.push_back(str_cat(ids.name, ":", lookup.index()));
+    append_table_lookup(lookup, table.param, ids.name, rows.name);
+    bind_lookup(listen, ids.name, lookup.index());
     global.add_var(std::move(ids));
     global.add_var(std::move(rows));
   }
@@ -325,11 +323,8 @@ void add_table_services(Program& program, const ServerPlan& plan, int server, in
   path.persistable = true;
   global.add_var(std::move(path));
   Block& save = program.add_block(parent);
-  for (const PlacedParam& table : plan.tables) {
-    save.append_op(make("save", {{"X", {table.param}}}, {},
-                        fluid::to_attributes(fluid::SaveAttrs{}), OpRole::kForward));
-  }
-  listen.checkpint_block_id = save.index();
+  for (const PlacedParam& table : plan.tables) append_table_save(save, table.param);
+  bind_checkpoint(listen, save.index());
 }
 
 }  // namespace fleet::transpiler

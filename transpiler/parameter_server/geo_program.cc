@@ -2,9 +2,7 @@
 
 #include <array>
 
-#include "base/strings.h"
-#include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "transpiler/parameter_server/tables.h"
 #include "transpiler/parameter_server/trainer_ops.h"
 
@@ -106,17 +104,9 @@ void add_sum_blocks(Program& program, const ServerPlan& plan, int server,
     if (param->remote) delta.kind = fluid::VarKind::kSelectedRows;
     global.add_var(std::move(delta));
     Block& block = program.add_block(0);
-    Operator sum;
-    sum.type = "sum";
-    sum.inputs["X"] = {slice->param, delta_of(slice->param)};
-    sum.outputs["Out"] = {slice->param};
-    sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
-    block.append_op(std::move(sum));
-    listen.optimize_blocks.push_back({block.index()});
-    listen.grad_to_block_id.push_back(str_cat(delta_of(slice->param), ":", block.index()));
-    if (param->remote) {
-      listen.sparse_grad_to_param.push_back(str_cat(delta_of(slice->param), ":", slice->param));
-    }
+    append_addition(block, slice->param, delta_of(slice->param));
+    bind_update(listen, delta_of(slice->param), block.index());
+    if (param->remote) bind_rows(listen, delta_of(slice->param), slice->param);
   }
 }
 
@@ -125,10 +115,7 @@ void append_geo_listen(Program& program, const ServerPlan& plan, int server,
   listen.endpoint = plan.endpoints[static_cast<size_t>(server)];
   listen.fanin = plan.shards;
   listen.distributed_mode = fluid::distributed_mode_of(plan.form.mode, plan.form.runtime_split);
-  Operator op;
-  op.type = "listen_and_serv";
-  op.attrs = fluid::to_attributes(listen);
-  program.global_block().append_op(std::move(op));
+  fluid::append_listen(program, {}, listen);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ PlacedParam cut(const Program& program, const UpdatedParam& updated, size_t posi
   const auto rows = slice_rows(param.shape, parts, config.min_block_size);
   placed.sliced = rows.size() > 1;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const std::string suffix = placed.sliced ? str_cat(".block", i) : "";
+    const std::string suffix = placed.sliced ? fluid::slice_suffix(static_cast<int>(i)) : "";
     placed.slices.push_back({.param = placed.param + suffix,
                              .grad = placed.grad + suffix,
                              .shape = rows[i].shape,
@@ -427,7 +427,7 @@ std::string state_name(const PlacedParam& param, const PlacedSlice& slice,
   const auto here =
       std::count_if(param.slices.begin(), param.slices.end(),
                     [&slice](const PlacedSlice& other) { return other.server == slice.server; });
-  return here > 1 ? str_cat(origin, ".block", slice.block_id) : origin;
+  return here > 1 ? origin + fluid::slice_suffix(slice.block_id) : origin;
 }
 
 }  // namespace fleet::transpiler

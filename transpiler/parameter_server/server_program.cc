@@ -6,9 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/math/scale.h"
-#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "transpiler/parameter_server/dc_asgd.h"
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/trainer_ops.h"
@@ -142,27 +140,7 @@ void add_learning_rate_block(Program& program, ServerState& state) {
     declare_from_origin(program.global_block(), origin, op.output_names());
     copy_schedule_op(state, op, program, index);
   }
-  state.listen.lr_decay_block_id = index;
-  state.listen.optimize_blocks.push_back({index});
-}
-
-// sum of the shards' gradients, times 1/shards.
-void append_average(const ServerState& state, Names parts, const std::string& grad, Block& block) {
-  if (!state.plan.averages()) return;
-  Operator sum;
-  sum.type = "sum";
-  sum.inputs["X"] = std::move(parts);
-  sum.outputs["Out"] = {grad};
-  sum.attrs = fluid::to_attributes(fluid::NoAttrs{});
-  block.append_op(std::move(sum));
-  fluid::ScaleAttrs attrs;
-  attrs.scale = 1.0 / state.plan.shards;
-  Operator scale;
-  scale.type = "scale";
-  scale.inputs["X"] = {grad};
-  scale.outputs["Out"] = {grad};
-  scale.attrs = fluid::to_attributes(attrs);
-  block.append_op(std::move(scale));
+  bind_schedule(state.listen, index);
 }
 
 const VarDesc& find_var(const ServerState& state, const std::string& name) {
@@ -172,7 +150,7 @@ const VarDesc& find_var(const ServerState& state, const std::string& name) {
 
 // "v.block<i>": what the slice makes of the rows of v.
 std::string part_name(std::string_view whole, const PlacedSlice& slice) {
-  return str_cat(whole, ".block", slice.block_id);
+  return str_cat(whole, fluid::slice_suffix(slice.block_id));
 }
 
 // A part of `whole`, which has a first dimension like the parameter.
@@ -277,26 +255,20 @@ void append_phase(Program& program, ServerState& state, const SliceRef& here,
   }
 }
 
-Operator make_exchange(Program& program, const ServerState& state, const ExchangedVar& var) {
+void append_exchange(Program& program, const ServerState& state, const ExchangedVar& var,
+                     Block& target) {
   const PlacedParam& param = updated_at(state.plan, var.param);
   Block& block = program.global_block();
   if (!block.has_var(var.name)) {
     block.add_var(server_var(find_var(state, var.name), var.name));
   }
-  fluid::ExchangeRowsAttrs attrs;
-  Operator op;
-  op.type = "exchange_rows";
+  fluid::ExchangedRows rows{.whole = var.name, .parts = {}, .rows = {}, .servers = {}};
   for (const PlacedSlice& slice : param.slices) {
-    const std::string name = var.rows ? part_name(var.name, slice) : var.name;
-    attrs.varnames.push_back(name);
-    attrs.sections.push_back(var.rows ? slice.shape[0] : 1);
-    attrs.epmap.push_back(state.plan.endpoints[static_cast<size_t>(slice.server)]);
-    if (slice.server == state.server) op.inputs["X"].push_back(name);
+    rows.parts.push_back(var.rows ? part_name(var.name, slice) : var.name);
+    rows.rows.push_back(var.rows ? slice.shape[0] : 1);
+    rows.servers.push_back(static_cast<uint32_t>(slice.server));
   }
-  op.outputs["Out"] = {var.name};
-  op.attrs = fluid::to_attributes(std::move(attrs));
-  op.role = fluid::OpRole::kRpc;
-  return op;
+  fluid::append_exchange(target, rows, state.plan.endpoints, static_cast<uint32_t>(state.server));
 }
 
 void add_exchange_block(Program& program, ServerState& state, const ExchangeStage& stage,
@@ -305,8 +277,7 @@ void add_exchange_block(Program& program, ServerState& state, const ExchangeStag
   for (const ExchangedVar& var : stage.vars) {
     const bool cut = updated_at(state.plan, var.param).slices.size() > 1;
     if (state.plan.endpoints.size() == 1 && !cut) continue;  // the one part is the whole
-    Operator op = make_exchange(program, state, var);
-    program.block(index).append_op(std::move(op));
+    append_exchange(program, state, var, program.block(index));
   }
   Block& global = program.global_block();
   for (Operator op : stage.ops) {
@@ -320,8 +291,7 @@ void add_exchange_block(Program& program, ServerState& state, const ExchangeStag
     op.role_var.clear();
     program.block(index).append_op(std::move(op));
   }
-  state.listen.exchange_blocks.push_back({index});
-  state.listen.optimize_blocks.push_back({index});
+  bind_exchange(state.listen, index);
 }
 
 // sum of what the shards made, times 1/shards, is the new value.
@@ -343,15 +313,9 @@ void add_statistic_blocks(Program& program, ServerState& state, int32_t parent) 
       state.received.push_back(std::move(name));
     }
     Block& block = program.add_block(parent);
-    append_average(state, shard_grads(state, whole), whole.grad, block);
-    Operator assign;
-    assign.type = "assign";
-    assign.inputs["X"] = {whole.grad};
-    assign.outputs["Out"] = {statistic.name};
-    assign.attrs = fluid::to_attributes(fluid::NoAttrs{});
-    block.append_op(std::move(assign));
-    state.listen.grad_to_block_id.push_back(str_cat(whole.grad, ":", block.index()));
-    state.listen.optimize_blocks.push_back({block.index()});
+    if (state.plan.averages()) append_average(block, shard_grads(state, whole), whole.grad);
+    append_replacement(block, statistic.name, whole.grad);
+    bind_update(state.listen, whole.grad, block.index());
   }
 }
 
@@ -376,16 +340,15 @@ void add_phase_block(Program& program, ServerState& state, Chain& chain, size_t 
   if (phase == 0) {
     Names parts = param->interleaved ? table_gradients(state.plan, *param, state.server)
                                      : shard_grads(state, *slice);
-    append_average(state, std::move(parts), slice->grad, program.block(index));
-    state.listen.grad_to_block_id.push_back(str_cat(slice->grad, ":", index));
-    if (takes_rows(state, chain.here)) {
-      state.listen.sparse_grad_to_param.push_back(str_cat(slice->grad, ":", slice->param));
+    if (state.plan.averages()) {
+      append_average(program.block(index), std::move(parts), slice->grad);
     }
+    bind_update(state.listen, slice->grad, index);
+    if (takes_rows(state, chain.here)) bind_rows(state.listen, slice->grad, slice->param);
   } else {
-    state.listen.next_blocks.push_back(str_cat(chain.last, ":", index));
+    bind_next(state.listen, chain.last, index);
   }
   append_phase(program, state, chain.here, chain.phases[phase], index);
-  state.listen.optimize_blocks.push_back({index});
   chain.last = index;
 }
 
@@ -440,11 +403,7 @@ void append_listen(Program& program, ServerState& state) {
   attrs.distributed_mode =
       fluid::distributed_mode_of(state.plan.form.mode, state.plan.form.runtime_split);
   attrs.dc_asgd = !state.plan.form.dc_asgd.name.empty();
-  Operator op;
-  op.type = "listen_and_serv";
-  op.inputs["X"] = state.received;
-  op.attrs = fluid::to_attributes(attrs);
-  program.global_block().append_op(std::move(op));
+  fluid::append_listen(program, {{"X", state.received}}, attrs);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/ops/shape/index_ops.h"
 #include "fluid/program/interleaved.h"
 #include "transpiler/parameter_server/dc_asgd.h"
@@ -203,7 +204,12 @@ void append_initialisers(Program& program, const Program& startup, const Program
       }
     }
   }
-  append_backup_initialisers(program, server_program);
+  const fluid::DistributionInfo& job = server_program.distribution();
+  if (job.delay_compensation.form.empty()) return;
+  const auto mode = job.server_mode.value_or(fluid::ServerMode::kAsync);
+  append_backup_initialisers(
+      program, read_server_program(server_program, *server_program.global_block().ops().back(),
+                                   mode, job.trainers));
 }
 
 }  // namespace

@@ -9,6 +9,14 @@ namespace fleet::fluid {
 // What learning-rate schedules count with.
 inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
 
+// The trainer whose gradient a block updates from: [1], int64; the server sets it.
+inline constexpr const char* kTrainerId = "@TRAINER_ID@";
+
+// Behind the names of slices, and of what belongs to one: "w.block1".
+inline std::string slice_suffix(int slice) {
+  return ".block" + std::to_string(slice);
+}
+
 // Behind the names of what one shard, or one trainer, has of its own: "w@GRAD.trainer_2".
 inline constexpr std::string_view kShardMark = ".trainer_";
 

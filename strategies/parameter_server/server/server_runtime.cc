@@ -8,18 +8,17 @@
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/async_parameter_server.h"
-#include "strategies/parameter_server/server/async_server_program.h"
 #include "strategies/parameter_server/server/server_node.h"
-#include "strategies/parameter_server/server/server_program.h"
+#include "strategies/parameter_server/server/server_steps.h"
 
 namespace fleet::strategies {
 namespace {
 
-void check_compensation(const AsyncServerProgram& program, const AsyncOptions& options) {
+void check_compensation(const fluid::ServerProgram& program, const AsyncOptions& options) {
   const bool wanted = options.delay_compensation.form != DelayCompensation::kNone;
-  const bool there = std::any_of(program.blocks.begin(), program.blocks.end(),
-                                 [](const auto& block) { return !block.backups.empty(); });
-  if (program.blocks.empty() || wanted == there) return;
+  const bool there = std::any_of(program.slices.begin(), program.slices.end(),
+                                 [](const auto& slice) { return !slice.backups.empty(); });
+  if (program.slices.empty() || wanted == there) return;
   throw_error(ErrorCode::kInvalidProgram,
               {.what = "the server program and the options disagree about delay compensation",
                .where = "listen_and_serv",
@@ -64,8 +63,9 @@ void ServerRuntime::serve(ServerNode& node) {
 }
 
 void ServerRuntime::serve_in_step(const fluid::CommCall& call) {
-  const int shards = static_cast<int>(config_.shards());
-  ServerSteps steps(call.program, read_server_program(call.program, call.op, shards), shards,
+  ServerSteps steps(call.program,
+                    read_server_program(call.program, call.op, ServerMode::kSync,
+                                        static_cast<int>(config_.shards())),
                     call.scope);
   ProcessEnvironment environment(transport_);
   ServerNode node(environment.node(), config_, steps.make_model(), logger_);
@@ -73,17 +73,17 @@ void ServerRuntime::serve_in_step(const fluid::CommCall& call) {
 }
 
 void ServerRuntime::serve_async(const fluid::CommCall& call) {
-  auto parsed =
-      read_async_server_program(call.program, call.op, static_cast<int>(config_.worker_num));
+  auto parsed = read_server_program(call.program, call.op, async_->mode,
+                                    static_cast<int>(config_.worker_num));
   check_compensation(parsed, *async_);
-  AsyncServerSteps steps(call.program, std::move(parsed), call.scope);
+  ServerSteps steps(call.program, std::move(parsed), call.scope);
   ProcessEnvironment environment(transport_);
   const AsyncParameterServer* lanes = nullptr;
   ServerNode node(
       environment.node(), config_,
       [&](ServingEvents events) {
         auto made = std::make_unique<AsyncParameterServer>(
-            config_, steps.make_model(), std::move(events), logger_, events_.on_event);
+            config_, steps.make_async_model(), std::move(events), logger_, events_.on_event);
         lanes = made.get();
         return made;
       },

@@ -3,21 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/strings.h"
-#include "fluid/ops/distributed/names.h"
 #include "fluid/program/interleaved.h"
 
 namespace fleet::strategies {
-
-void throw_server_program(std::string what, std::string where, std::string expected,
-                          std::string got) {
-  throw_error(ErrorCode::kInvalidProgram,
-              {.what = std::move(what),
-               .where = std::move(where),
-               .expected = std::move(expected),
-               .got = std::move(got),
-               .fix = "use the server program that the transpiler made, for this very cluster"});
-}
 
 const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& name) {
   const fluid::Value* value = scope.find(name);
@@ -33,19 +21,6 @@ void require_initial_value(const fluid::Scope& scope, const std::string& slice) 
                .expected = "the startup program was run on the server's scope",
                .got = "an empty variable",
                .fix = "run the server's startup program, or load a model, before serving"});
-}
-
-std::pair<std::string, int32_t> read_binding(const fluid::Program& program,
-                                             const std::string& binding, const char* attribute) {
-  const size_t colon = binding.rfind(':');
-  const auto index = colon == std::string::npos
-                         ? std::nullopt
-                         : parse_int(std::string_view(binding).substr(colon + 1));
-  if (!index || *index < 1 || *index >= program.block_count()) {
-    throw_server_program("a gradient is bound to no block", str_cat("listen_and_serv.", attribute),
-                         "\"<name>:<block>\"", binding);
-  }
-  return {binding.substr(0, colon), static_cast<int32_t>(*index)};
 }
 
 CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
@@ -72,12 +47,6 @@ CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope
   return entry;
 }
 
-bool counts_steps(const fluid::Operator& op) {
-  if (op.type != "sum" && op.type != "increment") return false;
-  const auto outputs = op.output_names();
-  return std::find(outputs.begin(), outputs.end(), fluid::kStepCounter) != outputs.end();
-}
-
 void set_number(fluid::Tensor& tensor, double value) {
   switch (tensor.dtype()) {
     case fluid::DType::kInt64:
@@ -92,22 +61,6 @@ void set_number(fluid::Tensor& tensor, double value) {
     default:
       *tensor.data<float>() = static_cast<float>(value);
   }
-}
-
-bool has_row_gradient(const fluid::Program& program, const std::string& gradient) {
-  const fluid::VarDesc* var = program.global_block().find_var(gradient);
-  return var != nullptr && var->kind == fluid::VarKind::kSelectedRows;
-}
-
-std::string lookup_of(const fluid::Program& program, const fluid::ListenAndServAttrs& listen,
-                      const std::string& table) {
-  for (const auto& binding : listen.prefetch_var_name_to_block_id) {
-    const auto [name, block] = read_binding(program, binding, "prefetch_var_name_to_block_id");
-    for (const auto& op : program.block(block).ops()) {
-      if (op->type == "lookup_sparse_table" && op->input("W").front() == table) return name;
-    }
-  }
-  return {};
 }
 
 void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope) {

@@ -7,7 +7,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
-#include "strategies/parameter_server/server/async_server_program.h"
+#include "strategies/parameter_server/server/server_steps.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {
@@ -42,11 +42,11 @@ class AsyncSchedule : public ::testing::Test {
     fluid::Executor executor;
     executor.run(server.startup);
     if (of_model != nullptr) executor.scope().var(kCounter) = of_model->clone();
-    AsyncServerSteps steps(
-        server.main,
-        read_async_server_program(server.main, *server.main.global_block().ops().back(), kTrainers),
-        executor.scope());
-    const auto model = steps.make_model();
+    ServerSteps steps(server.main,
+                      read_server_program(server.main, *server.main.global_block().ops().back(),
+                                          fluid::ServerMode::kAsync, kTrainers),
+                      executor.scope());
+    const auto model = steps.make_async_model();
     std::vector<double> counts;
     for (uint64_t gradient = 1; gradient <= gradients; ++gradient) {
       model.server.learning_rate(gradient);

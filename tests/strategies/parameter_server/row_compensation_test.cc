@@ -12,7 +12,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
-#include "strategies/parameter_server/server/async_server_program.h"
+#include "strategies/parameter_server/server/server_steps.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {
@@ -53,12 +53,12 @@ class RowCompensation : public ::testing::Test {
     executor_.run(server_.startup);
     fluid::Tensor& table = executor_.scope().tensor("table");
     for (int64_t row = 0; row < 8; ++row) table.data<float>()[row] = static_cast<float>(row + 1);
-    steps_ = std::make_unique<AsyncServerSteps>(
+    steps_ = std::make_unique<ServerSteps>(
         server_.main,
-        read_async_server_program(server_.main, *server_.main.global_block().ops().back(),
-                                  kTrainers),
+        read_server_program(server_.main, *server_.main.global_block().ops().back(),
+                            fluid::ServerMode::kAsync, kTrainers),
         executor_.scope());
-    model_ = steps_->make_model();
+    model_ = steps_->make_async_model();
     for (uint32_t worker = 0; worker < kTrainers; ++worker) {
       see(worker, {0, 1, 2, 3, 4, 5, 6, 7});
     }
@@ -83,7 +83,7 @@ class RowCompensation : public ::testing::Test {
 
   fluid::Executor executor_;
   transpiler::ProgramPair server_;
-  std::unique_ptr<AsyncServerSteps> steps_;
+  std::unique_ptr<ServerSteps> steps_;
   AsyncServerModel model_;
   uint64_t version_ = 0;
 };

@@ -1,5 +1,5 @@
 // Server programs whose updates need numbers of other servers, as docs/transpiler.md writes them.
-#include "strategies/parameter_server/server/server_program.h"
+#include "strategies/parameter_server/server/server_steps.h"
 
 #include <cstring>
 #include <gtest/gtest.h>
@@ -61,8 +61,9 @@ class ToyServer {
   void set_attrs(const fluid::ListenAndServAttrs& attrs) {
     program_.global_block().op(0).attrs = fluid::to_attributes(attrs);
   }
-  ServerProgram parse() const {
-    return read_server_program(program_, program_.global_block().op(0), 1);
+  fluid::ServerProgram parse() const {
+    return read_server_program(program_, program_.global_block().op(0), fluid::ServerMode::kSync,
+                               1);
   }
 
   // Initial values, and the objects that train.
@@ -70,7 +71,7 @@ class ToyServer {
     auto& w = scope_.var(mine("w.block")).emplace<fluid::Tensor>(DType::kFloat32, shape());
     for (int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] = 1.0F;
     scope_.var("rate") = fluid::Tensor::scalar(0.5F);
-    steps_ = std::make_unique<ServerSteps>(program_, parse(), 1, scope_);
+    steps_ = std::make_unique<ServerSteps>(program_, parse(), scope_);
     model_ = steps_->make_model();
     exchange_ =
         std::make_unique<ServerExchange>(static_cast<uint32_t>(server_), 2, 0, model_.exchanges,
@@ -165,16 +166,16 @@ class ToyServer {
   std::unique_ptr<ServerExchange> exchange_;
 };
 
-TEST(ServerProgram, ReadsChainsAndExchanges) {
-  const ServerProgram parsed = ToyServer(1).parse();
-  ASSERT_EQ(parsed.blocks.size(), 1U);
-  EXPECT_EQ(parsed.blocks[0].chain, (std::vector<int32_t>{1, 3}));
-  EXPECT_EQ(parsed.blocks[0].value, "w.block1");
+TEST(ServerSteps, ReadsChainsAndExchanges) {
+  const fluid::ServerProgram parsed = ToyServer(1).parse();
+  ASSERT_EQ(parsed.slices.size(), 1U);
+  EXPECT_EQ(parsed.slices[0].chain, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(parsed.slices[0].value, "w.block1");
   ASSERT_EQ(parsed.exchanges.size(), 1U);
   EXPECT_EQ(parsed.exchanges[0].rows[0].servers, (std::vector<uint32_t>{0, 1}));
 }
 
-TEST(ServerProgram, ComputesWithNumbersOfEveryServer) {
+TEST(ServerSteps, ComputesWithNumbersOfEveryServer) {
   ToyServer a(0);
   ToyServer b(1);
   a.start();
@@ -206,7 +207,7 @@ TEST(ServerProgram, ComputesWithNumbersOfEveryServer) {
 }
 
 // Threads that update different slices look variables up, which nobody may make meanwhile.
-TEST(ServerProgram, MakesNoVariableWhileItTrains) {
+TEST(ServerSteps, MakesNoVariableWhileItTrains) {
   ToyServer a(0);
   ToyServer b(1);
   a.start();
@@ -219,7 +220,7 @@ TEST(ServerProgram, MakesNoVariableWhileItTrains) {
   EXPECT_EQ(a.scope().revision(), before);
 }
 
-TEST(ServerProgram, SaysZeroForASliceWithoutContributions) {
+TEST(ServerSteps, SaysZeroForASliceWithoutContributions) {
   ToyServer a(0);
   a.start();
   a.prepare(1, 3.0F, 0);
@@ -242,7 +243,7 @@ std::string refusal_of(void (*change)(fluid::ListenAndServAttrs&)) {
   return "";
 }
 
-TEST(ServerProgram, RefusesChainsThatCannotBe) {
+TEST(ServerSteps, RefusesChainsThatCannotBe) {
   using Attrs = fluid::ListenAndServAttrs;
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
