@@ -24,10 +24,6 @@ namespace fleet::strategies {
 // outside of tests.
 struct ProtocolMutations {
   bool no_deduplication = false;
-  // Added to the count that a barrier says before the server compares it.
-  int barrier_count_delta = 0;
-  // Sum pieces in the order in which they come, instead of by shard index.
-  bool sum_on_arrival = false;
   // A worker begins to join the coordinator so much later than to reach the servers.
   Duration join_delay{0};
 };
@@ -53,6 +49,9 @@ struct ParameterServerConfig {
   // A step that pushes so many bytes to a server asks it for values on a lane of their own, behind
   // all data lanes: they come while other gradients still leave.
   size_t ask_apart_bytes = 1024 * 1024;
+
+  // Memory of a synchronous server for gradients that wait to be summed, over all data lanes.
+  uint64_t gradient_window_bytes = uint64_t{32} * 1024 * 1024;
 
   // Slices of that many bytes are updated in other threads, where there are any: so many, or what
   // the environment thinks.

@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "strategies/parameter_server/client/sync_worker_node.h"
 #include "strategies/parameter_server/server/server_node.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "tests/testing/sim_arithmetic.h"
 #include "tests/testing/sim_nodes.h"
 
@@ -48,7 +49,7 @@ ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
   config.ask_apart_bytes = job.ask_apart_bytes;
   config.reconnect_grace = {job.reconnect_grace, job.reconnect_grace};
   config.heartbeat_timeout = job.heartbeat_timeout;
-  config.mutations = job.mutations;
+  config.gradient_window_bytes = job.window_bytes;
   return config;
 }
 
@@ -56,8 +57,14 @@ class SimServer {
  public:
   SimServer(const SimJob& job, transport::SimWorld& world, uint32_t index, const Logger& logger)
       : loop_(world.add_loop(str_cat("server ", index))),
-        node_(sim_environment(world, loop_, 1000 + index), config_for(job, index),
-              make_model(job, index), logger) {}
+        node_(
+            sim_environment(world, loop_, 1000 + index), config_for(job, index),
+            [&](strategies::ServingEvents events) {
+              return std::make_unique<strategies::ParameterServer>(
+                  config_for(job, index), make_model(job, index), std::move(events), logger,
+                  job.rules);
+            },
+            logger) {}
 
   ServerNode& node() { return node_; }
   transport::SimLoop& loop() { return loop_; }

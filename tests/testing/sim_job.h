@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/protocol/sync_server_rules.h"
 #include "transport/sim/sim_loop.h"
 
 namespace fleet::testing {
@@ -31,7 +33,8 @@ struct SimJob {
   Duration compute{0};
   int straggle = 1;  // worker 0 is so many times slower
   transport::SimFaults faults;
-  strategies::ProtocolMutations mutations;
+  std::shared_ptr<const strategies::SyncServerRules> rules;  // null: the right ones
+  uint64_t window_bytes = uint64_t{32} * 1024 * 1024;        // of a server's gradients
   // Links are cut often in a bad network, and every cut is to be healed.
   Duration reconnect_grace = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(60);

@@ -116,6 +116,8 @@ std::string_view verb_name(Verb verb) {
       return "push";
     case Verb::kGet:
       return "get";
+    case Verb::kCredit:
+      return "credit";
     case Verb::kSendBarrier:
       return "send-barrier";
     case Verb::kNotify:

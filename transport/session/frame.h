@@ -47,6 +47,7 @@ enum class Verb : uint16_t {
   kPush = 64,
   kGet = 65,
   kSendBarrier = 66,
+  kCredit = 67,
   kNotify = 68,
   kSnapshot = 69,
   kInit = 70,

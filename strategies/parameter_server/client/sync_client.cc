@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/client/sync_client.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -42,7 +43,21 @@ void SyncClient::on_catalogue(uint32_t index) {
     server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
     if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
   }
+  order_lanes(server, known);
   step_ = std::max(step_, known.step);
+}
+
+void SyncClient::order_lanes(Server& server, const Catalogue& known) {
+  std::vector<SliceGeometry> slices;
+  for (uint32_t i = 0; i < known.trained; ++i) {
+    slices.push_back(SliceGeometry::of(known.entries[i]));
+  }
+  for (uint32_t k = 0; k < config_.data_lanes; ++k) {
+    Lane& lane = server.lanes[k];
+    lane.order = SendOrder(slices, k, config_.data_lanes);
+    lane.open_at_begin = k < known.open.size() ? known.open[k] : lane.order.size();
+    lane.open = lane.open_at_begin;
+  }
 }
 
 // ---- a step
@@ -89,8 +104,9 @@ void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::
                         uint32_t pieces, const uint64_t* rows) {
   Server& server = servers_[slice.server];
   Lane& lane = lane_of(slice);
+  const uint32_t index = slice.variable % config_.data_lanes;
   for (uint32_t piece = 0; piece < pieces; ++piece) {
-    Message& message = lane.gathered.emplace_back();
+    Message message;
     message.header.verb = Verb::kPush;
     message.header.flags = transport::kFlagMore;
     message.header.step = step_ + 1;
@@ -103,15 +119,27 @@ void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::
     if (rows != nullptr) {
       message.header.flags |= kFlagRows;
       message.control = encode(*rows);
+    } else if (const uint32_t at = lane.order.position(slice.variable, piece); at >= lane.open) {
+      hold(lane, at, std::move(message));
+      continue;
     }
+    gather(lane, std::move(message));
   }
   server.pushed += pieces;
   server.pushed_bytes += sum.size;
-  gathered_ += pieces;
-  lane.bytes += sum.size;
-  if (lane.bytes >= config_.flush_bytes) {
-    send_gathered(slice.server, slice.variable % config_.data_lanes);
-  }
+  if (lane.bytes >= config_.flush_bytes) send_gathered(slice.server, index);
+  if (!lane.held.empty() && lane.asking == 0) ask_credit(slice.server, index, false);
+}
+
+void SyncClient::gather(Lane& lane, Message message) {
+  lane.bytes += message.payload.size;
+  ++gathered_;
+  lane.gathered.push_back(std::move(message));
+}
+
+void SyncClient::hold(Lane& lane, uint32_t position, Message message) {
+  if (message.payload.owner == nullptr) ++borrowed_;
+  lane.held.emplace(position, std::move(message));
 }
 
 void SyncClient::send_gathered(uint32_t server, uint32_t index) {
@@ -122,12 +150,63 @@ void SyncClient::send_gathered(uint32_t server, uint32_t index) {
   lane.bytes = 0;
   Request request;
   request.frames = std::exchange(lane.gathered, {});
+  submit_push(server, index, std::move(request));
+}
+
+void SyncClient::submit_push(uint32_t server, uint32_t lane, Request request) {
+  ++pushing_;
+  request.on_done = [this](const Status&) { --pushing_; };
+  submit(server, lane, std::move(request));
+}
+
+void SyncClient::ask_credit(uint32_t server, uint32_t index, bool over) {
+  Lane& lane = servers_[server].lanes[index];
+  Request request;
+  Message& message = request.frames.emplace_back();
+  message.header.verb = Verb::kCredit;
+  message.header.step = step_ + 1;
+  message.header.epoch = config_.epoch;
+  message.header.variable = lane.open;
+  if (over) message.header.piece = lane.held.empty() ? lane.order.size() : lane.held.begin()->first;
+  request.on_reply = [this, server, index](const FrameHeader& header, ConstBytes, MutableBytes) {
+    --servers_[server].lanes[index].asking;
+    on_credit(server, index, header.variable);
+  };
+  ++lane.asking;
   submit(server, index, std::move(request));
+}
+
+void SyncClient::on_credit(uint32_t server, uint32_t index, uint32_t open) {
+  Lane& lane = servers_[server].lanes[index];
+  lane.open = std::max(lane.open, std::min(open, lane.order.size()));
+  while (!lane.held.empty() && lane.held.begin()->first < lane.open) {
+    Message message = std::move(lane.held.begin()->second);
+    lane.held.erase(lane.held.begin());
+    if (message.payload.owner == nullptr) --borrowed_;
+    gather(lane, std::move(message));
+  }
+  send_gathered(server, index);
+  if (!lane.held.empty() && lane.asking == 0) ask_credit(server, index, over_);
+}
+
+// What the caller's memory holds is copied.
+void SyncClient::own_held(Lane& lane) {
+  for (auto& [position, message] : lane.held) {
+    transport::Payload& payload = message.payload;
+    if (payload.owner != nullptr) continue;
+    const Buffer copy(payload.size);
+    std::memcpy(copy.data(), payload.data, payload.size);
+    payload = transport::Payload(copy);
+    --borrowed_;
+  }
 }
 
 void SyncClient::flush() {
   for (uint32_t server = 0; server < servers_.size(); ++server) {
-    for (uint32_t lane = 0; lane < config_.data_lanes; ++lane) send_gathered(server, lane);
+    for (uint32_t lane = 0; lane < config_.data_lanes; ++lane) {
+      send_gathered(server, lane);
+      own_held(servers_[server].lanes[lane]);
+    }
   }
 }
 
@@ -168,11 +247,16 @@ Message SyncClient::get_message(uint32_t server, uint32_t index, uint64_t step) 
 void SyncClient::finish_step() {
   ++exchange_;
   stepping_ = true;
+  over_ = true;
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     Server& server = servers_[i];
     if (server.pushed_bytes >= config_.ask_apart_bytes) ask_apart(i);
     for (uint32_t k = 0; k < server.lanes.size(); ++k) {
       Lane& lane = server.lanes[k];
+      if (lane.open_at_begin < lane.order.size()) {
+        send_gathered(i, k);  // nothing may come behind what says that it has been sent
+        ask_credit(i, k, true);
+      }
       if (k > 0 && lane.wanted.empty()) {
         send_gathered(i, k);
         continue;
@@ -263,7 +347,12 @@ void SyncClient::on_value(uint32_t server, const FrameHeader& header) {
 void SyncClient::before_idle() {
   if (status().ok() && values_missing_ != 0) fail_incomplete(values_missing_);
   if (status().ok() && stepping_) ++step_;
-  stepping_ = false;
+  if (stepping_) {
+    for (Server& server : servers_) {
+      for (Lane& lane : server.lanes) lane.open = lane.open_at_begin;
+    }
+  }
+  stepping_ = over_ = false;
 }
 
 }  // namespace fleet::strategies

@@ -1,11 +1,15 @@
 // A worker's side of the parameter servers: gradients go out while the backward pass runs, one
 // round trip per server ends the step, values come back into the tensors.
 //
+// A server lets the pieces of dense gradients in by an order (protocol/send_order.h), as many as
+// its memory has room for from all workers. What it has not let in yet is held back here.
+//
 // Nothing here blocks. The thread that drives the loop calls everything; to wait, it drives the
 // loop until idle() (strategies/parameter_server/client/sync_worker_node.h).
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -15,6 +19,7 @@
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/partial_row_sum.h"
 #include "strategies/parameter_server/protocol/partial_sum.h"
+#include "strategies/parameter_server/protocol/send_order.h"
 #include "strategies/parameter_server/protocol/wire.h"
 
 namespace fleet::strategies {
@@ -39,10 +44,11 @@ class SyncClient final : public ServerClient {
   void finish_step();
   // Asks for what was registered as it is after the steps so far.
   void fetch();
-  // Sends gathered gradients now, so that their memory is free once the client is idle.
+  // Sends gathered gradients now, or copies what its server has not let in, so that their memory
+  // is free once the client is settled.
   void flush();
-  // No push is gathered or under way.
-  bool settled() const { return idle() && gathered_ == 0; }
+  // No push is gathered or under way, and what is held back has memory of its own.
+  bool settled() const { return pushing_ == 0 && gathered_ == 0 && borrowed_ == 0; }
 
  private:
   struct Target {
@@ -55,6 +61,11 @@ class SyncClient final : public ServerClient {
     size_t bytes = 0;
     std::vector<uint32_t> wanted;
     uint32_t trained = 0;  // slices that travel on it
+    SendOrder order;
+    uint32_t open_at_begin = 0;                        // pieces of the order
+    uint32_t open = 0;                                 // in this step
+    std::multimap<uint32_t, transport::Message> held;  // by position in the order
+    uint32_t asking = 0;                               // requests for credits under way
   };
   struct Server {
     uint32_t pushed = 0;  // pieces of this step
@@ -73,7 +84,15 @@ class SyncClient final : public ServerClient {
   // `rows`: how many the sum has, when it is of rows.
   void gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum, uint32_t pieces,
               const uint64_t* rows);
+  void gather(Lane& lane, transport::Message message);
+  void order_lanes(Server& server, const Catalogue& known);
+  void own_held(Lane& lane);
+  void hold(Lane& lane, uint32_t position, transport::Message message);
   void send_gathered(uint32_t server, uint32_t lane);
+  // `over`: nothing is pushed any more in this step.
+  void ask_credit(uint32_t server, uint32_t lane, bool over);
+  void on_credit(uint32_t server, uint32_t lane, uint32_t open);
+  void submit_push(uint32_t server, uint32_t lane, transport::Request request);
   transport::Message get_message(uint32_t server, uint32_t lane, uint64_t step) const;
   void ask_apart(uint32_t server);
   // Asks for what is wanted, which is forgotten then.
@@ -85,7 +104,10 @@ class SyncClient final : public ServerClient {
   std::vector<ShardRange> nodes_;
   std::vector<Server> servers_;
   size_t gathered_ = 0;  // frames, over all lanes
+  size_t pushing_ = 0;   // requests with pushes that are under way
+  size_t borrowed_ = 0;  // frames held back whose memory is the caller's
   bool stepping_ = false;
+  bool over_ = false;  // everything of the step is pushed
   uint64_t exchange_ = 0;
   uint64_t values_missing_ = 0;
 };

@@ -39,9 +39,18 @@ void SyncWorkerNode::poll() {
 }
 
 void SyncWorkerNode::wait(Phase phase, std::string_view what) {
+  wait_until([this] { return client_->idle() && member_->joined(); }, phase, what);
+}
+
+void SyncWorkerNode::wait_settled() {
+  wait_until([this] { return client_->settled(); }, Phase::kSending, "send");
+}
+
+void SyncWorkerNode::wait_until(const std::function<bool()>& reached, Phase phase,
+                                std::string_view what) {
   set_phase(phase);
   const TimePoint begin = environment_.data_loop->now();
-  const auto over = [this] { return (client_->idle() && member_->joined()) || !status().ok(); };
+  const auto over = [&] { return reached() || !status().ok(); };
   const bool driven = environment_.data_loop->run_until(over, TimePoint::max());
   Status why = status();
   if (why.ok() && !driven && !over()) {

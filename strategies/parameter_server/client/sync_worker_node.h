@@ -3,6 +3,7 @@
 // world.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ class SyncWorkerNode {
   // Throws PeerError with peer, rank, phase, step and elapsed time when the job failed; the others
   // are told then.
   void wait(transport::Phase phase, std::string_view what);
+  // The same until no memory of gradients is needed any more.
+  void wait_settled();
   // Runs what is ready on the data loop, and does not wait.
   void poll();
 
@@ -62,6 +65,8 @@ class SyncWorkerNode {
   }
 
  private:
+  void wait_until(const std::function<bool()>& reached, transport::Phase phase,
+                  std::string_view what);
   [[noreturn]] void fail(const Status& why, transport::Phase phase, std::string_view what,
                          Duration elapsed);
 

@@ -1,56 +1,79 @@
-// Gradients of rows that a synchronous server collects: by slice and contributor, each once a step.
+// Sparse gradients (SelectedRows) that a synchronous server collects: each contributor's once a
+// step, added up as soon as siblings of the tree are whole.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "base/status.h"
 #include "fluid/core/value.h"
-#include "strategies/parameter_server/protocol/contributor_sum.h"
+#include "strategies/parameter_server/protocol/contributors.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
+#include "strategies/parameter_server/protocol/sum_tree.h"
+#include "strategies/parameter_server/protocol/sync_server_rules.h"
 
 namespace fleet::strategies {
 
-// One thread at a time. Keys are of a slice with rows, and of the step that is collected or an
-// earlier one; statuses say what is wrong with a frame.
+// One thread at a time. Keys are of a slice with sparse gradients, and of the step that is
+// collected or an earlier one; statuses say what is wrong with a frame.
 class RowInbox {
  public:
-  // The table must outlive it. `sum_on_arrival`: see ProtocolMutations.
+  // What is referred to must outlive it. `whole`: everybody's gradients of the slice are there, or
+  // will not come.
   RowInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
-           bool sum_on_arrival);
+           const SumTree& tree, const SyncServerRules& rules,
+           std::function<void(uint32_t slice)> whole);
 
-  // `step`: the one that is collected.
+  // A new step. `active`: by worker, who contributes.
+  void begin(uint64_t step, const std::vector<bool>& active);
+
   transport::PayloadTarget prepare(uint64_t session, const PieceKey& key, uint32_t contributor,
-                                   uint64_t bytes, uint64_t step);
+                                   uint64_t bytes);
   // Whether the piece is new.
   Result<bool> take(uint64_t session, const PieceKey& key, uint32_t contributor,
-                    transport::ConstBytes payload, uint64_t step);
+                    transport::ConstBytes payload);
+  // Of this step, nothing more comes from the worker.
+  void pass(uint32_t worker);
   void drop_session(uint64_t session) { pieces_.drop_session(session); }
 
-  // Contributors whose gradients of the slice are whole.
-  std::vector<uint32_t> present(uint32_t slice, uint64_t step) const;
-  // Adds them up, and forgets them.
-  void sum(uint32_t slice, uint64_t step, fluid::SelectedRows& out);
+  // Logical shards whose gradients of the slice are whole.
+  int shards(uint32_t slice) const { return slices_[slice].shards; }
+  // Their sum; forgets it.
+  void sum(uint32_t slice, fluid::SelectedRows& out);
 
  private:
-  struct Slot {
-    uint64_t step = 0;  // that the contribution is of
-    RowContribution contribution;
+  // A sum: row numbers, strictly ascending, and their values, in memory that `owner` keeps.
+  struct Part {
+    std::span<const int64_t> rows;
+    const std::byte* values = nullptr;
+    std::shared_ptr<const void> owner;
+    explicit operator bool() const { return owner != nullptr; }
   };
+  static constexpr uint64_t kNotWhole = ~uint64_t{0};
   struct Slice {
     SliceGeometry geometry;
-    std::vector<Slot> slots;         // by contributor; none of a slice without rows
-    std::vector<uint32_t> arrivals;  // under mutation only
+    uint32_t awaited = 0;  // contributors whose gradients are not whole yet
+    uint32_t arrived = 0;
+    int shards = 0;
+    // By contributor, how many rows its gradient has when it is whole, else kNotWhole.
+    std::vector<uint64_t> whole;
+    // By contributor, those of which pieces have come.
+    std::unordered_map<uint32_t, RowContribution> partial;
+    std::unique_ptr<SiblingSums<Part>> sums;
   };
 
-  Status check(const Slot& slot, const SliceGeometry& geometry, const PieceKey& key,
-               uint64_t bytes) const;
-  template <class T>
-  void sum_as(Slice& slice, const std::vector<uint32_t>& present, fluid::SelectedRows& out) const;
+  Status check(const Slice& slice, const PieceKey& key, uint32_t contributor, uint64_t bytes) const;
+  bool has(const Slice& slice, const PieceKey& key, uint32_t contributor) const;
+  void complete(uint32_t index, uint32_t contributor);
+  Part join(const SliceGeometry& geometry, const Part& left, const Part& right) const;
 
   const ContributorTable& table_;
-  ContributorSum add_;
-  bool sum_on_arrival_;
+  const SyncServerRules& rules_;
+  std::function<void(uint32_t)> whole_;
+  uint64_t step_ = 0;
   std::vector<Slice> slices_;
   PieceMemory pieces_;
 };

@@ -50,6 +50,18 @@ struct PieceKey {
   }
 };
 
+// A worker that holds pieces back: asks for more of its lane's order than it knows to be let in.
+struct CreditCall {
+  uint64_t session = 0;
+  uint64_t request = 0;
+  uint32_t worker = 0;
+  uint64_t step = 0;
+  uint32_t lane = 0;
+  uint32_t known = 0;
+  // Nothing more comes from the worker in this step for positions before it.
+  uint32_t passed = 0;
+};
+
 // A request for values: of listed variables, or of every trained slice on a lane.
 struct GetCall {
   uint64_t session = 0;

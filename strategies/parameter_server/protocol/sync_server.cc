@@ -12,31 +12,41 @@ namespace {
 
 using transport::PayloadTarget;
 
+SyncServerOptions with_rules(SyncServerOptions options) {
+  if (options.rules == nullptr) options.rules = std::make_shared<const SyncServerRules>();
+  return options;
+}
+
 }  // namespace
 
 SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
-    : options_(std::move(options)),
+    : options_(with_rules(std::move(options))),
       sink_(sink),
       contributors_(options_.workers, options_.shards),
-      add_(contributors_),
-      rows_(options_.slices, contributors_, options_.mutations.sum_on_arrival),
-      workers_(options_.workers) {
-  uint32_t pieces = 0;
-  for (const auto& geometry : options_.slices) {
+      tree_(contributors_),
+      geometries_(options_.slices),
+      rows_(geometries_, contributors_, tree_, *options_.rules,
+            [this](uint32_t slice) { settle(slice, shards_in(slice)); }),
+      workers_(options_.workers),
+      asking_(options_.lanes),
+      told_open_(options_.lanes) {
+  for (const auto& geometry : geometries_) {
     Slice slice;
     slice.geometry = geometry;
     slice.pieces = geometry.rows ? 0 : pieces_of(geometry.bytes);
-    slice.first_piece = pieces;
     if (!options_.stages.empty()) slice.stages = options_.stages.at(slices_.size());
-    pieces += slice.pieces;
-    slices_.push_back(slice);
+    slices_.push_back(std::move(slice));
   }
   options_.variables = std::max(options_.variables, static_cast<uint32_t>(slices_.size()));
-  pieces_.resize(pieces);
-  slots_.resize(size_t{pieces} * contributors_.size());
+  for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
+    inboxes_.push_back(std::make_unique<PieceInbox>(
+        geometries_, contributors_, tree_, SendOrder(geometries_, lane, options_.lanes),
+        options_.window_bytes / options_.lanes, *options_.rules,
+        PieceInboxEvents{[this](uint32_t slice) { return sink_.gradient(slice); },
+                         [this](uint32_t slice) { settle(slice, shards_in(slice)); }}));
+  }
   waiters_.reserve(2 * options_.workers);
-  reset_step();
-  recount();
+  collect_next();
 }
 
 Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contributor) const {
@@ -62,194 +72,59 @@ Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contrib
   return {};
 }
 
-bool SyncServer::already_has(const PieceKey& key, const Slot& slot) const {
-  if (options_.mutations.no_deduplication) return false;
-  return key.step <= published_ || slot.have == key.step;
-}
-
-size_t SyncServer::slot_index(const PieceKey& key, int contributor) const {
-  const size_t piece = size_t{slices_[key.variable].first_piece} + key.piece;
-  return piece * contributors_.size() + static_cast<size_t>(contributor);
-}
-
 PayloadTarget SyncServer::prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes) {
   int contributor = 0;
   Status status = check(sender, key, contributor);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
   if (key.rows) {
-    return rows_.prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes,
-                         collecting());
+    return rows_.prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes);
   }
-  const uint64_t size = piece_bytes(slices_[key.variable].geometry.bytes, key.piece);
-  if (bytes != size) {
-    return PayloadTarget::refuse(
-        bad_frame("a piece has the wrong size", str_cat(size, " bytes"), str_cat(bytes, " bytes")));
-  }
-  const size_t index = slot_index(key, contributor);
-  Slot& slot = slots_[index];
-  if (already_has(key, slot)) return PayloadTarget::discard();
-  if (slot.lent != 0 && slot.lent != sender.session) {
-    // An older connection is still in the middle of the same piece.
-    Buffer memory(size);
-    std::erase_if(extras_, [&](const Extra& extra) { return extra.session == sender.session; });
-    extras_.push_back({sender.session, index, memory});
-    return PayloadTarget::into({memory.data(), size}, memory.owner());
-  }
-  if (!slot.memory) {
-    if (size == transport::kPieceBytes && !pool_.empty()) {
-      slot.memory = std::move(pool_.back());
-      pool_.pop_back();
-    } else {
-      slot.memory = Buffer(size);
-      std::memset(slot.memory.data(), 0, size);
-    }
-  }
-  slot.lent = sender.session;
-  return PayloadTarget::into({slot.memory.data(), size}, slot.memory.owner());
+  return inbox_of(key.variable)
+      .prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes);
 }
 
 Status SyncServer::push(const Sender& sender, const PieceKey& key,
                         transport::MutableBytes payload) {
-  int contributor = 0;
-  Status status = check(sender, key, contributor);
+  int found = 0;
+  Status status = check(sender, key, found);
   if (!status.ok()) return status;
-  if (key.rows) return push_rows(sender, key, static_cast<uint32_t>(contributor), payload);
-  const size_t index = slot_index(key, contributor);
-  Slot& slot = slots_[index];
-  if (slot.memory && payload.data() == slot.memory.data()) {
-    slot.lent = 0;
-    if (already_has(key, slot)) return {};
-  } else {
-    const auto extra = std::find_if(extras_.begin(), extras_.end(), [&](const Extra& e) {
-      return e.session == sender.session && e.memory.data() == payload.data();
-    });
-    if (extra == extras_.end()) return {};  // discarded
-    Buffer memory = std::move(extra->memory);
-    extras_.erase(extra);
-    if (already_has(key, slot)) return {};
-    slot.memory = std::move(memory);
-    slot.lent = 0;
-  }
-  take(key, static_cast<uint32_t>(contributor), sender.worker);
-  return {};
-}
-
-Status SyncServer::push_rows(const Sender& sender, const PieceKey& key, uint32_t contributor,
-                             transport::ConstBytes payload) {
-  const Result<bool> taken = rows_.take(sender.session, key, contributor, payload, collecting());
+  const auto contributor = static_cast<uint32_t>(found);
+  const Result<bool> taken =
+      key.rows ? rows_.take(sender.session, key, contributor, payload)
+               : inbox_of(key.variable).take(sender.session, key, contributor, payload);
   if (!taken.ok()) return taken.status();
   if (!taken.value()) return {};
   contributed_ = true;
   ++workers_[sender.worker].received;
-  settle_rows(key.variable);
+  note(sender.worker);
+  grant_credits();
   maybe_close();
   return {};
 }
 
-// Rows are settled when every contributor's are in.
-void SyncServer::settle_rows(uint32_t slice) {
-  if (rows_.present(slice, collecting()).size() >= expected_) settle(slice, shards_in(slice));
-}
-
-SyncServer::Piece& SyncServer::piece_of(const PieceKey& key) {
-  Piece& piece = pieces_[slices_[key.variable].first_piece + key.piece];
-  if (piece.step != collecting()) {
-    piece.step = collecting();
-    piece.count = 0;
-    piece.summed = false;
-    piece.arrivals.clear();
-  }
-  return piece;
-}
-
-void SyncServer::take(const PieceKey& key, uint32_t contributor, uint32_t worker) {
-  contributed_ = true;
-  slots_[slot_index(key, static_cast<int>(contributor))].have = collecting();
-  Piece& piece = piece_of(key);
-  ++piece.count;
-  ++workers_[worker].received;
-  if (options_.mutations.sum_on_arrival) piece.arrivals.push_back(contributor);
-  if (piece.count >= expected_ && !piece.summed) {
-    sum_piece(key.variable, key.piece);
-    maybe_settle(key.variable);
-  }
-  maybe_close();
-}
-
-template <class T>
-void SyncServer::sum_as(uint32_t slice, uint32_t piece, std::vector<const T*>& arrays) {
-  const uint64_t bytes = piece_bytes(slices_[slice].geometry.bytes, piece);
-  const size_t flat = size_t{slices_[slice].first_piece} + piece;
-  T* out = reinterpret_cast<T*>(sink_.gradient(slice).data() + piece_offset(piece));
-  const size_t n = bytes / sizeof(T);
-  arrays.clear();
-  for (uint32_t i = 0; i < contributors_.size(); ++i) {
-    const Slot& slot = slots_[flat * contributors_.size() + i];
-    arrays.push_back(reinterpret_cast<const T*>(slot.memory.data()));
-  }
-  if (options_.mutations.sum_on_arrival) {
-    ContributorSum::in_order<T>(arrays, pieces_[flat].arrivals, out, n);
-  } else {
-    add_(std::span<const T* const>(arrays), std::span<const uint32_t>(present_), out, n);
-  }
-}
-
-void SyncServer::sum_piece(uint32_t slice, uint32_t piece) {
-  const size_t flat = size_t{slices_[slice].first_piece} + piece;
-  const size_t first_slot = flat * contributors_.size();
-  const bool take_all = options_.mutations.no_deduplication;
-  present_.clear();
-  for (uint32_t i = 0; i < contributors_.size(); ++i) {
-    const Slot& slot = slots_[first_slot + i];
-    if (slot.memory && (take_all || slot.have == collecting())) present_.push_back(i);
-  }
-  switch (slices_[slice].geometry.dtype) {
-    case fluid::DType::kFloat64:
-      sum_as(slice, piece, arrays_f64_);
-      break;
-    case fluid::DType::kInt64:
-      sum_as(slice, piece, arrays_i64_);
-      break;
-    default:
-      sum_as(slice, piece, arrays_f32_);
-  }
-  pieces_[flat].summed = true;
-  ++slices_[slice].summed;
-  release(first_slot);
-}
-
-// Whole pieces give their memory back, so that a large slice is collected through memory that is
-// still in the cache; small ones keep theirs.
-void SyncServer::release(size_t first_slot) {
-  for (size_t i = first_slot; i < first_slot + contributors_.size(); ++i) {
-    Slot& slot = slots_[i];
-    if (slot.memory.size() != transport::kPieceBytes || options_.mutations.no_deduplication) {
-      continue;
-    }
-    if (slot.lent == 0) pool_.push_back(std::move(slot.memory));
-    slot.memory = Buffer();
-    slot.lent = 0;
-  }
-}
-
-void SyncServer::maybe_settle(uint32_t slice) {
-  if (slices_[slice].summed == slices_[slice].pieces) settle(slice, shards_in(slice));
-}
-
 int SyncServer::shards_in(uint32_t slice) const {
-  if (slices_[slice].geometry.rows) {
-    int shards = 0;
-    for (const uint32_t i : rows_.present(slice, collecting())) {
-      shards += contributors_[i].node.size();
-    }
-    return shards;
-  }
-  const size_t first_slot = size_t{slices_[slice].first_piece} * contributors_.size();
-  int shards = 0;
-  for (uint32_t i = 0; i < contributors_.size(); ++i) {
-    if (slots_[first_slot + i].have == collecting()) shards += contributors_[i].node.size();
-  }
-  return shards;
+  return slices_[slice].geometry.rows ? rows_.shards(slice) : inbox_of(slice).shards(slice);
+}
+
+// Whether the worker has contributed all of this step.
+void SyncServer::note(uint32_t index) {
+  Worker& worker = workers_[index];
+  const bool ready = active(index) && worker.barrier_step == collecting() &&
+                     int64_t{worker.received} >= options_.rules->awaited(worker.announced);
+  if (ready != worker.ready) ready_ += ready ? 1 : -1;
+  worker.ready = ready;
+}
+
+std::vector<uint32_t> SyncServer::open_at_begin() const {
+  std::vector<uint32_t> open;
+  for (const auto& inbox : inboxes_) open.push_back(inbox->open_at_begin());
+  return open;
+}
+
+uint64_t SyncServer::held_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& inbox : inboxes_) bytes += inbox->held_bytes();
+  return bytes;
 }
 
 void SyncServer::begin_step() {
@@ -264,7 +139,7 @@ void SyncServer::settle(uint32_t index, int shards) {
   if (slice.settled) return;
   slice.settled = true;
   slice.shards = shards;
-  if (slice.geometry.rows && shards > 0) rows_.sum(index, collecting(), *sink_.rows(index));
+  if (slice.geometry.rows && shards > 0) rows_.sum(index, *sink_.rows(index));
   begin_step();
   if (slice.stages <= 1) return update(index);
   sink_.prepare(index, collecting(), shards, 0);
@@ -315,8 +190,8 @@ void SyncServer::exchange_advanced() {
 
 void SyncServer::publish(uint32_t slice) {
   slices_[slice].version = collecting();
-  for (auto& waiter : waiters_) {
-    if (wants(waiter.call, slice)) offer(waiter, slice);
+  for (const uint32_t number : std::exchange(slices_[slice].waiters, {})) {
+    if (waiters_[number].call.session != 0) offer(waiters_[number], slice);
   }
 }
 
@@ -337,21 +212,9 @@ Status SyncServer::barrier(uint32_t worker, uint64_t step, uint32_t count) {
   contributed_ = true;
   workers_[worker].barrier_step = step;
   workers_[worker].announced = count;
+  note(worker);
   maybe_close();
   return {};
-}
-
-bool SyncServer::barriers_in() const {
-  bool any = false;
-  for (uint32_t i = 0; i < workers_.size(); ++i) {
-    if (!active(i)) continue;
-    any = true;
-    const Worker& worker = workers_[i];
-    if (worker.barrier_step != collecting()) return false;
-    const int64_t wanted = int64_t{worker.announced} + options_.mutations.barrier_count_delta;
-    if (int64_t{worker.received} < wanted) return false;
-  }
-  return any;
 }
 
 void SyncServer::maybe_close() {
@@ -361,14 +224,14 @@ void SyncServer::maybe_close() {
 
 // No more comes for this step: what there is has to do.
 void SyncServer::settle_rest() {
-  for (uint32_t i = 0; i < slices_.size(); ++i) {
-    if (slices_[i].settled) continue;
-    const int shards = shards_in(i);
-    for (uint32_t piece = 0; shards > 0 && piece < slices_[i].pieces; ++piece) {
-      if (!piece_of({collecting(), i, piece, 0, 0}).summed) sum_piece(i, piece);
-    }
-    settle(i, shards);
-  }
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) pass(worker);
+  for (uint32_t i = 0; i < slices_.size(); ++i) settle(i, shards_in(i));
+}
+
+// Nothing more comes from the worker in this step.
+void SyncServer::pass(uint32_t worker) {
+  rows_.pass(worker);
+  for (const auto& inbox : inboxes_) inbox->pass(worker, inbox->pieces());
 }
 
 // False when other servers' parts of an exchange are missing, or updates go on.
@@ -376,28 +239,23 @@ bool SyncServer::close() {
   settle_rest();
   begin_step();
   if (!run_exchanges() || updating_ > 0) return false;
-  reset_step();
-  for (auto& worker : workers_) worker.received = 0;
   ++published_;
+  for (auto& lane : asking_) {
+    for (const CreditCall& call : std::exchange(lane, {})) {
+      sink_.grant(call, inboxes_[call.lane]->pieces());
+    }
+  }
+  waiters_of_.clear();
   std::vector<Waiter> done;
   std::swap(done, waiters_);
-  for (const auto& waiter : done) finish(waiter);
+  for (const auto& waiter : done) {
+    if (waiter.call.session != 0) finish(waiter);
+  }
   done.clear();
   if (waiters_.empty()) std::swap(done, waiters_);  // keeps the capacity
   sink_.step_closed(published_);
-  recount();
+  collect_next();
   return true;
-}
-
-void SyncServer::reset_step() {
-  rate_ready_ = false;
-  exchange_ = 0;
-  unsettled_ = 0;
-  for (auto& slice : slices_) {
-    slice.summed = 0;
-    slice.settled = false;
-    if (slice.stages > 1) ++unsettled_;
-  }
 }
 
 void SyncServer::finish(const Waiter& waiter) {
@@ -415,31 +273,29 @@ void SyncServer::finish(const Waiter& waiter) {
   if (rest.empty()) sink_.answer_empty(waiter.call);
 }
 
-// Who contributes to the next step; what is there already may now be enough.
-void SyncServer::recount() {
-  expected_ = 0;
-  bool anyone = false;
+// Begins the next step, if anyone contributes to it.
+void SyncServer::collect_next() {
+  rate_ready_ = false;
+  exchange_ = 0;
+  unsettled_ = 0;
+  for (auto& slice : slices_) {
+    slice.settled = false;
+    if (slice.stages > 1) ++unsettled_;
+  }
+  active_ = ready_ = 0;
+  std::vector<bool> taking_part;
   for (uint32_t i = 0; i < workers_.size(); ++i) {
-    if (!active(i)) continue;
-    anyone = true;
-    expected_ += contributors_.last_of(i) - contributors_.first_of(i);
+    workers_[i].received = 0;
+    workers_[i].ready = false;
+    taking_part.push_back(active(i));
+    if (taking_part.back()) ++active_;
   }
-  if (!anyone) {
-    if (!complete_) {
-      complete_ = true;
-      sink_.all_complete();
-    }
-    return;
-  }
-  for (uint32_t i = 0; i < slices_.size(); ++i) {
-    Slice& slice = slices_[i];
-    if (slice.geometry.rows && !slice.settled) settle_rows(i);
-    if (slice.settled || slice.pieces == 0) continue;
-    for (uint32_t k = 0; k < slice.pieces; ++k) {
-      const Piece& piece = piece_of({collecting(), i, k, 0, 0});
-      if (piece.count >= expected_ && !piece.summed) sum_piece(i, k);
-    }
-    maybe_settle(i);
+  if (active_ > 0) {
+    rows_.begin(collecting(), taking_part);
+    for (const auto& inbox : inboxes_) inbox->begin(collecting(), taking_part);
+  } else if (!complete_) {
+    complete_ = true;
+    sink_.all_complete();
   }
 }
 
@@ -450,14 +306,59 @@ Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
                      str_cat("step ", collecting(), " at most"), str_cat("step ", last_step));
   }
   workers_[worker].last_step = last_step;
-  recount();
+  if (active(worker)) return {};
+  note(worker);
+  if (--active_ == 0) {
+    collect_next();
+    return {};
+  }
+  pass(worker);
+  grant_credits();
   maybe_close();
   return {};
 }
 
-bool SyncServer::wants(const GetCall& call, uint32_t variable) const {
-  if (call.all) return variable < slices_.size() && variable % options_.lanes == call.lane;
-  return std::find(call.variables.begin(), call.variables.end(), variable) != call.variables.end();
+Status SyncServer::credit(CreditCall call) {
+  if (call.step == 0 || call.step > collecting() || call.lane >= options_.lanes) {
+    return bad_frame(str_cat("worker ", call.worker, " asks for credits that cannot be"),
+                     str_cat("step 1 to ", collecting(), ", a lane below ", options_.lanes),
+                     str_cat("step ", call.step, ", lane ", call.lane));
+  }
+  PieceInbox& inbox = *inboxes_[call.lane];
+  if (call.step <= published_) {
+    sink_.grant(call, inbox.pieces());
+    return {};
+  }
+  inbox.pass(call.worker, call.passed);
+  auto& asking = asking_[call.lane];
+  const auto waiting = std::count_if(asking.begin(), asking.end(), [&](const CreditCall& other) {
+    return other.session == call.session;
+  });
+  if (waiting >= static_cast<int64_t>(kMaxWaiting)) {
+    return bad_frame("too many requests for credits wait on one connection",
+                     str_cat(kMaxWaiting, " at most"), "another one");
+  }
+  const bool answered = inbox.open() > call.known || call.passed >= inbox.pieces();
+  if (answered) {
+    sink_.grant(call, inbox.open());
+  } else {
+    asking.push_back(std::move(call));
+  }
+  grant_credits();
+  maybe_close();
+  return {};
+}
+
+// Tells those who wait how much more of their lane is let in.
+void SyncServer::grant_credits() {
+  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) {
+    const uint32_t open = inboxes_[lane]->open();
+    if (std::exchange(told_open_[lane], open) == open) continue;
+    std::erase_if(asking_[lane], [&](const CreditCall& call) {
+      if (open > call.known) sink_.grant(call, open);
+      return open > call.known;
+    });
+  }
 }
 
 template <class Visit>
@@ -499,21 +400,24 @@ Status SyncServer::get(GetCall call) {
     deferred_.push_back(std::move(call));
     return {};
   }
-  size_t waiting = 0;
-  for (const Waiter& waiter : waiters_) {
-    if (waiter.call.session != call.session) continue;
-    if (waiter.call.request == call.request) return {};  // sent again
-    ++waiting;
+  auto& waiting = waiters_of_[call.session];
+  for (const uint32_t number : waiting) {
+    if (waiters_[number].call.request == call.request) return {};  // sent again
   }
-  if (waiting >= kMaxWaiting) {
+  if (waiting.size() >= kMaxWaiting) {
     return bad_frame("too many gets wait on one connection", str_cat(kMaxWaiting, " at most"),
                      "another one");
   }
+  const auto number = static_cast<uint32_t>(waiters_.size());
+  waiting.push_back(number);
   waiters_.push_back({std::move(call), wanted, kNothing});
   Waiter& waiter = waiters_.back();
   each_wanted(waiter.call, [&](uint32_t variable) {
-    if (variable < slices_.size() && slices_[variable].version >= waiter.call.step) {
+    if (variable >= slices_.size()) return;
+    if (slices_[variable].version >= waiter.call.step) {
       offer(waiter, variable);
+    } else {
+      slices_[variable].waiters.push_back(number);
     }
   });
   return {};
@@ -528,11 +432,14 @@ void SyncServer::answer_now(const GetCall& call) {
 
 void SyncServer::drop_session(uint64_t session) {
   std::erase_if(deferred_, [&](const GetCall& call) { return call.session == session; });
-  std::erase_if(waiters_, [&](const Waiter& w) { return w.call.session == session; });
-  std::erase_if(extras_, [&](const Extra& extra) { return extra.session == session; });
+  if (const auto found = waiters_of_.find(session); found != waiters_of_.end()) {
+    for (const uint32_t number : found->second) waiters_[number].call.session = 0;
+    waiters_of_.erase(found);
+  }
   rows_.drop_session(session);
-  for (auto& slot : slots_) {
-    if (slot.lent == session) slot.lent = 0;
+  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) {
+    inboxes_[lane]->drop_session(session);
+    std::erase_if(asking_[lane], [&](const CreditCall& call) { return call.session == session; });
   }
 }
 
@@ -562,7 +469,7 @@ void SyncServer::restore(const SyncServerMemory& memory) {
   published_ = memory.step;
   for (size_t i = 0; i < workers_.size(); ++i) workers_[i].last_step = memory.last_steps[i];
   for (auto& slice : slices_) slice.version = published_;
-  recount();
+  collect_next();
 }
 
 }  // namespace fleet::strategies

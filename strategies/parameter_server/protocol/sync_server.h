@@ -2,11 +2,16 @@
 // completions go in; sums, updates and answers come out through a sink. No sockets, no threads, no
 // clock, and nothing depends on the order in which frames come.
 //
-// Per step: pieces are summed by the fixed tree over shards as soon as their contributors are in
-// (gradients of rows when they are whole: they need not have the same rows);
-// the learning-rate block runs once; a slice whose pieces are all summed is updated and published;
-// the step closes when every worker's barrier is in and all the pieces it counted have come. An
+// Per step: contributions are added up by the fixed tree over shards, siblings as soon as both are
+// there (sparse gradients when they are whole: they need not have the same rows); the
+// learning-rate block runs once; a slice whose pieces are all summed is updated and published; the
+// step closes when every worker's barrier is in and all the pieces it counted have come. An
 // answer's last part is held until then, so that no worker can be ahead of a server.
+//
+// Pieces of dense gradients come in the order of SendOrder, and no further than they are let in:
+// contributions take no more memory than the window. A worker that holds pieces back asks for
+// credits, and says, when its step is pushed, before which position it has no more pieces; it is
+// answered when more is let in.
 //
 // An update that needs more than its slice goes in stages, with an exchange between servers after
 // each but the last. Exchange k begins when every slice of several stages has done stage k, and is
@@ -18,14 +23,17 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "base/buffer.h"
-#include "strategies/parameter_server/config.h"
-#include "strategies/parameter_server/protocol/contributor_sum.h"
+#include "strategies/parameter_server/protocol/contributors.h"
+#include "strategies/parameter_server/protocol/piece_inbox.h"
 #include "strategies/parameter_server/protocol/row_inbox.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/sum_tree.h"
+#include "strategies/parameter_server/protocol/sync_server_rules.h"
 #include "strategies/parameter_server/protocol/wire.h"
 #include "transport/session/session.h"
 
@@ -59,6 +67,8 @@ class SyncServerSink {
   virtual void answer(const GetCall& get, uint32_t variable, bool last) = 0;
   // An answer without values.
   virtual void answer_empty(const GetCall& get) = 0;
+  // So many pieces of the lane's order are let in.
+  virtual void grant(const CreditCall& /*call*/, uint32_t /*open*/) {}
   virtual void step_closed(uint64_t step) = 0;
   // Once: every worker has said that it contributes no more, and everything is applied.
   virtual void all_complete() = 0;
@@ -88,7 +98,9 @@ struct SyncServerOptions {
   uint32_t exchanges = 0;  // of a step
   // Of each slice's update, at most 1 + exchanges; empty: 1 of all.
   std::vector<uint32_t> stages;
-  ProtocolMutations mutations;
+  // Memory that contributions of dense gradients may take, over all lanes.
+  uint64_t window_bytes = uint64_t{32} * 1024 * 1024;
+  std::shared_ptr<const SyncServerRules> rules;  // null: the right ones
 };
 
 // One thread at a time. Statuses say what is wrong with a frame; the state is unchanged then.
@@ -102,6 +114,7 @@ class SyncServer {
   // The worker has sent `count` pieces for `step`.
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
   Status get(GetCall call);
+  Status credit(CreditCall call);
   Status complete(uint32_t worker, uint64_t last_step);
   // What update_aside() began is done.
   void updated(uint32_t slice);
@@ -121,6 +134,10 @@ class SyncServer {
   std::vector<uint32_t> missing() const;
   // The step waits for other servers.
   bool exchanging() const { return offered_; }
+  // By lane, pieces that workers may send before they ask.
+  std::vector<uint32_t> open_at_begin() const;
+  // Memory of contributions of dense gradients.
+  uint64_t held_bytes() const;
 
   SyncServerMemory memory() const;
   // Before anything was received.
@@ -131,97 +148,70 @@ class SyncServer {
   // Gets that one connection may have waiting; a worker has one a lane.
   static constexpr size_t kMaxWaiting = 64;
 
-  struct Slot {
-    Buffer memory;
-    uint64_t have = 0;  // the step whose contribution is here
-    uint64_t lent = 0;  // the session that writes into `memory` now
-  };
-  struct Piece {
-    uint64_t step = 0;  // that `count` and `arrivals` belong to
-    uint32_t count = 0;
-    bool summed = false;
-    std::vector<uint32_t> arrivals;  // under mutation only
-  };
   struct Slice {
     SliceGeometry geometry;
     uint32_t pieces = 0;
-    uint32_t first_piece = 0;
     uint32_t stages = 1;
-    uint32_t summed = 0;   // pieces summed in this step
     bool settled = false;  // the gradient of this step is complete
     int shards = 0;        // that contributed to it
     uint64_t version = 0;
+    std::vector<uint32_t> waiters;  // that want it, by number
   };
   struct Worker {
     uint64_t last_step = SyncServerMemory::kNeverCompleted;
     uint64_t barrier_step = 0;
     uint32_t announced = 0;
     uint32_t received = 0;
+    bool ready = false;  // has contributed all of this step
   };
   struct Waiter {
-    GetCall call;
+    GetCall call;              // of session 0 when the connection is gone
     uint32_t remaining = 0;    // wanted and not published yet
     uint32_t held = kNothing;  // the published value that will end the answer
-  };
-  struct Extra {
-    uint64_t session;
-    size_t slot;
-    Buffer memory;
   };
 
   uint64_t collecting() const { return published_ + 1; }
   bool active(uint32_t worker) const { return workers_[worker].last_step >= collecting(); }
   Status check(const Sender& sender, const PieceKey& key, int& contributor) const;
-  bool already_has(const PieceKey& key, const Slot& slot) const;
-  size_t slot_index(const PieceKey& key, int contributor) const;
-  Status push_rows(const Sender& sender, const PieceKey& key, uint32_t contributor,
-                   transport::ConstBytes payload);
-  void settle_rows(uint32_t slice);
-  Piece& piece_of(const PieceKey& key);
-  void take(const PieceKey& key, uint32_t contributor, uint32_t worker);
-  void sum_piece(uint32_t slice, uint32_t piece);
-  template <class T>
-  void sum_as(uint32_t slice, uint32_t piece, std::vector<const T*>& arrays);
-  void release(size_t first_slot);
-  void maybe_settle(uint32_t slice);
+  PieceInbox& inbox_of(uint32_t slice) { return *inboxes_[slice % options_.lanes]; }
+  const PieceInbox& inbox_of(uint32_t slice) const { return *inboxes_[slice % options_.lanes]; }
+  void note(uint32_t worker);
+  void pass(uint32_t worker);
   void settle(uint32_t slice, int shards);
   void update(uint32_t slice);
   bool run_exchanges();
   int shards_in(uint32_t slice) const;
-  bool barriers_in() const;
+  bool barriers_in() const { return active_ > 0 && ready_ == active_; }
   void maybe_close();
   void begin_step();
   void settle_rest();
   bool close();
-  void reset_step();
-  void recount();
+  void collect_next();
+  void grant_credits();
   void publish(uint32_t slice);
   void offer(Waiter& waiter, uint32_t variable);
   void finish(const Waiter& waiter);
   void answer_now(const GetCall& call);
-  bool wants(const GetCall& call, uint32_t variable) const;
   template <class Visit>
   void each_wanted(const GetCall& call, const Visit& visit) const;
 
   SyncServerOptions options_;
   SyncServerSink& sink_;
   ContributorTable contributors_;
-  ContributorSum add_;
-  RowInbox rows_;
+  SumTree tree_;
+  std::vector<SliceGeometry> geometries_;
   std::vector<Slice> slices_;
-  std::vector<Piece> pieces_;
-  std::vector<Slot> slots_;  // piece by piece, contributor by contributor
+  std::vector<std::unique_ptr<PieceInbox>> inboxes_;  // by lane
+  RowInbox rows_;
   std::vector<Worker> workers_;
   std::vector<Waiter> waiters_;
-  std::vector<GetCall> deferred_;  // until no update goes on in another thread
-  std::vector<Extra> extras_;
-  std::vector<Buffer> pool_;  // of kPieceBytes each
-  std::vector<const float*> arrays_f32_;
-  std::vector<const double*> arrays_f64_;
-  std::vector<const int64_t*> arrays_i64_;
-  std::vector<uint32_t> present_;
+  std::unordered_map<uint64_t, std::vector<uint32_t>> waiters_of_;  // by session
+  std::vector<GetCall> deferred_;                // until no update goes on in another thread
+  std::vector<std::vector<CreditCall>> asking_;  // by lane
+  std::vector<uint32_t> told_open_;              // by lane, what those who asked know
   uint64_t published_ = 0;
-  uint32_t expected_ = 0;  // contributors to the step being collected
+  uint32_t active_ = 0;  // workers that contribute to the step being collected
+  uint32_t ready_ = 0;   // of those
   bool rate_ready_ = false;
   uint32_t unsettled_ = 0;  // slices of several stages whose gradients are not complete
   uint32_t exchange_ = 0;   // the next of this step

@@ -17,6 +17,10 @@
 //                  kListedVariables with the ids in the control part (vector of u32).
 //                  With kFlagRows: of one variable, the rows whose numbers (i64, rising) are the
 //                  payload; answered by pieces of their values.
+//   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
+//                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
+//                  comes from it for positions before `piece`. The answer's `variable` is the new
+//                  number, when it is larger, or when `piece` is the order's end.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
 //                  by an empty reply when the file is there.
@@ -102,10 +106,12 @@ struct Catalogue {
   uint64_t step = 0;     // updates applied so far
   uint32_t trained = 0;  // entries [0, trained) take gradients
   std::vector<CatalogueEntry> entries;
+  // By lane, pieces of its order that may be sent before any credit; empty: there is no bound.
+  std::vector<uint32_t> open;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(step, trained, entries);
+    archive(step, trained, entries, open);
   }
 };
 

@@ -347,7 +347,7 @@ void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid:
   }
 }
 
-void ServerLanes::send_empty(const GetCall& get) {
+void ServerLanes::send_empty(const GetCall& get, uint32_t variable) {
   const auto found = peers_.find(get.session);
   if (found == peers_.end()) return;
   transport::Message message;
@@ -355,7 +355,7 @@ void ServerLanes::send_empty(const GetCall& get) {
   message.header.request_id = get.request;
   message.header.step = get.step;
   message.header.epoch = config_.epoch;
-  message.header.variable = kNoVariables;
+  message.header.variable = variable;
   found->second.session->send(std::move(message));
 }
 

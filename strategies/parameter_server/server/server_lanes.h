@@ -113,7 +113,8 @@ class ServerLanes : public transport::ServerHandler {
   // Sends the value as pieces with `step` in their headers; a session that is gone is ignored.
   void send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value, uint64_t step,
                   bool last);
-  void send_empty(const GetCall& get);
+  // `variable`: what the answer's header says there.
+  void send_empty(const GetCall& get, uint32_t variable = kNoVariables);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
   // That, or the rows of it that the get asks for.

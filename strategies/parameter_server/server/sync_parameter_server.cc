@@ -19,7 +19,8 @@ using transport::Session;
 using transport::Verb;
 
 SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
-                               const ServerExchange& exchange) {
+                               const ServerExchange& exchange,
+                               std::shared_ptr<const SyncServerRules> rules) {
   const Catalogue& catalogue = model.catalogue;
   SyncServerOptions options;
   options.epoch = config.epoch;
@@ -32,18 +33,22 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Server
   }
   options.variables = static_cast<uint32_t>(catalogue.entries.size());
   options.exchanges = exchange.count();
-  options.mutations = config.mutations;
+  options.window_bytes = config.gradient_window_bytes;
+  options.rules = std::move(rules);
   return options;
 }
 
 }  // namespace
 
 ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerModel model,
-                                 ServingEvents events, Logger logger)
+                                 ServingEvents events, Logger logger,
+                                 std::shared_ptr<const SyncServerRules> rules)
     : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
       exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
                 events_.send_to_server),
-      core_(core_options(config_, model_, exchange_), *this) {}
+      core_(core_options(config_, model_, exchange_, std::move(rules)), *this) {
+  model_.catalogue.open = core_.open_at_begin();
+}
 
 std::vector<std::string> ParameterServer::waits() const {
   std::vector<std::string> lines;
@@ -83,6 +88,9 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
       Result<GetCall> call = read_get(session, header, control, payload);
       return call.ok() ? core_.get(std::move(call).value()) : call.status();
     }
+    case Verb::kCredit:
+      return core_.credit({session.id(), header.request_id, worker, header.step,
+                           session.peer().lane_index, header.variable, header.piece});
     case Verb::kInit:
       return handle_init(session, header, payload);
     case Verb::kNotify:
@@ -91,7 +99,7 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
       return handle_snapshot(session, header, control);
     default:
       return bad_frame("a frame has no meaning on a data lane",
-                       "push, get, barrier, init, notify or snapshot",
+                       "push, get, barrier, credit, init, notify or snapshot",
                        std::string(transport::verb_name(header.verb)));
   }
 }
@@ -169,6 +177,14 @@ void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
 
 void ParameterServer::answer_empty(const GetCall& get) {
   send_empty(get);
+}
+
+void ParameterServer::grant(const CreditCall& call, uint32_t open) {
+  GetCall get;
+  get.session = call.session;
+  get.request = call.request;
+  get.step = call.step;
+  send_empty(get, open);
 }
 
 void ParameterServer::step_closed(uint64_t step) {

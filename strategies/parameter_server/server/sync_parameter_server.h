@@ -2,6 +2,7 @@
 // behind.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace fleet::strategies {
 class ParameterServer final : public ServerLanes, private SyncServerSink {
  public:
   ParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
-                  Logger logger = {});
+                  Logger logger = {}, std::shared_ptr<const SyncServerRules> rules = nullptr);
 
   // ServerLanes
   uint64_t step() const override { return core_.step(); }
@@ -34,6 +35,7 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   void end_exchange(uint64_t, uint32_t exchange) override { exchange_.end(exchange); }
   void answer(const GetCall& get, uint32_t variable, bool last) override;
   void answer_empty(const GetCall& get) override;
+  void grant(const CreditCall& call, uint32_t open) override;
   void step_closed(uint64_t step) override;
   void all_complete() override;
 

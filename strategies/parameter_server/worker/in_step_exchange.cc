@@ -37,7 +37,7 @@ class InStepExchange::PushToken final : public fluid::CommToken {
   void wait() override {
     if (done()) return;
     exchange_.node_.client().flush();
-    exchange_.node_.wait(Phase::kSending, "send");
+    exchange_.node_.wait_settled();
   }
 
  private:

@@ -42,8 +42,9 @@ std::vector<float> values_of(const fluid::SelectedRows& rows) {
 
 class RowServer : private SyncServerSink {
  public:
-  RowServer(uint32_t workers, uint32_t shards, ProtocolMutations mutations = {})
-      : gradient_(rows_of({}, {})), core(options(workers, shards, mutations), *this) {}
+  RowServer(uint32_t workers, uint32_t shards,
+            std::shared_ptr<const SyncServerRules> rules = nullptr)
+      : gradient_(rows_of({}, {})), core(options(workers, shards, std::move(rules)), *this) {}
 
   // One piece of a gradient, its bytes whole in the payload; the status of the first refusal.
   Status push(uint32_t worker, uint64_t step, ShardRange node, const fluid::SelectedRows& rows,
@@ -73,11 +74,11 @@ class RowServer : private SyncServerSink {
 
  private:
   static SyncServerOptions options(uint32_t workers, uint32_t shards,
-                                   const ProtocolMutations& mutations) {
+                                   std::shared_ptr<const SyncServerRules> rules) {
     SyncServerOptions options;
     options.workers = workers;
     options.shards = shards;
-    options.mutations = mutations;
+    options.rules = std::move(rules);
     options.slices = {{.bytes = kHeight * kWidth * sizeof(float),
                        .dtype = fluid::DType::kFloat32,
                        .rows = true,
@@ -129,9 +130,10 @@ TEST(RowGradients, FollowTheTreeWhateverTheOrderOfArrival) {
 }
 
 TEST(RowGradients, ShowTheOrderOfArrivalUnderTheMutation) {
-  ProtocolMutations mutations;
-  mutations.sum_on_arrival = true;
-  RowServer server(4, 4, mutations);
+  struct Rules final : SyncServerRules {
+    uint32_t place(uint32_t, uint32_t arrived) const override { return arrived; }
+  };
+  RowServer server(4, 4, std::make_shared<const Rules>());
   const std::vector<float> values{1e8F, 1, -1e8F, 1};
   for (const uint32_t worker : {0U, 2U, 1U, 3U}) {
     ASSERT_TRUE(server.push(worker, rows_of({7}, {values[worker]})).ok());

@@ -32,6 +32,26 @@ TEST(SimCluster, TrainsInEveryShape) {
   }
 }
 
+// Gradients of the last layers come first; with several shards a worker sends each piece for each
+// of its nodes, one after the other.
+TEST(SimCluster, TrainsWhereAServerHasRoomForOnePieceOfEverybody) {
+  for (const uint32_t lanes : {1U, 2U}) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      SimJob job;
+      job.seed = seed;
+      job.workers = 3;
+      job.shards = 8;
+      job.lanes = lanes;
+      job.slices = {3, 70'000, 7, 140'000, 5, 2};
+      job.window_bytes = seed % 2 == 0 ? 1 : 1024 * 1024;
+      job.steps = 3;
+      job.faults.cut = seed < 5 ? 0.0 : 0.005;
+      job.faults.duplicate = seed < 5 ? 0.0 : 0.05;
+      expect_correct(job);
+    }
+  }
+}
+
 TEST(SimCluster, GivesTheSameBitsForEveryNumberOfWorkersAndServers) {
   std::optional<std::vector<std::vector<float>>> first;
   for (const uint32_t workers : {1U, 2U, 4U}) {
@@ -188,17 +208,19 @@ TEST(SimClusterFault, EveryoneNamesAProcessThatStandsStill) {
 }
 
 // The first seed whose job goes wrong under the mutation.
-std::optional<SimJob> first_failing(const strategies::ProtocolMutations& mutations) {
+std::optional<SimJob> first_failing(
+    const std::shared_ptr<const strategies::SyncServerRules>& rules) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     SimJob job = draw_job(seed);
-    job.mutations = mutations;
+    job.rules = rules;
     if (!run_job(job).ok()) return job;
   }
   return std::nullopt;
 }
 
-void expect_noticed(const strategies::ProtocolMutations& mutations) {
-  const auto job = first_failing(mutations);
+template <class Rules>
+void expect_noticed() {
+  const auto job = first_failing(std::make_shared<const Rules>());
   ASSERT_TRUE(job.has_value()) << "no seed notices that the protocol is broken";
   const SimOutcome once = run_job(*job);
   const SimOutcome twice = run_job(*job);
@@ -210,21 +232,24 @@ void expect_noticed(const strategies::ProtocolMutations& mutations) {
 }
 
 TEST(SimClusterMutation, DeduplicationOffIsNoticed) {
-  strategies::ProtocolMutations mutations;
-  mutations.no_deduplication = true;
-  expect_noticed(mutations);
+  struct Rules final : strategies::SyncServerRules {
+    bool drops(bool) const override { return false; }
+  };
+  expect_noticed<Rules>();
 }
 
 TEST(SimClusterMutation, ABarrierCountOffByOneIsNoticed) {
-  strategies::ProtocolMutations mutations;
-  mutations.barrier_count_delta = -1;
-  expect_noticed(mutations);
+  struct Rules final : strategies::SyncServerRules {
+    int64_t awaited(uint32_t announced) const override { return int64_t{announced} - 1; }
+  };
+  expect_noticed<Rules>();
 }
 
 TEST(SimClusterMutation, APieceSummedOnArrivalIsNoticed) {
-  strategies::ProtocolMutations mutations;
-  mutations.sum_on_arrival = true;
-  expect_noticed(mutations);
+  struct Rules final : strategies::SyncServerRules {
+    uint32_t place(uint32_t, uint32_t arrived) const override { return arrived; }
+  };
+  expect_noticed<Rules>();
 }
 
 // A step's time beyond its compute is the way there and back, however many workers there are: no

@@ -14,6 +14,8 @@
 namespace fleet::strategies {
 namespace {
 
+using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -34,6 +36,10 @@ class RecordingSink final : public SyncServerSink {
   void answer(const GetCall& get, uint32_t variable, bool last) override {
     log.push_back(str_cat("answer ", get.session, " with ", variable, last ? " last" : ""));
   }
+  void grant(const CreditCall& call, uint32_t open) override {
+    log.push_back(str_cat("grant ", call.session, " ", open));
+    granted[call.worker] = open;
+  }
   void answer_empty(const GetCall& get) override {
     log.push_back(str_cat("answer ", get.session, " empty"));
   }
@@ -44,6 +50,7 @@ class RecordingSink final : public SyncServerSink {
 
   std::vector<std::string> log;
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> sums;
+  std::map<uint32_t, uint32_t> granted;  // by worker
 
  private:
   std::vector<std::vector<float>> gradients_;
@@ -61,12 +68,14 @@ SyncServerOptions options_for(uint32_t workers, uint32_t shards, std::vector<siz
 
 struct Fixture {
   Fixture(uint32_t workers, uint32_t shards, std::vector<size_t> elements,
-          ProtocolMutations mutations = {})
+          std::shared_ptr<const SyncServerRules> rules = nullptr,
+          uint64_t window_bytes = SyncServerOptions().window_bytes)
       : sink(elements),
         server(
             [&] {
               SyncServerOptions options = options_for(workers, shards, elements);
-              options.mutations = mutations;
+              options.rules = std::move(rules);
+              options.window_bytes = window_bytes;
               return options;
             }(),
             sink) {}
@@ -90,6 +99,10 @@ struct Fixture {
     call.step = step;
     call.all = true;
     return server.get(std::move(call));
+  }
+
+  Status ask(uint32_t worker, uint64_t step, uint32_t known, uint32_t passed = 0) {
+    return server.credit({worker + 1, 1, worker, step, 0, known, passed});
   }
 
   RecordingSink sink;
@@ -123,9 +136,10 @@ TEST(SyncServer, WaitsForThePiecesThatABarrierCounts) {
 }
 
 TEST(SyncServer, ClosesAStepTooEarlyUnderTheBarrierMutation) {
-  ProtocolMutations mutations;
-  mutations.barrier_count_delta = -1;
-  Fixture f(1, 1, {1, 1}, mutations);
+  struct Rules final : SyncServerRules {
+    int64_t awaited(uint32_t announced) const override { return int64_t{announced} - 1; }
+  };
+  Fixture f(1, 1, {1, 1}, std::make_shared<const Rules>());
   ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
   f.push(0, 1, 0, {0, 1}, {1});
   EXPECT_EQ(f.server.step(), 1U);
@@ -298,6 +312,108 @@ TEST(SyncServer, BoundsTheGetsThatWaitOnOneConnection) {
   EXPECT_EQ(status.code(), ErrorCode::kBadFrame);
 }
 
+// Two workers; the server has room for one piece of each. The last slice comes first.
+TEST(SyncServer, LetsPiecesInAsItHasRoom) {
+  Fixture f(2, 2, {4, 4, 4}, nullptr, 40);
+  EXPECT_THAT(f.server.open_at_begin(), ElementsAre(1U));
+  const PieceKey early{1, 1, 0, 0, 1};
+  EXPECT_EQ(f.server.prepare_push({0, 1}, early, 16).refusal.code(), ErrorCode::kBadFrame);
+  const std::vector<float> ones(4, 1);
+  EXPECT_TRUE(f.push(0, 1, 2, {0, 1}, ones));
+  ASSERT_TRUE(f.ask(0, 1, 1).ok());
+  ASSERT_TRUE(f.ask(1, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(), IsEmpty());
+  EXPECT_TRUE(f.push(1, 1, 2, {1, 2}, ones));
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 2 at 1 of 2", "grant 1 2", "grant 2 2"));
+  ASSERT_TRUE(f.ask(1, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("grant 2 2")) << "known by now";
+  EXPECT_FALSE(f.ask(0, 2, 1).ok()) << "a step ahead";
+}
+
+TEST(SyncServer, LetsMoreInWhenAWorkerHasPassedAPiece) {
+  Fixture f(2, 2, {4, 4, 4}, nullptr, 40);
+  const std::vector<float> ones(4, 1);
+  // Worker 0 has nothing for slice 2, and worker 1 nothing for slice 1.
+  ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
+  ASSERT_TRUE(f.ask(0, 1, 1, 1).ok());
+  EXPECT_TRUE(f.push(1, 1, 2, {1, 2}, ones));
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 2 at 1 of 1", "grant 1 2"));
+  EXPECT_TRUE(f.push(0, 1, 1, {0, 1}, ones));
+  ASSERT_TRUE(f.server.barrier(1, 1, 2).ok());
+  ASSERT_TRUE(f.ask(1, 1, 1, 2).ok());
+  EXPECT_EQ(f.sink.granted.at(1), 3U);
+  EXPECT_TRUE(f.push(0, 1, 0, {0, 1}, ones));
+  EXPECT_TRUE(f.push(1, 1, 0, {1, 2}, ones));
+  EXPECT_EQ(f.server.step(), 1U);
+  EXPECT_THAT(f.sink.sums.at({0, 1}), Each(2));
+  EXPECT_THAT(f.sink.sums.at({1, 1}), Each(1));
+  EXPECT_THAT(f.sink.sums.at({2, 1}), Each(1));
+}
+
+TEST(SyncServer, AnswersAtOnceWhoHasSentEverythingAndWhoIsLate) {
+  Fixture f(2, 2, {4, 4, 4}, nullptr, 40);
+  ASSERT_TRUE(f.ask(0, 1, 1, 3).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("grant 1 2")) << "who is left takes half the room";
+  ASSERT_TRUE(f.ask(1, 1, 2).ok());
+  EXPECT_THAT(f.sink.take(), IsEmpty());
+  ASSERT_TRUE(f.server.barrier(0, 1, 0).ok());
+  ASSERT_TRUE(f.server.barrier(1, 1, 0).ok());
+  EXPECT_THAT(f.sink.take(), Contains("grant 2 3")) << "the step is over";
+  ASSERT_TRUE(f.ask(1, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("grant 2 3"));
+}
+
+// 64 workers, in whatever order they come: contributions take no more than the window.
+TEST(SyncServer, KeepsItsMemoryWithManyWorkers) {
+  constexpr uint32_t kWorkers = 64;
+  constexpr uint32_t kPieces = 40;
+  constexpr uint64_t kWindow = uint64_t{32} * 1024 * 1024;
+  const size_t elements = transport::kPieceBytes / sizeof(float);
+  Fixture f(kWorkers, kWorkers, {kPieces * elements});
+  std::vector<uint32_t> next(kWorkers, 0);
+  std::vector<uint32_t> open(kWorkers, f.server.open_at_begin()[0]);
+  std::vector<uint32_t> asked(kWorkers, 0);
+  uint64_t most = 0;
+  const auto send_what_it_may = [&](uint32_t worker) {
+    const int shard = static_cast<int>(worker);
+    while (next[worker] < open[worker]) {
+      const float value = static_cast<float>(worker) + static_cast<float>(next[worker]);
+      f.push(worker, 1, 0, {shard, shard + 1}, std::vector<float>(elements, value), next[worker]++);
+      most = std::max(most, f.server.held_bytes());
+    }
+    if (open[worker] < kPieces && std::exchange(asked[worker], open[worker]) < open[worker]) {
+      ASSERT_TRUE(f.ask(worker, 1, open[worker]).ok());
+    }
+    for (const auto& [who, granted] : std::exchange(f.sink.granted, {})) open[who] = granted;
+  };
+  const auto everyone_but = [&](uint32_t silent, uint32_t first) {
+    for (uint32_t worker = first; worker < kWorkers; worker += 2) {
+      if (worker != silent) send_what_it_may(worker);
+    }
+  };
+  for (int round = 0; round < 100; ++round) {  // until nobody may send any more
+    everyone_but(63, 0);
+    everyone_but(63, 1);
+  }
+  EXPECT_EQ(f.server.prepare_push({63, 64}, {1, 0, kPieces - 1, 63, 64}, transport::kPieceBytes)
+                .refusal.code(),
+            ErrorCode::kBadFrame);
+  for (int round = 0; next[63] < kPieces && round < 100; ++round) {
+    send_what_it_may(63);
+    everyone_but(63, 0);
+    everyone_but(63, 1);
+  }
+  for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+    ASSERT_TRUE(f.server.barrier(worker, 1, kPieces).ok());
+  }
+  EXPECT_EQ(f.server.step(), 1U);
+  EXPECT_LE(most, kWindow);
+  EXPECT_GT(most, kWindow / 4) << "the window is used";
+  const auto& sum = f.sink.sums.at({0, 1});
+  EXPECT_EQ(sum.front(), 63 * 32);
+  EXPECT_EQ(sum.back(), 63 * 32 + 64 * (kPieces - 1));
+}
+
 // Anything may come from a peer that has shown the job's secret; the good worker goes on.
 TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -311,7 +427,7 @@ TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
       const Sender bad{1, 50 + draw(3)};
       const PieceKey key{draw(4), static_cast<uint32_t>(draw(5)), static_cast<uint32_t>(draw(4)),
                          static_cast<uint32_t>(draw(4)), static_cast<uint32_t>(draw(4))};
-      switch (draw(6)) {
+      switch (draw(7)) {
         case 0: {
           const uint64_t sizes[] = {4, 12, transport::kPieceBytes, 17'856, 0, 1};
           const auto target = f.server.prepare_push(bad, key, sizes[draw(6)]);
@@ -341,6 +457,10 @@ TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
           break;
         case 4:
           (void)f.server.push(bad, key, {});
+          break;
+        case 5:
+          (void)f.server.credit({bad.session, 1, 1, draw(4), static_cast<uint32_t>(draw(3)),
+                                 static_cast<uint32_t>(draw(9)), static_cast<uint32_t>(draw(9))});
           break;
         default:
           if (draw(500) == 0) (void)f.server.complete(1, draw(4));

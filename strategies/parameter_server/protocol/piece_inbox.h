@@ -1,0 +1,116 @@
+// Dense gradients that a synchronous server collects on one data lane: each piece of each
+// contributor once a step, added up as soon as siblings of the tree are there.
+//
+// Memory: a piece is let in when what it and the others under way can take fits the window: one
+// piece for every contributor still to come, and for every sum that waits for its sibling. At
+// least one piece is always let in. What contributors sent is never kept beyond that, however many
+// they are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/shard_tree.h"
+#include "base/status.h"
+#include "strategies/parameter_server/protocol/contributors.h"
+#include "strategies/parameter_server/protocol/send_order.h"
+#include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/sum_tree.h"
+#include "strategies/parameter_server/protocol/sync_server_rules.h"
+#include "transport/session/session.h"
+
+namespace fleet::strategies {
+
+struct PieceInboxEvents {
+  // Memory that the sum of the slice's contributions goes to.
+  std::function<transport::MutableBytes(uint32_t slice)> memory;
+  // All pieces of the slice are summed, or nobody has any for it.
+  std::function<void(uint32_t slice)> whole;
+};
+
+// One thread at a time. Keys are of a slice without rows, of the step that is collected or an
+// earlier one.
+class PieceInbox {
+ public:
+  // What is referred to must outlive it.
+  PieceInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
+             const SumTree& tree, SendOrder order, uint64_t window_bytes,
+             const SyncServerRules& rules, PieceInboxEvents events);
+
+  // A new step: everything of the one before was summed. `active`: by worker, who contributes.
+  void begin(uint64_t step, const std::vector<bool>& active);
+
+  transport::PayloadTarget prepare(uint64_t session, const PieceKey& key, uint32_t contributor,
+                                   uint64_t bytes);
+  // Whether the piece is new.
+  bool take(uint64_t session, const PieceKey& key, uint32_t contributor,
+            transport::ConstBytes payload);
+  // Of this step, nothing more comes from the worker for the pieces before `position`.
+  void pass(uint32_t worker, uint32_t position);
+  // Nothing more comes from anybody.
+  void finish();
+  // What a broken connection had half sent is waited for anew.
+  void drop_session(uint64_t session);
+
+  // Pieces of the order that are let in.
+  uint32_t open() const { return open_; }
+  uint32_t pieces() const { return order_.size(); }
+  // Of those, how many are let in when a step begins, whoever takes part.
+  uint32_t open_at_begin() const;
+  // Logical shards that have contributed to the slice.
+  int shards(uint32_t slice) const;
+  // Memory of contributions and partial sums, with what is kept for the next ones.
+  uint64_t held_bytes() const { return used_bytes_ + spare_bytes_; }
+
+ private:
+  struct Piece {
+    bool open = false;
+    bool closed = false;
+    uint32_t arrived = 0;
+    uint32_t awaited = 0;         // contributors still to come
+    int shards = 0;               // that have come
+    uint64_t cost = 0;            // its part of the window
+    std::vector<uint64_t> taken;  // a bit for each contributor
+    SiblingSums<Buffer>* sums = nullptr;
+  };
+
+  Piece& at(const PieceKey& key) { return pieces_[order_.position(key.variable, key.piece)]; }
+  uint64_t bytes_of(uint32_t position) const;
+  bool repeated(const PieceKey& key, const Piece& piece, uint32_t contributor) const;
+  uint32_t awaited_at(uint32_t position) const;
+  void let_in();
+  void count_cost(uint32_t position);
+  void close(uint32_t position, bool in_place);
+  // Adds up to the slice's own memory when it is the last, and sets `in_place` then.
+  Buffer join(uint32_t position, Buffer left, Buffer right, bool last, bool& in_place);
+  Buffer borrow(uint64_t bytes);
+  void give_back(Buffer memory);
+
+  const std::vector<SliceGeometry>& slices_;
+  const ContributorTable& table_;
+  const SumTree& tree_;
+  const SendOrder order_;
+  const uint64_t window_bytes_;
+  const SyncServerRules& rules_;
+  PieceInboxEvents events_;
+  uint64_t step_ = 0;
+  uint32_t open_ = 0;
+  uint64_t cost_ = 0;               // of all pieces that are let in
+  std::vector<Piece> pieces_;       // by position
+  std::vector<uint32_t> unsummed_;  // by slice, pieces
+  std::vector<uint32_t> passed_;    // by worker, positions
+  bool anyone_passed_ = false;
+  std::unordered_map<uint64_t, Buffer> receiving_;  // by session
+  // Of contributions that are being collected; those not in use are in idle_sums_.
+  std::vector<std::unique_ptr<SiblingSums<Buffer>>> sums_;
+  std::vector<SiblingSums<Buffer>*> idle_sums_;
+  std::vector<std::vector<Buffer>> spare_;  // by size class
+  uint64_t used_bytes_ = 0;
+  uint64_t spare_bytes_ = 0;
+};
+
+}  // namespace fleet::strategies
