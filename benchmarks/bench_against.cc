@@ -1,5 +1,6 @@
 // Measures the rows of two builds of the benchmarks in turns: what changed between two trees.
 
+#include <algorithm>
 #include <boost/program_options.hpp>
 #include <filesystem>
 #include <fstream>
@@ -33,18 +34,24 @@ constexpr double kMostSeconds = 120;
 struct RowOf {
   std::string program;
   std::string name;
+  bool known = false;  // by the other tree
 };
+
+std::vector<std::string> listed_by(const std::string& program) {
+  if (!fs::exists(program)) return {};
+  return split(run_to_success({program, "--list"}).output, '\n');
+}
 
 std::vector<RowOf> rows_of(const Options& options) {
   std::vector<RowOf> rows;
   for (const auto& entry : fs::directory_iterator(options.ours)) {
     const std::string program = entry.path().filename().string();
     if (!program.starts_with("bench_") || program == "bench_against") continue;
-    const auto listed = run_to_success({entry.path().string(), "--list"});
-    for (const std::string& name : split(listed.output, '\n')) {
-      if (!name.empty() && name.find(options.filter) != std::string::npos) {
-        rows.push_back({program, name});
-      }
+    const auto theirs = listed_by(str_cat(options.theirs, "/", program));
+    for (const std::string& name : listed_by(entry.path().string())) {
+      if (name.empty() || name.find(options.filter) == std::string::npos) continue;
+      const bool known = std::find(theirs.begin(), theirs.end(), name) != theirs.end();
+      rows.push_back({program, name, known});
     }
   }
   return rows;
@@ -70,6 +77,7 @@ BenchRow measure_once(const std::string& folder, const RowOf& row) {
 }
 
 Row compare(const Options& options, const RowOf& row, int pairs) {
+  if (!row.known) return {.skipped = str_cat(options.name, " has no such row")};
   Row result = {.peer = options.name, .target = kNoWorse};
   const BenchRow first = measure_once(options.ours, row);  // a warm-up
   if (!first.skipped.empty()) return {.value = first.value, .skipped = first.skipped};

@@ -65,7 +65,17 @@ say "Building the bench preset"
 configured=$(cmake --preset bench -DFLEET_BENCH_TORCH2="$torch2" 2>&1) || die "$configured"
 build_preset bench
 
-# The other commit's library under this tree's benchmarks, built apart.
+# Builds the programs of this tree that the other tree has too. $1: its folder, $2: its log.
+build_other() {
+  (
+    cd "$1"
+    cmake --preset bench &&
+      cmake --build --preset bench --parallel "$(build_jobs)" --target "${programs[@]}"
+  ) >"$2" 2>&1
+}
+
+# The other commit's library under this tree's benchmarks, built apart; under its own where its
+# library cannot be built with these.
 if [ -n "$against" ]; then
   other=build/against
   say "Building $against in $other"
@@ -73,19 +83,33 @@ if [ -n "$against" ]; then
   git worktree prune
   git worktree add --quiet --detach "$other" "$against"
   trap 'git worktree remove --force "$other"' EXIT
+  programs=()
+  for program in build/bench/bin/bench_*; do
+    program=$(basename "$program")
+    [ "$program" = bench_against ] || programs+=("$program")
+  done
   rm -rf "$other/benchmarks" "$other/tools"
   cp -r benchmarks tools "$other/"
   if ! grep -q benchmarks/harness "$other/CMakeLists.txt"; then
     sed -i 's|^  add_subdirectory(benchmarks)|  add_subdirectory(benchmarks/harness)\n&|' \
       "$other/CMakeLists.txt"
   fi
-  programs=()
-  for program in build/bench/bin/bench_*; do
-    program=$(basename "$program")
-    [ "$program" = bench_against ] || programs+=("$program")
-  done
-  (cd "$other" && cmake --preset bench >/dev/null &&
-    cmake --build --preset bench --parallel "$(build_jobs)" --target "${programs[@]}")
+  log=build/bench/against.log
+  if ! build_other "$other" "$log"; then
+    echo "$against cannot be built with this tree's benchmarks ($log): its own are measured." >&2
+    rm -rf "$other/benchmarks" "$other/tools" "$other/build"
+    git -C "$other" checkout --quiet -- .
+    own=()
+    for program in "${programs[@]}"; do
+      grep -rqw "$program" "$other"/benchmarks/CMakeLists.txt "$other"/benchmarks/*/CMakeLists.txt &&
+        own+=("$program")
+    done
+    programs=("${own[@]}")
+    build_other "$other" "$log" || {
+      tail -n 20 "$log" >&2
+      die "$against cannot be built with its own benchmarks either; all of it is in $log."
+    }
+  fi
   build/bench/bin/bench_against --ours build/bench/bin --theirs "$other/build/bench/bin" \
     --name "$against" --filter "$filter" --json build/bench/against.json
   exit

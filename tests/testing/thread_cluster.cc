@@ -120,6 +120,7 @@ class ThreadCluster {
     config.secret = transport::Secret::of_text("a secret among threads", "test");
     config.facts = {{"program", str_cat(task_.main->hash())}};
     config.data_lanes = job_.lanes;
+    config.gradient_window_bytes = job_.window_bytes;
     config.update_threads = 2;
     config.save_folders = {::testing::TempDir()};
     config.rpc_deadline = std::chrono::seconds(30);

@@ -32,6 +32,7 @@ struct ThreadJob {
   int servers = 2;
   int shards = 0;  // 0: one for each worker
   uint32_t lanes = 1;
+  uint64_t window_bytes = uint64_t{32} * 1024 * 1024;  // of a server's gradients
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   transpiler::DistributeTranspilerConfig config;
   // Workers reach servers through proxies with these faults, each with a seed of its own; TCP then.

@@ -272,6 +272,35 @@ TEST(SimClusterLaw, StepsOfManyWorkersTakeTheirComputeAndOneRoundTrip) {
   }
 }
 
+SimJob job_of(uint32_t workers, uint32_t servers) {
+  SimJob job;
+  job.workers = workers;
+  job.servers = servers;
+  job.slices.assign(servers, 2);
+  job.steps = 3;
+  return job;
+}
+
+TEST(SimClusterLaw, FiveHundredWorkersTrainWithAHundredServers) {
+  const SimOutcome outcome = run_job(job_of(500, 100));
+  EXPECT_TRUE(outcome.ok()) << outcome.failure;
+}
+
+TEST(SimClusterLaw, FiveHundredWorkersAndAHundredServersNameTheOneThatIsLost) {
+  SimJob job = job_of(500, 100);
+  job.reconnect_grace = std::chrono::milliseconds(250);
+  job.compute = std::chrono::seconds(2);
+  SimFault fault;
+  fault.index = 137;
+  fault.moment = std::chrono::seconds(3);
+  const SimFaultOutcome outcome = run_job_with_fault(job, fault);
+  ASSERT_FALSE(outcome.came_too_late);
+  EXPECT_EQ(outcome.survivors.size(), 599U);
+  for (const auto& [name, text] : outcome.survivors) {
+    EXPECT_NE(text.find(fault.victim()), std::string::npos) << name << " says: " << text;
+  }
+}
+
 // Links of 16 KiB a round trip each way. Behind the gradients, values would begin to come when all
 // have left.
 TEST(SimClusterLaw, ValuesComeWhileOtherGradientsLeave) {

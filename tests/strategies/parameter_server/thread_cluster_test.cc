@@ -161,6 +161,25 @@ TEST(ThreadCluster, SeveralSlicesOfAParameterLiveOnOneServer) {
   }
 }
 
+// Workers hold back what a server has no room for; the gradients' memory is used again meanwhile.
+TEST(ThreadCluster, TrainsWhereServersHaveRoomForFewPieces) {
+  const Net net(Net::Rule::kMomentum, 640);
+  for (const uint64_t window : {1U, 2'000'000U}) {
+    ThreadJob job;
+    job.window_bytes = window;
+    job.config.slices_per_server = 2;
+    expect_local_bits(net.task(3), job);
+    job.workers = 3;
+    job.shards = 8;
+    job.lanes = 2;
+    expect_local_bits(net.task(3), job);
+    job.workers = 4;
+    job.shards = 0;
+    job.faults = bad_network(window);
+    expect_local_bits(net.task(3), job);
+  }
+}
+
 TEST(ThreadCluster, UpdatesLargeSlicesInOtherThreads) {
   const Net net(Net::Rule::kAdam, 800);  // slices of 1.3 MB
   expect_local_bits(net.task(3), {});

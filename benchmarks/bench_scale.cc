@@ -1,0 +1,141 @@
+// Whether a server's work for one gradient, and a node's for one peer and step, stay the same when
+// there are many of them.
+#include <cstring>
+#include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "benchmarks/harness/harness.h"
+#include "strategies/parameter_server/protocol/sync_server.h"
+#include "tests/testing/sim_cluster.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+using strategies::PieceKey;
+using strategies::Sender;
+
+// At most 1.3 times what it costs with few.
+constexpr double kTarget = 1 / 1.3;
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// 16 slices of 4 KiB, whose sums lie in the second-level cache.
+constexpr uint32_t kSlices = 16;
+constexpr size_t kElements = 1024;
+
+class Sink final : public strategies::SyncServerSink {
+ public:
+  transport::MutableBytes gradient(uint32_t slice) override {
+    return std::as_writable_bytes(std::span(gradients_[slice]));
+  }
+  void begin_step(uint64_t) override {}
+  void update(uint32_t, uint64_t, int) override {}
+  void answer(const strategies::GetCall&, uint32_t, bool) override {}
+  void answer_empty(const strategies::GetCall&) override {}
+  void step_closed(uint64_t) override {}
+  void all_complete() override {}
+
+ private:
+  std::vector<std::vector<float>> gradients_ =
+      std::vector<std::vector<float>>(kSlices, std::vector<float>(kElements));
+};
+
+strategies::SyncServerOptions options_of(uint32_t workers) {
+  strategies::SyncServerOptions options;
+  options.workers = options.shards = workers;
+  options.slices.assign(kSlices, {kElements * sizeof(float), fluid::DType::kFloat32});
+  return options;
+}
+
+void run_step(strategies::SyncServer& server, uint32_t workers, uint64_t step,
+              const std::vector<float>& gradient) {
+  for (uint32_t worker = 0; worker < workers; ++worker) {
+    const Sender sender{worker, worker + 1};
+    for (uint32_t slice = 0; slice < kSlices; ++slice) {
+      const PieceKey key{step, slice, 0, worker, worker + 1};
+      const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
+      target.refusal.throw_if_error();
+      std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
+      server.push(sender, key, target.memory).throw_if_error();
+    }
+    server.barrier(worker, step, kSlices).throw_if_error();
+    strategies::GetCall get{.session = sender.session, .request = step, .step = step, .all = true};
+    server.get(std::move(get)).throw_if_error();
+  }
+}
+
+double ns_per_gradient(uint32_t workers) {
+  constexpr uint64_t kGradients = 600'000;
+  Sink sink;
+  strategies::SyncServer server(options_of(workers), sink);
+  const std::vector<float> gradient(kElements, 1.0F);
+  run_step(server, workers, 1, gradient);
+  const uint64_t steps = kGradients / (uint64_t{workers} * kSlices);
+  const double begin = processor_seconds();
+  for (uint64_t step = 2; step < 2 + steps; ++step) run_step(server, workers, step, gradient);
+  const double seconds = processor_seconds() - begin;
+  return 1e9 * seconds / static_cast<double>(steps * workers * kSlices);
+}
+
+Row sync_server_200_workers(const Rounds& rounds) {
+  constexpr int kRounds = 7;
+  Row row = {.unit = "ns/gradient",
+             .peer = "the same with 10 workers",
+             .better = Better::kLower,
+             .kind = BenchPeer::kReference,
+             .target = kTarget,
+             .note = "16 slices of 4 KiB: received, summed, answered"};
+  row.take(rounds.pairs(
+      kRounds, [] { return ns_per_gradient(200); }, [] { return ns_per_gradient(10); }));
+  return row;
+}
+
+double seconds_of_job(uint32_t workers, uint32_t servers, uint64_t steps) {
+  testing::SimJob job;
+  job.workers = workers;
+  job.servers = servers;
+  job.slices.assign(servers, 2);
+  job.steps = steps;
+  const double begin = processor_seconds();
+  const testing::SimOutcome outcome = testing::run_job(job);
+  if (!outcome.ok()) throw_error(ErrorCode::kInternal, {.what = outcome.failure});
+  return processor_seconds() - begin;
+}
+
+// Without what it takes to join and to leave.
+double us_per_worker_server_step(uint32_t workers, uint32_t servers, uint64_t steps) {
+  const double seconds =
+      seconds_of_job(workers, servers, steps + 1) - seconds_of_job(workers, servers, 1);
+  return 1e6 * seconds / (double{1} * workers * servers * static_cast<double>(steps));
+}
+
+Row sim_500x100(const Rounds& rounds) {
+  constexpr int kRounds = 3;
+  Row row = {.unit = "us",
+             .peer = "50 workers, 10 servers",
+             .better = Better::kLower,
+             .kind = BenchPeer::kReference,
+             .target = kTarget,
+             .note = "processor time per worker, server and step, in virtual time"};
+  row.take(rounds.pairs(
+      kRounds, [] { return us_per_worker_server_step(500, 100, 4); },
+      [] { return us_per_worker_server_step(50, 10, 200); }));
+  return row;
+}
+
+}  // namespace
+}  // namespace fleet::benchmarks
+
+int main(int argc, char** argv) {
+  using namespace fleet::benchmarks;
+  return bench_main(
+      argc, argv, "Many workers and servers.",
+      {{"sync_server_200_workers", sync_server_200_workers}, {"sim_500x100", sim_500x100}});
+}
