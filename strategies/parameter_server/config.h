@@ -20,14 +20,6 @@
 
 namespace fleet::strategies {
 
-// Ways to break the protocol on purpose, so that tests can prove that they would notice. Never set
-// outside of tests.
-struct ProtocolMutations {
-  bool no_deduplication = false;
-  // A worker begins to join the coordinator so much later than to reach the servers.
-  Duration join_delay{0};
-};
-
 // A plain value; every process of a job has the same one but for `index`.
 struct ParameterServerConfig {
   uint32_t index = 0;  // of this process among those of its role
@@ -73,8 +65,6 @@ struct ParameterServerConfig {
 
   // Of this process; may be null.
   std::shared_ptr<JobObserver> observer;
-
-  ProtocolMutations mutations;
 
   uint32_t shards() const { return logical_shards == 0 ? worker_num : logical_shards; }
   uint32_t server_num() const { return static_cast<uint32_t>(servers.size()); }

@@ -35,7 +35,6 @@ strategies::ParameterServerConfig config_for(const AsyncSimJob& job, uint32_t in
   config.data_lanes = job.lanes;
   config.reconnect_grace = {job.reconnect_grace, job.reconnect_grace};
   config.heartbeat_timeout = job.heartbeat_timeout;
-  config.mutations = job.mutations;
   config.facts = strategies::async_facts(job.options);
   return config;
 }
@@ -51,7 +50,7 @@ class SimAsyncServer {
             [&](strategies::ServingEvents events) {
               return std::make_unique<strategies::AsyncParameterServer>(
                   config_for(job, index), make_model(index), std::move(events), logger,
-                  [this](const AsyncEvent& event) { log_.push_back(event); });
+                  [this](const AsyncEvent& event) { log_.push_back(event); }, job.rules);
             },
             logger) {}
   strategies::ServerNode& node() { return node_; }

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "strategies/parameter_server/async_options.h"
-#include "strategies/parameter_server/config.h"
+#include "strategies/parameter_server/protocol/async_server.h"
 #include "transport/sim/sim_loop.h"
 
 namespace fleet::testing {
@@ -28,7 +29,8 @@ struct AsyncSimJob {
   // Chance in a thousand that a step of any worker takes ten times as long.
   uint64_t stalls = 0;
   transport::SimFaults faults;
-  strategies::ProtocolMutations mutations;
+  // Of every server; null: the right ones.
+  std::shared_ptr<const strategies::AsyncServerRules> rules;
   Duration reconnect_grace = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(60);
   uint64_t seed = 0;

@@ -5,6 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/archive.h"
+#include "transport/session/frame.h"
+#include "transport/session/handshake.h"
+
 namespace fleet::testing {
 
 using transport::IoResult;
@@ -15,6 +19,37 @@ namespace {
 
 // What a direction holds back before it stops reading.
 constexpr size_t kMaxHeldBytes = 8 * 1024 * 1024;
+
+// Reads a connecting side's first frames up to its hello, which no cipher hides by default.
+class HelloReader {
+ public:
+  // Whether these bytes end the hello of a control lane.
+  bool ends_control_hello(transport::ConstBytes bytes) {
+    if (over_) return false;
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    while (bytes_.size() - at_ >= transport::kHeaderBytes) {
+      const auto header =
+          transport::decode_header(std::span<const std::byte, transport::kHeaderBytes>(
+              bytes_.data() + at_, transport::kHeaderBytes));
+      over_ = !header.ok();
+      if (over_) return false;
+      const size_t control = header.value().control_bytes;
+      if (bytes_.size() - at_ < transport::kHeaderBytes + control) return false;
+      const transport::ConstBytes said(bytes_.data() + at_ + transport::kHeaderBytes, control);
+      at_ += transport::kHeaderBytes + control;
+      if (header.value().verb != transport::Verb::kHello) continue;
+      over_ = true;
+      const auto hello = decode<transport::Hello>(said, "hello");
+      return hello.ok() && hello.value().lane == transport::LaneKind::kControl;
+    }
+    return false;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  size_t at_ = 0;
+  bool over_ = false;
+};
 
 }  // namespace
 
@@ -107,6 +142,10 @@ class DelayProxy::Connection final : public std::enable_shared_from_this<Connect
           static_cast<int64_t>(proxy.random_() % (static_cast<uint64_t>(span.count()) + 1));
       last_due_ =
           std::max(last_due_, owner_.loop_.now() + proxy.faults_.min_delay + Duration(drawn));
+      if (proxy.faults_.control_lanes_late > Duration(0) &&
+          hello_.ends_control_hello(chunk.bytes)) {
+        last_due_ += proxy.faults_.control_lanes_late;
+      }
       chunk.due = last_due_;
       const bool cut = std::uniform_real_distribution<>(0, 1)(proxy.random_) < proxy.faults_.cut;
       if (cut) chunk.bytes.resize(proxy.random_() % (got.bytes + 1));
@@ -154,6 +193,7 @@ class DelayProxy::Connection final : public std::enable_shared_from_this<Connect
     size_t held_bytes_ = 0;
     size_t written_ = 0;
     TimePoint last_due_{};
+    HelloReader hello_;
     bool reading_ = false;
     bool ended_ = false;
     std::optional<Loop::TimerId> timer_;

@@ -28,6 +28,8 @@ struct ProxyFaults {
   // Of a chunk: both directions end at once, with whatever is held back, and perhaps a part of
   // this chunk goes through first.
   double cut = 0;
+  // What a control lane says of itself waits so much longer: it opens later than data lanes.
+  Duration control_lanes_late = Duration(0);
 };
 
 // A network that lags up to 2 ms and breaks now and then.

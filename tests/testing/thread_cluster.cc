@@ -162,13 +162,19 @@ class ThreadCluster {
     outcome_.servers[static_cast<size_t>(index)] = {observer->bytes_in, observer->bytes_out};
   }
 
-  transport::TransportChoice transport_of_workers() const {
-    return job_.faults ? transport::TransportChoice::kTcp : job_.transport;
+  transport::TransportChoice transport_of(int worker) const {
+    return job_.faults || worker == job_.late_worker ? transport::TransportChoice::kTcp
+                                                     : job_.transport;
   }
   // The servers, or the proxies in front of them.
-  std::vector<transport::Endpoint> reach(const std::vector<transport::Endpoint>& servers) {
-    if (!job_.faults) return servers;
+  std::vector<transport::Endpoint> reach(int worker,
+                                         const std::vector<transport::Endpoint>& servers) {
     const std::lock_guard lock(mutex_);
+    if (worker == job_.late_worker) {
+      late_.emplace(servers, ProxyFaults{.control_lanes_late = job_.join_delay});
+      return late_->endpoints();
+    }
+    if (!job_.faults) return servers;
     if (!proxies_) proxies_.emplace(servers, *job_.faults);
     return proxies_->endpoints();
   }
@@ -182,10 +188,9 @@ class ThreadCluster {
     fluid::Program startup = transpiler.get_trainer_startup_program();
     const auto servers = addresses_.wait(job_.servers);
     if (servers.empty()) return;
-    ParameterServerConfig config = config_for(index, reach(servers));
-    if (index == job_.late_worker) config.mutations.join_delay = job_.join_delay;
-    const auto runtime = std::make_shared<strategies::WorkerRuntime>(
-        std::move(config), transport_of_workers(), *task_.main, names_);
+    const ParameterServerConfig config = config_for(index, reach(index, servers));
+    const auto runtime = std::make_shared<strategies::WorkerRuntime>(config, transport_of(index),
+                                                                     *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;
@@ -237,6 +242,7 @@ class ThreadCluster {
   std::latch connecting_;
   std::mutex mutex_;
   std::optional<DelayProxies> proxies_;
+  std::optional<DelayProxies> late_;  // of the late worker
   ThreadOutcome outcome_;
 };
 

@@ -41,7 +41,7 @@ struct ThreadJob {
   bool workers_first = false;
   // Steps of single workers, by index, where they differ from the task's.
   std::vector<int> uneven_steps;
-  // This worker begins to join the coordinator so much later than to reach the servers.
+  // This worker joins the coordinator so much later than it reaches the servers (over TCP).
   int late_worker = -1;
   Duration join_delay = std::chrono::milliseconds(500);
   // What servers have after each step is kept. Workers wait for one another then.

@@ -46,19 +46,11 @@ void WorkerMember::leave_early() {
 
 void WorkerMember::start() {
   started_ = true;
-  environment_.on_control([this] { start_client(); });
+  environment_.on_control([this] { client_->start(); });
   if (!environment_.end_threads) return;
   at_exit_.emplace([this] {
     leave_early();
     environment_.end_threads();
-  });
-}
-
-void WorkerMember::start_client() {
-  const Duration delay = config_.mutations.join_delay;
-  if (delay == Duration(0)) return client_->start();
-  environment_.control_loop->call_after(delay, [this, alive = alive_] {
-    if (*alive) client_->start();
   });
 }
 

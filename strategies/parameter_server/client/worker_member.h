@@ -53,7 +53,6 @@ class WorkerMember {
  private:
   transport::MemberId id() const { return {transport::Role::kWorker, config_.index}; }
   void leave_early();
-  void start_client();
   void on_verdict(const transport::Verdict& verdict);
   void on_joined();
 

@@ -27,13 +27,16 @@ void StalenessStatistics::add(uint64_t staleness) {
 }
 
 AsyncServer::AsyncServer(AsyncServerOptions options, AsyncServerSink& sink)
-    : options_(std::move(options)), sink_(sink), workers_(options_.workers) {
+    : options_(std::move(options)),
+      rules_(options_.rules ? options_.rules : std::make_shared<const AsyncServerRules>()),
+      sink_(sink),
+      workers_(options_.workers),
+      training_(options_.workers) {
   for (const auto& geometry : options_.slices) {
-    slices_.push_back({.geometry = geometry,
-                       .pieces = std::max(1U, pieces_of(geometry.bytes)),
-                       .version = 0,
-                       .slowest = 0,
-                       .buffers = {}});
+    Slice& slice = slices_.emplace_back();
+    slice.geometry = geometry;
+    slice.pieces = std::max(1U, pieces_of(geometry.bytes));
+    slice.clocks.emplace(0, options_.workers);
   }
   options_.variables = std::max(options_.variables, static_cast<uint32_t>(slices_.size()));
   for (auto& worker : workers_) worker.streams.resize(slices_.size());
@@ -83,13 +86,20 @@ AsyncServer::Gathering* AsyncServer::find(Stream& stream, const PieceKey& key) {
 }
 
 Buffer AsyncServer::take_buffer(Slice& slice) {
-  for (const Buffer& buffer : slice.buffers) {
-    if (buffer.unique()) return buffer;
+  // The one on top was applied last. Others that are held stay so until their connections end.
+  constexpr size_t kLookAt = 4;
+  for (size_t i = 1; i <= std::min(kLookAt, slice.spare.size()); ++i) {
+    Buffer& buffer = *(slice.spare.end() - static_cast<std::ptrdiff_t>(i));
+    if (!buffer.unique()) continue;
+    std::swap(buffer, slice.spare.back());
+    Buffer found = std::move(slice.spare.back());
+    slice.spare.pop_back();
+    return found;
   }
   const size_t bytes = std::max<uint64_t>(1, slice.geometry.bytes);
-  slice.buffers.emplace_back(bytes);
-  std::memset(slice.buffers.back().data(), 0, bytes);
-  return slice.buffers.back();
+  Buffer buffer(bytes);
+  std::memset(buffer.data(), 0, bytes);
+  return buffer;
 }
 
 AsyncServer::Gathering* AsyncServer::begin(Stream& stream, const PieceKey& key) {
@@ -109,10 +119,6 @@ AsyncServer::Gathering* AsyncServer::begin(Stream& stream, const PieceKey& key) 
   return &stream.gatherings.emplace_back(std::move(gathering));
 }
 
-bool AsyncServer::is_old(const Stream& stream, const PieceKey& key) const {
-  return key.step <= stream.applied;
-}
-
 PayloadTarget AsyncServer::prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes) {
   Status status = check(sender, key);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
@@ -123,12 +129,7 @@ PayloadTarget AsyncServer::prepare_push(const Sender& sender, const PieceKey& ke
         bad_frame("a piece has the wrong size", str_cat(size, " bytes"), str_cat(bytes, " bytes")));
   }
   Stream& stream = workers_[sender.worker].streams[key.variable];
-  if (is_old(stream, key)) {
-    if (!options_.mutations.no_deduplication) return PayloadTarget::discard();
-    Buffer memory(size);
-    extras_.push_back({sender.session, key, memory});
-    return PayloadTarget::into({memory.data(), size}, memory.owner());
-  }
+  if (is_old(stream, key)) return PayloadTarget::discard();
   Gathering* gathering = find(stream, key);
   if (gathering == nullptr) gathering = begin(stream, key);
   PieceState& piece = gathering->pieces[key.piece];
@@ -136,13 +137,38 @@ PayloadTarget AsyncServer::prepare_push(const Sender& sender, const PieceKey& ke
   if (piece.lent != 0 && piece.lent != sender.session) {
     // An older connection is still in the middle of the same piece.
     Buffer memory(size);
-    std::erase_if(extras_, [&](const Extra& extra) { return extra.session == sender.session; });
-    extras_.push_back({sender.session, key, memory});
+    sessions_[sender.session].extra = memory;
     return PayloadTarget::into({memory.data(), size}, memory.owner());
+  }
+  if (piece.lent == 0) {
+    sessions_[sender.session].lent.push_back(
+        {sender.worker, key.variable, gathering->last, key.piece});
   }
   piece.lent = sender.session;
   return PayloadTarget::into({gathering->memory.data() + piece_offset(key.piece), size},
                              gathering->memory.owner());
+}
+
+Buffer AsyncServer::take_extra(uint64_t session, transport::ConstBytes payload) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || !found->second.extra ||
+      found->second.extra.data() != payload.data()) {
+    return {};
+  }
+  return std::exchange(found->second.extra, Buffer());
+}
+
+void AsyncServer::take_back(uint64_t session, uint32_t worker, const PieceKey& key) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  auto& lent = found->second.lent;
+  const auto place = std::find_if(lent.begin(), lent.end(), [&](const Lent& each) {
+    return each.worker == worker && each.slice == key.variable && each.clock == key.step &&
+           each.piece == key.piece;
+  });
+  if (place == lent.end()) return;
+  *place = lent.back();
+  lent.pop_back();
 }
 
 Status AsyncServer::push(const Sender& sender, const PieceKey& key,
@@ -151,20 +177,8 @@ Status AsyncServer::push(const Sender& sender, const PieceKey& key,
   if (!status.ok()) return status;
   if (key.rows) return push_rows(sender, key, payload);
   Stream& stream = workers_[sender.worker].streams[key.variable];
-  const auto extra = std::find_if(extras_.begin(), extras_.end(), [&](const Extra& e) {
-    return e.session == sender.session && e.memory.data() == payload.data();
-  });
-  Buffer memory;
-  if (extra != extras_.end()) {
-    memory = std::move(extra->memory);
-    extras_.erase(extra);
-  }
-  if (is_old(stream, key)) {
-    if (memory && options_.mutations.no_deduplication && slices_[key.variable].pieces == 1) {
-      apply(sender.worker, key.variable, {first_clock(key), key.step, 0, memory, {}, {}});
-    }
-    return {};
-  }
+  const Buffer memory = take_extra(sender.session, payload);
+  if (is_old(stream, key)) return {};
   Gathering* gathering = find(stream, key);
   if (gathering == nullptr && payload.empty()) gathering = begin(stream, key);  // an empty slice
   if (gathering == nullptr || gathering->pieces[key.piece].have) return {};
@@ -176,7 +190,9 @@ Status AsyncServer::push(const Sender& sender, const PieceKey& key,
   } else if (size > 0 && payload.data() != place) {
     return {};  // discarded
   }
-  gathering->pieces[key.piece] = {true, 0};
+  PieceState& piece = gathering->pieces[key.piece];
+  if (piece.lent != 0) take_back(piece.lent, sender.worker, key);
+  piece = {true, 0};
   if (--gathering->missing == 0) apply_ready(sender.worker, key.variable);
   return {};
 }
@@ -225,8 +241,9 @@ void AsyncServer::apply_ready(uint32_t worker, uint32_t slice) {
   Stream& stream = workers_[worker].streams[slice];
   while (!stream.gatherings.empty() && stream.gatherings.front().missing == 0) {
     Gathering gathering = std::move(stream.gatherings.front());
-    stream.gatherings.pop_front();
+    stream.gatherings.erase(stream.gatherings.begin());
     apply(worker, slice, gathering);
+    if (gathering.memory) slices_[slice].spare.push_back(std::move(gathering.memory));
   }
   answer_waiting();
 }
@@ -246,9 +263,11 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gatheri
   update.merged = static_cast<uint32_t>(gathering.last - gathering.first);
   update.staleness = slices_[slice].version - stream.pulled;
   update.version = ++slices_[slice].version;
-  const uint64_t before = stream.applied;
-  stream.applied = std::max(stream.applied, gathering.last);
-  if (before == slices_[slice].slowest) find_slowest(slice);
+  if (gathering.last > stream.applied) {
+    ++slices_[slice].clocks[gathering.last];
+    leave_clock(slices_[slice], stream.applied);
+    stream.applied = gathering.last;
+  }
   staleness_.add(update.staleness);
   worker.staleness.add(update.staleness);
   if (options_.on_event) {
@@ -263,13 +282,14 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gatheri
 
 // ---- values
 
-template <class Visit>
-void AsyncServer::each_wanted(const GetCall& call, const Visit& visit) const {
-  if (call.all) {
-    for (uint32_t i = call.lane; i < slices_.size(); i += options_.lanes) visit(i);
-  } else {
-    for (const uint32_t variable : call.variables) visit(variable);
-  }
+uint32_t AsyncServer::count_wanted(const GetCall& call) const {
+  if (!call.all) return static_cast<uint32_t>(call.variables.size());
+  const auto slices = static_cast<uint32_t>(slices_.size());
+  return slices <= call.lane ? 0 : (slices - call.lane - 1) / options_.lanes + 1;
+}
+
+uint32_t AsyncServer::wanted(const GetCall& call, uint32_t index) const {
+  return call.all ? call.lane + index * options_.lanes : call.variables[index];
 }
 
 uint64_t AsyncServer::clock(uint32_t worker) const {
@@ -278,20 +298,35 @@ uint64_t AsyncServer::clock(uint32_t worker) const {
   return clock;
 }
 
-void AsyncServer::find_slowest(uint32_t slice) {
-  uint64_t& slowest = slices_[slice].slowest;
-  slowest = std::numeric_limits<uint64_t>::max();
-  for (const Worker& worker : workers_) {
-    if (!worker.completed) slowest = std::min(slowest, worker.streams[slice].applied);
+// A worker is not at the clock any more: it is further, or trains no more.
+void AsyncServer::leave_clock(Slice& slice, uint64_t clock) {
+  const auto place = slice.clocks.find(clock);
+  if (--place->second > 0) return;
+  slice.clocks.erase(place);
+  find_slowest(slice);
+}
+
+// The gets that the slice alone held back become ready; others go on to wait for another slice.
+void AsyncServer::find_slowest(Slice& slice) {
+  slice.slowest =
+      slice.clocks.empty() ? std::numeric_limits<uint64_t>::max() : slice.clocks.begin()->first;
+  while (!slice.waiting.empty() && slice.waiting.begin()->first <= slice.slowest) {
+    const uint64_t number = slice.waiting.begin()->second;
+    slice.waiting.erase(slice.waiting.begin());
+    if (may_answer(number, waiters_.at(number))) ready_.push_back(number);
   }
 }
 
-bool AsyncServer::may_answer(const GetCall& call) const {
-  bool reached = true;
-  each_wanted(call, [&](uint32_t variable) {
-    reached = reached && (variable >= slices_.size() || call.step <= slices_[variable].slowest);
-  });
-  return reached;
+// Looks at each variable once over the get's life: a clock that was reached stays so.
+bool AsyncServer::may_answer(uint64_t number, Waiter& waiter) {
+  const uint32_t count = count_wanted(waiter.call);
+  for (; waiter.reached < count; ++waiter.reached) {
+    const uint32_t variable = wanted(waiter.call, waiter.reached);
+    if (variable >= slices_.size() || waiter.call.step <= slices_[variable].slowest) continue;
+    slices_[variable].waiting.emplace(waiter.call.step, number);
+    return false;
+  }
+  return true;
 }
 
 Status AsyncServer::get(uint32_t worker, GetCall call) {
@@ -299,35 +334,35 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
     return bad_frame("values were asked for on a lane that is not there",
                      str_cat(options_.lanes, " lanes"), str_cat("lane ", call.lane));
   }
-  bool known = true;
-  each_wanted(call, [&](uint32_t variable) { known = known && variable < options_.variables; });
-  if (!known) {
+  const bool known = std::all_of(call.variables.begin(), call.variables.end(),
+                                 [this](uint32_t each) { return each < options_.variables; });
+  if (!call.all && !known) {
     return bad_frame("values were asked for that are not here",
                      str_cat("ids below ", options_.variables), "another id");
   }
-  uint64_t& last = last_get_[call.session];
-  if (call.request <= last) return {};  // a second copy of the frame
-  const auto waiting = std::count_if(waiters_.begin(), waiters_.end(), [&](const Waiter& waiter) {
-    return waiter.call.session == call.session;
-  });
-  if (waiting >= static_cast<std::ptrdiff_t>(kMaxWaiting)) {
+  SessionState& session = sessions_[call.session];
+  if (call.request <= session.last_get) return {};  // a second copy of the frame
+  if (session.waiting.size() >= kMaxWaiting) {
     return bad_frame("too many gets wait on one connection", str_cat(kMaxWaiting, " at most"),
                      "another one");
   }
-  last = call.request;
-  if (may_answer(call)) {
-    answer(worker, call);
+  session.last_get = call.request;
+  const uint64_t number = ++last_waiter_;
+  Waiter waiter{worker, std::move(call)};
+  if (may_answer(number, waiter)) {
+    answer(worker, waiter.call);
   } else {
-    waiters_.push_back({worker, std::move(call)});
+    session.waiting.push_back(number);
+    waiters_.emplace(number, std::move(waiter));
   }
   return {};
 }
 
 void AsyncServer::answer(uint32_t worker, const GetCall& call) {
-  uint32_t left = 0;
-  each_wanted(call, [&](uint32_t) { ++left; });
-  if (left == 0) return sink_.answer_empty(call);
-  each_wanted(call, [&](uint32_t variable) {
+  const uint32_t count = count_wanted(call);
+  if (count == 0) return sink_.answer_empty(call);
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t variable = wanted(call, i);
     uint64_t version = 0;
     if (variable < slices_.size()) {
       version = slices_[variable].version;
@@ -336,18 +371,21 @@ void AsyncServer::answer(uint32_t worker, const GetCall& call) {
         options_.on_event({AsyncEvent::Kind::kGet, worker, variable, 0, 0});
       }
     }
-    sink_.answer(call, worker, variable, version, --left == 0);
-  });
+    sink_.answer(call, worker, variable, version, i + 1 == count);
+  }
 }
 
+// In the order in which they came.
 void AsyncServer::answer_waiting() {
-  if (waiters_.empty()) return;
+  if (ready_.empty()) return;
+  std::sort(ready_.begin(), ready_.end());
   std::vector<Waiter> ready;
-  std::erase_if(waiters_, [&](Waiter& waiter) {
-    const bool may_go = may_answer(waiter.call);
-    if (may_go) ready.push_back(std::move(waiter));
-    return may_go;
-  });
+  for (const uint64_t number : std::exchange(ready_, {})) {
+    const auto found = waiters_.find(number);
+    std::erase(sessions_.at(found->second.call.session).waiting, number);
+    ready.push_back(std::move(found->second));
+    waiters_.erase(found);
+  }
   for (const Waiter& waiter : ready) answer(waiter.worker, waiter.call);
 }
 
@@ -365,45 +403,52 @@ Status AsyncServer::complete(uint32_t index, uint64_t clock) {
                              stream.gatherings.size(), " under way"));
   }
   worker.completed = true;
-  for (uint32_t slice = 0; slice < slices_.size(); ++slice) find_slowest(slice);
+  --training_;
+  for (uint32_t slice = 0; slice < slices_.size(); ++slice) {
+    leave_clock(slices_[slice], worker.streams[slice].applied);
+  }
   answer_waiting();
-  complete_ = std::all_of(workers_.begin(), workers_.end(),
-                          [](const Worker& each) { return each.completed; });
+  complete_ = training_ == 0;
   if (complete_) sink_.all_complete();
   return {};
 }
 
 void AsyncServer::drop_session(uint64_t session) {
-  std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.call.session == session; });
-  std::erase_if(extras_, [&](const Extra& extra) { return extra.session == session; });
-  last_get_.erase(session);
   row_pieces_.drop_session(session);
-  for (auto& worker : workers_) {
-    for (auto& stream : worker.streams) {
-      for (auto& gathering : stream.gatherings) {
-        for (auto& piece : gathering.pieces) {
-          if (piece.lent == session) piece.lent = 0;
-        }
-      }
+  const auto state = sessions_.extract(session);
+  if (!state) return;
+  for (const uint64_t number : state.mapped().waiting) {
+    const Waiter& waiter = waiters_.at(number);
+    slices_[wanted(waiter.call, waiter.reached)].waiting.erase({waiter.call.step, number});
+    waiters_.erase(number);
+  }
+  for (const Lent& lent : state.mapped().lent) {
+    for (Gathering& gathering : workers_[lent.worker].streams[lent.slice].gatherings) {
+      if (gathering.last != lent.clock) continue;
+      uint64_t& holder = gathering.pieces[lent.piece].lent;
+      if (holder == session) holder = 0;
     }
   }
 }
 
 std::vector<uint32_t> AsyncServer::missing() const {
-  std::vector<bool> late(workers_.size());
-  for (const Waiter& waiter : waiters_) {
-    each_wanted(waiter.call, [&](uint32_t variable) {
-      for (uint32_t i = 0; variable < slices_.size() && i < workers_.size(); ++i) {
-        const bool reached = workers_[i].streams[variable].applied >= waiter.call.step;
-        late[i] = late[i] || (!workers_[i].completed && !reached);
-      }
-    });
+  std::vector<uint64_t> clocks(slices_.size(), 0);  // that gets wait for
+  for (const auto& [number, waiter] : waiters_) {
+    for (uint32_t i = waiter.reached; i < count_wanted(waiter.call); ++i) {
+      const uint32_t slice = wanted(waiter.call, i);
+      if (slice < slices_.size()) clocks[slice] = std::max(clocks[slice], waiter.call.step);
+    }
   }
-  std::vector<uint32_t> workers;
-  for (uint32_t i = 0; i < late.size(); ++i) {
-    if (late[i]) workers.push_back(i);
+  std::vector<uint32_t> late;
+  for (uint32_t i = 0; i < workers_.size(); ++i) {
+    const Worker& worker = workers_[i];
+    bool behind = false;
+    for (size_t slice = 0; slice < clocks.size() && !worker.completed; ++slice) {
+      behind = behind || worker.streams[slice].applied < clocks[slice];
+    }
+    if (behind) late.push_back(i);
   }
-  return workers;
+  return late;
 }
 
 AsyncServerMemory AsyncServer::memory() const {
@@ -438,13 +483,20 @@ void AsyncServer::restore(const AsyncServerMemory& memory) {
   for (size_t w = 0; w < workers_.size(); ++w) {
     Worker& worker = workers_[w];
     worker.completed = memory.completed[w] != 0;
+    if (worker.completed) --training_;
     for (size_t i = 0; i < slices_.size(); ++i) {
       worker.streams[i].applied = memory.applied[w][i];
       worker.front = std::max(worker.front, memory.applied[w][i]);
     }
     gradients_ += worker.front;
   }
-  for (uint32_t i = 0; i < slices_.size(); ++i) find_slowest(i);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    slices_[i].clocks.clear();
+    for (const Worker& worker : workers_) {
+      if (!worker.completed) ++slices_[i].clocks[worker.streams[i].applied];
+    }
+    find_slowest(slices_[i]);
+  }
 }
 
 }  // namespace fleet::strategies

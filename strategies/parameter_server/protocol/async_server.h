@@ -7,18 +7,23 @@
 // that has to be remembered for every gradient to count once, whatever connection brings it how
 // often. A get is answered at once, or, with a bound on staleness, when the slowest worker has
 // reached the clock that the get names, in the slices that it asks for.
+//
+// The work of a frame does not grow with the number of workers or slices, but by the logarithm of
+// the former: each slice counts the workers at each clock, and keeps the gets that wait for it by
+// their clocks; each session knows what it has lent and what it waits for.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
-#include <string>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
-#include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
 #include "strategies/parameter_server/protocol/wire.h"
@@ -96,6 +101,15 @@ struct AsyncServerMemory {
   }
 };
 
+// The decision by which every gradient counts once. There is one right answer, the default; a
+// test that wants to prove that it would notice a broken protocol gives the server another.
+class AsyncServerRules {
+ public:
+  virtual ~AsyncServerRules() = default;
+  // Whether a gradient up to `clock` counted before, where `applied` is the clock applied last.
+  virtual bool was_applied(uint64_t clock, uint64_t applied) const { return clock <= applied; }
+};
+
 struct AsyncServerOptions {
   uint32_t epoch = 0;
   uint32_t workers = 1;
@@ -104,7 +118,7 @@ struct AsyncServerOptions {
   uint32_t variables = 0;  // slices and whatever else may be read
   // Called for each event, in order; may be empty.
   std::function<void(const AsyncEvent&)> on_event;
-  ProtocolMutations mutations;
+  std::shared_ptr<const AsyncServerRules> rules;  // null: the right ones
 };
 
 // One thread at a time. Statuses say what is wrong with a frame; the state is unchanged then.
@@ -162,15 +176,17 @@ class AsyncServer {
   };
   struct Stream {  // gradients of one worker for one slice
     uint64_t applied = 0;
-    uint64_t pulled = 0;  // the version that its sender got last
-    std::deque<Gathering> gatherings;
+    uint64_t pulled = 0;                // the version that its sender got last
+    std::vector<Gathering> gatherings;  // by clock
   };
   struct Slice {
     SliceGeometry geometry;
     uint32_t pieces = 0;
     uint64_t version = 0;
-    uint64_t slowest = 0;         // the clock that every worker still training has reached
-    std::vector<Buffer> buffers;  // for gatherings; those that nobody else holds are free
+    std::map<uint64_t, uint32_t> clocks;  // of workers that still train: how many are at each
+    uint64_t slowest = 0;                 // the clock that every worker still training has reached
+    std::set<std::pair<uint64_t, uint64_t>> waiting;  // gets that wait for it: clock, number
+    std::vector<Buffer> spare;  // for gatherings; the one applied last may still be held
   };
   struct Worker {
     std::vector<Stream> streams;  // by slice
@@ -178,14 +194,24 @@ class AsyncServer {
     bool completed = false;
     StalenessStatistics staleness;
   };
+  // A get, and how many of the variables that it asks for are as far as it wants. The next one is
+  // a slice that it waits for.
   struct Waiter {
     uint32_t worker = 0;
     GetCall call;
+    uint32_t reached = 0;
   };
-  struct Extra {
-    uint64_t session = 0;
-    PieceKey key;
-    Buffer memory;
+  struct Lent {
+    uint32_t worker = 0;
+    uint32_t slice = 0;
+    uint64_t clock = 0;
+    uint32_t piece = 0;
+  };
+  struct SessionState {
+    uint64_t last_get = 0;          // the request that was taken last
+    std::vector<uint64_t> waiting;  // numbers of gets
+    std::vector<Lent> lent;         // pieces that it writes
+    Buffer extra;  // for a piece that an older connection is still in the middle of
   };
 
   Status check(const Sender& sender, const PieceKey& key) const;
@@ -195,26 +221,36 @@ class AsyncServer {
   Status check_rows(const Sender& sender, const PieceKey& key, uint64_t bytes);
   transport::PayloadTarget prepare_rows(const Sender& sender, const PieceKey& key, uint64_t bytes);
   Status push_rows(const Sender& sender, const PieceKey& key, transport::ConstBytes payload);
-  bool is_old(const Stream& stream, const PieceKey& key) const;
+  bool is_old(const Stream& stream, const PieceKey& key) const {
+    return rules_->was_applied(key.step, stream.applied);
+  }
+  // The session's memory for the payload, when it is not the gathering's.
+  Buffer take_extra(uint64_t session, transport::ConstBytes payload);
+  // The session writes the piece no more.
+  void take_back(uint64_t session, uint32_t worker, const PieceKey& key);
   void apply_ready(uint32_t worker, uint32_t slice);
   void apply(uint32_t worker, uint32_t slice, const Gathering& gathering);
-  template <class Visit>
-  void each_wanted(const GetCall& call, const Visit& visit) const;
-  void find_slowest(uint32_t slice);
-  bool may_answer(const GetCall& call) const;
+  uint32_t count_wanted(const GetCall& call) const;
+  uint32_t wanted(const GetCall& call, uint32_t index) const;
+  void leave_clock(Slice& slice, uint64_t clock);
+  void find_slowest(Slice& slice);
+  bool may_answer(uint64_t number, Waiter& waiter);
   void answer(uint32_t worker, const GetCall& call);
   void answer_waiting();
 
   AsyncServerOptions options_;
+  std::shared_ptr<const AsyncServerRules> rules_;
   AsyncServerSink& sink_;
   std::vector<Slice> slices_;
   std::vector<Worker> workers_;
-  std::vector<Waiter> waiters_;
-  std::vector<Extra> extras_;
+  std::map<uint64_t, Waiter> waiters_;  // by number, which rises
+  uint64_t last_waiter_ = 0;
+  std::vector<uint64_t> ready_;  // waiters that nothing holds back any more
+  std::unordered_map<uint64_t, SessionState> sessions_;
   PieceMemory row_pieces_;
-  std::map<uint64_t, uint64_t> last_get_;  // by session: the request that was taken last
   uint64_t gradients_ = 0;
   StalenessStatistics staleness_;
+  uint32_t training_ = 0;  // workers that have not completed
   bool receiving_ = false;
   bool complete_ = false;
 };

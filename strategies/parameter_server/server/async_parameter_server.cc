@@ -17,7 +17,8 @@ using transport::Session;
 using transport::Verb;
 
 AsyncServerOptions core_options(const ParameterServerConfig& config, const Catalogue& catalogue,
-                                std::function<void(const AsyncEvent&)> on_event) {
+                                std::function<void(const AsyncEvent&)> on_event,
+                                std::shared_ptr<const AsyncServerRules> rules) {
   AsyncServerOptions options;
   options.epoch = config.epoch;
   options.workers = config.worker_num;
@@ -27,7 +28,7 @@ AsyncServerOptions core_options(const ParameterServerConfig& config, const Catal
   }
   options.variables = static_cast<uint32_t>(catalogue.entries.size());
   options.on_event = std::move(on_event);
-  options.mutations = config.mutations;
+  options.rules = std::move(rules);
   return options;
 }
 
@@ -36,12 +37,14 @@ AsyncServerOptions core_options(const ParameterServerConfig& config, const Catal
 AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
                                            AsyncServerModel model, ServingEvents events,
                                            Logger logger,
-                                           std::function<void(const AsyncEvent&)> on_event)
+                                           std::function<void(const AsyncEvent&)> on_event,
+                                           std::shared_ptr<const AsyncServerRules> rules)
     : ServerLanes(config, std::move(model.server), std::move(events), std::move(logger)),
       on_value_(std::move(model.on_value)),
       on_rows_(std::move(model.on_rows)),
       on_sender_(std::move(model.on_sender)),
-      core_(core_options(config_, model_.catalogue, std::move(on_event)), *this) {}
+      core_(core_options(config_, model_.catalogue, std::move(on_event), std::move(rules)), *this) {
+}
 
 std::vector<std::string> AsyncParameterServer::waits() const {
   std::vector<std::string> lines;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
  public:
   AsyncParameterServer(const ParameterServerConfig& config, AsyncServerModel model,
                        ServingEvents events, Logger logger = {},
-                       std::function<void(const AsyncEvent&)> on_event = nullptr);
+                       std::function<void(const AsyncEvent&)> on_event = nullptr,
+                       std::shared_ptr<const AsyncServerRules> rules = nullptr);
 
   const AsyncServer& core() const { return core_; }
 

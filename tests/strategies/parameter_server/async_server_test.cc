@@ -1,12 +1,15 @@
 // The asynchronous server's state machine, frame by frame, and the arithmetic of workers.
 #include "strategies/parameter_server/protocol/async_server.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/client/async_worker.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
@@ -159,6 +162,173 @@ TEST(AsyncServer, RemembersWhatItAppliedAcrossARestart) {
   EXPECT_EQ(again.updates.size(), 1U);
   EXPECT_EQ(again.core.gradients(), 2U);
   EXPECT_THROW(again.core.restore(server.core.memory()), UsageError);
+}
+
+// Many slices and lanes, gets of all kinds that wait, workers that complete, connections that end:
+// what is answered when, by the definition and by the server.
+class WaitingGets : private AsyncServerSink {
+ public:
+  static constexpr uint32_t kWorkers = 7;
+  static constexpr uint32_t kSlices = 9;
+  static constexpr uint32_t kLanes = 2;
+
+  explicit WaitingGets(uint64_t seed) : state_(mix64(seed)), core_(options(), *this) {
+    clocks_.resize(kWorkers, std::vector<uint64_t>(kSlices, 0));
+    for (uint32_t i = 0; i < kWorkers; ++i) sessions_.push_back(next_session_++);
+  }
+
+  void run() {
+    for (int i = 0; i < 3000; ++i) {
+      const auto worker = static_cast<uint32_t>(draw(kWorkers));
+      const uint64_t kind = draw(100);
+      if (kind == 0) {
+        if (draw(4) == 0) complete(worker);
+      } else if (kind < 3) {
+        reconnect(worker);
+      } else if (kind < 40) {
+        get(worker);
+      } else {
+        push(worker, static_cast<uint32_t>(draw(kSlices)));
+      }
+      ASSERT_EQ(answered_, expected_) << "after " << i << " calls";
+      ASSERT_EQ(core_.missing(), missing()) << "after " << i << " calls";
+    }
+    EXPECT_GT(waited_, 10);
+  }
+
+ private:
+  struct Get {
+    uint32_t worker = 0;
+    GetCall call;
+  };
+
+  static AsyncServerOptions options() {
+    AsyncServerOptions options;
+    options.workers = kWorkers;
+    options.lanes = kLanes;
+    options.slices.assign(kSlices, {16, fluid::DType::kFloat32});
+    options.variables = kSlices + 2;
+    return options;
+  }
+  uint64_t draw(uint64_t below) {
+    state_ = mix64(state_);
+    return state_ % below;
+  }
+
+  void push(uint32_t worker, uint32_t slice) {
+    if (completed_.contains(worker)) return;
+    const PieceKey key{++clocks_[worker][slice], slice, 0, 0, 1};
+    const Sender sender{worker, sessions_[worker]};
+    const transport::PayloadTarget target = core_.prepare_push(sender, key, 16);
+    expect_answers();
+    ASSERT_TRUE(core_.push(sender, key, target.memory).ok());
+  }
+  void get(uint32_t worker) {
+    GetCall call;
+    call.session = sessions_[worker];
+    call.request = ++last_request_;
+    call.step = clocks_[worker][0] < 2 ? 0 : clocks_[worker][0] - draw(2);
+    call.all = draw(2) == 0;
+    call.lane = static_cast<uint32_t>(draw(kLanes));
+    for (uint64_t i = draw(5); !call.all && i > 0; --i) {
+      call.variables.push_back(static_cast<uint32_t>(draw(kSlices + 2)));
+    }
+    waiting_.push_back({worker, call});
+    expect_answers();
+    if (!waiting_.empty() && waiting_.back().call.request == call.request) ++waited_;
+    ASSERT_TRUE(core_.get(worker, call).ok());
+  }
+  void complete(uint32_t worker) {
+    if (completed_.size() + 1 == kWorkers || !completed_.insert(worker).second) return;
+    expect_answers();
+    ASSERT_TRUE(core_.complete(worker, ~uint64_t{0}).ok());
+  }
+  void reconnect(uint32_t worker) {
+    std::erase_if(waiting_, [&](const Get& get) { return get.call.session == sessions_[worker]; });
+    core_.drop_session(sessions_[worker]);
+    sessions_[worker] = next_session_++;
+  }
+
+  std::vector<uint32_t> slices_of(const GetCall& call) const {
+    std::vector<uint32_t> slices;
+    for (uint32_t i = 0; i < kSlices; ++i) {
+      const bool listed = std::count(call.variables.begin(), call.variables.end(), i) > 0;
+      if (call.all ? i % kLanes == call.lane : listed) slices.push_back(i);
+    }
+    return slices;
+  }
+  bool late(uint32_t worker, const GetCall& call) const {
+    if (completed_.contains(worker)) return false;
+    const auto slices = slices_of(call);
+    return std::any_of(slices.begin(), slices.end(),
+                       [&](uint32_t slice) { return clocks_[worker][slice] < call.step; });
+  }
+  bool waits(const GetCall& call) const {
+    for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+      if (late(worker, call)) return true;
+    }
+    return false;
+  }
+  void expect_answers() {
+    std::erase_if(waiting_, [&](const Get& get) {
+      if (waits(get.call)) return false;
+      expected_.push_back(get.call.request);
+      return true;
+    });
+  }
+  std::vector<uint32_t> missing() const {
+    std::vector<uint32_t> workers;
+    for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+      const bool awaited = std::any_of(waiting_.begin(), waiting_.end(),
+                                       [&](const Get& get) { return late(worker, get.call); });
+      if (awaited) workers.push_back(worker);
+    }
+    return workers;
+  }
+
+  void begin_clock(uint64_t) override {}
+  void update(const AsyncUpdate&, const Buffer&) override {}
+  void answer(const GetCall& get, uint32_t, uint32_t, uint64_t, bool last) override {
+    if (last) answered_.push_back(get.request);
+  }
+  void answer_empty(const GetCall& get) override { answered_.push_back(get.request); }
+  void all_complete() override {}
+
+  uint64_t state_;
+  std::vector<std::vector<uint64_t>> clocks_;  // by worker and slice
+  std::vector<uint64_t> sessions_;             // by worker
+  uint64_t next_session_ = 1;
+  uint64_t last_request_ = 0;
+  std::set<uint32_t> completed_;
+  std::vector<Get> waiting_;
+  std::vector<uint64_t> expected_;  // requests
+  std::vector<uint64_t> answered_;
+  int waited_ = 0;
+  AsyncServer core_;
+};
+
+TEST(AsyncServer, AnswersWaitingGetsInTheOrderInWhichTheyCame) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    WaitingGets gets(seed);
+    gets.run();
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(AsyncServer, GivesPiecesThatALostConnectionWasWritingToTheNext) {
+  Server server(1);
+  const PieceKey key{1, 0, 0, 0, 1};
+  const transport::PayloadTarget first = server.core.prepare_push({0, 1}, key, 16);
+  const transport::PayloadTarget second = server.core.prepare_push({0, 2}, key, 16);
+  ASSERT_FALSE(second.discarded);
+  EXPECT_NE(first.memory.data(), second.memory.data());
+  server.core.drop_session(1);
+  const transport::PayloadTarget third = server.core.prepare_push({0, 3}, key, 16);
+  EXPECT_EQ(first.memory.data(), third.memory.data());
+  EXPECT_TRUE(server.core.push({0, 2}, key, second.memory).ok());
+  EXPECT_TRUE(server.core.push({0, 3}, key, third.memory).ok());
+  EXPECT_EQ(server.updates.size(), 1U);
 }
 
 Buffer buffer_of(const std::vector<float>& values) {

@@ -200,6 +200,10 @@ TEST(AsyncSimCluster, TheSameSeedGivesTheSameRun) {
 }
 
 // A server that forgets what it has applied is found out.
+struct ForgetfulRules final : strategies::AsyncServerRules {
+  bool was_applied(uint64_t, uint64_t) const override { return false; }
+};
+
 TEST(AsyncSimCluster, DoubleUpdatesWouldBeNoticed) {
   int noticed = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -207,7 +211,7 @@ TEST(AsyncSimCluster, DoubleUpdatesWouldBeNoticed) {
     job.seed = seed;
     job.steps = 10;
     job.faults.duplicate = 0.2;
-    job.mutations.no_deduplication = true;
+    job.rules = std::make_shared<const ForgetfulRules>();
     if (!run_async_job(job).ok()) ++noticed;
   }
   EXPECT_GT(noticed, 15);
