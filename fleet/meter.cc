@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "fluid/ops/op_schema.h"
 #include "strategies/forwarding.h"
 #include "strategies/strategies.h"
 
@@ -31,11 +32,9 @@ std::string three_digits(double value) {
   return text;
 }
 
-Phase phase_of(std::string_view op) {
-  if (op == "send" || op == "send_barrier") return Phase::kSending;
-  if (op == "recv" || op == "fetch_barrier") return Phase::kReceiving;
-  if (op.starts_with("c_") || op == "gen_nccl_id") return Phase::kReducing;
-  return Phase::kReceiving;
+Phase phase_of(fluid::CommKind kind) {
+  if (kind == fluid::CommKind::kSends) return Phase::kSending;
+  return kind == fluid::CommKind::kReduces ? Phase::kReducing : Phase::kReceiving;
 }
 
 class Stay {
@@ -109,7 +108,7 @@ class MeteredRuntime final : public strategies::ForwardingRuntime {
     inner().fed(rows);
   }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
-    const Phase phase = phase_of(call.op.type);
+    const Phase phase = phase_of(fluid::schema_of(call.program, call.op).comm);
     const Stay stay(*meter_, phase);
     auto token = inner().run(call);
     if (token == nullptr) return nullptr;

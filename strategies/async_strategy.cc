@@ -1,11 +1,11 @@
 #include "strategies/async_strategy.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/op_schema.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -57,11 +57,10 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
 // Merged gradients are added up for optimizers whose steps are linear in the gradient, so that one
 // step with the sum is near to several with the parts; others take the mean.
 bool linear_in_the_gradient(const fluid::Program& program) {
-  static const std::set<std::string, std::less<>> kLinear = {"sgd", "momentum"};
   const auto& ops = program.global_block().ops();
-  return std::all_of(ops.begin(), ops.end(), [](const auto& op) {
+  return std::all_of(ops.begin(), ops.end(), [&program](const auto& op) {
     return op->input("Grad").empty() || !fluid::has_role(op->role, fluid::OpRole::kOptimize) ||
-           kLinear.count(op->type) > 0;
+           fluid::schema_of(program, *op).linear_in_gradient;
   });
 }
 

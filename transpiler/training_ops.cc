@@ -143,10 +143,6 @@ Decays find_decays(const Block& block) {
 
 }  // namespace
 
-bool needs_whole_param(std::string_view op_type) {
-  return op_type == "lars_momentum" || op_type == "lamb";
-}
-
 void keep_clips_on_trainer(fluid::Program& program) {
   Block& block = program.global_block();
   const MadeBeforeUpdates made(block);

@@ -33,9 +33,6 @@ struct TrainingOps {
   std::set<std::string, std::less<>> learning_rates;
 };
 
-// True for an update op whose step depends on norms of the whole parameter and gradient.
-bool needs_whole_param(std::string_view op_type);
-
 // In jobs whose servers see one trainer's gradient at a time, what clips a gradient stays on the
 // trainer, which has it whole: those ops of role optimize become role backward. They are the ops
 // that an update's gradient is made by, but for those that take the parameter: servers have all of

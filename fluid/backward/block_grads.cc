@@ -88,7 +88,7 @@ class BlockDifferentiator {
       Operator& op = forward_.op(i);
       saved.push_back(op);
       for (const std::string& name : wanted_.rewritten) {
-        const bool nested = has_block_gradient(op.type);
+        const bool nested = table_.at(op.type).block_gradient.kind != BlockGradient::Kind::kNone;
         if (!nested && !written.contains(name)) op.rename_input(name, version_before(name));
       }
       for (const std::string& name : op.output_names()) written.insert(name);
@@ -247,7 +247,9 @@ std::string declare_before(Block& block, const VarDesc& var) {
 
 std::vector<Operator> loop_gradient(Block& block, const Operator& op, const NameSet& no_grad,
                                     const NameSet& produced, const OpTable& table,
-                                    const std::string& x_slot, const std::string& scopes_slot) {
+                                    const BlockGradient& slots) {
+  const std::string& x_slot = slots.inputs;
+  const std::string& scopes_slot = slots.scopes;
   Block& forward = sub_block(block, op);
   const Names& xs = op.input(x_slot);
   Wanted wanted{.targets = targets_of(block, op.output("Out"), no_grad, produced),
@@ -345,17 +347,13 @@ std::vector<Operator> recurrent_gradient(Block& block, const Operator& op, const
 
 }  // namespace
 
-bool has_block_gradient(std::string_view op_type) {
-  return op_type == "conditional_block" || op_type == "while" || op_type == "recurrent";
-}
-
 std::vector<Operator> make_block_gradient(Block& block, const Operator& op, const NameSet& no_grad,
                                           const NameSet& produced, const OpTable& table) {
-  if (op.type == "recurrent") return recurrent_gradient(block, op, no_grad, produced, table);
-  if (op.type == "while") {
-    return loop_gradient(block, op, no_grad, produced, table, "X", "StepScopes");
+  const BlockGradient& rule = table.at(op.type).block_gradient;
+  if (rule.kind == BlockGradient::Kind::kSteps) {
+    return recurrent_gradient(block, op, no_grad, produced, table);
   }
-  return loop_gradient(block, op, no_grad, produced, table, "Input", "Scope");
+  return loop_gradient(block, op, no_grad, produced, table, rule);
 }
 
 }  // namespace fleet::fluid::internal

@@ -6,11 +6,9 @@
 
 namespace fleet::fluid::internal {
 
-// True for conditional_block, while and recurrent.
-bool has_block_gradient(std::string_view op_type);
-
-// The gradient op of such an op, and its block in the same program. `no_grad` holds variables,
-// `produced` the gradients that come in. Empty when nobody wants what it would make.
+// The gradient op of an op whose row says how its block is differentiated
+// (OpSchema::block_gradient), and the gradient's block in the same program. `no_grad` holds
+// variables, `produced` the gradients that come in. Empty when nobody wants what it would make.
 std::vector<Operator> make_block_gradient(Block& block, const Operator& op, const NameSet& no_grad,
                                           const NameSet& produced, const OpTable& table);
 

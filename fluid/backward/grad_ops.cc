@@ -203,7 +203,7 @@ std::vector<Operator> make_grad_ops(const Block& block, const std::vector<size_t
     const Operator& forward = block.op(*i);
     const OpSchema& schema = table.at(forward.type);
     std::vector<Operator> made;
-    if (has_block_gradient(forward.type)) {
+    if (schema.block_gradient.kind != BlockGradient::Kind::kNone) {
       Block& owner = block.program().block(block.index());
       made = make_block_gradient(owner, forward, no_grad, produced, table);
     } else if (schema.gradient) {

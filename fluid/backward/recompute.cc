@@ -11,10 +11,8 @@ namespace {
 
 // Ops that would give something else the second time, because they draw by the name of what they
 // make, or change what they read.
-bool runs_once(const Operator& op) {
-  static const std::set<std::string, std::less<>> kRandom = {
-      "dropout", "gaussian_random", "nce", "truncated_gaussian_random", "uniform_random"};
-  if (kRandom.contains(op.type)) return true;
+bool runs_once(const Operator& op, const OpTable& table) {
+  if (table.at(op.type).draws_numbers) return true;
   const auto inputs = op.input_names();
   const auto outputs = op.output_names();
   return std::any_of(outputs.begin(), outputs.end(), [&](const auto& name) {
@@ -56,11 +54,11 @@ void rename_inputs(Operator& op, const Renaming& names) {
 
 // Appends to `ops` the segment's ops once more, and returns what its results are called now.
 Renaming recompute(const Block& block, std::span<const size_t> segment, const NameSet& kept,
-                   size_t number, std::vector<Operator>& ops) {
+                   size_t number, const OpTable& table, std::vector<Operator>& ops) {
   Renaming names;
   for (const size_t i : segment) {
     const Operator& forward = block.op(i);
-    if (runs_once(forward)) continue;
+    if (runs_once(forward, table)) continue;
     const auto outputs = forward.output_names();
     const bool all_kept = std::all_of(outputs.begin(), outputs.end(),
                                       [&](const auto& name) { return kept.contains(name); });
@@ -120,7 +118,7 @@ std::vector<Operator> make_recomputing_grad_ops(const Block& block, const std::v
                                       path.begin() + static_cast<std::ptrdiff_t>(ends[k]));
     Renaming names;
     std::vector<Operator> again;
-    if (k < recomputed) names = recompute(block, segment, kept, k, again);
+    if (k < recomputed) names = recompute(block, segment, kept, k, table, again);
     std::vector<Operator> grads = make_grad_ops(block, segment, no_grad, table, produced);
     for (Operator& op : grads) {
       rename_inputs(op, names);

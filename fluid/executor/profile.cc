@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -13,27 +12,8 @@
 namespace fleet::fluid {
 namespace {
 
-using Shapes = std::vector<std::vector<int64_t>>;
-
 double seconds_of(const Profile::Call& call) {
   return std::chrono::duration<double>(call.end - call.begin).count();
-}
-
-// 0 for a shape that is not known.
-double product(const std::vector<int64_t>& shape) {
-  double elements = shape.empty() ? 0 : 1;
-  for (const int64_t dim : shape) elements *= static_cast<double>(dim);
-  return elements;
-}
-
-// The shape behind a slot's first name, given all shapes slot by slot; empty when there is none.
-std::vector<int64_t> shape_in(const SlotMap& slots, std::string_view slot, const Shapes& shapes) {
-  size_t at = 0;
-  for (const auto& [name, names] : slots) {
-    if (name == slot && !names.empty() && at < shapes.size()) return shapes[at];
-    at += names.size();
-  }
-  return {};
 }
 
 std::string milliseconds(double seconds) {
@@ -130,36 +110,6 @@ std::string Profile::trace() const {
   }
   out << "\n]}\n";
   return std::move(out).str();
-}
-
-double flops_of(const Operator& op, const Shapes& inputs, const Shapes& outputs) {
-  std::string_view type = op.type;
-  const bool gradient = type.ends_with("_grad");
-  if (gradient) type.remove_suffix(5);
-  // A gradient is two products of the same size, and Out@GRAD has the shape of Out.
-  const double times = gradient ? 4 : 2;
-  const auto made = [&](const std::string& slot) {
-    return gradient ? shape_in(op.inputs, slot + "@GRAD", inputs)
-                    : shape_in(op.outputs, slot, outputs);
-  };
-  if (type == "mul" || type == "matmul") {
-    const double x = product(shape_in(op.inputs, "X", inputs));
-    const double y = product(shape_in(op.inputs, "Y", inputs));
-    const auto out = made("Out");
-    const bool batched = type == "matmul" && out.size() > 2;
-    const double results =
-        batched ? static_cast<double>(out[out.size() - 1] * out[out.size() - 2]) : product(out);
-    const double batches = results == 0 ? 0 : product(out) / results;
-    if (batches == 0) return 0;
-    // X has m k elements, Y k n, and the result m n.
-    return times * batches * std::sqrt(x / batches * y / batches * results);
-  }
-  if (type == "conv2d" || type == "depthwise_conv2d") {
-    const auto filter = shape_in(op.inputs, "Filter", inputs);
-    if (filter.size() != 4) return 0;
-    return times * product(made("Output")) * static_cast<double>(filter[1] * filter[2] * filter[3]);
-  }
-  return 0;
 }
 
 }  // namespace fleet::fluid

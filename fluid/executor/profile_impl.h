@@ -73,9 +73,4 @@ class Profile {
   std::unordered_map<std::thread::id, size_t> threads_;
 };
 
-// Multiplications and additions of matrix products and convolutions and their gradients, from the
-// shapes of the op's inputs and outputs in the order of its slots' names; 0 for other ops.
-double flops_of(const Operator& op, const std::vector<std::vector<int64_t>>& inputs,
-                const std::vector<std::vector<int64_t>>& outputs);
-
 }  // namespace fleet::fluid

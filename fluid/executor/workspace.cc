@@ -170,7 +170,7 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   };
   const auto inputs = shapes_of(op.inputs);
   const auto outputs = shapes_of(op.outputs);
-  call.flops = flops_of(*op.op, inputs, outputs);
+  if (op.schema->flops) call.flops = op.schema->flops({*op.op, inputs, outputs});
   if (const auto names = op.op->output_names(); !names.empty()) call.makes = names.front();
   step.profile->add(std::move(call));
 }

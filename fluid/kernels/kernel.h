@@ -219,6 +219,10 @@ struct Kernel {
   ImageOrder images = ImageOrder::kPlain;
   // An output may be given the memory of an input of its shape; with kChannels, of an image.
   bool in_place = false;
+  // Of an op that reads rows of a table without giving them (OpSchema::table_slot): the rows that
+  // it looks at with these values, in any order and perhaps more than once. Of the table only type
+  // and shape may be taken.
+  std::function<std::vector<int64_t>(const PrepareContext&, const KernelContext&)> table_rows = {};
 };
 
 // The dtype under which an op's kernels are listed: that of the slot which the op's row marks

@@ -100,6 +100,28 @@ std::vector<std::string> GradContext::grad_of_input(std::string_view slot) const
   return names;
 }
 
+namespace {
+
+std::vector<int64_t> shape_in(const SlotMap& slots, std::string_view slot,
+                              const RunShapes::Shapes& shapes) {
+  size_t at = 0;
+  for (const auto& [name, names] : slots) {
+    if (name == slot && !names.empty() && at < shapes.size()) return shapes[at];
+    at += names.size();
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<int64_t> RunShapes::input(std::string_view slot) const {
+  return shape_in(op_.inputs, slot, inputs_);
+}
+
+std::vector<int64_t> RunShapes::output(std::string_view slot) const {
+  return shape_in(op_.outputs, slot, outputs_);
+}
+
 void OpTable::add(OpSchema schema) {
   std::string type = schema.type;
   schemas_.insert_or_assign(std::move(type), std::move(schema));

@@ -102,6 +102,60 @@ class GradContext {
   NameOf wanted_;  // gradient name, or "" when the variable needs no gradient
 };
 
+// What profiles see of one run of an op: the shapes of the values behind its slots.
+class RunShapes {
+ public:
+  using Shapes = std::vector<std::vector<int64_t>>;
+
+  // A shape for each input and output, slot by slot in the order of slot names; empty for a value
+  // without one. All three must outlive this.
+  RunShapes(const Operator& op, const Shapes& inputs, const Shapes& outputs)
+      : op_(op), inputs_(inputs), outputs_(outputs) {}
+
+  // Of the first variable in the slot; empty when there is none.
+  std::vector<int64_t> input(std::string_view slot) const;
+  std::vector<int64_t> output(std::string_view slot) const;
+
+ private:
+  const Operator& op_;
+  const Shapes& inputs_;
+  const Shapes& outputs_;
+};
+
+// What an op of the job's runtime does with values, for reports of where time goes.
+enum class CommKind : uint8_t { kReceives, kSends, kReduces };
+
+// How the block of an op that the executor runs is differentiated; only ops of this library.
+struct BlockGradient {
+  enum class Kind : uint8_t {
+    kNone,
+    kRuns,   // of conditions and loops: the runs of the block, the last first
+    kSteps,  // of a recurrent net: states go from step to step
+  };
+  Kind kind = Kind::kNone;
+  // Of kRuns: the input slot of what the block reads, and the output slot of its scopes.
+  std::string inputs = {};
+  std::string scopes = {};
+};
+
+// An input of which an op takes the norm, and the input slot for the sums of the squares of each
+// row ([rows], float64). Without them the op takes the norm of what it has; with them that of the
+// whole that its input is a slice of.
+struct NormInput {
+  std::string of;
+  std::string row_sums;
+};
+
+// Two ops that together are an update op with the norm of something that it makes on the way.
+struct SplitUpdate {
+  // Takes the update's inputs without LearningRate and its attributes, and gives Direction and the
+  // update's outputs without ParamOut. Updates parts.
+  std::string direction = {};
+  // Takes Param, Direction and LearningRate, and sums over rows as its own `norms` say; gives
+  // ParamOut. Without attributes.
+  std::string apply = {};
+};
+
 struct OpSchema {
   std::string type;
   std::vector<SlotSpec> inputs;
@@ -117,6 +171,24 @@ struct OpSchema {
   // these rows of its gradient and states, it makes of them what it makes of them in the whole
   // parameter. Servers keep a parameter whole whose update does not claim it.
   bool updates_parts = false;
+  // A claim of an update op: one step with the sum of two gradients is near to two steps with one
+  // each. Gradients that an asynchronous worker merges before it sends are added up then; those of
+  // other ops are averaged.
+  bool linear_in_gradient = false;
+  // Of an op that does not update parts: Paddle's servers cut its parameters nevertheless, and so
+  // do those of this library where DistributeTranspilerConfig::whole_norms is off.
+  bool cut_without_norms = false;
+  // Norms of whole variables that servers with slices of them can give to the op; see NormInput.
+  std::vector<NormInput> norms;
+  // Of an update op without `norms`: what stands for it on servers that have slices. Empty: none.
+  SplitUpdate split_update;
+  // Draws random numbers that depend on what its outputs are called, so that the same op under
+  // other names gives others: recomputation keeps what it made.
+  bool draws_numbers = false;
+  // Multiplications and additions of one run, for profiles; empty: they are not counted.
+  std::function<double(const RunShapes&)> flops;
+  CommKind comm = CommKind::kReceives;
+  BlockGradient block_gradient;
   RunBy run_by = RunBy::kKernel;
   // Runs once for each logical shard of a step, whatever its role; a step with such an op is cut
   // into shards, as one that trains is. Others run per shard by role.
@@ -126,9 +198,16 @@ struct OpSchema {
   // The input slot of a table of which the op reads only the rows that its ids or labels name, so
   // that the rest may be on servers; empty for other ops.
   std::string table_slot;
-  // Of an op with a table_slot: its output is those rows and nothing else, so that whoever has the
-  // table can compute the op.
+  // Of an op with a table_slot: its output Out is the rows that its input Ids names and nothing
+  // else, so that whoever has the table can compute the op. Attribute padding_idx is the id whose
+  // row is zeros; is_sparse and remote_prefetch say whether only rows travel. Of another op with a
+  // table_slot a kernel says which rows it reads (Kernel::table_rows).
   bool gives_table_rows = false;
+  // Of an op that gives_table_rows: the last dimension of Ids is 1, and none of Out's.
+  bool ids_end_in_one = false;
+  // Of the backward op of an op that gives_table_rows, and has its Ids: the input slot of the
+  // table.
+  std::string table_gradient_slot;
   // The op gives its output a shape and no values where the servers of the job have them; lookups
   // of its rows are then asked of the job's runtime. Elsewhere a kernel computes it.
   bool leaves_values_to_servers = false;

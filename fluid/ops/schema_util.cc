@@ -56,6 +56,12 @@ InferFunction infer_shape_like(std::vector<std::pair<std::string, std::string>> 
   };
 }
 
+double element_count(const std::vector<int64_t>& shape) {
+  double elements = shape.empty() ? 0 : 1;
+  for (const int64_t dim : shape) elements *= static_cast<double>(dim);
+  return elements;
+}
+
 int check_axis(const InferContext& context, int axis, int rank, std::string_view slot) {
   context.require(axis >= -rank && axis < rank, slot,
                   str_cat("an axis in [", -rank, ", ", rank, ")"), str_cat("axis ", axis),

@@ -39,6 +39,11 @@ inline OpSchema run_by_executor(OpSchema schema) {
   return schema;
 }
 
+inline OpSchema draws_numbers(OpSchema schema) {
+  schema.draws_numbers = true;
+  return schema;
+}
+
 template <class Attrs>
 OpSchema make_schema(std::string type, std::vector<SlotSpec> inputs, std::vector<SlotSpec> outputs,
                      InferFunction infer = {}, GradientFunction gradient = {}) {
@@ -72,6 +77,9 @@ InferFunction infer_shape_like(std::vector<std::pair<std::string, std::string>> 
 
 // A copy of the forward op's names in a slot, left out when there are none.
 void set_slot(SlotMap& slots, const std::string& slot, const std::vector<std::string>& names);
+
+// The elements of a shape that a run had, as a float of profiles; 0 for a shape that is not known.
+double element_count(const std::vector<int64_t>& shape);
 
 // `axis` counted from the front; ProgramError when it is outside [-rank, rank).
 int check_axis(const InferContext& context, int axis, int rank, std::string_view slot);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "tests/fleet/rank_threads.h"
 #include "tests/testing/async_thread_cluster.h"
@@ -81,6 +82,40 @@ TEST(OwnOps, ThatTakeTheNormOfAGradientTrainWithServersToTheBitsOfOneMachine) {
   const LocalOutcome local = train_locally(net.task(), 2);
   EXPECT_LT(local.losses.back(), local.losses.front());
   const ThreadOutcome job = train_in_threads(net.task(), {.workers = 2, .servers = 2});
+  for (const auto& error : job.errors) ADD_FAILURE() << error;
+  EXPECT_EQ(mean_over_workers(job.losses), local.losses);
+  ASSERT_FALSE(job.persistables.empty());
+  EXPECT_EQ(job.persistables, local.persistables);
+}
+
+// Rows come from the servers as those of the library's own lookups do.
+TEST(OwnOps, ThatLookRowsUpTrainWithServersToTheBitsOfOneMachine) {
+  fluid::Program main;
+  fluid::Program startup;
+  TrainingTask task{.main = &main, .startup = &startup, .loss = {}, .feed = {}};
+  {
+    const fluid::ProgramGuard programs(main, startup);
+    const fluid::unique_name::Guard names;
+    startup.set_random_seed(3);
+    main.set_op_library(own_ops());
+    const auto ids = fluid::layers::data("ids", {4}, fluid::DType::kInt64);
+    const auto rows = own_lookup(ids, {3000, 16});
+    const auto loss = fluid::layers::mean(fluid::layers::square(fluid::layers::fc(rows, 1)));
+    task.loss = loss.name();
+    fluid::optimizer::SGD({.learning_rate = 0.5}).minimize(loss);
+  }
+  task.steps = kSteps;
+  task.feed = [](int, int begin, int end, int parts) {
+    std::vector<int64_t> ids;
+    for (int i = kBatch / parts * begin * 4; i < kBatch / parts * end * 4; ++i) {
+      ids.push_back(i * 331 % 3000);
+    }
+    const auto count = static_cast<int64_t>(ids.size());
+    return fluid::Feed{{"ids", fluid::Tensor::from(ids, {count / 4, 4})}};
+  };
+  const LocalOutcome local = train_locally(task, 2);
+  EXPECT_LT(local.losses.back(), local.losses.front());
+  const ThreadOutcome job = train_in_threads(task, {.workers = 2, .servers = 2});
   for (const auto& error : job.errors) ADD_FAILURE() << error;
   EXPECT_EQ(mean_over_workers(job.losses), local.losses);
   ASSERT_FALSE(job.persistables.empty());

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "fluid/layers/layers.h"
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/ops/schema_util.h"
@@ -94,6 +95,19 @@ fluid::OpSchema update_schema(const char* type) {
                                             fluid::infer_like({{"Param", "ParamOut"}}));
 }
 
+// "own_table_v2": the lookup of the library under another name.
+void add_own_lookup(fluid::OpLibrary& library) {
+  for (const std::string type : {"lookup_table_v2", "lookup_table_v2_grad"}) {
+    fluid::OpSchema schema = library.ops().at(type);
+    schema.type = "own" + type.substr(6);
+    library.ops().add(schema);
+    for (const auto& kernel :
+         fluid::KernelTable::standard().find(type, fluid::DeviceKind::kCpu, DType::kFloat32)) {
+      library.kernels().add_last(schema.type, fluid::DeviceKind::kCpu, DType::kFloat32, kernel);
+    }
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<fluid::OpLibrary> own_ops() {
@@ -108,6 +122,7 @@ std::shared_ptr<fluid::OpLibrary> own_ops() {
   sign_sgd.updates_parts = true;
   library->ops().add(std::move(sign_sgd));
   library->ops().add(update_schema("unit_sgd"));
+  add_own_lookup(*library);
   const auto add = [&](const char* op, auto prepare) {
     library->kernels().add_last(op, fluid::DeviceKind::kCpu, DType::kFloat32,
                                 {.name = "own", .prepare = prepare});
@@ -122,6 +137,13 @@ std::shared_ptr<fluid::OpLibrary> own_ops() {
 fluid::Variable cubed(const fluid::Variable& x, float a) {
   return fluid::LayerHelper("cubed").append_unary("cubed", x,
                                                   fluid::to_attributes(CubedAttrs{.a = a}));
+}
+
+fluid::Variable own_lookup(const fluid::Variable& ids, const fluid::Shape& size) {
+  const fluid::Variable rows = fluid::embedding(ids, size, {.is_sparse = true});
+  fluid::Block& block = rows.block();
+  block.edit_op(block.op_count() - 1).type = "own_table_v2";
+  return rows;
 }
 
 }  // namespace fleet::testing

@@ -11,11 +11,14 @@ namespace fleet::testing {
 
 // "cubed" (a x^3, attribute a) and "cubed_grad", float32; "sign_sgd", which goes by rate against
 // the sign of each gradient; "unit_sgd", which goes by rate against the gradient divided by its
-// norm.
+// norm; "own_table_v2", which does what lookup_table_v2 does.
 std::shared_ptr<fluid::OpLibrary> own_ops();
 
 // The layer of "cubed".
 fluid::Variable cubed(const fluid::Variable& x, float a);
+
+// A sparse embedding by "own_table_v2".
+fluid::Variable own_lookup(const fluid::Variable& ids, const fluid::Shape& size);
 
 class SignSgd final : public fluid::optimizer::Optimizer {
  public:

@@ -116,6 +116,32 @@ TEST(OwnOps, ThatUpdateHaveTheWholeParameterUnlessTheyClaimToTakeParts) {
   }
 }
 
+TEST(OwnOps, ThatLookRowsUpAskTheServers) {
+  SampleNet net;
+  {
+    const fluid::ProgramGuard programs(net.main, net.startup);
+    const fluid::unique_name::Guard names;
+    net.main.set_op_library(testing::own_ops());
+    net.startup.set_op_library(net.main.op_library());
+    const auto ids = fluid::layers::data("ids", {4}, fluid::DType::kInt64);
+    const auto rows = testing::own_lookup(ids, {1000, 16});
+    const auto loss = fluid::layers::mean(fluid::layers::fc(rows, 1));
+    fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
+  }
+  EXPECT_THAT(all_op_types(net.main), IsSupersetOf({"own_table_v2", "own_table_v2_grad"}));
+  for (const auto& [name, config] : synchronous_modes()) {
+    SCOPED_TRACE(name);
+    DistributeTranspiler transpiler(config);
+    transpiler.transpile(options_for(net, 2, 2));
+    const fluid::Program trainer = transpiler.get_trainer_program();
+    EXPECT_THAT(all_op_types(trainer),
+                AllOf(Contains("distributed_lookup_table"), Contains("own_table_v2_grad"),
+                      Not(Contains("own_table_v2"))));
+    EXPECT_THAT(all_op_types(transpiler.get_trainer_startup_program()), Contains("fake_init"));
+    expect_whole(trainer, net);
+  }
+}
+
 TEST(OwnOps, StayInEveryRanksProgram) {
   const SampleNet net = own_net();
   for (const std::string mode : {"grad_allreduce", "local_sgd"}) {

@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/nn/sampled.h"
+#include "fluid/ops/op_schema.h"
 #include "tools/explain/placement.h"
 #include "transpiler/training_ops.h"
 
@@ -85,13 +86,13 @@ double rows_used(const Program& main, const std::string& table, int64_t batch) {
   const Block& block = main.global_block();
   double rows = 0;
   for (const auto& op : block.ops()) {
-    const auto& weights = op->input(op->type == "nce" ? "Weight" : "W");
-    if (weights.empty() || weights.front() != table) continue;
+    const fluid::OpSchema& row = fluid::schema_of(main, *op);
+    if (row.table_slot.empty() || op->input(row.table_slot).front() != table) continue;
     if (op->type == "nce") {
       rows += classes_of_nce(block, *op, batch);
     } else if (op->type == "hierarchical_sigmoid") {
       rows += nodes_of_paths(block, *op, batch);
-    } else if (op->type == "lookup_table" || op->type == "lookup_table_v2") {
+    } else if (row.gives_table_rows) {
       rows += ids_of(block, *op, batch);
     }
   }

@@ -24,11 +24,15 @@ using fluid::Program;
 using fluid::VarDesc;
 using fluid::VarKind;
 
-bool is_distributed_lookup(const Operator& op) {
-  if (op.type != "lookup_table" && op.type != "lookup_table_v2") return false;
+bool is_distributed_lookup(const Program& program, const Operator& op) {
+  if (!fluid::schema_of(program, op).gives_table_rows) return false;
   const fluid::Attribute* attr = op.attr("is_distributed");
   const bool* distributed = attr == nullptr ? nullptr : std::get_if<bool>(attr);
   return distributed != nullptr && *distributed;
+}
+
+const std::string& table_of_lookup(const Program& program, const Operator& lookup) {
+  return lookup.input(fluid::schema_of(program, lookup).table_slot).front();
 }
 
 std::string in_name(const ServerPlan& plan, size_t table, size_t server) {
@@ -109,8 +113,9 @@ std::vector<Operator> make_lookups(Block& block, const ServerPlan& plan, size_t 
 void look_up_whole(Block& block, const std::string& table) {
   for (size_t i = 0; i < block.op_count(); ++i) {
     const Operator& op = *block.ops()[i];
-    const bool of_lookup = op.type.starts_with("lookup_table");
-    if (!of_lookup || op.input("W").front() != table) continue;
+    const fluid::OpSchema& row = fluid::schema_of(block.program(), op);
+    const std::string& slot = row.gives_table_rows ? row.table_slot : row.table_gradient_slot;
+    if (slot.empty() || op.input(slot).front() != table) continue;
     auto& attrs = block.edit_op(i).attrs;
     attrs["is_distributed"] = false;
     attrs["remote_prefetch"] = true;
@@ -124,7 +129,7 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
   Block& block = program.global_block();
   std::set<std::string> tables;
   for (const auto& op : block.ops()) {
-    if (is_distributed_lookup(*op)) tables.insert(op->input("W").front());
+    if (is_distributed_lookup(program, *op)) tables.insert(table_of_lookup(program, *op));
   }
   std::vector<UpdatedParam> others;
   for (UpdatedParam& param : ops.params) {
@@ -186,15 +191,15 @@ void place_table_lookups(Program& program, const ServerPlan& plan, int trainer_i
     std::unordered_map<std::string, size_t> after;  // the op that makes a variable
     OpList kept;
     for (auto& op : ops) {
-      const bool lookup =
-          is_distributed_lookup(*op) && op->input("W").front() == plan.tables[table].param;
+      const bool lookup = is_distributed_lookup(program, *op) &&
+                          table_of_lookup(program, *op) == plan.tables[table].param;
       if (!lookup) {
         kept.push_back(std::move(op));
         for (std::string& name : kept.back()->output_names()) after[std::move(name)] = kept.size();
         continue;
       }
       if (lookups.empty()) place = kept.size();
-      Lookups& group = lookups[std::get<int64_t>(*op->attr("padding_idx"))];
+      Lookups& group = lookups[fluid::padding_of(*op)];
       group.ids.push_back(op->input("Ids").front());
       group.outputs.push_back(op->output("Out").front());
       const auto maker = after.find(group.ids.back());

@@ -7,8 +7,6 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/op_schema.h"
-#include "fluid/ops/optimize/optimize.h"
 #include "fluid/program/interleaved.h"
 #include "transpiler/parameter_server/distributed_table.h"
 #include "transpiler/parameter_server/placement.h"
@@ -315,13 +313,17 @@ const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param) 
   return (param.interleaved ? ops.tables : ops.params)[param.updated];
 }
 
+bool takes_whole_norms(const fluid::OpSchema& row) {
+  return !row.norms.empty() || !row.split_update.apply.empty();
+}
+
 bool stays_whole(const Program& program, const UpdatedParam& param,
                  const DistributeTranspilerConfig& config) {
-  const std::string& update = program.global_block().op(param.update).type;
-  if (fluid::op_table(program).at(update).updates_parts) return false;
-  const bool of_release = fluid::find_update_slots(update) != nullptr;
-  if (of_release && !config.whole_norms) return false;
-  return !(is_synchronous(server_mode(config)) && needs_whole_param(update));
+  const fluid::OpTable& table = fluid::op_table(program);
+  const fluid::OpSchema& update = table.at(program.global_block().op(param.update).type);
+  if (update.updates_parts) return false;
+  if (!config.whole_norms) return !update.cut_without_norms;
+  return !(is_synchronous(server_mode(config)) && takes_whole_norms(update));
 }
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fluid/ops/distributed/names.h"
+#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 #include "transpiler/config.h"
 #include "transpiler/training_ops.h"
@@ -99,6 +100,9 @@ size_t updated_count(const ServerPlan& plan);
 const PlacedParam& updated_at(const ServerPlan& plan, size_t position);
 const UpdatedParam& update_of(const TrainingOps& ops, const PlacedParam& param);
 
+// Whether the op takes norms of whole variables that servers with slices can give it
+// (OpSchema::norms and split_update).
+bool takes_whole_norms(const fluid::OpSchema& row);
 // Whether a parameter stays with one server, which has the whole: that of an update which does not
 // claim to take parts (OpSchema::updates_parts). Such are Dpsgd, which adds noise for the whole,
 // norms of the whole where servers exchange none, and ops of a user's own that claim nothing.

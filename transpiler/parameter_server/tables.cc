@@ -19,12 +19,8 @@ using fluid::Operator;
 using fluid::OpList;
 using fluid::Program;
 
-bool is_lookup(const Operator& op) {
-  return op.type == "lookup_table" || op.type == "lookup_table_v2";
-}
-
-bool is_lookup_grad(const Operator& op) {
-  return op.type == "lookup_table_grad" || op.type == "lookup_table_v2_grad";
+bool is_lookup(const Program& program, const Operator& op) {
+  return fluid::schema_of(program, op).gives_table_rows;
 }
 
 bool is_tree(const Operator& op) {
@@ -32,8 +28,8 @@ bool is_tree(const Operator& op) {
 }
 
 // The table that an op looks up; empty for other ops.
-std::string table_of(const Operator& op) {
-  const std::string_view slot = fluid::looked_up_slot(op.type);
+std::string table_of(const Program& program, const Operator& op) {
+  const std::string& slot = fluid::schema_of(program, op).table_slot;
   return slot.empty() ? std::string() : op.input(slot).front();
 }
 
@@ -48,8 +44,8 @@ bool prefetches(const Operator& op) {
 }
 
 // GEO makes no difference between tables with rows that travel.
-bool changes_rows(const Operator& op) {
-  return is_lookup(op) && flag(op, "is_sparse") &&
+bool changes_rows(const Program& program, const Operator& op) {
+  return is_lookup(program, op) && flag(op, "is_sparse") &&
          (flag(op, "remote_prefetch") || flag(op, "is_distributed"));
 }
 
@@ -97,21 +93,23 @@ std::map<std::string, const PlacedParam*> remote_params(const ServerPlan& plan) 
   return tables;
 }
 
-// Table, padding and op type.
+// Table, padding and version.
 using GroupKey = std::tuple<std::string, int64_t, std::string>;
 
 // Takes the lookups of remote tables out of the ops.
-std::map<GroupKey, Group> take_lookups(OpList& ops,
+std::map<GroupKey, Group> take_lookups(const Program& program, OpList& ops,
                                        const std::map<std::string, const PlacedParam*>& tables) {
   std::map<GroupKey, Group> groups;
   std::erase_if(ops, [&](const auto& op) {
-    if (!is_lookup(*op) || !prefetches(*op)) return false;
-    const auto table = tables.find(table_of(*op));
+    if (!is_lookup(program, *op) || !prefetches(*op)) return false;
+    const auto table = tables.find(table_of(program, *op));
     if (table == tables.end()) return false;
-    const int64_t padding = std::get<int64_t>(*op->attr("padding_idx"));
-    Group& group = groups[{table->first, padding, op->type}];
+    const int64_t padding = fluid::padding_of(*op);
+    const std::string version =
+        fluid::schema_of(program, *op).ids_end_in_one ? "lookup_table" : "lookup_table_v2";
+    Group& group = groups[{table->first, padding, version}];
     group.table = table->second;
-    group.version = op->type;
+    group.version = version;
     group.padding = padding;
     group.ids.push_back(op->input("Ids").front());
     group.outputs.push_back(op->output("Out").front());
@@ -128,8 +126,8 @@ std::set<std::string, std::less<>> remote_tables(const Program& program,
   std::set<std::string, std::less<>> tables;
   for (const auto& op : program.global_block().ops()) {
     const bool whole = is_tree(*op) && (geo || !config.prefetch_trees);
-    const bool rows = prefetches(*op) || (geo && changes_rows(*op));
-    const std::string table = table_of(*op);
+    const bool rows = prefetches(*op) || (geo && changes_rows(program, *op));
+    const std::string table = table_of(program, *op);
     if (!table.empty() && rows && !whole) tables.insert(table);
   }
   return tables;
@@ -140,10 +138,10 @@ void place_remote_lookups(Program& program, const ServerPlan& plan, int trainer_
   if (tables.empty()) return;
   Block& block = program.global_block();
   OpList ops = block.take_ops();
-  auto groups = take_lookups(ops, tables);
+  auto groups = take_lookups(program, ops, tables);
   std::unordered_map<std::string, size_t> maker;
   for (size_t i = 0; i < ops.size(); ++i) {
-    const std::string table = table_of(*ops[i]);
+    const std::string table = table_of(program, *ops[i]);
     const auto found = tables.find(table);
     if (found != tables.end() && prefetches(*ops[i])) {
       locate_table(ops[i].edit(), *found->second, plan, trainer_id);
@@ -203,7 +201,7 @@ std::set<std::string, std::less<>> unreceived_tables(const Program& program) {
   std::set<std::string, std::less<>> tables;
   for (const auto& op : program.global_block().ops()) {
     if (op->type != "lookup_table" && op->type != "nce") continue;
-    if (flag(*op, "is_sparse")) tables.insert(table_of(*op));
+    if (flag(*op, "is_sparse")) tables.insert(table_of(program, *op));
   }
   return tables;
 }
@@ -221,8 +219,10 @@ std::vector<std::pair<std::string, std::string>> looked_up_rows(
   std::vector<std::pair<std::string, std::string>> rows;
   std::map<std::string, std::string> last;
   for (const auto& op : program.global_block().ops()) {
-    if (!is_lookup(*op) && !is_lookup_grad(*op)) continue;
-    const std::string& table = op->input("W").front();
+    const fluid::OpSchema& row = fluid::schema_of(program, *op);
+    const std::string& slot = row.gives_table_rows ? row.table_slot : row.table_gradient_slot;
+    if (slot.empty()) continue;
+    const std::string& table = op->input(slot).front();
     const std::string& ids = op->input("Ids").front();
     if (!tables.contains(table) || last[ids] == table) continue;
     last[ids] = table;

@@ -11,8 +11,9 @@
 
 namespace fleet::transpiler {
 
-// Parameters that ops with remote_prefetch look up: lookup_table, lookup_table_v2, nce and, unless
-// the configuration has them whole, hierarchical_sigmoid; under GEO distributed tables too.
+// Parameters that ops with remote_prefetch look up (OpSchema::table_slot): lookup_table,
+// lookup_table_v2, nce, ops of one's own and, unless the configuration has them whole,
+// hierarchical_sigmoid; under GEO distributed tables too.
 std::set<std::string, std::less<>> remote_tables(const fluid::Program& program,
                                                  const DistributeTranspilerConfig& config);
 

@@ -40,7 +40,7 @@ struct Made {
 class Planner {
  public:
   Planner(const fluid::Program& program, const TrainingOps& ops, const ServerPlan& plan)
-      : block_(program.global_block()), ops_(ops), plan_(plan) {
+      : table_(fluid::op_table(program)), block_(program.global_block()), ops_(ops), plan_(plan) {
     for (size_t i = 0; i < updated_count(plan); ++i) {
       for (const size_t position : update_of(ops, placed(i)).ops) order_.emplace_back(position, i);
     }
@@ -85,10 +85,8 @@ class Planner {
     }
     if (inputs.empty() && scalar_out) {
       constants_[outputs.front()] = {op, param};
-    } else if (placed(param).sliced && plan_.form.whole_norms && needs_whole_param(op.type)) {
-      place_whole_update(op, param, update);
-    } else if (placed(param).sliced && op.type == "clip_by_norm") {
-      place_norm(op, param);
+    } else if (takes_norms_of_others(op, param, update)) {
+      place_norms(op, param, update);
     } else if (reads_slice && scalar_out && !writes_slice) {
       place_reduction(op, param);
     } else if (!reads_slice && !writes_slice && needs_others(inputs)) {
@@ -96,6 +94,11 @@ class Planner {
     } else {
       append(shared, param, phase_for(op, param), update);
     }
+  }
+
+  bool takes_norms_of_others(const Operator& op, size_t param, bool update) const {
+    const bool exchanged = placed(param).sliced && (plan_.form.whole_norms || !update);
+    return exchanged && takes_whole_norms(table_.at(op.type));
   }
 
   // Scalars of several parameters, or of one that is cut.
@@ -342,50 +345,47 @@ class Planner {
     return rows;
   }
 
-  void place_norm(const Operator& op, size_t param) {
+  void place_norms(const Operator& op, size_t param, bool update) {
     const size_t phase = phase_for(op, param);
-    Operator clip = op;
-    clip.inputs["SquaredRowSums"] = {square_rows(op.input("X").front(), param, phase)};
-    append(std::move(clip), param, phase + 1, false);
-  }
-
-  void place_whole_update(const Operator& op, size_t param, bool update) {
-    const size_t phase = phase_for(op, param);
-    const std::string& value = op.input("Param").front();
-    if (op.type == "lamb") {
-      place_lamb(op, param, phase, update);
-      return;
+    if (table_.at(op.type).norms.empty()) {
+      place_split_update(op, param, phase, update);
+    } else {
+      append_with_norms(op, param, phase, update);
     }
-    Operator last = op;
-    last.inputs["ParamSquaredRowSums"] = {square_rows(value, param, phase)};
-    last.inputs["GradSquaredRowSums"] = {square_rows(op.input("Grad").front(), param, phase)};
-    append(std::move(last), param, phase + 1, update);
   }
 
-  void place_lamb(const Operator& op, size_t param, size_t phase, bool update) {
+  // The sums over rows in the phase, the op behind it.
+  void append_with_norms(Operator op, size_t param, size_t phase, bool update) {
+    for (const fluid::NormInput& norm : table_.at(op.type).norms) {
+      op.inputs[norm.row_sums] = {square_rows(op.input(norm.of).front(), param, phase)};
+    }
+    append(std::move(op), param, phase + 1, update);
+  }
+
+  void place_split_update(const Operator& op, size_t param, size_t phase, bool update) {
+    const fluid::SplitUpdate& split = table_.at(op.type).split_update;
     const std::string& value = op.input("Param").front();
     const std::string direction = value + "@DIRECTION";
     add_var(direction, placed(param).shape, placed(param).dtype);
     Operator first = op;
-    first.type = "lamb_direction";
+    first.type = split.direction;
     first.inputs.erase("LearningRate");
     first.outputs.erase("ParamOut");
     first.outputs["Direction"] = {direction};
     append(std::move(first), param, phase, false);
     Operator last;
-    last.type = "lamb_apply";
+    last.type = split.apply;
     last.role = op.role;
     last.role_var = op.role_var;
     last.inputs["Param"] = {value};
     last.inputs["Direction"] = {direction};
     last.inputs["LearningRate"] = op.input("LearningRate");
-    last.inputs["ParamSquaredRowSums"] = {square_rows(value, param, phase)};
-    last.inputs["DirectionSquaredRowSums"] = {square_rows(direction, param, phase)};
     last.outputs["ParamOut"] = op.output("ParamOut");
     last.attrs = fluid::to_attributes(fluid::NoAttrs{});
-    append(std::move(last), param, phase + 1, update);
+    append_with_norms(std::move(last), param, phase, update);
   }
 
+  const fluid::OpTable& table_;
   const Block& block_;
   const TrainingOps& ops_;
   const ServerPlan& plan_;

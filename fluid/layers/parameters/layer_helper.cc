@@ -9,11 +9,13 @@
 namespace fleet::fluid {
 namespace {
 
+// What an op reads and writes has its first value from another: broadcasts work in place.
 bool has_initializer(const Block& startup, const std::string& name) {
+  const auto contains = [&name](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   return std::any_of(startup.ops().begin(), startup.ops().end(), [&](const auto& op) {
-    const auto outputs = op->output_names();
-    const bool copies = op->type == "c_broadcast" || op->type == "c_sync_comm_stream";
-    return !copies && std::find(outputs.begin(), outputs.end(), name) != outputs.end();
+    return contains(op->output_names()) && !contains(op->input_names());
   });
 }
 

@@ -73,16 +73,23 @@ void add_gradients(OpTable& table) {
 }  // namespace
 
 void add_control_flow_ops(OpTable& table) {
-  table.add(run_by_executor(make_schema<ConditionalBlockAttrs>(
-      "conditional_block", {many("Cond"), maybe_many("Input")}, {maybe_many("Out"), one("Scope")},
-      infer_conditional_block)));
-  const std::vector<SlotSpec> loop = {maybe_many("X"), one("Condition")};
-  table.add(run_by_executor(
-      make_schema<WhileAttrs>("while", loop, {maybe_many("Out"), one("StepScopes")}, infer_while)));
+  using Kind = BlockGradient::Kind;
+  const auto add = [&table](OpSchema schema, BlockGradient gradient) {
+    schema.block_gradient = std::move(gradient);
+    table.add(run_by_executor(std::move(schema)));
+  };
+  add(make_schema<ConditionalBlockAttrs>("conditional_block", {many("Cond"), maybe_many("Input")},
+                                         {maybe_many("Out"), one("Scope")},
+                                         infer_conditional_block),
+      {.kind = Kind::kRuns, .inputs = "Input", .scopes = "Scope"});
+  add(make_schema<WhileAttrs>("while", {maybe_many("X"), one("Condition")},
+                              {maybe_many("Out"), one("StepScopes")}, infer_while),
+      {.kind = Kind::kRuns, .inputs = "X", .scopes = "StepScopes"});
   const std::vector<SlotSpec> recurrent = {many("inputs"), maybe_many("initial_states"),
                                            maybe_many("parameters")};
-  table.add(run_by_executor(make_schema<RecurrentAttrs>(
-      "recurrent", recurrent, {many("outputs"), one("step_scopes")}, infer_recurrent)));
+  add(make_schema<RecurrentAttrs>("recurrent", recurrent, {many("outputs"), one("step_scopes")},
+                                  infer_recurrent),
+      {.kind = Kind::kSteps});
   add_gradients(table);
   table.add(make_schema<NoAttrs>("select_input", {many("X"), one("Mask")}, {one("Out")},
                                  infer_select_input, select_gradient));

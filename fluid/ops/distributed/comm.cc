@@ -7,9 +7,22 @@
 namespace fleet::fluid {
 namespace {
 
+OpSchema with_kind(CommKind kind, OpSchema schema) {
+  schema.comm = kind;
+  return run_by_runtime(std::move(schema));
+}
+
+OpSchema sends(OpSchema schema) {
+  return with_kind(CommKind::kSends, std::move(schema));
+}
+
+OpSchema reduces(OpSchema schema) {
+  return with_kind(CommKind::kReduces, std::move(schema));
+}
+
 template <class Attrs>
 OpSchema in_place(std::string type) {
-  OpSchema schema = run_by_runtime(make_schema<Attrs>(std::move(type), {many("X")}, {many("Out")}));
+  OpSchema schema = reduces(make_schema<Attrs>(std::move(type), {many("X")}, {many("Out")}));
   schema.infer = [](InferContext& context) {
     context.require(context.input_count("X") == context.output_count("Out"), "Out",
                     str_cat("as many variables as X, ", context.input_count("X")),
@@ -43,10 +56,10 @@ void infer_split_byref(InferContext& context) {
 void add_server_ops(OpTable& table) {
   const SlotSpec x = maybe_many("X");
   const SlotSpec out = maybe_many("Out");
-  OpSchema send = run_by_runtime(make_schema<SendAttrs>("send", {x}, {out}));
+  OpSchema send = sends(make_schema<SendAttrs>("send", {x}, {out}));
   send.once_a_shard = true;
   table.add(std::move(send));
-  table.add(run_by_runtime(make_schema<SendBarrierAttrs>("send_barrier", {x}, {out})));
+  table.add(sends(make_schema<SendBarrierAttrs>("send_barrier", {x}, {out})));
   table.add(run_by_runtime(make_schema<RecvAttrs>("recv", {x}, {many("Out")})));
   table.add(run_by_runtime(make_schema<FetchBarrierAttrs>("fetch_barrier", {x}, {out})));
   table.add(run_by_runtime(make_schema<ListenAndServAttrs>("listen_and_serv", {x}, {})));
@@ -58,10 +71,10 @@ void add_server_ops(OpTable& table) {
 }
 
 void add_collective_ops(OpTable& table) {
-  table.add(run_by_runtime(make_schema<GenNcclIdAttrs>("gen_nccl_id", {}, {one("NCCLID")})));
-  table.add(run_by_runtime(make_schema<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {one("Out")})));
-  table.add(run_by_runtime(make_schema<CCommInitAttrs>("c_comm_init", {one("X")}, {})));
-  table.add(run_by_runtime(make_schema<CCommInitAllAttrs>("c_comm_init_all", {}, {})));
+  table.add(reduces(make_schema<GenNcclIdAttrs>("gen_nccl_id", {}, {one("NCCLID")})));
+  table.add(reduces(make_schema<CGenNcclIdAttrs>("c_gen_nccl_id", {}, {one("Out")})));
+  table.add(reduces(make_schema<CCommInitAttrs>("c_comm_init", {one("X")}, {})));
+  table.add(reduces(make_schema<CCommInitAllAttrs>("c_comm_init_all", {}, {})));
   OpSchema average = in_place<NoAttrs>("c_local_sgd");
   average.inputs.push_back(maybe("Loss"));
   average.inputs.push_back(maybe("LearningRate"));

@@ -97,16 +97,21 @@ void add_server_ops(OpTable& table) {
   table.add(make_schema<DcCompensateAttrs>(
       "dc_compensate", {one("Param"), one("Grad"), one("Backup"), maybe("MeanSquare")},
       {one("Out"), maybe("MeanSquareOut")}, infer_dc_compensate));
-  table.add(make_schema<LambAttrs>(
+  OpSchema direction = make_schema<LambAttrs>(
       "lamb_direction",
       {one("Param"), one("Grad"), one("Moment1"), one("Moment2"), one("Beta1Pow"), one("Beta2Pow")},
       {one("Direction"), one("Moment1Out"), one("Moment2Out"), maybe("Beta1PowOut"),
        maybe("Beta2PowOut")},
-      infer_lamb_direction));
-  table.add(make_schema<NoAttrs>("lamb_apply",
-                                 {one("Param"), one("Direction"), one("LearningRate"),
-                                  one("ParamSquaredRowSums"), one("DirectionSquaredRowSums")},
-                                 {one("ParamOut")}, infer_lamb_apply));
+      infer_lamb_direction);
+  direction.updates_parts = true;
+  table.add(std::move(direction));
+  OpSchema apply =
+      make_schema<NoAttrs>("lamb_apply",
+                           {one("Param"), one("Direction"), one("LearningRate"),
+                            one("ParamSquaredRowSums"), one("DirectionSquaredRowSums")},
+                           {one("ParamOut")}, infer_lamb_apply);
+  apply.norms = {{"Param", "ParamSquaredRowSums"}, {"Direction", "DirectionSquaredRowSums"}};
+  table.add(std::move(apply));
   table.add(
       make_schema<NoAttrs>("squared_row_sums", {one("X")}, {one("Out")}, infer_squared_row_sums));
   table.add(

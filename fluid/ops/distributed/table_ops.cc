@@ -50,9 +50,10 @@ void infer_split_selected_rows(InferContext& context) {
 
 }  // namespace
 
-std::string_view looked_up_slot(std::string_view op_type) {
-  const OpSchema* schema = OpTable::standard().find(op_type);
-  return schema == nullptr ? std::string_view() : schema->table_slot;
+int64_t padding_of(const Operator& lookup) {
+  const Attribute* attr = lookup.attr("padding_idx");
+  const int64_t* padding = attr == nullptr ? nullptr : std::get_if<int64_t>(attr);
+  return padding == nullptr ? -1 : *padding;
 }
 
 void add_table_ops(OpTable& table) {

@@ -93,8 +93,8 @@ struct CheckpointNotifyAttrs {
   }
 };
 
-// OpSchema::table_slot of an op of this library; empty for other ops.
-std::string_view looked_up_slot(std::string_view op_type);
+// The id whose row is zeros for an op that gives_table_rows; -1: none.
+int64_t padding_of(const Operator& lookup);
 
 void add_table_ops(OpTable& table);
 

@@ -1,5 +1,7 @@
 #include "fluid/ops/math/mul.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/schema_util.h"
@@ -100,17 +102,54 @@ MatmulShape matmul_shape(const Shape& x, const Shape& y, const MatmulAttrs& attr
   return result;
 }
 
+namespace {
+
+// X has m k elements, Y k n, and the result m n. `times`: 2 for a multiplication and an addition.
+double product_flops(const RunShapes& run, const std::vector<int64_t>& out, bool batched,
+                     double times) {
+  const double results = batched && out.size() > 2
+                             ? static_cast<double>(out[out.size() - 1] * out[out.size() - 2])
+                             : element_count(out);
+  const double batches = results == 0 ? 0 : element_count(out) / results;
+  if (batches == 0) return 0;
+  const double x = element_count(run.input("X"));
+  const double y = element_count(run.input("Y"));
+  return times * batches * std::sqrt(x / batches * y / batches * results);
+}
+
+using Flops = std::function<double(const RunShapes&)>;
+
+Flops forward_flops(bool batched) {
+  return
+      [batched](const RunShapes& run) { return product_flops(run, run.output("Out"), batched, 2); };
+}
+
+// Two products of the size of the forward one.
+Flops gradient_flops(bool batched) {
+  return [batched](const RunShapes& run) {
+    return product_flops(run, run.input("Out@GRAD"), batched, 4);
+  };
+}
+
+template <class Attrs>
+void add_product(OpTable& table, const std::string& type, InferFunction infer, bool batched) {
+  const GradSpec of_both = {.inputs = {"X", "Y"}, .wanted = {"X", "Y"}};
+  OpSchema product = make_schema<Attrs>(type, {one("X"), one("Y")}, {one("Out")}, std::move(infer),
+                                        usual_gradient(of_both));
+  product.flops = forward_flops(batched);
+  table.add(std::move(product));
+  OpSchema gradient = make_schema<Attrs>(type + "_grad", {one("X"), one("Y"), one("Out@GRAD")},
+                                         {maybe("X@GRAD"), maybe("Y@GRAD")},
+                                         infer_shape_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}}));
+  gradient.flops = gradient_flops(batched);
+  table.add(std::move(gradient));
+}
+
+}  // namespace
+
 void add_mul_ops(OpTable& table) {
-  table.add(make_schema<MulAttrs>("mul", {one("X"), one("Y")}, {one("Out")}, infer_mul,
-                                  usual_gradient({.inputs = {"X", "Y"}, .wanted = {"X", "Y"}})));
-  table.add(make_schema<MulAttrs>("mul_grad", {one("X"), one("Y"), one("Out@GRAD")},
-                                  {maybe("X@GRAD"), maybe("Y@GRAD")},
-                                  infer_shape_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
-  table.add(make_schema<MatmulAttrs>("matmul", {one("X"), one("Y")}, {one("Out")}, infer_matmul,
-                                     usual_gradient({.inputs = {"X", "Y"}, .wanted = {"X", "Y"}})));
-  table.add(make_schema<MatmulAttrs>("matmul_grad", {one("X"), one("Y"), one("Out@GRAD")},
-                                     {maybe("X@GRAD"), maybe("Y@GRAD")},
-                                     infer_shape_like({{"X", "X@GRAD"}, {"Y", "Y@GRAD"}})));
+  add_product<MulAttrs>(table, "mul", infer_mul, false);
+  add_product<MatmulAttrs>(table, "matmul", infer_matmul, true);
 }
 
 }  // namespace fleet::fluid

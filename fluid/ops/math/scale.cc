@@ -48,8 +48,10 @@ void add_scale_ops(OpTable& table) {
   table.add(make_schema<ClipAttrs>("clip_grad",
                                    {one("X"), maybe("Min"), maybe("Max"), one("Out@GRAD")},
                                    {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));
-  table.add(make_schema<ClipByNormAttrs>("clip_by_norm", {one("X"), maybe("SquaredRowSums")},
-                                         {one("Out")}, infer_like({{"X", "Out"}})));
+  OpSchema clip = make_schema<ClipByNormAttrs>("clip_by_norm", {one("X"), maybe("SquaredRowSums")},
+                                               {one("Out")}, infer_like({{"X", "Out"}}));
+  clip.norms = {{"X", "SquaredRowSums"}};
+  table.add(std::move(clip));
 }
 
 }  // namespace fleet::fluid

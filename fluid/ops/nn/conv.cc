@@ -103,19 +103,41 @@ void infer_max_pool2d_with_index(InferContext& context) {
   }
 }
 
+// Each element of the output is a product with a whole filter of one of its channels.
+double conv_flops(const RunShapes& run, const std::vector<int64_t>& out, double times) {
+  const auto filter = run.input("Filter");
+  if (filter.size() != 4) return 0;
+  return times * element_count(out) * static_cast<double>(filter[1] * filter[2] * filter[3]);
+}
+
+double forward_flops(const RunShapes& run) {
+  return conv_flops(run, run.output("Output"), 2);
+}
+
+// Two convolutions of the same size.
+double gradient_flops(const RunShapes& run) {
+  return conv_flops(run, run.input("Output@GRAD"), 4);
+}
+
 template <class Attrs>
 void add_conv(OpTable& table, const std::string& type, InferFunction infer,
-              const std::vector<SlotSpec>& more_inputs) {
+              const std::vector<SlotSpec>& more_inputs, bool counts) {
   std::vector<SlotSpec> inputs = {one("Input"), one("Filter"), maybe("Bias")};
   inputs.insert(inputs.end(), more_inputs.begin(), more_inputs.end());
-  table.add(make_schema<Attrs>(type, inputs, {one("Output")}, std::move(infer),
-                               usual_gradient({.inputs = {"Input", "Filter", "Bias"},
-                                               .incoming = {"Output"},
-                                               .wanted = {"Input", "Filter", "Bias"}})));
-  table.add(make_schema<Attrs>(
+  OpSchema conv = make_schema<Attrs>(type, inputs, {one("Output")}, std::move(infer),
+                                     usual_gradient({.inputs = {"Input", "Filter", "Bias"},
+                                                     .incoming = {"Output"},
+                                                     .wanted = {"Input", "Filter", "Bias"}}));
+  OpSchema gradient = make_schema<Attrs>(
       type + "_grad", {one("Input"), one("Filter"), maybe("Bias"), one("Output@GRAD")},
       {maybe("Input@GRAD"), maybe("Filter@GRAD"), maybe("Bias@GRAD")},
-      infer_like({{"Input", "Input@GRAD"}, {"Filter", "Filter@GRAD"}, {"Bias", "Bias@GRAD"}})));
+      infer_like({{"Input", "Input@GRAD"}, {"Filter", "Filter@GRAD"}, {"Bias", "Bias@GRAD"}}));
+  if (counts) {
+    conv.flops = forward_flops;
+    gradient.flops = gradient_flops;
+  }
+  table.add(std::move(conv));
+  table.add(std::move(gradient));
 }
 
 WindowAttrs window_attrs(const Conv2dAttrs& attrs, const Shape& filter) {
@@ -176,10 +198,10 @@ Window pool_window(const Pool2dAttrs& attrs, const Shape& x, std::string_view wh
 
 void add_conv_ops(OpTable& table) {
   for (const char* type : {"conv2d", "depthwise_conv2d"}) {
-    add_conv<Conv2dAttrs>(table, type, infer_conv2d, {maybe("ResidualData")});
+    add_conv<Conv2dAttrs>(table, type, infer_conv2d, {maybe("ResidualData")}, true);
   }
   for (const char* type : {"conv2d_transpose", "depthwise_conv2d_transpose"}) {
-    add_conv<Conv2dTransposeAttrs>(table, type, infer_conv2d_transpose, {});
+    add_conv<Conv2dTransposeAttrs>(table, type, infer_conv2d_transpose, {}, false);
   }
   table.add(make_schema<Pool2dAttrs>("pool2d", {one("X")}, {one("Out")}, infer_pool2d,
                                      usual_gradient({.inputs = {"X"}, .outputs = {"Out"}})));

@@ -46,8 +46,11 @@ void add_lookup(OpTable& table, const std::string& type) {
                                    usual_gradient(spec));
   lookup.table_slot = "W";
   lookup.gives_table_rows = true;
+  lookup.ids_end_in_one = LastIsOne;
   table.add(std::move(lookup));
-  table.add(make_schema<Attrs>(type + "_grad", grad_inputs, grads, infer_lookup_grad<Attrs>));
+  auto gradient = make_schema<Attrs>(type + "_grad", grad_inputs, grads, infer_lookup_grad<Attrs>);
+  gradient.table_gradient_slot = "W";
+  table.add(std::move(gradient));
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ void add_sampled_ops(OpTable& table) {
                       .incoming = {"Cost"},
                       .wanted = {"Input", "Weight", "Bias"}}));
   nce.table_slot = "Weight";
-  table.add(std::move(nce));
+  table.add(draws_numbers(std::move(nce)));
   table.add(make_schema<NceAttrs>("nce_grad", nce_grad_inputs,
                                   {maybe("Input@GRAD"), maybe("Weight@GRAD"), maybe("Bias@GRAD")},
                                   infer_grads<NceAttrs>("Weight", {"Input", "Bias"})));

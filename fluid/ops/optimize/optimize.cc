@@ -7,35 +7,19 @@
 namespace fleet::fluid {
 namespace {
 
-using Slots = std::vector<UpdateSlots::Slot>;
+struct StateSlot {
+  std::string in;
+  std::string out;
+  bool must_be_written = true;
+};
+using StateSlots = std::vector<StateSlot>;
 
-const std::map<std::string, UpdateSlots, std::less<>>& all_update_slots() {
-  const UpdateSlots::Slot velocity = {"Velocity", "VelocityOut"};
-  const UpdateSlots::Slot moment = {"Moment", "MomentOut"};
-  const Slots moments = {{"Moment1", "Moment1Out"}, {"Moment2", "Moment2Out"}};
-  const Slots powers = {{"Beta1Pow", "Beta1PowOut"}, {"Beta2Pow", "Beta2PowOut"}};
-  static const std::map<std::string, UpdateSlots, std::less<>> kSlots = {
-      {"sgd", {}},
-      {"momentum", {.states = {velocity}}},
-      {"lars_momentum", {.states = {velocity}, .whole_parameter = true}},
-      {"adagrad", {.states = {moment}}},
-      {"decayed_adagrad", {.states = {moment}}},
-      {"adadelta",
-       {.states = {{"AvgSquaredGrad", "AvgSquaredGradOut"},
-                   {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}},
-        .has_rate = false}},
-      {"adam", {.states = moments, .scalars = powers}},
-      {"adamax", {.states = {moment, {"InfNorm", "InfNormOut"}}, .scalars = {{"Beta1Pow", ""}}}},
-      {"rmsprop",
-       {.states = {{"MeanSquare", "MeanSquareOut"}, {"MeanGrad", "MeanGradOut"}, moment}}},
-      {"ftrl",
-       {.states = {{"SquaredAccumulator", "SquaredAccumOut"},
-                   {"LinearAccumulator", "LinearAccumOut"}}}},
-      {"lamb", {.states = moments, .scalars = powers, .whole_parameter = true}},
-      {"dpsgd", {.whole_parameter = true}},
-  };
-  return kSlots;
-}
+// What an update op takes beside Param and Grad.
+struct UpdateSlots {
+  StateSlots states = {};   // like Param
+  StateSlots scalars = {};  // one element; `out` is empty where the op does not write it
+  bool has_rate = true;
+};
 
 void check_scalar(InferContext& context, const std::string& slot) {
   const VarDesc& var = context.input(slot);
@@ -44,8 +28,7 @@ void check_scalar(InferContext& context, const std::string& slot) {
 }
 
 // Gradient and states have the parameter's shape; outputs are like their inputs.
-void infer_update(InferContext& context) {
-  const UpdateSlots& slots = *find_update_slots(context.op().type);
+void infer_update(InferContext& context, const UpdateSlots& slots) {
   const VarDesc& param = context.input("Param");
   const auto check_like_param = [&](const std::string& slot) {
     const VarDesc& var = context.input(slot);
@@ -68,64 +51,99 @@ void infer_update(InferContext& context) {
   }
 }
 
-void infer_lamb(InferContext& context) {
-  infer_update(context);
-  const bool advances = context.has_output("Beta1PowOut") && context.has_output("Beta2PowOut");
-  context.require(advances || context.attrs<LambAttrs>().original_form, "Beta1Pow",
-                  "Beta1PowOut and Beta2PowOut, which the bias correction advances", "none",
-                  "give the outputs, or set original_form");
-}
-
-void infer_adam(InferContext& context) {
-  require_number(context, "Beta1Tensor", DType::kFloat32);
-  require_number(context, "Beta2Tensor", DType::kFloat32);
-  infer_update(context);
-}
-
+// An update that goes element by element.
 template <class Attrs>
-void add_update(OpTable& table, const std::string& type, InferFunction infer = infer_update,
-                std::vector<SlotSpec> more_inputs = {}) {
-  const UpdateSlots& slots = *find_update_slots(type);
+OpSchema update_schema(const std::string& type, UpdateSlots slots) {
   std::vector<SlotSpec> inputs = {one("Param"), one("Grad")};
   std::vector<SlotSpec> outputs = {one("ParamOut")};
   if (slots.has_rate) inputs.push_back(one("LearningRate"));
-  for (const auto& state : slots.states) {
-    inputs.push_back(one(state.in));
-    outputs.push_back(one(state.out));
+  for (const StateSlots* list : {&slots.states, &slots.scalars}) {
+    for (const StateSlot& slot : *list) {
+      inputs.push_back(one(slot.in));
+      if (slot.out.empty()) continue;
+      outputs.push_back(slot.must_be_written ? one(slot.out) : maybe(slot.out));
+    }
   }
-  for (const auto& scalar : slots.scalars) {
-    inputs.push_back(one(scalar.in));
-    if (scalar.out.empty()) continue;
-    outputs.push_back(type == "lamb" ? maybe(scalar.out) : one(scalar.out));
-  }
-  inputs.insert(inputs.end(), more_inputs.begin(), more_inputs.end());
   OpSchema schema =
-      make_schema<Attrs>(type, std::move(inputs), std::move(outputs), std::move(infer));
-  schema.updates_parts = !slots.whole_parameter;
-  table.add(std::move(schema));
+      make_schema<Attrs>(type, std::move(inputs), std::move(outputs),
+                         [slots = std::move(slots)](InferContext& c) { infer_update(c, slots); });
+  schema.updates_parts = true;
+  return schema;
+}
+
+// An update by norms of the whole parameter or gradient.
+OpSchema with_norms(OpSchema schema) {
+  schema.updates_parts = false;
+  schema.cut_without_norms = true;
+  return schema;
+}
+
+OpSchema linear(OpSchema schema) {
+  schema.linear_in_gradient = true;
+  return schema;
+}
+
+OpSchema adam_schema(const UpdateSlots& slots) {
+  OpSchema adam = update_schema<AdamAttrs>("adam", slots);
+  adam.inputs.insert(adam.inputs.end(), {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
+  adam.infer = [update = std::move(adam.infer)](InferContext& context) {
+    require_number(context, "Beta1Tensor", DType::kFloat32);
+    require_number(context, "Beta2Tensor", DType::kFloat32);
+    update(context);
+  };
+  return adam;
+}
+
+OpSchema lamb_schema(UpdateSlots slots) {
+  for (StateSlot& power : slots.scalars) power.must_be_written = false;
+  OpSchema lamb = with_norms(update_schema<LambAttrs>("lamb", std::move(slots)));
+  lamb.split_update = {.direction = "lamb_direction", .apply = "lamb_apply"};
+  lamb.infer = [update = std::move(lamb.infer)](InferContext& context) {
+    update(context);
+    const bool advances = context.has_output("Beta1PowOut") && context.has_output("Beta2PowOut");
+    context.require(advances || context.attrs<LambAttrs>().original_form, "Beta1Pow",
+                    "Beta1PowOut and Beta2PowOut, which the bias correction advances", "none",
+                    "give the outputs, or set original_form");
+  };
+  return lamb;
+}
+
+OpSchema lars_schema(const StateSlot& velocity) {
+  OpSchema lars =
+      with_norms(update_schema<LarsMomentumAttrs>("lars_momentum", {.states = {velocity}}));
+  lars.norms = {{"Param", "ParamSquaredRowSums"}, {"Grad", "GradSquaredRowSums"}};
+  for (const NormInput& norm : lars.norms) lars.inputs.push_back(maybe(norm.row_sums));
+  return lars;
 }
 
 }  // namespace
 
-const UpdateSlots* find_update_slots(std::string_view op_type) {
-  const auto found = all_update_slots().find(op_type);
-  return found == all_update_slots().end() ? nullptr : &found->second;
-}
-
 void add_optimize_ops(OpTable& table) {
-  add_update<NoAttrs>(table, "sgd");
-  add_update<MomentumAttrs>(table, "momentum");
-  add_update<LarsMomentumAttrs>(table, "lars_momentum", infer_update,
-                                {maybe("ParamSquaredRowSums"), maybe("GradSquaredRowSums")});
-  add_update<AdagradAttrs>(table, "adagrad");
-  add_update<DecayedAdagradAttrs>(table, "decayed_adagrad");
-  add_update<AdadeltaAttrs>(table, "adadelta");
-  add_update<AdamAttrs>(table, "adam", infer_adam, {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
-  add_update<AdamaxAttrs>(table, "adamax");
-  add_update<RmspropAttrs>(table, "rmsprop");
-  add_update<FtrlAttrs>(table, "ftrl");
-  add_update<LambAttrs>(table, "lamb", infer_lamb);
-  add_update<DpsgdAttrs>(table, "dpsgd");
+  const StateSlot velocity = {"Velocity", "VelocityOut"};
+  const StateSlot moment = {"Moment", "MomentOut"};
+  const UpdateSlots moments = {
+      .states = {{"Moment1", "Moment1Out"}, {"Moment2", "Moment2Out"}},
+      .scalars = {{"Beta1Pow", "Beta1PowOut"}, {"Beta2Pow", "Beta2PowOut"}}};
+  table.add(linear(update_schema<NoAttrs>("sgd", {})));
+  table.add(linear(update_schema<MomentumAttrs>("momentum", {.states = {velocity}})));
+  table.add(lars_schema(velocity));
+  table.add(update_schema<AdagradAttrs>("adagrad", {.states = {moment}}));
+  table.add(update_schema<DecayedAdagradAttrs>("decayed_adagrad", {.states = {moment}}));
+  table.add(update_schema<AdadeltaAttrs>("adadelta",
+                                         {.states = {{"AvgSquaredGrad", "AvgSquaredGradOut"},
+                                                     {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}},
+                                          .has_rate = false}));
+  table.add(adam_schema(moments));
+  table.add(update_schema<AdamaxAttrs>(
+      "adamax", {.states = {moment, {"InfNorm", "InfNormOut"}}, .scalars = {{"Beta1Pow", ""}}}));
+  table.add(update_schema<RmspropAttrs>(
+      "rmsprop",
+      {.states = {{"MeanSquare", "MeanSquareOut"}, {"MeanGrad", "MeanGradOut"}, moment}}));
+  table.add(
+      update_schema<FtrlAttrs>("ftrl", {.states = {{"SquaredAccumulator", "SquaredAccumOut"},
+                                                   {"LinearAccumulator", "LinearAccumOut"}}}));
+  table.add(lamb_schema(moments));
+  table.add(draws_numbers(with_norms(update_schema<DpsgdAttrs>("dpsgd", {}))));
 }
 
 }  // namespace fleet::fluid

@@ -168,22 +168,6 @@ struct DpsgdAttrs {
   }
 };
 
-// Which state slots an update op has, for whoever cuts parameters into slices: states with the
-// parameter's shape are cut with it, those of one element belong to each slice.
-struct UpdateSlots {
-  struct Slot {
-    std::string in;
-    std::string out;
-  };
-  std::vector<Slot> states;   // like Param
-  std::vector<Slot> scalars;  // one element; `out` is empty where the op does not write it
-  bool has_rate = true;
-  // The rule reads norms of the whole parameter, so that slices cannot be updated alone.
-  bool whole_parameter = false;
-};
-// Null for an op that is not an update op.
-const UpdateSlots* find_update_slots(std::string_view op_type);
-
 void add_optimize_ops(OpTable& table);
 
 }  // namespace fleet::fluid

@@ -81,10 +81,10 @@ void add_fill_ops(OpTable& table) {
                                  {typed(one("Out"))}, infer_range));
   table.add(make_schema<NoAttrs>("fill_zeros_like", {one("X")}, {one("Out")},
                                  infer_like({{"X", "Out"}})));
-  table.add(make_schema<UniformRandomAttrs>("uniform_random", shape_slots, {typed(one("Out"))},
-                                            infer_fill<UniformRandomAttrs>));
-  table.add(make_schema<GaussianRandomAttrs>("gaussian_random", shape_slots, {typed(one("Out"))},
-                                             infer_fill<GaussianRandomAttrs>));
+  table.add(draws_numbers(make_schema<UniformRandomAttrs>(
+      "uniform_random", shape_slots, {typed(one("Out"))}, infer_fill<UniformRandomAttrs>)));
+  table.add(draws_numbers(make_schema<GaussianRandomAttrs>(
+      "gaussian_random", shape_slots, {typed(one("Out"))}, infer_fill<GaussianRandomAttrs>)));
   auto fake = make_schema<FakeInitAttrs>("fake_init", {}, {one("Out")}, infer_fake_init);
   fake.leaves_values_to_servers = true;
   table.add(std::move(fake));

@@ -39,8 +39,8 @@ size_t AssignValueAttrs::count() const {
 }
 
 void add_initialize_ops(OpTable& table) {
-  table.add(make_schema<TruncatedGaussianRandomAttrs>("truncated_gaussian_random", {}, {one("Out")},
-                                                      infer_truncated));
+  table.add(draws_numbers(make_schema<TruncatedGaussianRandomAttrs>(
+      "truncated_gaussian_random", {}, {one("Out")}, infer_truncated)));
   table.add(make_schema<AssignValueAttrs>("assign_value", {}, {one("Out")}, infer_assign_value));
 }
 

@@ -120,17 +120,13 @@ std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerCl
   return table_of(op, names, names_in(op, "epmap"), client, server_names);
 }
 
-bool gives_rows(const fluid::Operator& op) {
-  return op.type == "lookup_table" || op.type == "lookup_table_v2";
-}
-
-std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const ServerClient& client) {
-  const std::string_view slot = fluid::looked_up_slot(op.type);
-  if (slot.empty() || !names_in(op, "table_names").empty()) return std::nullopt;
-  RemoteTable table = table_of_origin(op, op.input(slot).front(), client);
-  if (!gives_rows(op)) return table;
-  table.padding = std::get<int64_t>(*op.attr("padding_idx"));
-  table.last_dim_is_one = op.type == "lookup_table";
+std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const fluid::OpSchema& row,
+                                         const ServerClient& client) {
+  if (row.table_slot.empty() || !names_in(op, "table_names").empty()) return std::nullopt;
+  RemoteTable table = table_of_origin(op, op.input(row.table_slot).front(), client);
+  if (!row.gives_table_rows) return table;
+  table.padding = fluid::padding_of(op);
+  table.last_dim_is_one = row.ids_end_in_one;
   return table;
 }
 

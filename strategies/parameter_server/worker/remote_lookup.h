@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fluid/core/value.h"
+#include "fluid/ops/op_schema.h"
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/client/server_client.h"
 
@@ -46,11 +47,11 @@ RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& clien
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names);
 
-// The table of an op that knows it by its name only (fluid::looked_up_slot), as in programs that
-// were not transpiled; none for other ops. Throws ProgramError when no server keeps it.
-std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const ServerClient& client);
-// Whether such an op gives rows and does nothing else.
-bool gives_rows(const fluid::Operator& op);
+// The table of an op that knows it by its name only (OpSchema::table_slot of `row`, the op's), as
+// in programs that were not transpiled; none for other ops. Throws ProgramError when no server
+// keeps it.
+std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const fluid::OpSchema& row,
+                                         const ServerClient& client);
 
 // What a prefetch op asks for: input i holds ids of rows of server i, whose numbers there are the
 // ids divided by the part's stride.
@@ -65,9 +66,9 @@ struct RemotePrefetch {
 };
 RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client,
                            const std::vector<std::string>& server_names);
-// Asks for the rows of rising ids, straight into the outputs' tensors. On the thread of the
-// client's loop. `on_done` runs once, when the rows are here or with the first failure; inside the
-// call when no row is wanted.
+// Asks for the rows of strictly ascending ids, straight into the outputs' tensors. On the thread of
+// the client's loop. `on_done` runs once, when the rows are here or with the first failure; inside
+// the call when no row is wanted.
 void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
                    std::span<fluid::Value* const> outputs, ServerClient& client,
                    transport::DoneHandler on_done = nullptr);
@@ -89,7 +90,7 @@ class RowLookup {
  public:
   // Throws UsageError for an id outside of the table.
   RowLookup(const RemoteTable& table, std::vector<const fluid::Tensor*> ids);
-  // Of rows of the table, which rise.
+  // Of rows of the table, strictly ascending.
   RowLookup(const RemoteTable& table, std::vector<int64_t> rows);
 
   // As prefetch_rows.
@@ -106,7 +107,7 @@ class RowLookup {
 
   const RemoteTable& table_;
   std::vector<const fluid::Tensor*> ids_;
-  std::vector<int64_t> rows_;  // by rising places, each once
+  std::vector<int64_t> rows_;  // by place, strictly ascending
   Buffer values_;              // of the rows, one after the other
 };
 

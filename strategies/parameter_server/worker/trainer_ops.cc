@@ -63,13 +63,14 @@ BoundBlock bind_ops(const fluid::Block& block, const ServerClient& client,
   return bound;
 }
 
-BoundOp bind_by_name(const fluid::Operator& op, const ServerClient& client) {
-  auto table = table_by_name(op, client);
+BoundOp bind_by_name(const fluid::Operator& op, const fluid::OpSchema& row,
+                     const ServerClient& client) {
+  auto table = table_by_name(op, row, client);
   if (!table) {
     throw_worker_op(op, "a worker of a parameter-server job cannot run this op",
                     "send, send_barrier, recv or fetch_barrier", op.type);
   }
-  return {.kind = gives_rows(op) ? Kind::kLookup : Kind::kRows, .table = *std::move(table)};
+  return {.kind = row.gives_table_rows ? Kind::kLookup : Kind::kRows, .table = *std::move(table)};
 }
 
 }  // namespace fleet::strategies

@@ -45,8 +45,9 @@ using BoundBlock = std::unordered_map<const fluid::Operator*, BoundOp>;
 // when an op does not fit the job, UsageError when a server does not keep what it names.
 BoundBlock bind_ops(const fluid::Block& block, const ServerClient& client,
                     const std::vector<std::string>& server_names, bool sends_gradients);
-// A lookup of a program that was not transpiled, which knows its table by name; ProgramError for
-// other ops.
-BoundOp bind_by_name(const fluid::Operator& op, const ServerClient& client);
+// A lookup of a program that was not transpiled, which knows its table by name, and the op's row;
+// ProgramError for other ops.
+BoundOp bind_by_name(const fluid::Operator& op, const fluid::OpSchema& row,
+                     const ServerClient& client);
 
 }  // namespace fleet::strategies

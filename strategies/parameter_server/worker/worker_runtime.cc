@@ -100,7 +100,9 @@ const BoundOp& WorkerRuntime::bind(const fluid::CommCall& call) {
   exchange_->prepare(call.block, block);
   program.merge(block);
   if (const auto found = program.find(&call.op); found != program.end()) return found->second;
-  return program.emplace(&call.op, bind_by_name(call.op, client)).first->second;
+  return program
+      .emplace(&call.op, bind_by_name(call.op, fluid::schema_of(call.program, call.op), client))
+      .first->second;
 }
 
 void WorkerRuntime::fetch_rows(const fluid::CommCall& call, RowLookup& lookup) {
@@ -112,7 +114,11 @@ void WorkerRuntime::fetch_rows(const fluid::CommCall& call, RowLookup& lookup) {
 
 void WorkerRuntime::look_up(const fluid::CommCall& call, const BoundOp& bound) {
   std::vector<const fluid::Tensor*> ids;
-  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[i]));
+  size_t first = 0;  // among the inputs: where those of slot Ids begin
+  for (const auto& [slot, names] : call.op.inputs) {
+    if (slot < "Ids") first += names.size();
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) ids.push_back(&dense(*call.inputs[first + i]));
   RowLookup lookup(bound.table, std::move(ids));
   fetch_rows(call, lookup);
   lookup.fill(call.outputs);

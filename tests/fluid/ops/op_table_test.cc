@@ -3,7 +3,6 @@
 #include <set>
 
 #include "fluid/ops/append.h"
-#include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/original_form.h"
@@ -94,9 +93,53 @@ TEST(OpTable, SaysWhichOpsLookRowsUp) {
               ElementsAre("nce"));
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.gives_table_rows; }),
               ElementsAre("lookup_table", "lookup_table_v2"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.ids_end_in_one; }),
+              ElementsAre("lookup_table"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.table_gradient_slot == "W"; }),
+              ElementsAre("lookup_table_grad", "lookup_table_v2_grad"));
+}
+
+TEST(OpTable, SaysHowUpdatesTakeGradientsAndNorms) {
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.linear_in_gradient; }),
+              ElementsAre("momentum", "sgd"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.cut_without_norms; }),
+              ElementsAre("dpsgd", "lamb", "lars_momentum"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return !op.norms.empty(); }),
+              ElementsAre("clip_by_norm", "lamb_apply", "lars_momentum"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return !op.split_update.apply.empty(); }),
+              ElementsAre("lamb"));
+  // What a row names is there.
   for (const auto& [type, schema] : OpTable::standard().all()) {
-    EXPECT_EQ(looked_up_slot(type), schema.table_slot) << type;
+    const auto has = [&inputs = schema.inputs](const std::string& slot) {
+      return std::any_of(inputs.begin(), inputs.end(),
+                         [&slot](const SlotSpec& spec) { return spec.name == slot; });
+    };
+    for (const NormInput& norm : schema.norms) {
+      EXPECT_TRUE(has(norm.of) && has(norm.row_sums)) << type;
+    }
+    if (schema.split_update.apply.empty()) continue;
+    EXPECT_NE(OpTable::standard().find(schema.split_update.direction), nullptr) << type;
+    EXPECT_NE(OpTable::standard().find(schema.split_update.apply), nullptr) << type;
   }
+}
+
+TEST(OpTable, SaysWhatOpsDrawCountAndDifferentiate) {
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.draws_numbers; }),
+              ElementsAre("dpsgd", "dropout", "gaussian_random", "nce", "truncated_gaussian_random",
+                          "uniform_random"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.flops != nullptr; }),
+              ElementsAre("conv2d", "conv2d_grad", "depthwise_conv2d", "depthwise_conv2d_grad",
+                          "matmul", "matmul_grad", "mul", "mul_grad"));
+  EXPECT_THAT(types_where([](const OpSchema& op) {
+                return op.block_gradient.kind != BlockGradient::Kind::kNone;
+              }),
+              ElementsAre("conditional_block", "recurrent", "while"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.comm == CommKind::kSends; }),
+              ElementsAre("send", "send_barrier"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.comm == CommKind::kReduces; }),
+              ElementsAre("c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
+                          "c_gen_nccl_id", "c_local_sgd", "c_sync_calc_stream",
+                          "c_sync_comm_stream", "gen_nccl_id"));
 }
 
 // The slot whose type lists an op's kernels; "" for an op that its output types.

@@ -11,11 +11,6 @@
 
 namespace fleet::fluid::cpu {
 
-// The classes, or nodes, that the forward op looks at when it runs with these values, in the order
-// of looking.
-std::vector<int64_t> classes_of_nce(const PrepareContext& context, const KernelContext& values);
-std::vector<int64_t> nodes_of_paths(const PrepareContext& context, const KernelContext& values);
-
 template <class T>
 T dot(const T* a, const T* b, int64_t width) {
   LaneSum<T> sum;

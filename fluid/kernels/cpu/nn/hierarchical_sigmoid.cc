@@ -158,8 +158,7 @@ std::unique_ptr<Prepared> prepare_tree_grad(PrepareContext& context) {
   });
 }
 
-}  // namespace
-
+// Kernel::table_rows.
 std::vector<int64_t> nodes_of_paths(const PrepareContext& context, const KernelContext& values) {
   const auto attrs = context.attrs<HierarchicalSigmoidAttrs>();
   const Tree tree = tree_of(context, attrs, context.in("W").dtype);
@@ -170,13 +169,16 @@ std::vector<int64_t> nodes_of_paths(const PrepareContext& context, const KernelC
   return nodes;
 }
 
+}  // namespace
+
 void register_hierarchical_sigmoid(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto add = [&table](const char* op, auto prepare) {
-      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+    const auto add = [&table](const char* op, Kernel kernel) {
+      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), std::move(kernel));
     };
-    add("hierarchical_sigmoid", prepare_tree<T>);
-    add("hierarchical_sigmoid_grad", prepare_tree_grad<T>);
+    add("hierarchical_sigmoid",
+        {.name = "loop", .prepare = prepare_tree<T>, .table_rows = nodes_of_paths});
+    add("hierarchical_sigmoid_grad", {.name = "loop", .prepare = prepare_tree_grad<T>});
   });
 }
 

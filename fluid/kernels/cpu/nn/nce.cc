@@ -215,8 +215,7 @@ std::unique_ptr<Prepared> prepare_nce_grad(PrepareContext& context) {
   });
 }
 
-}  // namespace
-
+// Kernel::table_rows.
 std::vector<int64_t> classes_of_nce(const PrepareContext& context, const KernelContext& values) {
   const auto attrs = context.attrs<NceAttrs>();
   const NceShape s = shape_of(context, attrs);
@@ -228,9 +227,12 @@ std::vector<int64_t> classes_of_nce(const PrepareContext& context, const KernelC
   return classes;
 }
 
+}  // namespace
+
 void register_nce(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    table.add_last("nce", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_nce<T>});
+    table.add_last("nce", DeviceKind::kCpu, dtype_of<T>(),
+                   {.name = "loop", .prepare = prepare_nce<T>, .table_rows = classes_of_nce});
     table.add_last("nce_grad", DeviceKind::kCpu, dtype_of<T>(), {"loop", prepare_nce_grad<T>});
   });
 }
