@@ -8,9 +8,9 @@
 // often. A get is answered at once, or, with a bound on staleness, when the slowest worker has
 // reached the clock that the get names, in the slices that it asks for.
 //
-// The work of a frame does not grow with the number of workers or slices, but by the logarithm of
-// the former: each slice counts the workers at each clock, and keeps the gets that wait for it by
-// their clocks; each session knows what it has lent and what it waits for.
+// Over a job, a gradient costs the logarithm of the number of workers, a get the variables that it
+// asks for, a completion the slices, the end of a connection what it has half sent or waits for:
+// each slice counts the workers at each clock and keeps the gets that wait for it by their clocks.
 #pragma once
 
 #include <array>
