@@ -14,7 +14,6 @@
 namespace fleet::benchmarks {
 namespace {
 
-namespace po = boost::program_options;
 namespace fs = std::filesystem;
 using tools::BenchRow;
 

@@ -318,7 +318,7 @@ Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
   return {};
 }
 
-Status SyncServer::credit(CreditCall call) {
+Status SyncServer::credit(const CreditCall& call) {
   if (call.step == 0 || call.step > collecting() || call.lane >= options_.lanes) {
     return bad_frame(str_cat("worker ", call.worker, " asks for credits that cannot be"),
                      str_cat("step 1 to ", collecting(), ", a lane below ", options_.lanes),
@@ -342,7 +342,7 @@ Status SyncServer::credit(CreditCall call) {
   if (answered) {
     sink_.grant(call, inbox.open());
   } else {
-    asking.push_back(std::move(call));
+    asking.push_back(call);
   }
   grant_credits();
   maybe_close();

@@ -114,7 +114,7 @@ class SyncServer {
   // The worker has sent `count` pieces for `step`.
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
   Status get(GetCall call);
-  Status credit(CreditCall call);
+  Status credit(const CreditCall& call);
   Status complete(uint32_t worker, uint64_t last_step);
   // What update_aside() began is done.
   void updated(uint32_t slice);
