@@ -30,8 +30,9 @@ class Buffer {
   std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
   explicit operator bool() const { return data_ != nullptr; }
-  // True when no other handle shares the memory.
-  bool unique() const { return owner_.use_count() == 1; }
+  // True when no other handle shares the memory. What other threads did with theirs before they
+  // dropped them has happened before the return.
+  bool unique() const;
   // Keeps the memory alive, for example while a socket reads from it.
   const std::shared_ptr<const void>& owner() const { return owner_; }
 

@@ -26,7 +26,7 @@ struct Options {
 };
 
 // A row below this share of the other tree is short.
-constexpr double kNoWorse = 0.95;
+constexpr double kNoWorse = 0.97;
 // One measurement of one side.
 constexpr double kMostSeconds = 120;
 

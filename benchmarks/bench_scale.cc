@@ -113,7 +113,7 @@ double seconds_of_job(uint32_t workers, uint32_t servers, uint64_t steps) {
 double us_per_worker_server_step(uint32_t workers, uint32_t servers, uint64_t steps) {
   const double seconds =
       seconds_of_job(workers, servers, steps + 1) - seconds_of_job(workers, servers, 1);
-  return 1e6 * seconds / (double{1} * workers * servers * static_cast<double>(steps));
+  return 1e6 * seconds / static_cast<double>(steps * workers * servers);
 }
 
 Row sim_500x100(const Rounds& rounds) {

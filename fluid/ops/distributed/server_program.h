@@ -6,8 +6,7 @@
 // Block 0 has listen_and_serv, whose attributes name the others:
 //   schedule    at most one: the learning rates of a step
 //   update      of one slice: [average of contributions] [delay compensation] update ops; or a
-//   chain
-//               of such blocks, with an exchange between servers after each but the last
+//               chain of such blocks, with an exchange between servers after each but the last
 //   exchange    exchange_rows ops, then ops that every server computes alike
 //   lookup      of one table: its rows for a prefetch
 //   checkpoint  at most one: saves of the tables that are here

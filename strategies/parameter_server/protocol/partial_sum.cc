@@ -1,38 +1,17 @@
 #include "strategies/parameter_server/protocol/partial_sum.h"
 
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "base/strings.h"
 #include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/protocol/pair_sum.h"
 
 namespace fleet::strategies {
-namespace {
-
-template <class T>
-void add_pair(const std::byte* left, const std::byte* right, std::byte* out, size_t bytes) {
-  const T* both[] = {reinterpret_cast<const T*>(left), reinterpret_cast<const T*>(right)};
-  tree_sum<T>(std::span<const T* const>(both), reinterpret_cast<T*>(out), bytes / sizeof(T));
-}
-
-}  // namespace
-
 PartialSums::PartialSums(const std::vector<ShardRange>& nodes, int shards, fluid::DType dtype,
                          size_t bytes)
     : shards_(shards), dtype_(dtype), bytes_(bytes) {
   for (const ShardRange node : nodes) nodes_.push_back({node, {}, {}});
-}
-
-void PartialSums::combine(const std::byte* left, const std::byte* right, std::byte* out) const {
-  switch (dtype_) {
-    case fluid::DType::kFloat64:
-      return add_pair<double>(left, right, out, bytes_);
-    case fluid::DType::kInt64:
-      return add_pair<int64_t>(left, right, out, bytes_);
-    default:
-      return add_pair<float>(left, right, out, bytes_);
-  }
 }
 
 std::optional<PartialSums::Ready> PartialSums::add(int shard, const std::byte* gradient) {
@@ -56,7 +35,7 @@ std::optional<PartialSums::Ready> PartialSums::add(int shard, const std::byte* g
           is_tree_node(both, shards_) && tree_split(both.size()) == left.range.size();
       if (!siblings) break;
       std::byte* out = node.levels[node.stack.size() - 1].data();
-      combine(left.sum, entry.sum, out);
+      sum_pair(dtype_, left.sum, entry.sum, out, bytes_);
       entry = {both, out};
       node.stack.pop_back();
     }

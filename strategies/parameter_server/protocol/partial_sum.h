@@ -37,7 +37,6 @@ class PartialSums {
     std::vector<Buffer> levels;
     std::vector<Entry> stack;
   };
-  void combine(const std::byte* left, const std::byte* right, std::byte* out) const;
 
   std::vector<Node> nodes_;
   int shards_;

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "base/strings.h"
 #include "strategies/parameter_server/errors.h"
+#include "strategies/parameter_server/protocol/pair_sum.h"
 
 namespace fleet::strategies {
 namespace {
@@ -19,25 +19,6 @@ constexpr uint64_t kLeastMemory = 64;
 // Memory is kept for later by the power of two that it has.
 uint64_t rounded(uint64_t bytes) {
   return std::bit_ceil(std::max(bytes, kLeastMemory));
-}
-
-template <class T>
-void add(const Buffer& left, const Buffer& right, std::byte* out, uint64_t bytes) {
-  const T* both[] = {reinterpret_cast<const T*>(left.data()),
-                     reinterpret_cast<const T*>(right.data())};
-  tree_sum<T>(std::span<const T* const>(both), reinterpret_cast<T*>(out), bytes / sizeof(T));
-}
-
-void add(fluid::DType dtype, const Buffer& left, const Buffer& right, std::byte* out,
-         uint64_t bytes) {
-  switch (dtype) {
-    case fluid::DType::kFloat64:
-      return add<double>(left, right, out, bytes);
-    case fluid::DType::kInt64:
-      return add<int64_t>(left, right, out, bytes);
-    default:
-      return add<float>(left, right, out, bytes);
-  }
 }
 
 }  // namespace
@@ -85,7 +66,7 @@ void PieceInbox::begin(uint64_t step, const std::vector<bool>& active) {
   std::fill(unsummed_.begin(), unsummed_.end(), 0);
   for (uint32_t i = 0; i < order_.size(); ++i) {
     Piece& piece = pieces_[i];
-    piece.open = piece.closed = false;
+    piece.closed = false;
     piece.arrived = 0;
     piece.shards = 0;
     std::fill(piece.taken.begin(), piece.taken.end(), 0);
@@ -112,7 +93,6 @@ void PieceInbox::let_in() {
     const uint64_t cost = awaited * bytes_of(open_);
     if (cost_ > 0 && cost_ + cost > window_bytes_) return;
     Piece& piece = pieces_[open_];
-    piece.open = true;
     piece.awaited = awaited;
     piece.cost = cost;
     cost_ += cost;
@@ -144,7 +124,7 @@ PayloadTarget PieceInbox::prepare(uint64_t session, const PieceKey& key, uint32_
   }
   const Piece& piece = pieces_[position];
   if (repeated(key, piece, contributor)) return PayloadTarget::discard();
-  if (!piece.open) {
+  if (position >= open_) {
     return PayloadTarget::refuse(bad_frame("a piece came before the server let it in",
                                            str_cat("one of the first ", open_, " pieces"),
                                            str_cat("piece ", position, " in the order")));
@@ -200,7 +180,7 @@ Buffer PieceInbox::join(uint32_t position, Buffer left, Buffer right, bool last,
   const SendOrder::Piece& piece = order_[position];
   std::byte* out = left.data();
   if (last) out = events_.memory(piece.slice).data() + piece_offset(piece.piece);
-  add(slices_[piece.slice].dtype, left, right, out, bytes_of(position));
+  sum_pair(slices_[piece.slice].dtype, left.data(), right.data(), out, bytes_of(position));
   in_place = last;
   give_back(std::move(right));
   return left;
@@ -247,10 +227,6 @@ void PieceInbox::pass(uint32_t worker, uint32_t position) {
     }
   }
   let_in();
-}
-
-void PieceInbox::finish() {
-  for (uint32_t worker = 0; worker < table_.workers(); ++worker) pass(worker, order_.size());
 }
 
 int PieceInbox::shards(uint32_t slice) const {

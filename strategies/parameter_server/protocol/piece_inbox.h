@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "base/shard_tree.h"
 #include "base/status.h"
 #include "strategies/parameter_server/protocol/contributors.h"
 #include "strategies/parameter_server/protocol/send_order.h"
@@ -51,8 +50,6 @@ class PieceInbox {
             transport::ConstBytes payload);
   // Of this step, nothing more comes from the worker for the pieces before `position`.
   void pass(uint32_t worker, uint32_t position);
-  // Nothing more comes from anybody.
-  void finish();
   // What a broken connection had half sent is waited for anew.
   void drop_session(uint64_t session);
 
@@ -68,7 +65,6 @@ class PieceInbox {
 
  private:
   struct Piece {
-    bool open = false;
     bool closed = false;
     uint32_t arrived = 0;
     uint32_t awaited = 0;         // contributors still to come
@@ -78,7 +74,6 @@ class PieceInbox {
     SiblingSums<Buffer>* sums = nullptr;
   };
 
-  Piece& at(const PieceKey& key) { return pieces_[order_.position(key.variable, key.piece)]; }
   uint64_t bytes_of(uint32_t position) const;
   bool repeated(const PieceKey& key, const Piece& piece, uint32_t contributor) const;
   uint32_t awaited_at(uint32_t position) const;

@@ -126,7 +126,7 @@ RowInbox::Part RowInbox::join(const SliceGeometry& geometry, const Part& left,
   const auto add = geometry.dtype == fluid::DType::kFloat64 ? &sum_of<double> : &sum_of<float>;
   const auto sum = std::make_shared<fluid::SelectedRows>(
       add(left.rows, left.values, right.rows, right.values, geometry.height, width));
-  return {sum->rows, sum->value.raw(), sum};
+  return {sum->rows, sum->value.raw(), sum, sum};
 }
 
 void RowInbox::pass(uint32_t worker) {
@@ -146,6 +146,11 @@ void RowInbox::sum(uint32_t index, fluid::SelectedRows& out) {
       [&](const Part& left, const Part& right, bool) { return join(slice.geometry, left, right); });
   fluid::Shape shape = out.value.shape();
   shape.set(0, static_cast<int64_t>(sum.rows.size()));
+  if (sum.made != nullptr) {
+    out.rows = std::move(sum.made->rows);
+    out.value = sum.made->value.reshaped(shape);
+    return;
+  }
   out.rows.assign(sum.rows.begin(), sum.rows.end());
   out.value = fluid::Tensor(slice.geometry.dtype, shape);
   if (out.value.bytes() > 0) std::memcpy(out.value.raw(), sum.values, out.value.bytes());

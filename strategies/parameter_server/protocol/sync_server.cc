@@ -1,7 +1,6 @@
 #include "strategies/parameter_server/protocol/sync_server.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/strings.h"
@@ -12,36 +11,26 @@ namespace {
 
 using transport::PayloadTarget;
 
-SyncServerOptions with_rules(SyncServerOptions options) {
-  if (options.rules == nullptr) options.rules = std::make_shared<const SyncServerRules>();
-  return options;
-}
-
 }  // namespace
 
 SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
-    : options_(with_rules(std::move(options))),
+    : options_(std::move(options)),
       sink_(sink),
       contributors_(options_.workers, options_.shards),
       tree_(contributors_),
-      geometries_(options_.slices),
-      rows_(geometries_, contributors_, tree_, *options_.rules,
+      rules_(options_.rules ? options_.rules : std::make_shared<const SyncServerRules>()),
+      slices_(options_.slices.size()),
+      rows_(options_.slices, contributors_, tree_, *rules_,
             [this](uint32_t slice) { settle(slice, shards_in(slice)); }),
       workers_(options_.workers),
       asking_(options_.lanes),
       told_open_(options_.lanes) {
-  for (const auto& geometry : geometries_) {
-    Slice slice;
-    slice.geometry = geometry;
-    slice.pieces = geometry.rows ? 0 : pieces_of(geometry.bytes);
-    if (!options_.stages.empty()) slice.stages = options_.stages.at(slices_.size());
-    slices_.push_back(std::move(slice));
-  }
+  for (size_t i = 0; i < options_.stages.size(); ++i) slices_.at(i).stages = options_.stages[i];
   options_.variables = std::max(options_.variables, static_cast<uint32_t>(slices_.size()));
   for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
     inboxes_.push_back(std::make_unique<PieceInbox>(
-        geometries_, contributors_, tree_, SendOrder(geometries_, lane, options_.lanes),
-        options_.window_bytes / options_.lanes, *options_.rules,
+        options_.slices, contributors_, tree_, SendOrder(options_.slices, lane, options_.lanes),
+        options_.window_bytes / options_.lanes, *rules_,
         PieceInboxEvents{[this](uint32_t slice) { return sink_.gradient(slice); },
                          [this](uint32_t slice) { settle(slice, shards_in(slice)); }}));
   }
@@ -51,11 +40,12 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
 
 Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contributor) const {
   const bool rows = key.rows.has_value();
-  if (key.variable >= slices_.size() || rows != slices_[key.variable].geometry.rows ||
-      (!rows && key.piece >= slices_[key.variable].pieces)) {
+  const auto& slices = options_.slices;
+  if (key.variable >= slices.size() || rows != slices[key.variable].rows ||
+      (!rows && key.piece >= pieces_of(slices[key.variable].bytes))) {
     return bad_frame(
         "a gradient came for a slice that is not here",
-        str_cat("one of ", slices_.size(), " slices"),
+        str_cat("one of ", slices.size(), " slices"),
         str_cat("variable ", key.variable, ", piece ", key.piece, rows ? ", rows" : ""));
   }
   contributor = contributors_.find(key.shard_begin, key.shard_end);
@@ -103,14 +93,14 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
 }
 
 int SyncServer::shards_in(uint32_t slice) const {
-  return slices_[slice].geometry.rows ? rows_.shards(slice) : inbox_of(slice).shards(slice);
+  return options_.slices[slice].rows ? rows_.shards(slice) : inbox_of(slice).shards(slice);
 }
 
 // Whether the worker has contributed all of this step.
 void SyncServer::note(uint32_t index) {
   Worker& worker = workers_[index];
   const bool ready = active(index) && worker.barrier_step == collecting() &&
-                     int64_t{worker.received} >= options_.rules->awaited(worker.announced);
+                     int64_t{worker.received} >= rules_->awaited(worker.announced);
   if (ready != worker.ready) ready_ += ready ? 1 : -1;
   worker.ready = ready;
 }
@@ -138,8 +128,9 @@ void SyncServer::settle(uint32_t index, int shards) {
   Slice& slice = slices_[index];
   if (slice.settled) return;
   slice.settled = true;
+  --incomplete_;
   slice.shards = shards;
-  if (slice.geometry.rows && shards > 0) rows_.sum(index, *sink_.rows(index));
+  if (options_.slices[index].rows && shards > 0) rows_.sum(index, *sink_.rows(index));
   begin_step();
   if (slice.stages <= 1) return update(index);
   sink_.prepare(index, collecting(), shards, 0);
@@ -190,9 +181,10 @@ void SyncServer::exchange_advanced() {
 
 void SyncServer::publish(uint32_t slice) {
   slices_[slice].version = collecting();
-  for (const uint32_t number : std::exchange(slices_[slice].waiters, {})) {
+  for (const uint32_t number : slices_[slice].waiters) {
     if (waiters_[number].call.session != 0) offer(waiters_[number], slice);
   }
+  slices_[slice].waiters.clear();
 }
 
 void SyncServer::offer(Waiter& waiter, uint32_t variable) {
@@ -224,6 +216,7 @@ void SyncServer::maybe_close() {
 
 // No more comes for this step: what there is has to do.
 void SyncServer::settle_rest() {
+  if (incomplete_ == 0) return;
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) pass(worker);
   for (uint32_t i = 0; i < slices_.size(); ++i) settle(i, shards_in(i));
 }
@@ -240,12 +233,8 @@ bool SyncServer::close() {
   begin_step();
   if (!run_exchanges() || updating_ > 0) return false;
   ++published_;
-  for (auto& lane : asking_) {
-    for (const CreditCall& call : std::exchange(lane, {})) {
-      sink_.grant(call, inboxes_[call.lane]->pieces());
-    }
-  }
-  waiters_of_.clear();
+  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
+  for (auto& [session, waiting] : waiting_) waiting.gets.clear();
   std::vector<Waiter> done;
   std::swap(done, waiters_);
   for (const auto& waiter : done) {
@@ -277,6 +266,7 @@ void SyncServer::finish(const Waiter& waiter) {
 void SyncServer::collect_next() {
   rate_ready_ = false;
   exchange_ = 0;
+  incomplete_ = static_cast<uint32_t>(slices_.size());
   unsettled_ = 0;
   for (auto& slice : slices_) {
     slice.settled = false;
@@ -330,19 +320,15 @@ Status SyncServer::credit(const CreditCall& call) {
     return {};
   }
   inbox.pass(call.worker, call.passed);
-  auto& asking = asking_[call.lane];
-  const auto waiting = std::count_if(asking.begin(), asking.end(), [&](const CreditCall& other) {
-    return other.session == call.session;
-  });
-  if (waiting >= static_cast<int64_t>(kMaxWaiting)) {
+  const bool wants_none = std::max(call.passed, call.known) >= inbox.pieces();
+  if (wants_none || inbox.open() > call.known) {
+    sink_.grant(call, inbox.open());
+  } else if (uint32_t& credits = waiting_[call.session].credits; credits >= kMaxWaiting) {
     return bad_frame("too many requests for credits wait on one connection",
                      str_cat(kMaxWaiting, " at most"), "another one");
-  }
-  const bool answered = inbox.open() > call.known || call.passed >= inbox.pieces();
-  if (answered) {
-    sink_.grant(call, inbox.open());
   } else {
-    asking.push_back(call);
+    ++credits;
+    asking_[call.lane].push_back(call);
   }
   grant_credits();
   maybe_close();
@@ -353,12 +339,19 @@ Status SyncServer::credit(const CreditCall& call) {
 void SyncServer::grant_credits() {
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) {
     const uint32_t open = inboxes_[lane]->open();
-    if (std::exchange(told_open_[lane], open) == open) continue;
-    std::erase_if(asking_[lane], [&](const CreditCall& call) {
-      if (open > call.known) sink_.grant(call, open);
-      return open > call.known;
-    });
+    if (std::exchange(told_open_[lane], open) != open) grant(lane, open);
   }
+}
+
+// An answer may end its connection, which is forgotten then.
+void SyncServer::grant(uint32_t lane, uint32_t open) {
+  const auto answered =
+      std::stable_partition(asking_[lane].begin(), asking_[lane].end(),
+                            [open](const CreditCall& call) { return open <= call.known; });
+  const std::vector<CreditCall> calls(answered, asking_[lane].end());
+  asking_[lane].erase(answered, asking_[lane].end());
+  for (const CreditCall& call : calls) --waiting_.at(call.session).credits;
+  for (const CreditCall& call : calls) sink_.grant(call, open);
 }
 
 template <class Visit>
@@ -400,7 +393,7 @@ Status SyncServer::get(GetCall call) {
     deferred_.push_back(std::move(call));
     return {};
   }
-  auto& waiting = waiters_of_[call.session];
+  auto& waiting = waiting_[call.session].gets;
   for (const uint32_t number : waiting) {
     if (waiters_[number].call.request == call.request) return {};  // sent again
   }
@@ -432,15 +425,15 @@ void SyncServer::answer_now(const GetCall& call) {
 
 void SyncServer::drop_session(uint64_t session) {
   std::erase_if(deferred_, [&](const GetCall& call) { return call.session == session; });
-  if (const auto found = waiters_of_.find(session); found != waiters_of_.end()) {
-    for (const uint32_t number : found->second) waiters_[number].call.session = 0;
-    waiters_of_.erase(found);
-  }
   rows_.drop_session(session);
-  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) {
-    inboxes_[lane]->drop_session(session);
+  for (const auto& inbox : inboxes_) inbox->drop_session(session);
+  const auto found = waiting_.find(session);
+  if (found == waiting_.end()) return;
+  for (const uint32_t number : found->second.gets) waiters_[number].call.session = 0;
+  for (size_t lane = 0; lane < asking_.size() && found->second.credits > 0; ++lane) {
     std::erase_if(asking_[lane], [&](const CreditCall& call) { return call.session == session; });
   }
+  waiting_.erase(found);
 }
 
 std::vector<uint32_t> SyncServer::missing() const {

@@ -149,8 +149,6 @@ class SyncServer {
   static constexpr size_t kMaxWaiting = 64;
 
   struct Slice {
-    SliceGeometry geometry;
-    uint32_t pieces = 0;
     uint32_t stages = 1;
     bool settled = false;  // the gradient of this step is complete
     int shards = 0;        // that contributed to it
@@ -163,6 +161,10 @@ class SyncServer {
     uint32_t announced = 0;
     uint32_t received = 0;
     bool ready = false;  // has contributed all of this step
+  };
+  struct Waiting {
+    std::vector<uint32_t> gets;  // numbers of waiters
+    uint32_t credits = 0;
   };
   struct Waiter {
     GetCall call;              // of session 0 when the connection is gone
@@ -188,6 +190,7 @@ class SyncServer {
   bool close();
   void collect_next();
   void grant_credits();
+  void grant(uint32_t lane, uint32_t open);
   void publish(uint32_t slice);
   void offer(Waiter& waiter, uint32_t variable);
   void finish(const Waiter& waiter);
@@ -199,24 +202,25 @@ class SyncServer {
   SyncServerSink& sink_;
   ContributorTable contributors_;
   SumTree tree_;
-  std::vector<SliceGeometry> geometries_;
+  const std::shared_ptr<const SyncServerRules> rules_;
   std::vector<Slice> slices_;
   std::vector<std::unique_ptr<PieceInbox>> inboxes_;  // by lane
   RowInbox rows_;
   std::vector<Worker> workers_;
   std::vector<Waiter> waiters_;
-  std::unordered_map<uint64_t, std::vector<uint32_t>> waiters_of_;  // by session
-  std::vector<GetCall> deferred_;                // until no update goes on in another thread
-  std::vector<std::vector<CreditCall>> asking_;  // by lane
-  std::vector<uint32_t> told_open_;              // by lane, what those who asked know
+  std::unordered_map<uint64_t, Waiting> waiting_;  // by session
+  std::vector<GetCall> deferred_;                  // until no update goes on in another thread
+  std::vector<std::vector<CreditCall>> asking_;    // by lane
+  std::vector<uint32_t> told_open_;                // by lane, what those who asked know
   uint64_t published_ = 0;
   uint32_t active_ = 0;  // workers that contribute to the step being collected
   uint32_t ready_ = 0;   // of those
   bool rate_ready_ = false;
-  uint32_t unsettled_ = 0;  // slices of several stages whose gradients are not complete
-  uint32_t exchange_ = 0;   // the next of this step
-  bool offered_ = false;    // its own parts have left
-  uint32_t updating_ = 0;   // slices whose updates go on in other threads
+  uint32_t incomplete_ = 0;  // slices whose gradients are not complete
+  uint32_t unsettled_ = 0;   // of those, the ones of several stages
+  uint32_t exchange_ = 0;    // the next of this step
+  bool offered_ = false;     // its own parts have left
+  uint32_t updating_ = 0;    // slices whose updates go on in other threads
   bool contributed_ = false;
   bool complete_ = false;
 };
