@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/client/async_worker.h"
-#include "strategies/parameter_server/client/async_worker_node.h"
+#include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
 #include "strategies/parameter_server/server/async_parameter_server.h"
 #include "strategies/parameter_server/server/server_node.h"
@@ -310,7 +310,7 @@ class SimAsyncWorker {
     stopping_ = true;
     worker_.when_settled([this] {
       loop_.post([this] {
-        node_.stop([this](const Status& status) {
+        node_.stop_async([this](const Status& status) {
           if (!status.ok()) return fail(status.to_string());
           done_ = true;
         });
@@ -323,7 +323,7 @@ class SimAsyncWorker {
   uint32_t index_;
   const std::vector<AsyncSlice> slices_;
   transport::SimLoop& loop_;
-  strategies::AsyncWorkerNode node_;
+  strategies::WorkerNode<strategies::AsyncClient> node_;
   AsyncWorker worker_;
   std::vector<const SimAsyncWorker*> peers_;
   std::vector<Vector> local_;

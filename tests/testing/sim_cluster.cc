@@ -10,7 +10,8 @@
 #include "base/hash.h"
 #include "base/shard_tree.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/client/sync_worker_node.h"
+#include "strategies/parameter_server/client/sync_client.h"
+#include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/server/server_node.h"
 #include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "tests/testing/sim_arithmetic.h"
@@ -24,7 +25,7 @@ using strategies::RemoteVariable;
 using strategies::ServerModel;
 using strategies::ServerNode;
 using strategies::SyncClient;
-using strategies::SyncWorkerNode;
+using strategies::WorkerNode;
 
 constexpr Duration kPatience = std::chrono::minutes(10);  // of virtual time
 
@@ -346,7 +347,7 @@ class SimWorker {
   Values gradients_;
   Values looked_up_;
   std::vector<std::vector<int64_t>> asked_;
-  SyncWorkerNode node_;
+  WorkerNode<SyncClient> node_;
   std::vector<RemoteVariable> places_;
   ShardRange owned_;
   Phase phase_ = Phase::kConnecting;

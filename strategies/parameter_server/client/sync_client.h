@@ -5,7 +5,7 @@
 // its memory has room for from all workers. What it has not let in yet is held back here.
 //
 // Nothing here blocks. The thread that drives the loop calls everything; to wait, it drives the
-// loop until idle() (strategies/parameter_server/client/sync_worker_node.h).
+// loop until idle() (strategies/parameter_server/client/blocking_worker_node.h).
 #pragma once
 
 #include <functional>

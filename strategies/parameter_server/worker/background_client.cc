@@ -18,7 +18,7 @@ BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions op
       environment_(transport,
                    [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
   environment_.data().on_loop([&] {
-    node_ = std::make_unique<AsyncWorkerNode>(environment_.node(), config_, std::move(logger));
+    node_ = std::make_unique<WorkerNode<AsyncClient>>(environment_.node(), config_, std::move(logger));
     worker_ = std::make_unique<AsyncWorker>(node_->client(), options_, events());
     node_->set_on_failure([this](const Status&) { note_failure(); });
     node_->set_on_joined([this] { note_ready(); });
@@ -249,7 +249,7 @@ void BackgroundClient::stop() {
       // Not from inside the round that has just ended.
       environment_.post([this, done = std::move(done)] {
         node_->client().set_on_idle(nullptr);
-        node_->stop(done);
+        node_->stop_async(done);
       });
     });
   });

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "strategies/parameter_server/client/async_worker.h"
-#include "strategies/parameter_server/client/async_worker_node.h"
+#include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/worker/background_environment.h"
 
 namespace fleet::strategies {
@@ -130,7 +130,7 @@ class BackgroundClient {
   const ParameterServerConfig config_;
   const AsyncOptions options_;
   BackgroundEnvironment environment_;
-  std::unique_ptr<AsyncWorkerNode> node_;  // on the data loop
+  std::unique_ptr<WorkerNode<AsyncClient>> node_;  // on the data loop
   std::unique_ptr<AsyncWorker> worker_;    // on the data loop
   std::atomic<uint64_t> steps_{0};
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "strategies/parameter_server/client/sync_worker_node.h"
+#include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/worker/exchange.h"
 
@@ -19,7 +19,9 @@ class InStepExchange final : public Exchange {
   const ServerClient& ready() override;
   void stop() override;
   bool stopped() const override { return node_.stopped(); }
-  void abort(const Status& why, uint64_t step) override { node_.abort(why, step); }
+  void abort(const Status& why, uint64_t step) override {
+    node_.abort(why, transport::Phase::kComputing, step);
+  }
   void barrier(const std::string& name) override;
   std::vector<double> all_reduce(std::span<const double> values) override;
   uint64_t steps() const override { return node_.client().step(); }
@@ -51,7 +53,7 @@ class InStepExchange final : public Exchange {
 
   const fluid::ShardRange shards_;
   ProcessEnvironment environment_;
-  SyncWorkerNode node_;
+  BlockingWorkerNode node_;
   bool started_ = false;
   // Of the run under way: what it has to end with.
   bool stepping_ = false;

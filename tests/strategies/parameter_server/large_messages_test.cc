@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/client/sync_worker_node.h"
+#include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
 
@@ -56,10 +56,10 @@ class LargeMessages : public ::testing::Test {
   }
 
   // Both workers at once; the second one on a thread of its own.
-  void train(const std::function<void(SyncWorkerNode&, uint32_t)>& work) {
+  void train(const std::function<void(BlockingWorkerNode&, uint32_t)>& work) {
     const auto run = [&](uint32_t index) {
       ProcessEnvironment environment(transport::TransportChoice::kAuto);
-      SyncWorkerNode node(environment.node(), config_of(index, server_));
+      BlockingWorkerNode node(environment.node(), config_of(index, server_));
       node.start();
       EXPECT_NO_THROW({
         node.wait(transport::Phase::kConnecting, "init_worker");
@@ -78,7 +78,7 @@ class LargeMessages : public ::testing::Test {
 };
 
 TEST_F(LargeMessages, ACatalogueOfAHundredThousandVariablesArrives) {
-  train([](SyncWorkerNode& node, uint32_t) {
+  train([](BlockingWorkerNode& node, uint32_t) {
     ASSERT_EQ(node.client().catalogue(0).entries.size(), kVariables);
     for (uint32_t i = 0; i < kVariables; ++i) {
       ASSERT_EQ(node.client().find(0, name_of(i)).variable, i);
@@ -87,7 +87,7 @@ TEST_F(LargeMessages, ACatalogueOfAHundredThousandVariablesArrives) {
 }
 
 TEST_F(LargeMessages, WorkersReduceTenMillionNumbers) {
-  train([](SyncWorkerNode& node, uint32_t index) {
+  train([](BlockingWorkerNode& node, uint32_t index) {
     std::vector<double> values(kNumbers);
     for (size_t i = 0; i < kNumbers; ++i) values[i] = static_cast<double>(i + index);
     const auto sum = node.all_reduce(values);
@@ -99,7 +99,7 @@ TEST_F(LargeMessages, WorkersReduceTenMillionNumbers) {
 }
 
 TEST_F(LargeMessages, WorkersGatherLongTexts) {
-  train([](SyncWorkerNode& node, uint32_t index) {
+  train([](BlockingWorkerNode& node, uint32_t index) {
     const std::vector<std::string> mine = {std::string(3'000'000 + index, 'a')};
     const auto all = node.member().reduce(transport::Group::kWorkers, "texts",
                                           transport::ReduceOp::kGather, mine);
