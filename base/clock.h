@@ -30,6 +30,8 @@ class Loop : public Clock {
   using Handler = std::function<void()>;
   using TimerId = uint64_t;
 
+  // The handler runs later, on the loop's thread. Where a loop lets several threads post, the
+  // handlers of each run in its order; PostQueue keeps one order of all.
   virtual void post(Handler handler) = 0;
   virtual TimerId call_at(TimePoint when, Handler handler) = 0;
   // Does nothing when the timer has run or was cancelled before.

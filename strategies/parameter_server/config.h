@@ -32,9 +32,11 @@ struct ParameterServerConfig {
   // processes meet; a difference is refused with both values.
   std::map<std::string, std::string> facts;
   bool require_same_bits = false;
-  uint32_t epoch = 0;       // counts the restarts of a whole job from a checkpoint
-  uint32_t data_lanes = 1;  // from a worker to each server
-  size_t send_buffer = 0;   // bytes of each on TCP; 0: as the system has it
+  uint32_t epoch = 0;  // counts the restarts of a whole job from a checkpoint
+  // Connections from a worker to each server for gradients and values. A server's process serves
+  // each of them in a thread of its own.
+  uint32_t data_lanes = 1;
+  size_t send_buffer = 0;  // bytes of each on TCP; 0: as the system has it
   // Gradients of one server are gathered until they have this many bytes, and then leave while
   // the backward pass goes on. What is smaller leaves with the step's barrier, in one write.
   size_t flush_bytes = 64 * 1024;
@@ -86,6 +88,12 @@ struct NodeEnvironment {
   Loop* control_loop = nullptr;
   // Runs a function on the control loop's thread and returns when it is done.
   std::function<void(const std::function<void()>&)> on_control;
+  // Of a server's data lanes after the first, each with a thread of its own; empty: the data loop
+  // serves all. Nothing runs on them before start_lanes() or after end_lanes(), which lets what was
+  // posted before run.
+  std::vector<Loop*> lane_loops;
+  std::function<void()> start_lanes;
+  std::function<void()> end_lanes;
   // Ends the threads of the loops, for good; empty where they have none of their own.
   std::function<void()> end_threads;
   // Runs what is ready on the data loop without waiting; may be empty.

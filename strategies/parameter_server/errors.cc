@@ -17,6 +17,11 @@ Status bad_frame(std::string what, std::string expected, std::string got, std::s
            .fix = "run the same program, configuration and version in every process"}};
 }
 
+Status ahead_of_server(std::string_view what, uint32_t worker, uint64_t collecting, uint64_t step) {
+  return bad_frame(str_cat(what, " of worker ", worker, " is ahead of the server"),
+                   str_cat("step ", collecting, " at most"), str_cat("step ", step));
+}
+
 void throw_worker_op(const fluid::Operator& op, std::string what, std::string expected,
                      std::string got) {
   throw_error(ErrorCode::kInvalidProgram,

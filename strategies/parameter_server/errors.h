@@ -1,6 +1,7 @@
 // What goes wrong between the processes of a job, said the same way wherever it is found.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ namespace fleet::strategies {
 // kBadFrame: a frame that processes of one job do not send each other.
 Status bad_frame(std::string what, std::string expected, std::string got,
                  std::string_view where = "parameter server");
+// kBadFrame: what ("a gradient", "a barrier") a worker sent for a step that is not collected yet,
+// or after its last one.
+Status ahead_of_server(std::string_view what, uint32_t worker, uint64_t collecting, uint64_t step);
 
 // kInvalidProgram: an op that a worker cannot run with these servers.
 [[noreturn]] void throw_worker_op(const fluid::Operator& op, std::string what, std::string expected,

@@ -3,14 +3,36 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/strings.h"
+
 namespace fleet::strategies {
 
-ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int offers)
+ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int offers,
+                                       uint32_t data_lanes)
     : network_(transport),
       data_(offers),
-      // Whoever drives the data loop fails with it.
+      // Whoever drives the data loop fails with them.
       control_("control", {},
-               [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); }) {}
+               [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); }) {
+  for (uint32_t lane = 1; lane < data_lanes; ++lane) {
+    lanes_.push_back(std::make_unique<transport::LoopThread>(
+        str_cat("lane ", lane), Logger(),
+        [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); },
+        /*waits=*/true));
+  }
+}
+
+void ProcessEnvironment::end_lanes() {
+  for (const auto& lane : lanes_) {
+    lane->run_there([] {});
+    lane->stop_and_join();
+  }
+}
+
+void ProcessEnvironment::end() {
+  end_lanes();
+  control_.stop_and_join();
+}
 
 NodeEnvironment ProcessEnvironment::node() {
   NodeEnvironment environment;
@@ -18,6 +40,11 @@ NodeEnvironment ProcessEnvironment::node() {
   environment.data_loop = &data_;
   environment.control_loop = &control_.loop();
   environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  for (const auto& lane : lanes_) environment.lane_loops.push_back(&lane->loop());
+  environment.start_lanes = [this] {
+    for (const auto& lane : lanes_) lane->start();
+  };
+  environment.end_lanes = [this] { end_lanes(); };
   environment.end_threads = [this] { end(); };
   environment.poll = [this] { data_.poll(); };
   // On two cores, which the workers need as well, other threads measured no better than none.

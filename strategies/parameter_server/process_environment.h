@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "strategies/parameter_server/config.h"
 #include "transport/link/asio_loop.h"
@@ -9,20 +10,25 @@
 
 namespace fleet::strategies {
 
-// A data loop for the owning thread to drive, and a control loop with a thread of its own. Nodes
-// that use it must be destroyed before it. What a handler of the control loop throws is thrown as
-// an Error where the data loop is driven.
+// A data loop for the owning thread to drive, and a control loop with a thread of its own; for
+// servers, loops and threads for their data lanes after the first. Nodes that use it must be
+// destroyed before it. What a handler of the other loops throws is thrown as an Error where the
+// data loop is driven.
 class ProcessEnvironment {
  public:
-  explicit ProcessEnvironment(transport::TransportChoice transport, int offers = 0);
+  explicit ProcessEnvironment(transport::TransportChoice transport, int offers = 0,
+                              uint32_t data_lanes = 1);
 
   NodeEnvironment node();
-  // Ends the control loop's thread. Nodes may still be destroyed, and do nothing else.
-  void end() { control_.stop_and_join(); }
+  // Ends the threads. Nodes may still be destroyed, and do nothing else.
+  void end();
 
  private:
+  void end_lanes();
+
   transport::AsioNetwork network_;
   transport::AsioLoop data_;
+  std::vector<std::unique_ptr<transport::LoopThread>> lanes_;
   transport::LoopThread control_;
 };
 

@@ -125,12 +125,16 @@ void tell_exception(const OnException& on_exception, const Logger& logger) {
   }
 }
 
-LoopThread::LoopThread(const std::string& name, Logger logger, OnException on_exception)
-    : logger_(std::move(logger)), on_exception_(std::move(on_exception)) {
+LoopThread::LoopThread(std::string name, Logger logger, OnException on_exception, bool waits)
+    : name_(std::move(name)), logger_(std::move(logger)), on_exception_(std::move(on_exception)) {
+  if (!waits) start();
+}
+
+void LoopThread::start() {
   thread_ = std::thread([this] {
     for (bool again = true; again;) again = run_guarded();
   });
-  pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+  pthread_setname_np(thread_.native_handle(), name_.substr(0, 15).c_str());
 }
 
 // True when a handler threw and the loop must go on.

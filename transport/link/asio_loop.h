@@ -52,9 +52,12 @@ void tell_exception(const OnException& on_exception, const Logger& logger);
 // loop goes on.
 class LoopThread {
  public:
-  // `on_exception` gets what a handler threw, on the loop's thread.
-  explicit LoopThread(const std::string& name, Logger logger = {}, OnException on_exception = {});
+  // `on_exception` gets what a handler threw, on the loop's thread. Handlers run from now on, or,
+  // when `waits` is set, from start() on.
+  explicit LoopThread(std::string name, Logger logger = {}, OnException on_exception = {},
+                      bool waits = false);
   ~LoopThread();
+  void start();
   AsioLoop& loop() { return loop_; }
   // Runs on the loop's thread and returns when it is done; what it throws is thrown here. After
   // stop_and_join() it runs on the calling thread.
@@ -64,6 +67,7 @@ class LoopThread {
  private:
   bool run_guarded();
 
+  const std::string name_;
   Logger logger_;
   OnException on_exception_;
   AsioLoop loop_;

@@ -108,7 +108,7 @@ class Server::Gate final : public SessionHandler {
   Loop* on_open(Session& session) override {
     waiting_.prove(session.id());
     const auto keep = waiting_.remove(session.id());
-    const auto& lane = session.peer().lane == LaneKind::kControl ? server_.control_ : server_.data_;
+    const auto& lane = server_.lane_of(session.peer());
     session.set_handler(*lane, lane);
     return &lane->loop();
   }
@@ -140,15 +140,15 @@ class Server::Gate final : public SessionHandler {
   WaitingRoom waiting_;
 };
 
-Server::Server(Network& network, ServerLane control, ServerLane data, ServerOptions options,
-               Logger logger)
+Server::Server(Network& network, ServerLane control, std::vector<ServerLane> data,
+               ServerOptions options, Logger logger)
     : network_(network),
       options_(std::move(options)),
       logger_(std::move(logger)),
       control_(std::make_shared<Lane>(control, logger_)),
-      data_(std::make_shared<Lane>(data, logger_)),
       loop_(*control.loop),
       admission_(*control.handler) {
+  for (const ServerLane& lane : data) data_.push_back(std::make_shared<Lane>(lane, logger_));
   options_.max_handshakes = handshakes_of(options_);
   gate_ = std::make_unique<Gate>(*this);
 }
@@ -157,7 +157,11 @@ Server::~Server() {
   stop_listening();
   gate_->close();
   control_->close();
-  data_->close();
+  for (const auto& lane : data_) lane->close();
+}
+
+const std::shared_ptr<Server::Lane>& Server::lane_of(const Hello& peer) const {
+  return peer.lane == LaneKind::kControl ? control_ : data_[peer.lane_index % data_.size()];
 }
 
 Status Server::listen() {
@@ -203,9 +207,11 @@ void Server::stop_listening() {
 void Server::finish() {
   stop_listening();
   gate_->close();
-  for (const auto& lane : {control_, data_}) {
+  const auto finish = [](const std::shared_ptr<Lane>& lane) {
     lane->loop().post([lane] { lane->finish(); });
-  }
+  };
+  finish(control_);
+  for (const auto& lane : data_) finish(lane);
 }
 
 void Server::on_accept(std::unique_ptr<Link> link) {

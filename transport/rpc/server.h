@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -40,11 +41,16 @@ struct ServerLane {
 };
 
 // Members may be called on the control loop's thread. Control and data lanes may share a loop and
-// a handler; only control's handler is asked to admit.
+// a handler; only control's handler is asked to admit. Of several data lanes, a peer's lane i is
+// served by the one at i modulo their number.
 class Server {
  public:
-  Server(Network& network, ServerLane control, ServerLane data, ServerOptions options,
+  Server(Network& network, ServerLane control, std::vector<ServerLane> data, ServerOptions options,
          Logger logger = {});
+  Server(Network& network, ServerLane control, ServerLane data, ServerOptions options,
+         Logger logger = {})
+      : Server(network, control, std::vector<ServerLane>{data}, std::move(options),
+               std::move(logger)) {}
   // Closes everything. No handler runs afterwards. Called where no loop of it is being driven by
   // another thread, or on the control loop when that is the data loop too.
   ~Server();
@@ -70,6 +76,7 @@ class Server {
   class Gate;
   friend class Gate;
 
+  const std::shared_ptr<Lane>& lane_of(const Hello& peer) const;
   void on_accept(std::unique_ptr<Link> link);
   void note_refusal(const std::string& peer, const Status& why, bool tampered = false);
 
@@ -79,7 +86,7 @@ class Server {
   Endpoint bound_;
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::shared_ptr<Lane> control_;
-  std::shared_ptr<Lane> data_;
+  std::vector<std::shared_ptr<Lane>> data_;
   Loop& loop_;
   ServerHandler& admission_;
   std::unique_ptr<Gate> gate_;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -121,7 +122,8 @@ struct AsyncServerOptions {
   std::shared_ptr<const AsyncServerRules> rules;  // null: the right ones
 };
 
-// One thread at a time. Statuses say what is wrong with a frame; the state is unchanged then.
+// One thread at a time, but where it is said. Statuses say what is wrong with a frame; the state is
+// unchanged then.
 class AsyncServer {
  public:
   AsyncServer(AsyncServerOptions options, AsyncServerSink& sink);
@@ -139,10 +141,10 @@ class AsyncServer {
   void drop_session(uint64_t session);
 
   // Gradients that have come, over all workers (merged ones counted each).
-  uint64_t gradients() const { return gradients_; }
+  uint64_t gradients() const { return gradients_; }  // any thread
   uint64_t version(uint32_t slice) const { return slices_[slice].version; }
   bool untouched() const { return gradients_ == 0 && !receiving_; }
-  bool all_complete() const { return complete_; }
+  bool all_complete() const { return complete_; }  // any thread
   bool completed(uint32_t worker) const { return workers_[worker].completed; }
   // Clocks of a worker that are applied to every slice.
   uint64_t clock(uint32_t worker) const;
@@ -248,11 +250,11 @@ class AsyncServer {
   std::vector<uint64_t> ready_;  // waiters that nothing holds back any more
   std::unordered_map<uint64_t, SessionState> sessions_;
   PieceMemory row_pieces_;
-  uint64_t gradients_ = 0;
+  std::atomic<uint64_t> gradients_ = 0;
   StalenessStatistics staleness_;
   uint32_t training_ = 0;  // workers that have not completed
   bool receiving_ = false;
-  bool complete_ = false;
+  std::atomic<bool> complete_ = false;
 };
 
 }  // namespace fleet::strategies

@@ -25,14 +25,14 @@ uint64_t rounded(uint64_t bytes) {
 
 PieceInbox::PieceInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
                        const SumTree& tree, SendOrder order, uint64_t window_bytes,
-                       const SyncServerRules& rules, PieceInboxEvents events)
+                       const SyncServerRules& rules, GradientMemory memory)
     : slices_(slices),
       table_(table),
       tree_(tree),
       order_(std::move(order)),
       window_bytes_(window_bytes),
       rules_(rules),
-      events_(std::move(events)),
+      memory_(std::move(memory)),
       pieces_(order_.size()),
       unsummed_(slices.size()),
       passed_(table.workers()),
@@ -57,7 +57,9 @@ uint32_t PieceInbox::open_at_begin() const {
 }
 
 void PieceInbox::begin(uint64_t step, const std::vector<bool>& active) {
+  const Lock lock(mutex_);
   step_ = step;
+  active_ = active;
   anyone_passed_ = false;
   for (uint32_t worker = 0; worker < table_.workers(); ++worker) {
     passed_[worker] = active[worker] ? 0 : order_.size();
@@ -109,13 +111,38 @@ void PieceInbox::count_cost(uint32_t position) {
   piece.cost = cost;
 }
 
+uint32_t PieceInbox::open() const {
+  const Lock lock(mutex_);
+  return open_;
+}
+
+uint64_t PieceInbox::held_bytes() const {
+  const Lock lock(mutex_);
+  return used_bytes_ + spare_bytes_;
+}
+
+PieceProgress PieceInbox::progress(bool taken) {
+  return {taken, open_, std::exchange(whole_, {})};
+}
+
+Status PieceInbox::check_step(const Sender& sender, const PieceKey& key) const {
+  if (key.step > 0 && (key.step < step_ || (key.step == step_ && active_[sender.worker]))) {
+    return {};
+  }
+  return ahead_of_server("a gradient", sender.worker, step_, key.step);
+}
+
 bool PieceInbox::repeated(const PieceKey& key, const Piece& piece, uint32_t contributor) const {
   const bool known = key.step < step_ || (piece.taken[contributor / 64] >> (contributor % 64) & 1);
   return rules_.drops(known);
 }
 
-PayloadTarget PieceInbox::prepare(uint64_t session, const PieceKey& key, uint32_t contributor,
+PayloadTarget PieceInbox::prepare(const Sender& sender, const PieceKey& key, uint32_t contributor,
                                   uint64_t bytes) {
+  const Lock lock(mutex_);
+  if (Status status = check_step(sender, key); !status.ok()) {
+    return PayloadTarget::refuse(std::move(status));
+  }
   const uint32_t position = order_.position(key.variable, key.piece);
   const uint64_t size = bytes_of(position);
   if (bytes != size) {
@@ -129,30 +156,39 @@ PayloadTarget PieceInbox::prepare(uint64_t session, const PieceKey& key, uint32_
                                            str_cat("one of the first ", open_, " pieces"),
                                            str_cat("piece ", position, " in the order")));
   }
-  Buffer& memory = receiving_[session];
+  Buffer& memory = receiving_[sender.session];
   if (memory) used_bytes_ -= memory.size();
   memory = borrow(size);
   return PayloadTarget::into({memory.data(), size}, memory.owner());
 }
 
-bool PieceInbox::take(uint64_t session, const PieceKey& key, uint32_t contributor,
-                      transport::ConstBytes payload) {
-  const auto incoming = receiving_.find(session);
+Result<PieceProgress> PieceInbox::take(const Sender& sender, const PieceKey& key,
+                                       uint32_t contributor, transport::ConstBytes payload) {
+  const Lock lock(mutex_);
+  if (Status status = check_step(sender, key); !status.ok()) return status;
+  const auto incoming = receiving_.find(sender.session);
   const bool lent =
       incoming != receiving_.end() && incoming->second && payload.data() == incoming->second.data();
-  if (!lent) return false;  // discarded
+  if (!lent) return progress(false);  // discarded
   Buffer memory = std::exchange(incoming->second, Buffer());
   const uint32_t position = order_.position(key.variable, key.piece);
   Piece& piece = pieces_[position];
   if (repeated(key, piece, contributor) || payload.size() != bytes_of(position)) {
     give_back(std::move(memory));
-    return false;
+    return progress(false);
   }
   piece.taken[contributor / 64] |= uint64_t{1} << (contributor % 64);
   if (piece.closed) {
     give_back(std::move(memory));
-    return true;
+    return progress(true);
   }
+  add(position, contributor, std::move(memory));
+  let_in();
+  return progress(true);
+}
+
+void PieceInbox::add(uint32_t position, uint32_t contributor, Buffer memory) {
+  Piece& piece = pieces_[position];
   if (piece.sums == nullptr) {
     if (idle_sums_.empty()) {
       idle_sums_.push_back(sums_.emplace_back(std::make_unique<SiblingSums<Buffer>>(tree_)).get());
@@ -172,14 +208,12 @@ bool PieceInbox::take(uint64_t session, const PieceKey& key, uint32_t contributo
   } else {
     count_cost(position);
   }
-  let_in();
-  return true;
 }
 
 Buffer PieceInbox::join(uint32_t position, Buffer left, Buffer right, bool last, bool& in_place) {
   const SendOrder::Piece& piece = order_[position];
   std::byte* out = left.data();
-  if (last) out = events_.memory(piece.slice).data() + piece_offset(piece.piece);
+  if (last) out = memory_(piece.slice).data() + piece_offset(piece.piece);
   sum_pair(slices_[piece.slice].dtype, left.data(), right.data(), out, bytes_of(position));
   in_place = last;
   give_back(std::move(right));
@@ -196,7 +230,7 @@ void PieceInbox::close(uint32_t position, bool in_place) {
       return join(position, std::move(left), std::move(right), last, in_place);
     });
     if (!in_place) {
-      std::memcpy(events_.memory(place.slice).data() + piece_offset(place.piece), sum.data(),
+      std::memcpy(memory_(place.slice).data() + piece_offset(place.piece), sum.data(),
                   bytes_of(position));
     }
     give_back(std::move(sum));
@@ -204,10 +238,23 @@ void PieceInbox::close(uint32_t position, bool in_place) {
   }
   piece.closed = true;
   count_cost(position);
-  if (--unsummed_[place.slice] == 0) events_.whole(place.slice);
+  if (--unsummed_[place.slice] == 0) whole_.push_back(place.slice);
 }
 
-void PieceInbox::pass(uint32_t worker, uint32_t position) {
+PieceProgress PieceInbox::pass(uint32_t worker, uint32_t position) {
+  const Lock lock(mutex_);
+  pass_to(worker, position);
+  return progress(false);
+}
+
+PieceProgress PieceInbox::leave(uint32_t worker) {
+  const Lock lock(mutex_);
+  active_[worker] = false;
+  pass_to(worker, order_.size());
+  return progress(false);
+}
+
+void PieceInbox::pass_to(uint32_t worker, uint32_t position) {
   position = std::min(position, order_.size());
   const uint32_t before = passed_[worker];
   if (position <= before) return;
@@ -230,10 +277,12 @@ void PieceInbox::pass(uint32_t worker, uint32_t position) {
 }
 
 int PieceInbox::shards(uint32_t slice) const {
+  const Lock lock(mutex_);
   return pieces_of(slices_[slice].bytes) == 0 ? 0 : pieces_[order_.position(slice, 0)].shards;
 }
 
 void PieceInbox::drop_session(uint64_t session) {
+  const Lock lock(mutex_);
   const auto found = receiving_.find(session);
   if (found == receiving_.end()) return;
   // The connection may still be writing: the memory is not used again.

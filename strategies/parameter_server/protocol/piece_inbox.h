@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -24,46 +25,51 @@
 
 namespace fleet::strategies {
 
-struct PieceInboxEvents {
-  // Memory that the sum of the slice's contributions goes to.
-  std::function<transport::MutableBytes(uint32_t slice)> memory;
-  // All pieces of the slice are summed, or nobody has any for it.
-  std::function<void(uint32_t slice)> whole;
+// Memory that the sum of the slice's contributions goes to; called by any thread.
+using GradientMemory = std::function<transport::MutableBytes(uint32_t slice)>;
+
+// What a call led to.
+struct PieceProgress {
+  bool taken = false;           // the piece is new
+  uint32_t open = 0;            // pieces of the order that are let in
+  std::vector<uint32_t> whole;  // slices whose pieces are all summed now, or that get none
 };
 
-// One thread at a time. Keys are of a slice without rows, of the step that is collected or an
-// earlier one.
+// Any thread: sums of one lane go on beside those of others and beside the steps of the server.
+// Keys are of a slice without rows.
 class PieceInbox {
  public:
   // What is referred to must outlive it.
   PieceInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
              const SumTree& tree, SendOrder order, uint64_t window_bytes,
-             const SyncServerRules& rules, PieceInboxEvents events);
+             const SyncServerRules& rules, GradientMemory memory);
 
   // A new step: everything of the one before was summed. `active`: by worker, who contributes.
   void begin(uint64_t step, const std::vector<bool>& active);
 
-  transport::PayloadTarget prepare(uint64_t session, const PieceKey& key, uint32_t contributor,
+  transport::PayloadTarget prepare(const Sender& sender, const PieceKey& key, uint32_t contributor,
                                    uint64_t bytes);
-  // Whether the piece is new.
-  bool take(uint64_t session, const PieceKey& key, uint32_t contributor,
-            transport::ConstBytes payload);
+  Result<PieceProgress> take(const Sender& sender, const PieceKey& key, uint32_t contributor,
+                             transport::ConstBytes payload);
   // Of this step, nothing more comes from the worker for the pieces before `position`.
-  void pass(uint32_t worker, uint32_t position);
+  PieceProgress pass(uint32_t worker, uint32_t position);
+  // Nothing comes from the worker any more, in this step or a later one.
+  PieceProgress leave(uint32_t worker);
   // What a broken connection had half sent is waited for anew.
   void drop_session(uint64_t session);
 
   // Pieces of the order that are let in.
-  uint32_t open() const { return open_; }
+  uint32_t open() const;
   uint32_t pieces() const { return order_.size(); }
   // Of those, how many are let in when a step begins, whoever takes part.
   uint32_t open_at_begin() const;
   // Logical shards that have contributed to the slice.
   int shards(uint32_t slice) const;
   // Memory of contributions and partial sums, with what is kept for the next ones.
-  uint64_t held_bytes() const { return used_bytes_ + spare_bytes_; }
+  uint64_t held_bytes() const;
 
  private:
+  using Lock = std::lock_guard<std::mutex>;
   struct Piece {
     bool closed = false;
     uint32_t arrived = 0;
@@ -75,10 +81,14 @@ class PieceInbox {
   };
 
   uint64_t bytes_of(uint32_t position) const;
+  Status check_step(const Sender& sender, const PieceKey& key) const;
   bool repeated(const PieceKey& key, const Piece& piece, uint32_t contributor) const;
   uint32_t awaited_at(uint32_t position) const;
   void let_in();
   void count_cost(uint32_t position);
+  void pass_to(uint32_t worker, uint32_t position);
+  PieceProgress progress(bool taken);
+  void add(uint32_t position, uint32_t contributor, Buffer memory);
   void close(uint32_t position, bool in_place);
   // Adds up to the slice's own memory when it is the last, and sets `in_place` then.
   Buffer join(uint32_t position, Buffer left, Buffer right, bool last, bool& in_place);
@@ -91,14 +101,18 @@ class PieceInbox {
   const SendOrder order_;
   const uint64_t window_bytes_;
   const SyncServerRules& rules_;
-  PieceInboxEvents events_;
+  const GradientMemory memory_;
+
+  mutable std::mutex mutex_;  // guards what follows
   uint64_t step_ = 0;
+  std::vector<bool> active_;  // by worker
   uint32_t open_ = 0;
   uint64_t cost_ = 0;               // of all pieces that are let in
   std::vector<Piece> pieces_;       // by position
   std::vector<uint32_t> unsummed_;  // by slice, pieces
   std::vector<uint32_t> passed_;    // by worker, positions
   bool anyone_passed_ = false;
+  std::vector<uint32_t> whole_;                     // slices, since the last call that told
   std::unordered_map<uint64_t, Buffer> receiving_;  // by session
   // Of contributions that are being collected; those not in use are in idle_sums_.
   std::vector<std::unique_ptr<SiblingSums<Buffer>>> sums_;

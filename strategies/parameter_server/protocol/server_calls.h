@@ -67,9 +67,9 @@ struct GetCall {
   uint64_t session = 0;
   uint64_t request = 0;
   uint64_t step = 0;
+  uint32_t lane = 0;  // of the connection
   bool all = false;
-  uint32_t lane = 0;                // with `all`
-  std::vector<uint32_t> variables;  // without
+  std::vector<uint32_t> variables;  // without `all`
   // Of the one variable, only these rows; numbers rise.
   std::optional<std::vector<int64_t>> rows = {};
 };

@@ -31,14 +31,13 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
     inboxes_.push_back(std::make_unique<PieceInbox>(
         options_.slices, contributors_, tree_, SendOrder(options_.slices, lane, options_.lanes),
         options_.window_bytes / options_.lanes, *rules_,
-        PieceInboxEvents{[this](uint32_t slice) { return sink_.gradient(slice); },
-                         [this](uint32_t slice) { settle(slice, shards_in(slice)); }}));
+        [this](uint32_t slice) { return sink_.gradient(slice); }));
   }
   waiters_.reserve(2 * options_.workers);
   collect_next();
 }
 
-Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contributor) const {
+Status SyncServer::check(const Sender& sender, const PieceKey& key, uint32_t& contributor) const {
   const bool rows = key.rows.has_value();
   const auto& slices = options_.slices;
   if (key.variable >= slices.size() || rows != slices[key.variable].rows ||
@@ -48,48 +47,74 @@ Status SyncServer::check(const Sender& sender, const PieceKey& key, int& contrib
         str_cat("one of ", slices.size(), " slices"),
         str_cat("variable ", key.variable, ", piece ", key.piece, rows ? ", rows" : ""));
   }
-  contributor = contributors_.find(key.shard_begin, key.shard_end);
-  if (contributor < 0 ||
-      contributors_[static_cast<uint32_t>(contributor)].worker != sender.worker) {
+  const int found = contributors_.find(key.shard_begin, key.shard_end);
+  if (found < 0 || contributors_[static_cast<uint32_t>(found)].worker != sender.worker) {
     return bad_frame("a gradient came for shards that are not its sender's",
                      str_cat("shards of worker ", sender.worker),
                      str_cat("shards [", key.shard_begin, ", ", key.shard_end, ")"));
   }
-  if (key.step == 0 || key.step > collecting() || key.step > workers_[sender.worker].last_step) {
-    return bad_frame(str_cat("a gradient of worker ", sender.worker, " is ahead of the server"),
-                     str_cat("step ", collecting(), " at most"), str_cat("step ", key.step));
-  }
+  contributor = static_cast<uint32_t>(found);
   return {};
 }
 
+Status SyncServer::check_step(const Sender& sender, const PieceKey& key) const {
+  const bool ahead = key.step > collecting() || key.step > workers_[sender.worker].last_step;
+  if (key.step > 0 && !ahead) return {};
+  return ahead_of_server("a gradient", sender.worker, collecting(), key.step);
+}
+
 PayloadTarget SyncServer::prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes) {
-  int contributor = 0;
+  uint32_t contributor = 0;
   Status status = check(sender, key, contributor);
-  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
-  if (key.rows) {
-    return rows_.prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes);
+  if (status.ok() && !key.rows) {
+    return inbox_of(key.variable).prepare(sender, key, contributor, bytes);
   }
-  return inbox_of(key.variable)
-      .prepare(sender.session, key, static_cast<uint32_t>(contributor), bytes);
+  if (status.ok()) status = check_step(sender, key);
+  if (!status.ok()) return PayloadTarget::refuse(std::move(status));
+  return rows_.prepare(sender.session, key, contributor, bytes);
 }
 
 Status SyncServer::push(const Sender& sender, const PieceKey& key,
                         transport::MutableBytes payload) {
-  int found = 0;
-  Status status = check(sender, key, found);
+  if (!key.rows) {
+    Result<PieceProgress> progress = sum(sender, key, payload);
+    if (progress.ok()) count(sender, key, progress.value());
+    return progress.status();
+  }
+  uint32_t contributor = 0;
+  Status status = check(sender, key, contributor);
+  if (status.ok()) status = check_step(sender, key);
   if (!status.ok()) return status;
-  const auto contributor = static_cast<uint32_t>(found);
-  const Result<bool> taken =
-      key.rows ? rows_.take(sender.session, key, contributor, payload)
-               : inbox_of(key.variable).take(sender.session, key, contributor, payload);
-  if (!taken.ok()) return taken.status();
-  if (!taken.value()) return {};
+  const Result<bool> taken = rows_.take(sender.session, key, contributor, payload);
+  if (taken.ok() && taken.value()) count(sender);
+  return taken.status();
+}
+
+Result<PieceProgress> SyncServer::sum(const Sender& sender, const PieceKey& key,
+                                      transport::ConstBytes payload) {
+  uint32_t contributor = 0;
+  Status status = check(sender, key, contributor);
+  if (!status.ok()) return status;
+  return inbox_of(key.variable).take(sender, key, contributor, payload);
+}
+
+void SyncServer::count(const Sender& sender, const PieceKey& key, const PieceProgress& progress) {
+  advance(key.variable % options_.lanes, progress);
+  if (progress.taken) count(sender);
+}
+
+// One more piece of the worker is in.
+void SyncServer::count(const Sender& sender) {
   contributed_ = true;
   ++workers_[sender.worker].received;
   note(sender.worker);
-  grant_credits();
   maybe_close();
-  return {};
+}
+
+// What has come of a call to a lane's inbox.
+void SyncServer::advance(uint32_t lane, const PieceProgress& progress) {
+  for (const uint32_t slice : progress.whole) settle(slice, shards_in(slice));
+  if (std::exchange(told_open_[lane], progress.open) != progress.open) grant(lane, progress.open);
 }
 
 int SyncServer::shards_in(uint32_t slice) const {
@@ -197,8 +222,7 @@ void SyncServer::offer(Waiter& waiter, uint32_t variable) {
 
 Status SyncServer::barrier(uint32_t worker, uint64_t step, uint32_t count) {
   if (step == 0 || step > collecting() || step > workers_[worker].last_step) {
-    return bad_frame(str_cat("a barrier of worker ", worker, " is ahead of the server"),
-                     str_cat("step ", collecting(), " at most"), str_cat("step ", step));
+    return ahead_of_server("a barrier", worker, collecting(), step);
   }
   if (step <= published_) return {};
   contributed_ = true;
@@ -217,14 +241,11 @@ void SyncServer::maybe_close() {
 // No more comes for this step: what there is has to do.
 void SyncServer::settle_rest() {
   if (incomplete_ == 0) return;
-  for (uint32_t worker = 0; worker < workers_.size(); ++worker) pass(worker);
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
+    rows_.pass(worker);
+    for (const auto& inbox : inboxes_) inbox->pass(worker, inbox->pieces());
+  }
   for (uint32_t i = 0; i < slices_.size(); ++i) settle(i, shards_in(i));
-}
-
-// Nothing more comes from the worker in this step.
-void SyncServer::pass(uint32_t worker) {
-  rows_.pass(worker);
-  for (const auto& inbox : inboxes_) inbox->pass(worker, inbox->pieces());
 }
 
 // False when other servers' parts of an exchange are missing, or updates go on.
@@ -233,17 +254,19 @@ bool SyncServer::close() {
   begin_step();
   if (!run_exchanges() || updating_ > 0) return false;
   ++published_;
-  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
   for (auto& [session, waiting] : waiting_) waiting.gets.clear();
   std::vector<Waiter> done;
   std::swap(done, waiters_);
+  // Who has its answer may push for the next step at once, on any lane.
+  collect_next();
+  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
   for (const auto& waiter : done) {
     if (waiter.call.session != 0) finish(waiter);
   }
   done.clear();
   if (waiters_.empty()) std::swap(done, waiters_);  // keeps the capacity
   sink_.step_closed(published_);
-  collect_next();
+  note_completion();
   return true;
 }
 
@@ -280,13 +303,15 @@ void SyncServer::collect_next() {
     taking_part.push_back(active(i));
     if (taking_part.back()) ++active_;
   }
-  if (active_ > 0) {
-    rows_.begin(collecting(), taking_part);
-    for (const auto& inbox : inboxes_) inbox->begin(collecting(), taking_part);
-  } else if (!complete_) {
-    complete_ = true;
-    sink_.all_complete();
-  }
+  if (active_ == 0) return;
+  rows_.begin(collecting(), taking_part);
+  for (const auto& inbox : inboxes_) inbox->begin(collecting(), taking_part);
+}
+
+void SyncServer::note_completion() {
+  if (active_ > 0 || complete_) return;
+  complete_ = true;
+  sink_.all_complete();
 }
 
 Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
@@ -300,10 +325,12 @@ Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
   note(worker);
   if (--active_ == 0) {
     collect_next();
+    note_completion();
     return {};
   }
-  pass(worker);
-  grant_credits();
+  rows_.pass(worker);
+  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane)
+    advance(lane, inboxes_[lane]->leave(worker));
   maybe_close();
   return {};
 }
@@ -319,10 +346,10 @@ Status SyncServer::credit(const CreditCall& call) {
     sink_.grant(call, inbox.pieces());
     return {};
   }
-  inbox.pass(call.worker, call.passed);
-  const bool wants_none = std::max(call.passed, call.known) >= inbox.pieces();
-  if (wants_none || inbox.open() > call.known) {
-    sink_.grant(call, inbox.open());
+  advance(call.lane, inbox.pass(call.worker, call.passed));
+  const uint32_t open = inbox.open();
+  if (open > call.known || std::max(call.passed, call.known) >= inbox.pieces()) {
+    sink_.grant(call, open);
   } else if (uint32_t& credits = waiting_[call.session].credits; credits >= kMaxWaiting) {
     return bad_frame("too many requests for credits wait on one connection",
                      str_cat(kMaxWaiting, " at most"), "another one");
@@ -330,19 +357,11 @@ Status SyncServer::credit(const CreditCall& call) {
     ++credits;
     asking_[call.lane].push_back(call);
   }
-  grant_credits();
   maybe_close();
   return {};
 }
 
 // Tells those who wait how much more of their lane is let in.
-void SyncServer::grant_credits() {
-  for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) {
-    const uint32_t open = inboxes_[lane]->open();
-    if (std::exchange(told_open_[lane], open) != open) grant(lane, open);
-  }
-}
-
 // An answer may end its connection, which is forgotten then.
 void SyncServer::grant(uint32_t lane, uint32_t open) {
   const auto answered =
@@ -463,6 +482,7 @@ void SyncServer::restore(const SyncServerMemory& memory) {
   for (size_t i = 0; i < workers_.size(); ++i) workers_[i].last_step = memory.last_steps[i];
   for (auto& slice : slices_) slice.version = published_;
   collect_next();
+  note_completion();
 }
 
 }  // namespace fleet::strategies

@@ -22,6 +22,7 @@
 // piece); one that was taken before is dropped, whichever connection brings it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -103,14 +104,21 @@ struct SyncServerOptions {
   std::shared_ptr<const SyncServerRules> rules;  // null: the right ones
 };
 
-// One thread at a time. Statuses say what is wrong with a frame; the state is unchanged then.
+// One thread at a time, but where it is said. Statuses say what is wrong with a frame; the state is
+// unchanged then. The sink is called by the thread that calls.
 class SyncServer {
  public:
   SyncServer(SyncServerOptions options, SyncServerSink& sink);
 
-  // Where the bytes of a piece go; push() follows when they are all there.
+  // Where the bytes of a piece go; push() follows when they are all there. Of a dense slice: any
+  // thread.
   transport::PayloadTarget prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes);
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
+  // push() of a piece of a dense slice in two halves, so that lanes add up at the same time. The
+  // first may be called by any thread; the second tells the rest of the server.
+  Result<PieceProgress> sum(const Sender& sender, const PieceKey& key,
+                            transport::ConstBytes payload);
+  void count(const Sender& sender, const PieceKey& key, const PieceProgress& progress);
   // The worker has sent `count` pieces for `step`.
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
   Status get(GetCall call);
@@ -123,10 +131,10 @@ class SyncServer {
   // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
   void drop_session(uint64_t session);
 
-  // Steps applied.
+  // Steps applied. Any thread.
   uint64_t step() const { return published_; }
   bool untouched() const { return published_ == 0 && !contributed_; }
-  bool all_complete() const { return complete_; }
+  bool all_complete() const { return complete_; }  // any thread
   bool completed(uint32_t worker) const {
     return workers_[worker].last_step != SyncServerMemory::kNeverCompleted;
   }
@@ -174,11 +182,13 @@ class SyncServer {
 
   uint64_t collecting() const { return published_ + 1; }
   bool active(uint32_t worker) const { return workers_[worker].last_step >= collecting(); }
-  Status check(const Sender& sender, const PieceKey& key, int& contributor) const;
+  Status check(const Sender& sender, const PieceKey& key, uint32_t& contributor) const;
+  Status check_step(const Sender& sender, const PieceKey& key) const;
+  void count(const Sender& sender);
+  void advance(uint32_t lane, const PieceProgress& progress);
   PieceInbox& inbox_of(uint32_t slice) { return *inboxes_[slice % options_.lanes]; }
   const PieceInbox& inbox_of(uint32_t slice) const { return *inboxes_[slice % options_.lanes]; }
   void note(uint32_t worker);
-  void pass(uint32_t worker);
   void settle(uint32_t slice, int shards);
   void update(uint32_t slice);
   bool run_exchanges();
@@ -189,7 +199,7 @@ class SyncServer {
   void settle_rest();
   bool close();
   void collect_next();
-  void grant_credits();
+  void note_completion();
   void grant(uint32_t lane, uint32_t open);
   void publish(uint32_t slice);
   void offer(Waiter& waiter, uint32_t variable);
@@ -212,7 +222,7 @@ class SyncServer {
   std::vector<GetCall> deferred_;                  // until no update goes on in another thread
   std::vector<std::vector<CreditCall>> asking_;    // by lane
   std::vector<uint32_t> told_open_;                // by lane, what those who asked know
-  uint64_t published_ = 0;
+  std::atomic<uint64_t> published_ = 0;
   uint32_t active_ = 0;  // workers that contribute to the step being collected
   uint32_t ready_ = 0;   // of those
   bool rate_ready_ = false;
@@ -222,7 +232,7 @@ class SyncServer {
   bool offered_ = false;     // its own parts have left
   uint32_t updating_ = 0;    // slices whose updates go on in other threads
   bool contributed_ = false;
-  bool complete_ = false;
+  std::atomic<bool> complete_ = false;
 };
 
 }  // namespace fleet::strategies

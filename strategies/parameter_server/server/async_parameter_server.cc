@@ -47,6 +47,7 @@ AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
 }
 
 std::vector<std::string> AsyncParameterServer::waits() const {
+  const Lock locked = lock();
   std::vector<std::string> lines;
   for (const uint32_t worker : core_.missing()) {
     lines.push_back(str_cat("workers wait for worker ", worker, ", which has made ",
@@ -57,12 +58,14 @@ std::vector<std::string> AsyncParameterServer::waits() const {
 
 PayloadTarget AsyncParameterServer::prepare_push(Session& session, const FrameHeader& header,
                                                  ConstBytes control) {
+  const Lock locked = lock();
   return core_.prepare_push({session.peer().member.index, session.id()},
                             PieceKey::of(header, control), header.payload_bytes);
 }
 
 Status AsyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                     MutableBytes payload) {
+  const Lock locked = lock();
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
     case Verb::kPush:
@@ -91,6 +94,11 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
                        "push, get, init, notify or snapshot",
                        std::string(transport::verb_name(header.verb)));
   }
+}
+
+void AsyncParameterServer::drop_session(uint64_t session) {
+  const Lock locked = lock();
+  core_.drop_session(session);
 }
 
 void AsyncParameterServer::begin_clock(uint64_t gradients) {
@@ -131,11 +139,12 @@ void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t 
   const bool slice = variable < model_.shards.size();
   if (slice && get.rows && on_rows_) on_rows_(worker, variable, *get.rows, value_of(variable));
   if (slice && !get.rows && on_value_) on_value_(worker, variable, value_of(variable));
-  send_value(get, variable, answer_of(get, variable), version, last);
+  send_value({get.session, get.request, get.lane, version, variable}, answer_of(get, variable),
+             last);
 }
 
 void AsyncParameterServer::answer_empty(const GetCall& get) {
-  send_empty(get);
+  send_empty({get.session, get.request, get.lane, get.step});
 }
 
 void AsyncParameterServer::all_complete() {

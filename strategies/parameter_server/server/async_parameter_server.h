@@ -29,7 +29,7 @@ struct AsyncServerModel {
   std::function<void(uint32_t worker)> on_sender;
 };
 
-// Belongs to the data loop, on which updates run as well.
+// Updates run where their gradients came in, one at a time: with the lock held.
 class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
  public:
   AsyncParameterServer(const ParameterServerConfig& config, AsyncServerModel model,
@@ -62,7 +62,7 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
                                         transport::ConstBytes control) override;
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
-  void drop_session(uint64_t session) override { core_.drop_session(session); }
+  void drop_session(uint64_t session) override;
   bool untouched() const override { return core_.untouched(); }
 
   std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value_;

@@ -32,7 +32,12 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       events_(std::move(events)),
       logger_(std::move(logger)),
       guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
-      save_folders_(config_.save_folders) {}
+      save_folders_(config_.save_folders),
+      lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
+  for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
+    lanes_[i].outbox.emplace(*events_.lane_loops[i]);
+  }
+}
 
 void ServerLanes::look_at_updates(std::optional<uint32_t> sender, std::optional<uint64_t> step) {
   auto found = model_.watch == nullptr ? std::nullopt : model_.watch->take();
@@ -43,13 +48,14 @@ void ServerLanes::look_at_updates(std::optional<uint32_t> sender, std::optional<
 }
 
 Loop* ServerLanes::on_open(Session& session) {
-  peers_[session.id()] = {&session, 0};
+  lane_of(session).peers[session.id()] = {&session, 0};
   return nullptr;
 }
 
 void ServerLanes::on_closed(Session& session, const Status& why) {
-  if (peers_.erase(session.id()) == 0) return;
-  received_.drop_session(session.id());
+  Lane& lane = lane_of(session);
+  if (lane.peers.erase(session.id()) == 0) return;
+  lane.received.drop_session(session.id());
   if (!why.ok()) {
     logger_.debug("server", "a data lane closed",
                   {{"peer", session.describe()}, {"why", why.text().what}});
@@ -111,6 +117,7 @@ Status ServerLanes::answered(Session& session, const FrameHeader& header, Status
 }
 
 PayloadTarget ServerLanes::prepare_initial(const Session& session, const FrameHeader& header) {
+  const Lock lock(mutex_);
   if (!untouched()) return PayloadTarget::discard();  // on_frame says why
   if (header.variable >= model_.tensors.size()) {
     return PayloadTarget::refuse(bad_frame("a value came for a variable that is not here",
@@ -125,7 +132,7 @@ PayloadTarget ServerLanes::prepare_initial(const Session& session, const FrameHe
                   str_cat("a piece of ", tensor.bytes(), " bytes"),
                   str_cat("piece ", header.piece, " with ", header.payload_bytes, " bytes")));
   }
-  return received_.lend(session.id(), header.payload_bytes);
+  return lane_of(session).received.lend(session.id(), header.payload_bytes);
 }
 
 void ServerLanes::on_frame(Session& session, const FrameHeader& header, ConstBytes control,
@@ -156,7 +163,7 @@ PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const Fra
           ? static_cast<uint64_t>(entries[header.variable].height()) * sizeof(int64_t)
           : 0;
   if (header.payload_bytes <= most && header.payload_bytes % sizeof(int64_t) == 0) {
-    return received_.lend(session.id(), header.payload_bytes);
+    return lane_of(session).received.lend(session.id(), header.payload_bytes);
   }
   return PayloadTarget::refuse(
       bad_frame("a get names rows that are not here", str_cat(most, " bytes at most, 8 a row"),
@@ -190,6 +197,7 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   call.session = session.id();
   call.request = header.request_id;
   call.step = header.step;
+  call.lane = session.peer().lane_index;
   if (header.has(kFlagRows)) {
     auto rows = read_row_numbers(header, payload);
     if (!rows.ok()) return rows.status();
@@ -199,7 +207,6 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   }
   if (header.variable == kAllVariables) {
     call.all = true;
-    call.lane = session.peer().lane_index;
   } else if (header.variable == kListedVariables) {
     auto list = decode<std::vector<uint32_t>>(control, "the variables of a get");
     if (!list.ok()) return list.status();
@@ -230,7 +237,7 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
     return bad_frame("initial values come before the first step", "step 0",
                      str_cat("step ", step() + 1));
   }
-  if (received_.holds(session.id(), payload)) {
+  if (lane_of(session).received.holds(session.id(), payload)) {
     fluid::Tensor& tensor = *model_.tensors[header.variable];
     fluid::Tensor spare;
     detach(tensor, spare);
@@ -276,8 +283,11 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
       save_table(entry, value, folders.place_for(file));
     });
   };
-  auto finish = [this, outcome, header, id = session.id()] {
-    finish_snapshot(id, header, *outcome);
+  auto finish = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
+    on_loop_of(id, lane, [this, outcome, header](Peer& peer) {
+      const Status status = answered(*peer.session, header, *outcome);
+      if (!status.ok()) refuse(*peer.session, header, status);
+    });
   };
   if (events_.run_aside) {
     events_.run_aside(std::move(write), std::move(finish));
@@ -286,15 +296,6 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
     finish();
   }
   return {};
-}
-
-void ServerLanes::finish_snapshot(uint64_t session, const FrameHeader& header,
-                                  const Status& outcome) {
-  const auto found = peers_.find(session);
-  if (found == peers_.end()) return;
-  Session& peer = *found->second.session;
-  const Status status = answered(peer, header, outcome);
-  if (!status.ok()) refuse(peer, header, status);
 }
 
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
@@ -318,21 +319,34 @@ fluid::Tensor ServerLanes::answer_of(const GetCall& get, uint32_t variable) cons
   return rows;
 }
 
-void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value,
-                             uint64_t step, bool last) {
-  const auto found = peers_.find(get.session);
-  if (found == peers_.end()) return;
-  Peer& peer = found->second;
+template <class OnPeer>
+void ServerLanes::on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer) {
+  Lane& where = lanes_[lane % lanes_.size()];
+  auto call = [&where, session, on_peer = std::move(on_peer)] {
+    const auto found = where.peers.find(session);
+    if (found != where.peers.end()) on_peer(found->second);
+  };
+  if (!where.outbox) return call();
+  where.outbox->post(std::move(call));
+}
+
+void ServerLanes::send_value(const Answer& answer, const fluid::Tensor& value, bool last) {
+  on_loop_of(answer.session, answer.lane,
+             [this, answer, value, last](Peer& peer) { write_value(peer, answer, value, last); });
+}
+
+void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value,
+                              bool last) const {
   if (config_.observer) config_.observer->bytes_out += value.bytes();
   const uint32_t pieces = std::max<uint32_t>(1, pieces_of(value.bytes()));
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     transport::Message message;
     message.header.verb = Verb::kReply;
     if (!last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
-    message.header.request_id = get.request;
-    message.header.step = step;
+    message.header.request_id = answer.request;
+    message.header.step = answer.step;
     message.header.epoch = config_.epoch;
-    message.header.variable = variable;
+    message.header.variable = answer.variable;
     message.header.piece = piece;
     if (value.bytes() > 0) {
       message.payload = {value.raw() + piece_offset(piece), piece_bytes(value.bytes(), piece),
@@ -347,16 +361,16 @@ void ServerLanes::send_value(const GetCall& get, uint32_t variable, const fluid:
   }
 }
 
-void ServerLanes::send_empty(const GetCall& get, uint32_t variable) {
-  const auto found = peers_.find(get.session);
-  if (found == peers_.end()) return;
-  transport::Message message;
-  message.header.verb = Verb::kReply;
-  message.header.request_id = get.request;
-  message.header.step = get.step;
-  message.header.epoch = config_.epoch;
-  message.header.variable = variable;
-  found->second.session->send(std::move(message));
+void ServerLanes::send_empty(const Answer& answer) {
+  on_loop_of(answer.session, answer.lane, [epoch = config_.epoch, answer](Peer& peer) {
+    transport::Message message;
+    message.header.verb = Verb::kReply;
+    message.header.request_id = answer.request;
+    message.header.step = answer.step;
+    message.header.epoch = epoch;
+    message.header.variable = answer.variable;
+    peer.session->send(std::move(message));
+  });
 }
 
 }  // namespace fleet::strategies

@@ -2,14 +2,17 @@
 // catalogue, take initial values, and answer with published versions.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/log.h"
+#include "base/post_queue.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
@@ -50,17 +53,21 @@ struct ServingEvents {
   std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
   // This server cannot go on after so many steps, with itself to blame.
   std::function<void(const Status& why, uint64_t step)> on_failure;
+  // By lane: where its sessions live. Empty: one lane, or all of them, on the data loop.
+  std::vector<Loop*> lane_loops;
 };
 
-// The data lanes of one server, whatever the mode. Belongs to the data loop, on which updates run
-// as well.
+// The data lanes of one server, whatever the mode. The sessions of a lane, and what they have half
+// received, belong to the lane's loop; everything else is guarded by one lock, which a lane holds
+// while it looks at a frame. Frames come in, are verified and leave without it. Events are told by
+// the thread that makes them, with the lock held.
 class ServerLanes : public transport::ServerHandler {
  public:
-  // Updates done, by the mode's own count.
+  // Updates done, by the mode's own count. Any thread.
   virtual uint64_t step() const = 0;
-  // Every worker contributes no more, and what it sent is applied.
+  // Every worker contributes no more, and what it sent is applied. Any thread.
   virtual bool all_complete() const = 0;
-  // Whom the server waits for, one line each.
+  // Whom the server waits for, one line each. Any thread.
   virtual std::vector<std::string> waits() const = 0;
   const ServerModel& model() const { return model_; }
 
@@ -78,8 +85,13 @@ class ServerLanes : public transport::ServerHandler {
   ServerLanes(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
               Logger logger);
 
+  using Lock = std::unique_lock<std::recursive_mutex>;
+  Lock lock() const { return Lock(mutex_); }
+  // Sums and updates go on in several threads.
+  bool has_threads() const { return lanes_.size() > 1; }
+
   // A frame of a worker of this job and run, or a push of another server. A status that is not ok
-  // becomes an error reply.
+  // becomes an error reply. These four take the lock themselves.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
                         transport::ConstBytes control, transport::MutableBytes payload) = 0;
   // Where the payload of a push goes, whose sender may speak.
@@ -110,11 +122,17 @@ class ServerLanes : public transport::ServerHandler {
                                                const transport::FrameHeader& header);
   Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
                            transport::ConstBytes control, transport::ConstBytes payload) const;
-  // Sends the value as pieces with `step` in their headers; a session that is gone is ignored.
-  void send_value(const GetCall& get, uint32_t variable, const fluid::Tensor& value, uint64_t step,
-                  bool last);
-  // `variable`: what the answer's header says there.
-  void send_empty(const GetCall& get, uint32_t variable = kNoVariables);
+  // An answer to a request of a session, which may be of another lane, or gone.
+  struct Answer {
+    uint64_t session = 0;
+    uint64_t request = 0;
+    uint32_t lane = 0;
+    uint64_t step = 0;  // in its header, as the next
+    uint32_t variable = kNoVariables;
+  };
+  // Sends the value as pieces.
+  void send_value(const Answer& answer, const fluid::Tensor& value, bool last);
+  void send_empty(const Answer& answer);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
   // That, or the rows of it that the get asks for.
@@ -131,11 +149,23 @@ class ServerLanes : public transport::ServerHandler {
   Logger logger_;
 
  private:
-  FiniteGuard guard_;
   struct Peer {
     transport::Session* session = nullptr;
     size_t unflushed = 0;
   };
+  // Touched on its loop only, but for the outbox.
+  struct Lane {
+    std::optional<PostQueue> outbox;  // empty: the data loop's, and the only lane
+    std::unordered_map<uint64_t, Peer> peers;
+    PieceMemory received;  // row numbers, and pieces of initial values
+  };
+  Lane& lane_of(const transport::Session& session) {
+    return lanes_[session.peer().lane_index % lanes_.size()];
+  }
+  // Calls on_peer(Peer&) on the session's loop, unless it is gone.
+  template <class OnPeer>
+  void on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer);
+  void write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value, bool last) const;
   // What went wrong is this server's own, such as want of memory: the job ends.
   void fail(const Status& why);
   transport::PayloadTarget prepare(transport::Session& session,
@@ -146,19 +176,19 @@ class ServerLanes : public transport::ServerHandler {
               const Status& why) const;
   // The number in the catalogue of a table that is to be saved.
   Result<uint32_t> find_saved_table(const std::string& name) const;
-  void finish_snapshot(uint64_t session, const transport::FrameHeader& header,
-                       const Status& outcome);
   Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
                                                 transport::ConstBytes payload) const;
 
-  bool failed_ = false;
+  // What a handler sends may end a session, which is told at once.
+  mutable std::recursive_mutex mutex_;
+  FiniteGuard guard_;
+  std::atomic<bool> failed_ = false;
   const SaveFolders save_folders_;
   // The catalogue with this step, as workers are told it.
   transport::SharedBytes told_;
   uint64_t told_step_ = 0;
   transport::Incarnations incarnations_;
-  std::unordered_map<uint64_t, Peer> peers_;
-  PieceMemory received_;  // row numbers, and pieces of initial values
+  std::vector<Lane> lanes_;
 };
 
 }  // namespace fleet::strategies

@@ -13,15 +13,18 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
     : environment_(std::move(environment)),
       config_(std::move(config)),
       logger_(std::move(logger)),
+      data_posts_(*environment_.data_loop),
       all_complete_(config_.index != 0) {
   ServingEvents events;
   events.on_step = [this](uint64_t step) {
     if (member_) member_->set_phase(Phase::kServing, step);
     if (config_.observer) config_.observer->updates = step;
   };
-  events.on_all_complete = [this] { complete(); };
+  events.on_all_complete = [this] { on_data_loop([this] { complete(); }); };
   events.send_to_server = [this](uint32_t server, std::vector<transport::Message> frames) {
-    links_->send(server, std::move(frames));
+    on_data_loop([this, server, frames = std::move(frames)]() mutable {
+      links_->send(server, std::move(frames));
+    });
   };
   if (update_threads() > 0) {
     events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
@@ -31,6 +34,10 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
   events.on_failure = [this](const Status& why, uint64_t step) {
     fail({transport::Role::kServer, config_.index}, why, step);
   };
+  if (!environment_.lane_loops.empty()) {
+    events.lane_loops = environment_.lane_loops;
+    events.lane_loops.insert(events.lane_loops.begin(), environment_.data_loop);
+  }
   server_ = make_lanes(std::move(events));
   if (config_.observer == nullptr) return;
   server_watch_ = config_.observer->waits.watch("server", *environment_.data_loop,
@@ -49,6 +56,7 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
 
 ServerNode::~ServerNode() {
   *alive_ = false;
+  if (environment_.end_lanes) environment_.end_lanes();
   server_watch_.drop();
   pool_.reset();
   links_.reset();
@@ -70,8 +78,9 @@ Status ServerNode::start() {
     options.hello = make_hello(config_, transport::Role::kServer, environment_.incarnation);
     options.secret = config_.secret;
     options.random = environment_.random;
-    transport::ServerLane data{environment_.data_loop, server_.get()};
-    transport::ServerLane control = data;
+    std::vector<transport::ServerLane> data = {{environment_.data_loop, server_.get()}};
+    for (Loop* loop : environment_.lane_loops) data.push_back({loop, server_.get()});
+    transport::ServerLane control = data.front();
     if (coordinates()) {
       transport::CoordinatorOptions coordinator;
       coordinator.worker_num = config_.worker_num;
@@ -91,7 +100,7 @@ Status ServerNode::start() {
             [observer = config_.observer](const auto& stall) { observer->set_stall(stall); });
       }
     }
-    listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,
+    listener_ = std::make_unique<transport::Server>(*environment_.network, control, std::move(data),
                                                     std::move(options), logger_);
     status = listener_->listen();
   };
@@ -149,6 +158,13 @@ void ServerNode::on_verdict(const transport::Verdict& verdict) {
   if (status_.ok()) status_ = verdict.to_status();
 }
 
+void ServerNode::on_data_loop(std::function<void()> work) {
+  if (environment_.lane_loops.empty()) return work();
+  data_posts_.post([work = std::move(work), alive = alive_] {
+    if (*alive) work();
+  });
+}
+
 void ServerNode::run_aside(std::function<void()> work, std::function<void()> done) {
   if (!pool_) pool_ = std::make_unique<UpdatePool>(update_threads());
   pool_->run([this, work = std::move(work), done = std::move(done), alive = alive_] {
@@ -195,6 +211,7 @@ void ServerNode::tell_complete() {
 }
 
 void ServerNode::serve() {
+  if (environment_.start_lanes) environment_.start_lanes();
   const auto over = [this] { return finished() || !status_.ok(); };
   const bool driven = environment_.data_loop->run_until(over, TimePoint::max());
   if (!driven && !over()) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/post_queue.h"
 #include "strategies/parameter_server/server/server_links.h"
 #include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "strategies/parameter_server/server/update_pool.h"
@@ -48,6 +49,8 @@ class ServerNode {
  private:
   void start_control();
   void start_links();
+  // Events of lanes with threads of their own come from those.
+  void on_data_loop(std::function<void()> work);
   void run_aside(std::function<void()> work, std::function<void()> done);
   void on_verdict(const transport::Verdict& verdict);
   // Ends the job.
@@ -63,6 +66,7 @@ class ServerNode {
   ParameterServerConfig config_;
   Logger logger_;
   std::unique_ptr<ServerLanes> server_;
+  PostQueue data_posts_;
   std::unique_ptr<ServerLinks> links_;  // when the model has exchanges
   std::unique_ptr<UpdatePool> pool_;    // from the first large update on
   std::unique_ptr<transport::Coordinator> coordinator_;

@@ -67,7 +67,7 @@ void ServerRuntime::serve_in_step(const fluid::CommCall& call) {
                     read_server_program(call.program, call.op, ServerMode::kSync,
                                         static_cast<int>(config_.shards())),
                     call.scope);
-  ProcessEnvironment environment(transport_);
+  ProcessEnvironment environment(transport_, 0, config_.data_lanes);
   ServerNode node(environment.node(), config_, steps.make_model(), logger_);
   serve(node);
 }
@@ -77,7 +77,7 @@ void ServerRuntime::serve_async(const fluid::CommCall& call) {
                                     static_cast<int>(config_.worker_num));
   check_compensation(parsed, *async_);
   ServerSteps steps(call.program, std::move(parsed), call.scope);
-  ProcessEnvironment environment(transport_);
+  ProcessEnvironment environment(transport_, 0, config_.data_lanes);
   const AsyncParameterServer* lanes = nullptr;
   ServerNode node(
       environment.node(), config_,

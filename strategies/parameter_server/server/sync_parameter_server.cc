@@ -51,6 +51,7 @@ ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerMode
 }
 
 std::vector<std::string> ParameterServer::waits() const {
+  const Lock locked = lock();
   std::vector<std::string> lines;
   for (const uint32_t worker : core_.missing()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for worker ", worker));
@@ -64,21 +65,49 @@ std::vector<std::string> ParameterServer::waits() const {
 
 PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader& header,
                                             ConstBytes control) {
-  if (from_server(session)) {
-    return exchange_.prepare(session.peer().member.index, session.id(), header, core_.step() + 1);
+  const uint32_t sender = session.peer().member.index;
+  const PieceKey key = PieceKey::of(header, control);
+  if (!from_server(session) && !key.rows) {
+    return core_.prepare_push({sender, session.id()}, key, header.payload_bytes);
   }
-  return core_.prepare_push({session.peer().member.index, session.id()},
-                            PieceKey::of(header, control), header.payload_bytes);
+  const Lock locked = lock();
+  if (from_server(session)) {
+    return exchange_.prepare(sender, session.id(), header, core_.step() + 1);
+  }
+  return core_.prepare_push({sender, session.id()}, key, header.payload_bytes);
 }
 
 Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                MutableBytes payload) {
+  Status status;
+  if (header.verb == Verb::kPush && !from_server(session)) {
+    const Sender sender{session.peer().member.index, session.id()};
+    status = answered(session, header, push(sender, PieceKey::of(header, control), payload));
+  } else {
+    const Lock locked = lock();
+    status = handle_locked(session, header, control, payload);
+  }
+  run_updates();
+  return status;
+}
+
+Status ParameterServer::push(const Sender& sender, const PieceKey& key, MutableBytes payload) {
+  if (key.rows || !has_threads()) {
+    const Lock locked = lock();
+    return core_.push(sender, key, payload);
+  }
+  const Result<PieceProgress> progress = core_.sum(sender, key, payload);
+  if (!progress.ok()) return progress.status();
+  const Lock locked = lock();
+  core_.count(sender, key, progress.value());
+  return {};
+}
+
+Status ParameterServer::handle_locked(Session& session, const FrameHeader& header,
+                                      ConstBytes control, MutableBytes payload) {
   if (from_server(session)) return take_part(session, header, payload);
   const uint32_t worker = session.peer().member.index;
   switch (header.verb) {
-    case Verb::kPush:
-      return answered(session, header,
-                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
     case Verb::kSendBarrier: {
       Status status = core_.barrier(worker, header.step, header.piece);
       if (!status.ok()) return status;
@@ -117,6 +146,7 @@ Status ParameterServer::take_part(Session& session, const FrameHeader& header,
 }
 
 void ParameterServer::drop_session(uint64_t session) {
+  const Lock locked = lock();
   core_.drop_session(session);
   exchange_.drop_session(session);
 }
@@ -145,21 +175,48 @@ void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
 
 bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
   const bool large = model_.catalogue.entries[slice].bytes() >= config_.update_aside_bytes;
-  if (!events_.run_aside || shards == 0 || !large) return false;
+  const bool in_pool = events_.run_aside && large;
+  if (shards == 0 || (!in_pool && !has_threads())) return false;
   model_.shards[slice]->own();
-  const auto failure = std::make_shared<Status>();
-  const auto apply = [this, slice, step, shards, failure] {
-    *failure = outcome_of([&] { model_.shards[slice]->apply({step, shards}); });
+  const StepUpdate update{step, shards};
+  if (!in_pool) {
+    updates_.push_back({slice, update});
+    return true;
+  }
+  const auto outcome = std::make_shared<Status>();
+  const auto apply = [this, slice, update, outcome] {
+    *outcome = outcome_of([&] { model_.shards[slice]->apply(update); });
   };
-  events_.run_aside(apply, [this, slice, failure] {
-    if (failure->ok()) {
-      look_at_updates();
-      core_.updated(slice);
-    } else if (events_.on_failure) {
-      events_.on_failure(*failure, core_.step() + 1);
+  events_.run_aside(apply, [this, slice, outcome] {
+    {
+      const Lock locked = lock();
+      finish_update(slice, *outcome);
     }
+    run_updates();
   });
   return true;
+}
+
+void ParameterServer::finish_update(uint32_t slice, const Status& outcome) {
+  if (outcome.ok()) {
+    look_at_updates();
+    core_.updated(slice);
+  } else if (events_.on_failure) {
+    events_.on_failure(outcome, core_.step() + 1);
+  }
+}
+
+void ParameterServer::run_updates() {
+  if (!has_threads()) return;
+  Lock locked = lock();
+  while (!updates_.empty()) {
+    const StepOfSlice next = updates_.front();
+    updates_.pop_front();
+    locked.unlock();
+    const Status outcome = outcome_of([&] { model_.shards[next.slice]->apply(next.update); });
+    locked.lock();
+    finish_update(next.slice, outcome);
+  }
 }
 
 void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {
@@ -172,19 +229,16 @@ void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
 }
 
 void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
-  send_value(get, variable, answer_of(get, variable), get.step, last);
+  send_value({get.session, get.request, get.lane, get.step, variable}, answer_of(get, variable),
+             last);
 }
 
 void ParameterServer::answer_empty(const GetCall& get) {
-  send_empty(get);
+  send_empty({get.session, get.request, get.lane, get.step});
 }
 
 void ParameterServer::grant(const CreditCall& call, uint32_t open) {
-  GetCall get;
-  get.session = call.session;
-  get.request = call.request;
-  get.step = call.step;
-  send_empty(get, open);
+  send_empty({call.session, call.request, call.lane, call.step, open});
 }
 
 void ParameterServer::step_closed(uint64_t step) {

@@ -2,6 +2,7 @@
 // behind.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +12,8 @@
 
 namespace fleet::strategies {
 
-// Belongs to the data loop, on which updates run as well.
+// Updates run where the last gradient came in: with several lanes beside each other, without the
+// lock.
 class ParameterServer final : public ServerLanes, private SyncServerSink {
  public:
   ParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
@@ -48,12 +50,24 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   void drop_session(uint64_t session) override;
   bool untouched() const override { return core_.untouched(); }
 
+  Status handle_locked(transport::Session& session, const transport::FrameHeader& header,
+                       transport::ConstBytes control, transport::MutableBytes payload);
+  Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
   Status take_part(transport::Session& session, const transport::FrameHeader& header,
                    transport::MutableBytes payload);
+  // Updates that the lock was not to be held for; takes it.
+  void run_updates();
+  void finish_update(uint32_t slice, const Status& outcome);
+
+  struct StepOfSlice {
+    uint32_t slice = 0;
+    StepUpdate update;
+  };
 
   ServerExchange exchange_;
   uint32_t exchanging_ = 0;  // the exchange that is under way, or was last
   SyncServer core_;
+  std::deque<StepOfSlice> updates_;
 };
 
 }  // namespace fleet::strategies

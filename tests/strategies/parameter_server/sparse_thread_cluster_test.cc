@@ -337,8 +337,12 @@ TEST(SparseThreadCluster, RunsTheRuntimeSplitForm) {
   expect_local_bits({}, job);
 }
 
-TEST(SparseThreadCluster, SpreadsSlicesOverSeveralLanes) {
+TEST(SparseThreadCluster, ServesEachLaneInAThreadOfItsOwn) {
   expect_local_bits({}, {.lanes = 3});
+  // Servers exchange norms between the stages of an update.
+  ThreadJob job = exchanging(2, 3, 2);
+  job.lanes = 3;
+  expect_local_bits({.minimize = clip_by_global_norm}, job, 8);
 }
 
 }  // namespace

@@ -138,9 +138,19 @@ TEST(ThreadCluster, UsesTcpOrUnixSocketsAsAsked) {
   expect_local_bits(task, {.transport = TransportChoice::kUnix});
 }
 
-TEST(ThreadCluster, SpreadsSlicesOverSeveralLanes) {
+TEST(ThreadCluster, ServesEachLaneInAThreadOfItsOwn) {
   const Net net(Net::Rule::kSgd);
   expect_local_bits(net.task(10), {.lanes = 3});
+  expect_local_bits(net.task(10), {.workers = 6, .servers = 1, .lanes = 2});
+  const Net decayed(Net::Rule::kSgdDecayed);
+  expect_local_bits(decayed.task(10),
+                    {.workers = 3, .lanes = 4, .transport = TransportChoice::kTcp});
+}
+
+// Large slices are updated by the pool, the others by the lanes.
+TEST(ThreadCluster, UpdatesOnLanesBesideThePool) {
+  const Net net(Net::Rule::kAdam, 800);
+  expect_local_bits(net.task(3), {.servers = 1, .lanes = 3});
 }
 
 TEST(ThreadCluster, MovesLargeGradientsInPieces) {
