@@ -18,7 +18,8 @@ BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions op
       environment_(transport,
                    [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
   environment_.data().on_loop([&] {
-    node_ = std::make_unique<WorkerNode<AsyncClient>>(environment_.node(), config_, std::move(logger));
+    node_ =
+        std::make_unique<WorkerNode<AsyncClient>>(environment_.node(), config_, std::move(logger));
     worker_ = std::make_unique<AsyncWorker>(node_->client(), options_, events());
     node_->set_on_failure([this](const Status&) { note_failure(); });
     node_->set_on_joined([this] { note_ready(); });

@@ -131,7 +131,7 @@ class BackgroundClient {
   const AsyncOptions options_;
   BackgroundEnvironment environment_;
   std::unique_ptr<WorkerNode<AsyncClient>> node_;  // on the data loop
-  std::unique_ptr<AsyncWorker> worker_;    // on the data loop
+  std::unique_ptr<AsyncWorker> worker_;            // on the data loop
   std::atomic<uint64_t> steps_{0};
 
   mutable std::mutex mutex_;  // guards what follows
