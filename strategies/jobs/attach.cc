@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
 #include "strategies/jobs/job_identity.h"
@@ -27,12 +28,6 @@ role_maker::ClusterSpec cluster_of(const DistributionInfo& info, bool is_server)
   cluster.index = is_server ? static_cast<int>(own - info.endpoints.begin()) : info.trainer_id;
   cluster.contract = role_maker::Contract::kArguments;
   return cluster;
-}
-
-bool serves(const fluid::Program& program) {
-  const auto& ops = program.global_block().ops();
-  return std::any_of(ops.begin(), ops.end(),
-                     [](const auto& op) { return op->type == "listen_and_serv"; });
 }
 
 // Under FLEET_DUMP_PROGRAM. The thread's default programs, when there are any, are what was
@@ -162,12 +157,12 @@ void check_said(const fluid::Program& program, const DistributionInfo& job, bool
 
 ServerJob common_job(const fluid::Program& program, const DistributionInfo& info,
                      const RuntimeConfig& config, Logger logger) {
-  const auto cluster = cluster_of(info, serves(program));
+  const auto cluster = cluster_of(info, fluid::is_server_program(program));
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
   ServerJob job =
       make_common_job(cluster, config, {{"placement", placement_fact(info)}}, std::move(logger));
-  if (!serves(program) && !info.wait_port) {
+  if (!fluid::is_server_program(program) && !info.wait_port) {
     require_listening(job.config.servers, job.transport, job.config.rpc_deadline);
   }
   return job;
@@ -178,8 +173,9 @@ std::shared_ptr<StrategyRuntime> attach_job(fluid::Executor& executor,
                                             const RuntimeConfig& config) {
   Logger logger = job.logger;
   const int index = static_cast<int>(job.config.index);
-  auto runtime = make_runtime(std::move(job), serves(program), program);
-  if (!serves(program)) watch_steps(*runtime, config, index, nullptr, std::move(logger));
+  auto runtime = make_runtime(std::move(job), fluid::is_server_program(program), program);
+  if (!fluid::is_server_program(program))
+    watch_steps(*runtime, config, index, nullptr, std::move(logger));
   executor.set_comm_runtime(runtime);
   return runtime;
 }
@@ -216,7 +212,7 @@ std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const DistributionInfo& job, const RuntimeConfig& config,
                                         Logger logger) {
-  check_said(program, job, serves(program));
+  check_said(program, job, fluid::is_server_program(program));
   return attach_as(executor, program, job, config, std::move(logger));
 }
 

@@ -253,6 +253,12 @@ void check_mode(const ListenAndServAttrs& listen, ServerMode mode, int contribut
 
 }  // namespace
 
+bool is_server_program(const Program& program) {
+  const auto& ops = program.global_block().ops();
+  return std::any_of(ops.begin(), ops.end(),
+                     [](const auto& op) { return op->type == "listen_and_serv"; });
+}
+
 ServerProgram read_server_program(const Program& program, const Operator& listen, ServerMode mode,
                                   int contributors) {
   const auto attrs = parse_attributes<ListenAndServAttrs>(listen.type, listen.attrs);

@@ -70,6 +70,9 @@ struct ServerProgram {
   std::vector<std::string> saved_tables;
 };
 
+// Whether the program is a server's: one that serves.
+bool is_server_program(const Program& program);
+
 // Throws Error (kNotSupported) for a program of a synchronous server where the mode is not, or the
 // other way round, and ProgramError when it is not one of a server with so many contributors (of a
 // synchronous step logical shards, else trainers).
