@@ -5,6 +5,32 @@
 #include <utility>
 
 namespace fleet::strategies {
+namespace {
+
+std::vector<std::string> persistables_written(const fluid::Block& block, const BoundBlock& bound) {
+  std::vector<std::string> names;
+  for (const auto& op : block.ops()) {
+    if (bound.contains(op.get())) continue;
+    for (const std::string& name : op->output_names()) {
+      const fluid::VarDesc* var = block.find_var_recursive(name);
+      if (var != nullptr && var->persistable) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+// Another program of this worker may have received them, as values that all threads share.
+void own_written(const std::vector<std::string>& names, const fluid::Scope& scope) {
+  for (const std::string& name : names) {
+    fluid::Value* value = scope.find(name);
+    auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (tensor != nullptr && tensor->initialized() && !tensor->buffer().unique()) {
+      *tensor = tensor->clone();
+    }
+  }
+}
+
+}  // namespace
 
 // Of a send or recv op.
 struct BackgroundExchange::Notes final : ExchangeNotes {
@@ -13,6 +39,8 @@ struct BackgroundExchange::Notes final : ExchangeNotes {
   bool initial = false;  // the block sends nothing
   bool first_of_step = false;
   bool meets = false;  // threads meet here
+  // Variables that other ops of the program write to, which stay when the step is over.
+  std::vector<std::string> written;
 };
 
 BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
@@ -109,6 +137,7 @@ void BackgroundExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
     if (trains) {
       notes->numbers = client_.add_values(receive->tensors);
       notes->first_of_step = receive == receives.front();
+      if (notes->first_of_step) notes->written = persistables_written(block, bound);
       notes->meets = notes->first_of_step && !barrier && options_.mode == ServerMode::kHalfAsync;
     }
     receive->notes = std::move(notes);
@@ -158,7 +187,10 @@ Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const B
   }
   Thread& thread = thread_of(call.scope);
   if (notes.meets) meet();
-  if (notes.first_of_step) thread.values = values_of_step();
+  if (notes.first_of_step) {
+    thread.values = values_of_step();
+    own_written(notes.written, call.scope);
+  }
   for (size_t i = 0; i < notes.numbers.size(); ++i) {
     fluid::Tensor& value = dense(*call.outputs[i]);
     const auto has_come = [&] {

@@ -1,5 +1,6 @@
 // Several programs of one worker, in jobs of threads: copies of the trainer program, the same cut
 // in another way, one that trains a part of the parameters, one that only looks up.
+#include <cstring>
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
@@ -170,6 +171,30 @@ TEST(SecondPrograms, LoseNothingInAnyAsynchronousMode) {
       expect_all_applied(job, expect_no_errors(task, job));
     }
   }
+}
+
+// Received values are shared by trainer threads: a program that puts slices together writes
+// elsewhere.
+TEST(SecondPrograms, ThatJoinSlicesWriteToNoReceivedValue) {
+  const Net net;
+  AsyncThreadJob job;
+  job.workers = 1;
+  job.options.mode = ServerMode::kAsync;
+  job.options.independent_recv = false;
+  job.programs = other_cuts;
+  std::vector<std::pair<fluid::Tensor, fluid::Tensor>> received;  // and what they were
+  job.after_step = [&](int, const fluid::Program& main, fluid::Executor& executor) {
+    for (const auto& [tensor, copy] : received) {
+      EXPECT_EQ(std::memcmp(tensor.raw(), copy.raw(), copy.bytes()), 0);
+    }
+    for (const auto& var : main.global_block().vars()) {
+      if (!var->is_parameter) continue;
+      const fluid::Tensor& value = executor.scope().tensor(var->name);
+      received.emplace_back(value, value.clone());
+    }
+  };
+  expect_no_errors(net.task(), job);
+  EXPECT_FALSE(received.empty());
 }
 
 TEST(SecondPrograms, OfOneWorkerThatReceivesInStepHaveTheBitsOfOneMachine) {
