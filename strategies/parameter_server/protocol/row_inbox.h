@@ -50,8 +50,8 @@ class RowInbox {
     std::span<const int64_t> rows;
     const std::byte* values = nullptr;
     std::shared_ptr<const void> owner;
-    std::shared_ptr<fluid::SelectedRows> made =
-        nullptr;  // that has them, unless a frame brought it
+    // That has them, unless a frame brought them.
+    std::shared_ptr<fluid::SelectedRows> made = nullptr;
     explicit operator bool() const { return owner != nullptr; }
   };
   static constexpr uint64_t kNotWhole = ~uint64_t{0};

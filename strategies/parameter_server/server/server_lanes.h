@@ -91,7 +91,8 @@ class ServerLanes : public transport::ServerHandler {
   bool has_threads() const { return lanes_.size() > 1; }
 
   // A frame of a worker of this job and run, or a push of another server. A status that is not ok
-  // becomes an error reply. These four take the lock themselves.
+  // becomes an error reply. This and the next two take the lock themselves and hold it for what
+  // they call below.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
                         transport::ConstBytes control, transport::MutableBytes payload) = 0;
   // Where the payload of a push goes, whose sender may speak.
