@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -36,21 +37,6 @@ class FileDescriptor {
   int fd_;
 };
 
-// Removes the temporary file unless it was renamed.
-class Temporary {
- public:
-  explicit Temporary(std::string name) : name_(std::move(name)) {}
-  ~Temporary() {
-    if (!name_.empty()) ::unlink(name_.c_str());
-  }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-  void keep() { name_.clear(); }
-
- private:
-  std::string name_;
-};
-
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
@@ -62,25 +48,61 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 
 }  // namespace
 
-void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  const std::filesystem::path directory = path.has_parent_path() ? path.parent_path() : ".";
+AtomicFile::AtomicFile(const std::filesystem::path& target)
+    : target_(target), directory_(target.has_parent_path() ? target.parent_path() : ".") {
   std::error_code failed;
-  std::filesystem::create_directories(directory, failed);
-  if (failed) throw_file("the directory cannot be made", directory, failed.value());
-  std::string name = (directory / ("." + path.filename().string() + ".XXXXXX")).string();
-  const FileDescriptor file(::mkostemp(name.data(), O_CLOEXEC));
-  if (file.get() < 0) throw_file("the file cannot be made", path, errno);
-  Temporary temporary(name);
-  write_all(file.get(), bytes, path);
-  if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0) {
-    throw_file("the file cannot be synced", path, errno);
+  std::filesystem::create_directories(directory_, failed);
+  if (failed) throw_file("the directory cannot be made", directory_, failed.value());
+  std::string name = (directory_ / ("." + target_.filename().string() + ".XXXXXX")).string();
+  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd_ < 0) throw_file("the file cannot be made", target_, errno);
+  name_ = std::move(name);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!name_.empty()) ::unlink(name_.c_str());
+}
+
+// A file system may not be able to write a range.
+void AtomicFile::write_back(uint64_t begin, uint64_t bytes, unsigned flags) {
+  if (bytes == 0) return;
+  if (::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(bytes), flags) == 0) {
+    return;
   }
-  if (::rename(name.c_str(), path.c_str()) != 0) {
-    throw_file("the file cannot be renamed into place", path, errno);
+  if (errno == EIO || errno == ENOSPC || errno == EDQUOT) {
+    throw_file("the file cannot be written", target_, errno);
   }
-  temporary.keep();
-  const FileDescriptor parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+void AtomicFile::append(std::span<const std::byte> bytes) {
+  write_all(fd_, bytes, target_);
+  last_ = end_;
+  end_ += bytes.size();
+  write_back(last_, bytes.size(), SYNC_FILE_RANGE_WRITE);
+}
+
+void AtomicFile::settle() {
+  write_back(0, last_,
+             SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+void AtomicFile::commit() {
+  if (::fchmod(fd_, 0644) != 0 || ::fsync(fd_) != 0) {
+    throw_file("the file cannot be synced", target_, errno);
+  }
+  if (::rename(name_.c_str(), target_.c_str()) != 0) {
+    throw_file("the file cannot be renamed into place", target_, errno);
+  }
+  name_.clear();
+  const FileDescriptor parent(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() >= 0) static_cast<void>(::fsync(parent.get()));
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  AtomicFile file(path);
+  file.append(bytes);
+  file.commit();
 }
 
 std::vector<std::byte> read_whole_file(const std::filesystem::path& path, size_t limit) {

@@ -2,14 +2,44 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace fleet::fluid {
 
-// Writes a temporary file in the target's directory (made when it is missing), syncs it, renames
-// it over the target and syncs the directory. Throws ResourceError; the target is then as before.
+// A file written part by part: a temporary one beside the target, until commit(). Every call throws
+// ResourceError when the system does not do it; the target is then as before.
+class AtomicFile {
+ public:
+  // The target's directory is made when it is missing.
+  explicit AtomicFile(const std::filesystem::path& target);
+  // Removes the temporary file.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // The disk begins to write the bytes, too.
+  void append(std::span<const std::byte> bytes);
+  // Waits until the disk has all but the last part: commit() then waits for no more than that.
+  void settle();
+  // Syncs the file, renames it over the target and syncs the directory. The last call.
+  void commit();
+
+ private:
+  void write_back(uint64_t begin, uint64_t bytes, unsigned flags);
+
+  std::filesystem::path target_;
+  std::filesystem::path directory_;
+  std::string name_;  // of the temporary file; empty when there is none
+  int fd_ = -1;
+  uint64_t last_ = 0;  // where the last part begins
+  uint64_t end_ = 0;
+};
+
+// All of a file at once.
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // The whole file. Throws ResourceError when it cannot be read or is larger than `limit` bytes.

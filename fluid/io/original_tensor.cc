@@ -105,26 +105,31 @@ Result<LoD> take_lod(Bytes& bytes) {
   return lod;
 }
 
-void put_tensor(const Tensor& tensor, std::vector<std::byte>& out) {
-  const auto code = original::code_of_dtype(tensor.dtype());
+// All of a tensor but its data.
+void put_description(DType dtype, const Shape& shape, std::vector<std::byte>& out) {
+  const auto code = original::code_of_dtype(dtype);
   if (!code) {
     throw_error(ErrorCode::kNotSupported,
                 {.what = "Paddle's files have no such element type",
                  .where = "encode_original",
                  .expected = "bool, int8 to int64, uint8, float16, float32 or float64",
-                 .got = std::string(dtype_name(tensor.dtype())),
+                 .got = std::string(dtype_name(dtype)),
                  .fix = "cast the variable, or save it in this library's own format"});
   }
   std::vector<std::byte> description;
   description.push_back(std::byte{0x08});
   original::put_varint(description, *code);
-  for (const int64_t dim : tensor.shape().dims()) {
+  for (const int64_t dim : shape.dims()) {
     description.push_back(std::byte{0x10});
     original::put_varint(description, static_cast<uint64_t>(dim));
   }
   original::put<uint32_t>(out, 0);
   original::put<int32_t>(out, static_cast<int32_t>(description.size()));
   out.insert(out.end(), description.begin(), description.end());
+}
+
+void put_tensor(const Tensor& tensor, std::vector<std::byte>& out) {
+  put_description(tensor.dtype(), tensor.shape(), out);
   out.insert(out.end(), tensor.raw(), tensor.raw() + tensor.bytes());
 }
 
@@ -181,12 +186,23 @@ void encode_original(const Tensor& tensor, std::vector<std::byte>& out) {
   put_tensor(tensor, out);
 }
 
-void encode_original(const SelectedRows& rows, std::vector<std::byte>& out) {
+void encode_original_rows_begin(uint64_t count, std::vector<std::byte>& out) {
   original::put<uint32_t>(out, 0);
-  original::put<uint64_t>(out, rows.rows.size());
+  original::put<uint64_t>(out, count);
+}
+
+void encode_original_rows_middle(int64_t height, DType dtype, const Shape& shape,
+                                 std::vector<std::byte>& out) {
+  original::put<int64_t>(out, height);
+  put_description(dtype, shape, out);
+}
+
+void encode_original(const SelectedRows& rows, std::vector<std::byte>& out) {
+  encode_original_rows_begin(rows.rows.size(), out);
   for (const int64_t row : rows.rows) original::put<int64_t>(out, row);
-  original::put<int64_t>(out, rows.height);
-  put_tensor(rows.value, out);
+  const Tensor& value = rows.value;
+  encode_original_rows_middle(rows.height, value.dtype(), value.shape(), out);
+  out.insert(out.end(), value.raw(), value.raw() + value.bytes());
 }
 
 }  // namespace fleet::fluid

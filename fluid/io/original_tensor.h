@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -27,5 +28,11 @@ Result<SelectedRows> decode_original_rows(std::span<const std::byte>& bytes);
 // int16, int32, int64, float16, float32 and float64 are there.
 void encode_original(const Tensor& tensor, std::vector<std::byte>& out);
 void encode_original(const SelectedRows& rows, std::vector<std::byte>& out);
+
+// What stands in a file of selected rows in front of so many row numbers (i64), and between them
+// and the values.
+void encode_original_rows_begin(uint64_t count, std::vector<std::byte>& out);
+void encode_original_rows_middle(int64_t height, DType dtype, const Shape& shape,
+                                 std::vector<std::byte>& out);
 
 }  // namespace fleet::fluid

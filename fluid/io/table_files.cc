@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/io/atomic_file.h"
 #include "fluid/io/original_tensor.h"
 
 namespace fleet::fluid::io {
@@ -95,10 +94,37 @@ class Wanted {
 
 }  // namespace
 
-void save_table_rows(const fs::path& path, const SelectedRows& rows) {
+TableRowsWriter::TableRowsWriter(const fs::path& path, int64_t height, DType dtype,
+                                 const Shape& shape)
+    : file_(path),
+      height_(height),
+      dtype_(dtype),
+      shape_(shape),
+      missing_(static_cast<size_t>(shape[0])) {
   std::vector<std::byte> bytes;
-  encode_original(rows, bytes);
-  write_file_atomically(path, bytes);
+  encode_original_rows_begin(missing_, bytes);
+  file_.append(bytes);
+  if (missing_ == 0) end_numbers();
+}
+
+void TableRowsWriter::numbers(std::span<const int64_t> next) {
+  if (next.empty()) return;
+  file_.append(std::as_bytes(next));
+  missing_ -= next.size();
+  if (missing_ == 0) end_numbers();
+}
+
+void TableRowsWriter::end_numbers() {
+  std::vector<std::byte> bytes;
+  encode_original_rows_middle(height_, dtype_, shape_, bytes);
+  file_.append(bytes);
+}
+
+void save_table_rows(const fs::path& path, const SelectedRows& rows) {
+  TableRowsWriter writer(path, rows.height, rows.value.dtype(), rows.value.shape());
+  writer.numbers(rows.rows);
+  writer.values({rows.value.raw(), rows.value.bytes()});
+  writer.finish();
 }
 
 bool has_table_files(const fs::path& directory, const std::string& table) {

@@ -5,16 +5,43 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "fluid/core/value.h"
+#include "fluid/io/atomic_file.h"
 
 namespace fleet::fluid::io {
 
 // Where a saved model has such files, beside its parameters.
 inline constexpr const char* kLookupTableDirectory = "__lookup_table__";
 
-// Throws ResourceError when the file cannot be written.
+// One such file, written part by part: the numbers of all rows, then their values in the same
+// order. Throws ResourceError when it cannot be written; what was there before then stays.
+class TableRowsWriter {
+ public:
+  // `shape`: of the values, with a row for each number; `height`: rows of the whole table.
+  TableRowsWriter(const std::filesystem::path& path, int64_t height, DType dtype,
+                  const Shape& shape);
+
+  void numbers(std::span<const int64_t> next);
+  void values(std::span<const std::byte> next) { file_.append(next); }
+  // See AtomicFile.
+  void settle() { file_.settle(); }
+  // The file is there. The last call.
+  void finish() { file_.commit(); }
+
+ private:
+  void end_numbers();
+
+  AtomicFile file_;
+  int64_t height_;
+  DType dtype_;
+  Shape shape_;
+  size_t missing_;  // numbers
+};
+
+// All of a file at once. Throws as TableRowsWriter does.
 void save_table_rows(const std::filesystem::path& path, const SelectedRows& rows);
 
 // Whether the directory has files of that table.

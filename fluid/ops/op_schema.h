@@ -175,6 +175,9 @@ struct OpSchema {
   // each. Gradients that an asynchronous worker merges before it sends are added up then; those of
   // other ops are averaged.
   bool linear_in_gradient = false;
+  // Of an update op with these attributes: a gradient of selected rows changes these rows of Param
+  // and no others. Empty: it may change all.
+  std::function<bool(const AttributeMap&)> changes_named_rows_only;
   // Of an op that does not update parts: Paddle's servers cut its parameters nevertheless, and so
   // do those of this library where DistributeTranspilerConfig::whole_norms is off.
   bool cut_without_norms = false;

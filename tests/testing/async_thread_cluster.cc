@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <gtest/gtest.h>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -99,6 +100,7 @@ class AsyncThreadCluster {
     config.secret = transport::Secret::of_text("a secret among threads", "test");
     config.facts = strategies::async_facts(job_.options);
     config.data_lanes = job_.lanes;
+    config.save_folders = {::testing::TempDir()};
     config.rpc_deadline = std::chrono::seconds(60);
     return config;
   }

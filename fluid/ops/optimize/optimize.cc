@@ -83,6 +83,11 @@ OpSchema linear(OpSchema schema) {
   return schema;
 }
 
+OpSchema leaves_other_rows(OpSchema schema) {
+  schema.changes_named_rows_only = [](const AttributeMap&) { return true; };
+  return schema;
+}
+
 OpSchema adam_schema(const UpdateSlots& slots) {
   OpSchema adam = update_schema<AdamAttrs>("adam", slots);
   adam.inputs.insert(adam.inputs.end(), {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
@@ -90,6 +95,9 @@ OpSchema adam_schema(const UpdateSlots& slots) {
     require_number(context, "Beta1Tensor", DType::kFloat32);
     require_number(context, "Beta2Tensor", DType::kFloat32);
     update(context);
+  };
+  adam.changes_named_rows_only = [](const AttributeMap& attributes) {
+    return parse_attributes<AdamAttrs>("adam", attributes).lazy_mode;
   };
   return adam;
 }
@@ -124,10 +132,10 @@ void add_optimize_ops(OpTable& table) {
   const UpdateSlots moments = {
       .states = {{"Moment1", "Moment1Out"}, {"Moment2", "Moment2Out"}},
       .scalars = {{"Beta1Pow", "Beta1PowOut"}, {"Beta2Pow", "Beta2PowOut"}}};
-  table.add(linear(update_schema<NoAttrs>("sgd", {})));
+  table.add(leaves_other_rows(linear(update_schema<NoAttrs>("sgd", {}))));
   table.add(linear(update_schema<MomentumAttrs>("momentum", {.states = {velocity}})));
   table.add(lars_schema(velocity));
-  table.add(update_schema<AdagradAttrs>("adagrad", {.states = {moment}}));
+  table.add(leaves_other_rows(update_schema<AdagradAttrs>("adagrad", {.states = {moment}})));
   table.add(update_schema<DecayedAdagradAttrs>("decayed_adagrad", {.states = {moment}}));
   table.add(update_schema<AdadeltaAttrs>("adadelta",
                                          {.states = {{"AvgSquaredGrad", "AvgSquaredGradOut"},

@@ -7,7 +7,6 @@
 #include "base/caught.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/errors.h"
-#include "strategies/parameter_server/server/table_checkpoint.h"
 #include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
@@ -33,10 +32,27 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       logger_(std::move(logger)),
       guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
       save_folders_(config_.save_folders),
+      saves_(writes()),
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
   }
+}
+
+// Where the pieces of files are written: aside, or between other work of the data loop.
+TableSaves::Run ServerLanes::writes() {
+  if (!events_.run_aside && !events_.run_later) return {};
+  return [this](const std::function<void()>& work, const std::function<void()>& done) {
+    const auto finish = [this, done] {
+      const Lock locked = lock();
+      done();
+    };
+    if (events_.run_aside) return events_.run_aside(work, finish);
+    events_.run_later([work, finish] {
+      work();
+      finish();
+    });
+  };
 }
 
 void ServerLanes::look_at_updates(std::optional<uint32_t> sender, std::optional<uint64_t> step) {
@@ -56,6 +72,10 @@ void ServerLanes::on_closed(Session& session, const Status& why) {
   Lane& lane = lane_of(session);
   if (lane.peers.erase(session.id()) == 0) return;
   lane.received.drop_session(session.id());
+  {
+    const Lock locked = lock();
+    saves_.drop_session(session.id());
+  }
   if (!why.ok()) {
     logger_.debug("server", "a data lane closed",
                   {{"peer", session.describe()}, {"why", why.text().what}});
@@ -238,9 +258,7 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
                      str_cat("step ", step() + 1));
   }
   if (lane_of(session).received.holds(session.id(), payload)) {
-    fluid::Tensor& tensor = *model_.tensors[header.variable];
-    fluid::Tensor spare;
-    detach(tensor, spare);
+    fluid::Tensor& tensor = writable(header.variable);
     std::memcpy(tensor.raw() + piece_offset(header.piece), payload.data(), payload.size());
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
@@ -273,29 +291,33 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
   if (!snapshot.ok()) return snapshot.status();
   const auto table = find_saved_table(snapshot.value().table);
   if (!table.ok()) return table.status();
-  const auto outcome = std::make_shared<Status>();
-  // The version stays as it is while updates go on.
-  auto write = [outcome, entry = model_.catalogue.entries[table.value()],
-                value = value_of(table.value()), folders = save_folders_, what = snapshot.value()] {
-    *outcome = outcome_of([&] {
-      const std::filesystem::path file =
-          std::filesystem::path(what.folder) / str_cat(what.table, "_", what.number);
-      save_table(entry, value, folders.place_for(file));
-    });
-  };
-  auto finish = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
-    on_loop_of(id, lane, [this, outcome, header](Peer& peer) {
-      const Status status = answered(*peer.session, header, *outcome);
+  const uint32_t variable = table.value();
+  const auto file = std::make_shared<TableCheckpoint>(
+      model_.catalogue.entries[variable], [folders = save_folders_, what = snapshot.value()] {
+        return folders.place_for(std::filesystem::path(what.folder) /
+                                 str_cat(what.table, "_", what.number));
+      });
+  if (variable < model_.shards.size()) {
+    model_.shards[variable]->show(file);
+  } else {
+    file->begin(value_of(variable));
+  }
+  const auto finish = [this, header, id = session.id(),
+                       lane = session.peer().lane_index](const Status& outcome) {
+    on_loop_of(id, lane, [this, header, outcome](Peer& peer) {
+      const Status status = answered(*peer.session, header, outcome);
       if (!status.ok()) refuse(*peer.session, header, status);
     });
   };
-  if (events_.run_aside) {
-    events_.run_aside(std::move(write), std::move(finish));
-  } else {
-    write();
-    finish();
-  }
+  saves_.begin(session.id(), file, finish);
   return {};
+}
+
+fluid::Tensor& ServerLanes::writable(uint32_t variable) {
+  if (variable < model_.shards.size()) return model_.shards[variable]->writable();
+  fluid::Tensor spare;
+  detach(*model_.tensors[variable], spare);
+  return *model_.tensors[variable];
 }
 
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {

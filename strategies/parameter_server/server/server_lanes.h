@@ -17,8 +17,9 @@
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
 #include "strategies/parameter_server/protocol/wire.h"
+#include "strategies/parameter_server/server/checkpoint/save_folders.h"
+#include "strategies/parameter_server/server/checkpoint/table_saves.h"
 #include "strategies/parameter_server/server/parameter_watch.h"
-#include "strategies/parameter_server/server/save_folders.h"
 #include "strategies/parameter_server/server/server_exchange.h"
 #include "strategies/parameter_server/server/state_shard.h"
 #include "transport/rpc/incarnations.h"
@@ -51,6 +52,8 @@ struct ServingEvents {
   ServerExchange::Send send_to_server;
   // Runs `work` in another thread, then `done` on the data loop. Empty: there is none.
   std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
+  // Runs `work` on the data loop, behind what waits there. Empty: at once.
+  std::function<void(std::function<void()> work)> run_later;
   // This server cannot go on after so many steps, with itself to blame.
   std::function<void(const Status& why, uint64_t step)> on_failure;
   // By lane: where its sessions live. Empty: one lane, or all of them, on the data loop.
@@ -115,7 +118,7 @@ class ServerLanes : public transport::ServerHandler {
                                            const transport::FrameHeader& header);
   Status handle_init(transport::Session& session, const transport::FrameHeader& header,
                      transport::ConstBytes payload);
-  // Begins to write a table as it is now; answers when the file is there.
+  // Begins to write a table as it is now; answers when the file is there. Updates go on.
   Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
                          transport::ConstBytes control);
   // Where the numbers of the rows go that a get asks for.
@@ -134,6 +137,8 @@ class ServerLanes : public transport::ServerHandler {
   // Sends the value as pieces.
   void send_value(const Answer& answer, const fluid::Tensor& value, bool last);
   void send_empty(const Answer& answer);
+  // What is kept, for a piece of an initial value; versions that were read stay as they are.
+  fluid::Tensor& writable(uint32_t variable);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
   // That, or the rows of it that the get asks for.
@@ -166,6 +171,7 @@ class ServerLanes : public transport::ServerHandler {
   // Calls on_peer(Peer&) on the session's loop, unless it is gone.
   template <class OnPeer>
   void on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer);
+  TableSaves::Run writes();
   void write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value, bool last) const;
   // What went wrong is this server's own, such as want of memory: the job ends.
   void fail(const Status& why);
@@ -185,6 +191,7 @@ class ServerLanes : public transport::ServerHandler {
   FiniteGuard guard_;
   std::atomic<bool> failed_ = false;
   const SaveFolders save_folders_;
+  TableSaves saves_;
   // The catalogue with this step, as workers are told it.
   transport::SharedBytes told_;
   uint64_t told_step_ = 0;

@@ -31,6 +31,11 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
       run_aside(std::move(work), std::move(done));
     };
   }
+  events.run_later = [this](std::function<void()> work) {
+    environment_.data_loop->post([work = std::move(work), alive = alive_] {
+      if (*alive) work();
+    });
+  };
   events.on_failure = [this](const Status& why, uint64_t step) {
     fail({transport::Role::kServer, config_.index}, why, step);
   };

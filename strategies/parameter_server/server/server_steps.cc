@@ -170,8 +170,10 @@ void ServerSteps::add_slice(size_t index, ServerModel& model) {
   entry.lookup = slice.lookup;
   make_gradient(entry, scope_);
   auto state = updated_state(program_, scope_, slice.chain, slice.value, slice.gradient);
+  std::vector<ValueChange> changes;
+  for (const int32_t block : slice.chain) changes.push_back(change_by(*full_, block, slice));
   model.shards.push_back(std::make_unique<DenseShard>(
-      DenseShardSpec{slice.value, slice.gradient, std::move(state)}, scope_,
+      DenseShardSpec{slice.value, slice.gradient, std::move(state), std::move(changes)}, scope_,
       [this, index](const StepUpdate& update) { run_slice(index, update); },
       static_cast<int>(slice.chain.size())));
   model.catalogue.entries.push_back(std::move(entry));

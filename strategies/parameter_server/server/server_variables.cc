@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "fluid/ops/op_schema.h"
 #include "fluid/program/interleaved.h"
 
 namespace fleet::strategies {
@@ -89,6 +90,31 @@ std::vector<std::string> updated_state(const fluid::Program& program, const flui
     }
   }
   return names;
+}
+
+ValueChange change_by(const fluid::Program& program, int32_t block,
+                      const fluid::ServerSlice& slice) {
+  const auto writes = [](const fluid::Operator& op, const std::string& name) {
+    const std::vector<std::string> names = op.output_names();
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const auto named_only = [&](const fluid::Operator& op) {
+    const auto& claim = fluid::schema_of(program, op).changes_named_rows_only;
+    return slice.rows && claim && claim(op.attrs) &&
+           op.input("Grad") == std::vector<std::string>{slice.gradient} &&
+           op.output("ParamOut") == std::vector<std::string>{slice.value};
+  };
+  // The mean over contributors keeps the rows of the gradient; others that write it may not.
+  int keeping = slice.averages && block == slice.chain.front() ? 1 : 0;
+  ValueChange change = ValueChange::kNothing;
+  for (const auto& op : program.block(block).ops()) {
+    const bool runs_block = fluid::schema_of(program, *op).run_by == fluid::RunBy::kExecutor;
+    if (runs_block || (writes(*op, slice.gradient) && --keeping < 0)) return ValueChange::kAll;
+    if (!writes(*op, slice.value)) continue;
+    if (!named_only(*op)) return ValueChange::kAll;
+    change = ValueChange::kNamedRows;
+  }
+  return change;
 }
 
 }  // namespace fleet::strategies

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "fluid/core/scope.h"
+#include "fluid/ops/distributed/server_program.h"
 #include "fluid/program/program.h"
 #include "strategies/parameter_server/protocol/wire.h"
+#include "strategies/parameter_server/server/state_shard.h"
 
 namespace fleet::strategies {
 
@@ -28,5 +30,9 @@ void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope);
 std::vector<std::string> updated_state(const fluid::Program& program, const fluid::Scope& scope,
                                        const std::vector<int32_t>& blocks, const std::string& value,
                                        const std::string& gradient);
+
+// What a block of the slice's update changes of its value. The program is the executable one.
+ValueChange change_by(const fluid::Program& program, int32_t block,
+                      const fluid::ServerSlice& slice);
 
 }  // namespace fleet::strategies

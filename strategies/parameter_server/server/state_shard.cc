@@ -17,25 +17,102 @@ void detach(fluid::Tensor& tensor, fluid::Tensor& spare) {
   std::swap(tensor, spare);
 }
 
+std::vector<std::shared_ptr<VersionReader>> VersionReaders::living() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<VersionReader>> living;
+  std::erase_if(readers_, [&living](const std::weak_ptr<VersionReader>& each) {
+    std::shared_ptr<VersionReader> reader = each.lock();
+    if (!reader) return true;
+    living.push_back(std::move(reader));
+    return false;
+  });
+  return living;
+}
+
+void VersionReaders::show(const std::shared_ptr<VersionReader>& reader,
+                          const fluid::Tensor& value) {
+  const std::lock_guard lock(mutex_);
+  if (updating_) {
+    waiting_.push_back(reader);
+    readers_.reserve(readers_.size() + waiting_.size());  // so that end_update() takes no memory
+    return;
+  }
+  readers_.push_back(reader);
+  reader->begin(value.raw());
+}
+
+void VersionReaders::moved(const std::byte* value) {
+  for (const auto& reader : living()) reader->moved(value);
+}
+
+void VersionReaders::before_change(const std::vector<int64_t>* rows) {
+  for (const auto& reader : living()) reader->before_change(rows);
+}
+
+void VersionReaders::begin_update() {
+  const std::lock_guard lock(mutex_);
+  updating_ = true;
+}
+
+void VersionReaders::end_update(const std::byte* value, bool done) {
+  const std::lock_guard lock(mutex_);
+  updating_ = false;
+  for (auto& reader : std::exchange(waiting_, {})) {
+    if (done) {
+      readers_.push_back(reader);
+      reader->begin(value);
+      continue;
+    }
+    reader->lost({ErrorCode::kCancelled,
+                  {.what = "an update failed, and left no version of the value",
+                   .where = "parameter server",
+                   .expected = {},
+                   .got = {},
+                   .fix = {}}});
+  }
+}
+
 DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
-    : gradient_(&scope.var(spec.gradient)), rule_(std::move(rule)), stages_(stages) {
+    : changes_(std::move(spec.changes)),
+      gradient_(&scope.var(spec.gradient)),
+      rule_(std::move(rule)),
+      stages_(stages) {
   slots_.push_back({spec.value, &scope.tensor(spec.value), {}});
   for (const auto& name : spec.state) slots_.push_back({name, &scope.tensor(name), {}});
 }
 
 void DenseShard::own() {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
+  const std::byte* value = std::as_const(*slots_.front().tensor).raw();
+  if (std::exchange(place_, value) != value) readers_.moved(value);
+}
+
+// From the first change on, until it is done, there is no version.
+void DenseShard::run(const StepUpdate& update) {
+  const auto stage = static_cast<size_t>(update.stage);
+  const ValueChange change = stage < changes_.size() ? changes_[stage] : ValueChange::kAll;
+  VersionReaders::Update going_on(readers_, *slots_.front().tensor);
+  own();
+  const auto* rows = std::get_if<fluid::SelectedRows>(gradient_);
+  const bool named = change == ValueChange::kNamedRows && rows != nullptr;
+  if (change != ValueChange::kNothing) readers_.before_change(named ? &rows->rows : nullptr);
+  rule_(update);
+  going_on.done();
 }
 
 void DenseShard::prepare(const StepUpdate& update) {
-  own();
-  rule_(update);
+  run(update);
 }
 
 void DenseShard::apply(const StepUpdate& update) {
-  own();
-  rule_({update.step, update.shards, stages_ - 1});
+  run({update.step, update.shards, stages_ - 1});
   step_ = update.step;
+}
+
+fluid::Tensor& DenseShard::writable() {
+  own();
+  readers_.before_change(nullptr);
+  return *slots_.front().tensor;
 }
 
 ShardSnapshot DenseShard::snapshot() const {
@@ -62,8 +139,8 @@ void DenseShard::restore(const ShardSnapshot& snapshot) {
                  .got = str_cat(snapshot.values.size(), " variables"),
                  .fix = "restore the snapshot with the program and the placement that made it"});
   }
+  writable();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    detach(*slots_[i].tensor, slots_[i].spare);
     std::memcpy(slots_[i].tensor->raw(), snapshot.values[i].second.data(),
                 snapshot.values[i].second.size());
   }

@@ -7,7 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -38,6 +41,29 @@ struct ShardSnapshot {
   }
 };
 
+// Reads a version while updates go on, without pinning its memory: it is told what is about to
+// change. Calls come one at a time, from whichever thread changes the value.
+class VersionReader {
+ public:
+  virtual ~VersionReader() = default;
+
+  // The version, and where it is.
+  virtual void begin(const std::byte* value) = 0;
+  // The same values are there now, and what was before is no longer to be read.
+  virtual void moved(const std::byte* value) = 0;
+  // Rows of these numbers, in any order and some perhaps twice, are about to change; null: all.
+  virtual void before_change(const std::vector<int64_t>* rows) = 0;
+  // In place of begin(): there is no version, as an update failed.
+  virtual void lost(const Status& why) = 0;
+};
+
+// What a stage of an update changes of the value.
+enum class ValueChange : uint8_t {
+  kNothing,
+  kNamedRows,  // those that a gradient of rows names
+  kAll,
+};
+
 class StateShard {
  public:
   virtual ~StateShard() = default;
@@ -56,6 +82,11 @@ class StateShard {
   // Says that the value after `step` is the one that is there: nobody contributed.
   virtual void keep(uint64_t step) = 0;
   virtual Version read() const = 0;
+  // Shows the reader the version that is there, or the next one while an update goes on in another
+  // thread. Tells it of changes as long as it lives.
+  virtual void show(const std::shared_ptr<VersionReader>& reader) = 0;
+  // The value, for others to change all of it: versions that were read stay as they are.
+  virtual fluid::Tensor& writable() = 0;
   virtual ShardSnapshot snapshot() const = 0;
   // Throws UsageError when the snapshot is of other variables or sizes.
   virtual void restore(const ShardSnapshot& snapshot) = 0;
@@ -66,6 +97,43 @@ struct DenseShardSpec {
   std::string gradient;  // its reduced gradient
   // Other variables that an update writes, such as moments and beta powers.
   std::vector<std::string> state;
+  // By stage of an update; those that are missing change all.
+  std::vector<ValueChange> changes = {};
+};
+
+// Who reads a value that is updated. Any thread.
+class VersionReaders {
+ public:
+  // Until the end of its life an update goes on: whoever comes meanwhile is shown what it made.
+  class Update {
+   public:
+    Update(VersionReaders& readers, const fluid::Tensor& value) : readers_(readers), value_(value) {
+      readers_.begin_update();
+    }
+    ~Update() { readers_.end_update(std::as_const(value_).raw(), done_); }
+    Update(const Update&) = delete;
+    Update& operator=(const Update&) = delete;
+    void done() { done_ = true; }
+
+   private:
+    VersionReaders& readers_;
+    const fluid::Tensor& value_;
+    bool done_ = false;
+  };
+
+  void show(const std::shared_ptr<VersionReader>& reader, const fluid::Tensor& value);
+  void moved(const std::byte* value);
+  void before_change(const std::vector<int64_t>* rows);
+
+ private:
+  std::vector<std::shared_ptr<VersionReader>> living();
+  void begin_update();
+  void end_update(const std::byte* value, bool done);
+
+  std::mutex mutex_;
+  bool updating_ = false;
+  std::vector<std::weak_ptr<VersionReader>> readers_;
+  std::vector<std::shared_ptr<VersionReader>> waiting_;
 };
 
 // A dense slice whose variables live in a scope, under their program names. An update runs in
@@ -87,6 +155,10 @@ class DenseShard final : public StateShard {
   void apply(const StepUpdate& update) override;
   void keep(uint64_t step) override { step_ = step; }
   Version read() const override { return {step_, *slots_.front().tensor}; }
+  void show(const std::shared_ptr<VersionReader>& reader) override {
+    readers_.show(reader, *slots_.front().tensor);
+  }
+  fluid::Tensor& writable() override;
   ShardSnapshot snapshot() const override;
   void restore(const ShardSnapshot& snapshot) override;
 
@@ -97,7 +169,12 @@ class DenseShard final : public StateShard {
     fluid::Tensor spare;
   };
 
+  void run(const StepUpdate& update);
+
   std::vector<Slot> slots_;  // the value first
+  std::vector<ValueChange> changes_;
+  VersionReaders readers_;
+  const std::byte* place_ = nullptr;  // of the value, as the last call of own() left it
   fluid::Value* gradient_;
   Rule rule_;
   int stages_;

@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/server/server_variables.h"
 
 namespace fleet::strategies {
 namespace {
@@ -253,6 +254,58 @@ TEST(ServerSteps, RefusesChainsThatCannotBe) {
   EXPECT_TRUE(has(refusal_of([](Attrs& a) { a.next_blocks = {"1:3", "3:1"}; }), "longer"));
   EXPECT_TRUE(has(refusal_of([](Attrs& a) { a.next_blocks.clear(); }), "updates nothing"));
   EXPECT_TRUE(has(refusal_of([](Attrs& a) { a.exchange_blocks = {{7}}; }), "exchange_blocks"));
+}
+
+// ---- what a block changes of a slice
+
+struct UpdateBlock {
+  std::vector<Operator> ops;
+  bool rows = true;
+  bool averages = false;
+};
+
+ValueChange change_of(const UpdateBlock& update) {
+  Program program;
+  fluid::Block& block = program.add_block(0);
+  for (const Operator& each : update.ops) block.append_op(each);
+  fluid::ServerSlice slice;
+  slice.value = "w";
+  slice.gradient = "g";
+  slice.rows = update.rows;
+  slice.averages = update.averages;
+  slice.chain = {1};
+  return change_by(program, 1, slice);
+}
+
+Operator update_op(const char* type, fluid::AttributeMap attrs = {},
+                   const std::string& gradient = "g") {
+  return op(type, {{"Param", {"w"}}, {"Grad", {gradient}}}, {{"ParamOut", {"w"}}},
+            std::move(attrs));
+}
+
+TEST(ValueChanges, AreOfTheGradientsRowsWhereTheOpSaysSo) {
+  const Operator mean = op("scale", {{"X", {"g"}}}, {{"Out", {"g"}}});
+  EXPECT_EQ(change_of({.ops = {update_op("sgd")}}), ValueChange::kNamedRows);
+  EXPECT_EQ(change_of({.ops = {mean, update_op("sgd")}, .averages = true}),
+            ValueChange::kNamedRows);
+  EXPECT_EQ(change_of({.ops = {update_op("adagrad")}}), ValueChange::kNamedRows);
+  EXPECT_EQ(change_of({.ops = {update_op("adam", {{"lazy_mode", true}})}}),
+            ValueChange::kNamedRows);
+  EXPECT_EQ(change_of({.ops = {mean}}), ValueChange::kAll);  // whatever that makes of its rows
+  EXPECT_EQ(change_of({.ops = {op("scale", {{"X", {"g"}}}, {{"Out", {"other"}}})}}),
+            ValueChange::kNothing);
+}
+
+TEST(ValueChanges, AreOfAllRowsWhereNothingSaysLess) {
+  const Operator other = op("scale", {{"X", {"g"}}}, {{"Out", {"g"}}});
+  EXPECT_EQ(change_of({.ops = {update_op("sgd")}, .rows = false}), ValueChange::kAll);
+  EXPECT_EQ(change_of({.ops = {update_op("momentum")}}), ValueChange::kAll);
+  EXPECT_EQ(change_of({.ops = {update_op("adam", {{"lazy_mode", false}})}}), ValueChange::kAll);
+  EXPECT_EQ(change_of({.ops = {update_op("sgd", {}, "g.decayed")}}), ValueChange::kAll);
+  EXPECT_EQ(change_of({.ops = {other, other, update_op("sgd")}, .averages = true}),
+            ValueChange::kAll);
+  EXPECT_EQ(change_of({.ops = {op("sum", {{"X", {"w", "g"}}}, {{"Out", {"w"}}})}}),
+            ValueChange::kAll);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/server/save_folders.h"
+#include "strategies/parameter_server/server/checkpoint/save_folders.h"
 
 #include <algorithm>
 
