@@ -308,5 +308,63 @@ TEST(ValueChanges, AreOfAllRowsWhereNothingSaysLess) {
             ValueChange::kAll);
 }
 
+// One update of a 4 x 2 parameter by a gradient of rows 1 and 3.
+std::vector<float> updated(const fluid::OpSchema& schema, fluid::AttributeMap attrs) {
+  Program program;
+  fluid::Scope scope;
+  Operator update = op(schema.type.c_str(), {}, {}, std::move(attrs));
+  const auto declare = [&](const std::string& name, const Shape& shape, fluid::VarKind kind) {
+    fluid::VarDesc var;
+    var.name = name;
+    var.shape = shape;
+    var.kind = kind;
+    var.persistable = true;
+    program.global_block().add_var(var);
+  };
+  for (const fluid::SlotSpec& slot : schema.inputs) {
+    if (slot.optional) continue;
+    const bool scalar = slot.name == "LearningRate" || slot.name.ends_with("Pow");
+    const bool gradient = slot.name == "Grad";
+    const Shape shape = scalar ? Shape{1} : Shape{4, 2};
+    declare(slot.name, shape,
+            gradient ? fluid::VarKind::kSelectedRows : fluid::VarKind::kLodTensor);
+    const fluid::Tensor halves =
+        fluid::Tensor::from(std::vector<float>(static_cast<size_t>(shape.numel()), 0.5F), shape);
+    if (gradient) {
+      scope.var(slot.name) =
+          fluid::SelectedRows{.rows = {3, 1}, .height = 4, .value = halves.rows(0, 2)};
+    } else {
+      scope.var(slot.name) = halves.clone();
+    }
+    update.inputs[slot.name] = {slot.name};
+  }
+  for (const fluid::SlotSpec& slot : schema.outputs) {
+    update.outputs[slot.name] = {slot.name.substr(0, slot.name.size() - 3)};
+  }
+  program.add_block(0);
+  program.block(1).append_op(update);
+  fluid::Executor executor(fluid::CPUPlace(), scope);
+  executor.run_block(program, 1, scope);
+  const auto values = std::as_const(scope).tensor("Param").values<float>();
+  return {values.begin(), values.end()};
+}
+
+TEST(ValueChanges, ClaimedByOpsAreAllThatTheyMake) {
+  int claims = 0;
+  for (const auto& [type, schema] : fluid::OpTable::standard().all()) {
+    if (!schema.changes_named_rows_only) continue;
+    fluid::AttributeMap attrs = schema.normalize({});
+    if (attrs.contains("lazy_mode")) attrs["lazy_mode"] = true;
+    ASSERT_TRUE(schema.changes_named_rows_only(attrs)) << type;
+    ++claims;
+    const std::vector<float> values = updated(schema, attrs);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const bool named = i / 2 == 1 || i / 2 == 3;
+      EXPECT_EQ(values[i] != 0.5F, named) << type << ", element " << i;
+    }
+  }
+  EXPECT_EQ(claims, 3);
+}
+
 }  // namespace
 }  // namespace fleet::strategies
