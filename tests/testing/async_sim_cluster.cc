@@ -358,7 +358,8 @@ class AsyncSimRun {
     for (auto& worker : workers_) worker->start();
     const TimePoint begin = world_.now();
     const Duration steps = 2 * job_.compute * job_.straggle * static_cast<int64_t>(job_.steps);
-    const bool ended = world_.run_until([this] { return over(); }, begin + kPatience + steps);
+    const bool ended =
+        world_.run_until(all_over(world_, workers_, servers_), begin + kPatience + steps);
     AsyncSimOutcome outcome;
     outcome.time = world_.now() - begin;
     outcome.trace_hash = world_.trace_hash();
@@ -375,8 +376,6 @@ class AsyncSimRun {
   }
 
  private:
-  bool over() const { return all_over(workers_, servers_); }
-
   std::string failure(bool ended) const {
     for (const auto& worker : workers_) {
       if (!worker->failure().empty()) return worker->failure();

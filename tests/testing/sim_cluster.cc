@@ -375,7 +375,8 @@ class SimRun {
 
   SimOutcome run() {
     start();
-    const bool ended = world_.run_until([this] { return over(); }, world_.now() + kPatience);
+    const bool ended =
+        world_.run_until(all_over(world_, workers_, servers_), world_.now() + kPatience);
     for (const auto& worker : workers_) {
       if (!worker->failure().empty()) return outcome(worker->failure());
     }
@@ -389,7 +390,7 @@ class SimRun {
   SimFaultOutcome run_with_fault(const SimFault& fault) {
     start();
     SimFaultOutcome result;
-    if (world_.run_until([this] { return over(); }, world_.now() + fault.moment)) {
+    if (world_.run_until(all_over(world_, workers_, servers_), world_.now() + fault.moment)) {
       result.came_too_late = true;
       return result;
     }
@@ -401,11 +402,14 @@ class SimRun {
       world_.pause(victim);
     }
     const TimePoint begin = world_.now();
-    world_.run_until([&] { return all_noticed(fault); }, begin + kPatience);
-    result.detection = world_.now() - begin;
-    each_survivor(fault, [&](const std::string& name, const std::string& text) {
-      result.survivors.emplace_back(name, text);
+    EveryNode all_noticed(world_, servers_.size() + workers_.size(), [&](size_t node) {
+      return node == victim.index() || !said_by(node).empty();
     });
+    world_.run_until(std::ref(all_noticed), begin + kPatience);
+    result.detection = world_.now() - begin;
+    for (size_t node = 0; node < servers_.size() + workers_.size(); ++node) {
+      if (node != victim.index()) result.survivors.emplace_back(name_of(node), said_by(node));
+    }
     return result;
   }
 
@@ -415,27 +419,17 @@ class SimRun {
     for (auto& worker : workers_) worker->start();
   }
 
-  template <class Visit>
-  void each_survivor(const SimFault& fault, const Visit& visit) const {
-    for (uint32_t i = 0; i < servers_.size(); ++i) {
-      if (fault.server && fault.index == i) continue;
-      const Status& status = servers_[i]->node().status();
-      visit(str_cat("server ", i), status.ok() ? std::string() : status.to_string());
-    }
-    for (uint32_t i = 0; i < workers_.size(); ++i) {
-      if (!fault.server && fault.index == i) continue;
-      visit(str_cat("worker ", i), workers_[i]->failure());
-    }
+  // Nodes by their loops: servers, then workers.
+  std::string name_of(size_t node) const {
+    return node < servers_.size() ? servers_[node]->loop().name()
+                                  : workers_[node - servers_.size()]->loop().name();
   }
-
-  bool all_noticed(const SimFault& fault) const {
-    bool all = true;
-    each_survivor(fault,
-                  [&](const std::string&, const std::string& text) { all = all && !text.empty(); });
-    return all;
+  // Of the job's failure; empty when it says nothing.
+  std::string said_by(size_t node) const {
+    if (node >= servers_.size()) return workers_[node - servers_.size()]->failure();
+    const Status& status = servers_[node]->node().status();
+    return status.ok() ? std::string() : status.to_string();
   }
-
-  bool over() const { return all_over(workers_, servers_); }
 
   std::string states() const {
     std::vector<std::string> texts;

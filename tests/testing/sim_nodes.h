@@ -1,7 +1,9 @@
 // What nodes of a simulated world are made with.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -48,20 +50,52 @@ inline Logger counting_lost_lanes(uint64_t& count) {
   });
 }
 
-// Whether every node has done its part, or the first has failed.
+// Whether something that stays true once it is true holds for every node, where node i runs on loop
+// i. Asked after every event, it looks at the one node that the event can have changed.
+class EveryNode {
+ public:
+  EveryNode(const transport::SimWorld& world, size_t nodes, std::function<bool(size_t node)> holds)
+      : world_(world), holds_(std::move(holds)), held_(nodes, false), missing_(nodes) {}
+
+  bool operator()() {
+    if (!std::exchange(asked_, true)) {
+      for (size_t node = 0; node < held_.size(); ++node) ask(node);
+    } else if (const transport::SimLoop* const loop = world_.last_loop(); loop != nullptr) {
+      ask(loop->index());
+    }
+    return missing_ == 0;
+  }
+
+ private:
+  void ask(size_t node) {
+    if (held_[node] || !holds_(node)) return;
+    held_[node] = true;
+    --missing_;
+  }
+
+  const transport::SimWorld& world_;
+  std::function<bool(size_t node)> holds_;
+  std::vector<bool> held_;
+  size_t missing_ = 0;
+  bool asked_ = false;
+};
+
+// Whether every node has done its part, or the first has failed. Servers were made before workers.
 template <class Worker, class Server>
-bool all_over(const std::vector<std::unique_ptr<Worker>>& workers,
-              const std::vector<std::unique_ptr<Server>>& servers) {
-  bool all = true;
-  for (const auto& worker : workers) {
-    if (!worker->failure().empty()) return true;
-    all = all && worker->over();
-  }
-  for (const auto& server : servers) {
-    if (!server->node().status().ok()) return true;
-    all = all && server->node().finished();
-  }
-  return all;
+std::function<bool()> all_over(const transport::SimWorld& world,
+                               const std::vector<std::unique_ptr<Worker>>& workers,
+                               const std::vector<std::unique_ptr<Server>>& servers) {
+  auto failed = std::make_shared<bool>(false);
+  EveryNode every(world, servers.size() + workers.size(), [&, failed](size_t node) {
+    if (node < servers.size()) {
+      *failed = *failed || !servers[node]->node().status().ok();
+      return servers[node]->node().finished();
+    }
+    const Worker& worker = *workers[node - servers.size()];
+    *failed = *failed || !worker.failure().empty();
+    return worker.over();
+  });
+  return [every, failed]() mutable { return every() || *failed; };
 }
 
 }  // namespace fleet::testing

@@ -90,7 +90,7 @@ Status Session::lost(std::string what) const {
 }
 
 void Session::start() {
-  ahead_ = std::make_unique_for_overwrite<std::byte[]>(kAheadBytes);
+  grow_ahead();
   handshake_timer_ = loop_->call_after(options_.handshake_timeout, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || self->state_ != State::kHandshake) return;
@@ -318,9 +318,8 @@ void Session::arm_read() {
       read_turn();
     });
   }
-  compact();
-  const size_t asked = kAheadBytes - ahead_end_;
-  link_->read_later({ahead_.get() + ahead_end_, asked}, [this, asked](IoResult got) {
+  const MutableBytes room = ahead_room();
+  link_->read_later(room, [this, asked = room.size()](IoResult got) {
     const auto self = shared_from_this();
     reading_waits_ = false;
     if (absorb(got, 0, asked)) read_turn();
@@ -361,9 +360,26 @@ void Session::compact() {
   ahead_begin_ = 0;
 }
 
+// Where the next bytes go, behind those that lie ahead.
+MutableBytes Session::ahead_room() {
+  compact();
+  if (ahead_filled_) grow_ahead();
+  return {ahead_.get() + ahead_end_, ahead_bytes_ - ahead_end_};
+}
+
+void Session::grow_ahead() {
+  ahead_filled_ = false;
+  if (ahead_bytes_ == kMostAheadBytes) return;
+  const size_t bytes = std::clamp(4 * ahead_bytes_, kFirstAheadBytes, kMostAheadBytes);
+  auto larger = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  if (ahead_end_ > 0) std::memcpy(larger.get(), ahead_.get(), ahead_end_);
+  ahead_ = std::move(larger);
+  ahead_bytes_ = bytes;
+}
+
 // Reads once; false when the session ended. What lies ahead is at most a part of a header here.
 bool Session::fill() {
-  compact();
+  const MutableBytes room = ahead_room();
   std::array<MutableBytes, 2> parts;
   size_t count = 0;
   size_t direct = 0;
@@ -377,9 +393,8 @@ bool Session::fill() {
     }
     direct = parts[0].size();
   }
-  const size_t room = kAheadBytes - ahead_end_;
-  parts[count++] = {ahead_.get() + ahead_end_,
-                    direct < kLargeBytes ? room : std::min(room, kAheadOfLargeBytes)};
+  parts[count++] =
+      direct < kLargeBytes ? room : room.first(std::min(room.size(), kAheadOfLargeBytes));
   const size_t asked = direct + parts[count - 1].size();
   return absorb(link_->read_some(std::span(parts).first(count)), direct, asked);
 }
@@ -410,6 +425,7 @@ bool Session::absorb(IoResult got, size_t direct, size_t asked) {
   drained_ = got.bytes < asked && got.bytes >= direct;
   payload_have_ += arrived;
   ahead_end_ += got.bytes - arrived;
+  ahead_filled_ = ahead_end_ == ahead_bytes_;
   return true;
 }
 

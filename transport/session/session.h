@@ -124,8 +124,10 @@ class Session final : public std::enable_shared_from_this<Session> {
 
  private:
   // Small frames, and many of them, come in whole with one read: a read that fills less than its
-  // memory is known to be the last one for now. Of a large payload no more than this is copied.
-  static constexpr size_t kAheadBytes = 64 * 1024;
+  // memory is known to be the last one for now. The memory grows when a read fills it, up to the
+  // second bound: of a large payload no more than this is copied.
+  static constexpr size_t kFirstAheadBytes = 1024;
+  static constexpr size_t kMostAheadBytes = 64 * 1024;
   // What one session may read, or write, before the others of its loop get their turn.
   static constexpr uint64_t kTurnBytes = 4 * 1024 * 1024;
 
@@ -143,6 +145,8 @@ class Session final : public std::enable_shared_from_this<Session> {
   void arm_read();
   void read_turn();
   void compact();
+  MutableBytes ahead_room();
+  void grow_ahead();
   bool fill();
   bool absorb(IoResult got, size_t direct, size_t asked);
   void post_read_turn();
@@ -203,8 +207,10 @@ class Session final : public std::enable_shared_from_this<Session> {
   std::unique_ptr<FrameCipher> opener_;
 
   std::unique_ptr<std::byte[]> ahead_;  // read ahead of the frame in hand
+  size_t ahead_bytes_ = 0;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
+  bool ahead_filled_ = false;  // by the last read
   bool drained_ = false;
   enum class Part : uint8_t { kHeader, kControl, kPayload, kPayloadTag } part_ = Part::kHeader;
   FrameHeader header_;

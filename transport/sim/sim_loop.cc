@@ -7,42 +7,34 @@
 
 namespace fleet::transport {
 
-void SimWorld::Impl::run_event(Loop::TimerId id, SimEvent event) {
-  if (event.loop != kNoLoop) {
-    SimLoopState& state = loops[event.loop];
-    if (!state.alive) return;
-    if (state.paused) {
-      state.waiting.emplace(id, std::move(event.handler));
-      return;
-    }
+void SimWorld::Impl::run_event(Loop::TimerId id) {
+  const uint32_t loop = events_.loop_of(id);
+  if (loop != kNoLoop && loops[loop].alive && loops[loop].paused) {
+    loops[loop].waiting.push_back(id);
+    return;
   }
+  const SimEvent event = events_.take(id);
+  if (loop != kNoLoop && !loops[loop].alive) return;
   running = true;
   event.handler();
   running = false;
 }
 
 bool SimWorld::Impl::step(TimePoint deadline) {
-  if (events_.empty() || events_.begin()->first.first > deadline) return false;
-  const auto first = events_.begin();
-  const Key key = first->first;
-  SimEvent event = std::move(first->second);
-  events_.erase(first);
-  times_.erase(key.second);
-  now_ = key.first;
+  const auto next = events_.next(deadline);
+  if (!next) return false;
+  now_ = next->first;
   ++events_run_;
+  last_loop_ = events_.loop_of(next->second);
   trace_ = mix64(trace_ ^ static_cast<uint64_t>(now_.time_since_epoch().count()) ^
-                 (uint64_t{event.loop} << 40));
-  run_event(key.second, std::move(event));
+                 (uint64_t{last_loop_} << 40));
+  run_event(next->second);
   return true;
 }
 
 void SimWorld::Impl::resume(uint32_t loop) {
-  SimLoopState& state = loops[loop];
-  state.paused = false;
-  for (auto& [id, handler] : std::exchange(state.waiting, {})) {
-    events_.emplace(Key{now_, id}, SimEvent{loop, handler});
-    times_.emplace(id, now_);
-  }
+  loops[loop].paused = false;
+  for (const Loop::TimerId id : std::exchange(loops[loop].waiting, {})) events_.again(now_, id);
 }
 
 // ---- SimWorld
@@ -72,6 +64,10 @@ void SimWorld::set_faults(const SimFaults& faults) {
 }
 uint64_t SimWorld::events_run() const {
   return impl_->events_run_;
+}
+const SimLoop* SimWorld::last_loop() const {
+  const uint32_t last = impl_->last_loop_;
+  return last == kNoLoop ? nullptr : impl_->loops[last].loop.get();
 }
 uint64_t SimWorld::trace_hash() const {
   return impl_->trace_;

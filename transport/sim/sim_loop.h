@@ -54,6 +54,8 @@ class SimWorld final : public Clock, public Network {
   bool run_until(const std::function<bool()>& done, TimePoint deadline);
   bool run_for(Duration duration);
   uint64_t events_run() const;
+  // Whose handler ran last; null when nobody's did, or the network's own.
+  const SimLoop* last_loop() const;
   // A number that two runs share when they ran the same events in the same order at the same
   // times and moved as many bytes.
   uint64_t trace_hash() const;

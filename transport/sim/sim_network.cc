@@ -23,9 +23,13 @@ class SimLink final : public Link {
   }
   void wait_readable(Loop::Handler handler) override {
     in_->on_readable = while_alive(std::move(handler));
-    if (!in_->ready.empty() || in_->ended || in_->broken) {
-      world_.wake(*in_, &SimPipe::on_readable, in_->reader);
-    }
+    wake_reader();
+  }
+  void read_later(MutableBytes into, ReadHandler handler) override {
+    in_->on_readable = [this, alive = alive_, into, handler = std::move(handler)] {
+      if (*alive) handler(read_some(std::span(&into, 1)));
+    };
+    wake_reader();
   }
   void wait_writable(Loop::Handler handler) override {
     out_->on_writable = while_alive(std::move(handler));
@@ -64,6 +68,12 @@ class SimLink final : public Link {
     return [alive = alive_, handler = std::move(handler)] {
       if (*alive) handler();
     };
+  }
+
+  void wake_reader() {
+    if (in_->has_ready() || in_->ended || in_->broken) {
+      world_.wake(*in_, &SimPipe::on_readable, in_->reader);
+    }
   }
 
   SimWorld::Impl& world_;
@@ -108,6 +118,27 @@ uint32_t index_of(Loop& loop) {
 
 }  // namespace
 
+void SimPipe::add_ready(std::vector<std::byte>&& chunk) {
+  if (!has_ready()) {
+    ready = std::move(chunk);
+    taken = 0;
+    return;
+  }
+  ready.erase(ready.begin(), ready.begin() + static_cast<std::ptrdiff_t>(std::exchange(taken, 0)));
+  ready.insert(ready.end(), chunk.begin(), chunk.end());
+}
+
+size_t SimPipe::take_ready(MutableBytes into) {
+  const size_t take = std::min(into.size(), ready.size() - taken);
+  std::copy_n(ready.begin() + static_cast<std::ptrdiff_t>(taken), take, into.begin());
+  taken += take;
+  if (!has_ready()) {
+    ready = {};
+    taken = 0;
+  }
+  return take;
+}
+
 void SimWorld::Impl::wake(SimPipe& pipe, Loop::Handler SimPipe::*which, uint32_t loop) {
   if (!(pipe.*which)) return;
   schedule(loop, now_, std::exchange(pipe.*which, nullptr));
@@ -119,7 +150,10 @@ IoResult SimWorld::Impl::write(const std::shared_ptr<SimPipe>& pipe,
   if (pipe->broken || pipe->ended) return {IoState::kFailed, 0};
   if (pipe->held >= faults.pipe_bytes) return {IoState::kWouldBlock, 0};
   size_t room = faults.pipe_bytes - pipe->held;
+  size_t offered = 0;
+  for (const ConstBytes part : parts) offered += part.size();
   std::vector<std::byte> bytes;
+  bytes.reserve(std::min(room, offered));
   for (const ConstBytes part : parts) {
     const size_t take = std::min(room, part.size());
     bytes.insert(bytes.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(take));
@@ -155,37 +189,42 @@ IoResult SimWorld::Impl::write(const std::shared_ptr<SimPipe>& pipe,
 
 void SimWorld::Impl::deliver(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte> bytes) {
   pipe->held += bytes.size();
-  size_t begin = 0;
-  while (begin < bytes.size()) {
-    size_t take = bytes.size() - begin;
-    if (faults.max_chunk != 0) take = std::min<size_t>(take, 1 + random(faults.max_chunk));
-    const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(begin);
-    std::vector<std::byte> chunk(from, from + static_cast<std::ptrdiff_t>(take));
-    begin += take;
-    pipe->last_delivery = std::max(pipe->last_delivery, now_ + delay());
-    auto arrive = [this, pipe, chunk = std::move(chunk)] {
-      if (pipe->broken) return;
-      pipe->ready.insert(pipe->ready.end(), chunk.begin(), chunk.end());
-      wake(*pipe, &SimPipe::on_readable, pipe->reader);
-    };
-    schedule(kNoLoop, pipe->last_delivery,
-             [this, pipe, arrive = std::move(arrive)] { pass(pipe, arrive); });
+  if (faults.max_chunk == 0) return send_off(pipe, std::move(bytes));
+  for (auto from = bytes.cbegin(); from != bytes.cend();) {
+    const auto rest = static_cast<size_t>(bytes.cend() - from);
+    const size_t take = std::min<size_t>(rest, 1 + random(faults.max_chunk));
+    const auto end = from + static_cast<std::ptrdiff_t>(take);
+    send_off(pipe, std::vector<std::byte>(from, end));
+    from = end;
   }
 }
 
+void SimWorld::Impl::send_off(const std::shared_ptr<SimPipe>& pipe,
+                              std::vector<std::byte>&& chunk) {
+  if (chunk.empty()) return;
+  pipe->last_delivery = std::max(pipe->last_delivery, now_ + delay());
+  schedule(kNoLoop, pipe->last_delivery,
+           [this, pipe, chunk = std::move(chunk)]() mutable { arrive(pipe, std::move(chunk)); });
+}
+
+void SimWorld::Impl::arrive(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte>&& chunk) {
+  if (parted(pipe->writer, pipe->reader)) {
+    held.push_back(
+        [this, pipe, chunk = std::move(chunk)]() mutable { arrive(pipe, std::move(chunk)); });
+    return;
+  }
+  if (pipe->broken) return;
+  pipe->add_ready(std::move(chunk));
+  wake(*pipe, &SimPipe::on_readable, pipe->reader);
+}
+
 IoResult SimWorld::Impl::read(SimPipe& pipe, std::span<const MutableBytes> parts) {
-  if (pipe.ready.empty()) {
+  if (!pipe.has_ready()) {
     if (pipe.ended) return {IoState::kClosed, 0};
     return {pipe.broken ? IoState::kFailed : IoState::kWouldBlock, 0};
   }
   size_t moved = 0;
-  for (const MutableBytes part : parts) {
-    const size_t take = std::min(part.size(), pipe.ready.size());
-    const auto end = pipe.ready.begin() + static_cast<std::ptrdiff_t>(take);
-    std::copy(pipe.ready.begin(), end, part.begin());
-    pipe.ready.erase(pipe.ready.begin(), end);
-    moved += take;
-  }
+  for (const MutableBytes part : parts) moved += pipe.take_ready(part);
   pipe.held -= moved;
   if (pipe.held < faults.pipe_bytes) wake(pipe, &SimPipe::on_writable, pipe.writer);
   return {IoState::kOk, moved};
@@ -193,11 +232,16 @@ IoResult SimWorld::Impl::read(SimPipe& pipe, std::span<const MutableBytes> parts
 
 void SimWorld::Impl::end_pipe(const std::shared_ptr<SimPipe>& pipe) {
   pipe->last_delivery = std::max(pipe->last_delivery, now_ + delay());
-  auto arrive = [this, pipe] {
-    pipe->ended = true;
-    wake(*pipe, &SimPipe::on_readable, pipe->reader);
-  };
-  schedule(kNoLoop, pipe->last_delivery, [this, pipe, arrive] { pass(pipe, arrive); });
+  schedule(kNoLoop, pipe->last_delivery, [this, pipe] { arrive_end(pipe); });
+}
+
+void SimWorld::Impl::arrive_end(const std::shared_ptr<SimPipe>& pipe) {
+  if (parted(pipe->writer, pipe->reader)) {
+    held.push_back([this, pipe] { arrive_end(pipe); });
+    return;
+  }
+  pipe->ended = true;
+  wake(*pipe, &SimPipe::on_readable, pipe->reader);
 }
 
 void SimWorld::Impl::break_pipe(SimPipe& pipe) {
@@ -220,6 +264,14 @@ void SimWorld::Impl::close_links_of(uint32_t loop) {
       if (pipe->reader == loop) break_pipe(*pipe);
     }
   }
+}
+
+void SimWorld::Impl::add_connection(const std::shared_ptr<SimConnection>& connection) {
+  if (connections.size() == connections.capacity()) {
+    std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
+    connections.reserve(2 * connections.size() + 1);
+  }
+  connections.push_back(connection);
 }
 
 void SimWorld::Impl::open_connection(uint32_t from, uint16_t port,
@@ -247,8 +299,7 @@ void SimWorld::Impl::open_connection(uint32_t from, uint16_t port,
   auto connection = std::make_shared<SimConnection>();
   connection->forth->writer = connection->back->reader = from;
   connection->forth->reader = connection->back->writer = target.loop;
-  std::erase_if(connections, [](const auto& weak) { return weak.expired(); });
-  connections.push_back(connection);
+  add_connection(connection);
   auto accepted = std::make_shared<std::unique_ptr<Link>>(
       std::make_unique<SimLink>(*this, connection, false, loops[from].loop->name()));
   schedule(target.loop, now_, [accept = target.on_accept, alive = target.alive, accepted] {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -11,23 +10,17 @@
 
 #include "base/hash.h"
 #include "transport/session/frame.h"
-#include "transport/sim/sim_loop.h"
+#include "transport/sim/sim_events_impl.h"
 
 namespace fleet::transport {
 
-constexpr uint32_t kNoLoop = UINT32_MAX;
 constexpr uint16_t kFirstFreePort = 20000;
-
-struct SimEvent {
-  uint32_t loop = kNoLoop;
-  Loop::Handler handler;
-};
 
 struct SimLoopState {
   std::unique_ptr<SimLoop> loop;
   bool alive = true;
   bool paused = false;
-  std::map<Loop::TimerId, Loop::Handler> waiting;  // in the order of their ids
+  std::vector<Loop::TimerId> waiting;  // events whose time came while it was paused
 };
 
 struct SimAccepting {
@@ -76,8 +69,9 @@ class FrameFollower {
 struct SimPipe {
   uint32_t writer = kNoLoop;
   uint32_t reader = kNoLoop;
-  std::deque<std::byte> ready;
-  size_t held = 0;  // bytes under way and ready
+  std::vector<std::byte> ready;
+  size_t taken = 0;  // of the ready ones
+  size_t held = 0;   // bytes under way and ready
   TimePoint last_delivery{};
   bool ended = false;   // the writer closed, and the reader may know
   bool broken = false;  // cut
@@ -85,6 +79,10 @@ struct SimPipe {
   Loop::Handler on_readable;
   Loop::Handler on_writable;
   FrameFollower follower;
+
+  bool has_ready() const { return taken < ready.size(); }
+  void add_ready(std::vector<std::byte>&& chunk);
+  size_t take_ready(MutableBytes into);
 };
 
 struct SimConnection {
@@ -97,30 +95,13 @@ class SimWorld::Impl {
   Impl(uint64_t seed, SimFaults faults_in) : faults(faults_in), seed_(seed), state_(mix64(seed)) {}
 
   Loop::TimerId schedule(uint32_t loop, TimePoint when, Loop::Handler handler) {
-    const uint64_t id = ++last_event_;
-    const Key key{std::max(when, now_), id};
-    events_.emplace(key, SimEvent{loop, std::move(handler)});
-    times_.emplace(id, key.first);
-    return id;
+    return events_.add(std::max(when, now_), {loop, std::move(handler)});
   }
-  void cancel(Loop::TimerId id) {
-    const auto found = times_.find(id);
-    if (found == times_.end()) {
-      for (SimLoopState& state : loops) state.waiting.erase(id);
-      return;
-    }
-    events_.erase(Key{found->second, id});
-    times_.erase(found);
-  }
+  void cancel(Loop::TimerId id) { events_.cancel(id); }
   bool step(TimePoint deadline);
-  void run_event(Loop::TimerId id, SimEvent event);
   // Handlers may own what uses this world to its end.
   void clear() {
-    while (!events_.empty() || !held.empty()) {
-      const auto events = std::exchange(events_, {});
-      const auto waiting = std::exchange(held, {});
-    }
-    for (SimLoopState& state : loops) const auto waiting = std::exchange(state.waiting, {});
+    while (events_.clear() || !held.empty()) const auto waiting = std::exchange(held, {});
     listeners.clear();
   }
   void resume(uint32_t loop);
@@ -142,20 +123,22 @@ class SimWorld::Impl {
                  const std::weak_ptr<SimConnection>& connection, std::span<const ConstBytes> parts);
   IoResult read(SimPipe& pipe, std::span<const MutableBytes> parts);
   void deliver(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte> bytes);
-  // Now, or when the two can reach each other again, in the same order.
-  void pass(const std::shared_ptr<SimPipe>& pipe, const Loop::Handler& arrive) {
-    if (!parted(pipe->writer, pipe->reader)) return arrive();
-    held.push_back([this, pipe, arrive] { pass(pipe, arrive); });
-  }
+  void send_off(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte>&& chunk);
+  // What was under way is there: now, or when the two can reach each other again, in the same
+  // order.
+  void arrive(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte>&& chunk);
+  void arrive_end(const std::shared_ptr<SimPipe>& pipe);
   void end_pipe(const std::shared_ptr<SimPipe>& pipe);
   void break_pipe(SimPipe& pipe);
   void break_connection(SimConnection& connection);
   void wake(SimPipe& pipe, Loop::Handler SimPipe::*which, uint32_t loop);
   void close_links_of(uint32_t loop);
+  // Looks over those that are gone each time that the list would grow.
+  void add_connection(const std::shared_ptr<SimConnection>& connection);
   void open_connection(uint32_t from, uint16_t port, const std::shared_ptr<bool>& wanted,
                        const std::shared_ptr<ConnectHandler>& on_done);
   bool parted(uint32_t a, uint32_t b) const {
-    return parted_.contains({std::min(a, b), std::max(a, b)});
+    return !parted_.empty() && parted_.contains({std::min(a, b), std::max(a, b)});
   }
 
   SimWorld* world = nullptr;
@@ -170,14 +153,14 @@ class SimWorld::Impl {
   uint64_t seed_;
   uint64_t events_run_ = 0;
   uint64_t trace_ = 0;
+  uint32_t last_loop_ = kNoLoop;
   bool running = false;
 
  private:
-  using Key = std::pair<TimePoint, uint64_t>;
+  void run_event(Loop::TimerId id);
+
   uint64_t state_;
-  uint64_t last_event_ = 0;
-  std::map<Key, SimEvent> events_;
-  std::map<uint64_t, TimePoint> times_;
+  SimEvents events_;
 };
 
 }  // namespace fleet::transport

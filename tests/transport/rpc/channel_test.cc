@@ -475,36 +475,5 @@ TEST(SimWorld, TheSameSeedGivesTheSameRun) {
   EXPECT_NE(run_faulty(77), run_faulty(78));
 }
 
-TEST(SimWorld, HandlersMayNotWait) {
-  SimWorld world(1);
-  SimLoop& loop = world.add_loop("a");
-  bool refused = false;
-  loop.post([&] {
-    try {
-      loop.run_until([] { return true; }, TimePoint::max());
-    } catch (const UsageError&) {
-      refused = true;
-    }
-  });
-  world.run_for(1s);
-  EXPECT_TRUE(refused);
-}
-
-TEST(SimWorld, AStoppedLoopRunsNothingUntilItGoesOn) {
-  SimWorld world(1);
-  SimLoop& loop = world.add_loop("a");
-  std::vector<int> order;
-  world.pause(loop);
-  loop.post([&] { order.push_back(1); });
-  const auto cancelled = loop.call_after(1s, [&] { order.push_back(9); });
-  loop.call_after(2s, [&] { order.push_back(2); });
-  world.run_for(5s);
-  EXPECT_TRUE(order.empty());
-  world.resume(loop);
-  loop.cancel(cancelled);
-  world.run_for(1s);
-  EXPECT_EQ(order, (std::vector<int>{1, 2}));
-}
-
 }  // namespace
 }  // namespace fleet::transport
