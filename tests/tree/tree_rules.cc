@@ -43,6 +43,12 @@ std::string breach(const SourceFile& file, int line, const std::string& what) {
   return str_cat(file.path, ":", line, ": ", what);
 }
 
+// What a file is a part of: x.h, x_impl.h and x.cc of x.
+std::string unit_of(const std::string& path) {
+  const std::string stem = fs::path(path).stem().string();
+  return stem.ends_with("_impl") ? stem.substr(0, stem.size() - 5) : stem;
+}
+
 int count_lines(const std::string& text) {
   return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
@@ -236,6 +242,32 @@ Breaches check_folders(const std::vector<SourceFile>& tree) {
     if (count <= kMaxSourcesInFolder) continue;
     breaches.push_back(
         str_cat(folder, ": ", count, " sources in one folder (at most ", kMaxSourcesInFolder, ")"));
+  }
+  return breaches;
+}
+
+Breaches check_test_places(const std::vector<SourceFile>& tree) {
+  std::map<std::string, std::set<std::string>> folders_of_unit;
+  std::set<std::string> folders = {"faults", "fluid/mistakes", "tree"};  // the suites
+  for (const SourceFile& file : tree) {
+    if (file.path.starts_with("tests/")) continue;
+    const std::string folder = folder_of(file.path);
+    if (is_cpp(file.path)) folders_of_unit[unit_of(file.path)].insert(folder);
+    for (fs::path at = folder; !at.empty(); at = at.parent_path()) folders.insert(at.string());
+  }
+  Breaches breaches;
+  for (const SourceFile& file : tree) {
+    if (!file.path.starts_with("tests/") || !file.path.ends_with("_test.cc")) continue;
+    const std::string folder = fs::path(folder_of(file.path)).lexically_relative("tests").string();
+    const std::string stem = fs::path(file.path).stem().string();
+    const auto unit = folders_of_unit.find(stem.substr(0, stem.size() - 5));
+    if (unit != folders_of_unit.end() && !unit->second.contains(folder)) {
+      breaches.push_back(breach(file, 1,
+                                str_cat(unit->first, " is in ", join(unit->second, ", "),
+                                        ", so its test belongs below tests/ there")));
+    } else if (!folders.contains(folder)) {
+      breaches.push_back(breach(file, 1, str_cat("there is no folder ", folder, "/ to test")));
+    }
   }
   return breaches;
 }

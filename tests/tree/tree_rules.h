@@ -62,6 +62,10 @@ Breaches check_header_habits(const SourceFile& file, const std::set<std::string>
 Breaches check_words(const SourceFile& file);
 // At most 30 sources a folder, headers counted.
 Breaches check_folders(const std::vector<SourceFile>& tree);
+// A test lies where the tree has what it tests: x_test.cc in tests/ before the folder of x.h,
+// x_impl.h or x.cc, where there is one, and every other in tests/ before a folder of the tree, save
+// suites that cross it.
+Breaches check_test_places(const std::vector<SourceFile>& tree);
 // Every top-level folder has its line in docs/architecture.md.
 Breaches check_top_level(const std::vector<SourceFile>& tree, const std::string& architecture);
 

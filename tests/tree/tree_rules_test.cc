@@ -122,6 +122,30 @@ TEST(Folders, ThirtySourcesPassAndOneMoreDoesNot) {
   EXPECT_THAT(check_folders(tree), ElementsAre(HasSubstr("base: 31 sources")));
 }
 
+TEST(TestPlaces, ATestLiesWhereTheTreeHasWhatItTests) {
+  std::vector<SourceFile> tree = {{"base/a.h", ""},
+                                  {"base/net/b_impl.h", ""},
+                                  {"fluid/core/a.cc", ""},
+                                  {"tests/base/a_test.cc", ""},
+                                  {"tests/base/net/b_test.cc", ""},
+                                  {"tests/fluid/core/a_test.cc", ""},
+                                  {"tests/fluid/whole_test.cc", ""},
+                                  {"tests/faults/kills_test.cc", ""},
+                                  {"tests/testing/helper.cc", ""}};
+  EXPECT_THAT(check_test_places(tree), IsEmpty());
+  tree.push_back({"tests/fluid/a_test.cc", ""});
+  tree.push_back({"tests/base/b_test.cc", ""});
+  EXPECT_THAT(check_test_places(tree),
+              ElementsAre("tests/fluid/a_test.cc:1: a is in base, fluid/core, so its test belongs "
+                          "below tests/ there",
+                          HasSubstr("tests/base/b_test.cc:1: b is in base/net,")));
+}
+
+TEST(TestPlaces, AFolderOfTestsThatMirrorsNothingIsFound) {
+  const std::vector<SourceFile> tree = {{"base/a.h", ""}, {"tests/modes/whole_test.cc", ""}};
+  EXPECT_THAT(check_test_places(tree), ElementsAre(HasSubstr("there is no folder modes/ to test")));
+}
+
 TEST(TopLevel, AFolderThatTheArchitectureDoesNotNameIsFound) {
   const std::vector<SourceFile> tree = {{"base/a.cc", ""}, {"stray/a.cc", ""}, {"README.md", ""}};
   EXPECT_THAT(check_top_level(tree, "`base/` errors"), ElementsAre(HasSubstr("stray/: ")));

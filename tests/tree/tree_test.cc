@@ -75,6 +75,10 @@ TEST_F(Tree, FoldersAreSmall) {
   EXPECT_THAT(check_folders(files_), ::testing::IsEmpty());
 }
 
+TEST_F(Tree, TestsLieWhereWhatTheyTestLies) {
+  EXPECT_THAT(check_test_places(files_), ::testing::IsEmpty());
+}
+
 TEST_F(Tree, TheArchitectureNamesEveryTopLevelFolder) {
   EXPECT_THAT(check_top_level(files_, read("docs/architecture.md")), ::testing::IsEmpty());
 }
