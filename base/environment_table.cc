@@ -18,7 +18,7 @@ constexpr std::array kJob = {
              "File with the secret, which only its owner may read, or which is root's and a group "
              "of the process may read. Wins over FLEET_JOB_SECRET."},
     Variable{"FLEET_INSECURE", "0", "0 or 1",
-             "1: no secret is asked for, and whoever reaches a port is believed. For tests."},
+             "1: no secret is asked for: any process that reaches a port may join. For tests."},
     Variable{"FLEET_FRAME_INTEGRITY", "on", "on or off",
              "on: frames on TCP carry tags made with the secret, and a changed one ends its "
              "connection. off: servers warn at their start."},
@@ -96,7 +96,7 @@ constexpr std::array kInspection = {
              "1: every executor reports the first op, variable and step with a value that is not "
              "finite."},
     Variable{"FLEET_ON_NONFINITE", "stop", "stop or warn",
-             "A loss or a parameter that is not finite ends the job, or is told of once."},
+             "A loss or a parameter that is not finite ends the job, or is reported once."},
     Variable{"FLEET_SERVER_FOLDERS", "", "folders, separated by :",
              "Where servers may write files. Without it their working directory."},
     Variable{"NO_COLOR", "", "any text", "Tools and launchers write without colours."},

@@ -85,13 +85,13 @@ std::vector<Rule> rules() {
          return synchronous(model, data, cell.rate, cell.workers, seed, length);
        }},
       delayed("ASGD", {}),
-      delayed("original", DelayCompensationOptions::preset(DelayCompensation::kOriginal)),
+      delayed("paddle", DelayCompensationOptions::preset(DelayCompensation::kPaddle)),
       delayed("constant .04", DelayCompensationOptions::preset(DelayCompensation::kConstant)),
       delayed("adaptive", DelayCompensationOptions::preset(DelayCompensation::kAdaptive)),
       delayed("clipped", DelayCompensationOptions::preset(DelayCompensation::kClipped)),
   };
 }
-enum RuleIndex : size_t { kSgd, kSsgd, kAsgd, kOriginal, kConstant, kAdaptive, kClipped };
+enum RuleIndex : size_t { kSgd, kSsgd, kAsgd, kPaddle, kConstant, kAdaptive, kClipped };
 
 struct CellResult {
   Cell cell;
@@ -145,8 +145,8 @@ void add_published_gates(Findings& findings, const CellResult& result) {
       errors[kAdaptive].mean <= errors[kSsgd].mean - 0.8);
   add("ASGD at least 10 points worse than adaptive", kAsgd, kAdaptive,
       errors[kAsgd].mean >= errors[kAdaptive].mean + 10);
-  add("original worse than adaptive", kOriginal, kAdaptive,
-      errors[kOriginal].mean > errors[kAdaptive].mean);
+  add("paddle worse than adaptive", kPaddle, kAdaptive,
+      errors[kPaddle].mean > errors[kAdaptive].mean);
   add("clipped at most SGD + 0.5 points", kClipped, kSgd,
       errors[kClipped].mean <= errors[kSgd].mean + 0.5);
 }
@@ -185,7 +185,7 @@ tools::LineChart learning_curves(const ClassificationData& data, const Experimen
                         .curves = {}};
   const int64_t gradients = gradients_of(data, options.length);
   Model model(data, options.hidden);
-  for (const auto form : {DelayCompensation::kNone, DelayCompensation::kOriginal,
+  for (const auto form : {DelayCompensation::kNone, DelayCompensation::kPaddle,
                           DelayCompensation::kAdaptive, DelayCompensation::kClipped}) {
     const auto outcome = run_async(
         model, data,

@@ -44,10 +44,10 @@ std::vector<Variant> variants() {
           {"H=32", every(32)},
           {"AdaComm", ada_comm(true)},
           {"AdaComm, no rates", ada_comm(false)},
-          {"original, k=16", LocalSgdOptions::original(16)},
-          {"original, k=1", LocalSgdOptions::original(1)}};
+          {"paddle, k=16", LocalSgdOptions::paddle(16)},
+          {"paddle, k=1", LocalSgdOptions::paddle(1)}};
 }
-enum VariantIndex : size_t { kH1, kH8, kH16, kH32, kAdaComm, kNoRates, kOriginal16, kOriginal1 };
+enum VariantIndex : size_t { kH1, kH8, kH16, kH32, kAdaComm, kNoRates, kPaddle16, kPaddle1 };
 
 struct Result {
   Spread error{{}};
@@ -91,9 +91,9 @@ void add_gates(Findings& findings, const std::vector<Result>& results,
       {"AdaComm in the paper's form averages at most a third as often",
        text_of("%.1f times fewer, error %.2f %%", saved(kAdaComm), error(kAdaComm)),
        saved(kAdaComm) >= 3});
-  findings.gates.push_back({"AdaComm saves more than the original's form",
-                            text_of("%.1f against %.1f times", saved(kAdaComm), saved(kOriginal16)),
-                            saved(kAdaComm) > saved(kOriginal16)});
+  findings.gates.push_back({"AdaComm saves more than Paddle's form",
+                            text_of("%.1f against %.1f times", saved(kAdaComm), saved(kPaddle16)),
+                            saved(kAdaComm) > saved(kPaddle16)});
   const bool rises = results[kH1].loss.mean < results[kH8].loss.mean &&
                      results[kH8].loss.mean < results[kH16].loss.mean &&
                      results[kH16].loss.mean < results[kH32].loss.mean;

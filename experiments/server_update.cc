@@ -51,7 +51,7 @@ std::string append_compensation(Block& block, const DelayCompensationOptions& op
   if (options.form == DelayCompensation::kNone) return kGrad;
   const int64_t size = block.var(kParam).shape[0];
   declare(block, out, size, false);
-  if (options.form == DelayCompensation::kOriginal) {
+  if (options.form == DelayCompensation::kPaddle) {
     const fluid::ElementwiseAttrs attrs;
     for (const char* name : {"delay", "once", "twice"}) declare(block, name, size, false);
     append(block, "elementwise_sub", {{"X", kParam}, {"Y", kBackup}}, {{"Out", "delay"}}, attrs);

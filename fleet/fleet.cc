@@ -11,9 +11,9 @@
 #include "base/error.h"
 #include "base/process/at_exit.h"
 #include "base/strings.h"
-#include "fleet/attendant.h"
-#include "fleet/meter.h"
 #include "fleet/origin_guard.h"
+#include "fleet/phase_timer.h"
+#include "fleet/status_reporter.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/program/default_programs.h"
@@ -67,9 +67,9 @@ struct Fleet::State {
   std::unique_ptr<fluid::Executor> server_executor;
 
   std::shared_ptr<strategies::JobObserver> observer = std::make_shared<strategies::JobObserver>();
-  std::shared_ptr<Meter> meter = std::make_shared<Meter>();
-  WaitList::Watch meter_watch;
-  std::unique_ptr<Attendant> attendant;
+  std::shared_ptr<PhaseTimer> timer = std::make_shared<PhaseTimer>();
+  WaitList::Watch timer_watch;
+  std::unique_ptr<StatusReporter> status_reporter;
   std::unique_ptr<AtExit> at_exit;
 
   void attend();
@@ -83,13 +83,13 @@ void Fleet::State::attend() {
   const auto text = environment.get("FLEET_PROGRESS_FD");
   const bool worker = cluster.is_worker();
   if (worker) {
-    meter_watch =
-        observer->waits.watch("training thread", [meter = meter] { return meter->now(); });
+    timer_watch =
+        observer->waits.watch("training thread", [timer = timer] { return timer->now(); });
   }
-  attendant = std::make_unique<Attendant>(AttendantOptions{
+  status_reporter = std::make_unique<StatusReporter>(StatusReporterOptions{
       .progress_fd = text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1,
       .progress = [this,
-                   worker] { return (worker ? meter->progress() : progress()) + nonfinite(); },
+                   worker] { return (worker ? timer->progress() : progress()) + nonfinite(); },
       .stall =
           [observer = observer] {
             const auto stall = observer->stall();
@@ -98,9 +98,9 @@ void Fleet::State::attend() {
       .waits = [observer = observer] { return observer->waits.ask(kAskFor); },
       .logger = logger});
   observer->on_nonfinite = [this] {
-    if (attendant) attendant->write_progress();
+    if (status_reporter) status_reporter->write_progress();
   };
-  at_exit = std::make_unique<AtExit>([this] { attendant.reset(); });
+  at_exit = std::make_unique<AtExit>([this] { status_reporter.reset(); });
 }
 
 std::string Fleet::State::nonfinite() const {
@@ -268,8 +268,8 @@ void DistributedOptimizer::rewrite(fluid::Program& main, fluid::Program* given_s
   state.rewritten = std::make_unique<strategies::StrategyResult>(strategy->rewrite(
       {main, startup, state.cluster, state.config, state.logger, state.observer}));
   if (state.cluster.is_distributed() && state.cluster.is_worker()) {
-    state.rewritten->runtime = metered(std::move(state.rewritten->runtime), state.meter,
-                                       state.cluster.mode == role_maker::Mode::kCollective);
+    state.rewritten->runtime = timed(std::move(state.rewritten->runtime), state.timer,
+                                     state.cluster.mode == role_maker::Mode::kCollective);
   }
   if (!state.cluster.is_server()) {
     strategies::watch_steps(*state.rewritten->runtime, state.config, state.cluster.index,
@@ -335,14 +335,14 @@ int Fleet::run_server() {
   state.attend();
   with_memory(state.cluster, [&] { state.server_executor->run(state.rewritten->main); });
   state.server_executor.reset();
-  state.attendant.reset();
+  state.status_reporter.reset();
   return 0;
 }
 
 void Fleet::stop_worker() {
   State& state = minimized("stop_worker");
   state.rewritten->runtime->stop_worker();
-  state.attendant.reset();
+  state.status_reporter.reset();
 }
 
 void Fleet::barrier_worker() {

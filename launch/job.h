@@ -55,7 +55,7 @@ struct Nodes {
   bool alone() const { return all.size() <= 1; }
   // The workers of this node, [first, second) of `workers`.
   std::pair<int, int> workers_here(int workers) const;
-  // Endpoints for `servers` dealt to the nodes in the same way: ports from `start_port` on each.
+  // Endpoints for `servers` assigned to the nodes in the same way: ports from `start_port` on each.
   std::vector<Endpoint> deal_servers(int servers, int start_port) const;
 };
 

@@ -22,7 +22,7 @@ struct ServerModeOptions {
   int min_block_size = 8192;
   int slices_per_server = 1;
   transpiler::SplitMethod split_method = "RoundRobin";
-  bool original_schedules = false;
+  bool paddle_schedules = false;
   TrainerRuntimeConfig trainer;
   ServerRuntimeConfig server;
 };
@@ -35,12 +35,12 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
   config.min_block_size = options.min_block_size;
   config.slices_per_server = options.slices_per_server;
   config.split_method = options.split_method;
-  config.original_schedules = options.original_schedules;
+  config.paddle_schedules = options.paddle_schedules;
   const DelayCompensationOptions& delay = options.async.delay_compensation;
   if (delay.form != DelayCompensation::kNone) {
     config.enable_dc_asgd = true;
     config.dc_asgd_form = std::string(to_string(delay.form));
-    config.dc_asgd_lambda = delay.form == DelayCompensation::kOriginal ? 0 : delay.lambda;
+    config.dc_asgd_lambda = delay.form == DelayCompensation::kPaddle ? 0 : delay.lambda;
     config.dc_asgd_m = delay.mean_square_decay;
     config.dc_asgd_epsilon = delay.epsilon;
   }
@@ -100,7 +100,7 @@ class ServerStrategy final : public Strategy {
     if (async.mode == ServerMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
     if (async.mode == ServerMode::kAsync || async.mode == ServerMode::kHalfAsync) {
       const auto& delay = async.delay_compensation;
-      text.add("original_schedules", options_.original_schedules, false);
+      text.add("paddle_schedules", options_.paddle_schedules, false);
       text.add("delay_compensation", strategies::to_string(delay.form),
                strategies::to_string(none.delay_compensation.form));
       if (delay.form != DelayCompensation::kNone) {
@@ -165,7 +165,7 @@ void take_slicing(const Options& options, ServerModeOptions& made) {
 template <class Options>
 void take_common_fields(const Options& options, ServerModeOptions& made) {
   take_slicing(options, made);
-  made.original_schedules = options.original_schedules;
+  made.paddle_schedules = options.paddle_schedules;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
     made.async.delay_compensation = DelayCompensationOptions::preset(DelayCompensation::kClipped);
@@ -199,8 +199,8 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
     if (made.async.delay_compensation.form != DelayCompensation::kNone) {
       refuse_without_delay("delay compensation", "gradients without delay have none to compensate");
     }
-    if (original_schedules) {
-      refuse_without_delay("original_schedules", "in synchronous training schedules count steps");
+    if (paddle_schedules) {
+      refuse_without_delay("paddle_schedules", "in synchronous training schedules count steps");
     }
     SyncStrategy sync;
     sync.slice_var_up = slice_var_up;

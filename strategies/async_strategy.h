@@ -30,8 +30,8 @@ struct AsyncStrategy {
   // DistributeTranspilerConfig; a form of `delay_compensation` implies it.
   bool enable_dc_asgd = false;
   DelayCompensationOptions delay_compensation = {};
-  // Schedules count the first gradient of N workers as step N, as the original does, not as step 0.
-  bool original_schedules = false;
+  // Schedules count the first gradient of N workers as step N, as Paddle does, not as step 0.
+  bool paddle_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
 
@@ -46,8 +46,8 @@ struct HalfAsyncStrategy {
   transpiler::SplitMethod split_method = "RoundRobin";
   bool enable_dc_asgd = false;  // as in AsyncStrategy
   DelayCompensationOptions delay_compensation = {};
-  // Schedules of N workers stay at step N, as in the original, instead of counting gradients.
-  bool original_schedules = false;
+  // Schedules of N workers stay at step N, as in Paddle, instead of counting gradients.
+  bool paddle_schedules = false;
   TrainerRuntimeConfig trainer_runtime_config = {};
   ServerRuntimeConfig server_runtime_config = {};
 
@@ -57,7 +57,7 @@ struct HalfAsyncStrategy {
 // Workers train alone, and exchange the differences of their parameters every update_frequency
 // steps.
 struct GeoStrategy {
-  bool slice_var_up = true;  // parameters are cut in any case, as in the original
+  bool slice_var_up = true;  // parameters are cut in any case, as in Paddle
   int min_block_size = 8192;
   int slices_per_server = 1;
   transpiler::SplitMethod split_method = "RoundRobin";

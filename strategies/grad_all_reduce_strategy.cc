@@ -13,7 +13,7 @@ class GradAllReduce final : public Strategy {
  public:
   explicit GradAllReduce(GradAllReduceStrategy options) : options_(options) {
     if (options_.bucket_bytes <= 0) {
-      throw_error(ErrorCode::kInvalidArgument, {.what = "a bucket needs room",
+      throw_error(ErrorCode::kInvalidArgument, {.what = "the size of a bucket must be positive",
                                                 .where = "bucket_bytes",
                                                 .expected = "a number above 0",
                                                 .got = str_cat(options_.bucket_bytes),

@@ -10,7 +10,7 @@ namespace fleet::tools {
 
 struct Curve {
   std::string name;
-  // By rising x. A single point is drawn as a dot.
+  // By ascending x. A single point is drawn as a dot.
   std::vector<std::pair<double, double>> points;
 };
 

@@ -80,8 +80,7 @@ void check_values(const DistributeTranspilerConfig& config) {
   constexpr std::array<std::string_view, 3> kModes = {"pserver", "nccl2", "collective"};
   constexpr std::array<std::string_view, 4> kCollective = {"", "grad_allreduce", "local_sgd",
                                                            "single_process_multi_thread"};
-  constexpr std::array<std::string_view, 4> kForms = {"original", "constant", "adaptive",
-                                                      "clipped"};
+  constexpr std::array<std::string_view, 4> kForms = {"paddle", "constant", "adaptive", "clipped"};
   check_split_method(config.split_method);
   one_of("mode", config.mode, kModes);
   one_of("collective_mode", config.collective_mode, kCollective);
@@ -114,8 +113,8 @@ void check_sync_mode(const DistributeTranspilerConfig& config) {
   without(config.completely_not_async, "completely_not_async",
           ", for the runtime-split form: sync_mode is the classic one");
   without(config.geo_sgd_mode, "geo_sgd_mode", " for GEO");
-  exclude(config.original_schedules, "original_schedules", config.sync_mode, "sync_mode",
-          "leave original_schedules out: there the original counts steps too");
+  exclude(config.paddle_schedules, "paddle_schedules", config.sync_mode, "sync_mode",
+          "leave paddle_schedules out: there Paddle counts steps too");
   if (!config.server_statistics && !is_synchronous(server_mode(config))) {
     contradiction("server_statistics", "false", "sync_mode", "false",
                   "leave server_statistics out");
@@ -131,8 +130,8 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
           "leave completely_not_async out for GEO");
   exclude(config.completely_not_async, "completely_not_async", config.enable_dc_asgd,
           "enable_dc_asgd", "delay is compensated in asynchronous training only");
-  exclude(config.original_schedules, "original_schedules", config.geo_sgd_mode, "geo_sgd_mode",
-          "leave original_schedules out: there the original counts steps too");
+  exclude(config.paddle_schedules, "paddle_schedules", config.geo_sgd_mode, "geo_sgd_mode",
+          "leave paddle_schedules out: there Paddle counts steps too");
   if (config.completely_not_async && !config.runtime_split_send_recv) {
     contradiction("completely_not_async", "true", "runtime_split_send_recv", "false",
                   "set runtime_split_send_recv to true, or use sync_mode");
@@ -141,9 +140,8 @@ void check_server_modes(const DistributeTranspilerConfig& config) {
 
 // Numbers of delay compensation that nothing reads.
 void check_delay_compensation(const DistributeTranspilerConfig& config) {
-  if (config.dc_asgd_form == "original" && config.dc_asgd_lambda != 0 &&
-      config.dc_asgd_lambda != 1) {
-    contradiction("dc_asgd_form", "'original'", "dc_asgd_lambda", str_cat(config.dc_asgd_lambda),
+  if (config.dc_asgd_form == "paddle" && config.dc_asgd_lambda != 0 && config.dc_asgd_lambda != 1) {
+    contradiction("dc_asgd_form", "'paddle'", "dc_asgd_lambda", str_cat(config.dc_asgd_lambda),
                   "use dc_asgd_form = 'constant', which has a lambda");
   }
   const DistributeTranspilerConfig usual;
@@ -158,7 +156,7 @@ void check_delay_compensation(const DistributeTranspilerConfig& config) {
   needs_compensation(config.dc_asgd_m != usual.dc_asgd_m, "dc_asgd_m", str_cat(config.dc_asgd_m));
   needs_compensation(config.dc_asgd_epsilon != usual.dc_asgd_epsilon, "dc_asgd_epsilon",
                      str_cat(config.dc_asgd_epsilon));
-  if (config.dc_asgd_form != "original" && config.dc_asgd_form != "constant") return;
+  if (config.dc_asgd_form != "paddle" && config.dc_asgd_form != "constant") return;
   const auto averages = [&config](bool set, std::string_view field, double value) {
     if (!set) return;
     contradiction(field, str_cat(value), "dc_asgd_form", "'" + config.dc_asgd_form + "'",
@@ -225,7 +223,7 @@ void check_forms(const DistributeTranspilerConfig& config) {
 }
 
 // Modes and options of jobs with servers. How parameters would be cut and placed may stay as it is:
-// programs that come from the original change the mode and keep the rest.
+// programs that come from Paddle change the mode and keep the rest.
 void check_without_servers(const DistributeTranspilerConfig& config) {
   if (config.mode == "pserver") return;
   const auto only_servers = [&config](bool set, std::string_view field, std::string_view value) {
@@ -235,7 +233,7 @@ void check_without_servers(const DistributeTranspilerConfig& config) {
   };
   only_servers(config.runtime_split_send_recv, "runtime_split_send_recv", "true");
   only_servers(config.enable_dc_asgd, "enable_dc_asgd", "true");
-  only_servers(config.original_schedules, "original_schedules", "true");
+  only_servers(config.paddle_schedules, "paddle_schedules", "true");
   only_servers(config.half_async, "half_async", "true");
   only_servers(config.completely_not_async, "completely_not_async", "true");
   only_servers(config.geo_sgd_mode, "geo_sgd_mode", "true");
@@ -294,7 +292,7 @@ DcAsgdForm dc_asgd_form(const DistributeTranspilerConfig& config) {
                   .m = config.dc_asgd_m,
                   .epsilon = config.dc_asgd_epsilon};
   if (form.lambda != 0) return form;
-  if (form.name == "original") form.lambda = 1;
+  if (form.name == "paddle") form.lambda = 1;
   if (form.name == "constant") form.lambda = 0.04;
   if (form.name == "adaptive") form.lambda = 2;
   if (form.name == "clipped") form.lambda = 4;

@@ -14,7 +14,7 @@ namespace fleet::transpiler {
 // whether its fields agree with each other: an option of a mode beside another mode is an error as
 // well.
 struct DistributeTranspilerConfig {
-  // Cut parameters into slices of whole rows, so that servers share the work. As in the original,
+  // Cut parameters into slices of whole rows, so that servers share the work. As in Paddle,
   // GEO cuts them whatever this says.
   bool slice_var_up = true;
   // Which server a slice goes to: "RoundRobin", "HashName", "Balanced", or an object of a class of
@@ -22,35 +22,35 @@ struct DistributeTranspilerConfig {
   SplitMethod split_method = "RoundRobin";
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.
   int min_block_size = 8192;
-  // Slices of a dense parameter on each server, where min_block_size allows so many. The original
+  // Slices of a dense parameter on each server, where min_block_size allows so many. Paddle
   // makes 1. Over a slow network more are faster: a slice's new value comes back while gradients of
   // others still leave.
   int slices_per_server = 1;
   // Norms in updates (LARS, LAMB) are those of the whole parameter: servers exchange sums over rows
   // where gradients are averaged; elsewhere such a parameter is not cut. False: of each slice, as
-  // the original computes them.
+  // Paddle computes them.
   bool whole_norms = true;
   // Synchronous jobs: servers average what the forward part keeps (batch norm's moving mean and
-  // variance) over the shards. False: each trainer keeps its own, as the original does.
+  // variance) over the shards. False: each trainer keeps its own, as Paddle does.
   bool server_statistics = true;
   // Rows of a sparse hierarchical_sigmoid's weight travel, as a table's do. False: its whole weight
-  // is received, as in the original.
+  // is received, as in Paddle.
   bool prefetch_trees = true;
   // Tables of sparse lookup_table and nce ops that are not trained begin on trainers as in a local
   // run, and those with a dense gradient (other lookups of them are dense) are received at the
-  // start. False: they are not initialised there, as in the original, and hold zeros until they are
+  // start. False: they are not initialised there, as in Paddle, and hold zeros until they are
   // loaded or received.
   bool initialise_frozen_tables = true;
-  // As in the original, schedules of N workers count the first gradient as step N; in half-async
+  // As in Paddle, schedules of N workers count the first gradient as step N; in half-async
   // and runtime-split synchronous jobs they stay there. False: the rates are those of a local run.
-  bool original_schedules = false;
+  bool paddle_schedules = false;
   // Servers correct gradients of older parameters, in the way that the next fields say.
   bool enable_dc_asgd = false;
-  // How delay is compensated: "original" (lambda 1, as the original computes it), "constant" and
+  // How delay is compensated: "paddle" (lambda 1, as Paddle computes it), "constant" and
   // "adaptive" (Zheng et al., ICML 2017), "clipped" (ours: as adaptive, but a component changes by
   // at most its own size). fluid/ops/distributed/server_ops.h has the formulas.
   std::string dc_asgd_form = "clipped";
-  // 0: the form's own, 1, 0.04, 2 and 4. Another value contradicts "original".
+  // 0: the form's own, 1, 0.04, 2 and 4. Another value contradicts "paddle".
   double dc_asgd_lambda = 0;
   double dc_asgd_m = 0.95;
   double dc_asgd_epsilon = 1e-7;
@@ -78,7 +78,7 @@ struct DistributeTranspilerConfig {
   int hierarchical_allreduce_inter_nranks = 0;
   // "", "grad_allreduce", "local_sgd" or "single_process_multi_thread".
   std::string collective_mode;
-  // local_sgd: false: all ranks average after every step, by snapshots, as the original does; true:
+  // local_sgd: false: all ranks average after every step, by snapshots, as Paddle does; true:
   // one op averages when the runtime's schedule says so (interval, later start, adaptive).
   bool local_sgd_scheduled = false;
   // grad_allreduce: gradients that follow each other are reduced by one op up to this many bytes;
@@ -92,7 +92,7 @@ struct DistributeTranspilerConfig {
     ar(CEREAL_NVP(slice_var_up), cereal::make_nvp("split_method", method),
        CEREAL_NVP(min_block_size), CEREAL_NVP(slices_per_server), CEREAL_NVP(whole_norms),
        CEREAL_NVP(server_statistics), CEREAL_NVP(prefetch_trees),
-       CEREAL_NVP(initialise_frozen_tables), CEREAL_NVP(original_schedules),
+       CEREAL_NVP(initialise_frozen_tables), CEREAL_NVP(paddle_schedules),
        CEREAL_NVP(enable_dc_asgd), CEREAL_NVP(dc_asgd_form), CEREAL_NVP(dc_asgd_lambda),
        CEREAL_NVP(dc_asgd_m), CEREAL_NVP(dc_asgd_epsilon), CEREAL_NVP(mode), CEREAL_NVP(print_log),
        CEREAL_NVP(wait_port), CEREAL_NVP(sync_mode), CEREAL_NVP(runtime_split_send_recv),

@@ -138,8 +138,8 @@ void check_read(const TranspileOptions& options, const DistributeTranspilerConfi
   if (options.logical_shards != 0 && config.mode != "collective") {
     unread("logical_shards", str_cat(options.logical_shards), "collective");
   }
-  if (!options.deal_order.empty() && config.mode != "pserver") {
-    unread("deal_order", "[" + join(options.deal_order, ", ") + "]", "pserver");
+  if (!options.dispatch_order.empty() && config.mode != "pserver") {
+    unread("dispatch_order", "[" + join(options.dispatch_order, ", ") + "]", "pserver");
   }
 }
 
@@ -246,22 +246,22 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     const bool geo = mode == fluid::ServerMode::kGeo;
     std::optional<int64_t> first_count;
     const bool counts = !geo && counts_steps(fresh->main);
-    if (counts && config.original_schedules && mode != fluid::ServerMode::kAsync) {
+    if (counts && config.paddle_schedules && mode != fluid::ServerMode::kAsync) {
       stop_counting(fresh->main, shards, fresh->runner);
     } else if (counts && !config.sync_mode) {
-      first_count = count_per_trainer(fresh->main, fresh->startup, shards,
-                                      config.original_schedules, fresh->runner);
+      first_count = count_per_trainer(fresh->main, fresh->startup, shards, config.paddle_schedules,
+                                      fresh->runner);
     }
     keep_noted_clips(fresh->main);
     if (!is_synchronous(mode) && !geo) keep_clips_on_trainer(fresh->main);
     fresh->ops = find_training_ops(fresh->main);
-    if (!geo) check_followers(fresh->main, fresh->ops);
+    if (!geo) check_post_update_ops(fresh->main, fresh->ops);
     if (!geo) take_distributed_tables(fresh->main, fresh->ops, config);
     if (config.enable_dc_asgd) {
       require_compensation(fresh->main, fresh->ops, dc_asgd_form(config));
     }
     fresh->plan = plan_servers(fresh->main, fresh->ops, config, split_endpoints(options.pservers),
-                               shards, options.deal_order);
+                               shards, options.dispatch_order);
     fresh->plan->form.first_count = first_count;
     if (config.print_log) print_placement(*fresh->plan, options.logger);
     if (!geo) {

@@ -35,10 +35,10 @@ struct TranspileOptions {
   std::string current_endpoint = "127.0.0.1:6174";
   // Collective: contributors of a step when they are more than the ranks; 0: one per rank.
   int logical_shards = 0;
-  // Parameter servers: the order in which parameters are dealt to servers and sent, as positions
-  // in their own order, which is that of their update ops. Empty: their own order. For programs
-  // that must equal those of a system with another order.
-  std::vector<size_t> deal_order = {};
+  // Parameter servers: the order in which parameters are dispatched to servers and sent, as
+  // positions in their own order, which is that of their update ops. Empty: their own order. For
+  // programs that must equal those of a system with another order.
+  std::vector<size_t> dispatch_order = {};
   // Every op against its schema after every pass, not only after the last (transpiler/pass.h).
   bool verify_each_pass = false;
   // Passes to leave out, of pass_names(): for looking at what a pass does.

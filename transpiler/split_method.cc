@@ -25,18 +25,19 @@ const PSDispatcher* built_in(std::string_view name) {
 
 std::vector<int> RoundRobin::dispatch(std::span<const ServerPart> parts,
                                       std::span<const std::string> servers) const {
-  std::vector<int> dealt(parts.size());
-  for (size_t i = 0; i < dealt.size(); ++i) dealt[i] = static_cast<int>(i % servers.size());
-  return dealt;
+  std::vector<int> dispatched(parts.size());
+  for (size_t i = 0; i < dispatched.size(); ++i)
+    dispatched[i] = static_cast<int>(i % servers.size());
+  return dispatched;
 }
 
 std::vector<int> HashName::dispatch(std::span<const ServerPart> parts,
                                     std::span<const std::string> servers) const {
-  std::vector<int> dealt;
+  std::vector<int> dispatched;
   for (const ServerPart& part : parts) {
-    dealt.push_back(static_cast<int>(mix64(fnv1a(part.name)) % servers.size()));
+    dispatched.push_back(static_cast<int>(mix64(fnv1a(part.name)) % servers.size()));
   }
-  return dealt;
+  return dispatched;
 }
 
 std::vector<int> Balanced::dispatch(std::span<const ServerPart> parts,
@@ -52,7 +53,7 @@ std::vector<int> Balanced::dispatch(std::span<const ServerPart> parts,
            std::tie(parts[b].step_bytes, parts[b].bytes);
   });
   std::vector<Load> loads(servers.size());
-  std::vector<int> dealt(parts.size());
+  std::vector<int> dispatched(parts.size());
   for (const size_t i : largest_first) {
     const bool by_bytes = parts[i].step_bytes == 0;
     const auto least =
@@ -62,9 +63,9 @@ std::vector<int> Balanced::dispatch(std::span<const ServerPart> parts,
         });
     least->step_bytes += parts[i].step_bytes;
     least->bytes += parts[i].bytes;
-    dealt[i] = static_cast<int>(least - loads.begin());
+    dispatched[i] = static_cast<int>(least - loads.begin());
   }
-  return dealt;
+  return dispatched;
 }
 
 SplitMethod::SplitMethod(std::shared_ptr<const PSDispatcher> dispatcher)

@@ -29,13 +29,13 @@ struct ServerPart {
   fluid::Shape shape;    // of the part
   int64_t bytes = 0;     // of its value
   // Bytes that a step moves to and from the server for it, and that its update reads there. 0 for
-  // tables with gradients of rows: how many rows come is not known before.
+  // tables with sparse gradients: how many rows come is not known before.
   int64_t step_bytes = 0;
 };
 
-// Deals parts to servers. Every process of a job deals by itself: the result must depend on the
-// arguments and on nothing else, and processes hold their placements against each other. Used by
-// several threads at once.
+// Dispatches parts to servers. Every process of a job dispatches by itself: the result must depend
+// on the arguments and on nothing else, and processes hold their placements against each other.
+// Used by several threads at once.
 class PSDispatcher {
  public:
   virtual ~PSDispatcher() = default;

@@ -174,7 +174,7 @@ bool is_update_role(const Operator& op) {
   return fluid::has_role(op.role, OpRole::kOptimize) && !is_schedule_role(op);
 }
 
-bool follows_updates(const Operator& op) {
+bool is_post_update_op(const Operator& op) {
   return is_update_role(op) && op.role_var.empty();
 }
 
@@ -206,8 +206,8 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.lr_ops.push_back(i);
       for (const std::string& name : op.input_names()) found.learning_rates.insert(name);
       for (const std::string& name : op.output_names()) found.learning_rates.insert(name);
-    } else if (follows_updates(op)) {
-      found.followers.push_back(i);
+    } else if (is_post_update_op(op)) {
+      found.post_update_ops.push_back(i);
     } else {
       check_role_var(op);
       const auto owner = index.find(op.role_var[0]);
@@ -218,7 +218,7 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.params[owner->second].ops.push_back(i);
     }
   }
-  for (const size_t follower : found.followers) {
+  for (const size_t follower : found.post_update_ops) {
     for (const UpdatedParam& param : found.params) {
       if (follower < param.ops.back()) check_role_var(block.op(follower));
     }
@@ -230,8 +230,8 @@ TrainingOps find_training_ops(const fluid::Program& program) {
   return found;
 }
 
-void check_followers(const fluid::Program& program, const TrainingOps& ops) {
-  if (ops.followers.empty()) return;
+void check_post_update_ops(const fluid::Program& program, const TrainingOps& ops) {
+  if (ops.post_update_ops.empty()) return;
   const Block& block = program.global_block();
   std::set<std::string, std::less<>> params;
   std::set<std::string, std::less<>> taken = ops.learning_rates;
@@ -241,7 +241,7 @@ void check_followers(const fluid::Program& program, const TrainingOps& ops) {
       for (std::string& name : block.op(position).input_names()) taken.insert(std::move(name));
     }
   }
-  for (const size_t position : ops.followers) {
+  for (const size_t position : ops.post_update_ops) {
     const Operator& op = block.op(position);
     for (const std::string& name : op.output_names()) {
       if (!taken.contains(name)) continue;

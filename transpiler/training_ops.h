@@ -27,7 +27,7 @@ struct TrainingOps {
   std::vector<size_t> lr_ops;  // role lrsched, positions in block 0
   // Of role optimize and of no parameter, behind the updates: what is made of parameters, such as
   // their averages. Trainers run these ops with the values that come back.
-  std::vector<size_t> followers;
+  std::vector<size_t> post_update_ops;
   // Variables of the schedule and all that update ops take as LearningRate, Beta1Tensor and
   // Beta2Tensor.
   std::set<std::string, std::less<>> learning_rates;
@@ -39,9 +39,9 @@ struct TrainingOps {
 // it, and decay it.
 void keep_clips_on_trainer(fluid::Program& program);
 
-bool is_update_role(const fluid::Operator& op);    // optimize, but not lrsched
-bool follows_updates(const fluid::Operator& op);   // as TrainingOps::followers
-bool is_schedule_role(const fluid::Operator& op);  // lrsched, also with optimize
+bool is_update_role(const fluid::Operator& op);     // optimize, but not lrsched
+bool is_post_update_op(const fluid::Operator& op);  // as TrainingOps::post_update_ops
+bool is_schedule_role(const fluid::Operator& op);   // lrsched, also with optimize
 
 // Throws ProgramError for a program without update ops (minimize was not called), for a parameter
 // with two of them, for an update from another gradient than backward made, or from several, and
@@ -50,6 +50,6 @@ TrainingOps find_training_ops(const fluid::Program& program);
 
 // For servers that update: throws ProgramError for a follower that takes more of the updates than
 // parameters, or changes what they take.
-void check_followers(const fluid::Program& program, const TrainingOps& ops);
+void check_post_update_ops(const fluid::Program& program, const TrainingOps& ops);
 
 }  // namespace fleet::transpiler

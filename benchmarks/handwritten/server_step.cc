@@ -45,8 +45,8 @@ void write_all(int fd, const void* data, size_t bytes) {
 }
 
 // Offers the core to others so many times before it sleeps.
-ssize_t read_patiently(int fd, void* data, size_t bytes, int offers) {
-  for (int i = 0; i < offers; ++i) {
+ssize_t read_patiently(int fd, void* data, size_t bytes, int yields) {
+  for (int i = 0; i < yields; ++i) {
     const ssize_t n = recv(fd, data, bytes, MSG_DONTWAIT);
     if (n >= 0 || errno != EAGAIN) return n;
     sched_yield();
@@ -54,10 +54,10 @@ ssize_t read_patiently(int fd, void* data, size_t bytes, int offers) {
   return recv(fd, data, bytes, 0);
 }
 
-void read_all(int fd, void* data, size_t bytes, int offers) {
+void read_all(int fd, void* data, size_t bytes, int yields) {
   auto* at = static_cast<char*>(data);
   while (bytes > 0) {
-    const ssize_t n = read_patiently(fd, at, bytes, offers);
+    const ssize_t n = read_patiently(fd, at, bytes, yields);
     if (n <= 0) fail("recv");
     at += n;
     bytes -= static_cast<size_t>(n);
@@ -248,7 +248,7 @@ class Servers {
   void pull(float* parameters) const {
     for (const auto& [fd, part] : connections_) {
       read_all(fd, parameters + part.begin, static_cast<size_t>(part.count) * sizeof(float),
-               job_.offers);
+               job_.yields);
     }
   }
 
@@ -366,8 +366,8 @@ double handwritten_step_us(int rows) {
 
 double fastest_handwritten_steps_per_s(HandwrittenJob job) {
   double best = 0;
-  for (const int offers : {0, 30}) {
-    job.offers = offers;
+  for (const int yields : {0, 30}) {
+    job.yields = yields;
     best = std::max(best, handwritten_steps_per_s(job));
   }
   return best;

@@ -34,7 +34,7 @@ struct HandwrittenJob {
   int parameters = HandwrittenMlp::kParameters;  // that of the net with kNet
   int sleep_ms = 0;                              // of a worker, before each step
   int send_buffer = 0;                           // bytes; 0: the system's
-  int offers = 0;  // times that a worker offers its core to others before it sleeps in a read
+  int yields = 0;  // times that a worker offers its core to others before it sleeps in a read
 };
 
 // Microseconds of processor time of a step of the net, update included, without any peer.

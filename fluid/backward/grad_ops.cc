@@ -126,7 +126,7 @@ class RepeatedOutputs {
   int32_t block_index_;
   std::map<std::string, Parts, std::less<>> parts_;
   std::vector<std::string> order_;                 // keys of parts_ as they came up
-  std::vector<std::pair<size_t, Operator>> sums_;  // before which op, rising
+  std::vector<std::pair<size_t, Operator>> sums_;  // before which op, ascending
 };
 
 // Whether every gradient that the op reads is of a variable that none comes in for, such as a label

@@ -27,7 +27,7 @@ inline std::string_view strip_grad_suffix(std::string_view name) {
 }
 
 // Positions of the ops of the block that `target` depends on through variables outside `no_grad`,
-// rising.
+// ascending.
 std::vector<size_t> find_op_path(const Block& block, const std::string& target,
                                  const NameSet& no_grad);
 

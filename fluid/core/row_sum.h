@@ -12,14 +12,14 @@
 
 namespace fleet::fluid {
 
-// What one contributor made: rising row numbers, and their values one after the other.
+// What one contributor made: strictly ascending row numbers, and their values one after the other.
 template <class T>
 struct RowsView {
   std::span<const int64_t> rows;
   const T* values = nullptr;
 };
 
-// The rows that any part has, rising. `shape`: that of the values, whatever its first dimension.
+// The rows that any part has, ascending. `shape`: that of the values, whatever its first dimension.
 // `sum(arrays, out, n)` adds n elements of all parts, in the parts' order.
 template <class T, class Sum>
 SelectedRows sum_of_parts(std::span<const RowsView<T>> parts, int64_t height, Shape shape,

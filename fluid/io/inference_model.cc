@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_tensor.h"
 #include "fluid/io/persistables.h"
 #include "fluid/ops/op_schema.h"
 
@@ -65,11 +65,11 @@ void check_fits(const VarDesc& var, const Tensor& value, const std::filesystem::
 Value read_value(const VarDesc& var, std::span<const std::byte>& bytes,
                  const std::filesystem::path& path) {
   if (var.kind == VarKind::kSelectedRows) {
-    auto rows = decode_original_rows(bytes);
+    auto rows = decode_paddle_rows(bytes);
     if (!rows.ok()) throw_in_file(path, rows.status());
     return std::move(rows.value());
   }
-  auto tensor = decode_original_tensor(bytes);
+  auto tensor = decode_paddle_tensor(bytes);
   if (!tensor.ok()) throw_in_file(path, tensor.status());
   check_fits(var, tensor.value(), path);
   return std::move(tensor.value());
@@ -84,8 +84,8 @@ void check_end(std::span<const std::byte> rest, const std::filesystem::path& pat
                                         .fix = "load it with the program that it was saved for"});
 }
 
-Values read_original(const std::filesystem::path& directory, const Program& program,
-                     const std::string& params) {
+Values read_paddle(const std::filesystem::path& directory, const Program& program,
+                   const std::string& params) {
   Values values;
   std::vector<std::byte> all;
   std::span<const std::byte> rest;
@@ -226,7 +226,7 @@ void save_inference_model(const std::filesystem::path& directory,
 }
 
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
-                                    const OriginalFiles& files,
+                                    const PaddleFiles& files,
                                     std::shared_ptr<const ProgramOps> library) {
   const bool named = !files.model.empty() || !files.params.empty();
   if (!named && std::filesystem::exists(directory / kModelFile)) {
@@ -236,27 +236,27 @@ InferenceModel load_inference_model(const std::filesystem::path& directory, Exec
     return model;
   }
   const auto path = directory / (files.model.empty() ? "__model__" : files.model);
-  auto model = decode_original_program(read_whole_file(path, kMaxModel), std::move(library));
+  auto model = decode_paddle_program(read_whole_file(path, kMaxModel), std::move(library));
   if (!model.ok()) throw_in_file(path, model.status());
-  put_values(read_original(directory, model.value().program, files.params), executor.scope());
+  put_values(read_paddle(directory, model.value().program, files.params), executor.scope());
   return std::move(model.value());
 }
 
-void load_original_persistables(const std::filesystem::path& directory, Executor& executor,
-                                const Program& program, const std::string& params) {
-  put_values(read_original(directory, program, params), executor.scope());
+void load_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
+                              const Program& program, const std::string& params) {
+  put_values(read_paddle(directory, program, params), executor.scope());
 }
 
-void save_original_persistables(const std::filesystem::path& directory, Executor& executor,
-                                const Program& program, const std::string& params) {
+void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
+                              const Program& program, const std::string& params) {
   std::vector<std::byte> bytes;
   for (const VarDesc* var : stored(program)) {
     require_value_here(executor.scope(), var->name);
     const Value* value = executor.scope().find(var->name);
     if (value != nullptr && std::holds_alternative<SelectedRows>(*value)) {
-      encode_original(std::get<SelectedRows>(*value), bytes);
+      encode_paddle(std::get<SelectedRows>(*value), bytes);
     } else {
-      encode_original(executor.scope().tensor(var->name), bytes);
+      encode_paddle(executor.scope().tensor(var->name), bytes);
     }
     if (!params.empty()) continue;
     write_file_atomically(file_of(directory, var->name), bytes);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fluid/executor/executor.h"
-#include "fluid/io/original_program.h"
+#include "fluid/io/paddle_program.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid::io {
@@ -35,7 +35,7 @@ void save_inference_model(const std::filesystem::path& directory,
 
 // Names of Paddle's files within a directory; an empty name is what it writes by default:
 // `__model__`, and one file per variable.
-struct OriginalFiles {
+struct PaddleFiles {
   std::string model = {};
   std::string params = {};
 };
@@ -49,15 +49,15 @@ struct OriginalFiles {
 // Throws ResourceError for missing or damaged files, ProgramError for a program that this library
 // cannot run; the scope is then as before.
 InferenceModel load_inference_model(const std::filesystem::path& directory, Executor& executor,
-                                    const OriginalFiles& files = {},
+                                    const PaddleFiles& files = {},
                                     std::shared_ptr<const ProgramOps> library = nullptr);
 
 // The program's persistable variables (dense and selected rows) from what Paddle's
 // save_persistables wrote: one file per variable, or all in the file `params`, sorted by name.
-void load_original_persistables(const std::filesystem::path& directory, Executor& executor,
-                                const Program& program, const std::string& params = {});
+void load_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
+                              const Program& program, const std::string& params = {});
 // Writes such files.
-void save_original_persistables(const std::filesystem::path& directory, Executor& executor,
-                                const Program& program, const std::string& params = {});
+void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
+                              const Program& program, const std::string& params = {});
 
 }  // namespace fleet::fluid::io

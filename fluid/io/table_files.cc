@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_tensor.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -32,7 +32,7 @@ fs::path file_of(const fs::path& directory, const std::string& table, size_t ind
 SelectedRows read_file(const fs::path& path) {
   const std::vector<std::byte> bytes = read_whole_file(path, kMaxFile);
   std::span<const std::byte> rest = bytes;
-  auto rows = decode_original_rows(rest);
+  auto rows = decode_paddle_rows(rest);
   if (!rows.ok()) {
     throw_corrupt(path, "a file of a table is damaged", "selected rows", rows.status().text().what);
   }
@@ -102,7 +102,7 @@ TableRowsWriter::TableRowsWriter(const fs::path& path, int64_t height, DType dty
       shape_(shape),
       missing_(static_cast<size_t>(shape[0])) {
   std::vector<std::byte> bytes;
-  encode_original_rows_begin(missing_, bytes);
+  encode_paddle_rows_begin(missing_, bytes);
   file_.append(bytes);
   if (missing_ == 0) end_numbers();
 }
@@ -116,7 +116,7 @@ void TableRowsWriter::numbers(std::span<const int64_t> next) {
 
 void TableRowsWriter::end_numbers() {
   std::vector<std::byte> bytes;
-  encode_original_rows_middle(height_, dtype_, shape_, bytes);
+  encode_paddle_rows_middle(height_, dtype_, shape_, bytes);
   file_.append(bytes);
 }
 

@@ -1,6 +1,6 @@
 // Files of a table whose rows several servers have: what each of them writes when it is told to
 // save its own (checkpoint_notify), as Paddle does it. File i of table t is "t_<i>": selected
-// rows in the form of fluid/io/original_tensor.h, numbered as in the whole table.
+// rows in the form of fluid/io/paddle_tensor.h, numbered as in the whole table.
 #pragma once
 
 #include <cstdint>

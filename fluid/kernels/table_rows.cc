@@ -20,7 +20,7 @@ TableRows rows_looked_at(const Block& block, const Operator& op, std::span<Value
   if (kernel == kernels.end()) {
     throw_error(
         ErrorCode::kInvalidProgram,
-        {.what = "an op that takes a whole weight has it on servers",
+        {.what = "an op needs a whole weight that is on the servers",
          .where = op.to_string(),
          .expected = "an op with a kernel that says which rows it reads (Kernel::table_rows)",
          .got = op.type,

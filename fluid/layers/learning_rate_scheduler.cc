@@ -56,7 +56,7 @@ Variable divide(const Variable& step, double steps, Rounding rounding, DecayForm
   if (form == DecayForm::kExact && rounding == Rounding::kUp && error > 0) {
     factor = std::nextafter(factor, 0.0f);
   }
-  if (rounding == Rounding::kNone || form == DecayForm::kOriginal) return step / steps;
+  if (rounding == Rounding::kNone || form == DecayForm::kPaddle) return step / steps;
   return step * static_cast<double>(factor);
 }
 

@@ -18,7 +18,7 @@ enum class DecayForm : uint8_t {
   kExact,
   // With the float32 nearest to 1/n, as Paddle does: for some n a period then begins a step
   // late, or a polynomial cycle a step early.
-  kOriginal,
+  kPaddle,
 };
 
 // learning_rate * decay_rate ^ (step / decay_steps), the quotient rounded down if `staircase`.

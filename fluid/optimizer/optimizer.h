@@ -1,5 +1,5 @@
 // Optimizers: they append the ops that update parameters. The formulas are in
-// fluid/ops/optimize/optimize.h; "original_form" chooses what Paddle computes where it
+// fluid/ops/optimize/optimize.h; "paddle_form" chooses what Paddle computes where it
 // departs from its source.
 #pragma once
 
@@ -81,7 +81,7 @@ struct AdadeltaOptions {
   LearningRate learning_rate = 0.001;
   double epsilon = 1e-6;
   double rho = 0.95;
-  bool original_form = false;  // the step is taken with the new mean of squared updates
+  bool paddle_form = false;  // the step is taken with the new mean of squared updates
   std::optional<Penalty> regularization = {};
   std::optional<Penalty> grad_clip = {};
   ClipFilter need_clip = {};
@@ -98,8 +98,8 @@ struct AdamOptions {
   layers::Real beta1 = 0.9;
   layers::Real beta2 = 0.999;
   double epsilon = 1e-8;
-  bool lazy_mode = false;      // selected rows: only the rows named move
-  bool original_form = false;  // selected rows: bias corrections one step ahead
+  bool lazy_mode = false;    // selected rows: only the rows named move
+  bool paddle_form = false;  // selected rows: bias corrections one step ahead
   std::optional<Penalty> regularization = {};
   std::optional<Penalty> grad_clip = {};
   ClipFilter need_clip = {};
@@ -152,7 +152,7 @@ struct FtrlOptions {
   double l1 = 0.0;
   double l2 = 0.0;
   double lr_power = -0.5;
-  bool original_form = false;  // l2 is ignored, l1 taken in its place
+  bool paddle_form = false;  // l2 is ignored, l1 taken in its place
   std::optional<Penalty> regularization = {};
   std::optional<Penalty> grad_clip = {};
   ClipFilter need_clip = {};
@@ -169,7 +169,7 @@ struct LambOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-6;
-  bool original_form = false;  // no bias correction; the powers stay what they were
+  bool paddle_form = false;  // no bias correction; the powers stay what they were
   // Parameters without weight decay.
   std::function<bool(const Variable& param)> exclude_from_weight_decay = {};
   std::optional<Penalty> regularization = {};

@@ -62,7 +62,7 @@ Adadelta::Adadelta(const AdadeltaOptions& options)
                             {"AvgSquaredUpdate", "AvgSquaredUpdateOut", "_avg_squared_update"}},
                  .attrs = to_attributes(AdadeltaAttrs{.rho = f(options.rho),
                                                       .epsilon = f(options.epsilon),
-                                                      .original_form = options.original_form}),
+                                                      .paddle_form = options.paddle_form}),
                  .takes_rate = false},
                 common_of(options)) {}
 
@@ -78,7 +78,7 @@ Adam::Adam(const AdamOptions& options)
                                                   .beta2 = f(options.beta2.value_or(kBeta2)),
                                                   .epsilon = f(options.epsilon),
                                                   .lazy_mode = options.lazy_mode,
-                                                  .original_form = options.original_form}),
+                                                  .paddle_form = options.paddle_form}),
                  .inputs = variables_of(
                      {{"Beta1Tensor", options.beta1}, {"Beta2Tensor", options.beta2}})},
                 common_of(options)) {}
@@ -121,23 +121,23 @@ RMSProp::RMSProp(const RMSPropOptions& options)
                 common_of(options)) {}
 
 Ftrl::Ftrl(const FtrlOptions& options)
-    : Optimizer({.type = "ftrl",
-                 .states = {{"SquaredAccumulator", "SquaredAccumOut", "squared"},
-                            {"LinearAccumulator", "LinearAccumOut", "linear"}},
-                 .attrs = to_attributes(
-                     FtrlAttrs{.l1 = f(options.l1),
-                               .l2 = f(options.original_form ? options.l1 : options.l2),
-                               .lr_power = f(options.lr_power)})},
-                common_of(options)) {}
+    : Optimizer(
+          {.type = "ftrl",
+           .states = {{"SquaredAccumulator", "SquaredAccumOut", "squared"},
+                      {"LinearAccumulator", "LinearAccumOut", "linear"}},
+           .attrs = to_attributes(FtrlAttrs{.l1 = f(options.l1),
+                                            .l2 = f(options.paddle_form ? options.l1 : options.l2),
+                                            .lr_power = f(options.lr_power)})},
+          common_of(options)) {}
 
 Lamb::Lamb(const LambOptions& options)
     : Optimizer({.type = "lamb",
                  .states = {{"Moment1", "Moment1Out", "moment1"},
                             {"Moment2", "Moment2Out", "moment2"},
-                            {"Beta1Pow", options.original_form ? "" : "Beta1PowOut",
-                             "beta1_pow_acc", options.beta1, true, true},
-                            {"Beta2Pow", options.original_form ? "" : "Beta2PowOut",
-                             "beta2_pow_acc", options.beta2, true, true}}},
+                            {"Beta1Pow", options.paddle_form ? "" : "Beta1PowOut", "beta1_pow_acc",
+                             options.beta1, true, true},
+                            {"Beta2Pow", options.paddle_form ? "" : "Beta2PowOut", "beta2_pow_acc",
+                             options.beta2, true, true}}},
                 common_of(options)),
       options_(options) {}
 
@@ -148,7 +148,7 @@ AttributeMap Lamb::attributes_of(const Variable& param) const {
                                  .beta1 = f(options_.beta1),
                                  .beta2 = f(options_.beta2),
                                  .epsilon = f(options_.epsilon),
-                                 .original_form = options_.original_form});
+                                 .paddle_form = options_.paddle_form});
 }
 
 Dpsgd::Dpsgd(const DpsgdOptions& options)

@@ -106,7 +106,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   std::optional<LocalAverage> average_;
   std::unordered_map<uint64_t, bool> trains_;  // by program id
   std::vector<ReductionShape> expected_;       // reductions of a step, by its program
-  size_t row_gradients_ = 0;                   // gradients of rows of a step
+  size_t row_gradients_ = 0;                   // sparse gradients of a step
   uint64_t steps_ = 0;                         // taken by this worker
   bool stepping_ = false;
 };

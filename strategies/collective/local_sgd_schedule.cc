@@ -42,8 +42,8 @@ std::string to_string(LocalSgdRule rule) {
       return "constant";
     case LocalSgdRule::kAdaComm:
       return "adacomm";
-    case LocalSgdRule::kAdaCommOriginal:
-      return "adacomm_original";
+    case LocalSgdRule::kAdaCommPaddle:
+      return "adacomm_paddle";
   }
   return "?";
 }
@@ -68,7 +68,7 @@ bool LocalSgdSchedule::step(double loss) {
 }
 
 double LocalSgdSchedule::local_loss() const {
-  if (options_.rule == LocalSgdRule::kAdaCommOriginal || observed_ == 0) return last_loss_;
+  if (options_.rule == LocalSgdRule::kAdaCommPaddle || observed_ == 0) return last_loss_;
   return loss_sum_ / static_cast<double>(observed_);
 }
 
@@ -76,8 +76,8 @@ void LocalSgdSchedule::averaged(double loss, double learning_rate) {
   ++averages_;
   since_average_ = 0;
   if (!adapts()) return;
-  const bool decides = !begun_ || options_.rule == LocalSgdRule::kAdaCommOriginal ||
-                       observed_ >= options_.adapt_every;
+  const bool decides =
+      !begun_ || options_.rule == LocalSgdRule::kAdaCommPaddle || observed_ >= options_.adapt_every;
   if (!decides) return;
   const bool first = !begun_;
   if (first) {
@@ -85,21 +85,21 @@ void LocalSgdSchedule::averaged(double loss, double learning_rate) {
     first_loss_ = loss;
     first_learning_rate_ = learning_rate;
   }
-  if (!first || options_.rule == LocalSgdRule::kAdaCommOriginal) adapt(loss, learning_rate);
+  if (!first || options_.rule == LocalSgdRule::kAdaCommPaddle) adapt(loss, learning_rate);
   observed_ = 0;
   loss_sum_ = 0;
 }
 
 void LocalSgdSchedule::adapt(double loss, double learning_rate) {
-  const bool original = options_.rule == LocalSgdRule::kAdaCommOriginal;
-  const bool rates = (original || options_.with_learning_rate) && learning_rate > 0;
+  const bool paddle = options_.rule == LocalSgdRule::kAdaCommPaddle;
+  const bool rates = (paddle || options_.with_learning_rate) && learning_rate > 0;
   const double ratio = loss / first_loss_ * (rates ? first_learning_rate_ / learning_rate : 1.0);
   // A loss that is no number, or below zero, says nothing.
   if (!std::isfinite(ratio) || ratio < 0) return;
   const double wanted =
-      original ? std::sqrt(ratio * options_.interval) : options_.interval * std::sqrt(ratio);
+      paddle ? std::sqrt(ratio * options_.interval) : options_.interval * std::sqrt(ratio);
   double next = std::ceil(std::min(wanted, 1e9));
-  if (!original && options_.shrink < 1 && next >= interval_) {
+  if (!paddle && options_.shrink < 1 && next >= interval_) {
     next = std::ceil(options_.shrink * interval_);
   }
   interval_ = static_cast<int>(std::clamp(next, static_cast<double>(options_.min_interval),

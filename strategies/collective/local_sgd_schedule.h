@@ -20,7 +20,7 @@ enum class LocalSgdRule {
   kAdaComm,  // as in the paper
   // As in Paddle Fluid: clip(ceil(sqrt(eta_0 F_l / (eta_l F_0) k_0)), 1, 16) with the last batch's
   // loss and k_0 inside of the root, decided anew at every average.
-  kAdaCommOriginal,
+  kAdaCommPaddle,
 };
 
 struct LocalSgdOptions {
@@ -37,11 +37,11 @@ struct LocalSgdOptions {
   int min_interval = 1;
   int max_interval = 1000;
 
-  // The original's rule with its bounds.
-  static LocalSgdOptions original(int first_interval = 1) {
+  // Paddle's rule with its bounds.
+  static LocalSgdOptions paddle(int first_interval = 1) {
     LocalSgdOptions options;
     options.interval = first_interval;
-    options.rule = LocalSgdRule::kAdaCommOriginal;
+    options.rule = LocalSgdRule::kAdaCommPaddle;
     options.max_interval = 16;
     return options;
   }
@@ -65,7 +65,7 @@ class LocalSgdSchedule {
   // workers average after it.
   bool step(double loss);
   // What this worker contributes to F_l: its mean loss since the last decision, or the last
-  // batch's for the original's rule.
+  // batch's for Paddle's rule.
   double local_loss() const;
   // An average is done. `loss` is the mean of local_loss() over the workers.
   void averaged(double loss, double learning_rate);

@@ -55,7 +55,7 @@ void RowReducer::begin_step(uint64_t step) {
 void RowReducer::check(int local_shard, size_t number) const {
   if (local_shard == 0 || number < gradients_.size()) return;
   throw_error(ErrorCode::kInvalidProgram,
-              {.what = "a logical shard has more gradients of rows than others",
+              {.what = "a logical shard has more sparse gradients than others",
                .where = str_cat("shard ", local_shard, " of this rank"),
                .expected = str_cat(gradients_.size(), " gradients"),
                .got = "one more",

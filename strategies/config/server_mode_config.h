@@ -2,7 +2,7 @@
 // TrainerRuntimeConfig and ServerRuntimeConfig, with its keys, defaults and FLAGS_* variables.
 //
 // What the code sets wins over FLAGS_<key> of the environment, which wins over the default. Each
-// config is a struct of plain fields; the same can be set by name, as the original's dict does:
+// config is a struct of plain fields; the same can be set by name, as Paddle's dict does:
 //   strategies::TrainerRuntimeConfig::from({{"communicator_send_queue_size", "20"}})
 #pragma once
 
@@ -26,14 +26,14 @@ struct TrainerRuntimeConfig {
   int64_t communicator_min_send_grad_num_before_recv = 0;
   // Upper bound of threads that send.
   int64_t communicator_thread_pool_size = 5;
-  // The original looks so many times for more gradients before it sends; here the sender is woken.
+  // Paddle looks so many times for more gradients before it sends; here the sender is woken.
   int64_t communicator_send_wait_times = 5;
   // Merged gradients are added up (true) or averaged. Unless it is set, the program's optimizers
   // decide: added up when all of them are sgd or momentum.
   bool communicator_is_sgd_optimizer = true;
   // Milliseconds that one request may take without any progress.
   int64_t rpc_deadline = 180000;
-  // The original's count of retries; here a request is retried until its deadline.
+  // Paddle's count of retries; here a request is retried until its deadline.
   int64_t rpc_retry_times = 3;
 
   // Where values came from, by key: "code", or the name of a variable.
@@ -49,7 +49,7 @@ struct TrainerRuntimeConfig {
   std::string to_string() const;
 };
 
-// Accepted, checked and printed, without effect. In the original a request waits in a thread until
+// Accepted, checked and printed, without effect. In Paddle a request waits in a thread until
 // its turn comes, and each kind of request has a pool of that many threads. Here a waiting request
 // holds no thread: one loop of a server takes requests of all kinds as they come, updates of large
 // slices run on threads of their own where there are cores to spare, and FLEET_DATA_LANES says how

@@ -24,7 +24,7 @@ void take_slicing(const transpiler::DistributeTranspilerConfig& config, Options&
 // What only servers without a common step have; DC-ASGD as the transpiler would do it.
 template <class Options>
 void take_asynchronous(const transpiler::DistributeTranspilerConfig& config, Options& options) {
-  options.original_schedules = config.original_schedules;
+  options.paddle_schedules = config.paddle_schedules;
   if (!config.enable_dc_asgd) return;
   const transpiler::DcAsgdForm form = transpiler::dc_asgd_form(config);
   options.delay_compensation = {.form = parse_delay_compensation(form.name).value(),
@@ -78,7 +78,7 @@ DistributedStrategy::DistributedStrategy(const transpiler::DistributeTranspilerC
   refuse(!config.prefetch_trees, "prefetch_trees", "a strategy");
   refuse(!config.initialise_frozen_tables, "initialise_frozen_tables", "a strategy");
   refuse(!config.wait_port, "wait_port", "a strategy");
-  refuse(config.original_schedules && config.completely_not_async, "original_schedules",
+  refuse(config.paddle_schedules && config.completely_not_async, "paddle_schedules",
          "SyncStrategy");
   refuse(config.fuse_all_reduce_bytes != 0, "fuse_all_reduce_bytes", "GradAllReduceStrategy");
   const fluid::ServerMode mode = server_mode(config);

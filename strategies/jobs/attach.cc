@@ -134,11 +134,11 @@ void check_said(const fluid::Program& program, const DistributionInfo& job, bool
                "a second one");
   }
   if (!job.server_mode) {
-    refuse_job("nobody says in which mode the program trains", "server_mode",
+    refuse_job("the mode in which the program trains is not known", "server_mode",
                "kSync, kAsync, kHalfAsync, kGeo or kEasgd", "none");
   }
   if (job.endpoints.empty()) {
-    refuse_job("nobody says where the servers are", "endpoints", "one or more", "none");
+    refuse_job("the endpoints of the servers are not known", "endpoints", "one or more", "none");
   }
   const bool known =
       std::find(job.endpoints.begin(), job.endpoints.end(), job.ps_endpoint) != job.endpoints.end();

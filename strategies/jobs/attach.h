@@ -32,7 +32,7 @@ std::shared_ptr<StrategyRuntime> attach(
     Logger logger = {});
 
 // For programs that record no job, such as those that Paddle transpiled
-// (fluid/io/original_program.h): the caller says what they lack. Needed are server_mode, endpoints
+// (fluid/io/paddle_program.h): the caller says what they lack. Needed are server_mode, endpoints
 // and trainers, in a server its ps_endpoint and in a trainer its trainer_id; delay compensation and
 // GEO's interval where the job has them. Throws UsageError when one of them is missing, or the
 // program has a record of its own.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::pair<DelayCompensation, std::string_view>, 5> kForms = {{
     {DelayCompensation::kNone, "none"},
-    {DelayCompensation::kOriginal, "original"},
+    {DelayCompensation::kPaddle, "paddle"},
     {DelayCompensation::kConstant, "constant"},
     {DelayCompensation::kAdaptive, "adaptive"},
     {DelayCompensation::kClipped, "clipped"},

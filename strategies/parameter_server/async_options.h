@@ -19,7 +19,7 @@ using fluid::ServerMode;
 //   g + L (.) g (.) g (.) (w - w_bak)
 enum class DelayCompensation : uint8_t {
   kNone,
-  kOriginal,  // L = 1: what enable_dc_asgd meant in Paddle Fluid
+  kPaddle,    // L = 1: what enable_dc_asgd meant in Paddle Fluid
   kConstant,  // L = lambda
   // L = lambda / sqrt(MS + epsilon), with MS <- m MS + (1 - m) g (.) g kept per slice, as the paper
   // has it.
@@ -36,7 +36,7 @@ struct DelayCompensationOptions {
   double mean_square_decay = 0.95;  // m
   double epsilon = 1e-7;
 
-  // The form with its published constants: original 1; constant 0.04; adaptive 2, m 0.95; clipped
+  // The form with its published constants: paddle 1; constant 0.04; adaptive 2, m 0.95; clipped
   // 4, m 0.95.
   static DelayCompensationOptions preset(DelayCompensation form);
   bool operator==(const DelayCompensationOptions&) const = default;
@@ -84,7 +84,7 @@ struct AsyncOptions {
   bool operator==(const AsyncOptions&) const = default;
 };
 
-std::string_view to_string(DelayCompensation form);  // "none", "original", "constant", …
+std::string_view to_string(DelayCompensation form);  // "none", "paddle", "constant", …
 std::optional<DelayCompensation> parse_delay_compensation(std::string_view text);
 
 // Throws UsageError for a value out of range and for two fields that contradict each other, naming

@@ -42,7 +42,7 @@ struct ParameterServerConfig {
   size_t flush_bytes = 64 * 1024;
   // A step that pushes so many bytes to a server asks it for values on a lane of their own, behind
   // all data lanes: they come while other gradients still leave.
-  size_t ask_apart_bytes = 1024 * 1024;
+  size_t separate_get_bytes = 1024 * 1024;
 
   // Memory of a synchronous server for gradients that wait to be summed, over all data lanes.
   uint64_t gradient_window_bytes = uint64_t{32} * 1024 * 1024;

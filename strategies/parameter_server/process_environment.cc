@@ -7,10 +7,10 @@
 
 namespace fleet::strategies {
 
-ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int offers,
+ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int yields,
                                        uint32_t data_lanes)
     : network_(transport),
-      data_(offers),
+      data_(yields),
       // Whoever drives the data loop fails with them.
       control_("control", {},
                [this](const Status& what) { data_.post([what] { what.throw_if_error(); }); }) {

@@ -16,7 +16,7 @@ namespace fleet::strategies {
 // data loop is driven.
 class ProcessEnvironment {
  public:
-  explicit ProcessEnvironment(transport::TransportChoice transport, int offers = 0,
+  explicit ProcessEnvironment(transport::TransportChoice transport, int yields = 0,
                               uint32_t data_lanes = 1);
 
   NodeEnvironment node();

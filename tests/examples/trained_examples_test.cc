@@ -18,7 +18,7 @@ class Examples : public QuickStart {
     std::string parameters;  // their file
   };
 
-  // With the embedding's gradients of rows.
+  // With the embedding's sparse gradients.
   Run run_sparse(const std::string& command, const std::string& score) const {
     const std::string model = path("model");
     const std::string metrics = path("metrics.json");

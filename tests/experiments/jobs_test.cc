@@ -63,7 +63,7 @@ TEST(AsyncCluster, OneWorkerIsSequentialTrainingWhateverTheCompensation) {
   AsyncRun run{.rate = 0.1, .seed = 5, .gradients = 100};
   const Weights plain = run_async(model, digits(), run).weights;
   for (const auto form :
-       {strategies::DelayCompensation::kOriginal, strategies::DelayCompensation::kConstant,
+       {strategies::DelayCompensation::kPaddle, strategies::DelayCompensation::kConstant,
         strategies::DelayCompensation::kAdaptive, strategies::DelayCompensation::kClipped}) {
     run.compensation = strategies::DelayCompensationOptions::preset(form);
     EXPECT_EQ(run_async(model, digits(), run).weights, plain) << to_string(form);

@@ -81,7 +81,7 @@ UpdateRule draw_options(Draw& draw, int number, const Extras& extras) {
     case 4:
       return with_extras<DecayedAdagrad>(DecayedAdagradOptions{}, 0.05, extras);
     case 5:
-      return with_extras<Adadelta>(AdadeltaOptions{.original_form = coin}, 0.5, extras);
+      return with_extras<Adadelta>(AdadeltaOptions{.paddle_form = coin}, 0.5, extras);
     case 6:
       return with_extras<Adam>(AdamOptions{.lazy_mode = coin}, 0.01, extras);
     case 7:
@@ -92,7 +92,7 @@ UpdateRule draw_options(Draw& draw, int number, const Extras& extras) {
     case 9:
       return with_extras<Ftrl>(FtrlOptions{.l1 = 1e-4, .l2 = 1e-4}, 0.05, extras);
     case 10:
-      return with_extras<Lamb>(LambOptions{.original_form = coin}, 0.01, extras);
+      return with_extras<Lamb>(LambOptions{.paddle_form = coin}, 0.01, extras);
     default:
       return with_extras<Dpsgd>(DpsgdOptions{.clip = 0.5, .sigma = 1e-3}, 0.05, extras);
   }

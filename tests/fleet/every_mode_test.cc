@@ -69,7 +69,7 @@ std::map<std::string, AsyncOptions> modes_in_step() {
       {"half async", {.mode = ServerMode::kHalfAsync}},
       {"bounded staleness", {.staleness_bound = 1}},
   };
-  for (const auto form : {DelayCompensation::kOriginal, DelayCompensation::kConstant,
+  for (const auto form : {DelayCompensation::kPaddle, DelayCompensation::kConstant,
                           DelayCompensation::kAdaptive, DelayCompensation::kClipped}) {
     modes[str_cat("compensation ", to_string(form))] = {
         .independent_recv = false, .delay_compensation = DelayCompensationOptions::preset(form)};
@@ -117,7 +117,7 @@ TEST_P(RandomRowRules, OfOneWorkerInStepHaveTheBitsOfOneMachine) {
   const LocalOutcome local = train_locally(task, 1);
   for (const auto& [name, mode] : modes_in_step()) {
     // Refused for rows.
-    if (mode.delay_compensation.form == DelayCompensation::kOriginal) continue;
+    if (mode.delay_compensation.form == DelayCompensation::kPaddle) continue;
     SCOPED_TRACE(name);
     expect_bits(task, mode, local);
   }
@@ -138,7 +138,7 @@ TEST(DistributedTables, ThatDecayHaveTheBitsOfOneMachine) {
   const TrainingTask task = net.task(kSteps);
   const LocalOutcome local = train_locally(task, 1);
   for (const auto& [name, mode] : modes_in_step()) {
-    if (mode.delay_compensation.form == DelayCompensation::kOriginal) continue;  // refused
+    if (mode.delay_compensation.form == DelayCompensation::kPaddle) continue;  // refused
     SCOPED_TRACE(name);
     expect_bits(task, mode, local);
   }

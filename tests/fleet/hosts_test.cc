@@ -83,7 +83,7 @@ TEST_F(Hosts, TrainAsOneMachineDoes) {
   ASSERT_FALSE(alone.empty());
   run_on_both("--worker_num 3 --server_num 2", trainer() + "--model_dir " + path("ports"));
   EXPECT_TRUE(read("ports/params.safetensors") == alone);
-  // Workers are dealt in order, the first host gets one more.
+  // Workers are assigned in order, the first host gets one more.
   EXPECT_TRUE(std::filesystem::exists(path("logs0/workerlog.1")));
   EXPECT_TRUE(std::filesystem::exists(path("logs1/workerlog.2")));
   run_on_both(

@@ -1,4 +1,4 @@
-// Gradients of rows and distributed tables in jobs of real processes: the file of a local run.
+// Sparse gradients and distributed tables in jobs of real processes: the file of a local run.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>

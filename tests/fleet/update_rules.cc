@@ -49,7 +49,7 @@ std::vector<UpdateRule> optimizer_rules() {
       rule<Ftrl>("Ftrl", FtrlOptions{.learning_rate = 0.05, .l1 = 1e-4, .l2 = 1e-4}),
       rule<LarsMomentum>("LarsMomentum", LarsMomentumOptions{.learning_rate = 0.5}),
       rule<Lamb>("Lamb", LambOptions{.learning_rate = 0.01}),
-      rule<Lamb>("LambOriginal", LambOptions{.learning_rate = 0.01, .original_form = true}),
+      rule<Lamb>("LambPaddle", LambOptions{.learning_rate = 0.01, .paddle_form = true}),
       rule<Dpsgd>("Dpsgd", DpsgdOptions{.learning_rate = 0.05, .clip = 0.5, .sigma = 1e-3}),
   };
 }

@@ -10,8 +10,8 @@
 #include "fluid/data/data_loader.h"
 #include "fluid/data/files.h"
 #include "fluid/io/inference_model.h"
-#include "fluid/io/original_program.h"
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_program.h"
+#include "fluid/io/paddle_tensor.h"
 #include "fluid/io/persistables.h"
 #include "fluid/io/safetensors.h"
 
@@ -106,15 +106,15 @@ int read_in_every_format(std::span<const std::byte> bytes, const std::filesystem
   offer([&] { use_safetensors(path); });
   offer([&] { fluid::Program::from_bytes(bytes).value(); });
   offer([&] { fluid::Program::from_json(text).value(); });
-  offer([&] { fluid::decode_original_program(bytes).value(); });
+  offer([&] { fluid::decode_paddle_program(bytes).value(); });
   offer([&] {
     auto rest = bytes;
-    const Tensor tensor = fluid::decode_original_tensor(rest).value();
+    const Tensor tensor = fluid::decode_paddle_tensor(rest).value();
     takes([&] { sample(tensor); });
   });
   offer([&] {
     auto rest = bytes;
-    fluid::decode_original_rows(rest).value();
+    fluid::decode_paddle_rows(rest).value();
   });
   offer([&] { load_as_a_model(path, scratch / "model"); });
   offer([&] { fluid::load_tensors(scratch / "model"); });

@@ -78,13 +78,13 @@ void expect_no_average(json& golden) {
 }
 
 bool unsliced(const json& golden) {
-  const bool deals = server_job(golden) && !option(golden, "geo_sgd_mode", false);
-  return deals && !option(golden, "slice_var_up", true);
+  const bool dispatches = server_job(golden) && !option(golden, "geo_sgd_mode", false);
+  return dispatches && !option(golden, "slice_var_up", true);
 }
 
 void deal_shuffled(const json& golden, DistributeTranspilerConfig&, TranspileOptions& options) {
   const auto seed = golden["config"].value("random_seed", 0U);
-  options.deal_order =
+  options.dispatch_order =
       numpy_shuffle(seed, transpiler::find_training_ops(*options.program).params.size());
 }
 
@@ -117,11 +117,11 @@ bool compensates_rows(const json& golden) {
   return false;
 }
 
-void compensate_as_the_original(const json& golden, DistributeTranspilerConfig& config,
-                                TranspileOptions&) {
+void compensate_as_paddle(const json& golden, DistributeTranspilerConfig& config,
+                          TranspileOptions&) {
   if (compensates_rows(golden)) return;
   const DistributeTranspilerConfig usual;
-  config.dc_asgd_form = "original";
+  config.dc_asgd_form = "paddle";
   config.dc_asgd_lambda = usual.dc_asgd_lambda;
   config.dc_asgd_m = usual.dc_asgd_m;
   config.dc_asgd_epsilon = usual.dc_asgd_epsilon;
@@ -425,45 +425,46 @@ void expect_a_gradient(json& golden) {
 
 constexpr Departure kDepartures[] = {
     {.name = "one trainer",
-     .original = "Classic sync with one trainer: servers sum g.trainer_0, the trainer sends g.",
+     .paddle = "Classic sync with one trainer: servers sum g.trainer_0, the trainer sends g.",
      .ours = "No suffix, no sum, no scale, as in releases 1.5 and 1.6.",
      .reason = "Nothing ever arrives under the name that the server waits for.",
      .cases = "linreg-sync-1tr",
      .applies = classic_sync_one_trainer,
      .expect = expect_no_average},
-    {.name = "deal order",
-     .original = "slice_var_up = false deals parameters in an order that numpy shuffles.",
-     .ours = "Parameters are dealt in their own order; TranspileOptions::deal_order gives another.",
+    {.name = "dispatch order",
+     .paddle = "slice_var_up = false dispatches parameters in an order that numpy shuffles.",
+     .ours = "Parameters are dispatched in their own order; TranspileOptions::dispatch_order gives "
+             "another.",
      .reason = "Placement should not depend on another library's generator.",
      .cases = "linreg-sync-noslice",
      .applies = unsliced,
      .configure = deal_shuffled},
     {.name = "call order",
-     .original = "Programs asked for after the trainer's read freed ops, or lack initialisers.",
+     .paddle = "Programs asked for after the trainer's read freed ops, or lack initialisers.",
      .ours = "Every program can be asked for in any order, any number of times.",
      .reason = "The order of calls has no meaning to the user.",
      .cases = "crash-server-after-trainer",
      .applies = unusual_call_order,
      .expect = expect_any_order},
     {.name = "delay compensation",
-     .original = "DC-ASGD adds g g (w - w_bak): lambda is 1, and nothing else can be asked for.",
-     .ours = "dc_asgd_form \"constant\", \"adaptive\" or \"clipped\" (the default); \"original\" "
+     .paddle = "DC-ASGD adds g g (w - w_bak): lambda is 1, and nothing else can be asked for.",
+     .ours = "dc_asgd_form \"constant\", \"adaptive\" or \"clipped\" (the default); \"paddle\" "
              "is the "
              "release's; rows are compensated too, where its ops stop at them.",
      .reason = "With lambda 1 training diverges where the paper's rule does not.",
      .cases = "linreg-dcasgd",
      .applies = dc_asgd,
      .expect = expect_compensated_rows,
-     .configure = compensate_as_the_original},
+     .configure = compensate_as_paddle},
     {.name = "GEO notices",
-     .original = "The send that GEO appends has role forward and a default epmap.",
+     .paddle = "The send that GEO appends has role forward and a default epmap.",
      .ours = "Role rpc, and no endpoint.",
      .reason = "It sends nothing: it tells the runtime of the step.",
      .cases = "linreg-geo",
      .applies = geo,
      .expect = expect_plain_notices},
     {.name = "LocalSGD",
-     .original = "Parameters are averaged after every step; snapshots are declared as bool.",
+     .paddle = "Parameters are averaged after every step; snapshots are declared as bool.",
      .ours = "local_sgd_scheduled: one op, and a schedule says when; snapshots have their "
              "parameter's type.",
      .reason = "LocalSGD is there to communicate less.",
@@ -472,7 +473,7 @@ constexpr Departure kDepartures[] = {
      .expect = expect_typed_snapshots,
      .configure = average_each_step},
     {.name = "clipping",
-     .original = "grad_clip= leaves programs that cannot run: nothing makes what trainers send.",
+     .paddle = "grad_clip= leaves programs that cannot run: nothing makes what trainers send.",
      .ours =
          "Synchronous servers clip the averaged whole gradient; elsewhere trainers clip theirs.",
      .reason = "Clipping has the meaning that it has in a local run.",
@@ -481,59 +482,58 @@ constexpr Departure kDepartures[] = {
      .applies = clips_on_servers,
      .expect = expect_nothing_transpiled},
     {.name = "optimizers",
-     .original = "Servers get no update op for Adadelta; Lamb is refused.",
+     .paddle = "Servers get no update op for Adadelta; Lamb is refused.",
      .ours = "Both are updates like the others; Lamb's norms are those of the whole parameter.",
      .reason = "A parameter that is never updated is not trained.",
      .cases = "linreg-sync-adadelta crash-lamb",
      .applies = updates_that_the_release_lacks,
      .expect = expect_no_servers},
     {.name = "norms",
-     .original = "LARS and Dpsgd take the norms of a slice.",
+     .paddle = "LARS and Dpsgd take the norms of a slice.",
      .ours = "The norms of the whole parameter and gradient; whole_norms = false is the release's.",
      .reason = "The step must not depend on the number of servers.",
      .cases = "linreg-sync-lars",
      .applies = norms_of_slices,
      .configure = take_norms_of_slices},
     {.name = "sliced state",
-     .original = "State of the parameter's shape that no table names (MeanGrad) stays whole.",
+     .paddle = "State of the parameter's shape that no table names (MeanGrad) stays whole.",
      .ours = "All state of the parameter's shape is cut with it.",
      .reason = "An update op wants parameter and state of one shape.",
      .cases = "linreg-sync-rmsprop-centered",
      .applies = whole_state_of_slices,
      .expect = expect_sliced_state},
     {.name = "nested schedules",
-     .original = "Blocks of a schedule with variables of their own (warm-up) cannot be copied.",
+     .paddle = "Blocks of a schedule with variables of their own (warm-up) cannot be copied.",
      .ours = "Their variables are copied with them.",
      .reason = "Schedules should not depend on where they run.",
      .cases = "crash-warmup",
      .applies = nested_schedule,
      .expect = expect_trainer_only},
     {.name = "error clip",
-     .original = "Ops of an error clip have no role, and the release stops.",
+     .paddle = "Ops of an error clip have no role, and the release stops.",
      .ours = "They have role backward.",
      .reason = "They are part of backward.",
      .cases = "crash-error-clip",
      .applies = error_clip,
      .expect = expect_nothing_transpiled},
     {.name = "sparse nce",
-     .original = "Sparse nce stops: an input W is looked for, which nce does not have.",
+     .paddle = "Sparse nce stops: an input W is looked for, which nce does not have.",
      .ours = "As in release 1.6: the weight is fetched, the bias is received.",
      .reason = "Its weight is a table like others.",
      .cases = "crash-nce-sparse async-nce-sparse",
      .applies = sparse_nce,
      .expect = expect_nothing_transpiled},
     {.name = "sparse hsigmoid",
-     .original = "The whole weight of a sparse hsigmoid is received.",
+     .paddle = "The whole weight of a sparse hsigmoid is received.",
      .ours = "Its rows are fetched, as in release 1.6; prefetch_trees = false is the release's.",
      .reason = "Its weight is a table like others.",
      .cases = "hsigmoid-sync",
      .applies = sparse_tree,
      .configure = receive_whole_trees},
     {.name = "distributed tables",
-     .original =
-         "Tables of embedding with is_distributed are updated by plain SGD, without clip and "
-         "decay, and stop the release but under GEO; more than one is refused; those of "
-         "fluid.embedding are received whole.",
+     .paddle = "Tables of embedding with is_distributed are updated by plain SGD, without clip and "
+               "decay, and stop the release but under GEO; more than one is refused; those of "
+               "fluid.embedding are received whole.",
      .ours = "As in release 1.6, any number of them, with any update of selected rows.",
      .reason = "A model may have several tables that fit on no trainer.",
      .cases = "crash-is-distributed crash-two-distributed-tables async-is-distributed "
@@ -541,11 +541,10 @@ constexpr Departure kDepartures[] = {
      .applies = distributed_table,
      .expect = expect_distributed_tables},
     {.name = "lookups",
-     .original =
-         "Lookups of one table with different padding become one with the first's, those of "
-         "another op type read an empty table; ids of rank 1 stop; tables of embedding that "
-         "are not trained have no values on trainers, those with sparse and dense lookups "
-         "none in the first step.",
+     .paddle = "Lookups of one table with different padding become one with the first's, those of "
+               "another op type read an empty table; ids of rank 1 stop; tables of embedding that "
+               "are not trained have no values on trainers, those with sparse and dense lookups "
+               "none in the first step.",
      .ours = "One op for each padding and op type; ids of any rank; frozen tables begin as in a "
              "local run, others are received, with initialise_frozen_tables = false as in the "
              "release.",
@@ -556,14 +555,14 @@ constexpr Departure kDepartures[] = {
      .expect = expect_local_lookups,
      .configure = empty_frozen_tables},
     {.name = "hash placement",
-     .original = "split_method = HashName stops, and hashed differently in every process.",
+     .paddle = "split_method = HashName stops, and hashed differently in every process.",
      .ours = "A stable hash of the slice's name.",
      .reason = "All processes must agree.",
      .cases = "crash-hashname",
      .applies = hash_name,
      .expect = expect_nothing_transpiled},
     {.name = "statistics",
-     .original = "Moving statistics of batch norm stay with each trainer.",
+     .paddle = "Moving statistics of batch norm stay with each trainer.",
      .ours = "Synchronous servers average them over the shards; server_statistics = false is the "
              "release's.",
      .reason = "A job has one model, which can be saved and tested.",
@@ -571,8 +570,8 @@ constexpr Departure kDepartures[] = {
      .applies = keeps_statistics,
      .configure = keep_statistics_local},
     {.name = "synchronous strategy",
-     .original = "Fleet's synchronous strategy emits the runtime-split form, and takes a "
-                 "configuration with completely_not_async for a half-async one.",
+     .paddle = "Fleet's synchronous strategy emits the runtime-split form, and takes a "
+               "configuration with completely_not_async for a half-async one.",
      .ours = "The classic form; SyncStrategy{.runtime_split_send_recv = true} is the release's.",
      .reason = "It is the form that the strategy's documents describe.",
      .cases = "fleet-linreg-default",
@@ -580,7 +579,7 @@ constexpr Departure kDepartures[] = {
      .expect = expect_synchronous,
      .configure = split_at_run_time},
     {.name = "hsigmoid on data",
-     .original = "hsigmoid straight on a data variable stops in append_backward.",
+     .paddle = "hsigmoid straight on a data variable stops in append_backward.",
      .ours = "Its gradient op leaves X@GRAD out.",
      .reason = "Nobody wants the gradient of data.",
      .cases = "layers/hsigmoid-on-data",

@@ -15,7 +15,7 @@ namespace fleet::golden {
 
 struct Departure {
   std::string_view name;
-  std::string_view original;  // what the release does
+  std::string_view paddle;  // what the release does
   std::string_view ours;
   std::string_view reason;
   // Cases that the rule concerns, of which tests/golden/our_form keeps what is made here.
@@ -24,7 +24,7 @@ struct Departure {
   bool (*applies)(const nlohmann::json& golden);
   // Turns what the file expects into what this library makes.
   void (*expect)(nlohmann::json& golden) = nullptr;
-  // Switches this library to the original's form, so that the case is compared as it is.
+  // Switches this library to Paddle's form, so that the case is compared as it is.
   void (*configure)(const nlohmann::json& golden, transpiler::DistributeTranspilerConfig& config,
                     transpiler::TranspileOptions& options) = nullptr;
 };

@@ -42,8 +42,8 @@ std::set<std::string> documented_rules() {
 TEST(Departures, AreTheTableOfTheDocumentation) {
   std::set<std::string> rules;
   for (const Departure& rule : departures()) {
-    rules.insert(str_cat("| ", rule.name, " | ", rule.original, " | ", rule.ours, " | ",
-                         rule.reason, " | ", rule.cases, " |"));
+    rules.insert(str_cat("| ", rule.name, " | ", rule.paddle, " | ", rule.ours, " | ", rule.reason,
+                         " | ", rule.cases, " |"));
   }
   EXPECT_EQ(documented_rules(), rules);
 }

@@ -155,8 +155,8 @@ void complete_attrs(Json& op) {
   for (const auto& [name, value] : schema->normalize({})) {
     if (!attrs.contains(name)) attrs[name] = attribute_json(value);
   }
-  // Ours, and without trace in what the original made; then a mark that it makes for itself.
-  attrs.erase("original_form");
+  // Ours, and without trace in what Paddle made; then a mark that it makes for itself.
+  attrs.erase("paddle_form");
   attrs.erase("@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@");
 }
 

@@ -26,7 +26,7 @@ CompareOptions compare_options(const Json& golden);
 
 // One line per difference, "<path>: expected …, got …", paths beginning with `path`. Absent
 // attributes stand for their defaults, absent slots for empty ones, floats are compared as 32-bit
-// values; an expected null (a fact that the original does not keep) accepts anything.
+// values; an expected null (a fact that Paddle does not keep) accepts anything.
 std::vector<std::string> compare_program(const Json& expected, const fluid::Program& got,
                                          const std::string& path,
                                          const CompareOptions& options = {});

@@ -41,17 +41,18 @@ std::unique_ptr<role_maker::RoleMakerBase> role_of(const role_maker::ClusterSpec
                                      .job_id = cluster.job_id});
 }
 
-transpiler::ProgramPair dealt_programs(const DistributeTranspilerConfig& config,
-                                       const fluid::Program& main, const fluid::Program& startup,
-                                       const role_maker::ClusterSpec& cluster,
-                                       const std::vector<size_t>& deal_order) {
+transpiler::ProgramPair dispatched_programs(const DistributeTranspilerConfig& config,
+                                            const fluid::Program& main,
+                                            const fluid::Program& startup,
+                                            const role_maker::ClusterSpec& cluster,
+                                            const std::vector<size_t>& dispatch_order) {
   transpiler::DistributeTranspiler transpiler(config);
   transpiler.transpile({.trainer_id = cluster.is_server() ? 0 : cluster.index,
                         .program = &main,
                         .pservers = join(cluster.server_endpoints, ","),
                         .trainers = cluster.worker_num,
                         .startup_program = &startup,
-                        .deal_order = deal_order});
+                        .dispatch_order = dispatch_order});
   if (cluster.is_server()) return transpiler.get_pserver_programs(cluster.current_endpoint());
   return {transpiler.get_trainer_program(), transpiler.get_trainer_startup_program()};
 }
@@ -138,8 +139,9 @@ transpiler::ProgramPair fleet_programs(const Strategy& strategy,
                                        const DistributeTranspilerConfig& wanted,
                                        const fluid::Program& main, const fluid::Program& startup,
                                        const role_maker::ClusterSpec& cluster,
-                                       const std::vector<size_t>& deal_order) {
-  if (!deal_order.empty()) return dealt_programs(wanted, main, startup, cluster, deal_order);
+                                       const std::vector<size_t>& dispatch_order) {
+  if (!dispatch_order.empty())
+    return dispatched_programs(wanted, main, startup, cluster, dispatch_order);
   if (*strategy.transpiler_config() != wanted) {
     return transpiler::transpile_for(main, startup, cluster, wanted);
   }

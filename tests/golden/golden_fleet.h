@@ -26,12 +26,12 @@ transpiler::ProgramPair minimized_by_fleet(const nlohmann::json& golden,
                                            const role_maker::ClusterSpec& cluster);
 
 // The programs that the strategy makes for one process; where no strategy has the form that is
-// wanted, or deals in that order, those of the transpiler.
+// wanted, or dispatches in that order, those of the transpiler.
 transpiler::ProgramPair fleet_programs(const strategies::Strategy& strategy,
                                        const transpiler::DistributeTranspilerConfig& wanted,
                                        const fluid::Program& main, const fluid::Program& startup,
                                        const role_maker::ClusterSpec& cluster,
-                                       const std::vector<size_t>& deal_order = {});
+                                       const std::vector<size_t>& dispatch_order = {});
 
 // A job with servers as worker `worker` sees it, in the form of a case of the transpiler (kind
 // "ps"): the rules of departures know no other.

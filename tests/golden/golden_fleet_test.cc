@@ -1,5 +1,5 @@
 // A Fleet strategy that makes another configuration, or other programs than its configuration says,
-// does not pass for the original's.
+// does not pass for Paddle's.
 #include "tests/golden/golden_fleet.h"
 
 #include <fstream>

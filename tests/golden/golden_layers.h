@@ -1,4 +1,4 @@
-// Layer functions under the original's names and argument names.
+// Layer functions under Paddle's names and argument names.
 #pragma once
 
 #include <functional>

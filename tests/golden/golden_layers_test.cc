@@ -47,7 +47,7 @@ struct LayerCase {
 
 class GoldenLayer : public ::testing::TestWithParam<LayerCase> {};
 
-TEST_P(GoldenLayer, BuildsWhatTheOriginalBuilds) {
+TEST_P(GoldenLayer, BuildsWhatPaddleBuilds) {
   Json golden = Json::parse(R"({"net": {"layers": [
     {"layer": "data", "args": {"name": "x", "shape": [4]}, "out": "x"},
     {"layer": "data", "args": {"name": "l", "shape": [1], "dtype": "int64"}, "out": "l"},

@@ -89,7 +89,7 @@ fluid::Initializer initializer_of(const std::string& kind, InitializerArguments&
     msra.seed = seed();
     return msra;
   }
-  if (kind == "Bilinear") return initializer::Bilinear{.original_form = true};
+  if (kind == "Bilinear") return initializer::Bilinear{.paddle_form = true};
   throw NotYetKnown("initializer " + kind);
 }
 

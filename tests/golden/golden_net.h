@@ -24,17 +24,17 @@ class NotYetKnown : public std::runtime_error {
 // The file's layers, appended to the default programs of this thread; returns the loss.
 fluid::Variable build_layers(const Json& golden);
 
-// Where the library departs from the original: what the original computes, or what the library
+// Where the library departs from Paddle: what Paddle computes, or what the library
 // does unless asked.
-enum class Form { kOriginal, kOwn };
+enum class Form { kPaddle, kOwn };
 
 // The file's optimizer; a schedule's ops are appended to the default main program. Null when the
 // file has none.
 std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden,
-                                                            Form form = Form::kOriginal);
+                                                            Form form = Form::kPaddle);
 
 // A number, or {"schedule": …, "args": …}, whose ops are appended to the default main program.
-fluid::optimizer::LearningRate make_rate(const Json& json, Form form = Form::kOriginal);
+fluid::optimizer::LearningRate make_rate(const Json& json, Form form = Form::kPaddle);
 
 struct BuiltNet {
   fluid::Program main_forward;  // before backward

@@ -132,7 +132,7 @@ Outputs build_group_norm(Call& call) {
   const auto norm = std::find_if(ops.rbegin(), ops.rend(),
                                  [](const auto& op) { return op->type == "group_norm"; });
   const auto at = static_cast<size_t>(ops.rend() - norm) - 1;
-  fluid::default_main_program().current_block().op(at).attrs["original_form"] = true;
+  fluid::default_main_program().current_block().op(at).attrs["paddle_form"] = true;
   return {made};
 }
 

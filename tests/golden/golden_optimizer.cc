@@ -1,4 +1,4 @@
-// The optimizer of a golden file. Where the original departs from its own formulas the form that
+// The optimizer of a golden file. Where Paddle departs from its own formulas the form that
 // it has is asked for, since the file holds what it made.
 #include <functional>
 #include <map>
@@ -19,7 +19,7 @@ using layers::DecayForm;
 using Schedule = std::function<Variable(Arguments&, Form)>;
 
 DecayForm decay_form(Form form) {
-  return form == Form::kOriginal ? DecayForm::kOriginal : DecayForm::kExact;
+  return form == Form::kPaddle ? DecayForm::kPaddle : DecayForm::kExact;
 }
 
 template <class Decay>
@@ -86,7 +86,7 @@ struct Common {
   std::optional<fluid::Penalty> regularization;
   std::optional<fluid::Penalty> grad_clip;
   optimizer::ClipFilter need_clip;
-  bool original_form;
+  bool paddle_form;
 };
 
 using Made = std::unique_ptr<optimizer::Optimizer>;
@@ -101,8 +101,8 @@ Maker maker(Fill fill) {
     options.regularization = common.regularization;
     options.grad_clip = common.grad_clip;
     options.need_clip = common.need_clip;
-    if constexpr (requires { options.original_form; }) {
-      options.original_form = common.original_form;
+    if constexpr (requires { options.paddle_form; }) {
+      options.paddle_form = common.paddle_form;
     }
     fill(args, options);
     return std::make_unique<Kind>(options);
@@ -254,7 +254,7 @@ std::unique_ptr<fluid::optimizer::Optimizer> make_optimizer(const Json& golden, 
   const Json* options = given.find("args");
   Arguments args("optimizer " + type, options == nullptr ? none : *options);
   Common common{};
-  common.original_form = form == Form::kOriginal;
+  common.paddle_form = form == Form::kPaddle;
   if (const Json* decay = given.find("regularization")) common.regularization = make_decay(*decay);
   common.grad_clip = make_clip(given.find("grad_clip"));
   common.need_clip = make_filter(given.find("grad_clip"));

@@ -86,8 +86,8 @@ Operator load_op(const json& from) {
   const fluid::OpSchema* schema = fluid::OpTable::standard().find(op.type);
   if (schema != nullptr && schema->normalize) {
     op.attrs = schema->normalize(op.attrs);
-    // What the original made has the original's form.
-    if (op.attrs.contains("original_form")) op.attrs["original_form"] = true;
+    // What Paddle made has Paddle's form.
+    if (op.attrs.contains("paddle_form")) op.attrs["paddle_form"] = true;
   }
   return op;
 }

@@ -269,7 +269,7 @@ Outputs build_dynamic_lstm(Call& call) {
                             .candidate_activation = text(call, "candidate_activation", "tanh"),
                             .name = text(call, "name")});
   fluid::Block& block = fluid::default_main_program().current_block();
-  block.op(block.op_count() - 1).attrs["original_form"] = true;
+  block.op(block.op_count() - 1).attrs["paddle_form"] = true;
   return {made.hidden, made.cell};
 }
 

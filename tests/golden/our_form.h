@@ -1,4 +1,4 @@
-// What this library makes of a golden case with its own defaults, where the original's form is
+// What this library makes of a golden case with its own defaults, where Paddle's form is
 // another: as text, of which a copy is kept for every case that a departure names.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Every departure names cases, and what is made of each is kept whole: in the form that the
-// documentation says, not only in the original's behind a switch.
+// documentation says, not only in Paddle's behind a switch.
 #include "tests/golden/our_form.h"
 
 #include <cctype>
@@ -33,7 +33,7 @@ std::string file_of(const std::string& name) {
   return str_cat(fs::path(name).filename().string(), ".txt");
 }
 
-// Cases of the original's, and some of them once more with asynchronous servers.
+// Cases of Paddle's, and some of them once more with asynchronous servers.
 nlohmann::json golden(std::string name) {
   const bool asynchronous = name.starts_with("async-");
   if (asynchronous) name.replace(0, 5, "crash");

@@ -186,7 +186,7 @@ Differences check_process(const json& golden, const Strategy& strategy, const Pr
   depart(job, departed);
   if (Differences out = check_errors(departed.expected); !out.empty()) return out;
   const ProgramPair pair = fleet_programs(strategy, departed.config, main, startup, process,
-                                          departed.options.deal_order);
+                                          departed.options.dispatch_order);
   Expectation expect(departed.expected);
   if (process.is_server()) {
     const std::string path = "pservers/" + process.current_endpoint();

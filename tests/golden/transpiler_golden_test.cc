@@ -1,5 +1,5 @@
 // One case per golden file. The net half builds the file's net through fluid::layers and compares
-// it with what the original built, op for op and variable for variable; the transpiled half then
+// it with what Paddle built, op for op and variable for variable; the transpiled half then
 // transpiles those very programs and compares what comes out.
 
 #include <algorithm>

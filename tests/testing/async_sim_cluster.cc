@@ -308,7 +308,7 @@ class SimAsyncWorker {
 
   void stop() {
     stopping_ = true;
-    worker_.when_settled([this] {
+    worker_.when_drained([this] {
       loop_.post([this] {
         node_.stop_async([this](const Status& status) {
           if (!status.ok()) return fail(status.to_string());

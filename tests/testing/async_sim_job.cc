@@ -54,7 +54,7 @@ AsyncSimJob draw_async_job(ServerMode mode, uint64_t seed) {
     options.max_merge_var_num = 1;
     options.send_queue_size = 8;
   } else if (draw(3) == 0) {
-    options.delay_compensation.form = DelayCompensation::kOriginal;
+    options.delay_compensation.form = DelayCompensation::kPaddle;
   }
   job.straggle = draw(3) == 0 ? 5 : 1;
   job.faults.delay_max = std::chrono::microseconds(20 + draw(500));

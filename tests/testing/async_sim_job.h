@@ -19,7 +19,8 @@ struct AsyncSimJob {
   uint64_t steps = 6;
   // Steps of single workers, by index, where they differ from `steps`.
   std::vector<uint64_t> uneven_steps;
-  // Elements of each variable; odd ones are cut into two slices. Slices are dealt to the servers.
+  // Elements of each variable; odd ones are cut into two slices. Slices are assigned to the
+  // servers.
   std::vector<size_t> variables{3, 8, 1, 6};
   strategies::AsyncOptions options;
   // Compute time of a step: between half of this and one and a half; worker 0 is `straggle` times

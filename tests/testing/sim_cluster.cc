@@ -47,7 +47,7 @@ ParameterServerConfig config_for(const SimJob& job, uint32_t index) {
   config.logical_shards = job.shard_count();
   config.data_lanes = job.lanes;
   config.flush_bytes = job.flush_bytes;
-  config.ask_apart_bytes = job.ask_apart_bytes;
+  config.separate_get_bytes = job.separate_get_bytes;
   config.reconnect_grace = {job.reconnect_grace, job.reconnect_grace};
   config.heartbeat_timeout = job.heartbeat_timeout;
   config.gradient_window_bytes = job.window_bytes;

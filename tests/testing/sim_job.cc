@@ -10,7 +10,7 @@ namespace fleet::testing {
 std::string SimJob::to_string() const {
   return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
                  " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", rows ? "rows, " : "",
-                 "values asked apart from ", ask_apart_bytes, " bytes, window of ", window_bytes,
+                 "separate gets from ", separate_get_bytes, " bytes, window of ", window_bytes,
                  " bytes, ", steps, " steps, cut ", faults.cut, ", duplicate ", faults.duplicate,
                  ", refuse ", faults.refuse, ", chunk ", faults.max_chunk);
 }
@@ -50,7 +50,7 @@ SimJob draw_job(uint64_t seed) {
     job.rows = true;
     job.slices = {3, 7, 11, 5, 2, 40};
   }
-  if (draw(2) == 0) job.ask_apart_bytes = 1 + draw(40);
+  if (draw(2) == 0) job.separate_get_bytes = 1 + draw(40);
   if (draw(2) == 0) job.window_bytes = 1 + draw(200);
   return job;
 }

@@ -25,10 +25,10 @@ struct SimJob {
   bool last_server_empty = false;
   // Of a step, at most 2: numbers of two slices in three that all servers need for their updates.
   uint32_t exchanges = 0;
-  // One slice in three takes gradients of rows of one element, some of them by each shard.
+  // One slice in three takes sparse gradients of one element, some of them by each shard.
   bool rows = false;
   size_t flush_bytes = 64 * 1024;
-  size_t ask_apart_bytes = 1024 * 1024;
+  size_t separate_get_bytes = 1024 * 1024;
   // What a worker's step takes before the first gradient is there.
   Duration compute{0};
   int straggle = 1;  // worker 0 is so many times slower

@@ -12,7 +12,7 @@
 
 namespace fleet::testing {
 
-// What gives gradients of rows.
+// What gives sparse gradients.
 enum class RowKind {
   kLookup,
   kLookupV2,

@@ -56,9 +56,9 @@ TEST(TranspilerConfig, ContradictionsNameBothFields) {
                         .completely_not_async = true,
                         .geo_sgd_mode = true},
                        "completely_not_async", "geo_sgd_mode");
-  expect_contradiction({.original_schedules = true}, "original_schedules", "sync_mode");
-  expect_contradiction({.original_schedules = true, .sync_mode = false, .geo_sgd_mode = true},
-                       "original_schedules", "geo_sgd_mode");
+  expect_contradiction({.paddle_schedules = true}, "paddle_schedules", "sync_mode");
+  expect_contradiction({.paddle_schedules = true, .sync_mode = false, .geo_sgd_mode = true},
+                       "paddle_schedules", "geo_sgd_mode");
   expect_contradiction({.whole_norms = false, .mode = "nccl2"}, "whole_norms", "mode");
   expect_contradiction({.whole_norms = false, .sync_mode = false, .geo_sgd_mode = true},
                        "whole_norms", "geo_sgd_mode");
@@ -92,7 +92,7 @@ TEST(TranspilerConfig, WhoSaysSyncModeLaterHearsOfOtherContradictionsAtOnce) {
       {.enable_dc_asgd = true},
       {.half_async = true},
       {.geo_sgd_mode = true},
-      {.original_schedules = true},
+      {.paddle_schedules = true},
       {.server_statistics = false, .sync_mode = false}};
   for (const auto& config : open) {
     EXPECT_NO_THROW(validate_but_sync_mode(config));
@@ -111,7 +111,7 @@ TEST(TranspilerConfig, FieldsOfServersHaveNoMeaningWithoutThem) {
          std::vector<std::pair<std::string, bool DistributeTranspilerConfig::*>>{
              {"runtime_split_send_recv", &DistributeTranspilerConfig::runtime_split_send_recv},
              {"enable_dc_asgd", &DistributeTranspilerConfig::enable_dc_asgd},
-             {"original_schedules", &DistributeTranspilerConfig::original_schedules},
+             {"paddle_schedules", &DistributeTranspilerConfig::paddle_schedules},
              {"half_async", &DistributeTranspilerConfig::half_async},
              {"geo_sgd_mode", &DistributeTranspilerConfig::geo_sgd_mode}}) {
       DistributeTranspilerConfig config = other;
@@ -173,12 +173,12 @@ TEST(TranspilerConfig, DetailsBelongToTheirMode) {
       {.enable_dc_asgd = true, .dc_asgd_form = "constant", .dc_asgd_m = 0.9, .sync_mode = false},
       "dc_asgd_m", "dc_asgd_form");
   expect_contradiction({.enable_dc_asgd = true,
-                        .dc_asgd_form = "original",
+                        .dc_asgd_form = "paddle",
                         .dc_asgd_epsilon = 1e-6,
                         .sync_mode = false},
                        "dc_asgd_epsilon", "dc_asgd_form");
   expect_contradiction(
-      {.enable_dc_asgd = true, .dc_asgd_form = "original", .dc_asgd_lambda = 2, .sync_mode = false},
+      {.enable_dc_asgd = true, .dc_asgd_form = "paddle", .dc_asgd_lambda = 2, .sync_mode = false},
       "dc_asgd_form", "dc_asgd_lambda");
   expect_contradiction({.local_sgd_scheduled = true}, "local_sgd_scheduled", "collective_mode");
   expect_contradiction({.fuse_all_reduce_bytes = 1}, "fuse_all_reduce_bytes", "collective_mode");

@@ -50,7 +50,7 @@ TEST(Passes, AreListedWithEveryPassThatAnyJobHas) {
     found.merge(passes_of(config, std::move(options)));
   };
   run({.sync_mode = false}, options_for(scheduled, 2, 2));
-  run({.original_schedules = true, .sync_mode = false, .half_async = true},
+  run({.paddle_schedules = true, .sync_mode = false, .half_async = true},
       options_for(scheduled, 2, 2));
   run({}, options_for(tables, 2, 2));
   run({}, options_for(distributed, 2, 2));

@@ -343,7 +343,7 @@ bool has_row_gradients(const fluid::Block& block) {
 }  // namespace
 
 bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config) {
-  return config.enable_dc_asgd && config.dc_asgd_form == "original" &&
+  return config.enable_dc_asgd && config.dc_asgd_form == "paddle" &&
          has_row_gradients(net.main.global_block());
 }
 
@@ -364,7 +364,7 @@ std::vector<NamedConfig> asynchronous_modes() {
     const std::string suffix = split ? ", split" : "";
     modes.push_back({"async" + suffix, async});
     modes.push_back({"half async" + suffix, half_async});
-    for (const char* form : {"original", "constant", "adaptive", "clipped"}) {
+    for (const char* form : {"paddle", "constant", "adaptive", "clipped"}) {
       DistributeTranspilerConfig compensated = async;
       compensated.enable_dc_asgd = true;
       compensated.dc_asgd_form = form;

@@ -42,7 +42,7 @@ SampleNet deep_net(int layers, int64_t width);
 // steps, a sequence for each row.
 SampleNet random_net(uint64_t seed);
 
-// Whether DC-ASGD is not for the net: gradients of rows in the original's form.
+// Whether DC-ASGD is not for the net: sparse gradients in Paddle's form.
 bool refuses_compensation(const SampleNet& net, const DistributeTranspilerConfig& config);
 
 struct NamedConfig {

@@ -1,9 +1,10 @@
 // Links, paths and names of the project's pages.
+#include "tests/tree/document_rules.h"
+
 #include <filesystem>
 #include <gmock/gmock.h>
 
 #include "tests/testing/paths.h"
-#include "tests/tree/document_rules.h"
 
 namespace fleet::tree {
 namespace {

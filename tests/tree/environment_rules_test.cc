@@ -1,4 +1,6 @@
 // docs/environment.md, its table, and the variables that the sources name.
+#include "tests/tree/environment_rules.h"
+
 #include <fstream>
 #include <gmock/gmock.h>
 #include <map>
@@ -7,7 +9,6 @@
 #include "base/environment_table.h"
 #include "base/strings.h"
 #include "tests/testing/paths.h"
-#include "tests/tree/environment_rules.h"
 #include "tools/documents.h"
 
 namespace fleet::tree {

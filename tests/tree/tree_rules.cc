@@ -232,6 +232,40 @@ Breaches check_words(const SourceFile& file) {
   return breaches;
 }
 
+Breaches check_dialect(const SourceFile& file) {
+  struct Word {
+    std::regex own;
+    const char* known;
+  };
+  static const std::vector<Word> words = {
+      {std::regex(R"(\b[Tt]he original('s)?\b|original_(form|schedules|program|tensor)|kOriginal)"),
+       "Paddle"},
+      {std::regex(R"(\b[Gg]radients of rows\b|GradientsOfRows)"), "sparse gradients"},
+      {std::regex(R"(\brows that rise\b)"), "ascending rows"},
+      {std::regex(R"(\b[Aa]ttendant|\bclass (Meter|Stay|Seat)\b)"),
+       "status reporter, timer, scope, workspace"},
+      {std::regex(R"(\bdeal_order\b)"), "dispatch order"},
+      {std::regex(R"(\bask_apart)"), "separate get"},
+      {std::regex(R"(\b(take|append|check)_followers\b)"), "post-update ops"},
+      {std::regex(R"(\b[Ww]aiting_?[Rr]oom\b)"), "pending sessions"},
+  };
+  if (file.path == "LICENSE" || file.path.starts_with("tests/tree/")) return {};
+  Breaches breaches;
+  std::istringstream lines(file.text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    for (const Word& word : words) {
+      std::smatch match;
+      if (!std::regex_search(line, match, word.own)) continue;
+      breaches.push_back(
+          breach(file, number,
+                 str_cat("'", match.str(), "' is the project's own word for: ", word.known)));
+    }
+  }
+  return breaches;
+}
+
 Breaches check_folders(const std::vector<SourceFile>& tree) {
   std::map<std::string, int> sources;
   for (const SourceFile& file : tree) {

@@ -60,6 +60,8 @@ Breaches check_public_header(const SourceFile& file, const LayerMap& layers);
 Breaches check_header_habits(const SourceFile& file, const std::set<std::string>& headers);
 // No markers of unfinished work, no paths of somebody's home.
 Breaches check_words(const SourceFile& file);
+// None of the words that only this project had for what Paddle and PyTorch have names for.
+Breaches check_dialect(const SourceFile& file);
 // At most 30 sources a folder, headers counted.
 Breaches check_folders(const std::vector<SourceFile>& tree);
 // A test lies where the tree has what it tests: x_test.cc in tests/ before the folder of x.h,

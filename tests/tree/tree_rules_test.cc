@@ -6,6 +6,7 @@
 namespace fleet::tree {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -109,6 +110,15 @@ TEST(Words, MarkersAndHomePathsAreFound) {
               ElementsAre(HasSubstr("base/a.cc:2: 'TO")));
   EXPECT_THAT(check_words({"scripts/a.sh", path}), ElementsAre(HasSubstr("scripts/a.sh:1:")));
   EXPECT_THAT(check_words({"base/a.cc", "int mastodon = hackney();\n"}), IsEmpty());
+}
+
+TEST(Dialect, OwnWordsForWhatTheFieldNamesAreFound) {
+  EXPECT_THAT(check_dialect({"base/a.cc", "int a;\n// As in the original's trainer.\n"}),
+              ElementsAre(AllOf(HasSubstr("base/a.cc:2:"), HasSubstr("Paddle"))));
+  EXPECT_THAT(check_dialect({"docs/a.md", "Gradients of rows travel.\ndeal_order\n"}),
+              ElementsAre(HasSubstr("docs/a.md:1:"), HasSubstr("docs/a.md:2:")));
+  EXPECT_THAT(check_dialect({"base/a.cc", "Tensor original = rows; // a parameter's gradient\n"}),
+              IsEmpty());
 }
 
 TEST(Folders, ThirtySourcesPassAndOneMoreDoesNot) {

@@ -53,6 +53,10 @@ TEST_F(Tree, HoldsNoMarkersAndNoHomePaths) {
   expect_each_passes(check_words);
 }
 
+TEST_F(Tree, SpeaksTheFieldsWords) {
+  expect_each_passes(check_dialect);
+}
+
 TEST_F(Tree, IncludesObeyTheLayerTable) {
   expect_each_passes([&](const SourceFile& file) { return check_layers(file, layers_); });
 }

@@ -151,7 +151,7 @@ void warn_of_imbalance(const ExplainOptions& options, const Explanation& explana
       {str_cat(server_name(explanation, index), " has ", static_cast<int>(100 * largest->share),
                " % of all parameters, and every step waits for it"),
        options.config.split_method == "HashName"
-           ? "split_method RoundRobin deals slices evenly by number"
+           ? "split_method RoundRobin dispatches slices evenly by number"
            : "another number of servers may divide the slices better"});
 }
 

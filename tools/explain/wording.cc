@@ -73,7 +73,7 @@ constexpr Reason kReasons[] = {
     // Schedules of asynchronous jobs.
     {"sum", "sum_trainer_counters", "The schedule counts the steps of all trainers."},
     {"fill_constant", "stop_counting",
-     "The schedule stays at one step, as in the original's jobs with a communicator."},
+     "The schedule stays at one step, as in Paddle's jobs with a communicator."},
     // Jobs without servers.
     {"scale", "scale_loss_gradient",
      "The loss gradient times 1/{shards}: the sum over shards becomes their mean."},

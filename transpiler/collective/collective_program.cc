@@ -83,12 +83,12 @@ void emit_all_reduce(const std::vector<std::string>& gradients, int last_ring, i
 void insert_all_reduces(Program& program, const CollectiveOptions& options) {
   Block& block = program.global_block();
   auto ops = block.take_ops();
-  // Rings are dealt from the end of the program, so count what follows each op.
-  std::vector<size_t> dealt(ops.size(), 0);
+  // Rings are assigned from the end of the program, so count what follows each op.
+  std::vector<size_t> assigned(ops.size(), 0);
   size_t total = 0;
   for (size_t i = ops.size(); i-- > 0;) {
     total += finished_gradients(*ops[i]).size();
-    dealt[i] = total;
+    assigned[i] = total;
   }
   const auto rings = static_cast<size_t>(options.rings);
   std::string first_gradient;
@@ -106,7 +106,7 @@ void insert_all_reduces(Program& program, const CollectiveOptions& options) {
     rewritten.push_back(std::move(ops[i]));
     if (gradients.empty()) continue;
     if (first_gradient.empty()) first_gradient = gradients.back();
-    const auto last_ring = static_cast<int>((dealt[i] - 1) % rings);
+    const auto last_ring = static_cast<int>((assigned[i] - 1) % rings);
     emit_all_reduce(gradients, last_ring, options.rings, rewritten);
   }
   block.set_ops(std::move(rewritten));

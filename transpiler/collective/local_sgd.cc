@@ -85,7 +85,7 @@ std::vector<Names> by_last_use(const Block& block, const Names& params) {
 }
 
 // After its last use in the step a parameter becomes its change, summed over the ranks. Rings are
-// dealt from the last one backwards.
+// assigned from the last one backwards.
 void insert_change_sums(Program& program, const CollectiveOptions& options) {
   Block& block = program.global_block();
   const Names params = updated_params(block);

@@ -57,7 +57,7 @@ void sum_trainer_counters(Program& main, int trainers) {
 }
 
 // Returns the smallest count that a schedule sees.
-int64_t start_trainer_counters(Program& startup, int trainers, bool original_schedules) {
+int64_t start_trainer_counters(Program& startup, int trainers, bool paddle_schedules) {
   int64_t first = 0;
   Block& block = startup.global_block();
   declare_counters(block, trainers);
@@ -77,8 +77,8 @@ int64_t start_trainer_counters(Program& startup, int trainers, bool original_sch
   for (auto& op : ops) {
     if (op->type == "fill_constant" && writes_counter(*op)) {
       auto attrs = fluid::parse_attributes<fluid::FillConstantAttrs>(op->type, op->attrs);
-      first = original_schedules ? trainers : static_cast<int64_t>(attrs.value) + 1;
-      attrs.value = static_cast<float>(original_schedules ? trainers - 1 : -trainers);
+      first = paddle_schedules ? trainers : static_cast<int64_t>(attrs.value) + 1;
+      attrs.value = static_cast<float>(paddle_schedules ? trainers - 1 : -trainers);
       op.edit().attrs = fluid::to_attributes(std::move(attrs));
     }
     rewritten.push_back(std::move(op));
@@ -112,7 +112,7 @@ bool counts_steps(const Program& main) {
   });
 }
 
-int64_t count_per_trainer(Program& main, Program& startup, int trainers, bool original_schedules,
+int64_t count_per_trainer(Program& main, Program& startup, int trainers, bool paddle_schedules,
                           const PassRunner& runner) {
   int64_t first = 0;
   const std::array main_passes = {
@@ -122,7 +122,7 @@ int64_t count_per_trainer(Program& main, Program& startup, int trainers, bool or
   const std::array startup_passes = {
       Pass{"start_trainer_counters", "Each trainer reports one step at a time.",
            [&](Program& program) {
-             first = start_trainer_counters(program, trainers, original_schedules);
+             first = start_trainer_counters(program, trainers, paddle_schedules);
            }},
   };
   runner.run(main, main_passes);

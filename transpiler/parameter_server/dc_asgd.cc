@@ -49,8 +49,8 @@ void append_backup_of_trainer(Block& block, const PlacedSlice& slice, fluid::DTy
 }
 
 // g + (p - bak) g g, op by op, as release 1.8 has it.
-std::string append_original(Block& block, const PlacedSlice& slice, const std::string& grad,
-                            fluid::DType dtype, int& temporaries) {
+std::string append_paddle(Block& block, const PlacedSlice& slice, const std::string& grad,
+                          fluid::DType dtype, int& temporaries) {
   const auto append = [&](const char* type, const std::string& x, const std::string& y) {
     std::string out = str_cat("tmp_dc_output_", temporaries++);
     declare(block, out, slice, dtype);
@@ -73,16 +73,16 @@ std::string append_original(Block& block, const PlacedSlice& slice, const std::s
 
 void require_compensation(const fluid::Program& program, const TrainingOps& ops,
                           const DcAsgdForm& form) {
-  if (form.name != "original") return;
+  if (form.name != "paddle") return;
   for (const auto* updates : {&ops.params, &ops.tables}) {
     for (const UpdatedParam& updated : *updates) {
       if (program.global_block().var(updated.grad).kind != fluid::VarKind::kSelectedRows) continue;
       throw_error(ErrorCode::kNotSupported,
-                  {.what = "delays of these gradients of rows are not compensated",
+                  {.what = "delays of these sparse gradients are not compensated",
                    .where = str_cat("DistributeTranspilerConfig.enable_dc_asgd, parameter '",
                                     updated.param, "'"),
-                   .expected = "dense gradients, the only ones that the original's ops take",
-                   .got = "dc_asgd_form = 'original', is_sparse = true",
+                   .expected = "dense gradients, the only ones that Paddle's ops take",
+                   .got = "dc_asgd_form = 'paddle', is_sparse = true",
                    .fix = "choose another dc_asgd_form, or set is_sparse to false"});
     }
   }
@@ -102,7 +102,7 @@ std::string append_compensation(Block& block, const PlacedSlice& slice, const st
                                 const DcAsgdForm& form, int trainers, int& temporaries) {
   const fluid::DType dtype = block.var(slice.param).dtype;
   append_backup_of_trainer(block, slice, dtype, trainers);
-  if (form.name == "original") return append_original(block, slice, grad, dtype, temporaries);
+  if (form.name == "paddle") return append_paddle(block, slice, grad, dtype, temporaries);
   std::string out = str_cat("tmp_dc_output_", temporaries++);
   declare(block, out, slice, dtype);
   block.edit_var(out).kind = block.var(grad).kind;

@@ -16,7 +16,7 @@ namespace fleet::transpiler {
 // runtime keeps it.
 std::string backup_name(const PlacedSlice& slice, int trainer);
 
-// Throws Error (kNotSupported) for gradients of rows that the form does not take ("original").
+// Throws Error (kNotSupported) for sparse gradients that the form does not take ("paddle").
 void require_compensation(const fluid::Program& program, const TrainingOps& ops,
                           const DcAsgdForm& form);
 

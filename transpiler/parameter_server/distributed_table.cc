@@ -139,7 +139,7 @@ void take_distributed_tables(Program& program, TrainingOps& ops,
     }
     if (block.var(param.grad).kind != VarKind::kSelectedRows) {
       throw_error(ErrorCode::kNotSupported,
-                  {.what = "a distributed table has a gradient that is not of rows",
+                  {.what = "a distributed table has a gradient that is not sparse",
                    .where = "parameter '" + param.param + "'",
                    .expected = "is_sparse",
                    .got = "a dense gradient",

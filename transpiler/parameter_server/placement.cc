@@ -72,7 +72,7 @@ std::vector<int64_t> level_rows(std::span<const int64_t> loads, int64_t row, int
 
 std::vector<int> dispatch(const SplitMethod& method, std::span<const ServerPart> parts,
                           std::span<const std::string> servers) {
-  auto dealt = method.dispatcher()->dispatch(parts, servers);
+  auto dispatched = method.dispatcher()->dispatch(parts, servers);
   const auto refuse = [&method](std::string what, std::string expected, std::string got) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = std::move(what),
@@ -81,16 +81,17 @@ std::vector<int> dispatch(const SplitMethod& method, std::span<const ServerPart>
                  .got = std::move(got),
                  .fix = "return, for each part, the position of its server in `servers`"});
   };
-  if (dealt.size() != parts.size()) {
+  if (dispatched.size() != parts.size()) {
     refuse("a split method left parts out, or made some up", str_cat(parts.size(), " positions"),
-           str_cat(dealt.size()));
+           str_cat(dispatched.size()));
   }
-  for (size_t i = 0; i < dealt.size(); ++i) {
-    if (dealt[i] >= 0 && static_cast<size_t>(dealt[i]) < servers.size()) continue;
+  for (size_t i = 0; i < dispatched.size(); ++i) {
+    if (dispatched[i] >= 0 && static_cast<size_t>(dispatched[i]) < servers.size()) continue;
     refuse("a split method names a server that is not there",
-           str_cat("0 to ", servers.size() - 1, " for '", parts[i].name, "'"), str_cat(dealt[i]));
+           str_cat("0 to ", servers.size() - 1, " for '", parts[i].name, "'"),
+           str_cat(dispatched[i]));
   }
-  return dealt;
+  return dispatched;
 }
 
 }  // namespace fleet::transpiler

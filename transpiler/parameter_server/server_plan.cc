@@ -37,11 +37,11 @@ std::vector<size_t> checked_order(std::vector<size_t> order, size_t count) {
   if (order.empty()) return own;
   if (std::is_permutation(order.begin(), order.end(), own.begin(), own.end())) return order;
   throw_error(ErrorCode::kInvalidArgument,
-              {.what = "deal_order is not an order of the parameters",
-               .where = "transpile, deal_order",
+              {.what = "dispatch_order is not an order of the parameters",
+               .where = "transpile, dispatch_order",
                .expected = str_cat("each of 0 to ", count - 1, " once"),
                .got = "[" + join(order, ", ") + "]",
-               .fix = "leave deal_order empty for the parameters' own order"});
+               .fix = "leave dispatch_order empty for the parameters' own order"});
 }
 
 ServerForm form_of(const DistributeTranspilerConfig& config) {
@@ -244,11 +244,11 @@ void level(const DistributeTranspilerConfig& config, const std::vector<int64_t>&
 }
 
 // Gives every slice and statistic its server.
-void deal(const Program& program, const TrainingOps& ops, const DistributeTranspilerConfig& config,
-          ServerPlan& plan) {
+void dispatch_slices(const Program& program, const TrainingOps& ops,
+                     const DistributeTranspilerConfig& config, ServerPlan& plan) {
   std::vector<int64_t> arrays(plan.params.size());
   std::vector<ServerPart> parts;
-  for (const size_t i : plan.deal_order) {
+  for (const size_t i : plan.dispatch_order) {
     const PlacedParam& param = plan.params[i];
     arrays[i] = step_arrays(program, ops, param, plan);
     for (const PlacedSlice& slice : param.slices) {
@@ -265,7 +265,7 @@ void deal(const Program& program, const TrainingOps& ops, const DistributeTransp
     loads[static_cast<size_t>(servers[i])] += parts[i].step_bytes;
   }
   size_t next = 0;
-  for (const size_t i : plan.deal_order) {
+  for (const size_t i : plan.dispatch_order) {
     for (PlacedSlice& slice : plan.params[i].slices) slice.server = servers[next++];
   }
   for (PlacedStatistic& statistic : plan.statistics) statistic.server = servers[next++];
@@ -285,7 +285,7 @@ std::vector<SliceRef> in_update_order(std::vector<SliceRef> slices, const Traini
 // slices_on, of every server.
 std::vector<std::vector<SliceRef>> slices_by_server(const ServerPlan& plan) {
   std::vector<std::vector<SliceRef>> servers(plan.endpoints.size());
-  for (const size_t position : plan.deal_order) {
+  for (const size_t position : plan.dispatch_order) {
     const PlacedParam& param = plan.params[position];
     for (const PlacedSlice& slice : param.slices) {
       servers[static_cast<size_t>(slice.server)].push_back({&param, &slice});
@@ -328,7 +328,7 @@ bool stays_whole(const Program& program, const UpdatedParam& param,
 
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server) {
   std::vector<SliceRef> slices;
-  for (const size_t position : plan.deal_order) {
+  for (const size_t position : plan.dispatch_order) {
     const PlacedParam& param = plan.params[position];
     for (const PlacedSlice& slice : param.slices) {
       if (slice.server == server) slices.push_back({&param, &slice});
@@ -344,19 +344,19 @@ std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops,
 ServerPlan plan_servers(const Program& program, const TrainingOps& ops,
                         const DistributeTranspilerConfig& config,
                         std::vector<std::string> endpoints, int shards,
-                        std::vector<size_t> deal_order) {
+                        std::vector<size_t> dispatch_order) {
   check_endpoints(endpoints);
   ServerPlan plan;
   plan.form = form_of(config);
   plan.endpoints = std::move(endpoints);
   plan.shards = shards;
-  plan.deal_order = checked_order(std::move(deal_order), ops.params.size());
+  plan.dispatch_order = checked_order(std::move(dispatch_order), ops.params.size());
   const int servers = static_cast<int>(plan.endpoints.size());
   for (size_t i = 0; i < ops.params.size(); ++i) {
     plan.params.push_back(cut(program, ops.params[i], i, config, servers));
   }
   find_statistics(program, config, plan);
-  deal(program, ops, config, plan);
+  dispatch_slices(program, ops, config, plan);
   place_tables(program, ops, plan);
   const auto tables = remote_tables(program, config);
   const auto unreceived = unreceived_tables(program);

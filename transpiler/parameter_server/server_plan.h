@@ -56,7 +56,7 @@ struct PlacedParam {
   bool sparse = false;  // the gradient is selected rows
   bool remote = false;  // a table: trainers look rows up instead of receiving it
   // A recv op of a trainer's startup takes its value from the servers. Under GEO, as in the
-  // original, there is none for tables that sparse lookup_table or nce ops look up: the runtime
+  // paddle, there is none for tables that sparse lookup_table or nce ops look up: the runtime
   // takes their values when training starts.
   bool received = true;
   // A distributed table: slice i, on server i, has the rows whose number, modulo the servers, is i,
@@ -82,8 +82,8 @@ struct ServerPlan {
   std::vector<std::string> endpoints;
   int shards = 1;  // contributors of a step
   std::vector<PlacedParam> params;
-  // The order in which parameters were dealt to servers and are sent, positions in `params`.
-  std::vector<size_t> deal_order;
+  // The order in which parameters were dispatched to servers and are sent, positions in `params`.
+  std::vector<size_t> dispatch_order;
   std::vector<PlacedStatistic> statistics;
   std::vector<PlacedParam> tables;  // distributed ones, as TrainingOps::tables
   // Tables that trainers look up and nobody trains, to which their startup gives no values.
@@ -115,18 +115,18 @@ struct SliceRef {
   const PlacedSlice* slice;
 };
 
-// The slices on one server, in the order in which they were dealt.
+// The slices on one server, in the order in which they were dispatched.
 std::vector<SliceRef> slices_on(const ServerPlan& plan, int server);
 // The same slices in the order of their update ops.
 std::vector<SliceRef> updates_on(const ServerPlan& plan, const TrainingOps& ops, int server);
 
-// `deal_order`: a permutation of the positions in TrainingOps::params, or empty for their own
+// `dispatch_order`: a permutation of the positions in TrainingOps::params, or empty for their own
 // order. Throws UsageError for a list of servers that is empty or names one twice and for an order
 // that is no permutation, ProgramError for state that cannot be cut along with its parameter.
 ServerPlan plan_servers(const fluid::Program& program, const TrainingOps& ops,
                         const DistributeTranspilerConfig& config,
                         std::vector<std::string> endpoints, int shards,
-                        std::vector<size_t> deal_order = {});
+                        std::vector<size_t> dispatch_order = {});
 
 // Records in a program what all programs of the job have in common.
 void record_job(fluid::Program& program, const ServerPlan& plan);

@@ -205,7 +205,7 @@ std::string place_state(Program& program, const ServerState& state, const SliceR
 }
 
 // The input of an op of the chain whose delay is compensated just before that op: the gradient of
-// the update op, or, for gradients of rows, the gradient as it came. The decay of rows is computed
+// the update op, or, for sparse gradients, the gradient as it came. The decay of rows is computed
 // from the server's own values, so it has no delay. Null for other ops.
 std::string* late_gradient(const ServerState& state, const SliceRef& here, bool update,
                            Operator& op) {

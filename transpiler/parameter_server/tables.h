@@ -25,16 +25,16 @@ void place_remote_lookups(fluid::Program& program, const ServerPlan& plan, int t
 // In a startup program remote tables have their shape only, and so have empty ones.
 void fake_remote_tables(fluid::Program& startup, const ServerPlan& plan);
 
-// Tables of sparse lookup_table and nce ops, trained or not: those that the original's trainers do
+// Tables of sparse lookup_table and nce ops, trained or not: those that Paddle's trainers do
 // not receive at the start, whether their rows are remote or not.
 std::set<std::string, std::less<>> unreceived_tables(const fluid::Program& program);
 
 // The lookups of a GEO trainer stay local: those of lookup_table lose remote_prefetch, those of
-// lookup_table_v2 keep it, as in the original, without an effect.
+// lookup_table_v2 keep it, as in Paddle, without an effect.
 void keep_lookups_local(fluid::Program& program);
 
 // What tells a GEO trainer which rows of `tables` changed: pairs of ids and table, by lookup op,
-// forward and backward. As in the original, a pair is left out where the last one of these ids had
+// forward and backward. As in Paddle, a pair is left out where the last one of these ids had
 // the same table.
 std::vector<std::pair<std::string, std::string>> looked_up_rows(
     const fluid::Program& program, const std::set<std::string, std::less<>>& tables);

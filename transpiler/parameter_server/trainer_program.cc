@@ -37,7 +37,7 @@ struct TrainerState {
   Names other_controls;  // of what else is sent
   int controls = 0;      // control variables made
   PlaceAttributes sends;
-  OpList followers;  // what the trainer does after its receives
+  OpList post_update_ops;  // what the trainer does after its receives
   std::set<std::string, std::less<>> removed_vars;
 };
 
@@ -109,7 +109,7 @@ void rename_gradients(Program& program, TrainerState& state) {
     rename(ops, renamed);
     program.block(index).set_ops(std::move(ops));
   }
-  rename(state.followers, renamed);
+  rename(state.post_update_ops, renamed);
 }
 
 fluid::AttributeMap send_attributes(const TrainerState& state, const PlacedParam& param) {
@@ -178,7 +178,7 @@ void emit_send(Block& block, TrainerState& state, size_t i, OpList& out) {
 }
 
 // Sends each gradient right after the last op that makes it, so that the rest of backward runs
-// meanwhile. Of several gradients of one op, the one that was dealt last goes first.
+// meanwhile. Of several gradients of one op, the one that was dispatched last goes first.
 void insert_sends(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   std::unordered_map<std::string_view, size_t> wanted;
@@ -194,7 +194,7 @@ void insert_sends(Program& program, TrainerState& state) {
     }
   }
   std::vector<std::vector<size_t>> after(block.op_count());
-  const auto& order = state.plan.deal_order;
+  const auto& order = state.plan.dispatch_order;
   for (auto i = order.rbegin(); i != order.rend(); ++i) after[last_writer[*i]].push_back(*i);
   state.send_controls.resize(params.size());
   OpList rewritten;
@@ -274,21 +274,21 @@ void check_no_table(const Operator& follower, const ServerPlan& plan) {
 }
 
 // Averages of parameters take what comes back from the servers.
-void take_followers(Program& program, TrainerState& state) {
+void take_post_update_ops(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   OpList others;
   for (auto& op : block.take_ops()) {
-    const bool follows = follows_updates(*op);
+    const bool follows = is_post_update_op(*op);
     if (follows) check_no_table(*op, state.plan);
-    (follows ? state.followers : others).push_back(std::move(op));
+    (follows ? state.post_update_ops : others).push_back(std::move(op));
   }
   block.set_ops(std::move(others));
 }
 
-void append_followers(Program& program, TrainerState& state) {
+void append_post_update_ops(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   OpList ops = block.take_ops();
-  for (auto& op : state.followers) ops.push_back(std::move(op));
+  for (auto& op : state.post_update_ops) ops.push_back(std::move(op));
   block.set_ops(std::move(ops));
 }
 
@@ -370,7 +370,7 @@ void append_send_barrier(Program& program, TrainerState& state) {
   attrs.trainer_id = state.options.trainer_id;
   attrs.half_async = !state.plan.form.classic_sync();
   Names sent;
-  for (const size_t i : state.plan.deal_order) sent.push_back(state.send_controls[i]);
+  for (const size_t i : state.plan.dispatch_order) sent.push_back(state.send_controls[i]);
   sent.insert(sent.end(), state.other_controls.begin(), state.other_controls.end());
   block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
                                std::move(sent), {control}));
@@ -453,7 +453,7 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                      .other_controls = {},
                      .controls = 0,
                      .sends = {},
-                     .followers = {},
+                     .post_update_ops = {},
                      .removed_vars = {}};
   const auto with_state = [&state](void (*pass)(Program&, TrainerState&)) {
     return [&state, pass](Program& program) { pass(program, state); };
@@ -462,8 +462,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                            std::any_of(plan.params.begin(), plan.params.end(),
                                        [](const auto& param) { return param.remote; });
   const auto& ops = main.global_block().ops();
-  const bool with_followers =
-      std::any_of(ops.begin(), ops.end(), [](const auto& op) { return follows_updates(*op); });
+  const bool with_post_update_ops =
+      std::any_of(ops.begin(), ops.end(), [](const auto& op) { return is_post_update_op(*op); });
   const std::array main_passes = {
       Pass{"place_remote_lookups", "Rows of tables come from the servers.",
            [&state](Program& program) {
@@ -481,8 +481,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
            !plan.tables.empty()},
       Pass{"send_statistics", "Servers average what the forward part keeps.",
            with_state(send_statistics), !plan.statistics.empty()},
-      Pass{"take_followers", "What follows the updates waits for the parameters.",
-           with_state(take_followers), with_followers},
+      Pass{"take_post_update_ops", "What follows the updates waits for the parameters.",
+           with_state(take_post_update_ops), with_post_update_ops},
       Pass{"remove_update_ops", "Updates and schedules run on the servers.",
            with_state(remove_update_ops)},
       Pass{"rename_gradients", "Gradients that travel whole carry their shard's name.",
@@ -492,8 +492,8 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
       Pass{"append_send_barrier", "The step's gradients are all sent.",
            with_state(append_send_barrier)},
       Pass{"append_receives", "The updated parameters come back.", with_state(append_receives)},
-      Pass{"append_followers", "Averages take the parameters that have come.",
-           with_state(append_followers), with_followers},
+      Pass{"append_post_update_ops", "Averages take the parameters that have come.",
+           with_state(append_post_update_ops), with_post_update_ops},
   };
   ProgramPair pair{.main = main, .startup = startup};
   runner.run(pair.main, main_passes);

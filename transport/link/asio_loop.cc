@@ -10,8 +10,8 @@
 
 namespace fleet::transport {
 
-AsioLoop::Impl::Impl(int offers)
-    : guard_(boost::asio::make_work_guard(context_)), timer_(context_), offers_(offers) {}
+AsioLoop::Impl::Impl(int yields)
+    : guard_(boost::asio::make_work_guard(context_)), timer_(context_), yields_(yields) {}
 
 Loop::TimerId AsioLoop::Impl::call_at(TimePoint when, Handler handler) {
   const TimerId id = next_timer_++;
@@ -56,7 +56,7 @@ void AsioLoop::Impl::fire() {
 
 // Runs one handler.
 void AsioLoop::Impl::run_one() {
-  for (int i = 0; i < offers_; ++i) {
+  for (int i = 0; i < yields_; ++i) {
     if (context_.poll_one() != 0 || context_.stopped()) return;
     sched_yield();
   }
@@ -81,7 +81,7 @@ bool AsioLoop::Impl::run_until(const std::function<bool()>& done, TimePoint dead
   return finished;
 }
 
-AsioLoop::AsioLoop(int offers) : impl_(std::make_unique<Impl>(offers)) {}
+AsioLoop::AsioLoop(int yields) : impl_(std::make_unique<Impl>(yields)) {}
 AsioLoop::~AsioLoop() = default;
 
 TimePoint AsioLoop::now() const {

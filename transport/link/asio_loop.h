@@ -16,10 +16,10 @@ namespace fleet::transport {
 // pass from thread to thread, when neither runs handlers then.
 class AsioLoop final : public DrivenLoop {
  public:
-  // `offers`: how many times run_until() offers its core to others and looks again before it
+  // `yields`: how many times run_until() offers its core to others and looks again before it
   // sleeps. An answer that other processes of the machine give meanwhile costs no sleep and no
   // wake-up.
-  explicit AsioLoop(int offers = 0);
+  explicit AsioLoop(int yields = 0);
   ~AsioLoop() override;
   AsioLoop(const AsioLoop&) = delete;
   AsioLoop& operator=(const AsioLoop&) = delete;

@@ -13,7 +13,7 @@ namespace fleet::transport {
 
 class AsioLoop::Impl {
  public:
-  explicit Impl(int offers);
+  explicit Impl(int yields);
 
   boost::asio::io_context& context() { return context_; }
   TimerId call_at(TimePoint when, Handler handler);
@@ -32,7 +32,7 @@ class AsioLoop::Impl {
   boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
   boost::asio::steady_timer timer_;
-  int offers_;
+  int yields_;
   std::map<Key, Handler> timers_;
   std::map<TimerId, TimePoint> when_;
   TimerId next_timer_ = 1;

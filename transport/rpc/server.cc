@@ -137,7 +137,7 @@ class Server::Gate final : public SessionHandler {
 
   Server& server_;
   uint64_t last_id_ = 0;
-  WaitingRoom waiting_;
+  PendingSessions waiting_;
 };
 
 Server::Server(Network& network, ServerLane control, std::vector<ServerLane> data,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "transport/rpc/waiting_room.h"
+#include "transport/rpc/pending_sessions.h"
 #include "transport/session/session.h"
 
 namespace fleet::transport {
@@ -29,7 +29,7 @@ struct ServerOptions {
   SessionLimits limits;
   Duration handshake_timeout = std::chrono::seconds(10);
   // Connections that have not yet said a valid hello; beyond, one is closed for each that comes
-  // (WaitingRoom says which). 0: 64 and 8 for each process, so that all may connect at once.
+  // (PendingSessions says which). 0: 64 and 8 for each process, so that all may connect at once.
   size_t max_handshakes = 0;
   std::function<void(MutableBytes)> random;  // for nonces; the operating system's when empty
 };

@@ -599,14 +599,13 @@ bool Session::take_payload_tag() {
 // Ends the session; false, as those who ask return it.
 bool Session::tampering() {
   tampered_ = true;
-  breach(
-      Status(ErrorCode::kPeerLost,
-             {.what = "the bytes of a connection were changed on their way, which is no accident",
-              .where = describe(),
-              .expected = "frames with the tags that the job's secret gives",
-              .got = "a wrong tag",
-              .fix = "find out who can change the traffic between the two processes; "
-                     "FLEET_FRAME_ENCRYPTION=on also hides it"}));
+  breach(Status(ErrorCode::kPeerLost,
+                {.what = "the bytes of a connection were tampered with on their way",
+                 .where = describe(),
+                 .expected = "frames with the tags that the job's secret gives",
+                 .got = "a wrong tag",
+                 .fix = "find out who can change the traffic between the two processes; "
+                        "FLEET_FRAME_ENCRYPTION=on also hides it"}));
   return false;
 }
 

@@ -9,7 +9,7 @@ namespace fleet::fluid::cpu {
 
 // C[m, n] = op(A)[m, k] * B[k, n], all row-major with leading dimensions in elements; op transposes
 // when `transpose_a` is set, A then being [k, m]. Each element is one chain of fused
-// multiply-adds over rising k, so its bits depend neither on m nor on n.
+// multiply-adds over ascending k, so its bits depend neither on m nor on n.
 template <class T>
 struct GemmArgs {
   int64_t m = 0;
@@ -27,7 +27,7 @@ struct GemmArgs {
 // Images in lanes: for every number of an image there are IsaLoops::lanes side by side, one of each
 // of as many images. Sizes and steps below count such groups of numbers.
 
-// out[row, y, x] = sum over (plane, i, j), rising, of
+// out[row, y, x] = sum over (plane, i, j), ascending, of
 //   filter[plane, i, j, row] * in[plane, y - above + i * high.dilation, x + j * wide.dilation],
 // one chain of fused multiply-adds; what is above or below the image is left out.
 struct LaneProduct {

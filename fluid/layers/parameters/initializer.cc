@@ -90,7 +90,7 @@ Operator assign_op(const VarDesc& var, const Tensor& values) {
 }
 
 // (1 - |x / f - c|) (1 - |y / f - c|) at (x, y), f = ceil(k / 2), c = (2 f - 1 - f mod 2) / (2 f).
-Operator bilinear_op(const VarDesc& var, bool original_form) {
+Operator bilinear_op(const VarDesc& var, bool paddle_form) {
   const Shape& shape = var.shape;
   if (shape.rank() != 4 || shape[2] != shape[3] || var.dtype != DType::kFloat32) {
     fail(var, "Bilinear fills square filters only", "float32 [out, in, k, k]",
@@ -104,7 +104,7 @@ Operator bilinear_op(const VarDesc& var, bool original_form) {
   for (int64_t i = 0; i < shape.numel(); ++i) {
     const auto column = static_cast<double>(i % size);
     const auto row = static_cast<double>(i / size % size);
-    const double shift = original_form ? column / static_cast<double>(size) : 0.0;
+    const double shift = paddle_form ? column / static_cast<double>(size) : 0.0;
     values.data<float>()[i] = static_cast<float>(weight(column) * weight(row + shift));
   }
   return assign_op(var, values);
@@ -153,7 +153,7 @@ struct MakeOp {
     return uniform_op(var, -limit, limit, how.seed);
   }
   Operator operator()(const initializer::Bilinear& how) const {
-    return bilinear_op(var, how.original_form);
+    return bilinear_op(var, how.paddle_form);
   }
   Operator operator()(const initializer::Assign& how) const { return assign_op(var, how.values); }
 };

@@ -56,10 +56,10 @@ struct MSRA {
 };
 
 // For a transposed convolution that enlarges images: each filter [out, in, k, k] interpolates
-// linearly in both directions. `original_form`: under Python 3 Paddle counts a row's number
+// linearly in both directions. `paddle_form`: under Python 3 Paddle counts a row's number
 // on along the row, in steps of 1 / k.
 struct Bilinear {
-  bool original_form = false;
+  bool paddle_form = false;
 };
 
 // The values of a tensor of bool, int32, int64 or float32, which must have the parameter's shape.

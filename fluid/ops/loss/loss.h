@@ -49,11 +49,11 @@ struct SoftmaxWithCrossEntropyAttrs {
   bool numeric_stable_mode = true;
   int32_t ignore_index = -100;
   int32_t axis = -1;
-  bool original_form = false;  // ignored rows, whose loss is 0, have an ordinary gradient
+  bool paddle_form = false;  // ignored rows, whose loss is 0, have an ordinary gradient
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(soft_label), CEREAL_NVP(numeric_stable_mode), CEREAL_NVP(ignore_index),
-       CEREAL_NVP(axis), CEREAL_NVP(original_form));
+       CEREAL_NVP(axis), CEREAL_NVP(paddle_form));
   }
 };
 

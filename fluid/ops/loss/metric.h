@@ -33,11 +33,11 @@ struct AucAttrs {
   std::string curve = "ROC";  // or "PR"
   int32_t num_thresholds = 4095;
   int32_t slide_steps = 1;
-  bool original_form = false;  // `curve` is ignored: always ROC
+  bool paddle_form = false;  // `curve` is ignored: always ROC
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(curve), CEREAL_NVP(num_thresholds), CEREAL_NVP(slide_steps),
-       CEREAL_NVP(original_form));
+       CEREAL_NVP(paddle_form));
   }
 };
 

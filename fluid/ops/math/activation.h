@@ -54,11 +54,10 @@ struct ThresholdedReluAttrs {
 };
 struct SoftReluAttrs {
   float threshold = 40.0f;
-  bool original_form =
-      false;  // the gradient goes on below -threshold, and ends where Out reaches it
+  bool paddle_form = false;  // the gradient goes on below -threshold, and ends where Out reaches it
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(threshold), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(threshold), CEREAL_NVP(paddle_form));
   }
 };
 
@@ -83,10 +82,10 @@ struct LeakyReluAttrs {
 // x, or alpha * (e^x - 1) below 0.
 struct EluAttrs {
   float alpha = 1.0f;
-  bool original_form = false;  // the gradient at large x, where e^x overflows, is not a number
+  bool paddle_form = false;  // the gradient at large x, where e^x overflows, is not a number
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(alpha), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(alpha), CEREAL_NVP(paddle_form));
   }
 };
 
@@ -123,10 +122,10 @@ struct HardSwishAttrs {
   float threshold = 6.0f;
   float scale = 6.0f;
   float offset = 3.0f;
-  bool original_form = false;  // the gradient above the threshold is 1, whatever the scale
+  bool paddle_form = false;  // the gradient above the threshold is 1, whatever the scale
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(threshold), CEREAL_NVP(scale), CEREAL_NVP(offset), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(threshold), CEREAL_NVP(scale), CEREAL_NVP(offset), CEREAL_NVP(paddle_form));
   }
 };
 

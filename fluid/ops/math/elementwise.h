@@ -6,7 +6,7 @@
 // The tensor of lower rank is laid along the other one from dimension `axis` on; -1 means that the
 // last dimensions match. A dimension of 1 is repeated. max and min give ties to Y's gradient.
 // mod and floordiv have no gradient: floordiv is the largest whole number at most X / Y, mod what
-// is left, with Y's sign. Whole numbers divided by 0 are an error. With `original_form` quotients
+// is left, with Y's sign. Whole numbers divided by 0 are an error. With `paddle_form` quotients
 // of whole numbers are cut towards 0, and what is left has X's sign.
 #pragma once
 
@@ -25,10 +25,10 @@ struct ElementwiseAttrs {
 // mod and floordiv.
 struct FloorDivisionAttrs {
   int32_t axis = -1;
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(axis), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(axis), CEREAL_NVP(paddle_form));
   }
 };
 

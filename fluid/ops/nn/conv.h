@@ -62,13 +62,13 @@ struct Pool2dAttrs {
   bool is_test = false;
   bool use_cudnn = false;  // no kernel looks at it
   // With `adaptive` maxima are those of ordinary windows of ksize: as many as ksize says.
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(pooling_type), CEREAL_NVP(ksize), CEREAL_NVP(global_pooling), CEREAL_NVP(strides),
        CEREAL_NVP(paddings), CEREAL_NVP(padding_algorithm), CEREAL_NVP(exclusive),
        CEREAL_NVP(adaptive), CEREAL_NVP(ceil_mode), CEREAL_NVP(data_format), CEREAL_NVP(is_test),
-       CEREAL_NVP(use_cudnn), CEREAL_NVP(original_form));
+       CEREAL_NVP(use_cudnn), CEREAL_NVP(paddle_form));
   }
 };
 

@@ -22,12 +22,12 @@ struct LookupTableV2Attrs {
   std::vector<std::string> epmap;
   std::vector<std::string> table_names;
   // The gradient of selected rows keeps padding rows at their full value.
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(is_sparse), CEREAL_NVP(padding_idx), CEREAL_NVP(is_distributed),
        CEREAL_NVP(remote_prefetch), CEREAL_NVP(trainer_id), CEREAL_NVP(height_sections),
-       CEREAL_NVP(epmap), CEREAL_NVP(table_names), CEREAL_NVP(original_form));
+       CEREAL_NVP(epmap), CEREAL_NVP(table_names), CEREAL_NVP(paddle_form));
   }
 };
 

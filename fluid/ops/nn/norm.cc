@@ -100,7 +100,7 @@ GradSpec row_gradient() {
 std::vector<Operator> group_norm_gradient(const GradContext& context) {
   const auto attrs = parse_attributes<GroupNormAttrs>("group_norm", context.forward().attrs);
   GradSpec spec = row_gradient();
-  if (attrs.original_form) {
+  if (attrs.paddle_form) {
     spec.inputs = {"Scale", "Bias"};
     spec.outputs = {"Y", "Variance"};
   }
@@ -108,13 +108,13 @@ std::vector<Operator> group_norm_gradient(const GradContext& context) {
 }
 
 void infer_group_norm_grad(InferContext& context) {
-  const bool original = context.attrs<GroupNormAttrs>().original_form;
+  const bool paddle_form = context.attrs<GroupNormAttrs>().paddle_form;
   for (const char* slot : {"X", "Mean"}) {
-    context.require(original || context.has_input(slot), slot, "a variable", "none",
-                    "give it, or set original_form and give Y");
+    context.require(paddle_form || context.has_input(slot), slot, "a variable", "none",
+                    "give it, or set paddle_form and give Y");
   }
-  context.require(!original || context.has_input("Y"), "Y", "a variable", "none",
-                  "give it, or unset original_form and give X and Mean");
+  context.require(!paddle_form || context.has_input("Y"), "Y", "a variable", "none",
+                  "give it, or unset paddle_form and give X and Mean");
   infer_like({{"Y@GRAD", "X@GRAD"}, {"Scale", "Scale@GRAD"}, {"Bias", "Bias@GRAD"}})(context);
 }
 

@@ -15,7 +15,7 @@
 //   group_norm       X, Scale? [c], Bias? [c] -> Y, Mean, Variance [n, groups]: over the channels
 //                    of a group and the image. Where groups do not divide the channels, each has
 //                    ceil(c / groups) and the last what is left.
-//   group_norm_grad  as layer_norm_grad. With original_form Y, Scale?, Bias?, Variance, Y@GRAD:
+//   group_norm_grad  as layer_norm_grad. With paddle_form Y, Scale?, Bias?, Variance, Y@GRAD:
 //                    the normalised x is (Y - Bias) / Scale, and lost where Scale is 0.
 #pragma once
 
@@ -53,10 +53,10 @@ struct GroupNormAttrs {
   float epsilon = 1e-5f;
   int32_t groups = 1;
   std::string data_layout = "NCHW";
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(epsilon), CEREAL_NVP(groups), CEREAL_NVP(data_layout), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(epsilon), CEREAL_NVP(groups), CEREAL_NVP(data_layout), CEREAL_NVP(paddle_form));
   }
 };
 

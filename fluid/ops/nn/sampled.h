@@ -59,11 +59,11 @@ struct NceAttrs : RemoteTableAttrs {
 struct HierarchicalSigmoidAttrs : RemoteTableAttrs {
   int32_t num_classes = 2;
   // Adds log 2 to Out for each position of PreOut behind the end of a row's path.
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     RemoteTableAttrs::serialize(ar);
-    ar(CEREAL_NVP(num_classes), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(num_classes), CEREAL_NVP(paddle_form));
   }
 };
 

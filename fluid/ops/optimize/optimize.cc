@@ -109,9 +109,9 @@ OpSchema lamb_schema(UpdateSlots slots) {
   lamb.infer = [update = std::move(lamb.infer)](InferContext& context) {
     update(context);
     const bool advances = context.has_output("Beta1PowOut") && context.has_output("Beta2PowOut");
-    context.require(advances || context.attrs<LambAttrs>().original_form, "Beta1Pow",
+    context.require(advances || context.attrs<LambAttrs>().paddle_form, "Beta1Pow",
                     "Beta1PowOut and Beta2PowOut, which the bias correction advances", "none",
-                    "give the outputs, or set original_form");
+                    "give the outputs, or set paddle_form");
   };
   return lamb;
 }

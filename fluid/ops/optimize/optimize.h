@@ -40,7 +40,7 @@
 //   ftrl      n' = n + g^2; L += g - (n'^-k - n^-k)/lr p; p = (l1 sign(L) - L) / (n'^-k/lr + 2 l2)
 //             where |L| > l1, else 0; k is lr_power (McMahan et al. 2013); 1e-10 is added to l1, l2
 //   lamb      m, v as adam; u = m/(1-B1) / (sqrt(v/(1-B2)) + e) + d p; p -= lr |p|/|u| u, ratio 1
-//             when a norm is 0; then B1 *= b1, B2 *= b2 (You et al. 2020, algorithm 2). Original's
+//             when a norm is 0; then B1 *= b1, B2 *= b2 (You et al. 2020, algorithm 2). Paddle's
 //             form: u = m / (sqrt(v) + e) + d p, and the powers stay.
 //   dpsgd     p -= lr (g min(1, clip/|g|) + noise/batch_size), noise normal with deviation sigma,
 //             anew for every element and step (Abadi et al. 2016)
@@ -92,10 +92,10 @@ struct DecayedAdagradAttrs {
 struct AdadeltaAttrs {
   float rho = 0.95f;
   float epsilon = 1e-6f;
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(rho), CEREAL_NVP(epsilon), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(rho), CEREAL_NVP(epsilon), CEREAL_NVP(paddle_form));
   }
 };
 
@@ -105,11 +105,11 @@ struct AdamAttrs {
   float epsilon = 1e-8f;
   bool lazy_mode = false;
   int64_t min_row_size_to_use_multithread = 1000;  // without meaning here
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(beta1), CEREAL_NVP(beta2), CEREAL_NVP(epsilon), CEREAL_NVP(lazy_mode),
-       CEREAL_NVP(min_row_size_to_use_multithread), CEREAL_NVP(original_form));
+       CEREAL_NVP(min_row_size_to_use_multithread), CEREAL_NVP(paddle_form));
   }
 };
 
@@ -149,11 +149,11 @@ struct LambAttrs {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float epsilon = 1e-6f;
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(weight_decay), CEREAL_NVP(beta1), CEREAL_NVP(beta2), CEREAL_NVP(epsilon),
-       CEREAL_NVP(original_form));
+       CEREAL_NVP(paddle_form));
   }
 };
 

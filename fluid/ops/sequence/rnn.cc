@@ -77,7 +77,7 @@ void infer_gru(InferContext& context) {
 GradientFunction without_cells(GradientFunction usual) {
   return [usual = std::move(usual)](const GradContext& context) {
     std::vector<Operator> ops = usual(context);
-    const Attribute* form = context.forward().attr("original_form");
+    const Attribute* form = context.forward().attr("paddle_form");
     if (form != nullptr && *form == Attribute(true)) {
       for (Operator& op : ops) op.inputs.erase("Cell@GRAD");
     }

@@ -31,11 +31,11 @@ struct LstmAttrs {
   std::string gate_activation = "sigmoid";
   std::string cell_activation = "tanh";
   std::string candidate_activation = "tanh";
-  bool original_form = false;  // a gradient that arrives at Cell is ignored
+  bool paddle_form = false;  // a gradient that arrives at Cell is ignored
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(use_peepholes), CEREAL_NVP(is_reverse), CEREAL_NVP(gate_activation),
-       CEREAL_NVP(cell_activation), CEREAL_NVP(candidate_activation), CEREAL_NVP(original_form));
+       CEREAL_NVP(cell_activation), CEREAL_NVP(candidate_activation), CEREAL_NVP(paddle_form));
   }
 };
 

@@ -56,10 +56,10 @@ struct GatherAttrs {
 struct ScatterAttrs {
   bool overwrite = true;
   // X has the whole gradient, the rows that were replaced too, and every update that of its row.
-  bool original_form = false;
+  bool paddle_form = false;
   template <class Archive>
   void serialize(Archive& ar) {
-    ar(CEREAL_NVP(overwrite), CEREAL_NVP(original_form));
+    ar(CEREAL_NVP(overwrite), CEREAL_NVP(paddle_form));
   }
 };
 

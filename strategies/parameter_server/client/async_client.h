@@ -34,7 +34,7 @@ class AsyncClient final : public ServerClient {
   // next. `gradient` owns its memory, which nobody may write to until the round is over.
   void push(RemoteVariable slice, uint64_t clock, uint32_t merged,
             const transport::Payload& gradient);
-  // The same of rows, which rise and occur once each.
+  // The same of rows, whose numbers are strictly ascending.
   void push_rows(RemoteVariable slice, uint64_t clock, uint32_t merged,
                  const fluid::SelectedRows& gradient);
   // For the next round, once for each variable: where its value goes. Memory and version are

@@ -272,16 +272,16 @@ void AsyncWorker::synchronize(transport::DoneHandler on_done) {
 
 // ---- ends
 
-void AsyncWorker::when_settled(std::function<void()> then) {
-  when_settled_ = std::move(then);
+void AsyncWorker::when_drained(std::function<void()> then) {
+  when_drained_ = std::move(then);
   pump();
   round_over(client_.status());
 }
 
 void AsyncWorker::round_over(const Status& status) {
   if (!status.ok() && events_.on_failure) events_.on_failure();
-  if (!settled() || !when_settled_) return;
-  const auto then = std::exchange(when_settled_, nullptr);
+  if (!drained() || !when_drained_) return;
+  const auto then = std::exchange(when_drained_, nullptr);
   then();
 }
 

@@ -71,9 +71,9 @@ class AsyncWorker {
   void fetch(transport::DoneHandler on_done);
 
   // Nothing is queued or under way.
-  bool settled() const { return queued_ == 0 && client_.rounds() == 0; }
+  bool drained() const { return queued_ == 0 && client_.rounds() == 0; }
   // Runs once, as soon as everything that is queued now has arrived; values may still be asked for.
-  void when_settled(std::function<void()> then);
+  void when_drained(std::function<void()> then);
   uint64_t pushes() const { return pushes_; }
 
  private:
@@ -124,12 +124,13 @@ class AsyncWorker {
   bool fetching_ = false;
   uint64_t next_number_ = 1;
   uint64_t newest_ = 0;
-  std::function<void()> when_settled_;
+  std::function<void()> when_drained_;
 };
 
 // The sum of the gradients, or their mean, in the order given; in the memory of the first.
 Buffer merge_gradients(std::vector<Buffer> gradients, fluid::DType dtype, bool by_sum);
-// The same of rows: the values that dense gradients would give in these rows. The result's rise.
+// The same of rows: the values that dense gradients would give in these rows. The result's are
+// ascending.
 fluid::SelectedRows merge_rows(const std::vector<QueuedGradient>& gradients, bool by_sum);
 
 }  // namespace fleet::strategies

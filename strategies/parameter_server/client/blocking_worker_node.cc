@@ -16,8 +16,8 @@ void BlockingWorkerNode::wait(Phase phase, std::string_view what) {
   wait_until([this] { return client_->idle() && member_->joined(); }, phase, what);
 }
 
-void BlockingWorkerNode::wait_settled() {
-  wait_until([this] { return client_->settled(); }, Phase::kSending, "send");
+void BlockingWorkerNode::wait_drained() {
+  wait_until([this] { return client_->drained(); }, Phase::kSending, "send");
 }
 
 void BlockingWorkerNode::wait_until(const std::function<bool()>& reached, Phase phase,

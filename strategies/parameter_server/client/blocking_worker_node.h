@@ -23,7 +23,7 @@ class BlockingWorkerNode : public WorkerNode<SyncClient> {
   // Drives the data loop until the client is idle and the coordinator knows this worker.
   void wait(transport::Phase phase, std::string_view what);
   // The same until no memory of gradients is needed any more.
-  void wait_settled();
+  void wait_drained();
   // Runs what is ready on the data loop, and does not wait.
   void poll();
 

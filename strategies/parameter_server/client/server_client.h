@@ -41,9 +41,9 @@ class ServerClient {
 
   // Gives a variable its initial value; only before any worker's first step.
   void assign(RemoteVariable variable, const std::byte* value, uint64_t bytes);
-  // Asks for rows of a variable, as they are after step() steps: `rows` rise, their values go to
-  // `memory`, one after the other. It is written until on_done has run, if there is one, and the
-  // request is over.
+  // Asks for rows of a variable, as they are after step() steps: `rows` ascend strictly, their
+  // values go to `memory`, one after the other. It is written until on_done has run, if there is
+  // one, and the request is over.
   void get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                 transport::DoneHandler on_done = nullptr);
   // Tells a server to save its rows of a table as they are after step() steps.

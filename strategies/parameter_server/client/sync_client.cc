@@ -82,7 +82,7 @@ void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::Selecte
                     gradient.value.bytes() == gradient.rows.size() * entry.row_bytes();
   if (!fits) {
     throw_error(ErrorCode::kShapeMismatch,
-                {.what = "a gradient of rows and its server's slice differ",
+                {.what = "a sparse gradient and its server's slice differ",
                  .where = str_cat("send of ", entry.gradient, " to server ", slice.server),
                  .expected = str_cat(entry.rows ? "rows" : "no rows", " of ",
                                      fluid::dtype_name(entry.dtype), fluid::Shape(entry.shape)),
@@ -250,7 +250,7 @@ void SyncClient::finish_step() {
   over_ = true;
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     Server& server = servers_[i];
-    if (server.pushed_bytes >= config_.ask_apart_bytes) ask_apart(i);
+    if (server.pushed_bytes >= config_.separate_get_bytes) get_separately(i);
     for (uint32_t k = 0; k < server.lanes.size(); ++k) {
       Lane& lane = server.lanes[k];
       if (lane.open_at_begin < lane.order.size()) {
@@ -289,7 +289,7 @@ void SyncClient::fetch() {
 }
 
 // Large gradients lie in the sockets for long, and nothing overtakes them there.
-void SyncClient::ask_apart(uint32_t index) {
+void SyncClient::get_separately(uint32_t index) {
   std::vector<uint32_t> wanted;
   for (Lane& lane : servers_[index].lanes) {
     wanted.insert(wanted.end(), lane.wanted.begin(), lane.wanted.end());

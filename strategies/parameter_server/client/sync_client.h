@@ -31,9 +31,9 @@ class SyncClient final : public ServerClient {
              const Logger& logger = {});
 
   // The gradient of one logical shard of this worker, for the next step. Shards come in order.
-  // The memory must stay as it is until the step is over, or settled().
+  // The memory must stay as it is until the step is over, or drained().
   void push(RemoteVariable slice, int shard, const std::byte* gradient, uint64_t bytes);
-  // The same of a gradient of rows, which may occur several times and in any order. Its memory is
+  // The same of a sparse gradient, which may occur several times and in any order. Its memory is
   // free at once.
   void push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient);
   // Where the value goes that the next finish_step or fetch asks for. The memory is written until
@@ -45,10 +45,10 @@ class SyncClient final : public ServerClient {
   // Asks for what was registered as it is after the steps so far.
   void fetch();
   // Sends gathered gradients now, or copies what its server has not let in, so that their memory
-  // is free once the client is settled.
+  // is free once the client is drained.
   void flush();
   // No push is gathered or under way, and what is held back has memory of its own.
-  bool settled() const { return pushing_ == 0 && gathered_ == 0 && borrowed_ == 0; }
+  bool drained() const { return pushing_ == 0 && gathered_ == 0 && borrowed_ == 0; }
 
  private:
   struct Target {
@@ -94,7 +94,7 @@ class SyncClient final : public ServerClient {
   void on_credit(uint32_t server, uint32_t lane, uint32_t open);
   void submit_push(uint32_t server, uint32_t lane, transport::Request request);
   transport::Message get_message(uint32_t server, uint32_t lane, uint64_t step) const;
-  void ask_apart(uint32_t server);
+  void get_separately(uint32_t server);
   // Asks for what is wanted, which is forgotten then.
   void exchange(uint32_t server, uint32_t lane, std::vector<transport::Message> frames,
                 std::vector<uint32_t>& wanted);

@@ -246,7 +246,7 @@ void BackgroundClient::stop() {
   ready();
   run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
     take_queued();
-    worker_->when_settled([this, done = std::move(done)]() mutable {
+    worker_->when_drained([this, done = std::move(done)]() mutable {
       // Not from inside the round that has just ended.
       environment_.post([this, done = std::move(done)] {
         node_->client().set_on_idle(nullptr);

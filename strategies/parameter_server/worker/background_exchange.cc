@@ -205,7 +205,7 @@ Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const B
 }
 
 void BackgroundExchange::fetch(transport::Phase phase, std::span<const RemoteMemory> values) {
-  settle();
+  drain();
   SharedExchange::fetch(phase, values);
 }
 

@@ -62,7 +62,7 @@ class Exchange {
   // Initial values, before any worker's first step.
   virtual void assign(std::span<const RemoteMemory> values) = 0;
   // What was sent has arrived.
-  virtual void settle() {}
+  virtual void drain() {}
   // As long as this number stays, so do the rows of tables; none: they may change at any time.
   virtual std::optional<uint64_t> version_of_rows() const { return std::nullopt; }
   // The scope's parameters are the servers' now.

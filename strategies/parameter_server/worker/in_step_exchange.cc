@@ -32,12 +32,12 @@ class InStepExchange::PushToken final : public fluid::CommToken {
       : exchange_(exchange), step_(exchange.node_.client().step()) {}
   bool done() const override {
     const SyncClient& client = exchange_.node_.client();
-    return client.step() > step_ || client.settled();
+    return client.step() > step_ || client.drained();
   }
   void wait() override {
     if (done()) return;
     exchange_.node_.client().flush();
-    exchange_.node_.wait_settled();
+    exchange_.node_.wait_drained();
   }
 
  private:
@@ -145,7 +145,7 @@ Exchange::Token InStepExchange::send(const fluid::CommCall& call, const BoundOp&
   // What left early goes on leaving while the backward pass computes.
   if (!node_.client().idle()) node_.poll();
   // Sums over several shards have memory of their own.
-  if (!borrows || shards_.count() > 1 || node_.client().settled()) return nullptr;
+  if (!borrows || shards_.count() > 1 || node_.client().drained()) return nullptr;
   return std::make_unique<PushToken>(*this);
 }
 
@@ -217,7 +217,7 @@ void InStepExchange::conclude() {
 
 void InStepExchange::wait_values() {
   const bool fetching = stepping_ || receiving_;
-  if (!fetching && node_.client().settled()) return;
+  if (!fetching && node_.client().drained()) return;
   if (fetching) {
     conclude();
   } else {

@@ -15,7 +15,7 @@ SharedExchange::SharedExchange(const ParameterServerConfig& config, const AsyncO
 bool SharedExchange::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {
   if (thread < options_.trainer_threads) return true;
   throw_error(ErrorCode::kInvalidArgument,
-              {.what = "there are more trainer threads than the job was told of",
+              {.what = "there are more trainer threads than the job was configured for",
                .where = "trainer_threads",
                .expected = str_cat(options_.trainer_threads),
                .got = str_cat("thread ", thread),

@@ -35,7 +35,7 @@ class SharedExchange : public Exchange {
     client_.receive(values);
   }
   void assign(std::span<const RemoteMemory> values) override { client_.assign(values); }
-  void settle() override { client_.synchronize(); }
+  void drain() override { client_.synchronize(); }
 
  protected:
   SharedExchange(const ParameterServerConfig& config, const AsyncOptions& options,

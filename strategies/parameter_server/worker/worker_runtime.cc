@@ -79,7 +79,7 @@ std::unique_ptr<fluid::CommToken> WorkerRuntime::run(const fluid::CommCall& call
           });
       break;
     case BoundOp::Kind::kSaveTable:
-      exchange_->settle();
+      exchange_->drain();
       exchange_->request(Phase::kSaving, call.op.type,
                          [&](ServerClient& client, transport::DoneHandler done) {
                            save_tables(bound.snapshots, client, std::move(done));

@@ -28,7 +28,7 @@ class CpuNum {
   CpuNum& operator=(const CpuNum&) = delete;
 };
 
-// Moving statistics, random masks, gradients of rows.
+// Moving statistics, random masks, sparse gradients.
 struct Net {
   Program main;
   Program startup;

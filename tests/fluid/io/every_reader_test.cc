@@ -6,7 +6,7 @@
 
 #include "base/strings.h"
 #include "fluid/data/files.h"
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_tensor.h"
 #include "fluid/io/safetensors.h"
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
@@ -57,9 +57,9 @@ Tensor sequences(const std::vector<int64_t>& offsets) {
   return tensor;
 }
 
-Bytes original(const Tensor& tensor) {
+Bytes paddle(const Tensor& tensor) {
   Bytes bytes;
-  encode_original(tensor, bytes);
+  encode_paddle(tensor, bytes);
   return bytes;
 }
 
@@ -99,14 +99,14 @@ std::vector<Bytes> small_files() {
     const Tensor tensor = Tensor::from(std::vector<float>(static_cast<size_t>(rows), 1), {rows, 1});
     files.push_back(bytes_of(npy(tensor)));
     files.push_back(encode_safetensors({{"w", tensor}}));
-    files.push_back(original(tensor));
+    files.push_back(paddle(tensor));
   }
   files.push_back(bytes_of(idx({0, 0}, "")));
   files.push_back(bytes_of(idx({3, 0}, "")));
   files.push_back(bytes_of(npy(Tensor(DType::kFloat32, {3, 0}))));
   files.push_back(encode_safetensors({}));
-  files.push_back(original(sequences({0})));
-  files.push_back(original(sequences({0, 0, 2})));
+  files.push_back(paddle(sequences({0})));
+  files.push_back(paddle(sequences({0, 0, 2})));
   files.push_back(Program().to_bytes());
   files.push_back(bytes_of(Program().to_json()));
   files.push_back(small_program().to_bytes());

@@ -6,7 +6,7 @@
 #include "fluid/backward/backward.h"
 #include "fluid/executor/executor.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/original_form.h"
+#include "fluid/ops/paddle_form.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {
@@ -49,12 +49,12 @@ TEST_F(DenseOps, WholeQuotientsAreRoundedDownAndRestsHaveTheDivisorsSign) {
   EXPECT_THAT(values<int64_t>(layers::elementwise_div(x, y)), ElementsAre(3, -3, -3, 3, 2, 2));
 }
 
-TEST_F(DenseOps, WholeQuotientsAreCutInTheOriginalsForm) {
+TEST_F(DenseOps, WholeQuotientsAreCutInPaddlesForm) {
   const Variable x = feed<int64_t>("x", {7, -7, 7, -7, 6, -6}, {6});
   const Variable y = feed<int64_t>("y", {2, 2, -2, -2, 3, -3}, {6});
   const Variable quotient = layers::elementwise_floordiv(x, y);
   const Variable rest = layers::elementwise_mod(x, y);
-  take_original_forms(main_);
+  take_paddle_forms(main_);
   EXPECT_THAT(values<int64_t>(quotient), ElementsAre(3, -3, -3, 3, 2, 2));
   EXPECT_THAT(values<int64_t>(rest), ElementsAre(1, -1, 1, -1, 0, 0));
 }
@@ -93,11 +93,11 @@ TEST_F(DenseOps, HardSwishRisesByThresholdOverScale) {
   EXPECT_THAT(gradient<float>(layers::reduce_sum(out), x), ElementsAre(0, 1, 1.25));
 }
 
-TEST_F(DenseOps, HardSwishRisesByOneInTheOriginalsForm) {
+TEST_F(DenseOps, HardSwishRisesByOneInPaddlesForm) {
   const Variable x = feed<float>("x", {-4, 1, 7}, {3});
   x.set_stop_gradient(false);
   const Variable out = layers::hard_swish(x, {.threshold = 5, .scale = 4, .offset = 2});
-  take_original_forms(main_);
+  take_paddle_forms(main_);
   EXPECT_THAT(gradient<float>(layers::reduce_sum(out), x), ElementsAre(0, 1, 1));
 }
 

@@ -1,5 +1,5 @@
 // Gradients of images, normalisation, embeddings and sampled losses, through their layers.
-#include "fluid/ops/original_form.h"
+#include "fluid/ops/paddle_form.h"
 #include "tests/fluid/gradient_check.h"
 
 namespace fleet::fluid {
@@ -93,19 +93,19 @@ TEST_F(Gradients, OfGroupsThatDoNotDivideTheChannels) {
   expect_gradients(loss_of(image), {{"x", random_tensor({2, 4, 3, 4}, 6)}});
 }
 
-TEST_F(Gradients, OfGroupNormInTheOriginalsForm) {
+TEST_F(Gradients, OfGroupNormInPaddlesForm) {
   const Variable x = data("x", {4, 3, 4});
   Variable image = layers::conv2d(x, 5, 2);
   image = layers::group_norm(image, 2);
   image = layers::group_norm(layers::tanh(image), 5, {.param_attr = no_bias()});
   image = layers::group_norm(image, 1, {.bias_attr = no_bias()});
   const Variable loss = loss_of(image);
-  take_original_forms(main_);
+  take_paddle_forms(main_);
   expect_gradients(loss, {{"x", random_tensor({2, 4, 3, 4}, 6)}});
 }
 
-TEST_F(Gradients, TrainsAScaleOfZeroButInTheOriginalsForm) {
-  for (const bool original : {false, true}) {
+TEST_F(Gradients, TrainsAScaleOfZeroButInPaddlesForm) {
+  for (const bool paddle : {false, true}) {
     Program main;
     Program startup;
     const ProgramGuard programs(main, startup);
@@ -114,7 +114,7 @@ TEST_F(Gradients, TrainsAScaleOfZeroButInTheOriginalsForm) {
     const Variable image = layers::group_norm(x, 2, {.param_attr = zero});
     const Variable weights = layers::data("w", {4, 3, 4}, DType::kFloat64);
     const Variable loss = layers::mean(image * weights);
-    if (original) take_original_forms(main);
+    if (paddle) take_paddle_forms(main);
     const auto pairs = append_backward(loss);
     Executor executor;
     executor.run(startup);
@@ -123,7 +123,7 @@ TEST_F(Gradients, TrainsAScaleOfZeroButInTheOriginalsForm) {
     for (const ParamGrad& pair : pairs) {
       if (pair.param.name() != "scale") continue;
       const Tensor grad = executor.run(main, feed, {pair.grad})[0];
-      for (const double value : grad.values<double>()) EXPECT_EQ(value == 0.0, original);
+      for (const double value : grad.values<double>()) EXPECT_EQ(value == 0.0, paddle);
     }
   }
 }

@@ -111,11 +111,11 @@ TEST_F(LayersTest, BilinearFiltersInterpolate) {
 }
 
 // What release 1.8.5 computes.
-TEST_F(LayersTest, BilinearFiltersInTheOriginalsForm) {
+TEST_F(LayersTest, BilinearFiltersInPaddlesForm) {
   layers::conv2d_transpose(
       layers::data("image", {1, 4, 4}), 1,
       {.filter_size = 4,
-       .param_attr = {.initializer = initializer::Bilinear{.original_form = true}},
+       .param_attr = {.initializer = initializer::Bilinear{.paddle_form = true}},
        .bias_attr = no_bias()});
   const auto attrs = parse_attributes<AssignValueAttrs>("t", startup_op(0).attrs);
   const std::vector<float> expected = {0.0625F, 0.28125F, 0.375F,  0.15625F, 0.1875F, 0.65625F,

@@ -37,7 +37,7 @@ Variable lengths() {
   return layers::data("lengths", {4, 1}, DType::kInt64, {.append_batch_size = false});
 }
 
-// Of the original's fluid.one_hot.
+// Of Paddle's fluid.one_hot.
 Variable one_hot_v2(const Variable& x, const Number& depth) {
   const LayerHelper helper("one_hot_v2");
   SlotMap inputs = {{"X", {x.name()}}};
@@ -304,7 +304,7 @@ TEST_P(TensorNumbers, GiveWhatTheNumbersGiveInEachStep) {
 INSTANTIATE_TEST_SUITE_P(All, TensorNumbers, testing::ValuesIn(cases()),
                          [](const auto& row) { return row.param.name; });
 
-// Slots of tensors that give numbers: optional, and named so in the original.
+// Slots of tensors that give numbers: optional, and named so in Paddle.
 bool gives_numbers(const SlotSpec& slot) {
   const std::set<std::string> others = {"Shape", "K", "ExpandTimes", "depth_tensor",
                                         "expand_times_tensor"};

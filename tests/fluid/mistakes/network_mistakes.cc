@@ -6,7 +6,7 @@
 namespace fleet::fluid::mistakes {
 namespace {
 
-// A convolution of `image` that has `more` too, as fused programs of the original do.
+// A convolution of `image` that has `more` too, as fused programs of Paddle do.
 void convolve(const Inputs& in, const std::string& op, const std::string& slot) {
   Block& block = in.main.global_block();
   VarDesc filter;

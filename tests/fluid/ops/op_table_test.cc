@@ -5,7 +5,7 @@
 #include "fluid/ops/append.h"
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
-#include "fluid/ops/original_form.h"
+#include "fluid/ops/paddle_form.h"
 #include "fluid/ops/shape/fill.h"
 #include "fluid/ops/shape/shape_ops.h"
 #include "tests/fluid/net_fixture.h"
@@ -24,7 +24,7 @@ TEST(OpTable, DefaultsAreStableForEveryOp) {
   }
 }
 
-TEST(OriginalForms, AreTakenByEveryOpThatHasOne) {
+TEST(PaddleForms, AreTakenByEveryOpThatHasOne) {
   Program program;
   Block& inner = program.add_block(0);
   for (Block* block : {&program.global_block(), &inner}) {
@@ -34,10 +34,10 @@ TEST(OriginalForms, AreTakenByEveryOpThatHasOne) {
       block->append_op(std::move(op));
     }
   }
-  take_original_forms(program);
+  take_paddle_forms(program);
   for (const Block* block : {&program.global_block(), &inner}) {
     for (const auto& op : block->ops()) {
-      const Attribute* form = op->attr("original_form");
+      const Attribute* form = op->attr("paddle_form");
       const bool has_one = op->type.starts_with("elu") || op->type == "adam";
       ASSERT_EQ(form != nullptr, has_one) << op->type;
       if (has_one) {

@@ -1,5 +1,5 @@
 // What a parameter is after some steps, against formulas in double precision: the forms that differ
-// from the original's, and gradients of rows, whose update is that of the dense gradient.
+// from Paddle's, and sparse gradients, whose update is that of the dense gradient.
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>

@@ -26,7 +26,7 @@ bool leaves_zero(const Json& json, const Tensors& tensors);
 // A gradient that is not a number.
 bool has_no_number(const Json& json, const Tensors& tensors);
 
-// elu's gradient where e^x overflows: the original's is not a number in what its vector loop leaves
+// elu's gradient where e^x overflows: Paddle's is not a number in what its vector loop leaves
 // over, and elsewhere `cotangent`, which is right. `got`, with each element that is not a number
 // replaced where the file has the other.
 Tensor either_overflow(const Tensor& got, const Tensor& expected, const Tensor& cotangent);

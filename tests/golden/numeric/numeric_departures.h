@@ -1,4 +1,4 @@
-// Where this library computes something else than the original, and where it keeps what may
+// Where this library computes something else than Paddle, and where it keeps what may
 // surprise: rules on family, op and attributes, which the runner reads and docs/departures.md
 // lists.
 #pragma once
@@ -20,10 +20,10 @@ inline bool always(const Json& /*json*/, const Tensors& /*tensors*/) {
 struct NumericDeparture {
   std::string family;   // folders of the golden files, by commas
   std::string subject;  // op, optimizer or schedule
-  std::string original;
+  std::string paddle;
   std::string here;
   std::string reason;
-  // What gives the original's form, which must match the files; empty where the original's result
+  // What gives Paddle's form, which must match the files; empty where Paddle's result
   // is no function of what it is given, or there is none.
   std::string option;
   // Whether a case is one of those that differ. Null: no file can show it, shown_by does.
@@ -34,11 +34,11 @@ struct NumericDeparture {
   std::string shown_by = {};
 };
 
-// What the original does and this library does too.
+// What Paddle does and this library does too.
 struct KeptForm {
   std::string family;
   std::string subject;
-  std::string original;
+  std::string paddle;
   std::string reason;
   std::function<bool(const Json& json)> applies;
   std::string shown_by = {};

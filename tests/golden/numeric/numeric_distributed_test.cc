@@ -1,4 +1,4 @@
-// Jobs of real trainer and server processes of the original, run again by threads over real
+// Jobs of real trainer and server processes of Paddle, run again by threads over real
 // sockets: losses, parameters as the trainers have them, and what the servers keep.
 #include <condition_variable>
 #include <map>
@@ -64,9 +64,9 @@ class Distributed : public FileCase {
   using Departures = std::vector<const NumericDeparture*>;
 
   NumericNet net(const Departures& departures) const {
-    const NetForms forms{.original_adam = asks(departures, "original_form"),
-                         .decay = asks(departures, "DecayForm::kOriginal")
-                                      ? layers::DecayForm::kOriginal
+    const NetForms forms{.paddle_adam = asks(departures, "paddle_form"),
+                         .decay = asks(departures, "DecayForm::kPaddle")
+                                      ? layers::DecayForm::kPaddle
                                       : layers::DecayForm::kExact};
     return build_net(
         json_["net"].get<std::string>(), json_["settings"],
@@ -101,7 +101,7 @@ class Distributed : public FileCase {
   transpiler::DistributeTranspilerConfig transpiler_config(const Departures& departures) const {
     transpiler::DistributeTranspilerConfig config;
     config.min_block_size = number("min_block_size", 8192);
-    config.original_schedules = asks(departures, "original_schedules");
+    config.paddle_schedules = asks(departures, "paddle_schedules");
     config.server_statistics = !asks(departures, "server_statistics = false");
     return config;
   }
@@ -141,8 +141,8 @@ class Distributed : public FileCase {
     if (mode == "fleet_half") options.mode = ServerMode::kHalfAsync;
     if (mode == "dc") {
       options.delay_compensation = DelayCompensationOptions::preset(
-          asks(departures, "dc_asgd_form = original") ? DelayCompensation::kOriginal
-                                                      : DelayCompensation::kClipped);
+          asks(departures, "dc_asgd_form = paddle") ? DelayCompensation::kPaddle
+                                                    : DelayCompensation::kClipped);
     }
     if (mode == "fleet_geo") {
       options.mode = ServerMode::kGeo;
@@ -273,7 +273,7 @@ class Distributed : public FileCase {
     }
   }
 
-  // What differs from the file when the job runs in these of the original's forms.
+  // What differs from the file when the job runs in these of Paddle's forms.
   std::vector<std::string> differences(const Departures& departures) const {
     const NumericNet built = net(departures);
     const Outcome outcome = run(built, departures);
@@ -289,7 +289,7 @@ class Distributed : public FileCase {
   }
 };
 
-TEST_P(Distributed, InTheOriginalsFormEndsWhereItDoes) {
+TEST_P(Distributed, InPaddlesFormEndsWhereItDoes) {
   const auto mode = json_["mode"].get<std::string>();
   const std::set<std::string> known = {"sync",
                                        "fleet_sync",

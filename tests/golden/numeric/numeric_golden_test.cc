@@ -1,4 +1,4 @@
-// What the original system computes, file by file: ops with gradients. The other families have
+// What Paddle computes, file by file: ops with gradients. The other families have
 // files of their own.
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,7 @@ std::vector<std::filesystem::path> files_of_two_forms() {
   std::erase_if(files, [](const std::filesystem::path& path) {
     const OpSchema* schema = OpTable::standard().find(load(path).value("op", ""));
     return schema == nullptr || !schema->normalize ||
-           !schema->normalize({}).contains("original_form");
+           !schema->normalize({}).contains("paddle_form");
   });
   return files;
 }
@@ -94,7 +94,7 @@ class Ops : public FileCase {
   }
 
   // The op of the file, its outputs named <slot>_<i>.
-  void append_single(bool original) {
+  void append_single(bool paddle) {
     const OpSchema& schema = OpTable::standard().at(json_["op"].get<std::string>());
     Operator op;
     op.type = schema.type;
@@ -111,8 +111,8 @@ class Ops : public FileCase {
       }
     }
     op.attrs = attributes(schema, json_["attrs_effective"]);
-    if (original && asks(find_departures("ops", json_), "original_form")) {
-      op.attrs["original_form"] = true;
+    if (paddle && asks(find_departures("ops", json_), "paddle_form")) {
+      op.attrs["paddle_form"] = true;
     }
     append_op(program_.global_block(), std::move(op));
   }
@@ -184,9 +184,9 @@ class Ops : public FileCase {
   template <class T>
   void check_random(const std::vector<Tensor>& results);
 
-  // What differs from the file when the op runs in the original's form, where its departures ask
+  // What differs from the file when the op runs in Paddle's form, where its departures ask
   // for that, or in this library's own.
-  std::vector<std::string> differences(bool original);
+  std::vector<std::string> differences(bool paddle);
 
   Program program_;
   size_t composite_ops_ = 0;
@@ -260,18 +260,18 @@ void Ops::want_gradients() {
         expected_.push_back(stored);
         continue;
       }
-      // An op that has no gradient here: the original must pass back zeros.
+      // An op that has no gradient here: Paddle must pass back zeros.
       const Tensor value = tensor(stored);
       EXPECT_EQ(difference(Tensor::zeros(value.dtype(), value.shape()), value, 0), "") << name;
     }
   }
 }
 
-std::vector<std::string> Ops::differences(bool original) {
+std::vector<std::string> Ops::differences(bool paddle) {
   if (json_["op"] == "composite") {
     append_composite();
   } else {
-    append_single(original);
+    append_single(paddle);
   }
   want_outputs();
   if (json_.contains("cotangents")) {
@@ -290,7 +290,7 @@ std::vector<std::string> Ops::differences(bool original) {
     const std::string differs = difference(got, expected, rtol(json_["tolerance"]));
     if (!differs.empty()) found.push_back(stored + " " + differs);
   };
-  const bool overflows = original && json_["op"] == "elu" && json_.contains("cotangents");
+  const bool overflows = paddle && json_["op"] == "elu" && json_.contains("cotangents");
   for (size_t i = 0; i < results.size(); ++i) {
     const Tensor expected = tensor(expected_[i]);
     const Tensor got =
@@ -313,7 +313,7 @@ std::vector<std::string> Ops::differences(bool original) {
   return found;
 }
 
-TEST_P(Ops, ComputesWhatTheOriginalDoes) {
+TEST_P(Ops, ComputesWhatPaddleDoes) {
   EXPECT_EQ(join(differences(true), "\n"), "");
 }
 
@@ -338,7 +338,7 @@ TEST_P(OwnForms, DifferOnlyWhereADepartureIsListed) {
 // Ops that make random numbers: moments, range and quantiles, within what samples differ by.
 class RandomOps : public ::testing::TestWithParam<std::filesystem::path> {};
 
-TEST_P(RandomOps, HaveTheMomentsOfTheOriginal) {
+TEST_P(RandomOps, HaveTheMomentsOfPaddle) {
   const Json json = load(GetParam());
   ASSERT_THAT(unknown_in(json), ::testing::IsEmpty());
   Program program;
@@ -375,7 +375,7 @@ TEST_P(RandomOps, HaveTheMomentsOfTheOriginal) {
     const auto at = static_cast<size_t>(std::stod(share) * (n - 1));
     EXPECT_NEAR(sorted[at], quantile.get<double>(), 0.07 * scale) << share;
   }
-  // Nothing lies far outside of what the original drew.
+  // Nothing lies far outside of what Paddle drew.
   const double range = moments["max"].get<double>() - moments["min"].get<double>();
   EXPECT_GT(sorted.front(), moments["min"].get<double>() - 0.2 * range);
   EXPECT_LT(sorted.back(), moments["max"].get<double>() + 0.2 * range);
@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Ops, ::testing::ValuesIn(op_files(false)), case
 INSTANTIATE_TEST_SUITE_P(Golden, OwnForms, ::testing::ValuesIn(files_of_two_forms()), case_name);
 INSTANTIATE_TEST_SUITE_P(Golden, RandomOps, ::testing::ValuesIn(op_files(true)), case_name);
 
-// A case whose file says that the original surprises there is of a rule that says what is done.
+// A case whose file says that Paddle surprises there is of a rule that says what is done.
 TEST_P(Ops, AreMarkedOnlyWhereARuleIs) {
   if (json_.value("departs", "").empty()) return;
   const bool kept = std::any_of(kept_forms().begin(), kept_forms().end(), [&](const auto& rule) {

@@ -154,7 +154,7 @@ Variable click_through(const Builder& b, const NetForms& forms) {
   hidden = b.dense(hidden, 1, b.size("h") / 2, "relu");
   const Variable loss = Builder::classified(b.dense(hidden, 2, 2, "softmax"), y);
   optimizer::Adam(
-      {.learning_rate = b.number("lr"), .lazy_mode = true, .original_form = forms.original_adam})
+      {.learning_rate = b.number("lr"), .lazy_mode = true, .paddle_form = forms.paddle_adam})
       .minimize(loss);
   return loss;
 }

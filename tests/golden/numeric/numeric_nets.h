@@ -11,9 +11,9 @@
 
 namespace fleet::fluid::golden {
 
-// What the original computes, where the library departs from it.
+// What Paddle computes, where the library departs from it.
 struct NetForms {
-  bool original_adam = false;
+  bool paddle_adam = false;
   layers::DecayForm decay = layers::DecayForm::kExact;
 };
 

@@ -28,7 +28,7 @@ Json clip_of(const Json& clip) {
   return {{"type", types.at(clip["kind"].get<std::string>())}, {"args", args}};
 }
 
-// Case, and whether the original's form is asked for.
+// Case, and whether Paddle's form is asked for.
 class Optimizers : public FileCase {
  protected:
   void SetUp() override {
@@ -79,7 +79,7 @@ class Optimizers : public FileCase {
   }
 
   // The program that the library's optimizer appends.
-  void build(Program& main, bool original_form) const {
+  void build(Program& main, bool paddle_form) const {
     Program startup;
     const ProgramGuard programs(main, startup);
     const unique_name::Guard names;
@@ -100,8 +100,7 @@ class Optimizers : public FileCase {
       pairs.push_back({param, Variable(main.global_block(), main.global_block().add_var(grad))});
     }
     const auto optimizer = fleet::golden::make_optimizer(
-        configuration(),
-        original_form ? fleet::golden::Form::kOriginal : fleet::golden::Form::kOwn);
+        configuration(), paddle_form ? fleet::golden::Form::kPaddle : fleet::golden::Form::kOwn);
     optimizer->apply_gradients(pairs, &startup);
     for (const auto& op : main.global_block().ops()) {
       if (op->input("Param").empty()) continue;
@@ -211,7 +210,7 @@ class Optimizers : public FileCase {
 
 // The library's optimizer appends the file's ops, names and attributes, and they compute what the
 // file says.
-TEST_P(Optimizers, InTheOriginalsFormMatchInProgramAndNumbers) {
+TEST_P(Optimizers, InPaddlesFormMatchInProgramAndNumbers) {
   Program program;
   build(program, true);
   EXPECT_EQ(op_texts(program.global_block()), op_texts(json_["ops"]));

@@ -1,4 +1,4 @@
-// The rules about what differs from the original: docs/departures.md lists them, and each is shown
+// The rules about what differs from Paddle: docs/departures.md lists them, and each is shown
 // by a file of the project's own set or by a test.
 #include <algorithm>
 #include <cmath>
@@ -27,10 +27,10 @@ std::string row(const std::vector<std::string>& cells) {
 }
 
 std::string row_of(const NumericDeparture& rule) {
-  return row({rule.family, rule.subject, rule.original, rule.here, rule.reason, option_text(rule)});
+  return row({rule.family, rule.subject, rule.paddle, rule.here, rule.reason, option_text(rule)});
 }
 std::string row_of(const KeptForm& rule) {
-  return row({rule.family, rule.subject, rule.original, rule.reason});
+  return row({rule.family, rule.subject, rule.paddle, rule.reason});
 }
 
 // The rows of all tables of a page, without their heads.

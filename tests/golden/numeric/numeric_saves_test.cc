@@ -1,4 +1,4 @@
-// Files of the original system: read, written to the same bytes, and run.
+// Files of Paddle: read, written to the same bytes, and run.
 #include <algorithm>
 #include <fstream>
 #include <optional>
@@ -7,7 +7,7 @@
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/inference_model.h"
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_tensor.h"
 #include "tests/golden/numeric/numeric_case.h"
 
 namespace fleet::fluid::golden {
@@ -66,7 +66,7 @@ class Saves : public FileCase {
         bytes = read_whole_file(folder("persistables_separate") / name, kLimit);
         rest = bytes;
       }
-      const Tensor value = decode_original_tensor(rest).value();
+      const Tensor value = decode_paddle_tensor(rest).value();
       VarDesc var;
       var.name = name;
       var.dtype = value.dtype();
@@ -85,13 +85,13 @@ TEST_P(Saves, TensorsAreReadAndWrittenToTheSameBytes) {
     std::span<const std::byte> rest(bytes);
     std::vector<std::byte> written;
     if (about.value("kind", "") == "selected_rows") {
-      const SelectedRows rows = decode_original_rows(rest).value();
+      const SelectedRows rows = decode_paddle_rows(rest).value();
       EXPECT_EQ(rows.height, about["height"].get<int64_t>());
       EXPECT_EQ(rows.rows, about["rows"].get<std::vector<int64_t>>());
       expect_stored(rows.value, name + "/value");
-      encode_original(rows, written);
+      encode_paddle(rows, written);
     } else {
-      const Tensor value = decode_original_tensor(rest).value();
+      const Tensor value = decode_paddle_tensor(rest).value();
       EXPECT_EQ(dtype_name(value.dtype()), about["dtype"].get<std::string>()) << name;
       EXPECT_EQ(value.shape().to_vector(), about["shape"].get<std::vector<int64_t>>()) << name;
       expect_stored(value, name);
@@ -104,7 +104,7 @@ TEST_P(Saves, TensorsAreReadAndWrittenToTheSameBytes) {
       }
       const Json expected = about["lod_lengths"];
       EXPECT_EQ(Json(lengths), expected.is_null() ? Json::array() : expected) << name;
-      encode_original(value, written);
+      encode_paddle(value, written);
     }
     EXPECT_TRUE(rest.empty()) << name;
     EXPECT_EQ(written, bytes) << name;
@@ -121,11 +121,11 @@ TEST_P(Saves, PersistablesAreReadAndWrittenToTheSameBytes) {
     const Program program = with_persistables();
     const auto source = folder(form);
     Executor executor;
-    io::load_original_persistables(source, executor, program, params);
+    io::load_paddle_persistables(source, executor, program, params);
     for (const std::string& name : persistables()) {
       expect_stored(executor.scope().tensor(name), name);
     }
-    io::save_original_persistables(target, executor, program, params);
+    io::save_paddle_persistables(target, executor, program, params);
     for (const auto& entry : std::filesystem::directory_iterator(source)) {
       EXPECT_EQ(read_whole_file(target / entry.path().filename(), kLimit),
                 read_whole_file(entry.path(), kLimit))
@@ -140,7 +140,7 @@ TEST_P(Saves, InferenceModelsComputeTheRecordedOutput) {
   const Json& about = json_["inference"];
   const struct {
     const char* folder;
-    io::OriginalFiles files;
+    io::PaddleFiles files;
   } kinds[] = {{"inference_separate", {}}, {"inference_combined", {"model", "params"}}};
   for (const auto& kind : kinds) {
     if (!has(kind.folder)) continue;
@@ -160,16 +160,16 @@ TEST_P(Saves, InferenceModelsComputeTheRecordedOutput) {
 TEST_P(Saves, DamagedProgramsAreRefusedOrRead) {
   if (!has("inference_separate")) return;
   const auto model = read_whole_file(folder("inference_separate") / "__model__", kLimit);
-  ASSERT_TRUE(decode_original_program(model).ok());
+  ASSERT_TRUE(decode_paddle_program(model).ok());
   for (size_t length = 0; length < model.size(); length += 7) {
-    (void)decode_original_program(std::span(model).first(length)).ok();
+    (void)decode_paddle_program(std::span(model).first(length)).ok();
   }
   std::mt19937 random(7);
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {
     auto damaged = model;
     damaged[random() % damaged.size()] = static_cast<std::byte>(random());
-    refused += decode_original_program(damaged).ok() ? 0 : 1;
+    refused += decode_paddle_program(damaged).ok() ? 0 : 1;
   }
   EXPECT_GT(refused, 200);
 }
@@ -181,17 +181,17 @@ TEST_P(Saves, DamagedTensorsAreRefusedOrRead) {
     const auto bytes = read_whole_file(folder("tensors") / name, kLimit);
     for (size_t length = 0; length < bytes.size(); ++length) {
       std::span<const std::byte> rest = std::span(bytes).first(length);
-      EXPECT_FALSE(decode_original_tensor(rest).ok()) << name << " cut at " << length;
+      EXPECT_FALSE(decode_paddle_tensor(rest).ok()) << name << " cut at " << length;
       rest = std::span(bytes).first(length);
-      EXPECT_FALSE(decode_original_rows(rest).ok()) << name << " cut at " << length;
+      EXPECT_FALSE(decode_paddle_rows(rest).ok()) << name << " cut at " << length;
     }
     for (int i = 0; i < 2000; ++i) {
       auto damaged = bytes;
       damaged[random() % damaged.size()] = static_cast<std::byte>(random());
       std::span<const std::byte> rest(damaged);
-      (void)decode_original_tensor(rest).ok();
+      (void)decode_paddle_tensor(rest).ok();
       rest = damaged;
-      (void)decode_original_rows(rest).ok();
+      (void)decode_paddle_rows(rest).ok();
     }
   }
 }

@@ -47,9 +47,9 @@ class Schedules : public FileCase {
   }
 };
 
-TEST_P(Schedules, InTheOriginalsFormMatchInProgramAndRates) {
+TEST_P(Schedules, InPaddlesFormMatchInProgramAndRates) {
   Built built;
-  build(built, fleet::golden::Form::kOriginal);
+  build(built, fleet::golden::Form::kPaddle);
   EXPECT_EQ(op_texts(built.main.global_block()), op_texts(json_["ops"]));
   std::vector<std::vector<std::string>> inner;
   for (int32_t i = 1; i < built.main.block_count(); ++i) {

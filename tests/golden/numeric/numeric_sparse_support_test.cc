@@ -1,4 +1,4 @@
-// Which optimizers of the original take gradients of selected rows: here all of them do.
+// Which optimizers of Paddle take gradients of selected rows: here all of them do.
 #include <gtest/gtest.h>
 #include <regex>
 
@@ -70,7 +70,7 @@ TEST_P(SparseSupport, OptimizersTakeSelectedRows) {
   executor.scope().var("w@GRAD") = std::move(gradient);
   executor.run(main);
   const auto w = executor.scope().tensor("w").values<float>();
-  EXPECT_NE(w[4], 0.5F) << "the original: " << GetParam().result;
+  EXPECT_NE(w[4], 0.5F) << "Paddle: " << GetParam().result;
   EXPECT_NE(w[5], 0.5F);
 }
 

@@ -33,7 +33,7 @@ Attribute attribute(const std::string& name, const Json& value) {
   return value.get<std::vector<double>>();
 }
 
-// Attributes of the original that have no counterpart here, at the value that means nothing: what
+// Attributes of Paddle that have no counterpart here, at the value that means nothing: what
 // scales quantized numbers, switches of its libraries, notes to its own shape inference.
 struct NeutralAttribute {
   std::string_view op;

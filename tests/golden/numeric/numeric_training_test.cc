@@ -20,7 +20,7 @@ class Training : public FileCase {
     std::string loss;
   };
 
-  void build(Net& net, bool original_form) const {
+  void build(Net& net, bool paddle_form) const {
     Block& block = net.program.global_block();
     for (const auto& [name, entry] : reader_.entries()) {
       if (name.starts_with("init/")) {
@@ -38,7 +38,7 @@ class Training : public FileCase {
       Operator* op = &block.op(i);
       if (op->type == "mean") net.loss = op->output("Out").front();
       const auto& attrs = OpTable::standard().at(op->type).normalize({});
-      if (attrs.contains("original_form")) op->attrs["original_form"] = original_form;
+      if (attrs.contains("paddle_form")) op->attrs["paddle_form"] = paddle_form;
       // The file has neither; the library's layers would have set both.
       if (op->type.starts_with("lookup_table") && !op->type.ends_with("_grad")) {
         block.var(op->output("Out").front()).lod_level =
@@ -180,7 +180,7 @@ TEST_P(Training, IsWhatLayersWrite) {
   EXPECT_EQ(join(written, "\n"), join(expected, "\n"));
 }
 
-TEST_P(Training, InTheOriginalsFormFollowsItStepByStep) {
+TEST_P(Training, InPaddlesFormFollowsItStepByStep) {
   Net net;
   build(net, true);
   EXPECT_EQ(join(train(net), "\n"), "");

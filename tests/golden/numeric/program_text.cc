@@ -57,7 +57,7 @@ std::vector<std::string> op_texts(const Json& ops) {
       texts.push_back(str_cat("op ", op.type, " has an attribute that is not known: ", name));
     }
     op.attrs = attributes(schema, json["attrs"]);
-    if (known.contains("original_form")) op.attrs["original_form"] = true;
+    if (known.contains("paddle_form")) op.attrs["paddle_form"] = true;
     texts.push_back(full_text(op));
   }
   return texts;

@@ -14,7 +14,7 @@ std::string op_text(const Operator& op, const AttributeMap& named);
 
 // One line an op, with all of its attributes; sub-blocks are left out.
 std::vector<std::string> op_texts(const Block& block);
-// The same of a file's `ops`, which have the original's form. Throws for an op or attribute that
+// The same of a file's `ops`, which have Paddle's form. Throws for an op or attribute that
 // this library does not know.
 std::vector<std::string> op_texts(const Json& ops);
 

@@ -97,7 +97,7 @@ TEST(CollectiveTrainingTest, RanksEndWithTheBitsOfALocalRunWithTheSameShards) {
   }
 }
 
-TEST(CollectiveTrainingTest, GradientsOfRowsEndWithTheBitsOfALocalRun) {
+TEST(CollectiveTrainingTest, SparseGradientsEndWithTheBitsOfALocalRun) {
   for (const auto& [workers, shards] :
        std::vector<std::pair<int, int>>{{1, 2}, {2, 2}, {2, 4}, {4, 4}, {3, 8}}) {
     const Trained local = train_locally(shards, true);

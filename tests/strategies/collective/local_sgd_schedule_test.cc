@@ -87,8 +87,8 @@ TEST(LocalSgdScheduleTest, DecisionsLookAtTheMeanLossSinceTheLastOne) {
   EXPECT_EQ(schedule.interval(), 1);
 }
 
-TEST(LocalSgdScheduleTest, TheOriginalsRuleHasTheIntervalInsideOfTheRootAndStaysWithin16) {
-  LocalSgdSchedule schedule(LocalSgdOptions::original(16));
+TEST(LocalSgdScheduleTest, PaddlesRuleHasTheIntervalInsideOfTheRootAndStaysWithin16) {
+  LocalSgdSchedule schedule(LocalSgdOptions::paddle(16));
   EXPECT_EQ(next_interval(schedule, 1.0), 16);        // ceil(sqrt(16)) = 4
   EXPECT_EQ(next_interval(schedule, 0.25), 4);        // ceil(sqrt(4)) = 2
   EXPECT_EQ(next_interval(schedule, 0.01), 2);        // ceil(sqrt(0.16)) = 1

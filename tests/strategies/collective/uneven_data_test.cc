@@ -232,7 +232,7 @@ TEST(LocalSgdTest, AWorkerWithoutRowsLeavesTheAverageToTheOthers) {
 TEST(LocalSgdTest, AdaptiveIntervalsAgreeOnAllWorkersAlsoWhenOneHasLeft) {
   const LocalSgdOptions adaptive{
       .interval = 4, .rule = LocalSgdRule::kAdaComm, .adapt_every = 4, .shrink = 0.5};
-  for (const auto& options : {adaptive, LocalSgdOptions::original(9)}) {
+  for (const auto& options : {adaptive, LocalSgdOptions::paddle(9)}) {
     const auto workers = run_job({.steps = {24, 24, 5}, .aligns = false, .local_sgd = options});
     EXPECT_EQ(workers[0].averages, workers[1].averages);
     EXPECT_GT(workers[0].averages, 24 / options.interval);

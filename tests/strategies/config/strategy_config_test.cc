@@ -1,6 +1,4 @@
 // What a user may set, where values come from, and how mistakes are told.
-#include "transpiler/config.h"
-
 #include <algorithm>
 #include <gmock/gmock.h>
 #include <regex>
@@ -11,6 +9,7 @@
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/strategies.h"
+#include "transpiler/config.h"
 
 namespace fleet::strategies {
 namespace {
@@ -34,7 +33,7 @@ Environment environment_of(std::map<std::string, std::string, std::less<>> varia
   return Environment(std::move(variables));
 }
 
-TEST(TrainerRuntimeConfigTest, HasEveryKeyOfTheOriginalWithItsDefault) {
+TEST(TrainerRuntimeConfigTest, HasEveryKeyOfPaddleWithItsDefault) {
   const std::string text = TrainerRuntimeConfig().over({}, 4).to_string();
   for (const char* line : {"communicator_max_merge_var_num = 4  (CPU_NUM)",
                            "communicator_send_queue_size = 4  (CPU_NUM)",
@@ -205,7 +204,7 @@ std::string text_of(const DistributedStrategy& strategy) {
   return std::string(strategy.get()->name()) + "\n" + strategy.get()->to_string();
 }
 
-TEST(CollectiveStrategyTest, ModesAreThoseOfTheOriginal) {
+TEST(CollectiveStrategyTest, ModesAreThoseOfPaddle) {
   using collective::DistributedStrategy;
   EXPECT_THAT(text_of(DistributedStrategy{}), HasSubstr("grad_all_reduce"));
   EXPECT_THAT(text_of(DistributedStrategy{.nccl_comm_num = 2}),
@@ -243,7 +242,7 @@ TEST(DistributedStrategyTest, AConfigurationKeepsItsDelayCompensation) {
   config.dc_asgd_lambda = 0.5;
   EXPECT_THAT(text_of(config),
               AllOf(HasSubstr("delay_compensation = constant"), HasSubstr("lambda = 0.5")));
-  config.dc_asgd_form = "original";
+  config.dc_asgd_form = "paddle";
   config.dc_asgd_lambda = 0;
   EXPECT_EQ(*DistributedStrategy(config).get()->transpiler_config(), config);
 }
@@ -272,11 +271,11 @@ TEST(DistributedStrategyTest, FieldsThatNoStrategyHasAreNamed) {
   EXPECT_THAT(message({.initialise_frozen_tables = false}),
               HasSubstr("has no initialise_frozen_tables"));
   EXPECT_THAT(message({.wait_port = false}), HasSubstr("has no wait_port"));
-  EXPECT_THAT(message({.original_schedules = true,
+  EXPECT_THAT(message({.paddle_schedules = true,
                        .sync_mode = false,
                        .runtime_split_send_recv = true,
                        .completely_not_async = true}),
-              HasSubstr("has no original_schedules"));
+              HasSubstr("has no paddle_schedules"));
 }
 
 TEST(DistributedStrategyTest, GeoTakesHowParametersAreCut) {
@@ -376,16 +375,16 @@ TEST(DistributedStrategyTest, PrintLogIsToldAndKept) {
   EXPECT_EQ(text_of(strategy), text_of(DistributedStrategy(SyncStrategy())));
 }
 
-TEST(AsyncStrategyTest, SchedulesOfTheOriginalArePrintedAndNeedGradientsThatAreCounted) {
-  EXPECT_THAT(text_of(AsyncStrategy{.original_schedules = true}),
-              HasSubstr("original_schedules = 1  (code)"));
+TEST(AsyncStrategyTest, SchedulesOfPaddleArePrintedAndNeedGradientsThatAreCounted) {
+  EXPECT_THAT(text_of(AsyncStrategy{.paddle_schedules = true}),
+              HasSubstr("paddle_schedules = 1  (code)"));
   const transpiler::DistributeTranspilerConfig config{
-      .original_schedules = true, .sync_mode = false, .runtime_split_send_recv = true};
+      .paddle_schedules = true, .sync_mode = false, .runtime_split_send_recv = true};
   EXPECT_THAT(text_of(DistributedStrategy(config)),
-              AllOf(HasSubstr("async"), HasSubstr("original_schedules = 1  (code)")));
+              AllOf(HasSubstr("async"), HasSubstr("paddle_schedules = 1  (code)")));
   EXPECT_THAT(
-      error_of([] { AsyncStrategy{.staleness_bound = 0, .original_schedules = true}.make(); }),
-      AllOf(HasSubstr("staleness_bound = 0"), HasSubstr("original_schedules")));
+      error_of([] { AsyncStrategy{.staleness_bound = 0, .paddle_schedules = true}.make(); }),
+      AllOf(HasSubstr("staleness_bound = 0"), HasSubstr("paddle_schedules")));
 }
 
 TEST(GradAllReduceStrategyTest, GradientMergeAndShardsExcludeEachOther) {

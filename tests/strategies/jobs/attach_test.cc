@@ -201,7 +201,7 @@ TEST_F(Attach, TakesDelayCompensationFromThePrograms) {
   sync_mode_ = false;
   expect_trains(config);
   // The other forms may diverge; options with their usual numbers are what programs record.
-  for (const char* form : {"clipped", "original", "constant", "adaptive"}) {
+  for (const char* form : {"clipped", "paddle", "constant", "adaptive"}) {
     config.dc_asgd_form = form;
     const AsyncOptions usual{.delay_compensation = DelayCompensationOptions::preset(
                                  parse_delay_compensation(form).value())};
@@ -380,9 +380,9 @@ TEST_F(Attach, GuessesNoModeFromOps) {
     }
     EXPECT_EQ(refusal(server, [](Info&, Program&) {}), "");
     EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.server_mode.reset(); }),
-                HasSubstr("nobody says in which mode the program trains"));
+                HasSubstr("the mode in which the program trains is not known"));
     EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.endpoints.clear(); }),
-                HasSubstr("where the servers are"));
+                HasSubstr("endpoints of the servers"));
     EXPECT_THAT(refusal(server, [](Info& said, Program&) { said.trainers = 0; }),
                 HasSubstr("DistributionInfo.trainers"));
     EXPECT_THAT(refusal(server, [](Info& said, Program& own) { own.distribution() = said; }),

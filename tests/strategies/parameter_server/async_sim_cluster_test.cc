@@ -153,7 +153,7 @@ TEST(AsyncSimCluster, CompensatesFromTheValueThatTheSenderWasGiven) {
   AsyncSimJob job = job_in_step();
   job.workers = 4;
   job.steps = 20;
-  job.options.delay_compensation.form = DelayCompensation::kOriginal;
+  job.options.delay_compensation.form = DelayCompensation::kPaddle;
   const AsyncSimOutcome with = expect_correct(job);
   job.options.delay_compensation.form = DelayCompensation::kNone;
   EXPECT_NE(with.values, expect_correct(job).values);

@@ -181,7 +181,7 @@ TEST(AsyncThreadCluster, CompensationOfOneWorkerChangesNothing) {
   const TrainingTask task = net.task(8);
   AsyncThreadJob job = alone();
   const AsyncThreadOutcome plain = expect_no_errors(task, job);
-  for (const auto form : {DelayCompensation::kOriginal, DelayCompensation::kConstant,
+  for (const auto form : {DelayCompensation::kPaddle, DelayCompensation::kConstant,
                           DelayCompensation::kAdaptive, DelayCompensation::kClipped}) {
     job.options.delay_compensation = DelayCompensationOptions::preset(form);
     const AsyncThreadOutcome outcome = expect_no_errors(task, job);
@@ -229,7 +229,7 @@ TEST(AsyncThreadCluster, EveryModeLearns) {
 TEST(AsyncThreadCluster, CompensatedDelaysLearn) {
   const Net net(Net::Rule::kSgd, 0.05);
   const TrainingTask task = net.task(40);
-  for (const auto form : {DelayCompensation::kOriginal, DelayCompensation::kClipped}) {
+  for (const auto form : {DelayCompensation::kPaddle, DelayCompensation::kClipped}) {
     AsyncThreadJob job;
     job.workers = 3;
     job.options.independent_recv = false;

@@ -331,8 +331,8 @@ TEST_F(ModelFiles, AreNeverWrittenWithEmptyTables) {
       texts.push_back(text_of(
           [&] { fluid::save_persistables(executor, path("none"), task.main->clone(true)); }));
       texts.push_back(text_of([&] {
-        fluid::io::save_original_persistables(path("none"), executor, task.main->clone(true),
-                                              "params");
+        fluid::io::save_paddle_persistables(path("none"), executor, task.main->clone(true),
+                                            "params");
       }));
     };
     run(task, job);

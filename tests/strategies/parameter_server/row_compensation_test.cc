@@ -1,4 +1,4 @@
-// Delay compensation of gradients of rows: each row by what its sender last saw of it.
+// Delay compensation of sparse gradients: each row by what its sender last saw of it.
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>

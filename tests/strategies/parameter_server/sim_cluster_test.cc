@@ -99,7 +99,7 @@ TEST(SimCluster, ExchangesWhatUpdatesNeedOfOtherServers) {
   }
 }
 
-TEST(SimCluster, SumsGradientsOfRows) {
+TEST(SimCluster, SumsSparseGradients) {
   for (const uint32_t servers : {1U, 2U, 3U}) {
     SimJob job;
     job.workers = 3;
@@ -311,7 +311,7 @@ TEST(SimClusterLaw, ValuesComeWhileOtherGradientsLeave) {
   job.faults.pipe_bytes = 16 * 1024;
   const SimOutcome apart = run_job(job);
   ASSERT_TRUE(apart.ok()) << apart.failure;
-  job.ask_apart_bytes = std::numeric_limits<size_t>::max();
+  job.separate_get_bytes = std::numeric_limits<size_t>::max();
   const SimOutcome behind = run_job(job);
   ASSERT_TRUE(behind.ok()) << behind.failure;
   const double share = std::chrono::duration<double>(apart.step_time) / behind.step_time;

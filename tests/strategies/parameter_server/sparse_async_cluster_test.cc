@@ -1,4 +1,4 @@
-// Gradients of rows in asynchronous jobs of threads.
+// Sparse gradients in asynchronous jobs of threads.
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>

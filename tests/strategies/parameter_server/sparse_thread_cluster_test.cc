@@ -1,4 +1,4 @@
-// Gradients of rows between threads with real programs over real sockets: the bits of one machine.
+// Sparse gradients between threads with real programs over real sockets: the bits of one machine.
 #include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
   expect_local_bits({}, {.workers = 2, .servers = 2, .shards = 3});
 }
 
-TEST(SparseThreadCluster, TrainsEveryOpWithGradientsOfRows) {
+TEST(SparseThreadCluster, TrainsEveryOpWithSparseGradients) {
   for (const RowKind kind : {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoVersions,
                              RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {
     SCOPED_TRACE(static_cast<int>(kind));

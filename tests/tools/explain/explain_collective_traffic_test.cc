@@ -26,9 +26,9 @@ struct RankBytes {
 };
 
 // Counts the bytes of operations on gradients, rows and parameters.
-class Meter final : public CollectiveCommunicator {
+class MeasuredCommunicator final : public CollectiveCommunicator {
  public:
-  Meter(std::unique_ptr<CollectiveCommunicator> communicator, RankBytes& bytes)
+  MeasuredCommunicator(std::unique_ptr<CollectiveCommunicator> communicator, RankBytes& bytes)
       : communicator_(std::move(communicator)), bytes_(bytes) {}
 
   int rank() const override { return communicator_->rank(); }
@@ -105,7 +105,8 @@ std::vector<RankBytes> train(const TrafficNet& net, const CollectiveJob& job, in
       const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
           cluster,
           [&] {
-            return std::make_unique<Meter>(group.member(rank), bytes[static_cast<size_t>(rank)]);
+            return std::make_unique<MeasuredCommunicator>(group.member(rank),
+                                                          bytes[static_cast<size_t>(rank)]);
           },
           options);
       programs.main.set_runtime(runtime);

@@ -32,7 +32,7 @@ struct DenseNetOptions {
 };
 TrafficNet dense_net(const DenseNetOptions& options = {});
 
-// Gradients of rows, of a table that is cut for up to three servers. Ids are fed so that none
+// Sparse gradients, of a table that is cut for up to three servers. Ids are fed so that none
 // occurs twice, in a batch or in steps that follow each other, and that servers have as many each.
 enum class Rows { kLookup, kTwoLookups, kDistributed, kNce, kHsigmoid };
 TrafficNet rows_net(Rows rows, const std::optional<fluid::Penalty>& decay = {});

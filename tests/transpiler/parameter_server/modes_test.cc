@@ -40,7 +40,7 @@ std::map<std::string, std::string> initialisers(const Program& startup) {
 
 TEST(DelayCompensation, EveryFormUpdatesFromTheCorrectedGradient) {
   const SampleNet net = adam_net();
-  for (const char* form : {"original", "constant", "adaptive", "clipped"}) {
+  for (const char* form : {"paddle", "constant", "adaptive", "clipped"}) {
     SCOPED_TRACE(form);
     const ProgramPair server = first_server(net, compensated(form));
     fluid::verify(server.main);
@@ -110,10 +110,10 @@ TEST(DelayCompensation, SyncModeMayBeSaidToTranspileAlone) {
   }
 }
 
-TEST(DelayCompensation, TheOriginalsFormRefusesGradientsOfRows) {
+TEST(DelayCompensation, PaddlesFormRefusesSparseGradients) {
   for (const bool distributed : {false, true}) {
     const SampleNet net = table_net(2, distributed);
-    DistributeTranspiler transpiler(compensated("original"));
+    DistributeTranspiler transpiler(compensated("paddle"));
     try {
       transpiler.transpile(options_for(net, 2, 2));
       ADD_FAILURE() << "accepted";
@@ -148,7 +148,7 @@ void expect_compensated_rows(const char* form, bool distributed) {
   }
 }
 
-TEST(DelayCompensation, GradientsOfRowsStayRows) {
+TEST(DelayCompensation, SparseGradientsStaySparse) {
   for (const char* form : {"constant", "adaptive", "clipped"}) {
     for (const bool distributed : {false, true}) {
       SCOPED_TRACE(str_cat(form, distributed ? " distributed" : ""));

@@ -109,9 +109,9 @@ TEST(SplitMethods, BalancedServersDifferByOnePartAtMost) {
       sizes.push_back(1 + static_cast<int64_t>(state % 1000));
     }
     const auto servers = some_servers(1 + run % 7);
-    const auto dealt = Balanced().dispatch(parts_of(sizes), servers);
+    const auto dispatched = Balanced().dispatch(parts_of(sizes), servers);
     std::vector<int64_t> loads(servers.size());
-    for (size_t i = 0; i < sizes.size(); ++i) loads[static_cast<size_t>(dealt[i])] += sizes[i];
+    for (size_t i = 0; i < sizes.size(); ++i) loads[static_cast<size_t>(dispatched[i])] += sizes[i];
     const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
     EXPECT_LE(*most - *least, *std::max_element(sizes.begin(), sizes.end()));
   }

@@ -248,7 +248,7 @@ std::vector<Case> dense_nets() {
        .blocks = {"listen_and_serv", "sum scale sgd"},
        .startup = "fill_constant uniform_random",
        .shapes = {{"fc_w", {1000, 1000}}}},
-      // Parameters are dealt in their own order.
+      // Parameters are dispatched in their own order.
       {.name = "NoSliceVar",
        .net = sgd,
        .config = {.slice_var_up = false},

@@ -151,8 +151,8 @@ TEST(Servers, WrongArgumentsAreNamed) {
   twice.pservers = "127.0.0.1:6174,127.0.0.1:6174";
   EXPECT_THAT(refusal(twice), HasSubstr("pservers"));
   TranspileOptions order = options_for(net, 2, 2);
-  order.deal_order = {0, 0};
-  EXPECT_THAT(refusal(order), HasSubstr("deal_order"));
+  order.dispatch_order = {0, 0};
+  EXPECT_THAT(refusal(order), HasSubstr("dispatch_order"));
   const SampleNet empty;
   EXPECT_THAT(refusal(options_for(empty, 2, 2)), HasSubstr("minimize"));
 }
@@ -164,7 +164,7 @@ TEST(Servers, OptionsThatTheModeDoesNotReadAreErrors) {
   EXPECT_THAT(refusal(options), AllOf(HasSubstr("logical_shards"), HasSubstr("mode")));
   options = options_for(net, 2, 2);
   options.trainers = "127.0.0.1:6174,127.0.0.1:6175";
-  options.deal_order = {1, 0};
+  options.dispatch_order = {1, 0};
   DistributeTranspiler nccl2({.mode = "nccl2"});
   EXPECT_THROW(nccl2.transpile(options), UsageError);
 }

@@ -105,7 +105,7 @@ TEST_P(Protected, AChangedByteEndsTheConnectionAndNothingElse) {
       EXPECT_TRUE(outcome.status.ok()) << offset << outcome.status.to_string();
       EXPECT_TRUE(outcome.same_there && outcome.same_back) << offset;
       EXPECT_GE(outcome.connections, 2) << offset;
-      EXPECT_NE(outcome.ends.find("changed on their way"), std::string::npos)
+      EXPECT_NE(outcome.ends.find("tampered with on their way"), std::string::npos)
           << offset << outcome.ends;
     }
   }

@@ -213,7 +213,7 @@ std::unique_ptr<Prepared> prepare_with_softmax_grad(PrepareContext& context) {
   const int loss_grad = context.input("Loss@GRAD");
   const int out = context.set_output("Logits@GRAD", shape, dtype_of<T>());
   const bool soft = attrs.soft_label;
-  const bool ordinary = attrs.original_form;
+  const bool ordinary = attrs.paddle_form;
   const int64_t ignore = attrs.ignore_index;
   return make_prepared([=](const KernelContext& c) {
     const T* ps = c.in<T>(probability);

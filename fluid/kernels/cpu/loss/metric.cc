@@ -201,7 +201,7 @@ std::unique_ptr<Prepared> prepare_auc(PrepareContext& context) {
   const int area = context.set_output("AUC", Shape{1}, DType::kFloat64);
   const int pos_out = context.set_output("StatPosOut", context.in("StatPos").shape, DType::kInt64);
   const int neg_out = context.set_output("StatNegOut", context.in("StatNeg").shape, DType::kInt64);
-  const auto area_of = attrs.curve == "PR" && !attrs.original_form ? precision_area : roc_area;
+  const auto area_of = attrs.curve == "PR" && !attrs.paddle_form ? precision_area : roc_area;
   return make_prepared([=, is_float = predict.dtype == DType::kFloat32](const KernelContext& c) {
     for (const auto& [from, to] : {std::pair(pos, pos_out), std::pair(neg, neg_out)}) {
       if (c.input(from).raw() != c.output(to).raw()) c.output(to).copy_from(c.input(from));

@@ -65,7 +65,7 @@ struct HardSigmoid {
     return out > T{0} && out < T{1} ? static_cast<T>(p.a) * g : T{0};
   }
 };
-// Parameters: threshold, scale, offset, original_form.
+// Parameters: threshold, scale, offset, paddle_form.
 struct HardSwish {
   template <class T>
   static T one(UnaryParams p, T x) {
@@ -188,7 +188,7 @@ void add_pieces(KernelTable& table) {
       params_of<HardSigmoidAttrs, &HardSigmoidAttrs::slope, &HardSigmoidAttrs::offset>);
   add_each<HardSwish>(table, "hard_swish",
                       params_of<HardSwishAttrs, &HardSwishAttrs::threshold, &HardSwishAttrs::scale,
-                                &HardSwishAttrs::offset, &HardSwishAttrs::original_form>);
+                                &HardSwishAttrs::offset, &HardSwishAttrs::paddle_form>);
   add_each<SoftShrink>(table, "softshrink", params_of<SoftShrinkAttrs, &SoftShrinkAttrs::lambda>);
   add_each<HardShrink>(table, "hard_shrink",
                        params_of<HardShrinkAttrs, &HardShrinkAttrs::threshold>);

@@ -146,7 +146,7 @@ void add(KernelTable& table, const std::string& type) {
   });
 }
 
-template <class Op, class Original>
+template <class Op, class Paddle>
 void add_floor_division(KernelTable& table, const std::string& type) {
   for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
     table.add_last(type, DeviceKind::kCpu, dtype_of<T>(),
@@ -154,7 +154,7 @@ void add_floor_division(KernelTable& table, const std::string& type) {
                       const auto& attrs = context.attrs<FloorDivisionAttrs>();
                       return prepare_binary<T, T>(
                           context, attrs.axis,
-                          attrs.original_form ? binary_row<Original, T, T> : binary_row<Op, T, T>);
+                          attrs.paddle_form ? binary_row<Paddle, T, T> : binary_row<Op, T, T>);
                     }});
   });
 }

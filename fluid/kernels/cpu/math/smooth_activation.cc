@@ -75,7 +75,7 @@ struct Erf {
     for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * factor * e[i];
   }
 };
-// Parameters: alpha, original_form.
+// Parameters: alpha, paddle_form.
 struct Elu {
   template <class Math, class T>
   static void exponentials(const T* x, T* e, int64_t n) {
@@ -222,7 +222,7 @@ struct LogSigmoid {
     for (int64_t i = 0; i < n; ++i) grad[i] = g[i] * s[i];
   }
 };
-// Parameters: threshold, original_form.
+// Parameters: threshold, paddle_form.
 struct SoftRelu {
   template <class Math, class T>
   static void value(UnaryParams p, const T* x, T* out, int64_t n) {
@@ -463,14 +463,14 @@ void register_smooth_activation(KernelTable& table) {
   add_blocks<Log>(table, "log");
   add_blocks<Log1p>(table, "log1p");
   add_blocks<Erf>(table, "erf");
-  add_blocks<Elu>(table, "elu", params_of<EluAttrs, &EluAttrs::alpha, &EluAttrs::original_form>);
+  add_blocks<Elu>(table, "elu", params_of<EluAttrs, &EluAttrs::alpha, &EluAttrs::paddle_form>);
   add_blocks<Swish>(table, "swish", params_of<SwishAttrs, &SwishAttrs::beta>);
   add_blocks<Gelu>(table, "gelu", params_of<GeluAttrs, &GeluAttrs::approximate>);
   add_blocks<Softplus>(table, "softplus");
   add_blocks<LogSigmoid>(table, "logsigmoid");
   add_blocks<SoftRelu>(
       table, "soft_relu",
-      params_of<SoftReluAttrs, &SoftReluAttrs::threshold, &SoftReluAttrs::original_form>);
+      params_of<SoftReluAttrs, &SoftReluAttrs::threshold, &SoftReluAttrs::paddle_form>);
   add_blocks<Stanh>(table, "stanh",
                     params_of<StanhAttrs, &StanhAttrs::scale_a, &StanhAttrs::scale_b>);
   add_blocks<TanhShrink>(table, "tanh_shrink");

@@ -126,7 +126,7 @@ std::unique_ptr<Prepared> prepare_grad(PrepareContext& context) {
                   str_cat(lookup.count, " rows of ", lookup.width), grad.to_string());
   const auto attrs = context.attrs<Attrs>();
   if (!attrs.is_sparse) return prepare_dense_grad<T>(context, lookup);
-  return prepare_sparse_grad<T>(context, lookup, attrs.original_form);
+  return prepare_sparse_grad<T>(context, lookup, attrs.paddle_form);
 }
 
 }  // namespace

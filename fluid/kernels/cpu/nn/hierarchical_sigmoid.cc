@@ -103,7 +103,7 @@ std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
   const int bias = context.input("Bias");
   const int out = context.set_output("Out", Shape{tree.rows, 1}, dtype_of<T>());
   const int pre_out = context.set_output("PreOut", Shape{tree.rows, tree.length}, dtype_of<T>());
-  const T unused = attrs.original_form ? static_cast<T>(std::numbers::ln2) : T{};
+  const T unused = attrs.paddle_form ? static_cast<T>(std::numbers::ln2) : T{};
   return make_prepared([=](const KernelContext& c) {
     std::fill_n(c.out<T>(pre_out), tree.rows * tree.length, T{});
     for (int64_t row = 0; row < tree.rows; ++row) {

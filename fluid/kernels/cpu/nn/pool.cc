@@ -56,7 +56,7 @@ Pooling pooling_of(const PrepareContext& context, const Pool2dAttrs& attrs) {
                                     context.op().input("X").front(), "'");
   const Window window = pool_window(attrs, x, where);
   const ImageAxes axes = image_axes(attrs.data_format, where);
-  const bool ordinary = attrs.original_form && attrs.pooling_type == "max";
+  const bool ordinary = attrs.paddle_form && attrs.pooling_type == "max";
   const bool adaptive = attrs.adaptive && !attrs.global_pooling && !ordinary;
   Pooling p;
   p.rows = spans_of(window[0], adaptive, attrs.exclusive);

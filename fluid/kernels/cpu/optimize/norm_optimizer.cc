@@ -93,7 +93,7 @@ class LambMoments {
   void run(const KernelContext& c, T* direction) {
     const T beta1 = static_cast<T>(attrs_.beta1);
     const T beta2 = static_cast<T>(attrs_.beta2);
-    const bool corrects = !attrs_.original_form;
+    const bool corrects = !attrs_.paddle_form;
     const T b1 = *c.in<T>(power1_);
     const T b2 = *c.in<T>(power2_);
     const LambDirection<T> formula = {

@@ -137,7 +137,7 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
   const StatePositions updates = state<T>(context, "AvgSquaredUpdate", "AvgSquaredUpdateOut");
   const T rho = static_cast<T>(attrs.rho);
   const T epsilon = static_cast<T>(attrs.epsilon);
-  const bool with_new = attrs.original_form;
+  const bool with_new = attrs.paddle_form;
   return make_prepared([=](const KernelContext& c) mutable {
     gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, param, first);
@@ -173,7 +173,7 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
   const int given2 = optional_scalar_input<float>(context, "Beta2Tensor");
   const T epsilon = static_cast<T>(attrs.epsilon);
   const bool lazy = attrs.lazy_mode;
-  const bool ahead = attrs.original_form && update.gradient.sparse();
+  const bool ahead = attrs.paddle_form && update.gradient.sparse();
   return make_prepared([=](const KernelContext& c) mutable {
     const T beta1 = static_cast<T>(given1 >= 0 ? *c.in<float>(given1) : attrs.beta1);
     const T beta2 = static_cast<T>(given2 >= 0 ? *c.in<float>(given2) : attrs.beta2);

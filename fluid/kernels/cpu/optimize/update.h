@@ -16,7 +16,7 @@
 
 namespace fleet::fluid::cpu {
 
-// Selected rows with those of equal number summed, in order of their first numbers: rising.
+// Selected rows with those of equal number summed, in order of their first numbers: ascending.
 template <class T>
 class MergedRows {
  public:
@@ -28,11 +28,11 @@ class MergedRows {
       if (row < 0 || row >= height) throw_outside(row, height);
     }
     const T* values = count == 0 ? nullptr : source.value.data<T>();
-    bool rising = true;
-    for (size_t i = 1; i < count; ++i) rising = rising && source.rows[i - 1] < source.rows[i];
+    bool ascending = true;
+    for (size_t i = 1; i < count; ++i) ascending = ascending && source.rows[i - 1] < source.rows[i];
     rows_.assign(source.rows.begin(), source.rows.end());
     values_ = values;
-    if (rising) return;
+    if (ascending) return;
     sum_equal(source.rows, values, static_cast<size_t>(width));
   }
 

@@ -156,7 +156,7 @@ class LstmGrad {
         gates_(context.input("BatchGate")),
         active_(context.input("BatchCellPreAct")),
         hidden_grad_(context.input("Hidden@GRAD")),
-        cell_grad_(context.attrs<LstmAttrs>().original_form ? -1 : context.input("Cell@GRAD")) {
+        cell_grad_(context.attrs<LstmAttrs>().paddle_form ? -1 : context.input("Cell@GRAD")) {
     const Shape states{s_.rows, s_.d};
     for (const char* slot : {"Hidden@GRAD", "Cell@GRAD"}) {
       if (!context.has_input(slot)) continue;

@@ -18,7 +18,7 @@ int64_t longest(const Offsets& offsets) {
 }
 
 [[noreturn]] void throw_length(const std::string& where, int64_t limit, int64_t got) {
-  throw_error(ErrorCode::kShapeMismatch, {.what = "a sequence is longer than there is room",
+  throw_error(ErrorCode::kShapeMismatch, {.what = "a sequence is longer than the padded length",
                                           .where = where,
                                           .expected = str_cat("at most ", limit),
                                           .got = str_cat(got),

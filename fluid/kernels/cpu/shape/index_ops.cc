@@ -327,13 +327,13 @@ std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
     if (x_grad >= 0) c.output(x_grad).copy_from(c.input(grad));
     for (int64_t i = 0; i < ids.count; ++i) {
       const int64_t row = ids(c, i);
-      if (x_grad >= 0 && !attrs.original_form) {
+      if (x_grad >= 0 && !attrs.paddle_form) {
         T* to = c.out<T>(x_grad) + row * length;
         std::fill(to, to + length, T{});
       }
       if (update_grad < 0) continue;
       T* to = c.out<T>(update_grad) + i * length;
-      const bool every = !attrs.overwrite || attrs.original_form;
+      const bool every = !attrs.overwrite || attrs.paddle_form;
       const bool counts = every || last[static_cast<size_t>(row)] == i;
       for (int64_t j = 0; j < length; ++j) to[j] = counts ? grads[row * length + j] : T{};
     }

@@ -409,7 +409,7 @@ TEST(AsyncOptions, NamesBothFieldsOfAContradiction) {
 }
 
 TEST(AsyncOptions, PresetsHaveThePublishedConstants) {
-  EXPECT_EQ(DelayCompensationOptions::preset(DelayCompensation::kOriginal).lambda, 1.0);
+  EXPECT_EQ(DelayCompensationOptions::preset(DelayCompensation::kPaddle).lambda, 1.0);
   EXPECT_EQ(DelayCompensationOptions::preset(DelayCompensation::kConstant).lambda, 0.04);
   EXPECT_EQ(DelayCompensationOptions::preset(DelayCompensation::kAdaptive).lambda, 2.0);
   EXPECT_EQ(DelayCompensationOptions::preset(DelayCompensation::kClipped).lambda, 4.0);

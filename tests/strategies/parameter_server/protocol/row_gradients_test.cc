@@ -1,4 +1,4 @@
-// Gradients of rows in the state machine of a synchronous server, and the sums that workers make of
+// Sparse gradients in the state machine of a synchronous server, and the sums that workers make of
 // them.
 #include <algorithm>
 #include <cstring>

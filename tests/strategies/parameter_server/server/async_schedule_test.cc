@@ -32,7 +32,7 @@ class AsyncSchedule : public ::testing::Test {
     fluid::optimizer::SGD({.learning_rate = rate_()}).minimize(loss);
     transpiler::DistributeTranspilerConfig config;
     config.sync_mode = false;
-    config.original_schedules = original_schedules_;
+    config.paddle_schedules = paddle_schedules_;
     transpiler::DistributeTranspiler transpiler(config);
     transpiler.transpile({.program = &main,
                           .pservers = "127.0.0.1:6174",
@@ -57,7 +57,7 @@ class AsyncSchedule : public ::testing::Test {
   }
 
   fluid::Tensor counter_;  // as a model saved at the end has it
-  bool original_schedules_ = false;
+  bool paddle_schedules_ = false;
   std::function<fluid::Variable()> rate_ = [] { return layers::noam_decay(4, 8); };
 };
 
@@ -70,9 +70,9 @@ TEST_F(AsyncSchedule, BeginsWhereTheScheduleDoes) {
   EXPECT_THAT(counts(6), ElementsAre(0, 0, 0, 1, 2, 3));
 }
 
-// The original's programs do not say where a schedule begins.
-TEST_F(AsyncSchedule, CountsAsTheOriginalOnRequest) {
-  original_schedules_ = true;
+// Paddle's programs do not say where a schedule begins.
+TEST_F(AsyncSchedule, CountsAsPaddleOnRequest) {
+  paddle_schedules_ = true;
   EXPECT_THAT(counts(6), ElementsAre(3, 4, 5, 6, 7, 8));
   rate_ = [] { return layers::exponential_decay(0.1, 4, 0.5); };
   EXPECT_THAT(counts(6), ElementsAre(3, 4, 5, 6, 7, 8));
@@ -82,7 +82,7 @@ TEST_F(AsyncSchedule, GoesOnWhereAModelWasSaved) {
   EXPECT_THAT(counts(5), ElementsAre(1, 1, 1, 2, 3));
   const fluid::Tensor saved = counter_;
   EXPECT_THAT(counts(4, &saved), ElementsAre(4, 5, 6, 7));
-  original_schedules_ = true;
+  paddle_schedules_ = true;
   EXPECT_THAT(counts(4, &saved), ElementsAre(4, 5, 6, 7));
 }
 

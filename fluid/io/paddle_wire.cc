@@ -1,10 +1,10 @@
-#include "fluid/io/original_wire.h"
+#include "fluid/io/paddle_wire.h"
 
 #include <array>
 #include <bit>
 #include <utility>
 
-namespace fleet::fluid::original {
+namespace fleet::fluid::paddle {
 namespace {
 
 std::optional<uint64_t> take_varint(Bytes& bytes) {
@@ -118,4 +118,4 @@ std::optional<uint64_t> code_of_dtype(DType dtype) {
   return std::nullopt;
 }
 
-}  // namespace fleet::fluid::original
+}  // namespace fleet::fluid::paddle

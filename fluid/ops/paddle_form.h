@@ -6,9 +6,9 @@
 
 namespace fleet::fluid {
 
-// Every op of the program that has the attribute `original_form` (docs/departures.md lists them)
+// Every op of the program that has the attribute `paddle_form` (docs/departures.md lists them)
 // takes Paddle's form. Behind `minimize`, that goes for gradients and updates too; before it,
 // gradients follow their ops, and each optimizer has an option of its own.
-void take_original_forms(Program& program);
+void take_paddle_forms(Program& program);
 
 }  // namespace fleet::fluid

@@ -19,9 +19,9 @@ namespace fleet::transport {
 std::string source_of(const std::string& peer_name);
 
 // Belongs to one loop.
-class WaitingRoom {
+class PendingSessions {
  public:
-  explicit WaitingRoom(size_t most) : most_(most) {}
+  explicit PendingSessions(size_t most) : most_(most) {}
 
   // When it is full one connection has to go, which is returned: of sources from which nobody has
   // proved himself yet before all others, of the source with the most connections, the oldest.

@@ -12,7 +12,7 @@
 
 #include "fluid/core/dtype.h"
 
-namespace fleet::fluid::original {
+namespace fleet::fluid::paddle {
 
 using Bytes = std::span<const std::byte>;
 
@@ -56,4 +56,4 @@ void put_varint(std::vector<std::byte>& out, uint64_t value);
 std::optional<DType> dtype_of_code(uint64_t code);
 std::optional<uint64_t> code_of_dtype(DType dtype);
 
-}  // namespace fleet::fluid::original
+}  // namespace fleet::fluid::paddle

@@ -1,10 +1,10 @@
-#include "fluid/io/original_attributes.h"
+#include "fluid/io/paddle_attributes.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-namespace fleet::fluid::original {
+namespace fleet::fluid::paddle {
 namespace {
 
 // Which library computes, with how much memory, and where an op was written.
@@ -81,4 +81,4 @@ bool is_neutral(const std::string& name, const Attribute& value) {
   return value == found->second || (is_nothing(value) && is_nothing(found->second));
 }
 
-}  // namespace fleet::fluid::original
+}  // namespace fleet::fluid::paddle

@@ -1,4 +1,4 @@
-#include "fleet/meter.h"
+#include "fleet/phase_timer.h"
 
 #include <cstdio>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace fleet {
 namespace {
 
-using Phase = Meter::Phase;
+using Phase = PhaseTimer::Phase;
 
 int64_t now_ns() {
   return steady_clock().now().time_since_epoch().count();
@@ -21,9 +21,9 @@ double seconds(int64_t ns) {
   return 1e-9 * static_cast<double>(ns);
 }
 
-constexpr std::array<std::string_view, Meter::kPhases> kKeys = {"compute_s", "send_s", "receive_s",
-                                                                "reduce_s", "barrier_s"};
-constexpr std::array<std::string_view, Meter::kPhases> kWords = {
+constexpr std::array<std::string_view, PhaseTimer::kPhases> kKeys = {
+    "compute_s", "send_s", "receive_s", "reduce_s", "barrier_s"};
+constexpr std::array<std::string_view, PhaseTimer::kPhases> kWords = {
     "computing", "sending", "receiving", "reducing", "in a barrier"};
 
 std::string three_digits(double value) {
@@ -37,151 +37,152 @@ Phase phase_of(fluid::CommKind kind) {
   return kind == fluid::CommKind::kReduces ? Phase::kReducing : Phase::kReceiving;
 }
 
-class Stay {
+class ScopedPhase {
  public:
-  Stay(Meter& meter, Phase phase) : meter_(meter) { meter_.enter(phase); }
-  ~Stay() { meter_.leave(); }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
+  ScopedPhase(PhaseTimer& timer, Phase phase) : timer_(timer) { timer_.enter(phase); }
+  ~ScopedPhase() { timer_.leave(); }
+  ScopedPhase(const ScopedPhase&) = delete;
+  ScopedPhase& operator=(const ScopedPhase&) = delete;
 
  private:
-  Meter& meter_;
+  PhaseTimer& timer_;
 };
 
-class MeteredToken final : public fluid::CommToken {
+class TimedToken final : public fluid::CommToken {
  public:
-  MeteredToken(std::unique_ptr<fluid::CommToken> token, std::shared_ptr<Meter> meter, Phase phase)
-      : token_(std::move(token)), meter_(std::move(meter)), phase_(phase) {}
+  TimedToken(std::unique_ptr<fluid::CommToken> token, std::shared_ptr<PhaseTimer> timer,
+             Phase phase)
+      : token_(std::move(token)), timer_(std::move(timer)), phase_(phase) {}
   bool done() const override { return token_->done(); }
   void wait() override {
     if (token_->done()) return token_->wait();
-    const Stay stay(*meter_, phase_);
+    const ScopedPhase scoped(*timer_, phase_);
     token_->wait();
   }
 
  private:
   std::unique_ptr<fluid::CommToken> token_;
-  std::shared_ptr<Meter> meter_;
+  std::shared_ptr<PhaseTimer> timer_;
   Phase phase_;
 };
 
-class MeteredRuntime final : public strategies::ForwardingRuntime {
+class TimedRuntime final : public strategies::ForwardingRuntime {
  public:
-  MeteredRuntime(std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
-                 Phase at_ends)
-      : ForwardingRuntime(std::move(runtime)), meter_(std::move(meter)), at_ends_(at_ends) {}
+  TimedRuntime(std::shared_ptr<strategies::StrategyRuntime> runtime,
+               std::shared_ptr<PhaseTimer> timer, Phase at_ends)
+      : ForwardingRuntime(std::move(runtime)), timer_(std::move(timer)), at_ends_(at_ends) {}
 
   void stop_worker() override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().stop_worker();
   }
   void leave_thread(fluid::Scope& scope) override {
     {
-      const Stay stay(*meter_, Phase::kBarrier);
+      const ScopedPhase scoped(*timer_, Phase::kBarrier);
       inner().leave_thread(scope);
     }
-    meter_->thread_ends();
+    timer_->thread_ends();
   }
   void barrier_worker() override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().barrier_worker();
   }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     return inner().all_reduce_worker(values);
   }
 
   void begin_step(const fluid::Program& program, uint64_t step) override {
-    meter_->step_begins(step);
-    const Stay stay(*meter_, at_ends_);
+    timer_->step_begins(step);
+    const ScopedPhase scoped(*timer_, at_ends_);
     inner().begin_step(program, step);
   }
   void end_step(const fluid::Program& program, uint64_t step) override {
     {
-      const Stay stay(*meter_, at_ends_);
+      const ScopedPhase scoped(*timer_, at_ends_);
       inner().end_step(program, step);
     }
-    meter_->step_ends();
+    timer_->step_ends();
   }
   void fed(int64_t rows) override {
-    meter_->fed(rows);
+    timer_->fed(rows);
     inner().fed(rows);
   }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     const Phase phase = phase_of(fluid::schema_of(call.program, call.op).comm);
-    const Stay stay(*meter_, phase);
+    const ScopedPhase scoped(*timer_, phase);
     auto token = inner().run(call);
     if (token == nullptr) return nullptr;
-    return std::make_unique<MeteredToken>(std::move(token), meter_, phase);
+    return std::make_unique<TimedToken>(std::move(token), timer_, phase);
   }
   bool gather_persistables(fluid::Scope& scope) override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     return inner().gather_persistables(scope);
   }
   bool gather(std::span<const std::string> names, fluid::Scope& scope) override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     return inner().gather(names, scope);
   }
   void spread_persistables(fluid::Scope& scope) override {
-    const Stay stay(*meter_, Phase::kBarrier);
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().spread_persistables(scope);
   }
 
  private:
-  const std::shared_ptr<Meter> meter_;
+  const std::shared_ptr<PhaseTimer> timer_;
   const Phase at_ends_;
 };
 
 }  // namespace
 
-Meter::Thread& Meter::own() {
+PhaseTimer::Thread& PhaseTimer::own() {
   return threads_[std::this_thread::get_id()];
 }
 
-void Meter::go_on(Thread& thread, Phase phase) {
+void PhaseTimer::switch_to(Thread& thread, Phase phase) {
   const int64_t now = now_ns();
   if (thread.begun) spent_ns_[static_cast<size_t>(thread.phase)] += now - thread.since_ns;
   thread.phase = phase;
   thread.since_ns = now;
 }
 
-void Meter::step_begins(uint64_t step) {
+void PhaseTimer::step_begins(uint64_t step) {
   const std::lock_guard lock(mutex_);
   Thread& thread = own();
   thread.step = step;
   if (!thread.fed || thread.begun) return;
-  go_on(thread, Phase::kComputing);
+  switch_to(thread, Phase::kComputing);
   thread.begun = true;
 }
 
-void Meter::step_ends() {
+void PhaseTimer::step_ends() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(own().fed, false)) ++steps_;
 }
 
-void Meter::fed(int64_t rows) {
+void PhaseTimer::fed(int64_t rows) {
   const std::lock_guard lock(mutex_);
   own().fed = rows > 0;
   samples_ += rows;
 }
 
-void Meter::enter(Phase phase) {
+void PhaseTimer::enter(Phase phase) {
   const std::lock_guard lock(mutex_);
-  go_on(own(), phase);
+  switch_to(own(), phase);
 }
 
-void Meter::leave() {
+void PhaseTimer::leave() {
   const std::lock_guard lock(mutex_);
-  go_on(own(), Phase::kComputing);
+  switch_to(own(), Phase::kComputing);
 }
 
-void Meter::thread_ends() {
+void PhaseTimer::thread_ends() {
   const std::lock_guard lock(mutex_);
-  go_on(own(), Phase::kComputing);
+  switch_to(own(), Phase::kComputing);
   threads_.erase(std::this_thread::get_id());
 }
 
-std::string Meter::progress() const {
+std::string PhaseTimer::progress() const {
   const std::lock_guard lock(mutex_);
   std::string text = str_cat("step=", steps_);
   if (samples_ > 0) text += str_cat(" samples=", samples_);
@@ -196,7 +197,7 @@ std::string Meter::progress() const {
   return text;
 }
 
-std::vector<std::string> Meter::now() const {
+std::vector<std::string> PhaseTimer::now() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> lines;
   for (const auto& [id, thread] : threads_) {
@@ -207,11 +208,11 @@ std::vector<std::string> Meter::now() const {
   return lines;
 }
 
-std::shared_ptr<strategies::StrategyRuntime> metered(
-    std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
+std::shared_ptr<strategies::StrategyRuntime> timed(
+    std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<PhaseTimer> timer,
     bool collective) {
   const Phase at_ends = collective ? Phase::kReducing : Phase::kReceiving;
-  return std::make_shared<MeteredRuntime>(std::move(runtime), std::move(meter), at_ends);
+  return std::make_shared<TimedRuntime>(std::move(runtime), std::move(timer), at_ends);
 }
 
 }  // namespace fleet

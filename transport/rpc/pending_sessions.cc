@@ -1,4 +1,4 @@
-#include "transport/rpc/waiting_room.h"
+#include "transport/rpc/pending_sessions.h"
 
 #include <algorithm>
 
@@ -9,7 +9,8 @@ std::string source_of(const std::string& peer_name) {
   return with_port ? peer_name.substr(0, peer_name.rfind(':')) : peer_name;
 }
 
-std::shared_ptr<Session> WaitingRoom::add(std::shared_ptr<Session> session, std::string source) {
+std::shared_ptr<Session> PendingSessions::add(std::shared_ptr<Session> session,
+                                              std::string source) {
   std::shared_ptr<Session> victim;
   if (sessions_.size() >= most_) victim = remove(choose_victim());
   const uint64_t id = session->id();
@@ -18,7 +19,7 @@ std::shared_ptr<Session> WaitingRoom::add(std::shared_ptr<Session> session, std:
   return victim;
 }
 
-uint64_t WaitingRoom::choose_victim() const {
+uint64_t PendingSessions::choose_victim() const {
   const auto better = [this](const auto& a, const auto& b) {
     const bool stranger = !proven_.contains(a.first);
     if (stranger != !proven_.contains(b.first)) return !stranger;
@@ -28,7 +29,7 @@ uint64_t WaitingRoom::choose_victim() const {
   return *std::max_element(sources_.begin(), sources_.end(), better)->second.begin();
 }
 
-std::shared_ptr<Session> WaitingRoom::remove(uint64_t id) {
+std::shared_ptr<Session> PendingSessions::remove(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return nullptr;
   auto [session, source] = std::move(found->second);
@@ -39,12 +40,12 @@ std::shared_ptr<Session> WaitingRoom::remove(uint64_t id) {
   return session;
 }
 
-void WaitingRoom::prove(uint64_t id) {
+void PendingSessions::prove(uint64_t id) {
   const auto found = sessions_.find(id);
   if (found != sessions_.end()) proven_.insert(found->second.second);
 }
 
-std::map<uint64_t, std::shared_ptr<Session>> WaitingRoom::take_all() {
+std::map<uint64_t, std::shared_ptr<Session>> PendingSessions::take_all() {
   std::map<uint64_t, std::shared_ptr<Session>> all;
   for (auto& [id, waiting] : sessions_) all.emplace(id, std::move(waiting.first));
   sessions_.clear();

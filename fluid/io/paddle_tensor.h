@@ -21,13 +21,13 @@ namespace fleet::fluid {
 
 // Reads one value from the front of `bytes` and moves it on. Every length is checked against what
 // is there before memory is taken. kCorruptFile says what is wrong.
-Result<Tensor> decode_original_tensor(std::span<const std::byte>& bytes);
-Result<SelectedRows> decode_original_rows(std::span<const std::byte>& bytes);
+Result<Tensor> decode_paddle_tensor(std::span<const std::byte>& bytes);
+Result<SelectedRows> decode_paddle_rows(std::span<const std::byte>& bytes);
 
 // Appends a value to `out`. Throws UsageError for an element type that the format lacks: bool,
 // int16, int32, int64, float16, float32 and float64 are there.
-void encode_original(const Tensor& tensor, std::vector<std::byte>& out);
-void encode_original(const SelectedRows& rows, std::vector<std::byte>& out);
+void encode_paddle(const Tensor& tensor, std::vector<std::byte>& out);
+void encode_paddle(const SelectedRows& rows, std::vector<std::byte>& out);
 
 // What stands in a file of selected rows in front of so many row numbers (i64), and between them
 // and the values.

@@ -1,4 +1,4 @@
-#include "fleet/attendant.h"
+#include "fleet/status_reporter.h"
 
 #include <atomic>
 #include <csignal>
@@ -41,10 +41,10 @@ void install_handler() {
 
 }  // namespace
 
-struct Attendant::State {
-  explicit State(AttendantOptions options_) : options(std::move(options_)) {}
+struct StatusReporter::State {
+  explicit State(StatusReporterOptions options_) : options(std::move(options_)) {}
 
-  AttendantOptions options;
+  StatusReporterOptions options;
   int fd = -1;
   std::atomic<bool> stop{false};
   std::thread thread;
@@ -54,7 +54,7 @@ struct Attendant::State {
   void dump() const;
 };
 
-void Attendant::State::write_progress() const {
+void StatusReporter::State::write_progress() const {
   if (options.progress_fd < 0) return;
   std::string line = "progress " + options.progress() + "\n";
   if (const std::string stall = options.stall(); !stall.empty()) line += stall + "\n";
@@ -62,13 +62,13 @@ void Attendant::State::write_progress() const {
   if (write(options.progress_fd, line.data(), line.size()) < 0) return;
 }
 
-void Attendant::State::dump() const {
+void StatusReporter::State::dump() const {
   const std::vector<std::string> lines = options.waits();
   options.logger.warning("waits", "asked by SIGUSR1", {{"lines", lines.size()}});
   for (const std::string& line : lines) options.logger.warning("waits", line);
 }
 
-void Attendant::State::run() {
+void StatusReporter::State::run() {
   pollfd readable{fd, POLLIN, 0};
   while (!stop) {
     const int ready = poll(&readable, 1, options.progress_fd >= 0 ? kProgressIntervalMs : -1);
@@ -81,7 +81,7 @@ void Attendant::State::run() {
   write_progress();
 }
 
-Attendant::Attendant(AttendantOptions options)
+StatusReporter::StatusReporter(StatusReporterOptions options)
     : state_(std::make_unique<State>(std::move(options))) {
   state_->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (state_->fd < 0) return;  // no descriptors left: the job matters more
@@ -95,11 +95,11 @@ Attendant::Attendant(AttendantOptions options)
   install_handler();
 }
 
-void Attendant::write_progress() const {
+void StatusReporter::write_progress() const {
   state_->write_progress();
 }
 
-Attendant::~Attendant() {
+StatusReporter::~StatusReporter() {
   if (state_->fd < 0) return;
   int own = state_->fd;
   told_fd.compare_exchange_strong(own, -1);

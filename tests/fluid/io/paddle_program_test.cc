@@ -1,12 +1,12 @@
-// Programs of the original, written here as its files have them.
-#include "fluid/io/original_program.h"
+// Programs of Paddle, written here as its files have them.
+#include "fluid/io/paddle_program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fluid/executor/executor.h"
-#include "fluid/io/original_attributes.h"
-#include "fluid/io/original_wire.h"
+#include "fluid/io/paddle_attributes.h"
+#include "fluid/io/paddle_wire.h"
 #include "tests/testing/own_ops.h"
 
 namespace fleet::fluid {
@@ -18,13 +18,13 @@ using ::testing::ElementsAre;
 class Message {
  public:
   Message& number(uint32_t field, uint64_t value) {
-    original::put_varint(bytes_, uint64_t{field} << 3);
-    original::put_varint(bytes_, value);
+    paddle::put_varint(bytes_, uint64_t{field} << 3);
+    paddle::put_varint(bytes_, value);
     return *this;
   }
   Message& bytes(uint32_t field, std::span<const std::byte> value) {
-    original::put_varint(bytes_, uint64_t{field} << 3 | 2);
-    original::put_varint(bytes_, value.size());
+    paddle::put_varint(bytes_, uint64_t{field} << 3 | 2);
+    paddle::put_varint(bytes_, value.size());
     bytes_.insert(bytes_.end(), value.begin(), value.end());
     return *this;
   }
@@ -40,7 +40,7 @@ class Message {
 
 Message tensor_var(const std::string& name, DType dtype, const Shape& shape) {
   Message tensor;
-  tensor.number(1, original::code_of_dtype(dtype).value());
+  tensor.number(1, paddle::code_of_dtype(dtype).value());
   for (const int64_t dim : shape.dims()) tensor.number(2, static_cast<uint64_t>(dim));
   const Message type = Message().number(1, 7).message(3, Message().message(1, tensor));
   return Message().text(1, name).message(2, type);
@@ -56,10 +56,10 @@ Message op_with_flag(const std::string& type, const std::string& flag) {
 }
 
 Program import(const Message& block) {
-  return decode_original_program(Message().message(1, block).all()).value().program;
+  return decode_paddle_program(Message().message(1, block).all()).value().program;
 }
 
-TEST(OriginalPrograms, AreImportedInTheOriginalsForm) {
+TEST(PaddlePrograms, AreImportedInPaddlesForm) {
   Message block;
   for (const char* name : {"x", "y", "rest"}) {
     block.message(3, tensor_var(name, DType::kInt64, {4}));
@@ -77,8 +77,8 @@ TEST(OriginalPrograms, AreImportedInTheOriginalsForm) {
   EXPECT_THAT(rest.values<int64_t>(), ElementsAre(1, -1, 1, -1));
 }
 
-// cos_sim has a flag for the original's executor, which says nothing about values.
-TEST(OriginalPrograms, MayAskForShapesAtRunTime) {
+// cos_sim has a flag for Paddle's executor, which says nothing about values.
+TEST(PaddlePrograms, MayAskForShapesAtRunTime) {
   Message block;
   for (const char* name : {"x", "y"}) block.message(3, tensor_var(name, DType::kFloat32, {1, 2}));
   for (const char* name : {"cosine", "x_norm", "y_norm"}) {
@@ -96,31 +96,31 @@ TEST(OriginalPrograms, MayAskForShapesAtRunTime) {
   EXPECT_FLOAT_EQ(cosine.item<float>(), 0.8F);
 }
 
-TEST(OriginalPrograms, WithAnotherFlagThatIsOnAreRefused) {
+TEST(PaddlePrograms, WithAnotherFlagThatIsOnAreRefused) {
   const Message block = Message().message(4, op_with_flag("cos_sim", "unheard_of"));
-  const auto refused = decode_original_program(Message().message(1, block).all());
+  const auto refused = decode_paddle_program(Message().message(1, block).all());
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().to_string(), ::testing::HasSubstr("unheard_of = true"));
 }
 
-TEST(OriginalPrograms, MayUseOpsOfOnesOwn) {
+TEST(PaddlePrograms, MayUseOpsOfOnesOwn) {
   Message block;
   for (const char* name : {"x", "y"}) block.message(3, tensor_var(name, DType::kFloat32, {2}));
   block.message(4,
                 Message().text(3, "cubed").message(1, slot("X", "x")).message(2, slot("Out", "y")));
   const auto bytes = Message().message(1, block).all();
-  const auto refused = decode_original_program(bytes);
+  const auto refused = decode_paddle_program(bytes);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().to_string(), ::testing::HasSubstr("no op 'cubed'"));
-  const Program program = decode_original_program(bytes, fleet::testing::own_ops()).value().program;
+  const Program program = decode_paddle_program(bytes, fleet::testing::own_ops()).value().program;
   Executor executor;
   const Tensor x = Tensor::from(std::vector<float>{2, -3}, {2});
   EXPECT_THAT(executor.run(program, {{"x", x}}, {"y"})[0].values<float>(), ElementsAre(8, -27));
 }
 
 // By the release's op protos, for any op.
-TEST(OriginalAttributes, AreNeutralAtTheDefaultsOfTheRelease) {
-  using original::is_neutral;
+TEST(PaddleAttributes, AreNeutralAtTheDefaultsOfTheRelease) {
+  using paddle::is_neutral;
   EXPECT_TRUE(is_neutral("fuse_brelu_threshold", 6.0));
   EXPECT_FALSE(is_neutral("fuse_brelu_threshold", 5.0));
   EXPECT_TRUE(is_neutral("Scale_in", 1.0));

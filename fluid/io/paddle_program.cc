@@ -1,4 +1,4 @@
-#include "fluid/io/original_program.h"
+#include "fluid/io/paddle_program.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,16 +6,16 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/io/original_attributes.h"
-#include "fluid/io/original_wire.h"
+#include "fluid/io/paddle_attributes.h"
+#include "fluid/io/paddle_wire.h"
 #include "fluid/ops/append.h"
-#include "fluid/ops/original_form.h"
+#include "fluid/ops/paddle_form.h"
 
 namespace fleet::fluid {
 namespace {
 
-using original::Bytes;
-using original::Field;
+using paddle::Bytes;
+using paddle::Field;
 using Fields = std::vector<Field>;
 
 [[noreturn]] void throw_corrupt(std::string what) {
@@ -27,7 +27,7 @@ using Fields = std::vector<Field>;
 }
 
 Fields parse(Bytes message, const char* what) {
-  auto fields = original::fields_of(message);
+  auto fields = paddle::fields_of(message);
   if (!fields) throw_corrupt(str_cat(what, " is not readable"));
   return std::move(*fields);
 }
@@ -65,11 +65,11 @@ void read_tensor(Bytes message, VarDesc& var) {
   std::vector<int64_t> dims;
   const Fields fields = parse(message, "a tensor's description");
   for (const Field& field : fields) {
-    if (field.number == 2 && !original::append_numbers(field, dims)) {
+    if (field.number == 2 && !paddle::append_numbers(field, dims)) {
       throw_corrupt("a tensor's dimensions are not readable");
     }
   }
-  const auto dtype = original::dtype_of_code(static_cast<uint64_t>(number_of(fields, 1, -1)));
+  const auto dtype = paddle::dtype_of_code(static_cast<uint64_t>(number_of(fields, 1, -1)));
   // A product with the unknown -1 is unknown too.
   for (int64_t& dim : dims) dim = std::max<int64_t>(dim, Shape::kUnknown);
   if (!dtype || dims.size() > static_cast<size_t>(Shape::kMaxRank))
@@ -162,7 +162,7 @@ BlockRef block_ref(int64_t index) {
 
 Attribute read_attribute(const Fields& fields) {
   const auto numbers = [&](uint32_t number) {
-    return repeated<int64_t>(fields, number, original::append_numbers);
+    return repeated<int64_t>(fields, number, paddle::append_numbers);
   };
   switch (number_of(fields, 2, -1)) {
     case 0:  // int, 32 bits
@@ -176,7 +176,7 @@ Attribute read_attribute(const Fields& fields) {
     case 3:
       return numbers(6);
     case 4:
-      return repeated<double>(fields, 7, original::append_floats);
+      return repeated<double>(fields, 7, paddle::append_floats);
     case 5:
       return texts(fields, 8);
     case 6:
@@ -206,7 +206,7 @@ Attribute with_dtype_name(const std::string& name, const Attribute& known, Attri
     return value;
   }
   if (*code < 0) return std::string();
-  const auto dtype = original::dtype_of_code(static_cast<uint64_t>(*code));
+  const auto dtype = paddle::dtype_of_code(static_cast<uint64_t>(*code));
   if (!dtype) throw_corrupt("an attribute names an unknown element type");
   return std::string(dtype_name(*dtype));
 }
@@ -239,7 +239,7 @@ void read_attributes(const Fields& fields, const OpTable& table, Operator& op) {
     } else if (name == "op_namescope" && text != nullptr) {
       op.name_scope = *text;
       while (op.name_scope.ends_with('/')) op.name_scope.pop_back();
-    } else if (!original::is_neutral(name, value)) {
+    } else if (!paddle::is_neutral(name, value)) {
       throw_error(ErrorCode::kNotSupported, {.what = "an attribute that this library does not know",
                                              .where = str_cat("op '", op.type, "' of the file"),
                                              .expected = "attributes of " + op.type,
@@ -264,7 +264,7 @@ class Importer {
     if (blocks.empty()) throw_corrupt("the program has no block");
     for (size_t i = 0; i < blocks.size(); ++i) add_block(blocks[i], i);
     for (size_t i = 0; i < blocks.size(); ++i) add_ops(blocks[i], static_cast<int32_t>(i));
-    take_original_forms(model_.program);
+    take_paddle_forms(model_.program);
     mark_feeds();
     verify(model_.program);
     return std::move(model_);
@@ -334,8 +334,8 @@ class Importer {
 
 }  // namespace
 
-Result<InferenceModel> decode_original_program(std::span<const std::byte> bytes,
-                                               std::shared_ptr<const ProgramOps> library) {
+Result<InferenceModel> decode_paddle_program(std::span<const std::byte> bytes,
+                                             std::shared_ptr<const ProgramOps> library) {
   try {
     return Importer(std::move(library)).run(bytes);
   } catch (const Error& error) {

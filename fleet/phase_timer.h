@@ -17,7 +17,7 @@
 namespace fleet {
 
 // Any thread; what a thread tells is counted as its own.
-class Meter {
+class PhaseTimer {
  public:
   enum class Phase : uint8_t { kComputing, kSending, kReceiving, kReducing, kBarrier };
   static constexpr size_t kPhases = 5;
@@ -49,7 +49,7 @@ class Meter {
   using Spent = std::array<int64_t, kPhases>;
 
   Thread& own();
-  void go_on(Thread& thread, Phase phase);
+  void switch_to(Thread& thread, Phase phase);
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::thread::id, Thread> threads_;
@@ -58,10 +58,10 @@ class Meter {
   Spent spent_ns_{};
 };
 
-// The runtime, with its calls told to the meter. `collective`: what it waits for at the end of a
+// The runtime, with its calls told to the timer. `collective`: what it waits for at the end of a
 // step is a reduction, not values from servers.
-std::shared_ptr<strategies::StrategyRuntime> metered(
-    std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<Meter> meter,
+std::shared_ptr<strategies::StrategyRuntime> timed(
+    std::shared_ptr<strategies::StrategyRuntime> runtime, std::shared_ptr<PhaseTimer> timer,
     bool collective);
 
 }  // namespace fleet

@@ -1,10 +1,10 @@
-#include "fluid/ops/original_form.h"
+#include "fluid/ops/paddle_form.h"
 
 namespace fleet::fluid {
 
-void take_original_forms(Program& program) {
+void take_paddle_forms(Program& program) {
   const OpTable& table = op_table(program);
-  constexpr const char* kForm = "original_form";
+  constexpr const char* kForm = "paddle_form";
   for (int32_t index = 0; index < program.block_count(); ++index) {
     Block& block = program.block(index);
     for (size_t i = 0; i < block.op_count(); ++i) {

@@ -1,16 +1,16 @@
-#include "fluid/io/original_tensor.h"
+#include "fluid/io/paddle_tensor.h"
 
 #include <cstring>
 
 #include "base/strings.h"
-#include "fluid/io/original_wire.h"
+#include "fluid/io/paddle_wire.h"
 
 namespace fleet::fluid {
 namespace {
 
-using original::Bytes;
-using original::Field;
-using original::take;
+using paddle::Bytes;
+using paddle::Field;
+using paddle::take;
 
 constexpr uint64_t kMaxLevels = 16;
 constexpr size_t kMaxRank = Shape::kMaxRank;
@@ -43,13 +43,13 @@ struct Description {
 };
 
 Result<Description> describe(Bytes message) {
-  const auto fields = original::fields_of(message);
+  const auto fields = paddle::fields_of(message);
   std::vector<int64_t> dims;
   std::optional<DType> dtype;
   bool readable = fields.has_value();
   for (const Field& field : fields.value_or(std::vector<Field>())) {
-    if (field.number == 1 && !field.has_bytes) dtype = original::dtype_of_code(field.value);
-    if (field.number == 2) readable = readable && original::append_numbers(field, dims);
+    if (field.number == 1 && !field.has_bytes) dtype = paddle::dtype_of_code(field.value);
+    if (field.number == 2) readable = readable && paddle::append_numbers(field, dims);
   }
   if (!readable || !dtype) {
     return corrupt("a tensor's description is not readable", "an element type and dimensions",
@@ -98,33 +98,33 @@ Result<LoD> take_lod(Bytes& bytes) {
     std::vector<int64_t>& offsets = lod.back();
     if (*size != 0) std::memcpy(offsets.data(), bytes.data(), static_cast<size_t>(*size));
     bytes = bytes.subspan(static_cast<size_t>(*size));
-    bool rises = !offsets.empty() && offsets.front() == 0;
-    for (size_t i = 1; i < offsets.size(); ++i) rises = rises && offsets[i - 1] <= offsets[i];
-    if (!rises) return corrupt("sequence offsets must ascend from 0", "0, …", "something else");
+    bool ascends = !offsets.empty() && offsets.front() == 0;
+    for (size_t i = 1; i < offsets.size(); ++i) ascends = ascends && offsets[i - 1] <= offsets[i];
+    if (!ascends) return corrupt("sequence offsets must ascend from 0", "0, …", "something else");
   }
   return lod;
 }
 
 // All of a tensor but its data.
 void put_description(DType dtype, const Shape& shape, std::vector<std::byte>& out) {
-  const auto code = original::code_of_dtype(dtype);
+  const auto code = paddle::code_of_dtype(dtype);
   if (!code) {
     throw_error(ErrorCode::kNotSupported,
                 {.what = "Paddle's files have no such element type",
-                 .where = "encode_original",
+                 .where = "encode_paddle",
                  .expected = "bool, int8 to int64, uint8, float16, float32 or float64",
                  .got = std::string(dtype_name(dtype)),
                  .fix = "cast the variable, or save it in this library's own format"});
   }
   std::vector<std::byte> description;
   description.push_back(std::byte{0x08});
-  original::put_varint(description, *code);
+  paddle::put_varint(description, *code);
   for (const int64_t dim : shape.dims()) {
     description.push_back(std::byte{0x10});
-    original::put_varint(description, static_cast<uint64_t>(dim));
+    paddle::put_varint(description, static_cast<uint64_t>(dim));
   }
-  original::put<uint32_t>(out, 0);
-  original::put<int32_t>(out, static_cast<int32_t>(description.size()));
+  paddle::put<uint32_t>(out, 0);
+  paddle::put<int32_t>(out, static_cast<int32_t>(description.size()));
   out.insert(out.end(), description.begin(), description.end());
 }
 
@@ -135,7 +135,7 @@ void put_tensor(const Tensor& tensor, std::vector<std::byte>& out) {
 
 }  // namespace
 
-Result<Tensor> decode_original_tensor(Bytes& bytes) {
+Result<Tensor> decode_paddle_tensor(Bytes& bytes) {
   if (const Status version = take_version(bytes); !version.ok()) return version;
   auto lod = take_lod(bytes);
   if (!lod.ok()) return lod.status();
@@ -151,7 +151,7 @@ Result<Tensor> decode_original_tensor(Bytes& bytes) {
   return tensor;
 }
 
-Result<SelectedRows> decode_original_rows(Bytes& bytes) {
+Result<SelectedRows> decode_paddle_rows(Bytes& bytes) {
   if (const Status version = take_version(bytes); !version.ok()) return version;
   const auto count = take<uint64_t>(bytes);
   if (!count || *count > bytes.size() / sizeof(int64_t)) return too_short();
@@ -176,32 +176,32 @@ Result<SelectedRows> decode_original_rows(Bytes& bytes) {
   return rows;
 }
 
-void encode_original(const Tensor& tensor, std::vector<std::byte>& out) {
-  original::put<uint32_t>(out, 0);
-  original::put<uint64_t>(out, tensor.lod().size());
+void encode_paddle(const Tensor& tensor, std::vector<std::byte>& out) {
+  paddle::put<uint32_t>(out, 0);
+  paddle::put<uint64_t>(out, tensor.lod().size());
   for (const auto& level : tensor.lod()) {
-    original::put<uint64_t>(out, level.size() * sizeof(uint64_t));
-    for (const int64_t offset : level) original::put<int64_t>(out, offset);
+    paddle::put<uint64_t>(out, level.size() * sizeof(uint64_t));
+    for (const int64_t offset : level) paddle::put<int64_t>(out, offset);
   }
   put_tensor(tensor, out);
 }
 
-void encode_original_rows_begin(uint64_t count, std::vector<std::byte>& out) {
-  original::put<uint32_t>(out, 0);
-  original::put<uint64_t>(out, count);
+void encode_paddle_rows_begin(uint64_t count, std::vector<std::byte>& out) {
+  paddle::put<uint32_t>(out, 0);
+  paddle::put<uint64_t>(out, count);
 }
 
-void encode_original_rows_middle(int64_t height, DType dtype, const Shape& shape,
+void encode_paddle_rows_middle(int64_t height, DType dtype, const Shape& shape,
                                  std::vector<std::byte>& out) {
-  original::put<int64_t>(out, height);
+  paddle::put<int64_t>(out, height);
   put_description(dtype, shape, out);
 }
 
-void encode_original(const SelectedRows& rows, std::vector<std::byte>& out) {
-  encode_original_rows_begin(rows.rows.size(), out);
-  for (const int64_t row : rows.rows) original::put<int64_t>(out, row);
+void encode_paddle(const SelectedRows& rows, std::vector<std::byte>& out) {
+  encode_paddle_rows_begin(rows.rows.size(), out);
+  for (const int64_t row : rows.rows) paddle::put<int64_t>(out, row);
   const Tensor& value = rows.value;
-  encode_original_rows_middle(rows.height, value.dtype(), value.shape(), out);
+  encode_paddle_rows_middle(rows.height, value.dtype(), value.shape(), out);
   out.insert(out.end(), value.raw(), value.raw() + value.bytes());
 }
 
