@@ -192,7 +192,7 @@ void encode_paddle_rows_begin(uint64_t count, std::vector<std::byte>& out) {
 }
 
 void encode_paddle_rows_middle(int64_t height, DType dtype, const Shape& shape,
-                                 std::vector<std::byte>& out) {
+                               std::vector<std::byte>& out) {
   paddle::put<int64_t>(out, height);
   put_description(dtype, shape, out);
 }

@@ -31,8 +31,8 @@ void encode_paddle(const SelectedRows& rows, std::vector<std::byte>& out);
 
 // What stands in a file of selected rows in front of so many row numbers (i64), and between them
 // and the values.
-void encode_original_rows_begin(uint64_t count, std::vector<std::byte>& out);
-void encode_original_rows_middle(int64_t height, DType dtype, const Shape& shape,
-                                 std::vector<std::byte>& out);
+void encode_paddle_rows_begin(uint64_t count, std::vector<std::byte>& out);
+void encode_paddle_rows_middle(int64_t height, DType dtype, const Shape& shape,
+                               std::vector<std::byte>& out);
 
 }  // namespace fleet::fluid

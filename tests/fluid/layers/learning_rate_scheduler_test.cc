@@ -1,11 +1,12 @@
 // Rates of schedules where periods end, against whole-number arithmetic.
+#include "fluid/layers/learning_rate_scheduler.h"
+
 #include <cmath>
 #include <functional>
 #include <gmock/gmock.h>
 
 #include "base/strings.h"
 #include "fluid/executor/executor.h"
-#include "fluid/layers/learning_rate_scheduler.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid::layers {
