@@ -35,6 +35,7 @@ struct TrainerState {
   const TrainerOptions& options;
   Names send_controls;   // by parameter: the control variable of its send
   Names other_controls;  // of what else is sent
+  std::string all_sent;  // what waits for no send of its own waits for this
   int controls = 0;      // control variables made
   PlaceAttributes sends;
   OpList post_update_ops;  // what the trainer does after its receives
@@ -364,6 +365,7 @@ void append_send_barrier(Program& program, TrainerState& state) {
   Block& block = program.global_block();
   // Declared in every form, as the programs that ours are compared with do.
   const std::string control = add_control_var(block, state.controls++);
+  state.all_sent = state.send_controls.empty() ? control : state.send_controls.front();
   if (!state.plan.form.send_barrier) return;
   fluid::SendBarrierAttrs attrs;
   attrs.endpoints = state.plan.endpoints;
@@ -377,6 +379,7 @@ void append_send_barrier(Program& program, TrainerState& state) {
   if (!state.plan.form.classic_sync()) return;
   // From here on everything waits for the barrier.
   std::fill(state.send_controls.begin(), state.send_controls.end(), control);
+  state.all_sent = control;
 }
 
 void append_receives(Program& program, TrainerState& state) {
@@ -399,13 +402,13 @@ void append_receives(Program& program, TrainerState& state) {
   }
   for (const PlacedStatistic& statistic : state.plan.statistics) {
     Operator op = make_statistic_recv(state.plan, statistic, state.options.trainer_id);
-    op.inputs["X"] = {state.send_controls.front()};
+    op.inputs["X"] = {state.all_sent};
     received.push_back(statistic.name);
     block.append_op(std::move(op));
   }
   if (state.plan.form.classic_sync()) {
     block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id,
-                                       {state.send_controls.front()}, std::move(received)));
+                                       {state.all_sent}, std::move(received)));
   }
   if (split_at_runtime) return;
   for (const PlacedParam& param : state.plan.params) {
@@ -451,6 +454,7 @@ ProgramPair make_trainer_programs(const Program& main, const Program& startup,
                      .options = options,
                      .send_controls = {},
                      .other_controls = {},
+                     .all_sent = {},
                      .controls = 0,
                      .sends = {},
                      .post_update_ops = {},
