@@ -44,15 +44,14 @@ bool is_final(const Status& why) {
 Channel::Channel(Loop& loop, Network& network, ChannelOptions options, ChannelEvents events,
                  Logger logger)
     : loop_(loop),
+      tick_interval_(tick_for(options.rpc_deadline)),
       network_(network),
+      jitter_(static_cast<uint32_t>(mix64(options.hello.incarnation +
+                                          options.hello.lane_index * 977U + options.endpoint.port) |
+                                    1U)),
       options_(std::move(options)),
       events_(std::move(events)),
-      logger_(std::move(logger)),
-      jitter_(
-          static_cast<uint32_t>(mix64(options_.hello.incarnation +
-                                      options_.hello.lane_index * 977U + options_.endpoint.port) |
-                                1U)),
-      tick_interval_(tick_for(options_.rpc_deadline)) {}
+      logger_(std::move(logger)) {}
 
 Channel::~Channel() {
   *alive_ = false;

@@ -149,38 +149,40 @@ class Channel final : private SessionHandler {
   void maybe_goodbye();
   void stop_timers();
 
+  // What every request asks for comes first.
   Loop& loop_;
+  std::shared_ptr<Session> session_;
+  std::map<uint64_t, std::shared_ptr<Pending>> pending_;
+  uint64_t next_id_ = 1;
+  uint64_t reading_for_ = 0;  // the request whose answer's payload is being read
+  Status fatal_;
+  bool started_ = false;
+  bool finishing_ = false;
+  bool answered_ = false;
+  std::optional<Loop::TimerId> tick_timer_;
+  Duration tick_interval_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Duration backoff_{0};
+  uint64_t connections_ = 0;  // that opened
+  uint64_t ping_bytes_ = 0;   // on the open one
+  Mark ticked_;
+  TimePoint last_tick_{};
+
   Network& network_;
+  std::minstd_rand jitter_;
   ChannelOptions options_;
   ChannelEvents events_;
   Logger logger_;
-  std::minstd_rand jitter_;
-  std::map<uint64_t, std::shared_ptr<Pending>> pending_;
-  uint64_t next_id_ = 1;
   std::vector<Address> routes_;
   size_t route_ = 0;
   bool unix_refused_ = false;  // in this attempt to connect
   bool looked_again_ = false;
   std::unique_ptr<Connector> connector_;
-  std::shared_ptr<Session> session_;
-  Duration backoff_{0};
   std::optional<Loop::TimerId> connect_timer_;
   std::optional<TimePoint> unreachable_since_;
   Duration next_notice_{0};  // counted from there
   std::optional<TimePoint> unsafe_told_;
-  std::optional<Loop::TimerId> tick_timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  Status fatal_;
   Status last_failure_;
-  bool started_ = false;
-  bool finishing_ = false;
-  bool answered_ = false;
-  uint64_t reading_for_ = 0;  // the request whose answer's payload is being read
-  uint64_t connections_ = 0;  // that opened
-  uint64_t ping_bytes_ = 0;   // on the open one
-  Mark ticked_;
-  Duration tick_interval_;
-  TimePoint last_tick_{};
 };
 
 }  // namespace fleet::transport

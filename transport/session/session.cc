@@ -69,7 +69,8 @@ Session::Session(Loop& loop, std::unique_ptr<Link> link, SessionHandler& handler
       link_(std::move(link)),
       handler_(&handler),
       options_(std::move(options)),
-      handshake_(options_.side, options_.handshake, link_->kind(), link_->peer_process()),
+      handshake_(options_.side, std::move(options_.handshake), link_->kind(),
+                 link_->peer_process()),
       peer_name_(link_->peer_name()) {}
 
 Session::~Session() = default;
@@ -154,6 +155,22 @@ void Session::move_now() {
 
 // ---- writing
 
+void Session::OutgoingQueue::pop_front() {
+  frames_[begin_++] = {};
+  if (empty()) return clear();
+  if (begin_ < frames_.size() / 2) return;
+  frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(begin_));
+  begin_ = 0;
+}
+
+// Memory for a few frames stays.
+void Session::OutgoingQueue::clear() {
+  constexpr size_t kKept = 32;
+  frames_.clear();
+  begin_ = 0;
+  if (frames_.capacity() > kKept) frames_.shrink_to_fit();
+}
+
 void Session::enqueue(Message message) {
   message.header.control_bytes = static_cast<uint32_t>(message.control.size());
   message.header.payload_bytes = message.payload.size;
@@ -233,7 +250,7 @@ size_t Session::gather(std::span<ConstBytes> parts) {
   size_t count = 0;
   size_t skip = front_written_;
   size_t sealed = 0;
-  for (Outgoing& frame : queue_) {
+  for (Outgoing& frame : queue_.all()) {
     if (count + 4 > parts.size() || sealed >= kSealedAtOnce) break;
     if (frame.must_seal) {
       seal(frame);

@@ -6,9 +6,9 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,9 +69,9 @@ struct SessionLimits {
 struct SessionOptions {
   uint64_t id = 0;  // the owner's number for it, in session.id()
   Side side = Side::kConnecting;
-  HandshakeOptions handshake;
-  Duration handshake_timeout = std::chrono::seconds(10);
   SessionLimits limits;
+  Duration handshake_timeout = std::chrono::seconds(10);
+  HandshakeOptions handshake;
 };
 
 class Session final : public std::enable_shared_from_this<Session> {
@@ -142,6 +142,22 @@ class Session final : public std::enable_shared_from_this<Session> {
     size_t size() const { return kHeaderBytes + control.size() + payload.size + payload_tag_bytes; }
   };
 
+  // Frames in the order in which they leave.
+  class OutgoingQueue {
+   public:
+    bool empty() const { return begin_ == frames_.size(); }
+    size_t size() const { return frames_.size() - begin_; }
+    Outgoing& front() { return frames_[begin_]; }
+    std::span<Outgoing> all() { return std::span(frames_).subspan(begin_); }
+    void push_back(Outgoing frame) { frames_.push_back(std::move(frame)); }
+    void pop_front();
+    void clear();
+
+   private:
+    std::vector<Outgoing> frames_;
+    size_t begin_ = 0;  // those before have left
+  };
+
   void arm_read();
   void read_turn();
   void compact();
@@ -183,19 +199,12 @@ class Session final : public std::enable_shared_from_this<Session> {
   void shut();
   Status lost(std::string what) const;
 
+  // What every frame asks for comes first, and close together: a server with many peers has none of
+  // it in a cache when the next frame of one comes.
   Loop* loop_;
   std::unique_ptr<Link> link_;
   SessionHandler* handler_;
-  std::shared_ptr<const void> handler_owner_;
-  SessionOptions options_;
-  Handshake handshake_;
   State state_ = State::kHandshake;
-  std::optional<Loop::TimerId> handshake_timer_;
-  std::string peer_name_;
-
-  std::deque<Outgoing> queue_;
-  size_t queued_bytes_ = 0;
-  size_t front_written_ = 0;
   bool writing_waits_ = false;
   bool reading_waits_ = false;
   bool reading_paused_ = false;
@@ -203,27 +212,35 @@ class Session final : public std::enable_shared_from_this<Session> {
   bool write_broken_ = false;
   bool opened_ = false;
   bool tampered_ = false;
+  bool ahead_filled_ = false;  // by the last read
+  bool drained_ = false;
+  enum class Part : uint8_t { kHeader, kControl, kPayload, kPayloadTag } part_ = Part::kHeader;
+  OutgoingQueue queue_;
+  size_t queued_bytes_ = 0;
+  size_t front_written_ = 0;
+  uint64_t frames_queued_ = 0;
+  uint64_t bytes_written_ = 0;
+  uint64_t bytes_read_ = 0;
   std::unique_ptr<FrameCipher> sealer_;  // both null as long as frames are not protected
   std::unique_ptr<FrameCipher> opener_;
+  Loop* next_loop_ = nullptr;
 
   std::unique_ptr<std::byte[]> ahead_;  // read ahead of the frame in hand
   size_t ahead_bytes_ = 0;
   size_t ahead_begin_ = 0;
   size_t ahead_end_ = 0;
-  bool ahead_filled_ = false;  // by the last read
-  bool drained_ = false;
-  enum class Part : uint8_t { kHeader, kControl, kPayload, kPayloadTag } part_ = Part::kHeader;
-  FrameHeader header_;
-  EncodedHeader header_bytes_;
+  uint64_t payload_have_ = 0;
   std::vector<std::byte> control_;
   PayloadTarget target_;
-  uint64_t payload_have_ = 0;
-  std::vector<std::byte> scrap_;
-  Loop* next_loop_ = nullptr;
+  FrameHeader header_;
+  EncodedHeader header_bytes_;
 
-  uint64_t frames_queued_ = 0;
-  uint64_t bytes_written_ = 0;
-  uint64_t bytes_read_ = 0;
+  SessionOptions options_;
+  std::shared_ptr<const void> handler_owner_;
+  Handshake handshake_;
+  std::optional<Loop::TimerId> handshake_timer_;
+  std::string peer_name_;
+  std::vector<std::byte> scrap_;
 };
 
 // The random number that tells one process from its predecessor at the same place.

@@ -16,43 +16,41 @@ class SimLink final : public Link {
   ~SimLink() override { SimLink::close(); }
 
   IoResult read_some(std::span<const MutableBytes> parts) override {
-    return world_.read(*in_, parts);
+    return world_.read(in_, parts);
   }
   IoResult write_some(std::span<const ConstBytes> parts) override {
     return world_.write(out_, connection_, parts);
   }
   void wait_readable(Loop::Handler handler) override {
-    in_->on_readable = while_alive(std::move(handler));
-    wake_reader();
+    in_->readable.set(std::move(handler));
+    if (in_->has_ready() || in_->ended || in_->broken) world_.wake_reader(in_);
   }
   void read_later(MutableBytes into, ReadHandler handler) override {
-    in_->on_readable = [this, alive = alive_, into, handler = std::move(handler)] {
-      if (*alive) handler(read_some(std::span(&into, 1)));
-    };
-    wake_reader();
+    into_ = into;
+    on_read_ = std::move(handler);
+    wait_readable([this] {
+      const ReadHandler on_read = std::move(on_read_);
+      on_read(read_some(std::span(&into_, 1)));
+    });
   }
   void wait_writable(Loop::Handler handler) override {
-    out_->on_writable = while_alive(std::move(handler));
-    if (out_->broken || out_->held < world_.faults.pipe_bytes) {
-      world_.wake(*out_, &SimPipe::on_writable, out_->writer);
-    }
+    out_->writable.set(std::move(handler));
+    if (out_->broken || out_->held < world_.faults.pipe_bytes) world_.wake_writer(out_);
   }
   void close() override {
-    *alive_ = false;
     if (!connection_) return;
-    in_->on_readable = nullptr;
-    out_->on_writable = nullptr;
+    in_->readable.set(nullptr);
+    out_->writable.set(nullptr);
     world_.end_pipe(out_);
-    world_.break_pipe(*in_);
+    world_.break_pipe(in_);
     connection_.reset();
   }
   std::unique_ptr<Link> rebind(Loop& loop) override {
-    *alive_ = false;
     auto& target = dynamic_cast<SimLoop&>(loop);
     out_->writer = target.index();
     in_->reader = target.index();
-    in_->on_readable = nullptr;
-    out_->on_writable = nullptr;
+    in_->readable.set(nullptr);
+    out_->writable.set(nullptr);
     auto moved = std::make_unique<SimLink>(world_, connection_, out_ == connection_->forth, peer_);
     connection_.reset();
     return moved;
@@ -63,24 +61,12 @@ class SimLink final : public Link {
   bool same_machine() const override { return world_.faults.one_machine; }
 
  private:
-  // A handler that is on its way when the link closes must not run either.
-  Loop::Handler while_alive(Loop::Handler handler) const {
-    return [alive = alive_, handler = std::move(handler)] {
-      if (*alive) handler();
-    };
-  }
-
-  void wake_reader() {
-    if (in_->has_ready() || in_->ended || in_->broken) {
-      world_.wake(*in_, &SimPipe::on_readable, in_->reader);
-    }
-  }
-
   SimWorld::Impl& world_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<SimConnection> connection_;
   std::shared_ptr<SimPipe> out_;
   std::shared_ptr<SimPipe> in_;
+  MutableBytes into_;
+  ReadHandler on_read_;
   std::string peer_;
 };
 
@@ -139,9 +125,23 @@ size_t SimPipe::take_ready(MutableBytes into) {
   return take;
 }
 
-void SimWorld::Impl::wake(SimPipe& pipe, Loop::Handler SimPipe::*which, uint32_t loop) {
-  if (!(pipe.*which)) return;
-  schedule(loop, now_, std::exchange(pipe.*which, nullptr));
+template <SimWaiter SimPipe::*which>
+void SimWorld::Impl::wake(const std::shared_ptr<SimPipe>& pipe, uint32_t loop) {
+  SimWaiter& waiter = (*pipe).*which;
+  if (!waiter.handler || waiter.due) return;
+  waiter.due = true;
+  schedule(loop, now_, [pipe, number = waiter.number] {
+    SimWaiter& due = (*pipe).*which;
+    if (due.number != number || !due.handler) return;
+    const Loop::Handler handler = std::exchange(due.handler, nullptr);
+    handler();
+  });
+}
+void SimWorld::Impl::wake_reader(const std::shared_ptr<SimPipe>& pipe) {
+  wake<&SimPipe::readable>(pipe, pipe->reader);
+}
+void SimWorld::Impl::wake_writer(const std::shared_ptr<SimPipe>& pipe) {
+  wake<&SimPipe::writable>(pipe, pipe->writer);
 }
 
 IoResult SimWorld::Impl::write(const std::shared_ptr<SimPipe>& pipe,
@@ -215,18 +215,19 @@ void SimWorld::Impl::arrive(const std::shared_ptr<SimPipe>& pipe, std::vector<st
   }
   if (pipe->broken) return;
   pipe->add_ready(std::move(chunk));
-  wake(*pipe, &SimPipe::on_readable, pipe->reader);
+  wake_reader(pipe);
 }
 
-IoResult SimWorld::Impl::read(SimPipe& pipe, std::span<const MutableBytes> parts) {
-  if (!pipe.has_ready()) {
-    if (pipe.ended) return {IoState::kClosed, 0};
-    return {pipe.broken ? IoState::kFailed : IoState::kWouldBlock, 0};
+IoResult SimWorld::Impl::read(const std::shared_ptr<SimPipe>& pipe,
+                              std::span<const MutableBytes> parts) {
+  if (!pipe->has_ready()) {
+    if (pipe->ended) return {IoState::kClosed, 0};
+    return {pipe->broken ? IoState::kFailed : IoState::kWouldBlock, 0};
   }
   size_t moved = 0;
-  for (const MutableBytes part : parts) moved += pipe.take_ready(part);
-  pipe.held -= moved;
-  if (pipe.held < faults.pipe_bytes) wake(pipe, &SimPipe::on_writable, pipe.writer);
+  for (const MutableBytes part : parts) moved += pipe->take_ready(part);
+  pipe->held -= moved;
+  if (pipe->held < faults.pipe_bytes) wake_writer(pipe);
   return {IoState::kOk, moved};
 }
 
@@ -241,18 +242,18 @@ void SimWorld::Impl::arrive_end(const std::shared_ptr<SimPipe>& pipe) {
     return;
   }
   pipe->ended = true;
-  wake(*pipe, &SimPipe::on_readable, pipe->reader);
+  wake_reader(pipe);
 }
 
-void SimWorld::Impl::break_pipe(SimPipe& pipe) {
-  pipe.broken = true;
-  wake(pipe, &SimPipe::on_writable, pipe.writer);
-  wake(pipe, &SimPipe::on_readable, pipe.reader);
+void SimWorld::Impl::break_pipe(const std::shared_ptr<SimPipe>& pipe) {
+  pipe->broken = true;
+  wake_writer(pipe);
+  wake_reader(pipe);
 }
 
 void SimWorld::Impl::break_connection(SimConnection& connection) {
-  break_pipe(*connection.forth);
-  break_pipe(*connection.back);
+  break_pipe(connection.forth);
+  break_pipe(connection.back);
 }
 
 void SimWorld::Impl::close_links_of(uint32_t loop) {
@@ -261,7 +262,7 @@ void SimWorld::Impl::close_links_of(uint32_t loop) {
     if (!connection) continue;
     for (const auto& pipe : {connection->forth, connection->back}) {
       if (pipe->writer == loop) end_pipe(pipe);
-      if (pipe->reader == loop) break_pipe(*pipe);
+      if (pipe->reader == loop) break_pipe(pipe);
     }
   }
 }

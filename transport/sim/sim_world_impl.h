@@ -65,19 +65,33 @@ class FrameFollower {
   bool shaken_ = false;
 };
 
-// One direction of a connection.
+// One who waits at a pipe; a handler that was replaced or dropped does not run, even when its turn
+// was due.
+struct SimWaiter {
+  Loop::Handler handler;
+  uint32_t number = 0;  // of the handler
+  bool due = false;
+
+  void set(Loop::Handler next) {
+    handler = std::move(next);
+    ++number;
+    due = false;
+  }
+};
+
+// One direction of a connection. What every chunk of bytes asks for comes first.
 struct SimPipe {
   uint32_t writer = kNoLoop;
   uint32_t reader = kNoLoop;
-  std::vector<std::byte> ready;
-  size_t taken = 0;  // of the ready ones
-  size_t held = 0;   // bytes under way and ready
-  TimePoint last_delivery{};
   bool ended = false;   // the writer closed, and the reader may know
   bool broken = false;  // cut
   bool doomed = false;  // about to be cut: what is written still goes nowhere
-  Loop::Handler on_readable;
-  Loop::Handler on_writable;
+  size_t held = 0;      // bytes under way and ready
+  TimePoint last_delivery{};
+  SimWaiter readable;
+  std::vector<std::byte> ready;
+  size_t taken = 0;  // of the ready ones
+  SimWaiter writable;
   FrameFollower follower;
 
   bool has_ready() const { return taken < ready.size(); }
@@ -121,7 +135,7 @@ class SimWorld::Impl {
 
   IoResult write(const std::shared_ptr<SimPipe>& pipe,
                  const std::weak_ptr<SimConnection>& connection, std::span<const ConstBytes> parts);
-  IoResult read(SimPipe& pipe, std::span<const MutableBytes> parts);
+  IoResult read(const std::shared_ptr<SimPipe>& pipe, std::span<const MutableBytes> parts);
   void deliver(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte> bytes);
   void send_off(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte>&& chunk);
   // What was under way is there: now, or when the two can reach each other again, in the same
@@ -129,9 +143,12 @@ class SimWorld::Impl {
   void arrive(const std::shared_ptr<SimPipe>& pipe, std::vector<std::byte>&& chunk);
   void arrive_end(const std::shared_ptr<SimPipe>& pipe);
   void end_pipe(const std::shared_ptr<SimPipe>& pipe);
-  void break_pipe(SimPipe& pipe);
+  void break_pipe(const std::shared_ptr<SimPipe>& pipe);
   void break_connection(SimConnection& connection);
-  void wake(SimPipe& pipe, Loop::Handler SimPipe::*which, uint32_t loop);
+  void wake_reader(const std::shared_ptr<SimPipe>& pipe);
+  void wake_writer(const std::shared_ptr<SimPipe>& pipe);
+  template <SimWaiter SimPipe::*which>
+  void wake(const std::shared_ptr<SimPipe>& pipe, uint32_t loop);
   void close_links_of(uint32_t loop);
   // Looks over those that are gone each time that the list would grow.
   void add_connection(const std::shared_ptr<SimConnection>& connection);

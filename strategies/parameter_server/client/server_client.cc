@@ -53,6 +53,7 @@ ServerClient::ServerClient(Loop& loop, transport::Network& network,
                            std::function<void(MutableBytes)> random, const Logger& logger)
     : config_(config),
       catalogues_(config.server_num()),
+      value_bytes_(config.server_num()),
       names_(config.server_num()),
       gradients_(config.server_num()),
       under_way_at_(config.server_num()),
@@ -97,6 +98,7 @@ void ServerClient::keep_catalogue(uint32_t server, Catalogue catalogue) {
   catalogues_[server] = std::move(catalogue);
   const auto& entries = catalogues_[server].entries;
   for (uint32_t i = 0; i < entries.size(); ++i) {
+    value_bytes_[server].push_back(entries[i].bytes());
     names_[server].emplace(entries[i].name, i);
     if (!entries[i].gradient.empty()) gradients_[server].emplace(entries[i].gradient, i);
   }
@@ -116,12 +118,13 @@ RemoteVariable ServerClient::find_gradient(uint32_t server, std::string_view gra
 
 void ServerClient::check_value_bytes(RemoteVariable variable, uint64_t bytes,
                                      std::string_view op) const {
+  const uint64_t wanted = value_bytes_[variable.server][variable.variable];
+  if (wanted == bytes) return;
   const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
-  if (entry.bytes() == bytes) return;
   throw_error(ErrorCode::kShapeMismatch,
               {.what = "a tensor and its server's slice differ in size",
                .where = str_cat(op, " of ", entry.name, " on server ", variable.server),
-               .expected = str_cat(entry.bytes(), " bytes"),
+               .expected = str_cat(wanted, " bytes"),
                .got = str_cat(bytes, " bytes"),
                .fix = "transpile every role of the job from the same program and configuration"});
 }

@@ -103,9 +103,10 @@ class ServerClient {
   using Numbers = std::unordered_map<std::string_view, uint32_t>;
 
   std::vector<Catalogue> catalogues_;
-  std::vector<Numbers> names_;          // by server
-  std::vector<Numbers> gradients_;      // by server
-  std::vector<uint32_t> under_way_at_;  // by server
+  std::vector<std::vector<uint64_t>> value_bytes_;  // by server and variable
+  std::vector<Numbers> names_;                      // by server
+  std::vector<Numbers> gradients_;                  // by server
+  std::vector<uint32_t> under_way_at_;              // by server
   size_t under_way_ = 0;
   Status status_;
   transport::Client client_;
