@@ -407,8 +407,8 @@ void append_receives(Program& program, TrainerState& state) {
     block.append_op(std::move(op));
   }
   if (state.plan.form.classic_sync()) {
-    block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id,
-                                       {state.all_sent}, std::move(received)));
+    block.append_op(make_fetch_barrier(state.plan, state.options.trainer_id, {state.all_sent},
+                                       std::move(received)));
   }
   if (split_at_runtime) return;
   for (const PlacedParam& param : state.plan.params) {

@@ -1,4 +1,4 @@
-// The bytes of a gradient of rows on the wire (docs/wire_protocol.md): the numbers of the rows,
+// The bytes of a sparse gradient on the wire (docs/wire_protocol.md): the numbers of the rows,
 // rising, and then their values.
 #pragma once
 

@@ -60,7 +60,7 @@ class VersionReader {
 // What a stage of an update changes of the value.
 enum class ValueChange : uint8_t {
   kNothing,
-  kNamedRows,  // those that a gradient of rows names
+  kNamedRows,  // those that a sparse gradient names
   kAll,
 };
 
