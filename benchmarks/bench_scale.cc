@@ -1,8 +1,12 @@
 // Whether a server's work for one gradient, and a node's for one peer and step, stay the same when
 // there are many of them.
+#include <barrier>
+#include <chrono>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,6 +35,7 @@ double processor_seconds() {
 // 16 slices of 4 KiB, whose sums lie in the second-level cache.
 constexpr uint32_t kSlices = 16;
 constexpr size_t kElements = 1024;
+constexpr uint32_t kLaneWorkers = 64;
 
 class Sink final : public strategies::SyncServerSink {
  public:
@@ -96,6 +101,69 @@ Row sync_server_200_workers(const Rounds& rounds) {
              .note = "16 slices of 4 KiB: received, summed, answered"};
   row.take(rounds.pairs(
       kRounds, [] { return ns_per_gradient(200); }, [] { return ns_per_gradient(10); }));
+  return row;
+}
+
+// What a lane's thread does for its slices in a step: every worker's gradients come in and are
+// added up, and the server is told.
+void run_lane(strategies::SyncServer& server, std::mutex& mutex, uint32_t lane, uint32_t lanes,
+              uint64_t step, const std::vector<float>& gradient) {
+  for (uint32_t worker = 0; worker < kLaneWorkers; ++worker) {
+    const Sender sender{worker, uint64_t{worker} * lanes + lane + 1};
+    for (uint32_t slice = lane; slice < kSlices; slice += lanes) {
+      const PieceKey key{step, slice, 0, worker, worker + 1};
+      const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
+      target.refusal.throw_if_error();
+      std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
+      const auto progress = server.sum(sender, key, target.memory);
+      progress.status().throw_if_error();
+      const std::lock_guard lock(mutex);
+      server.count(sender, key, progress.value());
+    }
+  }
+}
+
+// Of the clock on the wall, with a thread for each lane.
+double ns_per_gradient_of_lanes(uint32_t lanes) {
+  constexpr uint64_t kSteps = 400;
+  Sink sink;
+  strategies::SyncServerOptions options = options_of(kLaneWorkers);
+  options.lanes = lanes;
+  strategies::SyncServer server(options, sink);
+  std::mutex mutex;
+  std::barrier all_lanes(lanes);
+  const std::vector<float> gradient(kElements, 1.0F);
+  const auto serve = [&](uint32_t lane) {
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      run_lane(server, mutex, lane, lanes, step, gradient);
+      all_lanes.arrive_and_wait();
+      for (uint32_t worker = 0; lane == 0 && worker < kLaneWorkers; ++worker) {
+        server.barrier(worker, step, kSlices).throw_if_error();
+      }
+      all_lanes.arrive_and_wait();
+    }
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::thread> others;
+  for (uint32_t lane = 1; lane < lanes; ++lane) others.emplace_back(serve, lane);
+  serve(0);
+  for (std::thread& other : others) other.join();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return 1e9 * seconds.count() / static_cast<double>(kSteps * kLaneWorkers * kSlices);
+}
+
+Row sync_server_2_lanes(const Rounds& rounds) {
+  constexpr int kRounds = 7;
+  constexpr double kFaster = 1.5;
+  Row row = {.unit = "ns/gradient",
+             .peer = "one lane, one thread",
+             .better = Better::kLower,
+             .kind = BenchPeer::kReference,
+             .target = kFaster,
+             .note = "64 workers, 16 slices of 4 KiB: copied in and summed by two threads"};
+  row.take(rounds.pairs(
+      kRounds, [] { return ns_per_gradient_of_lanes(2); },
+      [] { return ns_per_gradient_of_lanes(1); }));
   return row;
 }
 
@@ -238,6 +306,7 @@ int main(int argc, char** argv) {
   using namespace fleet::benchmarks;
   return bench_main(argc, argv, "Many workers and servers.",
                     {{"sync_server_200_workers", sync_server_200_workers},
+                     {"sync_server_2_lanes", sync_server_2_lanes},
                      {"async_server_200_workers", async_server_200_workers},
                      {"sockets_200_workers", sockets_200_workers},
                      {"sim_500x100", sim_500x100}});
