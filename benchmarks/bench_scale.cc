@@ -294,7 +294,7 @@ Row sim_500x100(const Rounds& rounds) {
              .target = kTarget,
              .note = "processor time per worker, server and step, in virtual time"};
   row.take(rounds.pairs(
-      kRounds, [] { return us_per_worker_server_step(500, 100, 4); },
+      kRounds, [] { return us_per_worker_server_step(500, 100, 12); },
       [] { return us_per_worker_server_step(50, 10, 200); }));
   return row;
 }
