@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,7 +15,7 @@ namespace fleet {
 class PostQueue {
  public:
   // The loop must outlive the calls.
-  explicit PostQueue(Loop& loop);
+  explicit PostQueue(Loop& loop) : loop_(loop) {}
 
   // Any thread: `call` runs on the loop's thread, after those that were posted before it.
   void post(Loop::Handler call);
@@ -27,5 +28,21 @@ class PostQueue {
   Loop& loop_;
   std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
 };
+
+inline void PostQueue::post(Loop::Handler call) {
+  {
+    const std::lock_guard lock(waiting_->mutex);
+    waiting_->calls.push_back(std::move(call));
+    if (waiting_->calls.size() > 1) return;  // there is a turn to come for all of them
+  }
+  loop_.post([waiting = waiting_] {
+    std::vector<Loop::Handler> calls;
+    {
+      const std::lock_guard lock(waiting->mutex);
+      calls.swap(waiting->calls);
+    }
+    for (const Loop::Handler& next : calls) next();
+  });
+}
 
 }  // namespace fleet
