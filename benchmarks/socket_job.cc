@@ -17,7 +17,7 @@
 #include "base/process/descriptors.h"
 #include "base/process/file_descriptor.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/client/sync_worker_node.h"
+#include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
 
@@ -168,7 +168,7 @@ class Worker {
   std::vector<strategies::RemoteVariable> slices_;
   bool over_ = false;
   Status failure_;
-  strategies::SyncWorkerNode node_;
+  strategies::BlockingWorkerNode node_;
 };
 
 void train(const SocketJob& job, uint32_t process, uint16_t port) {
