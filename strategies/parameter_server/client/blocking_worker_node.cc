@@ -77,8 +77,9 @@ std::vector<double> BlockingWorkerNode::all_reduce(const std::vector<double>& va
   ask_coordinator(Phase::kReducing, kName, [&]() -> Status {
     auto result = member().reduce(transport::Group::kWorkers, std::string(kName),
                                   transport::ReduceOp::kSum, values);
-    if (result.ok()) sums = std::get<std::vector<double>>(std::move(result).value());
-    return result.status();
+    if (!result.ok()) return result.status();
+    sums = std::get<std::vector<double>>(std::move(result).value());
+    return {};
   });
   return sums;
 }
