@@ -140,7 +140,7 @@ class Server::Gate final : public SessionHandler {
   PendingSessions waiting_;
 };
 
-Server::Server(Network& network, ServerLane control, std::vector<ServerLane> data,
+Server::Server(Network& network, ServerLane control, const std::vector<ServerLane>& data,
                ServerOptions options, Logger logger)
     : network_(network),
       options_(std::move(options)),

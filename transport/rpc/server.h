@@ -45,8 +45,8 @@ struct ServerLane {
 // served by the one at i modulo their number.
 class Server {
  public:
-  Server(Network& network, ServerLane control, std::vector<ServerLane> data, ServerOptions options,
-         Logger logger = {});
+  Server(Network& network, ServerLane control, const std::vector<ServerLane>& data,
+         ServerOptions options, Logger logger = {});
   Server(Network& network, ServerLane control, ServerLane data, ServerOptions options,
          Logger logger = {})
       : Server(network, control, std::vector<ServerLane>{data}, std::move(options),

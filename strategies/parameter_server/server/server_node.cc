@@ -105,7 +105,7 @@ Status ServerNode::start() {
             [observer = config_.observer](const auto& stall) { observer->set_stall(stall); });
       }
     }
-    listener_ = std::make_unique<transport::Server>(*environment_.network, control, std::move(data),
+    listener_ = std::make_unique<transport::Server>(*environment_.network, control, data,
                                                     std::move(options), logger_);
     status = listener_->listen();
   };
