@@ -61,16 +61,37 @@ strategies::SyncServerOptions options_of(uint32_t workers) {
   return options;
 }
 
+// The gradient as a connection brings it, in the server's memory.
+template <class Server>
+transport::MutableBytes bring_in(Server& server, const Sender& sender, const PieceKey& key,
+                                 const std::vector<float>& gradient) {
+  const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
+  target.refusal.throw_if_error();
+  std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
+  return target.memory;
+}
+
+// `measure`: nanoseconds of a gradient with so many workers.
+Row with_200_workers(const Rounds& rounds, int count, std::string note,
+                     double (*measure)(uint32_t workers)) {
+  Row row = {.unit = "ns/gradient",
+             .peer = "the same with 10 workers",
+             .better = Better::kLower,
+             .kind = BenchPeer::kReference,
+             .target = kTarget,
+             .note = std::move(note)};
+  row.take(rounds.pairs(
+      count, [&] { return measure(200); }, [&] { return measure(10); }));
+  return row;
+}
+
 void run_step(strategies::SyncServer& server, uint32_t workers, uint64_t step,
               const std::vector<float>& gradient) {
   for (uint32_t worker = 0; worker < workers; ++worker) {
     const Sender sender{worker, worker + 1};
     for (uint32_t slice = 0; slice < kSlices; ++slice) {
       const PieceKey key{step, slice, 0, worker, worker + 1};
-      const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
-      target.refusal.throw_if_error();
-      std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
-      server.push(sender, key, target.memory).throw_if_error();
+      server.push(sender, key, bring_in(server, sender, key, gradient)).throw_if_error();
     }
     server.barrier(worker, step, kSlices).throw_if_error();
     strategies::GetCall get{.session = sender.session, .request = step, .step = step, .all = true};
@@ -92,16 +113,8 @@ double ns_per_gradient(uint32_t workers) {
 }
 
 Row sync_server_200_workers(const Rounds& rounds) {
-  constexpr int kRounds = 7;
-  Row row = {.unit = "ns/gradient",
-             .peer = "the same with 10 workers",
-             .better = Better::kLower,
-             .kind = BenchPeer::kReference,
-             .target = kTarget,
-             .note = "16 slices of 4 KiB: received, summed, answered"};
-  row.take(rounds.pairs(
-      kRounds, [] { return ns_per_gradient(200); }, [] { return ns_per_gradient(10); }));
-  return row;
+  return with_200_workers(rounds, 7, "16 slices of 4 KiB: received, summed, answered",
+                          ns_per_gradient);
 }
 
 // What a lane's thread does for its slices in a step: every worker's gradients come in and are
@@ -112,10 +125,7 @@ void run_lane(strategies::SyncServer& server, std::mutex& mutex, uint32_t lane, 
     const Sender sender{worker, uint64_t{worker} * lanes + lane + 1};
     for (uint32_t slice = lane; slice < kSlices; slice += lanes) {
       const PieceKey key{step, slice, 0, worker, worker + 1};
-      const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
-      target.refusal.throw_if_error();
-      std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
-      const auto progress = server.sum(sender, key, target.memory);
+      const auto progress = server.sum(sender, key, bring_in(server, sender, key, gradient));
       progress.status().throw_if_error();
       const std::lock_guard lock(mutex);
       server.count(sender, key, progress.value());
@@ -199,10 +209,7 @@ void run_clock(strategies::AsyncServer& server, uint32_t workers, uint64_t clock
     const Sender sender{worker, worker + 1};
     for (uint32_t slice = 0; slice < kSlices; ++slice) {
       const PieceKey key{clock, slice, 0, 0, 1};
-      const auto target = server.prepare_push(sender, key, kElements * sizeof(float));
-      target.refusal.throw_if_error();
-      std::memcpy(target.memory.data(), gradient.data(), target.memory.size());
-      server.push(sender, key, target.memory).throw_if_error();
+      server.push(sender, key, bring_in(server, sender, key, gradient)).throw_if_error();
     }
     strategies::GetCall get{
         .session = sender.session, .request = clock, .step = clock - 1, .all = true};
@@ -229,17 +236,9 @@ double async_ns_per_gradient(uint32_t workers) {
 }
 
 Row async_server_200_workers(const Rounds& rounds) {
-  constexpr int kRounds = 7;
-  Row row = {.unit = "ns/gradient",
-             .peer = "the same with 10 workers",
-             .better = Better::kLower,
-             .kind = BenchPeer::kReference,
-             .target = kTarget,
-             .note = "16 slices of 4 KiB: received, counted, answered with a bound on staleness"};
-  row.take(rounds.pairs(
-      kRounds, [] { return async_ns_per_gradient(200); },
-      [] { return async_ns_per_gradient(10); }));
-  return row;
+  return with_200_workers(
+      rounds, 7, "16 slices of 4 KiB: received, counted, answered with a bound on staleness",
+      async_ns_per_gradient);
 }
 
 double socket_ns_per_gradient(uint32_t workers) {
@@ -251,19 +250,11 @@ double socket_ns_per_gradient(uint32_t workers) {
 }
 
 Row sockets_200_workers(const Rounds& rounds) {
-  constexpr int kRounds = 5;
-  Row row = {.unit = "ns/gradient",
-             .peer = "the same with 10 workers",
-             .better = Better::kLower,
-             .kind = BenchPeer::kReference,
-             .target = kTarget,
-             .note =
-                 "processor time of a synchronous server's process, 16 slices of 4 KiB over "
-                 "TCP on loopback, workers in 4 processes"};
-  row.take(rounds.pairs(
-      kRounds, [] { return socket_ns_per_gradient(200); },
-      [] { return socket_ns_per_gradient(10); }));
-  return row;
+  return with_200_workers(
+      rounds, 5,
+      "processor time of a synchronous server's process, 16 slices of 4 KiB over TCP on loopback, "
+      "workers in 4 processes",
+      socket_ns_per_gradient);
 }
 
 double seconds_of_job(uint32_t workers, uint32_t servers, uint64_t steps) {

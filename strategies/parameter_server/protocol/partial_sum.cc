@@ -8,6 +8,7 @@
 #include "strategies/parameter_server/protocol/pair_sum.h"
 
 namespace fleet::strategies {
+
 PartialSums::PartialSums(const std::vector<ShardRange>& nodes, int shards, fluid::DType dtype,
                          size_t bytes)
     : shards_(shards), dtype_(dtype), bytes_(bytes) {

@@ -111,11 +111,6 @@ void PieceInbox::count_cost(uint32_t position) {
   piece.cost = cost;
 }
 
-uint32_t PieceInbox::open() const {
-  const Lock lock(mutex_);
-  return open_;
-}
-
 uint64_t PieceInbox::held_bytes() const {
   const Lock lock(mutex_);
   return used_bytes_ + spare_bytes_;

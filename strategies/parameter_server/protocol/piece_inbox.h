@@ -58,8 +58,6 @@ class PieceInbox {
   // What a broken connection had half sent is waited for anew.
   void drop_session(uint64_t session);
 
-  // Pieces of the order that are let in.
-  uint32_t open() const;
   uint32_t pieces() const { return order_.size(); }
   // Of those, how many are let in when a step begins, whoever takes part.
   uint32_t open_at_begin() const;

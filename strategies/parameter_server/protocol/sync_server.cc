@@ -7,11 +7,8 @@
 #include "strategies/parameter_server/errors.h"
 
 namespace fleet::strategies {
-namespace {
 
 using transport::PayloadTarget;
-
-}  // namespace
 
 SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
     : options_(std::move(options)),
@@ -346,10 +343,10 @@ Status SyncServer::credit(const CreditCall& call) {
     sink_.grant(call, inbox.pieces());
     return {};
   }
-  advance(call.lane, inbox.pass(call.worker, call.passed));
-  const uint32_t open = inbox.open();
-  if (open > call.known || std::max(call.passed, call.known) >= inbox.pieces()) {
-    sink_.grant(call, open);
+  const PieceProgress progress = inbox.pass(call.worker, call.passed);
+  advance(call.lane, progress);
+  if (progress.open > call.known || std::max(call.passed, call.known) >= inbox.pieces()) {
+    sink_.grant(call, progress.open);
   } else if (uint32_t& credits = waiting_[call.session].credits; credits >= kMaxWaiting) {
     return bad_frame("too many requests for credits wait on one connection",
                      str_cat(kMaxWaiting, " at most"), "another one");

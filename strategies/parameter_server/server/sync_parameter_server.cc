@@ -79,27 +79,28 @@ PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader&
 
 Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                MutableBytes payload) {
-  Status status;
   if (header.verb == Verb::kPush && !from_server(session)) {
     const Sender sender{session.peer().member.index, session.id()};
-    status = answered(session, header, push(sender, PieceKey::of(header, control), payload));
-  } else {
-    const Lock locked = lock();
-    status = handle_locked(session, header, control, payload);
+    return answered(session, header, push(sender, PieceKey::of(header, control), payload));
   }
-  run_updates();
+  Lock locked = lock();
+  Status status = handle_locked(session, header, control, payload);
+  run_updates(locked);
   return status;
 }
 
 Status ParameterServer::push(const Sender& sender, const PieceKey& key, MutableBytes payload) {
   if (key.rows || !has_threads()) {
-    const Lock locked = lock();
-    return core_.push(sender, key, payload);
+    Lock locked = lock();
+    Status status = core_.push(sender, key, payload);
+    run_updates(locked);
+    return status;
   }
   const Result<PieceProgress> progress = core_.sum(sender, key, payload);
   if (!progress.ok()) return progress.status();
-  const Lock locked = lock();
+  Lock locked = lock();
   core_.count(sender, key, progress.value());
+  run_updates(locked);
   return {};
 }
 
@@ -188,11 +189,9 @@ bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
     *outcome = outcome_of([&] { model_.shards[slice]->apply(update); });
   };
   events_.run_aside(apply, [this, slice, outcome] {
-    {
-      const Lock locked = lock();
-      finish_update(slice, *outcome);
-    }
-    run_updates();
+    Lock locked = lock();
+    finish_update(slice, *outcome);
+    run_updates(locked);
   });
   return true;
 }
@@ -206,9 +205,7 @@ void ParameterServer::finish_update(uint32_t slice, const Status& outcome) {
   }
 }
 
-void ParameterServer::run_updates() {
-  if (!has_threads()) return;
-  Lock locked = lock();
+void ParameterServer::run_updates(Lock& locked) {
   while (!updates_.empty()) {
     const StepOfSlice next = updates_.front();
     updates_.pop_front();

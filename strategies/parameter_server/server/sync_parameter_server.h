@@ -55,8 +55,8 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
   Status take_part(transport::Session& session, const transport::FrameHeader& header,
                    transport::MutableBytes payload);
-  // Updates that the lock was not to be held for; takes it.
-  void run_updates();
+  // Runs updates that the lock must not be held for, without it.
+  void run_updates(Lock& locked);
   void finish_update(uint32_t slice, const Status& outcome);
 
   struct StepOfSlice {
