@@ -127,6 +127,7 @@ void run_lane(strategies::SyncServer& server, std::mutex& mutex, uint32_t lane, 
       const PieceKey key{step, slice, 0, worker, worker + 1};
       const auto progress = server.sum(sender, key, bring_in(server, sender, key, gradient));
       progress.status().throw_if_error();
+      if (!server.matters(progress.value())) continue;
       const std::lock_guard lock(mutex);
       server.count(sender, key, progress.value());
     }

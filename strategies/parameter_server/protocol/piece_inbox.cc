@@ -33,6 +33,7 @@ PieceInbox::PieceInbox(const std::vector<SliceGeometry>& slices, const Contribut
       window_bytes_(window_bytes),
       rules_(rules),
       memory_(std::move(memory)),
+      received_(table.workers()),
       pieces_(order_.size()),
       unsummed_(slices.size()),
       passed_(table.workers()),
@@ -60,6 +61,8 @@ void PieceInbox::begin(uint64_t step, const std::vector<bool>& active) {
   const Lock lock(mutex_);
   step_ = step;
   active_ = active;
+  std::fill(received_.begin(), received_.end(), 0);
+  whole_.clear();
   anyone_passed_ = false;
   for (uint32_t worker = 0; worker < table_.workers(); ++worker) {
     passed_[worker] = active[worker] ? 0 : order_.size();
@@ -77,6 +80,7 @@ void PieceInbox::begin(uint64_t step, const std::vector<bool>& active) {
   open_ = 0;
   cost_ = 0;
   let_in();
+  told_open_ = open_;
 }
 
 // Contributors whose pieces are still to come when the piece is let in.
@@ -117,7 +121,13 @@ uint64_t PieceInbox::held_bytes() const {
 }
 
 PieceProgress PieceInbox::progress(bool taken) {
-  return {taken, open_, std::exchange(whole_, {})};
+  return {step_, taken, std::exchange(told_open_, open_) != open_, open_,
+          std::exchange(whole_, {})};
+}
+
+uint32_t PieceInbox::received(uint32_t worker) const {
+  const Lock lock(mutex_);
+  return received_[worker];
 }
 
 Status PieceInbox::check_step(const Sender& sender, const PieceKey& key) const {
@@ -173,6 +183,7 @@ Result<PieceProgress> PieceInbox::take(const Sender& sender, const PieceKey& key
     return progress(false);
   }
   piece.taken[contributor / 64] |= uint64_t{1} << (contributor % 64);
+  ++received_[sender.worker];
   if (piece.closed) {
     give_back(std::move(memory));
     return progress(true);

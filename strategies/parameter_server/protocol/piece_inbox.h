@@ -28,9 +28,11 @@ namespace fleet::strategies {
 // Memory that the sum of the slice's contributions goes to; called by any thread.
 using GradientMemory = std::function<transport::MutableBytes(uint32_t slice)>;
 
-// What a call led to.
+// What a call led to, and what calls before it did that nobody was told of.
 struct PieceProgress {
+  uint64_t step = 0;            // that was collected then
   bool taken = false;           // the piece is new
+  bool opened = false;          // more pieces are let in
   uint32_t open = 0;            // pieces of the order that are let in
   std::vector<uint32_t> whole;  // slices whose pieces are all summed now, or that get none
 };
@@ -61,6 +63,8 @@ class PieceInbox {
   uint32_t pieces() const { return order_.size(); }
   // Of those, how many are let in when a step begins, whoever takes part.
   uint32_t open_at_begin() const;
+  // New pieces of the worker in this step.
+  uint32_t received(uint32_t worker) const;
   // Logical shards that have contributed to the slice.
   int shards(uint32_t slice) const;
   // Memory of contributions and partial sums, with what is kept for the next ones.
@@ -103,8 +107,10 @@ class PieceInbox {
 
   mutable std::mutex mutex_;  // guards what follows
   uint64_t step_ = 0;
-  std::vector<bool> active_;  // by worker
+  std::vector<bool> active_;        // by worker
+  std::vector<uint32_t> received_;  // by worker, pieces
   uint32_t open_ = 0;
+  uint32_t told_open_ = 0;
   uint64_t cost_ = 0;               // of all pieces that are let in
   std::vector<Piece> pieces_;       // by position
   std::vector<uint32_t> unsummed_;  // by slice, pieces

@@ -20,8 +20,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
       rows_(options_.slices, contributors_, tree_, *rules_,
             [this](uint32_t slice) { settle(slice, shards_in(slice)); }),
       workers_(options_.workers),
-      asking_(options_.lanes),
-      told_open_(options_.lanes) {
+      asking_(options_.lanes) {
   for (size_t i = 0; i < options_.stages.size(); ++i) slices_.at(i).stages = options_.stages[i];
   options_.variables = std::max(options_.variables, static_cast<uint32_t>(slices_.size()));
   for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
@@ -75,7 +74,7 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
                         transport::MutableBytes payload) {
   if (!key.rows) {
     Result<PieceProgress> progress = sum(sender, key, payload);
-    if (progress.ok()) count(sender, key, progress.value());
+    if (progress.ok() && matters(progress.value())) count(sender, key, progress.value());
     return progress.status();
   }
   uint32_t contributor = 0;
@@ -83,8 +82,12 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
   if (status.ok()) status = check_step(sender, key);
   if (!status.ok()) return status;
   const Result<bool> taken = rows_.take(sender.session, key, contributor, payload);
-  if (taken.ok() && taken.value()) count(sender);
-  return taken.status();
+  if (!taken.ok() || !taken.value()) return taken.status();
+  contributed_ = true;
+  ++workers_[sender.worker].sparse_pieces;
+  note(sender.worker);
+  maybe_close();
+  return {};
 }
 
 Result<PieceProgress> SyncServer::sum(const Sender& sender, const PieceKey& key,
@@ -92,18 +95,19 @@ Result<PieceProgress> SyncServer::sum(const Sender& sender, const PieceKey& key,
   uint32_t contributor = 0;
   Status status = check(sender, key, contributor);
   if (!status.ok()) return status;
-  return inbox_of(key.variable).take(sender, key, contributor, payload);
+  auto progress = inbox_of(key.variable).take(sender, key, contributor, payload);
+  if (progress.ok() && progress.value().taken && !contributed_) contributed_ = true;
+  return progress;
+}
+
+bool SyncServer::matters(const PieceProgress& progress) const {
+  return progress.opened || !progress.whole.empty() || (progress.taken && late_ > 0);
 }
 
 void SyncServer::count(const Sender& sender, const PieceKey& key, const PieceProgress& progress) {
+  // Another thread may have seen the last piece before this call, and closed the step.
+  if (progress.step != collecting()) return;
   advance(key.variable % options_.lanes, progress);
-  if (progress.taken) count(sender);
-}
-
-// One more piece of the worker is in.
-void SyncServer::count(const Sender& sender) {
-  contributed_ = true;
-  ++workers_[sender.worker].received;
   note(sender.worker);
   maybe_close();
 }
@@ -111,20 +115,36 @@ void SyncServer::count(const Sender& sender) {
 // What has come of a call to a lane's inbox.
 void SyncServer::advance(uint32_t lane, const PieceProgress& progress) {
   for (const uint32_t slice : progress.whole) settle(slice, shards_in(slice));
-  if (std::exchange(told_open_[lane], progress.open) != progress.open) grant(lane, progress.open);
+  if (progress.opened) grant(lane, progress.open);
 }
 
 int SyncServer::shards_in(uint32_t slice) const {
   return options_.slices[slice].rows ? rows_.shards(slice) : inbox_of(slice).shards(slice);
 }
 
-// Whether the worker has contributed all of this step.
+// Whether the worker has contributed all of this step. Until it has, lanes tell of its pieces:
+// whatever they took before they knew is in what is counted here.
 void SyncServer::note(uint32_t index) {
   Worker& worker = workers_[index];
-  const bool ready = active(index) && worker.barrier_step == collecting() &&
-                     int64_t{worker.received} >= rules_->awaited(worker.announced);
+  const bool announced = active(index) && worker.barrier_step == collecting();
+  if (announced && !worker.ready) set_late(worker, true);
+  const bool ready =
+      announced && (worker.ready || int64_t{received(index)} >= rules_->awaited(worker.announced));
+  if (ready || !announced) set_late(worker, false);
   if (ready != worker.ready) ready_ += ready ? 1 : -1;
   worker.ready = ready;
+}
+
+void SyncServer::set_late(Worker& worker, bool late) {
+  if (late == worker.late) return;
+  worker.late = late;
+  late_ += late ? 1 : -1;
+}
+
+uint32_t SyncServer::received(uint32_t worker) const {
+  uint32_t pieces = workers_[worker].sparse_pieces;
+  for (const auto& inbox : inboxes_) pieces += inbox->received(worker);
+  return pieces;
 }
 
 std::vector<uint32_t> SyncServer::open_at_begin() const {
@@ -295,8 +315,9 @@ void SyncServer::collect_next() {
   active_ = ready_ = 0;
   std::vector<bool> taking_part;
   for (uint32_t i = 0; i < workers_.size(); ++i) {
-    workers_[i].received = 0;
+    workers_[i].sparse_pieces = 0;
     workers_[i].ready = false;
+    set_late(workers_[i], false);
     taking_part.push_back(active(i));
     if (taking_part.back()) ++active_;
   }

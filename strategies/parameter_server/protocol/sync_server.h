@@ -114,10 +114,12 @@ class SyncServer {
   // thread.
   transport::PayloadTarget prepare_push(const Sender& sender, const PieceKey& key, uint64_t bytes);
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
-  // push() of a piece of a dense slice in two halves, so that lanes add up at the same time. The
-  // first may be called by any thread; the second tells the rest of the server.
+  // push() of a piece of a dense slice in two halves, so that lanes add up at the same time: any
+  // thread calls sum(), and count() when what came of it matters to the rest of the server. Most
+  // pieces do not.
   Result<PieceProgress> sum(const Sender& sender, const PieceKey& key,
                             transport::ConstBytes payload);
+  bool matters(const PieceProgress& progress) const;  // any thread, after sum()
   void count(const Sender& sender, const PieceKey& key, const PieceProgress& progress);
   // The worker has sent `count` pieces for `step`.
   Status barrier(uint32_t worker, uint64_t step, uint32_t count);
@@ -167,8 +169,9 @@ class SyncServer {
     uint64_t last_step = SyncServerMemory::kNeverCompleted;
     uint64_t barrier_step = 0;
     uint32_t announced = 0;
-    uint32_t received = 0;
-    bool ready = false;  // has contributed all of this step
+    uint32_t sparse_pieces = 0;  // received; those of dense gradients are counted by lanes
+    bool ready = false;          // has contributed all of this step
+    bool late = false;           // has said how many pieces there are, and some are missing
   };
   struct Waiting {
     std::vector<uint32_t> gets;  // numbers of waiters
@@ -184,11 +187,12 @@ class SyncServer {
   bool active(uint32_t worker) const { return workers_[worker].last_step >= collecting(); }
   Status check(const Sender& sender, const PieceKey& key, uint32_t& contributor) const;
   Status check_step(const Sender& sender, const PieceKey& key) const;
-  void count(const Sender& sender);
   void advance(uint32_t lane, const PieceProgress& progress);
   PieceInbox& inbox_of(uint32_t slice) { return *inboxes_[slice % options_.lanes]; }
   const PieceInbox& inbox_of(uint32_t slice) const { return *inboxes_[slice % options_.lanes]; }
   void note(uint32_t worker);
+  void set_late(Worker& worker, bool late);
+  uint32_t received(uint32_t worker) const;
   void settle(uint32_t slice, int shards);
   void update(uint32_t slice);
   bool run_exchanges();
@@ -221,17 +225,17 @@ class SyncServer {
   std::unordered_map<uint64_t, Waiting> waiting_;  // by session
   std::vector<GetCall> deferred_;                  // until no update goes on in another thread
   std::vector<std::vector<CreditCall>> asking_;    // by lane
-  std::vector<uint32_t> told_open_;                // by lane, what those who asked know
   std::atomic<uint64_t> published_ = 0;
   uint32_t active_ = 0;  // workers that contribute to the step being collected
   uint32_t ready_ = 0;   // of those
   bool rate_ready_ = false;
-  uint32_t incomplete_ = 0;  // slices whose gradients are not complete
-  uint32_t unsettled_ = 0;   // of those, the ones of several stages
-  uint32_t exchange_ = 0;    // the next of this step
-  bool offered_ = false;     // its own parts have left
-  uint32_t updating_ = 0;    // slices whose updates go on in other threads
-  bool contributed_ = false;
+  uint32_t incomplete_ = 0;         // slices whose gradients are not complete
+  uint32_t unsettled_ = 0;          // of those, the ones of several stages
+  uint32_t exchange_ = 0;           // the next of this step
+  bool offered_ = false;            // its own parts have left
+  uint32_t updating_ = 0;           // slices whose updates go on in other threads
+  std::atomic<uint32_t> late_ = 0;  // workers
+  std::atomic<bool> contributed_ = false;
   std::atomic<bool> complete_ = false;
 };
 

@@ -97,7 +97,7 @@ Status ParameterServer::push(const Sender& sender, const PieceKey& key, MutableB
     return status;
   }
   const Result<PieceProgress> progress = core_.sum(sender, key, payload);
-  if (!progress.ok()) return progress.status();
+  if (!progress.ok() || !core_.matters(progress.value())) return progress.status();
   Lock locked = lock();
   core_.count(sender, key, progress.value());
   run_updates(locked);

@@ -126,6 +126,38 @@ TEST(SyncServer, ClosesAStepWhenEveryContributionAndBarrierIsThere) {
   EXPECT_EQ(f.sink.sums.at({1, 1})[0], 22);
 }
 
+// A lane adds up the last piece, and another closes the step before the first can tell of it.
+TEST(SyncServer, TakesNoNewsOfAStepThatIsClosed) {
+  Fixture f(1, 1, {1});
+  const Sender sender{0, 1};
+  const PieceKey key{1, 0, 0, 0, 1};
+  const float value = 3;
+  const auto target = f.server.prepare_push(sender, key, sizeof value);
+  std::memcpy(target.memory.data(), &value, sizeof value);
+  const auto progress = f.server.sum(sender, key, target.memory);
+  ASSERT_TRUE(progress.ok() && f.server.matters(progress.value()));
+  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
+  EXPECT_THAT(f.sink.take(), ElementsAre("rate 1", "update 0 at 1 of 1", "closed 1"));
+  EXPECT_EQ(f.sink.sums.at({0, 1})[0], 3);
+  f.server.count(sender, key, progress.value());
+  EXPECT_THAT(f.sink.take(), IsEmpty()) << "the slice of step 2 is not complete";
+}
+
+TEST(SyncServer, HearsOfEveryPieceOnceABarrierWaitsForSome) {
+  Fixture f(2, 2, {1, 1});
+  const auto sum = [&f](uint32_t slice) {
+    const Sender sender{0, 1};
+    const PieceKey key{1, slice, 0, 0, 1};
+    const auto target = f.server.prepare_push(sender, key, sizeof(float));
+    std::memset(target.memory.data(), 0, sizeof(float));
+    const auto progress = f.server.sum(sender, key, target.memory);
+    return progress.ok() && f.server.matters(progress.value());
+  };
+  EXPECT_FALSE(sum(0)) << "no slice is complete, and nobody waits";
+  ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
+  EXPECT_TRUE(sum(1));
+}
+
 TEST(SyncServer, WaitsForThePiecesThatABarrierCounts) {
   Fixture f(1, 1, {1, 1});
   ASSERT_TRUE(f.server.barrier(0, 1, 2).ok());
