@@ -22,7 +22,7 @@ using testing::IsEmpty;
 // Keeps gradients in memory and writes down what it is told.
 class RecordingSink final : public SyncServerSink {
  public:
-  explicit RecordingSink(std::vector<size_t> elements) {
+  explicit RecordingSink(const std::vector<size_t>& elements) {
     for (const size_t count : elements) gradients_.emplace_back(count, 0.0F);
   }
   transport::MutableBytes gradient(uint32_t slice) override {
@@ -56,7 +56,8 @@ class RecordingSink final : public SyncServerSink {
   std::vector<std::vector<float>> gradients_;
 };
 
-SyncServerOptions options_for(uint32_t workers, uint32_t shards, std::vector<size_t> elements) {
+SyncServerOptions options_for(uint32_t workers, uint32_t shards,
+                              const std::vector<size_t>& elements) {
   SyncServerOptions options;
   options.workers = workers;
   options.shards = shards;
@@ -67,7 +68,7 @@ SyncServerOptions options_for(uint32_t workers, uint32_t shards, std::vector<siz
 }
 
 struct Fixture {
-  Fixture(uint32_t workers, uint32_t shards, std::vector<size_t> elements,
+  Fixture(uint32_t workers, uint32_t shards, const std::vector<size_t>& elements,
           std::shared_ptr<const SyncServerRules> rules = nullptr,
           uint64_t window_bytes = SyncServerOptions().window_bytes)
       : sink(elements),
