@@ -32,7 +32,7 @@ constexpr size_t kSmall = 4096;
 constexpr int kRounds = 9;
 constexpr int kLargeCalls = 5;
 
-transport::Hello hello_of(transport::Role role) {
+transport::Hello hello_of(transport::PeerRole role) {
   transport::Hello hello;
   hello.job_id = "bench_push";
   hello.member = {role, 0};
@@ -109,7 +109,7 @@ class ServerProcess {
     const transport::ServerLane lane{&loop, &summing};
     transport::Server server(network, lane, lane,
                              {.endpoint = {"127.0.0.1", 0},
-                              .hello = hello_of(transport::Role::kServer),
+                              .hello = hello_of(transport::PeerRole::kServer),
                               .secret = secret});
     server.listen().throw_if_error();
     const uint16_t port = server.bound().port;
@@ -130,7 +130,7 @@ class Pusher {
         buffer_(bytes),
         client_(loop_, network_,
                 {.servers = {{"127.0.0.1", port}},
-                 .hello = hello_of(transport::Role::kWorker),
+                 .hello = hello_of(transport::PeerRole::kWorker),
                  .secret = secret}) {
     std::memset(buffer_.data(), 0, bytes);
     client_.start();

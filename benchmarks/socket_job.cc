@@ -26,7 +26,7 @@ namespace {
 
 using strategies::ParameterServerConfig;
 using strategies::ProcessEnvironment;
-using transport::Role;
+using transport::PeerRole;
 
 constexpr uint64_t kWarmUp = 5;
 constexpr float kRate = 1e-3F;
@@ -70,7 +70,7 @@ class SlicesOfServer {
 
  private:
   void add(const std::string& name, strategies::ServerModel& model) {
-    strategies::CatalogueEntry entry;
+    strategies::ParameterEntry entry;
     entry.name = entry.origin = name;
     entry.gradient = name + "@GRAD";
     entry.shape = entry.origin_shape = {static_cast<int64_t>(job_.elements)};
@@ -88,8 +88,8 @@ class SlicesOfServer {
     model.shards.push_back(std::make_unique<strategies::DenseShard>(
         strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
     model.tensors.push_back(std::get_if<fluid::Tensor>(&value));
-    model.catalogue.entries.push_back(std::move(entry));
-    ++model.catalogue.trained;
+    model.parameter_index.entries.push_back(std::move(entry));
+    ++model.parameter_index.trained;
   }
 
   const SocketJob& job_;
@@ -99,7 +99,7 @@ class SlicesOfServer {
 // Tells its port, and in the end what the measured steps took.
 void serve(const SocketJob& job, int report) {
   const ParameterServerConfig config = config_of(job, 0, 0);
-  provide_descriptors(strategies::descriptors_of(config, Role::kServer), "the server")
+  provide_descriptors(strategies::descriptors_of(config, PeerRole::kServer), "the server")
       .throw_if_error();
   int64_t begin = 0;
   int64_t end = 0;

@@ -112,14 +112,14 @@ void DeathNotice::tell(Role role, int index, const std::string& how) {
     transport::ChannelOptions options;
     options.endpoint = servers_.front();
     options.hello.job_id = job_id_of(job_, workers_, servers_);
-    options.hello.member = {transport::Role::kLauncher, 0};
+    options.hello.member = {transport::PeerRole::kLauncher, 0};
     options.hello.lane = transport::LaneKind::kControl;
-    options.hello.callee = transport::MemberId{transport::Role::kServer, 0};
+    options.hello.callee = transport::MemberId{transport::PeerRole::kServer, 0};
     options.secret = std::move(secret).value();
     options.tell_unreachable = false;
     line_ = std::make_unique<Line>(std::move(options));
   }
-  const auto culprit = role == Role::kServer ? transport::Role::kServer : transport::Role::kWorker;
+  const auto culprit = role == Role::kServer ? transport::PeerRole::kServer : transport::PeerRole::kWorker;
   line_->send({.culprit = {culprit, static_cast<uint32_t>(index)},
                .code = ErrorCode::kPeerLost,
                .reason = str_cat("its launcher says that it ", how)});

@@ -33,7 +33,7 @@ class ForwardingRuntime : public StrategyRuntime {
 
   // fluid::CommRuntime
   const char* refusal() const override { return inner_->refusal(); }
-  fluid::ShardRange shards() const override { return inner_->shards(); }
+  fluid::StepShards shards() const override { return inner_->shards(); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     inner_->begin_step(program, step);
   }

@@ -17,7 +17,7 @@ class LocalRuntime final : public StrategyRuntime {
     return {values.begin(), values.end()};
   }
 
-  fluid::ShardRange shards() const override { return {0, shards_, shards_}; }
+  fluid::StepShards shards() const override { return {0, shards_, shards_}; }
   void begin_step(const fluid::Program&, uint64_t) override {}
   void end_step(const fluid::Program&, uint64_t) override {}
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {

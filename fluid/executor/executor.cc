@@ -63,7 +63,7 @@ constexpr const char* kOffsets =
                                  .fix = std::move(fix)});
 }
 
-void check_feed(const PlanVar& var, const Tensor& fed, const ShardRange& shards, bool cut) {
+void check_feed(const PlanVar& var, const Tensor& fed, const StepShards& shards, bool cut) {
   const VarDesc& desc = *var.desc;
   if (!fed.initialized()) {
     throw_feed("an empty tensor is fed", var.name, "a tensor with memory", "nothing",
@@ -224,7 +224,7 @@ struct Executor::State {
     step.runtime = plan.communicates() ? known : nullptr;
     if (step.runtime != nullptr && !place.is_cpu()) refuse_device(place);
     step.shards = known != nullptr ? known->shards()
-                                   : ShardRange{0, options.logical_shards, options.logical_shards};
+                                   : StepShards{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();

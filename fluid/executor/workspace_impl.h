@@ -34,7 +34,7 @@ class Workspace {
   // What ops of a step are run with.
   struct Step {
     std::span<const Tensor> feeds;  // in the plan's order
-    ShardRange shards;              // run by this process
+    StepShards shards;              // run by this process
     CommRuntime* runtime = nullptr;
     uint64_t number = 0;
     bool check_nan_inf = false;

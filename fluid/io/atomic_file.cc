@@ -82,7 +82,7 @@ void AtomicFile::append(std::span<const std::byte> bytes) {
   write_back(last_, bytes.size(), SYNC_FILE_RANGE_WRITE);
 }
 
-void AtomicFile::settle() {
+void AtomicFile::wait_for_disk() {
   write_back(0, last_,
              SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
 }

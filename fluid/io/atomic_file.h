@@ -24,7 +24,7 @@ class AtomicFile {
   // The disk begins to write the bytes, too.
   void append(std::span<const std::byte> bytes);
   // Waits until the disk has all but the last part: commit() then waits for no more than that.
-  void settle();
+  void wait_for_disk();
   // Syncs the file, renames it over the target and syncs the directory. The last call.
   void commit();
 

@@ -27,7 +27,7 @@ class TableRowsWriter {
   void numbers(std::span<const int64_t> next);
   void values(std::span<const std::byte> next) { file_.append(next); }
   // See AtomicFile.
-  void settle() { file_.settle(); }
+  void wait_for_disk() { file_.wait_for_disk(); }
   // The file is there. The last call.
   void finish() { file_.commit(); }
 

@@ -18,13 +18,13 @@ namespace fleet::fluid {
 
 // The logical shards of a step that this process computes, [begin, end) of total. The feed's rows
 // are cut into end - begin equal parts; forward and backward run once per shard.
-struct ShardRange {
+struct StepShards {
   int begin = 0;
   int end = 1;
   int total = 1;
 
   int count() const { return end - begin; }
-  bool operator==(const ShardRange&) const = default;
+  bool operator==(const StepShards&) const = default;
 };
 
 // One execution of one communication op. `inputs` and `outputs` are the values of the op's
@@ -58,7 +58,7 @@ class CommToken {
 // here.
 class CommRuntime : public ProgramRuntime, public Keeper {
  public:
-  virtual ShardRange shards() const = 0;
+  virtual StepShards shards() const = 0;
 
   // Brackets each run of a program that has communication ops.
   virtual void begin_step(const Program& program, uint64_t step) = 0;

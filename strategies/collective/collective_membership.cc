@@ -22,7 +22,7 @@ namespace {
 transport::Hello hello_of(const MembershipOptions& options) {
   transport::Hello hello;
   hello.job_id = options.cluster.job_id;
-  hello.member = {transport::Role::kWorker, static_cast<uint32_t>(options.cluster.index)};
+  hello.member = {transport::PeerRole::kWorker, static_cast<uint32_t>(options.cluster.index)};
   hello.worker_num = static_cast<uint32_t>(options.cluster.worker_num);
   hello.instruction_set = transport::instruction_set();
   hello.require_same_bits = options.require_same_bits;
@@ -83,7 +83,7 @@ struct CollectiveMembership::State {
 
   bool coordinates() const { return options.cluster.index == 0; }
   std::string open_coordinator();
-  void join(const transport::Endpoint& endpoint);
+  void join(const Endpoint& endpoint);
   void tell(const Status& verdict);
   void leave_early();
 };
@@ -122,12 +122,12 @@ std::string CollectiveMembership::State::open_coordinator() {
   return address;
 }
 
-void CollectiveMembership::State::join(const transport::Endpoint& endpoint) {
+void CollectiveMembership::State::join(const Endpoint& endpoint) {
   control.run_there([&] {
     member = std::make_unique<transport::CoordinatorClient>(
         control.loop(), network,
         transport::CoordinatorClientOptions{.endpoint = endpoint,
-                                            .coordinator = {transport::Role::kWorker, 0},
+                                            .coordinator = {transport::PeerRole::kWorker, 0},
                                             .hello = hello_of(options),
                                             .secret = options.secret,
                                             .heartbeat_interval = options.heartbeat_interval,
@@ -157,7 +157,7 @@ void CollectiveMembership::State::leave_early() {
     if (left || member->verdict()) return;
     early = true;
     const auto verdict = transport::left_early(
-        {transport::Role::kWorker, static_cast<uint32_t>(options.cluster.index)}, member->phase(),
+        {transport::PeerRole::kWorker, static_cast<uint32_t>(options.cluster.index)}, member->phase(),
         member->step());
     if (coordinates()) {
       coordinator->abort(verdict);

@@ -155,7 +155,7 @@ void CollectiveRuntime::disconnect() {
   communicator_.reset();
 }
 
-fluid::ShardRange CollectiveRuntime::shards() const {
+fluid::StepShards CollectiveRuntime::shards() const {
   const ShardRange own = layout_.range(cluster_.index);
   return {.begin = own.begin, .end = own.end, .total = layout_.shards()};
 }

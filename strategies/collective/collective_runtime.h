@@ -69,7 +69,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   int interval() const { return average_ ? average_->schedule().interval() : 0; }
 
   // fluid::CommRuntime
-  fluid::ShardRange shards() const override;
+  fluid::StepShards shards() const override;
   void begin_step(const fluid::Program& program, uint64_t step) override;
   void end_step(const fluid::Program& program, uint64_t step) override;
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;

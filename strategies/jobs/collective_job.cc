@@ -54,7 +54,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   void abort_worker(const Status& why, uint64_t step) override {
     if (!membership_) return;
     membership_->abort(
-        {.culprit = {transport::Role::kWorker, static_cast<uint32_t>(cluster_.index)},
+        {.culprit = {transport::PeerRole::kWorker, static_cast<uint32_t>(cluster_.index)},
          .phase = Phase::kComputing,
          .step = step,
          .code = why.code(),
@@ -74,7 +74,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     return sum;
   }
 
-  fluid::ShardRange shards() const override { return ops_.shards(); }
+  fluid::StepShards shards() const override { return ops_.shards(); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     step_ = step;
     ops_.begin_step(program, step);

@@ -27,10 +27,10 @@ std::string reason_against(transport::AsioNetwork& network, const transport::Add
 
 }  // namespace
 
-void require_listening(const std::vector<transport::Endpoint>& servers,
+void require_listening(const std::vector<Endpoint>& servers,
                        transport::TransportChoice transport, Duration deadline) {
   transport::AsioNetwork network(transport);
-  for (const transport::Endpoint& server : servers) {
+  for (const Endpoint& server : servers) {
     std::vector<std::string> reasons;
     for (const transport::Address& address : network.routes(server)) {
       const std::string reason = reason_against(network, address, deadline);

@@ -4,16 +4,16 @@
 
 namespace fleet::strategies {
 
-uint64_t descriptors_of(const ParameterServerConfig& config, transport::Role role) {
+uint64_t descriptors_of(const ParameterServerConfig& config, transport::PeerRole role) {
   constexpr uint64_t kOther = 64;  // files, listeners, the loops' own
   const uint64_t servers = config.server_num();
   const uint64_t lanes = config.data_lanes + uint64_t{1};  // and one for values asked apart
-  if (role == transport::Role::kWorker) return kOther + servers * lanes + 1;
+  if (role == transport::PeerRole::kWorker) return kOther + servers * lanes + 1;
   const uint64_t control = config.index == 0 ? config.worker_num + servers + 1 : 1;
   return kOther + config.worker_num * lanes + control + 2 * servers;
 }
 
-transport::Hello make_hello(const ParameterServerConfig& config, transport::Role role,
+transport::Hello make_hello(const ParameterServerConfig& config, transport::PeerRole role,
                             uint64_t incarnation) {
   transport::Hello hello;
   hello.job_id = config.job_id;
@@ -32,11 +32,11 @@ transport::Hello make_hello(const ParameterServerConfig& config, transport::Role
 
 transport::CoordinatorClientOptions make_member_options(const ParameterServerConfig& config,
                                                         const NodeEnvironment& environment,
-                                                        transport::Role role,
-                                                        const transport::Endpoint& coordinator) {
+                                                        transport::PeerRole role,
+                                                        const Endpoint& coordinator) {
   transport::CoordinatorClientOptions options;
   options.endpoint = coordinator;
-  options.coordinator = {transport::Role::kServer, 0};
+  options.coordinator = {transport::PeerRole::kServer, 0};
   options.hello = make_hello(config, role, environment.incarnation);
   options.secret = config.secret;
   options.heartbeat_interval = config.heartbeat_interval;

@@ -25,7 +25,7 @@ struct ParameterServerConfig {
   uint32_t index = 0;  // of this process among those of its role
   uint32_t worker_num = 1;
   uint32_t logical_shards = 0;               // contributors to a step; 0: one for each worker
-  std::vector<transport::Endpoint> servers;  // by server index
+  std::vector<Endpoint> servers;  // by server index
   std::string job_id;
   transport::Secret secret;
   // What every process must agree on, by name, such as "program" -> a hash. Compared when two
@@ -49,7 +49,7 @@ struct ParameterServerConfig {
 
   // Slices of that many bytes are updated in other threads, where there are any: so many, or what
   // the environment thinks.
-  size_t update_aside_bytes = 1024 * 1024;
+  size_t offload_update_bytes = 1024 * 1024;
   std::optional<unsigned> update_threads;
 
   // Folders of this server in which checkpoint_notify may have it write, with what is in them.
@@ -73,10 +73,10 @@ struct ParameterServerConfig {
 };
 
 // File descriptors that a process of the job has open: its connections, and some for the rest.
-uint64_t descriptors_of(const ParameterServerConfig& config, transport::Role role);
+uint64_t descriptors_of(const ParameterServerConfig& config, transport::PeerRole role);
 
 // How this process introduces itself to its peers.
-transport::Hello make_hello(const ParameterServerConfig& config, transport::Role role,
+transport::Hello make_hello(const ParameterServerConfig& config, transport::PeerRole role,
                             uint64_t incarnation);
 
 // Where a node of the cluster runs: real loops and sockets, or a simulated world.
@@ -108,7 +108,7 @@ struct NodeEnvironment {
 // For the coordinator's client of this process.
 transport::CoordinatorClientOptions make_member_options(const ParameterServerConfig& config,
                                                         const NodeEnvironment& environment,
-                                                        transport::Role role,
-                                                        const transport::Endpoint& coordinator);
+                                                        transport::PeerRole role,
+                                                        const Endpoint& coordinator);
 
 }  // namespace fleet::strategies

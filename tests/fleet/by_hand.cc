@@ -90,14 +90,14 @@ class Exchanges {
 // A program that knows which shard of the step it computes, by which random numbers are drawn.
 class OfShard : public fluid::CommRuntime {
  public:
-  explicit OfShard(fluid::ShardRange own) : own_(own) {}
-  fluid::ShardRange shards() const override { return own_; }
+  explicit OfShard(fluid::StepShards own) : own_(own) {}
+  fluid::StepShards shards() const override { return own_; }
   void begin_step(const fluid::Program&, uint64_t) override {}
   void end_step(const fluid::Program&, uint64_t) override {}
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall&) override { return nullptr; }
 
  private:
-  fluid::ShardRange own_;
+  fluid::StepShards own_;
 };
 
 class Averages {
@@ -109,7 +109,7 @@ class Averages {
       const auto rank = static_cast<int>(programs_.size());
       programs_.push_back(*task.main);
       programs_.back().set_runtime(
-          std::make_shared<OfShard>(fluid::ShardRange{rank, rank + 1, ranks}));
+          std::make_shared<OfShard>(fluid::StepShards{rank, rank + 1, ranks}));
     }
     for (const std::string& name : trained(*task.main)) {
       snapshots_[name] = copy_of(ranks_.front(), name);

@@ -74,7 +74,7 @@ std::vector<std::byte> handshake(LaneKind lane) {
   response[0] = static_cast<std::byte>(AuthMode::kInsecure);
   append(script, header, response);
   header.verb = Verb::kHello;
-  Hello hello = hello_of(Role::kWorker, 0);
+  Hello hello = hello_of(PeerRole::kWorker, 0);
   hello.lane = lane;
   append(script, header, encode(hello));
   return script;
@@ -119,7 +119,7 @@ void run_session(std::vector<std::byte> script, bool coordinate) {
   Coordinator coordinator(loop, options, Logger(LogLevel::kOff), &store);
   SessionOptions session_options;
   session_options.side = Side::kAccepting;
-  session_options.handshake.hello = hello_of(Role::kServer, 0);
+  session_options.handshake.hello = hello_of(PeerRole::kServer, 0);
   session_options.handshake.secret = Secret::insecure();
   SessionHandler& handler = coordinate ? static_cast<SessionHandler&>(coordinator) : store;
   auto session = std::make_shared<Session>(

@@ -20,7 +20,7 @@ class Recording : public StrategyRuntime {
     return {values.front() * 2};
   }
   const char* refusal() const override { return "not now"; }
-  fluid::ShardRange shards() const override { return {1, 2, 3}; }
+  fluid::StepShards shards() const override { return {1, 2, 3}; }
   void begin_step(const fluid::Program&, uint64_t step) override { begun = step; }
   void end_step(const fluid::Program&, uint64_t step) override { ended = step; }
   void fed(int64_t rows) override { fed_rows = rows; }

@@ -25,7 +25,7 @@ struct AsyncSlice {
   size_t begin = 0;
   size_t size = 0;
   uint32_t server = 0;
-  uint32_t id = 0;  // in its server's catalogue
+  uint32_t id = 0;  // in its server's parameter index
   std::string name() const;
 };
 

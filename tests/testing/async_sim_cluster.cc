@@ -90,15 +90,15 @@ class SimAsyncServer {
                              : Vector(value.values<float>().begin(), value.values<float>().end());
       update_slice(job_, value.data<float>(), g.data(), old.data(), g.size());
     };
-    strategies::CatalogueEntry entry;
+    strategies::ParameterEntry entry;
     entry.name = slice.name();
     entry.gradient = slice.name() + "@GRAD";
     entry.shape = {count};
     entry.origin = str_cat("v", slice.variable);
     entry.origin_shape = {static_cast<int64_t>(job_.variables[slice.variable])};
     entry.offset = static_cast<int64_t>(slice.begin);
-    model.catalogue.entries.push_back(entry);
-    ++model.catalogue.trained;
+    model.parameter_index.entries.push_back(entry);
+    ++model.parameter_index.trained;
     model.shards.push_back(std::make_unique<strategies::DenseShard>(
         strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
     model.tensors.push_back(&value);

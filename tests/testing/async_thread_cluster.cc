@@ -55,7 +55,7 @@ class AsyncThreadCluster {
   }
 
   // Blocks until servers [0, count) listen; empty when somebody failed.
-  std::vector<transport::Endpoint> wait_for(int count) {
+  std::vector<Endpoint> wait_for(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       for (int i = 0; i < count; ++i) {
@@ -63,7 +63,7 @@ class AsyncThreadCluster {
       }
       return true;
     });
-    return given_up_ ? std::vector<transport::Endpoint>() : endpoints_;
+    return given_up_ ? std::vector<Endpoint>() : endpoints_;
   }
 
   transpiler::DistributeTranspiler transpile(int trainer, bool runtime_split) const {
@@ -90,7 +90,7 @@ class AsyncThreadCluster {
   }
 
   strategies::ParameterServerConfig config_for(int index,
-                                               std::vector<transport::Endpoint> servers) const {
+                                               std::vector<Endpoint> servers) const {
     strategies::ParameterServerConfig config;
     config.index = static_cast<uint32_t>(index);
     config.worker_num = static_cast<uint32_t>(job_.workers);
@@ -116,7 +116,7 @@ class AsyncThreadCluster {
   void serve(int index) {
     const auto at = static_cast<size_t>(index);
     auto programs = transpile(0, job_.runtime_split).get_pserver_programs(names_[at]);
-    std::vector<transport::Endpoint> servers(names_.size());
+    std::vector<Endpoint> servers(names_.size());
     if (index > 0) servers = wait_for(1);
     if (servers.empty()) return;
     servers[at] = {"127.0.0.1", 0};
@@ -124,7 +124,7 @@ class AsyncThreadCluster {
     const auto observer = std::make_shared<strategies::JobObserver>();
     config.observer = observer;
     strategies::ServerRuntime::Events events;
-    events.on_listening = [this, at](const transport::Endpoint& bound) {
+    events.on_listening = [this, at](const Endpoint& bound) {
       const std::lock_guard lock(mutex_);
       endpoints_[at] = bound;
       changed_.notify_all();
@@ -145,7 +145,7 @@ class AsyncThreadCluster {
   }
 
   // The servers, or the proxies in front of them.
-  std::vector<transport::Endpoint> reach(const std::vector<transport::Endpoint>& servers) {
+  std::vector<Endpoint> reach(const std::vector<Endpoint>& servers) {
     if (!job_.faults) return servers;
     const std::lock_guard lock(mutex_);
     if (!proxies_) proxies_.emplace(servers, *job_.faults);
@@ -217,7 +217,7 @@ class AsyncThreadCluster {
   std::vector<std::string> names_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<transport::Endpoint> endpoints_;
+  std::vector<Endpoint> endpoints_;
   bool given_up_ = false;
   std::optional<DelayProxies> proxies_;
   AsyncThreadOutcome outcome_;

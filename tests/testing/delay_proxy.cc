@@ -214,7 +214,7 @@ class DelayProxy::Connection final : public std::enable_shared_from_this<Connect
   bool closed_ = false;
 };
 
-DelayProxy::DelayProxy(transport::Endpoint target, ProxyFaults faults)
+DelayProxy::DelayProxy(Endpoint target, ProxyFaults faults)
     : target_(std::move(target)), faults_(faults), random_(faults.seed) {
   thread_.run_there([this] {
     auto listener =
@@ -276,15 +276,15 @@ void DelayProxy::drop(Connection* connection) {
   open_.erase(found);
 }
 
-DelayProxies::DelayProxies(const std::vector<transport::Endpoint>& targets, ProxyFaults faults) {
-  for (const transport::Endpoint& target : targets) {
+DelayProxies::DelayProxies(const std::vector<Endpoint>& targets, ProxyFaults faults) {
+  for (const Endpoint& target : targets) {
     proxies_.push_back(std::make_unique<DelayProxy>(target, faults));
     ++faults.seed;
   }
 }
 
-std::vector<transport::Endpoint> DelayProxies::endpoints() const {
-  std::vector<transport::Endpoint> endpoints;
+std::vector<Endpoint> DelayProxies::endpoints() const {
+  std::vector<Endpoint> endpoints;
   for (const auto& proxy : proxies_) endpoints.push_back(proxy->endpoint());
   return endpoints;
 }
@@ -309,7 +309,7 @@ std::unique_ptr<transport::Connector> ProxiedNetwork::connect(Loop& loop,
                           std::move(on_done));
 }
 
-std::vector<transport::Address> ProxiedNetwork::routes(const transport::Endpoint& endpoint) const {
+std::vector<transport::Address> ProxiedNetwork::routes(const Endpoint& endpoint) const {
   return network_.routes(endpoint);
 }
 

@@ -49,12 +49,12 @@ inline uint64_t bad_network_seeds(uint64_t usual) {
 // thread of its own. Members may be called from any thread.
 class DelayProxy {
  public:
-  DelayProxy(transport::Endpoint target, ProxyFaults faults);
+  DelayProxy(Endpoint target, ProxyFaults faults);
   ~DelayProxy();
   DelayProxy(const DelayProxy&) = delete;
   DelayProxy& operator=(const DelayProxy&) = delete;
 
-  const transport::Endpoint& endpoint() const { return bound_; }
+  const Endpoint& endpoint() const { return bound_; }
   void set_faults(const ProxyFaults& faults);
   // Ends every connection now, as a cable that is pulled out would, but noticed at once.
   void cut_all();
@@ -73,9 +73,9 @@ class DelayProxy {
   void accept(std::unique_ptr<transport::Link> client);
   void drop(Connection* connection);
 
-  transport::Endpoint target_;
+  Endpoint target_;
   transport::AsioNetwork network_{transport::TransportChoice::kTcp};
-  transport::Endpoint bound_;
+  Endpoint bound_;
   std::atomic<uint64_t> connections_{0};
   std::atomic<uint64_t> cuts_{0};
   std::atomic<uint64_t> bytes_{0};
@@ -91,9 +91,9 @@ class DelayProxy {
 // A proxy in front of each endpoint, with the seed of `faults` and those that follow it.
 class DelayProxies {
  public:
-  DelayProxies(const std::vector<transport::Endpoint>& targets, ProxyFaults faults);
+  DelayProxies(const std::vector<Endpoint>& targets, ProxyFaults faults);
 
-  std::vector<transport::Endpoint> endpoints() const;
+  std::vector<Endpoint> endpoints() const;
   uint64_t cuts() const;
 
  private:
@@ -112,7 +112,7 @@ class ProxiedNetwork final : public transport::Network {
                                                       transport::AcceptHandler on_accept) override;
   std::unique_ptr<transport::Connector> connect(Loop& loop, const transport::Address& address,
                                                 transport::ConnectHandler on_done) override;
-  std::vector<transport::Address> routes(const transport::Endpoint& endpoint) const override;
+  std::vector<transport::Address> routes(const Endpoint& endpoint) const override;
 
  private:
   transport::AsioNetwork network_{transport::TransportChoice::kTcp};

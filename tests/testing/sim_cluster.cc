@@ -104,15 +104,15 @@ class SimServer {
       if (rows) return update_rows(value, *std::get_if<fluid::SelectedRows>(&gradient), update);
       run_stage(slice, exchanges, value, *std::get_if<fluid::Tensor>(&gradient), update);
     };
-    strategies::CatalogueEntry entry;
+    strategies::ParameterEntry entry;
     entry.name = slice_name(slice);
     entry.gradient = gradient_name(slice);
     entry.shape = {count};
     entry.origin = entry.name;
     entry.origin_shape = entry.shape;
     entry.rows = rows;
-    model.catalogue.entries.push_back(entry);
-    ++model.catalogue.trained;
+    model.parameter_index.entries.push_back(entry);
+    ++model.parameter_index.trained;
     model.shards.push_back(std::make_unique<strategies::DenseShard>(
         strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
         exchanges ? static_cast<int>(1 + job.exchanges) : 1));

@@ -28,13 +28,13 @@ std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
 class Addresses {
  public:
   explicit Addresses(int servers) : endpoints_(static_cast<size_t>(servers)) {}
-  void set(int server, transport::Endpoint endpoint) {
+  void set(int server, Endpoint endpoint) {
     const std::lock_guard lock(mutex_);
     endpoints_[static_cast<size_t>(server)] = std::move(endpoint);
     changed_.notify_all();
   }
   // Blocks until servers [0, count) have set theirs. Empty when it was given up.
-  std::vector<transport::Endpoint> wait(int count) {
+  std::vector<Endpoint> wait(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       if (given_up_) return true;
@@ -43,7 +43,7 @@ class Addresses {
       }
       return true;
     });
-    return given_up_ ? std::vector<transport::Endpoint>() : endpoints_;
+    return given_up_ ? std::vector<Endpoint>() : endpoints_;
   }
   void give_up() {
     const std::lock_guard lock(mutex_);
@@ -54,7 +54,7 @@ class Addresses {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<transport::Endpoint> endpoints_;
+  std::vector<Endpoint> endpoints_;
   bool given_up_ = false;
 };
 
@@ -110,7 +110,7 @@ class ThreadCluster {
     return transpiler;
   }
 
-  ParameterServerConfig config_for(int index, std::vector<transport::Endpoint> servers) const {
+  ParameterServerConfig config_for(int index, std::vector<Endpoint> servers) const {
     ParameterServerConfig config;
     config.index = static_cast<uint32_t>(index);
     config.worker_num = static_cast<uint32_t>(job_.workers);
@@ -137,7 +137,7 @@ class ThreadCluster {
     const auto transpiler = transpile(0);
     auto programs = transpiler.get_pserver_programs(names_[static_cast<size_t>(index)]);
     if (job_.workers_first) connecting_.wait();
-    std::vector<transport::Endpoint> servers(names_.size());
+    std::vector<Endpoint> servers(names_.size());
     if (index > 0) servers = addresses_.wait(1);
     if (servers.empty()) return;
     for (int i = 0; fixed_ports() && i < job_.servers; ++i) {
@@ -148,7 +148,7 @@ class ThreadCluster {
     const auto observer = std::make_shared<strategies::JobObserver>();
     config.observer = observer;
     strategies::ServerRuntime::Events events;
-    events.on_listening = [this, index](const transport::Endpoint& bound) {
+    events.on_listening = [this, index](const Endpoint& bound) {
       addresses_.set(index, bound);
     };
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
@@ -167,8 +167,8 @@ class ThreadCluster {
                                                      : job_.transport;
   }
   // The servers, or the proxies in front of them.
-  std::vector<transport::Endpoint> reach(int worker,
-                                         const std::vector<transport::Endpoint>& servers) {
+  std::vector<Endpoint> reach(int worker,
+                                         const std::vector<Endpoint>& servers) {
     const std::lock_guard lock(mutex_);
     if (worker == job_.late_worker) {
       late_.emplace(servers, ProxyFaults{.control_lanes_late = job_.join_delay});

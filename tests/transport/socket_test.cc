@@ -400,7 +400,7 @@ TEST(CoordinatorThreads, ACallAfterTheControlLoopHasStoppedDoesNotHang) {
   LoopThread control("control");
   CoordinatorClientOptions options;
   options.endpoint = Endpoint{"127.0.0.1", 9};
-  options.hello = hello_of(Role::kWorker, 0);
+  options.hello = hello_of(PeerRole::kWorker, 0);
   options.secret = secret();
   std::unique_ptr<CoordinatorClient> client;
   control.run_there([&] {
@@ -423,7 +423,7 @@ TEST(CoordinatorThreads, BlockingCallsMeetAndTheVerdictReachesAll) {
   home.run_there([&] {
     coordinator = std::make_unique<Coordinator>(home.loop(), options, quiet());
     ServerOptions listen = free_port();
-    listen.hello = hello_of(Role::kWorker, 0, kMembers, 0);
+    listen.hello = hello_of(PeerRole::kWorker, 0, kMembers, 0);
     server = std::make_unique<Server>(network, ServerLane{&home.loop(), coordinator.get()},
                                       ServerLane{&home.loop(), coordinator.get()}, listen, quiet());
     server->listen().throw_if_error();
@@ -434,8 +434,8 @@ TEST(CoordinatorThreads, BlockingCallsMeetAndTheVerdictReachesAll) {
     LoopThread control("member");
     CoordinatorClientOptions mine;
     mine.endpoint = server->bound();
-    mine.coordinator = MemberId{Role::kWorker, 0};
-    mine.hello = hello_of(Role::kWorker, index, kMembers, 0);
+    mine.coordinator = MemberId{PeerRole::kWorker, 0};
+    mine.hello = hello_of(PeerRole::kWorker, index, kMembers, 0);
     mine.secret = secret();
     std::promise<Verdict> verdict;
     std::unique_ptr<CoordinatorClient> client;
@@ -453,7 +453,7 @@ TEST(CoordinatorThreads, BlockingCallsMeetAndTheVerdictReachesAll) {
     }
     if (index == 2) {
       client->abort(
-          Verdict{{Role::kWorker, 2}, Phase::kComputing, 50, ErrorCode::kNumerics, "not a number"});
+          Verdict{{PeerRole::kWorker, 2}, Phase::kComputing, 50, ErrorCode::kNumerics, "not a number"});
     }
     EXPECT_EQ(verdict.get_future().get().reason, "not a number");
     EXPECT_EQ(client->barrier(Group::kWorkers, "late").code(), ErrorCode::kNumerics);

@@ -21,7 +21,7 @@ inline Logger quiet() {
   return Logger(LogLevel::kOff);
 }
 
-inline Hello hello_of(Role role, uint32_t index, uint32_t workers = 2, uint32_t servers = 2) {
+inline Hello hello_of(PeerRole role, uint32_t index, uint32_t workers = 2, uint32_t servers = 2) {
   Hello hello;
   hello.job_id = "job";
   hello.member = MemberId{role, index};
@@ -189,7 +189,7 @@ constexpr uint16_t kServerPort = 7000;
 inline ServerOptions server_options(uint32_t index = 0) {
   ServerOptions options;
   options.endpoint = Endpoint{"127.0.0.1", static_cast<uint16_t>(kServerPort + index)};
-  options.hello = hello_of(Role::kServer, index);
+  options.hello = hello_of(PeerRole::kServer, index);
   options.secret = secret();
   return options;
 }
@@ -199,7 +199,7 @@ inline ClientOptions client_options(uint32_t worker = 0, uint32_t servers = 1) {
   for (uint32_t i = 0; i < servers; ++i) {
     options.servers.push_back(Endpoint{"127.0.0.1", static_cast<uint16_t>(kServerPort + i)});
   }
-  options.hello = hello_of(Role::kWorker, worker);
+  options.hello = hello_of(PeerRole::kWorker, worker);
   options.secret = secret();
   return options;
 }

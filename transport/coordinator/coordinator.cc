@@ -44,7 +44,7 @@ Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, 
                 }),
       tick_interval_(std::clamp<Duration>(options.heartbeat_timeout / 10,
                                           std::chrono::milliseconds(5), std::chrono::seconds(1))) {
-  const auto add = [this](Role role, uint32_t count) {
+  const auto add = [this](PeerRole role, uint32_t count) {
     for (uint32_t index = 0; index < count; ++index) {
       auto member = std::make_unique<Member>();
       member->status.id = MemberId{role, index};
@@ -52,8 +52,8 @@ Coordinator::Coordinator(Loop& loop, CoordinatorOptions options, Logger logger, 
       members_.emplace(member->status.id, std::move(member));
     }
   };
-  add(Role::kWorker, options_.worker_num);
-  add(Role::kServer, options_.server_num);
+  add(PeerRole::kWorker, options_.worker_num);
+  add(PeerRole::kServer, options_.server_num);
 }
 
 Coordinator::~Coordinator() {
@@ -108,7 +108,7 @@ std::vector<Coordinator::Member*> Coordinator::group_members(Group group) const 
   std::vector<Member*> list;
   for (const auto& [id, member] : members_) {
     const bool in =
-        group == Group::kAll || (group == Group::kWorkers) == (id.role == Role::kWorker);
+        group == Group::kAll || (group == Group::kWorkers) == (id.role == PeerRole::kWorker);
     if (in) list.push_back(member.get());
   }
   return list;
@@ -167,7 +167,7 @@ Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
     if (absent || !phase_waits(member->status.phase)) {
       all_wait = false;
       if (still) consider(member.get());
-    } else if (!still && id.role == Role::kWorker) {
+    } else if (!still && id.role == PeerRole::kWorker) {
       all_wait = false;
     }
   }
@@ -318,7 +318,7 @@ void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstByt
         break;
     }
   }
-  if (session.peer().member.role == Role::kLauncher && header.verb == Verb::kAbort) {
+  if (session.peer().member.role == PeerRole::kLauncher && header.verb == Verb::kAbort) {
     return on_death(session, header, control);
   }
   if (next_ != nullptr) return next_->on_frame(session, header, control, payload);
@@ -357,7 +357,7 @@ void Coordinator::on_heartbeat(Member& member, Session& session, const FrameHead
 }
 
 void Coordinator::tell_workers_complete(const Member& server) {
-  if (server.status.id.role != Role::kServer) return;
+  if (server.status.id.role != PeerRole::kServer) return;
   Message news;
   news.header.verb = Verb::kComplete;
   if (const auto open = server.session.lock()) open->send(std::move(news));

@@ -83,7 +83,7 @@ std::string one_line(const Status& status) {
 
 std::string Stall::to_line() const {
   const auto name = [](const MemberId& id) {
-    return str_cat(id.role == Role::kWorker ? "worker/" : "server/", id.index);
+    return str_cat(id.role == PeerRole::kWorker ? "worker/" : "server/", id.index);
   };
   std::vector<std::string> names;
   for (const MemberId& id : waiting) names.push_back(name(id));

@@ -30,8 +30,6 @@ class DrivenLoop : public Loop {
   virtual bool run_until(const std::function<bool()>& done, TimePoint deadline) = 0;
 };
 
-using fleet::Endpoint;
-
 enum class LinkKind : uint8_t { kTcp, kUnix, kMemory };
 std::string_view link_kind_name(LinkKind kind);
 

@@ -15,7 +15,7 @@ Client::Client(Loop& loop, Network& network, ClientOptions options, const Logger
       channel.hello = options_.hello;
       channel.hello.lane = options_.lane;
       channel.hello.lane_index = lane;
-      channel.hello.callee = MemberId{Role::kServer, server};
+      channel.hello.callee = MemberId{PeerRole::kServer, server};
       channel.secret = options_.secret;
       channel.limits = options_.limits;
       channel.send_buffer = options_.send_buffer;

@@ -5,7 +5,7 @@
 namespace fleet::transport {
 
 Status Incarnations::admit(const Hello& peer) {
-  if (peer.member.role != Role::kWorker && peer.member.role != Role::kServer) return {};
+  if (peer.member.role != PeerRole::kWorker && peer.member.role != PeerRole::kServer) return {};
   const auto [known, first] = known_.emplace(peer.member, peer.incarnation);
   if (first || known->second == peer.incarnation) return {};
   return Status(

@@ -68,8 +68,8 @@ Field field_of(ConstBytes control, size_t index) {
   return field;
 }
 
-bool known_role(Role role) {
-  return role >= Role::kWorker && role <= Role::kLauncher;
+bool known_role(PeerRole role) {
+  return role >= PeerRole::kWorker && role <= PeerRole::kLauncher;
 }
 
 Status check_hello(const Hello& hello) {
@@ -138,18 +138,18 @@ void compare_facts(const Hello& ours, const Hello& theirs, Differences& differen
 }
 
 bool takes_part(const Hello& hello) {
-  return hello.member.role == Role::kWorker || hello.member.role == Role::kServer;
+  return hello.member.role == PeerRole::kWorker || hello.member.role == PeerRole::kServer;
 }
 
 }  // namespace
 
-std::string_view role_name(Role role) {
+std::string_view role_name(PeerRole role) {
   switch (role) {
-    case Role::kWorker:
+    case PeerRole::kWorker:
       return "worker";
-    case Role::kServer:
+    case PeerRole::kServer:
       return "server";
-    case Role::kLauncher:
+    case PeerRole::kLauncher:
       return "launcher";
   }
   return "unknown";
@@ -169,7 +169,7 @@ Status compare_hellos(const Hello& ours, const Hello& theirs, Side our_side) {
     if (ours.require_same_bits || theirs.require_same_bits) {
       differences.compare("instruction set", ours.instruction_set, theirs.instruction_set);
     }
-    const uint32_t world = theirs.member.role == Role::kWorker ? ours.worker_num : ours.server_num;
+    const uint32_t world = theirs.member.role == PeerRole::kWorker ? ours.worker_num : ours.server_num;
     if (theirs.member.index >= world) {
       differences.add("index", str_cat("below ", world), str_cat(theirs.member.index));
     }

@@ -21,11 +21,11 @@
 
 namespace fleet::transport {
 
-enum class Role : uint8_t { kWorker = 1, kServer = 2, kLauncher = 3 };
-std::string_view role_name(Role role);
+enum class PeerRole : uint8_t { kWorker = 1, kServer = 2, kLauncher = 3 };
+std::string_view role_name(PeerRole role);
 
 struct MemberId {
-  Role role = Role::kWorker;
+  PeerRole role = PeerRole::kWorker;
   uint32_t index = 0;
 
   std::string to_string() const;  // "worker 1"

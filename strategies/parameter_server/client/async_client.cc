@@ -26,8 +26,8 @@ AsyncClient::AsyncClient(Loop& loop, transport::Network& network,
       lanes_(size_t{config.server_num()} * config.data_lanes),
       trained_(lanes_.size()) {}
 
-void AsyncClient::on_catalogue(uint32_t server) {
-  for (uint32_t i = 0; i < catalogue(server).trained; ++i) {
+void AsyncClient::on_parameter_index(uint32_t server) {
+  for (uint32_t i = 0; i < parameter_index(server).trained; ++i) {
     ++trained_[server * config_.data_lanes + i % config_.data_lanes];
   }
 }
@@ -103,7 +103,7 @@ Message AsyncClient::get_message(uint32_t server, uint32_t index, uint64_t clock
   message.header.verb = Verb::kGet;
   message.header.step = clock;
   message.header.epoch = config_.epoch;
-  const uint32_t trained = catalogue(server).trained;
+  const uint32_t trained = parameter_index(server).trained;
   const bool all = wanted.size() == trained_[server * config_.data_lanes + index] &&
                    std::all_of(wanted.begin(), wanted.end(),
                                [trained](uint32_t variable) { return variable < trained; });

@@ -75,7 +75,7 @@ class AsyncClient final : public ServerClient {
   }
   void gather(RemoteVariable slice, uint64_t clock, uint32_t merged,
               const transport::Payload& gradient, const uint64_t* rows);
-  void on_catalogue(uint32_t server) override;
+  void on_parameter_index(uint32_t server) override;
   uint64_t rows_step() const override { return 0; }  // as they are
   void send(uint32_t server, uint32_t index, const std::shared_ptr<Round>& round);
   void submit_get(uint32_t server, uint32_t index, transport::Request request, Gets gets,

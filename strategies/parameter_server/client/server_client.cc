@@ -33,10 +33,10 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
   return options;
 }
 
-[[noreturn]] void throw_unknown(const Catalogue& catalogue, uint32_t server, std::string_view name,
+[[noreturn]] void throw_unknown(const ParameterIndex& parameter_index, uint32_t server, std::string_view name,
                                 bool gradient) {
   std::vector<std::string> names;
-  for (const auto& entry : catalogue.entries)
+  for (const auto& entry : parameter_index.entries)
     names.push_back(gradient ? entry.gradient : entry.name);
   throw_error(ErrorCode::kUnknownName,
               {.what = str_cat("server ", server, " does not keep what the program names"),
@@ -52,23 +52,23 @@ ServerClient::ServerClient(Loop& loop, transport::Network& network,
                            const ParameterServerConfig& config, const transport::Hello& hello,
                            std::function<void(MutableBytes)> random, const Logger& logger)
     : config_(config),
-      catalogues_(config.server_num()),
+      parameter_indexes_(config.server_num()),
       value_bytes_(config.server_num()),
       names_(config.server_num()),
       gradients_(config.server_num()),
       under_way_at_(config.server_num()),
       client_(loop, network, client_options(config, hello, std::move(random)), logger),
-      catalogues_missing_(config.server_num()) {
+      parameter_indexes_missing_(config.server_num()) {
   if (config_.observer == nullptr) return;
   watch_ = config_.observer->waits.watch("requests", loop, [this] { return client_.waits(); });
 }
 
 void ServerClient::start() {
   client_.start();
-  for (uint32_t server = 0; server < config_.server_num(); ++server) ask_catalogue(server);
+  for (uint32_t server = 0; server < config_.server_num(); ++server) ask_parameter_index(server);
 }
 
-void ServerClient::ask_catalogue(uint32_t server) {
+void ServerClient::ask_parameter_index(uint32_t server) {
   Request request;
   Message message;
   message.header.verb = Verb::kInit;
@@ -82,21 +82,21 @@ void ServerClient::ask_catalogue(uint32_t server) {
                                             MutableBytes) {
     const auto whole = reader->take(header, control);
     if (!whole) return;
-    auto catalogue = decode<Catalogue>(*whole, str_cat("the catalogue of server ", server));
-    if (catalogue.ok()) {
-      keep_catalogue(server, std::move(catalogue).value());
-      --catalogues_missing_;
-      on_catalogue(server);
+    auto parameter_index = decode<ParameterIndex>(*whole, str_cat("the parameter index of server ", server));
+    if (parameter_index.ok()) {
+      keep_parameter_index(server, std::move(parameter_index).value());
+      --parameter_indexes_missing_;
+      on_parameter_index(server);
     } else {
-      client_.fail_all(catalogue.status());
+      client_.fail_all(parameter_index.status());
     }
   };
   submit(server, 0, std::move(request));
 }
 
-void ServerClient::keep_catalogue(uint32_t server, Catalogue catalogue) {
-  catalogues_[server] = std::move(catalogue);
-  const auto& entries = catalogues_[server].entries;
+void ServerClient::keep_parameter_index(uint32_t server, ParameterIndex parameter_index) {
+  parameter_indexes_[server] = std::move(parameter_index);
+  const auto& entries = parameter_indexes_[server].entries;
   for (uint32_t i = 0; i < entries.size(); ++i) {
     value_bytes_[server].push_back(entries[i].bytes());
     names_[server].emplace(entries[i].name, i);
@@ -107,20 +107,20 @@ void ServerClient::keep_catalogue(uint32_t server, Catalogue catalogue) {
 RemoteVariable ServerClient::find(uint32_t server, std::string_view name) const {
   const auto found = names_.at(server).find(name);
   if (found != names_[server].end()) return {server, found->second};
-  throw_unknown(catalogues_[server], server, name, false);
+  throw_unknown(parameter_indexes_[server], server, name, false);
 }
 
 RemoteVariable ServerClient::find_gradient(uint32_t server, std::string_view gradient) const {
   const auto found = gradients_.at(server).find(gradient);
   if (found != gradients_[server].end()) return {server, found->second};
-  throw_unknown(catalogues_[server], server, gradient, true);
+  throw_unknown(parameter_indexes_[server], server, gradient, true);
 }
 
 void ServerClient::check_value_bytes(RemoteVariable variable, uint64_t bytes,
                                      std::string_view op) const {
   const uint64_t wanted = value_bytes_[variable.server][variable.variable];
   if (wanted == bytes) return;
-  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  const ParameterEntry& entry = parameter_indexes_[variable.server].entries[variable.variable];
   throw_error(ErrorCode::kShapeMismatch,
               {.what = "a tensor and its server's slice differ in size",
                .where = str_cat(op, " of ", entry.name, " on server ", variable.server),
@@ -147,7 +147,7 @@ void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint6
 
 void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,
                             transport::DoneHandler on_done) {
-  const CatalogueEntry& entry = catalogues_[variable.server].entries[variable.variable];
+  const ParameterEntry& entry = parameter_indexes_[variable.server].entries[variable.variable];
   const uint64_t bytes = rows.size() * entry.row_bytes();
   const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
   Request request;

@@ -17,7 +17,7 @@
 
 namespace fleet::strategies {
 
-// A variable on a server: an entry of that server's catalogue.
+// A variable on a server: an entry of that server's parameter index.
 struct RemoteVariable {
   uint32_t server = 0;
   uint32_t variable = 0;
@@ -29,12 +29,12 @@ class ServerClient {
  public:
   virtual ~ServerClient() = default;
 
-  // Begins to connect and asks every server for its catalogue; servers may come later.
+  // Begins to connect and asks every server for its parameter index; servers may come later.
   void start();
-  // Every catalogue is here.
-  bool ready() const { return catalogues_missing_ == 0; }
-  const Catalogue& catalogue(uint32_t server) const { return catalogues_[server]; }
-  // By name in a server's catalogue: the variable itself, or the slice with that gradient. Throws
+  // Every parameter index is here.
+  bool ready() const { return parameter_indexes_missing_ == 0; }
+  const ParameterIndex& parameter_index(uint32_t server) const { return parameter_indexes_[server]; }
+  // By name in a server's parameter index: the variable itself, or the slice with that gradient. Throws
   // UsageError that names the server when it is not there.
   RemoteVariable find(uint32_t server, std::string_view name) const;
   RemoteVariable find_gradient(uint32_t server, std::string_view gradient) const;
@@ -73,8 +73,8 @@ class ServerClient {
                const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
                const Logger& logger);
 
-  // A catalogue has come.
-  virtual void on_catalogue(uint32_t server) = 0;
+  // A parameter index has come.
+  virtual void on_parameter_index(uint32_t server) = 0;
   // The step that rows are asked for.
   virtual uint64_t rows_step() const { return step_; }
   // The last request under way has ended.
@@ -95,14 +95,14 @@ class ServerClient {
   uint64_t step_ = 0;
 
  private:
-  void ask_catalogue(uint32_t server);
-  void keep_catalogue(uint32_t server, Catalogue catalogue);
+  void ask_parameter_index(uint32_t server);
+  void keep_parameter_index(uint32_t server, ParameterIndex parameter_index);
   void turn_idle();
 
-  // Numbers of variables, by name in the catalogue.
+  // Numbers of variables, by name in the parameter index.
   using Numbers = std::unordered_map<std::string_view, uint32_t>;
 
-  std::vector<Catalogue> catalogues_;
+  std::vector<ParameterIndex> parameter_indexes_;
   std::vector<std::vector<uint64_t>> value_bytes_;  // by server and variable
   std::vector<Numbers> names_;                      // by server
   std::vector<Numbers> gradients_;                  // by server
@@ -111,7 +111,7 @@ class ServerClient {
   Status status_;
   transport::Client client_;
   std::function<void()> on_idle_;
-  uint32_t catalogues_missing_ = 0;
+  uint32_t parameter_indexes_missing_ = 0;
   WaitList::Watch watch_;
 };
 

@@ -32,9 +32,9 @@ SyncClient::SyncClient(Loop& loop, transport::Network& network, const ParameterS
   for (auto& server : servers_) server.lanes.resize(config.data_lanes);
 }
 
-void SyncClient::on_catalogue(uint32_t index) {
+void SyncClient::on_parameter_index(uint32_t index) {
   Server& server = servers_[index];
-  const Catalogue& known = catalogue(index);
+  const ParameterIndex& known = parameter_index(index);
   const auto entries = static_cast<uint32_t>(known.entries.size());
   server.targets.resize(entries);
   server.sums.resize(std::min(known.trained, entries));
@@ -47,7 +47,7 @@ void SyncClient::on_catalogue(uint32_t index) {
   step_ = std::max(step_, known.step);
 }
 
-void SyncClient::order_lanes(Server& server, const Catalogue& known) {
+void SyncClient::order_lanes(Server& server, const ParameterIndex& known) {
   std::vector<SliceGeometry> slices;
   for (uint32_t i = 0; i < known.trained; ++i) {
     slices.push_back(SliceGeometry::of(known.entries[i]));
@@ -64,7 +64,7 @@ void SyncClient::order_lanes(Server& server, const Catalogue& known) {
 
 void SyncClient::push(RemoteVariable slice, int shard, const std::byte* gradient, uint64_t bytes) {
   check_value_bytes(slice, bytes, "send");
-  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  const ParameterEntry& entry = parameter_index(slice.server).entries[slice.variable];
   auto& sums = servers_[slice.server].sums.at(slice.variable);
   if (!sums) {
     sums = std::make_unique<PartialSums>(nodes_, static_cast<int>(config_.shards()), entry.dtype,
@@ -75,7 +75,7 @@ void SyncClient::push(RemoteVariable slice, int shard, const std::byte* gradient
 }
 
 void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient) {
-  const CatalogueEntry& entry = catalogue(slice.server).entries[slice.variable];
+  const ParameterEntry& entry = parameter_index(slice.server).entries[slice.variable];
   const fluid::Shape& shape = gradient.value.shape();
   const bool fits = entry.rows && gradient.height == entry.height() && shape.rank() > 0 &&
                     gradient.value.dtype() == entry.dtype &&
@@ -227,7 +227,7 @@ Message SyncClient::get_message(uint32_t server, uint32_t index, uint64_t step) 
   message.header.verb = Verb::kGet;
   message.header.step = step;
   message.header.epoch = config_.epoch;
-  const uint32_t trained = catalogue(server).trained;
+  const uint32_t trained = parameter_index(server).trained;
   const bool all = lane.wanted.size() == lane.trained &&
                    std::all_of(lane.wanted.begin(), lane.wanted.end(),
                                [trained](uint32_t variable) { return variable < trained; });

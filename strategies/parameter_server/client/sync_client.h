@@ -79,13 +79,13 @@ class SyncClient final : public ServerClient {
   Lane& lane_of(RemoteVariable variable) {
     return servers_[variable.server].lanes[variable.variable % config_.data_lanes];
   }
-  void on_catalogue(uint32_t server) override;
+  void on_parameter_index(uint32_t server) override;
   void before_idle() override;
   // `rows`: how many the sum has, when it is of rows.
   void gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum, uint32_t pieces,
               const uint64_t* rows);
   void gather(Lane& lane, transport::Message message);
-  void order_lanes(Server& server, const Catalogue& known);
+  void order_lanes(Server& server, const ParameterIndex& known);
   void own_held(Lane& lane);
   void hold(Lane& lane, uint32_t position, transport::Message message);
   void send_gathered(uint32_t server, uint32_t lane);

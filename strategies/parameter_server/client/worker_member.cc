@@ -12,7 +12,7 @@ WorkerMember::WorkerMember(const NodeEnvironment& environment, const ParameterSe
     : environment_(environment), config_(config), events_(std::move(events)) {
   environment_.on_control([&] {
     transport::CoordinatorClientOptions options = make_member_options(
-        config_, environment_, transport::Role::kWorker, config_.servers.front());
+        config_, environment_, transport::PeerRole::kWorker, config_.servers.front());
     // The data lane to the same server does.
     options.tell_unreachable = false;
     client_ = std::make_unique<transport::CoordinatorClient>(

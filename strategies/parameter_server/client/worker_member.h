@@ -51,7 +51,7 @@ class WorkerMember {
   transport::CoordinatorClient& client() { return *client_; }
 
  private:
-  transport::MemberId id() const { return {transport::Role::kWorker, config_.index}; }
+  transport::MemberId id() const { return {transport::PeerRole::kWorker, config_.index}; }
   void leave_early();
   void on_verdict(const transport::Verdict& verdict);
   void on_joined();

@@ -28,7 +28,7 @@ class WorkerNode {
 
   // Begins to connect; servers may come later. Later calls do nothing.
   void start();
-  // Every catalogue is here, and the coordinator knows this worker.
+  // Every parameter index is here, and the coordinator knows this worker.
   bool ready() const { return client_->ready() && member_->joined(); }
   Client& client() { return *client_; }
   const Client& client() const { return *client_; }

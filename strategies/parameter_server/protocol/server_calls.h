@@ -20,7 +20,7 @@ struct SliceGeometry {
   int64_t height = 0;
   uint64_t row_bytes = 0;
 
-  static SliceGeometry of(const CatalogueEntry& entry) {
+  static SliceGeometry of(const ParameterEntry& entry) {
     return {entry.bytes(), entry.dtype, entry.rows, entry.height(), entry.row_bytes()};
   }
 };

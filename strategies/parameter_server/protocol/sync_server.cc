@@ -18,7 +18,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
       rules_(options_.rules ? options_.rules : std::make_shared<const SyncServerRules>()),
       slices_(options_.slices.size()),
       rows_(options_.slices, contributors_, tree_, *rules_,
-            [this](uint32_t slice) { settle(slice, shards_in(slice)); }),
+            [this](uint32_t slice) { complete_gradient(slice, shards_in(slice)); }),
       workers_(options_.workers),
       asking_(options_.lanes) {
   for (size_t i = 0; i < options_.stages.size(); ++i) slices_.at(i).stages = options_.stages[i];
@@ -114,7 +114,7 @@ void SyncServer::count(const Sender& sender, const PieceKey& key, const PiecePro
 
 // What has come of a call to a lane's inbox.
 void SyncServer::advance(uint32_t lane, const PieceProgress& progress) {
-  for (const uint32_t slice : progress.whole) settle(slice, shards_in(slice));
+  for (const uint32_t slice : progress.whole) complete_gradient(slice, shards_in(slice));
   if (progress.opened) grant(lane, progress.open);
 }
 
@@ -166,21 +166,21 @@ void SyncServer::begin_step() {
 }
 
 // The gradient of the slice is complete.
-void SyncServer::settle(uint32_t index, int shards) {
+void SyncServer::complete_gradient(uint32_t index, int shards) {
   Slice& slice = slices_[index];
-  if (slice.settled) return;
-  slice.settled = true;
+  if (slice.complete) return;
+  slice.complete = true;
   --incomplete_;
   slice.shards = shards;
   if (options_.slices[index].rows && shards > 0) rows_.sum(index, *sink_.rows(index));
   begin_step();
   if (slice.stages <= 1) return update(index);
   sink_.prepare(index, collecting(), shards, 0);
-  if (--unsettled_ == 0) run_exchanges();
+  if (--staged_incomplete_ == 0) run_exchanges();
 }
 
 void SyncServer::update(uint32_t slice) {
-  if (sink_.update_aside(slice, collecting(), slices_[slice].shards)) {
+  if (sink_.offload_update(slice, collecting(), slices_[slice].shards)) {
     ++updating_;
     return;
   }
@@ -198,13 +198,13 @@ void SyncServer::updated(uint32_t slice) {
 // As far as the other servers' parts allow; true when the step has no exchange left.
 bool SyncServer::run_exchanges() {
   while (exchange_ < options_.exchanges) {
-    if (!offered_) {
-      offered_ = true;
+    if (!parts_sent_) {
+      parts_sent_ = true;
       sink_.begin_exchange(collecting(), exchange_);
     }
     if (!sink_.exchange_complete(exchange_)) return false;
     sink_.end_exchange(collecting(), exchange_);
-    offered_ = false;
+    parts_sent_ = false;
     ++exchange_;
     for (uint32_t i = 0; i < slices_.size(); ++i) {
       const uint32_t stages = slices_[i].stages;
@@ -216,7 +216,7 @@ bool SyncServer::run_exchanges() {
 }
 
 void SyncServer::exchange_advanced() {
-  if (!offered_) return;
+  if (!parts_sent_) return;
   run_exchanges();
   maybe_close();
 }
@@ -224,12 +224,12 @@ void SyncServer::exchange_advanced() {
 void SyncServer::publish(uint32_t slice) {
   slices_[slice].version = collecting();
   for (const uint32_t number : slices_[slice].waiters) {
-    if (waiters_[number].call.session != 0) offer(waiters_[number], slice);
+    if (waiters_[number].call.session != 0) deliver(waiters_[number], slice);
   }
   slices_[slice].waiters.clear();
 }
 
-void SyncServer::offer(Waiter& waiter, uint32_t variable) {
+void SyncServer::deliver(Waiter& waiter, uint32_t variable) {
   if (--waiter.remaining == 0) {
     waiter.held = variable;
   } else {
@@ -256,18 +256,18 @@ void SyncServer::maybe_close() {
 }
 
 // No more comes for this step: what there is has to do.
-void SyncServer::settle_rest() {
+void SyncServer::complete_rest() {
   if (incomplete_ == 0) return;
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     rows_.pass(worker);
     for (const auto& inbox : inboxes_) inbox->pass(worker, inbox->pieces());
   }
-  for (uint32_t i = 0; i < slices_.size(); ++i) settle(i, shards_in(i));
+  for (uint32_t i = 0; i < slices_.size(); ++i) complete_gradient(i, shards_in(i));
 }
 
 // False when other servers' parts of an exchange are missing, or updates go on.
 bool SyncServer::close() {
-  settle_rest();
+  complete_rest();
   begin_step();
   if (!run_exchanges() || updating_ > 0) return false;
   ++published_;
@@ -307,10 +307,10 @@ void SyncServer::collect_next() {
   rate_ready_ = false;
   exchange_ = 0;
   incomplete_ = static_cast<uint32_t>(slices_.size());
-  unsettled_ = 0;
+  staged_incomplete_ = 0;
   for (auto& slice : slices_) {
-    slice.settled = false;
-    if (slice.stages > 1) ++unsettled_;
+    slice.complete = false;
+    if (slice.stages > 1) ++staged_incomplete_;
   }
   active_ = ready_ = 0;
   std::vector<bool> taking_part;
@@ -445,7 +445,7 @@ Status SyncServer::get(GetCall call) {
   each_wanted(waiter.call, [&](uint32_t variable) {
     if (variable >= slices_.size()) return;
     if (slices_[variable].version >= waiter.call.step) {
-      offer(waiter, variable);
+      deliver(waiter, variable);
     } else {
       slices_[variable].waiters.push_back(number);
     }

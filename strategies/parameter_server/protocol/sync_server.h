@@ -55,7 +55,7 @@ class SyncServerSink {
   virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
   // True when the last stage goes on in another thread: updated() is called when it is done, and
   // until then nothing reads or changes the slice.
-  virtual bool update_aside(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) { return false; }
+  virtual bool offload_update(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) { return false; }
   // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
   virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
   // What this server has to say in an exchange is there: tell the others.
@@ -126,7 +126,7 @@ class SyncServer {
   Status get(GetCall call);
   Status credit(const CreditCall& call);
   Status complete(uint32_t worker, uint64_t last_step);
-  // What update_aside() began is done.
+  // What offload_update() began is done.
   void updated(uint32_t slice);
   // A part of an exchange has come from another server.
   void exchange_advanced();
@@ -143,7 +143,7 @@ class SyncServer {
   // Workers whose barrier for the next step is missing, for reports of waits.
   std::vector<uint32_t> missing() const;
   // The step waits for other servers.
-  bool exchanging() const { return offered_; }
+  bool exchanging() const { return parts_sent_; }
   // By lane, pieces that workers may send before they ask.
   std::vector<uint32_t> open_at_begin() const;
   // Memory of contributions of dense gradients.
@@ -160,7 +160,7 @@ class SyncServer {
 
   struct Slice {
     uint32_t stages = 1;
-    bool settled = false;  // the gradient of this step is complete
+    bool complete = false;  // the gradient of this step is complete
     int shards = 0;        // that contributed to it
     uint64_t version = 0;
     std::vector<uint32_t> waiters;  // that want it, by number
@@ -193,20 +193,20 @@ class SyncServer {
   void note(uint32_t worker);
   void set_late(Worker& worker, bool late);
   uint32_t received(uint32_t worker) const;
-  void settle(uint32_t slice, int shards);
+  void complete_gradient(uint32_t slice, int shards);
   void update(uint32_t slice);
   bool run_exchanges();
   int shards_in(uint32_t slice) const;
   bool barriers_in() const { return active_ > 0 && ready_ == active_; }
   void maybe_close();
   void begin_step();
-  void settle_rest();
+  void complete_rest();
   bool close();
   void collect_next();
   void note_completion();
   void grant(uint32_t lane, uint32_t open);
   void publish(uint32_t slice);
-  void offer(Waiter& waiter, uint32_t variable);
+  void deliver(Waiter& waiter, uint32_t variable);
   void finish(const Waiter& waiter);
   void answer_now(const GetCall& call);
   template <class Visit>
@@ -230,9 +230,9 @@ class SyncServer {
   uint32_t ready_ = 0;   // of those
   bool rate_ready_ = false;
   uint32_t incomplete_ = 0;         // slices whose gradients are not complete
-  uint32_t unsettled_ = 0;          // of those, the ones of several stages
+  uint32_t staged_incomplete_ = 0;  // of those, the ones of several stages
   uint32_t exchange_ = 0;           // the next of this step
-  bool offered_ = false;            // its own parts have left
+  bool parts_sent_ = false;         // its own parts have left
   uint32_t updating_ = 0;           // slices whose updates go on in other threads
   std::atomic<uint32_t> late_ = 0;  // workers
   std::atomic<bool> contributed_ = false;

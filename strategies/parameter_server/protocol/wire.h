@@ -1,8 +1,8 @@
 // What workers and servers say to each other on data lanes. The frames are the transport's; this
 // file gives the verbs their meaning.
 //
-//   kInit          no payload: asks for the server's catalogue; the answer's control part is a
-//                  Catalogue. With payload: piece `piece` of an initial value of `variable`;
+//   kInit          no payload: asks for the server's parameter index; the answer's control part is a
+//                  ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
 //                  accepted before the first step only.
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
@@ -28,7 +28,7 @@
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
 // slice (docs/wire_protocol.md, "Asynchronous servers").
 //
-// Variable ids index the server's catalogue; trained slices come first. Slice i travels on data
+// Variable ids index the server's parameter index; trained slices come first. Slice i travels on data
 // lane i modulo the number of lanes. Offsets of pieces count from the start of the slice.
 #pragma once
 
@@ -60,7 +60,7 @@ constexpr uint64_t piece_bytes(uint64_t bytes, uint32_t piece) {
 }
 
 // One variable that a server keeps.
-struct CatalogueEntry {
+struct ParameterEntry {
   std::string name;      // "fc_w.block1"
   std::string gradient;  // "fc_w@GRAD.block1"; empty unless the variable is a trained slice
   fluid::DType dtype = fluid::DType::kFloat32;
@@ -102,10 +102,10 @@ struct CatalogueEntry {
   }
 };
 
-struct Catalogue {
+struct ParameterIndex {
   uint64_t step = 0;     // updates applied so far
   uint32_t trained = 0;  // entries [0, trained) take gradients
-  std::vector<CatalogueEntry> entries;
+  std::vector<ParameterEntry> entries;
   // By lane, pieces of its order that may be sent before any credit; empty: there is no bound.
   std::vector<uint32_t> open;
 

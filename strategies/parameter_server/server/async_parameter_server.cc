@@ -16,17 +16,17 @@ using transport::PayloadTarget;
 using transport::Session;
 using transport::Verb;
 
-AsyncServerOptions core_options(const ParameterServerConfig& config, const Catalogue& catalogue,
+AsyncServerOptions core_options(const ParameterServerConfig& config, const ParameterIndex& parameter_index,
                                 std::function<void(const AsyncEvent&)> on_event,
                                 std::shared_ptr<const AsyncServerRules> rules) {
   AsyncServerOptions options;
   options.epoch = config.epoch;
   options.workers = config.worker_num;
   options.lanes = config.data_lanes;
-  for (uint32_t i = 0; i < catalogue.trained; ++i) {
-    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
+  for (uint32_t i = 0; i < parameter_index.trained; ++i) {
+    options.slices.push_back(SliceGeometry::of(parameter_index.entries[i]));
   }
-  options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.variables = static_cast<uint32_t>(parameter_index.entries.size());
   options.on_event = std::move(on_event);
   options.rules = std::move(rules);
   return options;
@@ -43,7 +43,7 @@ AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
       on_value_(std::move(model.on_value)),
       on_rows_(std::move(model.on_rows)),
       on_sender_(std::move(model.on_sender)),
-      core_(core_options(config_, model_.catalogue, std::move(on_event), std::move(rules)), *this) {
+      core_(core_options(config_, model_.parameter_index, std::move(on_event), std::move(rules)), *this) {
 }
 
 std::vector<std::string> AsyncParameterServer::waits() const {
@@ -107,12 +107,12 @@ void AsyncParameterServer::begin_clock(uint64_t gradients) {
 }
 
 void AsyncParameterServer::update(const AsyncUpdate& update, const Buffer& gradient) {
-  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  const ParameterEntry& entry = model_.parameter_index.entries[update.slice];
   apply(update, fluid::Tensor(entry.dtype, fluid::Shape(entry.shape), gradient, 0));
 }
 
 void AsyncParameterServer::update_rows(const AsyncUpdate& update, const RowContribution& gradient) {
-  const CatalogueEntry& entry = model_.catalogue.entries[update.slice];
+  const ParameterEntry& entry = model_.parameter_index.entries[update.slice];
   fluid::SelectedRows rows;
   rows.rows.assign(gradient.numbers().begin(), gradient.numbers().end());
   rows.height = entry.height();

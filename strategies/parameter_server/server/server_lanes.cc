@@ -39,15 +39,15 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
   }
 }
 
-// Where the pieces of files are written: aside, or between other work of the data loop.
+// Where the pieces of files are written: in another thread, or between other work of the data loop.
 TableSaves::Run ServerLanes::writes() {
-  if (!events_.run_aside && !events_.run_later) return {};
+  if (!events_.offload && !events_.run_later) return {};
   return [this](const std::function<void()>& work, const std::function<void()>& done) {
     const auto finish = [this, done] {
       const Lock locked = lock();
       done();
     };
-    if (events_.run_aside) return events_.run_aside(work, finish);
+    if (events_.offload) return events_.offload(work, finish);
     events_.run_later([work, finish] {
       work();
       finish();
@@ -87,7 +87,7 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
   const transport::MemberId member = session.peer().member;
   const bool exchanges = from_server(session) && header.verb == Verb::kPush &&
                          !model_.exchanges.empty() && member.index < config_.server_num();
-  const bool worker = member.role == transport::Role::kWorker && member.index < config_.worker_num;
+  const bool worker = member.role == transport::PeerRole::kWorker && member.index < config_.worker_num;
   if (!worker && !exchanges) {
     return bad_frame("only workers of the job may train",
                      str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
@@ -177,7 +177,7 @@ void ServerLanes::refuse(Session& session, const FrameHeader& header, const Stat
 }
 
 PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const FrameHeader& header) {
-  const auto& entries = model_.catalogue.entries;
+  const auto& entries = model_.parameter_index.entries;
   const uint64_t most =
       header.variable < entries.size() && header.has(kFlagRows)
           ? static_cast<uint64_t>(entries[header.variable].height()) * sizeof(int64_t)
@@ -192,7 +192,7 @@ PayloadTarget ServerLanes::prepare_row_numbers(const Session& session, const Fra
 
 Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& header,
                                                            ConstBytes payload) const {
-  const auto& entries = model_.catalogue.entries;
+  const auto& entries = model_.parameter_index.entries;
   if (header.variable >= entries.size() || entries[header.variable].shape.empty()) {
     return bad_frame("rows are asked for of a variable that has none",
                      "a variable of this server with rows", str_cat("variable ", header.variable));
@@ -237,10 +237,10 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   return call;
 }
 
-void ServerLanes::tell_catalogue(Session& session, const FrameHeader& header) {
+void ServerLanes::tell_parameter_index(Session& session, const FrameHeader& header) {
   if (told_ == nullptr || told_step_ != step()) {
-    model_.catalogue.step = told_step_ = step();
-    told_ = std::make_shared<const std::vector<std::byte>>(encode(model_.catalogue));
+    model_.parameter_index.step = told_step_ = step();
+    told_ = std::make_shared<const std::vector<std::byte>>(encode(model_.parameter_index));
   }
   for (auto& frame : transport::message_frames(transport::make_reply(header).header, told_)) {
     session.send(std::move(frame), false);
@@ -250,7 +250,7 @@ void ServerLanes::tell_catalogue(Session& session, const FrameHeader& header) {
 
 Status ServerLanes::handle_init(Session& session, const FrameHeader& header, ConstBytes payload) {
   if (header.payload_bytes == 0) {
-    tell_catalogue(session, header);
+    tell_parameter_index(session, header);
     return {};
   }
   if (!untouched()) {
@@ -271,7 +271,7 @@ Result<uint32_t> ServerLanes::find_saved_table(const std::string& name) const {
     return bad_frame("a server without distributed tables was told to save one",
                      "a server program with checkpint_block_id", name);
   }
-  const auto& entries = model_.catalogue.entries;
+  const auto& entries = model_.parameter_index.entries;
   const auto entry = std::find_if(entries.begin(), entries.end(),
                                   [&name](const auto& each) { return each.name == name; });
   if (entry != entries.end() && std::find(tables.begin(), tables.end(), name) != tables.end()) {
@@ -293,7 +293,7 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
   if (!table.ok()) return table.status();
   const uint32_t variable = table.value();
   const auto file = std::make_shared<TableCheckpoint>(
-      model_.catalogue.entries[variable], [folders = save_folders_, what = snapshot.value()] {
+      model_.parameter_index.entries[variable], [folders = save_folders_, what = snapshot.value()] {
         return folders.place_for(std::filesystem::path(what.folder) /
                                  str_cat(what.table, "_", what.number));
       });
@@ -332,7 +332,7 @@ fluid::Tensor ServerLanes::answer_of(const GetCall& get, uint32_t variable) cons
   fluid::Shape shape = value.shape();
   shape.set(0, static_cast<int64_t>(get.rows->size()));
   fluid::Tensor rows(value.dtype(), shape);
-  const uint64_t row_bytes = model_.catalogue.entries[variable].row_bytes();
+  const uint64_t row_bytes = model_.parameter_index.entries[variable].row_bytes();
   std::byte* to = rows.raw();
   for (const int64_t row : *get.rows) {
     std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);

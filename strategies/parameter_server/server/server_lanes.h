@@ -1,5 +1,5 @@
 // What parameter servers of every kind do on their data lanes: they know who may speak, tell the
-// catalogue, take initial values, and answer with published versions.
+// parameter index, take initial values, and answer with published versions.
 #pragma once
 
 #include <atomic>
@@ -30,10 +30,10 @@ namespace fleet::strategies {
 
 // What a server keeps, and how a step changes it.
 struct ServerModel {
-  Catalogue catalogue;
-  // Of the trained entries, in the catalogue's order.
+  ParameterIndex parameter_index;
+  // Of the trained entries, in the parameter index's order.
   std::vector<std::unique_ptr<StateShard>> shards;
-  // Where every entry of the catalogue lives; addresses stay the same.
+  // Where every entry of the parameter index lives; addresses stay the same.
   std::vector<fluid::Tensor*> tensors;
   // Once per step, before its first update; may be empty.
   std::function<void(uint64_t step)> learning_rate;
@@ -51,7 +51,7 @@ struct ServingEvents {
   // Carries frames to another server; needed for models with exchanges.
   ServerExchange::Send send_to_server;
   // Runs `work` in another thread, then `done` on the data loop. Empty: there is none.
-  std::function<void(std::function<void()> work, std::function<void()> done)> run_aside;
+  std::function<void(std::function<void()> work, std::function<void()> done)> offload;
   // Runs `work` on the data loop, behind what waits there. Empty: at once.
   std::function<void(std::function<void()> work)> run_later;
   // This server cannot go on after so many steps, with itself to blame.
@@ -107,7 +107,7 @@ class ServerLanes : public transport::ServerHandler {
   virtual bool untouched() const = 0;
 
   static bool from_server(const transport::Session& session) {
-    return session.peer().member.role == transport::Role::kServer;
+    return session.peer().member.role == transport::PeerRole::kServer;
   }
   // What the frame came to; when it was well and ends its request, with an empty reply.
   static Status answered(transport::Session& session, const transport::FrameHeader& header,
@@ -178,10 +178,10 @@ class ServerLanes : public transport::ServerHandler {
   transport::PayloadTarget prepare(transport::Session& session,
                                    const transport::FrameHeader& header,
                                    transport::ConstBytes control);
-  void tell_catalogue(transport::Session& session, const transport::FrameHeader& header);
+  void tell_parameter_index(transport::Session& session, const transport::FrameHeader& header);
   void refuse(transport::Session& session, const transport::FrameHeader& header,
               const Status& why) const;
-  // The number in the catalogue of a table that is to be saved.
+  // The number in the parameter index of a table that is to be saved.
   Result<uint32_t> find_saved_table(const std::string& name) const;
   Result<std::vector<int64_t>> read_row_numbers(const transport::FrameHeader& header,
                                                 transport::ConstBytes payload) const;
@@ -192,7 +192,7 @@ class ServerLanes : public transport::ServerHandler {
   std::atomic<bool> failed_ = false;
   const SaveFolders save_folders_;
   TableSaves saves_;
-  // The catalogue with this step, as workers are told it.
+  // The parameter index with this step, as workers are told it.
   transport::SharedBytes told_;
   uint64_t told_step_ = 0;
   transport::Incarnations incarnations_;

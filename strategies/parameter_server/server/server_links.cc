@@ -12,9 +12,9 @@ ServerLinks::ServerLinks(const NodeEnvironment& environment, const ParameterServ
     if (server == self_) continue;
     transport::ChannelOptions options;
     options.endpoint = config.servers[server];
-    options.hello = make_hello(config, transport::Role::kServer, environment.incarnation);
+    options.hello = make_hello(config, transport::PeerRole::kServer, environment.incarnation);
     options.hello.lane = transport::LaneKind::kData;
-    options.hello.callee = transport::MemberId{transport::Role::kServer, server};
+    options.hello.callee = transport::MemberId{transport::PeerRole::kServer, server};
     options.secret = config.secret;
     options.rpc_deadline = config.rpc_deadline;
     options.random = environment.random;

@@ -27,8 +27,8 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
     });
   };
   if (update_threads() > 0) {
-    events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
-      run_aside(std::move(work), std::move(done));
+    events.offload = [this](std::function<void()> work, std::function<void()> done) {
+      offload(std::move(work), std::move(done));
     };
   }
   events.run_later = [this](std::function<void()> work) {
@@ -37,7 +37,7 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
     });
   };
   events.on_failure = [this](const Status& why, uint64_t step) {
-    fail({transport::Role::kServer, config_.index}, why, step);
+    fail({transport::PeerRole::kServer, config_.index}, why, step);
   };
   if (!environment_.lane_loops.empty()) {
     events.lane_loops = environment_.lane_loops;
@@ -80,7 +80,7 @@ Status ServerNode::start() {
   const auto listen = [&] {
     transport::ServerOptions options;
     options.endpoint = config_.servers.at(config_.index);
-    options.hello = make_hello(config_, transport::Role::kServer, environment_.incarnation);
+    options.hello = make_hello(config_, transport::PeerRole::kServer, environment_.incarnation);
     options.secret = config_.secret;
     options.random = environment_.random;
     std::vector<transport::ServerLane> data = {{environment_.data_loop, server_.get()}};
@@ -123,7 +123,7 @@ Status ServerNode::start() {
 void ServerNode::start_links() {
   const auto on_failure = [this](uint32_t server, const Status& why) {
     if (!server_->all_complete())
-      fail({transport::Role::kServer, server}, why, server_->step() + 1);
+      fail({transport::PeerRole::kServer, server}, why, server_->step() + 1);
   };
   links_ = std::make_unique<ServerLinks>(environment_, config_, on_failure, logger_);
   links_->start();
@@ -138,10 +138,10 @@ void ServerNode::start_control() {
     });
     coordinator_->start();
   }
-  const transport::Endpoint endpoint = coordinates() ? listener_->bound() : config_.servers.front();
+  const Endpoint endpoint = coordinates() ? listener_->bound() : config_.servers.front();
   member_ = std::make_unique<transport::CoordinatorClient>(
       *environment_.control_loop, *environment_.network,
-      make_member_options(config_, environment_, transport::Role::kServer, endpoint), logger_);
+      make_member_options(config_, environment_, transport::PeerRole::kServer, endpoint), logger_);
   member_->set_on_verdict([this, alive = alive_](const transport::Verdict& verdict) {
     environment_.data_loop->post([this, alive, verdict] {
       if (*alive) on_verdict(verdict);
@@ -155,7 +155,7 @@ void ServerNode::start_control() {
   member_->start();
 }
 
-transport::Endpoint ServerNode::bound() const {
+Endpoint ServerNode::bound() const {
   return listener_->bound();
 }
 
@@ -170,7 +170,7 @@ void ServerNode::on_data_loop(std::function<void()> work) {
   });
 }
 
-void ServerNode::run_aside(std::function<void()> work, std::function<void()> done) {
+void ServerNode::offload(std::function<void()> work, std::function<void()> done) {
   if (!pool_) pool_ = std::make_unique<UpdatePool>(update_threads());
   pool_->run([this, work = std::move(work), done = std::move(done), alive = alive_] {
     work();

@@ -35,7 +35,7 @@ class ServerNode {
   // Takes the port and begins to serve. kAddressInUse when somebody has it.
   Status start();
   // The address with its real port.
-  transport::Endpoint bound() const;
+  Endpoint bound() const;
 
   // All workers and servers have completed.
   bool finished() const { return completed_ && all_complete_; }
@@ -51,7 +51,7 @@ class ServerNode {
   void start_links();
   // Events of lanes with threads of their own come from those.
   void on_data_loop(std::function<void()> work);
-  void run_aside(std::function<void()> work, std::function<void()> done);
+  void offload(std::function<void()> work, std::function<void()> done);
   void on_verdict(const transport::Verdict& verdict);
   // Ends the job.
   void fail(transport::MemberId culprit, const Status& why, uint64_t step);

@@ -22,7 +22,7 @@ class ServerRuntime final : public StrategyRuntime {
   // Any of them may be empty.
   struct Events {
     // The real address, once the port is taken.
-    std::function<void(const transport::Endpoint&)> on_listening;
+    std::function<void(const Endpoint&)> on_listening;
     // What an asynchronous server does, in its order, on the serving thread.
     std::function<void(const AsyncEvent&)> on_event;
   };
@@ -39,7 +39,7 @@ class ServerRuntime final : public StrategyRuntime {
     refuse("all_reduce_worker");
   }
 
-  fluid::ShardRange shards() const override { return {}; }
+  fluid::StepShards shards() const override { return {}; }
   void begin_step(const fluid::Program&, uint64_t) override {}
   void end_step(const fluid::Program&, uint64_t) override {}
   // listen_and_serv blocks until all workers have completed. Throws ResourceError when the port is

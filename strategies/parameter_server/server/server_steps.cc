@@ -164,7 +164,7 @@ void ServerSteps::start_counting() {
 void ServerSteps::add_slice(size_t index, ServerModel& model) {
   const fluid::ServerSlice& slice = parsed_.slices[index];
   require_initial_value(scope_, slice.value);
-  CatalogueEntry entry = catalogue_entry(program_, scope_, slice.value);
+  ParameterEntry entry = parameter_entry(program_, scope_, slice.value);
   entry.gradient = slice.gradient;
   entry.rows = slice.rows;
   entry.lookup = slice.lookup;
@@ -176,7 +176,7 @@ void ServerSteps::add_slice(size_t index, ServerModel& model) {
       DenseShardSpec{slice.value, slice.gradient, std::move(state), std::move(changes)}, scope_,
       [this, index](const StepUpdate& update) { run_slice(index, update); },
       static_cast<int>(slice.chain.size())));
-  model.catalogue.entries.push_back(std::move(entry));
+  model.parameter_index.entries.push_back(std::move(entry));
 }
 
 ServerModel ServerSteps::make_model() {
@@ -188,16 +188,16 @@ ServerModel ServerSteps::make_model() {
     add_slice(i, model);
     taken.insert({parsed_.slices[i].value, parsed_.slices[i].gradient});
   }
-  model.catalogue.trained = static_cast<uint32_t>(model.shards.size());
+  model.parameter_index.trained = static_cast<uint32_t>(model.shards.size());
   // Whatever else outlives a step may be read, for checkpoints.
   for (const fluid::VarDesc* desc : program_.global_block().vars()) {
     if (!desc->persistable || taken.contains(desc->name) ||
         initialised(scope_, desc->name) == nullptr) {
       continue;
     }
-    model.catalogue.entries.push_back(catalogue_entry(program_, scope_, desc->name));
+    model.parameter_index.entries.push_back(parameter_entry(program_, scope_, desc->name));
   }
-  for (const auto& entry : model.catalogue.entries) {
+  for (const auto& entry : model.parameter_index.entries) {
     model.tensors.push_back(&scope_.tensor(entry.name));
   }
   for (size_t i = 0; i < parsed_.exchanges.size(); ++i) {

@@ -24,10 +24,10 @@ void require_initial_value(const fluid::Scope& scope, const std::string& slice) 
                .fix = "run the server's startup program, or load a model, before serving"});
 }
 
-CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
+ParameterEntry parameter_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name) {
   const fluid::Tensor& tensor = scope.tensor(name);
-  CatalogueEntry entry;
+  ParameterEntry entry;
   entry.name = name;
   entry.dtype = tensor.dtype();
   entry.shape = tensor.shape().to_vector();
@@ -64,7 +64,7 @@ void set_number(fluid::Tensor& tensor, double value) {
   }
 }
 
-void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope) {
+void make_gradient(const ParameterEntry& entry, fluid::Scope& scope) {
   fluid::Value& gradient = scope.var(entry.gradient);
   fluid::Shape shape(entry.shape);
   if (!entry.rows) {

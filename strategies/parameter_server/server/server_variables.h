@@ -17,14 +17,14 @@ const fluid::Tensor* initialised(const fluid::Scope& scope, const std::string& n
 // Throws UsageError when a slice has no value yet.
 void require_initial_value(const fluid::Scope& scope, const std::string& slice);
 
-// The catalogue's entry of a variable, which has a value in the scope.
-CatalogueEntry catalogue_entry(const fluid::Program& program, const fluid::Scope& scope,
+// The parameter index's entry of a variable, which has a value in the scope.
+ParameterEntry parameter_entry(const fluid::Program& program, const fluid::Scope& scope,
                                const std::string& name);
 
 void set_number(fluid::Tensor& tensor, double value);
 
 // Gives the gradient of the entry a value of its kind and size.
-void make_gradient(const CatalogueEntry& entry, fluid::Scope& scope);
+void make_gradient(const ParameterEntry& entry, fluid::Scope& scope);
 
 // What the blocks write besides their slice and its gradient, and what outlives the update.
 std::vector<std::string> updated_state(const fluid::Program& program, const fluid::Scope& scope,

@@ -21,17 +21,17 @@ using transport::Verb;
 SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
                                const ServerExchange& exchange,
                                std::shared_ptr<const SyncServerRules> rules) {
-  const Catalogue& catalogue = model.catalogue;
+  const ParameterIndex& parameter_index = model.parameter_index;
   SyncServerOptions options;
   options.epoch = config.epoch;
   options.workers = config.worker_num;
   options.shards = config.shards();
   options.lanes = config.data_lanes;
-  for (uint32_t i = 0; i < catalogue.trained; ++i) {
-    options.slices.push_back(SliceGeometry::of(catalogue.entries[i]));
+  for (uint32_t i = 0; i < parameter_index.trained; ++i) {
+    options.slices.push_back(SliceGeometry::of(parameter_index.entries[i]));
     options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
   }
-  options.variables = static_cast<uint32_t>(catalogue.entries.size());
+  options.variables = static_cast<uint32_t>(parameter_index.entries.size());
   options.exchanges = exchange.count();
   options.window_bytes = config.gradient_window_bytes;
   options.rules = std::move(rules);
@@ -47,7 +47,7 @@ ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerMode
       exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
                 events_.send_to_server),
       core_(core_options(config_, model_, exchange_, std::move(rules)), *this) {
-  model_.catalogue.open = core_.open_at_begin();
+  model_.parameter_index.open = core_.open_at_begin();
 }
 
 std::vector<std::string> ParameterServer::waits() const {
@@ -174,9 +174,9 @@ void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
   }
 }
 
-bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
-  const bool large = model_.catalogue.entries[slice].bytes() >= config_.update_aside_bytes;
-  const bool in_pool = events_.run_aside && large;
+bool ParameterServer::offload_update(uint32_t slice, uint64_t step, int shards) {
+  const bool large = model_.parameter_index.entries[slice].bytes() >= config_.offload_update_bytes;
+  const bool in_pool = events_.offload && large;
   if (shards == 0 || (!in_pool && !has_threads())) return false;
   model_.shards[slice]->own();
   const StepUpdate update{step, shards};
@@ -188,7 +188,7 @@ bool ParameterServer::update_aside(uint32_t slice, uint64_t step, int shards) {
   const auto apply = [this, slice, update, outcome] {
     *outcome = outcome_of([&] { model_.shards[slice]->apply(update); });
   };
-  events_.run_aside(apply, [this, slice, outcome] {
+  events_.offload(apply, [this, slice, outcome] {
     Lock locked = lock();
     finish_update(slice, *outcome);
     run_updates(locked);

@@ -30,7 +30,7 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   fluid::SelectedRows* rows(uint32_t slice) override;
   void begin_step(uint64_t step) override;
   void update(uint32_t slice, uint64_t step, int shards) override;
-  bool update_aside(uint32_t slice, uint64_t step, int shards) override;
+  bool offload_update(uint32_t slice, uint64_t step, int shards) override;
   void prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) override;
   void begin_exchange(uint64_t step, uint32_t exchange) override;
   bool exchange_complete(uint32_t exchange) override { return exchange_.complete(exchange); }

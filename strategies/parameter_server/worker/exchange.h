@@ -37,7 +37,7 @@ class Exchange {
   // Steps that are over, of all threads.
   virtual uint64_t steps() const = 0;
 
-  virtual fluid::ShardRange shards() const { return {}; }
+  virtual fluid::StepShards shards() const { return {}; }
   // As StrategyRuntime's; false where there is one training thread.
   virtual bool enter_thread(uint32_t, fluid::Scope&, const fluid::Scope&) { return false; }
   virtual void leave_thread(fluid::Scope&) {}

@@ -16,7 +16,7 @@ namespace {
 // Servers of the same machine answer while a worker gives way: measured by benchmarks/bench_jobs.
 constexpr int kOffers = 30;
 
-fluid::ShardRange owned(const ParameterServerConfig& config) {
+fluid::StepShards owned(const ParameterServerConfig& config) {
   const ShardRange range =
       owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num),
                    static_cast<int>(config.shards()));

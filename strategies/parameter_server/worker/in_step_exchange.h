@@ -26,7 +26,7 @@ class InStepExchange final : public Exchange {
   std::vector<double> all_reduce(std::span<const double> values) override;
   uint64_t steps() const override { return node_.client().step(); }
 
-  fluid::ShardRange shards() const override { return shards_; }
+  fluid::StepShards shards() const override { return shards_; }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;
   void begin_step() override;
   void end_step() override;
@@ -51,7 +51,7 @@ class InStepExchange final : public Exchange {
   void conclude();
   void wait_values();
 
-  const fluid::ShardRange shards_;
+  const fluid::StepShards shards_;
   ProcessEnvironment environment_;
   BlockingWorkerNode node_;
   bool started_ = false;

@@ -57,7 +57,7 @@ RemoteTable table_of(const fluid::Operator& op, const std::vector<std::string>& 
   for (size_t i = 0; i < names.size(); ++i) {
     const uint32_t server = server_of(op, endpoints[i], server_names);
     const RemoteVariable remote = client.find(server, names[i]);
-    const CatalogueEntry& entry = client.catalogue(server).entries[remote.variable];
+    const ParameterEntry& entry = client.parameter_index(server).entries[remote.variable];
     table.parts.push_back({remote, table.height, entry.height()});
     table.height += entry.height();
     table.dtype = entry.dtype;
@@ -85,7 +85,7 @@ RemoteTable table_of_origin(const fluid::Operator& op, const std::string& name,
   }
   std::map<int64_t, RemoteTable::Part> parts;  // by first row
   for (const RemotePart& part : whole.parts) {
-    const auto& entry = client.catalogue(part.remote.server).entries[part.remote.variable];
+    const auto& entry = client.parameter_index(part.remote.server).entries[part.remote.variable];
     parts[entry.first_row()] = {part.remote, 0, entry.height()};
     table.stride = entry.row_stride;
     table.row_bytes = entry.row_bytes();
@@ -138,7 +138,7 @@ RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client
   for (size_t i = 0; i < op.input("X").size(); ++i) {
     const std::string& name = op.input("X")[i];
     const uint32_t server = server_of(op, attrs.epmap[i], server_names);
-    const auto& entries = client.catalogue(server).entries;
+    const auto& entries = client.parameter_index(server).entries;
     const auto entry = std::find_if(entries.begin(), entries.end(),
                                     [&](const auto& each) { return each.lookup == name; });
     if (entry == entries.end()) {

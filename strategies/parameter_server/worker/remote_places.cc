@@ -34,7 +34,7 @@ std::vector<RemoteTensor> places(const fluid::Operator& op, const Named& named,
   uint64_t offset = 0;
   for (size_t i = 0; i < names.size(); ++i) {
     const RemoteVariable remote = find(server_of(op, named.epmap[i], server_names), names[i]);
-    const CatalogueEntry& entry = client.catalogue(remote.server).entries[remote.variable];
+    const ParameterEntry& entry = client.parameter_index(remote.server).entries[remote.variable];
     if (!split || i == 0) {
       RemoteTensor& tensor = tensors.emplace_back();
       tensor.name = named.variables[split ? 0 : i];
@@ -89,9 +89,9 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
   tensor.name = origin;
   uint64_t covered = 0;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {
-    const auto& entries = client.catalogue(server).entries;
+    const auto& entries = client.parameter_index(server).entries;
     for (uint32_t i = 0; i < entries.size(); ++i) {
-      const CatalogueEntry& entry = entries[i];
+      const ParameterEntry& entry = entries[i];
       if (entry.origin != origin) continue;
       tensor.dtype = entry.dtype;
       tensor.shape = fluid::Shape(entry.origin_shape);
@@ -116,8 +116,8 @@ RemoteTensor places_of_origin(const std::string& origin, const ServerClient& cli
 std::vector<RemoteTensor> trained_variables(const ServerClient& client) {
   std::set<std::string> origins;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {
-    const Catalogue& catalogue = client.catalogue(server);
-    for (uint32_t i = 0; i < catalogue.trained; ++i) origins.insert(catalogue.entries[i].origin);
+    const ParameterIndex& parameter_index = client.parameter_index(server);
+    for (uint32_t i = 0; i < parameter_index.trained; ++i) origins.insert(parameter_index.entries[i].origin);
   }
   std::vector<RemoteTensor> tensors;
   tensors.reserve(origins.size());

@@ -54,7 +54,7 @@ class WorkerRuntime final : public StrategyRuntime {
   }
 
   // fluid::CommRuntime
-  fluid::ShardRange shards() const override { return exchange_->shards(); }
+  fluid::StepShards shards() const override { return exchange_->shards(); }
   void begin_step(const fluid::Program&, uint64_t) override { exchange_->begin_step(); }
   void end_step(const fluid::Program&, uint64_t) override { exchange_->end_step(); }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;

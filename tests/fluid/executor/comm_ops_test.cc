@@ -17,9 +17,9 @@ using testing::Mlp;
 // Records calls; an all-reduce over this process's shards only, finished when waited for.
 class RecordingRuntime : public CommRuntime {
  public:
-  explicit RecordingRuntime(ShardRange shards) : shards_(shards) {}
+  explicit RecordingRuntime(StepShards shards) : shards_(shards) {}
 
-  ShardRange shards() const override { return shards_; }
+  StepShards shards() const override { return shards_; }
   void begin_step(const Program&, uint64_t step) override { log += "begin" + std::to_string(step); }
   void end_step(const Program&, uint64_t) override { log += " end\n"; }
   std::unique_ptr<CommToken> run(const CommCall& call) override {
@@ -54,7 +54,7 @@ class RecordingRuntime : public CommRuntime {
     bool last_;
   };
 
-  ShardRange shards_;
+  StepShards shards_;
   std::vector<Tensor> sum_;
 };
 
@@ -95,7 +95,7 @@ struct Fixture {
 TEST(CommunicationOps, RunPerShardAndHoldTheirBuffersUntilDone) {
   const Fixture fixture;
   Executor executor;
-  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{2, 4, 4});
+  const auto runtime = std::make_shared<RecordingRuntime>(StepShards{2, 4, 4});
   executor.set_comm_runtime(runtime);
   executor.scope().var("w") = Tensor::scalar(100.0f);
   executor.scope().var("rate") = Tensor::scalar(1.0f);
@@ -118,7 +118,7 @@ TEST(CommunicationOps, OfOnesOwnRunWhereTheirRowsSay) {
   fixture.program.set_op_library(std::move(library));
   fixture.program.global_block().append_op(op("tell", {{"X", {"g"}}}, {}, OpRole::kRpc));
   Executor executor;
-  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 2, 2});
+  const auto runtime = std::make_shared<RecordingRuntime>(StepShards{0, 2, 2});
   executor.set_comm_runtime(runtime);
   executor.scope().var("w") = Tensor::scalar(100.0f);
   executor.scope().var("rate") = Tensor::scalar(1.0f);
@@ -130,7 +130,7 @@ TEST(CommunicationOps, OfOnesOwnRunWhereTheirRowsSay) {
 // Sends the slices of y = 2 x, and looks at them when it is waited for.
 class SlowSender : public CommRuntime {
  public:
-  ShardRange shards() const override { return {0, 1, 1}; }
+  StepShards shards() const override { return {0, 1, 1}; }
   void begin_step(const Program&, uint64_t) override {}
   void end_step(const Program&, uint64_t) override {}
   std::unique_ptr<CommToken> run(const CommCall& call) override {
@@ -193,7 +193,7 @@ TEST(CommunicationOps, SendSlicesOfAVariableFromItsOwnMemory) {
 
 TEST(CommunicationOps, UseTheRuntimeThatTheProgramCarries) {
   Fixture fixture;
-  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 1, 1});
+  const auto runtime = std::make_shared<RecordingRuntime>(StepShards{0, 1, 1});
   fixture.program.set_runtime(runtime);
   Executor executor;
   executor.scope().var("w") = Tensor::scalar(0.0f);
@@ -236,7 +236,7 @@ TEST(CommunicationOps, AProgramWithoutThemTakesTheShardsOfTheRuntimeOnly) {
   const Mlp net;
   Executor attached;
   Executor plain(CPUPlace(), {.logical_shards = 4});
-  const auto runtime = std::make_shared<RecordingRuntime>(ShardRange{0, 4, 4});
+  const auto runtime = std::make_shared<RecordingRuntime>(StepShards{0, 4, 4});
   attached.set_comm_runtime(runtime);
   attached.run(net.startup);
   plain.run(net.startup);

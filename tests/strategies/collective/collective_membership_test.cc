@@ -82,7 +82,7 @@ TEST(CollectiveMembershipTest, AJobThatEndsInGoodOrderHasNoVerdict) {
 TEST(CollectiveMembershipTest, AnAbortReachesEveryRankWithPhaseAndStep) {
   Job job(3);
   job.start_all();
-  job.at(1).abort({.culprit = {transport::Role::kWorker, 2},
+  job.at(1).abort({.culprit = {transport::PeerRole::kWorker, 2},
                    .phase = Phase::kComputing,
                    .step = 41,
                    .code = ErrorCode::kPeerLost,

@@ -19,7 +19,7 @@ std::string name_of(uint32_t variable) {
   return str_cat("encoder.layer_", variable, ".self_attention.output.weight");
 }
 
-ParameterServerConfig config_of(uint32_t index, const transport::Endpoint& server) {
+ParameterServerConfig config_of(uint32_t index, const Endpoint& server) {
   ParameterServerConfig config;
   config.index = index;
   config.worker_num = kWorkers;
@@ -43,10 +43,10 @@ class LargeMessages : public ::testing::Test {
     fluid::Tensor value = fluid::Tensor::from(std::vector<float>{1}, {1});
     ServerModel model;
     for (uint32_t i = 0; i < kVariables; ++i) {
-      CatalogueEntry entry;
+      ParameterEntry entry;
       entry.name = entry.origin = name_of(i);
       entry.shape = entry.origin_shape = {1};
-      model.catalogue.entries.push_back(std::move(entry));
+      model.parameter_index.entries.push_back(std::move(entry));
       model.tensors.push_back(&value);
     }
     ServerNode node(environment.node(), config_of(0, {"127.0.0.1", 0}), std::move(model));
@@ -72,14 +72,14 @@ class LargeMessages : public ::testing::Test {
     second.join();
   }
 
-  std::promise<transport::Endpoint> bound_;
-  transport::Endpoint server_;
+  std::promise<Endpoint> bound_;
+  Endpoint server_;
   std::thread serving_;
 };
 
-TEST_F(LargeMessages, ACatalogueOfAHundredThousandVariablesArrives) {
+TEST_F(LargeMessages, AParameterIndexOfAHundredThousandVariablesArrives) {
   train([](BlockingWorkerNode& node, uint32_t) {
-    ASSERT_EQ(node.client().catalogue(0).entries.size(), kVariables);
+    ASSERT_EQ(node.client().parameter_index(0).entries.size(), kVariables);
     for (uint32_t i = 0; i < kVariables; ++i) {
       ASSERT_EQ(node.client().find(0, name_of(i)).variable, i);
     }

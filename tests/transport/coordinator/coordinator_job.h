@@ -36,22 +36,22 @@ struct Job {
     coordinator->set_on_verdict([this](const Verdict& v) { verdicts.push_back(v); });
     coordinator->set_on_all_complete([this] { ++all_complete; });
     ServerOptions listen = server_options(0);
-    listen.hello = hello_of(Role::kServer, 0, kWorkers, kServers);
+    listen.hello = hello_of(PeerRole::kServer, 0, kWorkers, kServers);
     listen.random = seeded_random(world);
     server = std::make_unique<Server>(world, ServerLane{&home, coordinator.get()},
                                       ServerLane{&home, coordinator.get()}, listen, quiet());
-    for (uint32_t i = 0; i < kServers; ++i) add(Role::kServer, i);
-    for (uint32_t i = 0; i < kWorkers; ++i) add(Role::kWorker, i);
+    for (uint32_t i = 0; i < kServers; ++i) add(PeerRole::kServer, i);
+    for (uint32_t i = 0; i < kWorkers; ++i) add(PeerRole::kWorker, i);
   }
 
-  void add(Role role, uint32_t index) {
+  void add(PeerRole role, uint32_t index) {
     Member& member = members[MemberId{role, index}];
-    member.loop = role == Role::kServer && index == 0
+    member.loop = role == PeerRole::kServer && index == 0
                       ? &home
                       : &world.add_loop(MemberId{role, index}.to_string());
     CoordinatorClientOptions options;
     options.endpoint = Endpoint{"127.0.0.1", kServerPort};
-    options.coordinator = MemberId{Role::kServer, 0};
+    options.coordinator = MemberId{PeerRole::kServer, 0};
     options.hello = hello_of(role, index, kWorkers, kServers);
     options.secret = secret();
     options.random = seeded_random(world);
@@ -74,8 +74,8 @@ struct Job {
   bool run(const std::function<bool()>& done, Duration limit) {
     return world.run_until(done, world.now() + limit);
   }
-  Member& worker(uint32_t index) { return members.at(MemberId{Role::kWorker, index}); }
-  Member& peer(uint32_t index) { return members.at(MemberId{Role::kServer, index}); }
+  Member& worker(uint32_t index) { return members.at(MemberId{PeerRole::kWorker, index}); }
+  Member& peer(uint32_t index) { return members.at(MemberId{PeerRole::kServer, index}); }
   // Every member but the given ones knows the verdict.
   bool all_know(const std::vector<MemberId>& except = {}) {
     return std::all_of(members.begin(), members.end(), [&](const auto& entry) {
@@ -99,6 +99,6 @@ struct Job {
   int all_complete = 0;
 };
 
-inline const MemberId kWorker1{Role::kWorker, 1};
+inline const MemberId kWorker1{PeerRole::kWorker, 1};
 
 }  // namespace fleet::transport::testing

@@ -35,10 +35,10 @@ TEST(Coordinator, AStoppedMemberIsFoundByItsSilence) {
   job.world.run_for(3s);
   const TimePoint stopped = job.world.now();
   job.world.pause(*job.peer(1).loop);
-  ASSERT_TRUE(job.run([&] { return job.all_know({{Role::kServer, 1}}); }, 60s));
+  ASSERT_TRUE(job.run([&] { return job.all_know({{PeerRole::kServer, 1}}); }, 60s));
   EXPECT_GE(job.world.now() - stopped, 9s);
   EXPECT_LE(job.world.now() - stopped, 13s);
-  EXPECT_EQ(job.worker(0).verdict->culprit, (MemberId{Role::kServer, 1}));
+  EXPECT_EQ(job.worker(0).verdict->culprit, (MemberId{PeerRole::kServer, 1}));
   EXPECT_EQ(job.worker(0).verdict->code, ErrorCode::kPeerSilent);
   EXPECT_EQ(job.worker(0).verdict->step, 4U);
 }
@@ -48,10 +48,10 @@ TEST(Coordinator, AStoppedCoordinatorIsNamedByEveryMember) {
   job.start();
   const TimePoint stopped = job.world.now();
   job.world.pause(job.home);
-  ASSERT_TRUE(job.run([&] { return job.all_know({{Role::kServer, 0}}); }, 60s));
+  ASSERT_TRUE(job.run([&] { return job.all_know({{PeerRole::kServer, 0}}); }, 60s));
   EXPECT_LE(job.world.now() - stopped, 13s);
   for (uint32_t i = 0; i < kWorkers; ++i) {
-    EXPECT_EQ(job.worker(i).verdict->culprit, (MemberId{Role::kServer, 0}));
+    EXPECT_EQ(job.worker(i).verdict->culprit, (MemberId{PeerRole::kServer, 0}));
     EXPECT_EQ(job.worker(i).verdict->code, ErrorCode::kPeerSilent);
   }
 }
@@ -61,9 +61,9 @@ TEST(Coordinator, AKilledCoordinatorIsNamedWithinMilliseconds) {
   job.start();
   const TimePoint killed = job.world.now();
   job.world.kill(job.home);
-  ASSERT_TRUE(job.run([&] { return job.all_know({{Role::kServer, 0}}); }, 60s));
+  ASSERT_TRUE(job.run([&] { return job.all_know({{PeerRole::kServer, 0}}); }, 60s));
   EXPECT_LE(job.world.now() - killed, 300ms);
-  EXPECT_EQ(job.peer(1).verdict->culprit, (MemberId{Role::kServer, 0}));
+  EXPECT_EQ(job.peer(1).verdict->culprit, (MemberId{PeerRole::kServer, 0}));
   EXPECT_EQ(job.peer(1).verdict->code, ErrorCode::kPeerLost);
 }
 
@@ -73,7 +73,7 @@ TEST(Coordinator, ABlackHoledLinkIsFoundOnBothSides) {
   job.world.partition(job.home, *job.worker(1).loop);
   ASSERT_TRUE(job.run([&] { return job.all_know(); }, 60s));
   EXPECT_EQ(job.worker(0).verdict->culprit, kWorker1);
-  EXPECT_EQ(job.worker(1).verdict->culprit, (MemberId{Role::kServer, 0}));
+  EXPECT_EQ(job.worker(1).verdict->culprit, (MemberId{PeerRole::kServer, 0}));
 }
 
 TEST(Coordinator, ACutLinkIsNoLoss) {
@@ -101,7 +101,7 @@ TEST(Coordinator, AnAbortReachesEveryMemberWithItsReason) {
   Job job(8);
   job.start();
   job.worker(2).client->abort_async(Verdict{
-      {Role::kWorker, 2}, Phase::kComputing, 9, ErrorCode::kNumerics, "a loss is not a number"});
+      {PeerRole::kWorker, 2}, Phase::kComputing, 9, ErrorCode::kNumerics, "a loss is not a number"});
   ASSERT_TRUE(job.run([&] { return job.all_know(); }, 100ms));
   EXPECT_EQ(job.worker(0).verdict->reason, "a loss is not a number");
   EXPECT_EQ(job.worker(0).verdict->code, ErrorCode::kNumerics);
@@ -113,10 +113,10 @@ TEST(Coordinator, OnlyTheFirstAbortCounts) {
   Job job(9);
   job.start();
   job.worker(0).client->abort_async(
-      Verdict{{Role::kWorker, 0}, Phase::kComputing, 1, ErrorCode::kInput, "first"});
+      Verdict{{PeerRole::kWorker, 0}, Phase::kComputing, 1, ErrorCode::kInput, "first"});
   job.run([&] { return !job.verdicts.empty(); }, 1s);
   job.worker(1).client->abort_async(
-      Verdict{{Role::kWorker, 1}, Phase::kComputing, 1, ErrorCode::kInput, "second"});
+      Verdict{{PeerRole::kWorker, 1}, Phase::kComputing, 1, ErrorCode::kInput, "second"});
   job.world.run_for(5s);
   EXPECT_EQ(job.verdicts.size(), 1U);
   for (auto& [id, member] : job.members) EXPECT_EQ(member.verdict->reason, "first");
@@ -186,7 +186,7 @@ TEST(Coordinator, AMemberThatHasNotJoinedIsNamedByThen) {
   job.coordinator->start();
   for (auto& [id, member] : job.members) {
     if (id == kWorker1) continue;
-    member.client->set_phase(id.role == Role::kWorker ? Phase::kConnecting : Phase::kServing, 1);
+    member.client->set_phase(id.role == PeerRole::kWorker ? Phase::kConnecting : Phase::kServing, 1);
     member.client->start();
   }
   ASSERT_TRUE(job.run([&] { return job.logged("has not joined who=\"worker 1\""); }, 13s));
@@ -236,7 +236,7 @@ TEST(Coordinator, WithoutACoordinatorAMemberGivesUpAtTheDeadline) {
   job.worker(0).client->start();
   EXPECT_FALSE(job.run([&] { return job.worker(0).verdict.has_value(); }, 170s));
   ASSERT_TRUE(job.run([&] { return job.worker(0).verdict.has_value(); }, 30s));
-  EXPECT_EQ(job.worker(0).verdict->culprit, (MemberId{Role::kServer, 0}));
+  EXPECT_EQ(job.worker(0).verdict->culprit, (MemberId{PeerRole::kServer, 0}));
   EXPECT_EQ(job.worker(0).verdict->code, ErrorCode::kDeadline);
 }
 
@@ -245,8 +245,8 @@ TEST(Coordinator, ASecondProcessWithTheSameIndexIsRefused) {
   job.start();
   CoordinatorClientOptions options;
   options.endpoint = Endpoint{"127.0.0.1", kServerPort};
-  options.coordinator = MemberId{Role::kServer, 0};
-  options.hello = hello_of(Role::kWorker, 1, kWorkers, kServers);
+  options.coordinator = MemberId{PeerRole::kServer, 0};
+  options.hello = hello_of(PeerRole::kWorker, 1, kWorkers, kServers);
   options.hello.incarnation = 5;
   options.secret = secret();
   CoordinatorClient second(job.world.add_loop("second"), job.world, options, quiet());
@@ -265,7 +265,7 @@ TEST(Coordinator, ADataLaneOfASecondProcessIsRefused) {
   job.start();
   ClientOptions options;
   options.servers = {Endpoint{"127.0.0.1", kServerPort}};
-  options.hello = hello_of(Role::kWorker, 1, kWorkers, kServers);
+  options.hello = hello_of(PeerRole::kWorker, 1, kWorkers, kServers);
   options.hello.incarnation = 5;
   options.secret = secret();
   Client second(job.world.add_loop("second"), job.world, options, quiet());

@@ -45,8 +45,8 @@ class LauncherOf {
   Status tell(const Verdict& verdict) {
     ChannelOptions options;
     options.endpoint = Endpoint{"127.0.0.1", kServerPort};
-    options.hello.job_id = hello_of(Role::kServer, 0).job_id;
-    options.hello.member = {Role::kLauncher, 0};
+    options.hello.job_id = hello_of(PeerRole::kServer, 0).job_id;
+    options.hello.member = {PeerRole::kLauncher, 0};
     options.hello.lane = LaneKind::kControl;
     options.secret = secret();
     options.random = seeded_random(job_.world);
@@ -111,8 +111,8 @@ TEST(Coordinator, WhatADeadMemberSaidItselfCountsMoreThanItsLauncher) {
   job.world.run_for(5s);
   EXPECT_TRUE(job.verdicts.empty());
   // A member that is none, and one that is alive and comes back.
-  EXPECT_TRUE(launcher.tell(death_of({Role::kWorker, 99})).ok());
-  EXPECT_TRUE(launcher.tell(death_of({Role::kLauncher, 0})).ok());
+  EXPECT_TRUE(launcher.tell(death_of({PeerRole::kWorker, 99})).ok());
+  EXPECT_TRUE(launcher.tell(death_of({PeerRole::kLauncher, 0})).ok());
   job.world.run_for(5s);
   EXPECT_TRUE(job.verdicts.empty());
 }
@@ -122,7 +122,7 @@ TEST(Coordinator, ARefusedConnectionProvesTheCoordinatorsDeath) {
   job.start();
   const TimePoint killed = job.world.now();
   job.world.kill(job.home);
-  const MemberId home{Role::kServer, 0};
+  const MemberId home{PeerRole::kServer, 0};
   ASSERT_TRUE(job.run([&] { return job.all_know({home}); }, 60s));
   EXPECT_LE(job.world.now() - killed, 300ms);
   EXPECT_EQ(job.worker(0).verdict->culprit, home);

@@ -58,8 +58,8 @@ struct Pair {
 };
 
 Pair matching() {
-  return Pair(options_of(hello_of(Role::kWorker, 1), secret()),
-              options_of(hello_of(Role::kServer, 0), secret()));
+  return Pair(options_of(hello_of(PeerRole::kWorker, 1), secret()),
+              options_of(hello_of(PeerRole::kServer, 0), secret()));
 }
 
 TEST(Handshake, FriendsMeet) {
@@ -67,13 +67,13 @@ TEST(Handshake, FriendsMeet) {
   pair.run();
   EXPECT_TRUE(pair.worker.done());
   EXPECT_TRUE(pair.server.done());
-  EXPECT_EQ(pair.server.peer().member, (MemberId{Role::kWorker, 1}));
-  EXPECT_EQ(pair.worker.peer().member, (MemberId{Role::kServer, 0}));
+  EXPECT_EQ(pair.server.peer().member, (MemberId{PeerRole::kWorker, 1}));
+  EXPECT_EQ(pair.worker.peer().member, (MemberId{PeerRole::kServer, 0}));
 }
 
 TEST(Handshake, AnotherSecretIsRefusedOnBothSides) {
-  Pair pair(options_of(hello_of(Role::kWorker, 1), Secret::of_text("some other secret", "x")),
-            options_of(hello_of(Role::kServer, 0), secret()));
+  Pair pair(options_of(hello_of(PeerRole::kWorker, 1), Secret::of_text("some other secret", "x")),
+            options_of(hello_of(PeerRole::kServer, 0), secret()));
   pair.run();
   EXPECT_EQ(pair.server.status().code(), ErrorCode::kAuthentication);
   EXPECT_EQ(pair.worker.status().code(), ErrorCode::kAuthentication);
@@ -82,10 +82,10 @@ TEST(Handshake, AnotherSecretIsRefusedOnBothSides) {
 
 TEST(Handshake, AServerWithoutTheSecretIsRefusedByTheWorker) {
   // A false server that takes every proof for good and answers with one of its own.
-  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+  Handshake worker(Side::kConnecting, options_of(hello_of(PeerRole::kWorker, 1), secret()),
                    LinkKind::kTcp, {});
   Handshake guide(Side::kAccepting,
-                  options_of(hello_of(Role::kServer, 0), Secret::of_text("a wrong one here", "")),
+                  options_of(hello_of(PeerRole::kServer, 0), Secret::of_text("a wrong one here", "")),
                   LinkKind::kTcp, {});
   const auto challenge = guide.start();
   const auto response = worker.on_frame(challenge[0].header, challenge[0].control);
@@ -103,7 +103,7 @@ TEST(Handshake, AServerWithoutTheSecretIsRefusedByTheWorker) {
 TEST(Handshake, AReplayedProofIsRefused) {
   Pair first = matching();
   first.run();
-  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+  Handshake server(Side::kAccepting, options_of(hello_of(PeerRole::kServer, 0), secret()),
                    LinkKind::kTcp, {});
   server.start();
   ASSERT_EQ(first.from_worker[0].header.verb, Verb::kAuthResponse);
@@ -116,9 +116,9 @@ TEST(Handshake, AReplayedProofIsRefused) {
 TEST(Handshake, AReflectedProofIsRefused) {
   // The attacker gets the server's own proof for the nonces it wants, from a second connection on
   // which it plays the server's challenge back.
-  Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+  Handshake worker(Side::kConnecting, options_of(hello_of(PeerRole::kWorker, 1), secret()),
                    LinkKind::kTcp, {});
-  Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+  Handshake server(Side::kAccepting, options_of(hello_of(PeerRole::kServer, 0), secret()),
                    LinkKind::kTcp, {});
   const auto challenge = server.start();
   const auto response = worker.on_frame(challenge[0].header, challenge[0].control);
@@ -147,9 +147,9 @@ TEST(Handshake, TruncatedControlPartsAreRefused) {
   whole.run();
   for (const Verb verb : {Verb::kAuthResponse, Verb::kHello}) {
     for (size_t cut = 0; cut < 60; cut += 7) {
-      Handshake server(Side::kAccepting, options_of(hello_of(Role::kServer, 0), secret()),
+      Handshake server(Side::kAccepting, options_of(hello_of(PeerRole::kServer, 0), secret()),
                        LinkKind::kTcp, {});
-      Handshake worker(Side::kConnecting, options_of(hello_of(Role::kWorker, 1), secret()),
+      Handshake worker(Side::kConnecting, options_of(hello_of(PeerRole::kWorker, 1), secret()),
                        LinkKind::kTcp, {});
       std::vector<Message> to_worker = server.start();
       while (!server.failed() && !server.done()) {
@@ -182,7 +182,7 @@ TEST(Handshake, EveryDifferenceIsNamedOnBothSides) {
       {[](Hello& h) { h.facts.erase("strategy"); }, "strategy = sync", "strategy = (not set)"},
       {[](Hello& h) { h.member.index = 2; }, "index = below 2", "index = 2"},
       {[](Hello& h) {
-         h.callee = MemberId{Role::kServer, 1};
+         h.callee = MemberId{PeerRole::kServer, 1};
        },
        "who is reached at the address = server 0", "who is reached at the address = server 1"},
       {[](Hello& h) {
@@ -192,9 +192,9 @@ TEST(Handshake, EveryDifferenceIsNamedOnBothSides) {
        "instruction set = avx2", "instruction set = avx512"},
   };
   for (const Case& item : cases) {
-    Hello hello = hello_of(Role::kWorker, 1);
+    Hello hello = hello_of(PeerRole::kWorker, 1);
     item.change(hello);
-    Pair pair(options_of(hello, secret()), options_of(hello_of(Role::kServer, 0), secret()));
+    Pair pair(options_of(hello, secret()), options_of(hello_of(PeerRole::kServer, 0), secret()));
     pair.run();
     for (const Status& status : {pair.worker.status(), pair.server.status()}) {
       EXPECT_EQ(status.code(), ErrorCode::kHandshakeRefused);
@@ -206,17 +206,17 @@ TEST(Handshake, EveryDifferenceIsNamedOnBothSides) {
 }
 
 TEST(Handshake, InstructionSetsMayDifferUnlessBitsMustBeTheSame) {
-  Hello hello = hello_of(Role::kWorker, 1);
+  Hello hello = hello_of(PeerRole::kWorker, 1);
   hello.instruction_set = "avx512";
-  Pair pair(options_of(hello, secret()), options_of(hello_of(Role::kServer, 0), secret()));
+  Pair pair(options_of(hello, secret()), options_of(hello_of(PeerRole::kServer, 0), secret()));
   pair.run();
   EXPECT_TRUE(pair.worker.done());
 }
 
 TEST(Handshake, VersionsMayDifferUnlessBitsMustBeTheSame) {
   for (const bool same_bits : {false, true}) {
-    Hello worker = hello_of(Role::kWorker, 1);
-    Hello server = hello_of(Role::kServer, 0);
+    Hello worker = hello_of(PeerRole::kWorker, 1);
+    Hello server = hello_of(PeerRole::kServer, 0);
     worker.facts["bits.libc"] = "2.36";
     server.facts["bits.libc"] = "2.41";
     server.require_same_bits = same_bits;
@@ -233,24 +233,24 @@ TEST(Handshake, VersionsMayDifferUnlessBitsMustBeTheSame) {
 }
 
 TEST(Handshake, InsecureAndSecureDoNotMeet) {
-  Pair pair(options_of(hello_of(Role::kWorker, 1), Secret::insecure()),
-            options_of(hello_of(Role::kServer, 0), secret()));
+  Pair pair(options_of(hello_of(PeerRole::kWorker, 1), Secret::insecure()),
+            options_of(hello_of(PeerRole::kServer, 0), secret()));
   pair.run();
   for (const Status& status : {pair.worker.status(), pair.server.status()}) {
     EXPECT_EQ(status.code(), ErrorCode::kAuthentication);
     EXPECT_NE(status.to_string().find("--insecure"), std::string::npos);
     EXPECT_NE(status.to_string().find("a job secret"), std::string::npos);
   }
-  Pair both(options_of(hello_of(Role::kWorker, 1), Secret::insecure()),
-            options_of(hello_of(Role::kServer, 0), Secret::insecure()));
+  Pair both(options_of(hello_of(PeerRole::kWorker, 1), Secret::insecure()),
+            options_of(hello_of(PeerRole::kServer, 0), Secret::insecure()));
   both.run();
   EXPECT_TRUE(both.worker.done() && both.server.done());
 }
 
 TEST(Handshake, TheSameUserIsProvedByTheKernelOnly) {
   const auto meet = [](std::optional<PeerProcess> peer) {
-    Pair pair(options_of(hello_of(Role::kWorker, 1), Secret::same_user()),
-              options_of(hello_of(Role::kServer, 0), Secret::same_user()), LinkKind::kUnix,
+    Pair pair(options_of(hello_of(PeerRole::kWorker, 1), Secret::same_user()),
+              options_of(hello_of(PeerRole::kServer, 0), Secret::same_user()), LinkKind::kUnix,
               LinkKind::kUnix, peer);
     pair.run();
     return pair.server.done();
@@ -262,8 +262,8 @@ TEST(Handshake, TheSameUserIsProvedByTheKernelOnly) {
 
 TEST(Handshake, ARelayBetweenKindsOfLinkIsRefusedByBothSides) {
   for (const bool lies : {false, true}) {
-    Pair pair(options_of(hello_of(Role::kWorker, 1), secret()),
-              options_of(hello_of(Role::kServer, 0), secret()), LinkKind::kUnix, LinkKind::kTcp,
+    Pair pair(options_of(hello_of(PeerRole::kWorker, 1), secret()),
+              options_of(hello_of(PeerRole::kServer, 0), secret()), LinkKind::kUnix, LinkKind::kTcp,
               PeerProcess{geteuid(), 1});
     // A relay that also changes what the other side says of the link has no proof for it.
     auto challenge = pair.server.start();
@@ -300,8 +300,8 @@ TEST(Handshake, ProtectionIsAgreedAndKeysAreEachSidesOwn) {
 
   Secret encrypted = secret();
   encrypted.protection = FrameProtection::kEncryption;
-  Pair unlike(options_of(hello_of(Role::kWorker, 1), encrypted),
-              options_of(hello_of(Role::kServer, 0), secret()));
+  Pair unlike(options_of(hello_of(PeerRole::kWorker, 1), encrypted),
+              options_of(hello_of(PeerRole::kServer, 0), secret()));
   unlike.run();
   for (const Status& status : {unlike.worker.status(), unlike.server.status()}) {
     EXPECT_EQ(status.code(), ErrorCode::kAuthentication);
@@ -310,7 +310,7 @@ TEST(Handshake, ProtectionIsAgreedAndKeysAreEachSidesOwn) {
 }
 
 TEST(Handshake, AnAdmissionHasTheLastWord) {
-  HandshakeOptions accepting = options_of(hello_of(Role::kServer, 0), secret());
+  HandshakeOptions accepting = options_of(hello_of(PeerRole::kServer, 0), secret());
   accepting.admit = [](const Hello& peer) {
     return Status(ErrorCode::kHandshakeRefused, {.what = peer.member.to_string() + " is here",
                                                  .where = {},
@@ -318,7 +318,7 @@ TEST(Handshake, AnAdmissionHasTheLastWord) {
                                                  .got = {},
                                                  .fix = {}});
   };
-  Pair pair(options_of(hello_of(Role::kWorker, 1), secret()), std::move(accepting));
+  Pair pair(options_of(hello_of(PeerRole::kWorker, 1), secret()), std::move(accepting));
   pair.run();
   EXPECT_EQ(pair.worker.status().text().what, "worker 1 is here");
 }

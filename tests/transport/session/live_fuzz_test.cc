@@ -186,13 +186,13 @@ class Mutator {
         return encode(call);
       }
       case 2:
-        return encode(Verdict{{Role::kWorker, static_cast<uint32_t>(below(5))},
+        return encode(Verdict{{PeerRole::kWorker, static_cast<uint32_t>(below(5))},
                               Phase::kSaving,
                               3,
                               static_cast<ErrorCode>(below(40)),
                               "reason"});
       case 3:
-        return encode(hello_of(Role::kWorker, static_cast<uint32_t>(below(3))));
+        return encode(hello_of(PeerRole::kWorker, static_cast<uint32_t>(below(3))));
       case 4:
         return encode_status(Status(
             ErrorCode::kInput, {.what = "x", .where = {}, .expected = {}, .got = {}, .fix = {}}));
@@ -252,7 +252,7 @@ TEST(LiveFuzz, FramesAfterHelloHurtNobody) {
   for (int sent = 0; sent < kFrames;) {
     const RawPeer peer(live.port());
     ASSERT_TRUE(peer.connected());
-    ASSERT_TRUE(peer.shake_hands(hello_of(Role::kWorker, 0), secret()));
+    ASSERT_TRUE(peer.shake_hands(hello_of(PeerRole::kWorker, 0), secret()));
     sent += burst(peer, mutator, kDataVerbs);
   }
   good.finish();
@@ -291,7 +291,7 @@ TEST(LiveFuzz, AMemberThatTalksNonsenseDoesNotBreakTheCoordinator) {
       coordinator->start();
     });
     for (int round = 0; round < 40 && sent < kFrames; ++round) {
-      Hello hello = hello_of(mutator.below(2) == 0 ? Role::kWorker : Role::kServer,
+      Hello hello = hello_of(mutator.below(2) == 0 ? PeerRole::kWorker : PeerRole::kServer,
                              static_cast<uint32_t>(mutator.below(2)));
       hello.lane = LaneKind::kControl;
       const RawPeer peer(live.port());
@@ -325,13 +325,13 @@ void fuzz_decoder(const T& good, uint64_t seed) {
 }
 
 TEST(Decoders, RefuseWhatDoesNotFit) {
-  fuzz_decoder(hello_of(Role::kWorker, 1), 1);
+  fuzz_decoder(hello_of(PeerRole::kWorker, 1), 1);
   ReduceCall call;
   call.name = "name";
   call.values = std::vector<std::string>{"a", "bc"};
   fuzz_decoder(call, 2);
   fuzz_decoder(HeartbeatNote{Phase::kSaving, 1, 2}, 3);
-  fuzz_decoder(Verdict{{Role::kServer, 1}, Phase::kSaving, 1, ErrorCode::kInput, "r"}, 4);
+  fuzz_decoder(Verdict{{PeerRole::kServer, 1}, Phase::kSaving, 1, ErrorCode::kInput, "r"}, 4);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace fleet::strategies {
 namespace {
 
-int64_t rows_in(const CatalogueEntry& entry) {
+int64_t rows_in(const ParameterEntry& entry) {
   const uint64_t row_bytes = entry.row_bytes();
   return row_bytes == 0 ? entry.height()
                         : static_cast<int64_t>(entry.bytes_in_origin() / row_bytes);
@@ -17,7 +17,7 @@ int64_t rows_in(const CatalogueEntry& entry) {
 
 }  // namespace
 
-TableCheckpoint::TableCheckpoint(const CatalogueEntry& entry,
+TableCheckpoint::TableCheckpoint(const ParameterEntry& entry,
                                  std::function<std::filesystem::path()> place, Limits limits)
     : entry_(entry),
       place_(std::move(place)),
@@ -103,15 +103,15 @@ bool TableCheckpoint::write_piece() {
   return write_next(true);
 }
 
-bool TableCheckpoint::write_next(bool settle) {
+bool TableCheckpoint::write_next(bool wait_for_disk) {
   const std::lock_guard writing(writing_);
   bool more = false;
-  const Status status = outcome_of([&] { more = write(settle); });
+  const Status status = outcome_of([&] { more = write(wait_for_disk); });
   if (!status.ok()) end(status);
   return status.ok() && more;
 }
 
-bool TableCheckpoint::write(bool settle) {
+bool TableCheckpoint::write(bool wait_for_disk) {
   {
     const std::lock_guard lock(mutex_);
     if (over_) return false;
@@ -122,7 +122,7 @@ bool TableCheckpoint::write(bool settle) {
     file_ = std::make_unique<fluid::io::TableRowsWriter>(place_(), entry_.origin_shape.front(),
                                                          entry_.dtype, shape);
   }
-  if (settle) file_->settle();
+  if (wait_for_disk) file_->wait_for_disk();
   if (!write_numbers()) return true;
   if (!take_piece()) return false;
   if (!piece_.empty()) file_->values(piece_);

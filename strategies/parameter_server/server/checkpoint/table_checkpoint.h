@@ -30,9 +30,9 @@ class TableCheckpoint final : public VersionReader {
     size_t kept_bytes = 32 * 1024 * 1024;
   };
   // `place` says where the file goes, as the first piece is written; it may throw.
-  TableCheckpoint(const CatalogueEntry& entry, std::function<std::filesystem::path()> place,
+  TableCheckpoint(const ParameterEntry& entry, std::function<std::filesystem::path()> place,
                   Limits limits);
-  TableCheckpoint(const CatalogueEntry& entry, std::function<std::filesystem::path()> place)
+  TableCheckpoint(const ParameterEntry& entry, std::function<std::filesystem::path()> place)
       : TableCheckpoint(entry, std::move(place), Limits()) {}
 
   // VersionReader
@@ -63,8 +63,8 @@ class TableCheckpoint final : public VersionReader {
     size_t bytes() const;
   };
 
-  bool write_next(bool settle);
-  bool write(bool settle);
+  bool write_next(bool wait_for_disk);
+  bool write(bool wait_for_disk);
   bool write_numbers();
   bool take_piece();
   void copy_piece(const Kept& kept, int64_t first, int64_t end);
@@ -74,7 +74,7 @@ class TableCheckpoint final : public VersionReader {
   bool is_written(int64_t row) const { return over_ || row < next_; }
   size_t rest_bytes() const { return static_cast<size_t>(count_ - next_) * row_bytes_; }
 
-  const CatalogueEntry entry_;
+  const ParameterEntry entry_;
   const std::function<std::filesystem::path()> place_;
   const Limits limits_;
   const int64_t count_;  // rows of the file

@@ -195,9 +195,9 @@ class StagedSink final : public SyncServerSink {
     log.push_back(str_cat("tell ", exchange));
   }
   bool exchange_complete(uint32_t exchange) override { return exchange < told; }
-  bool update_aside(uint32_t slice, uint64_t, int) override {
-    if (aside) log.push_back(str_cat("begin ", slice));
-    return aside;
+  bool offload_update(uint32_t slice, uint64_t, int) override {
+    if (offloads) log.push_back(str_cat("begin ", slice));
+    return offloads;
   }
   void end_exchange(uint64_t, uint32_t exchange) override {
     log.push_back(str_cat("use ", exchange));
@@ -211,7 +211,7 @@ class StagedSink final : public SyncServerSink {
   std::vector<std::string> take() { return std::exchange(log, {}); }
 
   uint32_t told = 0;
-  bool aside = false;
+  bool offloads = false;
   std::vector<std::string> log;
 
  private:
@@ -283,7 +283,7 @@ TEST(SyncServerExchange, CountsASliceThatNobodyContributedTo) {
 
 TEST(SyncServerUpdate, WaitsForUpdatesInOtherThreads) {
   StagedSink sink;
-  sink.aside = true;
+  sink.offloads = true;
   SyncServer server(staged({1, 1}, 0), sink);
   const auto get = [](uint64_t request, uint64_t step, uint32_t variable) {
     GetCall call;

@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 constexpr int64_t kRows = 5;
 constexpr int64_t kWidth = 3;
 
-// What a server does aside, held until the test lets it go on.
-struct Aside {
+// What a server offloads, held until the test lets it go on.
+struct Offloaded {
   std::function<void()> work;
   std::function<void()> done;
 };
@@ -90,7 +90,7 @@ class TableSnapshots : public ::testing::Test {
     std::iota(values.begin(), values.end(), 0.0F);
     table_ = fluid::Tensor::from(values, {kRows, kWidth});
     ServerModel model;
-    model.catalogue.entries = {{.name = "table",
+    model.parameter_index.entries = {{.name = "table",
                                 .shape = {kRows, kWidth},
                                 .origin = "table",
                                 .origin_shape = {2 * kRows, kWidth},
@@ -102,8 +102,8 @@ class TableSnapshots : public ::testing::Test {
   }
   ServingEvents events() {
     ServingEvents events;
-    events.run_aside = [this](std::function<void()> work, std::function<void()> done) {
-      aside_ = Aside{std::move(work), std::move(done)};
+    events.offload = [this](std::function<void()> work, std::function<void()> done) {
+      offloaded_ = Offloaded{std::move(work), std::move(done)};
     };
     return events;
   }
@@ -122,15 +122,15 @@ class TableSnapshots : public ::testing::Test {
   bool run(const transport::PendingRequests& pending) {
     return world_.run_until([&pending] { return pending.done(); }, world_.now() + 10s);
   }
-  bool run_until_aside() {
-    return world_.run_until([this] { return aside_.has_value(); }, world_.now() + 10s);
+  bool run_until_offloaded() {
+    return world_.run_until([this] { return offloaded_.has_value(); }, world_.now() + 10s);
   }
 
   transport::SimWorld world_;
   transport::SimLoop& server_loop_;
   transport::SimLoop& client_loop_;
   fluid::Tensor table_;
-  std::optional<Aside> aside_;
+  std::optional<Offloaded> offloaded_;
   std::string folder_;
   ParameterServer lanes_;
   Handler handler_;
@@ -138,11 +138,11 @@ class TableSnapshots : public ::testing::Test {
   transport::Client client_;
 };
 
-TEST_F(TableSnapshots, AreWrittenAsideAndAnsweredWhenTheFileIsThere) {
+TEST_F(TableSnapshots, AreWrittenOffTheLoopAndAnsweredWhenTheFileIsThere) {
   const std::string path = folder_ + "/model/table_0";
   transport::PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
-  ASSERT_TRUE(run_until_aside());
+  ASSERT_TRUE(run_until_offloaded());
   // The write has not begun: other requests are answered, and what they change is not in the file.
   transport::PendingRequests read;
   std::vector<std::byte> values(table_.bytes());
@@ -155,11 +155,11 @@ TEST_F(TableSnapshots, AreWrittenAsideAndAnsweredWhenTheFileIsThere) {
   EXPECT_FALSE(saved.done());
   EXPECT_FALSE(std::filesystem::exists(path));
 
-  aside_->work();
+  offloaded_->work();
   EXPECT_TRUE(std::filesystem::exists(path));
   world_.run_until([] { return false; }, world_.now() + 1s);
   EXPECT_FALSE(saved.done());
-  aside_->done();
+  offloaded_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_TRUE(saved.status().ok()) << saved.status().to_string();
   const fluid::Tensor rows = fluid::io::load_table_rows(folder_ + "/model", "table", 1, 2, kRows);
@@ -170,9 +170,9 @@ TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
   std::filesystem::create_directories(folder_ + "/model/table_0");
   transport::PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
-  ASSERT_TRUE(run_until_aside());
-  aside_->work();
-  aside_->done();
+  ASSERT_TRUE(run_until_offloaded());
+  offloaded_->work();
+  offloaded_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_THAT(saved.status().to_string(), HasSubstr("table_0"));
 }
@@ -181,15 +181,15 @@ TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
 TEST_F(TableSnapshots, OfALostConnectionAreAnsweredOverTheNext) {
   transport::PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
-  ASSERT_TRUE(run_until_aside());
-  const Aside first = *std::exchange(aside_, std::nullopt);
+  ASSERT_TRUE(run_until_offloaded());
+  const Offloaded first = *std::exchange(offloaded_, std::nullopt);
   world_.cut(server_loop_, client_loop_);
-  ASSERT_TRUE(run_until_aside());
+  ASSERT_TRUE(run_until_offloaded());
   first.work();
   first.done();
   EXPECT_FALSE(saved.done());
-  aside_->work();
-  aside_->done();
+  offloaded_->work();
+  offloaded_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_TRUE(saved.status().ok()) << saved.status().to_string();
 }
@@ -205,10 +205,10 @@ TEST_F(TableSnapshots, AreWrittenInFoldersOfTheServersConfigurationOnly) {
   const auto outcome = [this](const std::string& folder) {
     transport::PendingRequests saved;
     client_.submit(0, 0, save(folder, saved.track()));
-    EXPECT_TRUE(run_until_aside());
-    const Aside aside = *std::exchange(aside_, std::nullopt);
-    aside.work();
-    aside.done();
+    EXPECT_TRUE(run_until_offloaded());
+    const Offloaded offloaded = *std::exchange(offloaded_, std::nullopt);
+    offloaded.work();
+    offloaded.done();
     EXPECT_TRUE(run(saved));
     return saved.status().to_string();
   };
@@ -243,9 +243,9 @@ TEST_F(TableSnapshots, AreWrittenInFoldersOfTheServersConfigurationOnly) {
 TEST_F(TableSnapshots, WithANameThatNoFileSystemTakesAreToldOf) {
   transport::PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/allowed/" + std::string(5000, 'n'), saved.track()));
-  ASSERT_TRUE(run_until_aside());
-  aside_->work();
-  aside_->done();
+  ASSERT_TRUE(run_until_offloaded());
+  offloaded_->work();
+  offloaded_->done();
   ASSERT_TRUE(run(saved));
   EXPECT_THAT(saved.status().to_string(), HasSubstr("File name too long"));
 }

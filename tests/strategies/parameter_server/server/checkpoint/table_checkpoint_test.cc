@@ -72,7 +72,7 @@ class TableCheckpoints : public ::testing::Test {
     shard_.apply({++step_, 1});
   }
 
-  static CatalogueEntry entry() {
+  static ParameterEntry entry() {
     return {.name = "table",
             .shape = {kRows, kWidth},
             .origin = "table",
@@ -269,7 +269,7 @@ TEST_F(TableCheckpoints, OfAFullDiskLeaveTheOldFile) {
 
 // Rows 1, 3, … of a table of 2 * kRows - 3 rows: the last two lie behind it.
 TEST_F(TableCheckpoints, HaveTheRowsOfTheWholeTableOnly) {
-  CatalogueEntry every_second = entry();
+  ParameterEntry every_second = entry();
   every_second.origin_shape = {2 * kRows - 3, kWidth};
   every_second.offset = kWidth;
   every_second.row_stride = 2;
