@@ -157,8 +157,8 @@ void CollectiveMembership::State::leave_early() {
     if (left || member->verdict()) return;
     early = true;
     const auto verdict = transport::left_early(
-        {transport::PeerRole::kWorker, static_cast<uint32_t>(options.cluster.index)}, member->phase(),
-        member->step());
+        {transport::PeerRole::kWorker, static_cast<uint32_t>(options.cluster.index)},
+        member->phase(), member->step());
     if (coordinates()) {
       coordinator->abort(verdict);
     } else {

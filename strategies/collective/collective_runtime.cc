@@ -17,17 +17,15 @@ int resolve(int asked, const role_maker::ClusterSpec& cluster) {
   return asked == 0 ? cluster.worker_num : asked;
 }
 
+std::optional<ElementType> element_type(fluid::DType dtype) {
+  if (dtype == fluid::DType::kFloat32) return ElementType::kFloat32;
+  if (dtype == fluid::DType::kFloat64) return ElementType::kFloat64;
+  if (dtype == fluid::DType::kInt64) return ElementType::kInt64;
+  return std::nullopt;
+}
+
 ElementType element_type(const fluid::Tensor& tensor, const fluid::CommCall& call) {
-  switch (tensor.dtype()) {
-    case fluid::DType::kFloat32:
-      return ElementType::kFloat32;
-    case fluid::DType::kFloat64:
-      return ElementType::kFloat64;
-    case fluid::DType::kInt64:
-      return ElementType::kInt64;
-    default:
-      break;
-  }
+  if (const auto type = element_type(tensor.dtype())) return *type;
   throw_error(ErrorCode::kDTypeMismatch,
               {.what = "a tensor of this type cannot be summed over ranks",
                .where = str_cat("op ", call.op.type, ", variable ", join(call.op.input("X"), ",")),
@@ -64,6 +62,54 @@ fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& i
     output.reset(input.dtype(), input.shape(), input.place());
   }
   return output;
+}
+
+const fluid::Operator* find_op(const fluid::Program& program, std::string_view type) {
+  for (const auto& op : program.global_block().ops()) {
+    if (op->type == type) return op.get();
+  }
+  return nullptr;
+}
+
+// The gradients in the order in which a step reduces them; those of rows are only counted.
+std::vector<ReductionShape> gradients_of(const fluid::Program& program, size_t& of_rows) {
+  std::vector<ReductionShape> gradients;
+  of_rows = 0;
+  for (int32_t b = 0; b < program.block_count(); ++b) {
+    const fluid::Block& block = program.block(b);
+    for (const auto& op : block.ops()) {
+      if (op->type != "c_allreduce_sum") continue;
+      for (const std::string& name : op->input("X")) {
+        const fluid::VarDesc& var = block.var(name);
+        if (var.kind == fluid::VarKind::kSelectedRows) {
+          ++of_rows;
+          continue;
+        }
+        const auto type = element_type(var.dtype);
+        if (type && var.shape.numel() >= 0) {
+          gradients.push_back({*type, static_cast<size_t>(var.shape.numel())});
+        }
+      }
+    }
+  }
+  return gradients;
+}
+
+std::vector<fluid::Tensor*> tensors_in(const std::vector<std::string>& names,
+                                       const fluid::Scope& scope) {
+  std::vector<fluid::Tensor*> found;
+  for (const std::string& name : names) {
+    fluid::Value* value = scope.find(name);
+    auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (tensor != nullptr && tensor->initialized()) found.push_back(tensor);
+  }
+  return found;
+}
+
+uint64_t total_bytes(std::span<fluid::Tensor* const> tensors) {
+  uint64_t bytes = 0;
+  for (const fluid::Tensor* tensor : tensors) bytes += tensor->bytes();
+  return bytes;
 }
 
 }  // namespace
@@ -136,7 +182,7 @@ void CollectiveRuntime::connect() {
   communicator_ = std::move(made);
   reducer_ = std::make_unique<GradientReducer>(*communicator_, layout_, options_.reducer);
   rows_ = std::make_unique<RowReducer>(*communicator_, layout_, options_.reducer);
-  gathering_ = std::make_unique<Gathering>(*communicator_, options_.reducer);
+  agreement_ = std::make_unique<RankAgreement>(*communicator_, options_.reducer);
   empty_ = std::make_unique<EmptyContribution>(*communicator_, average_ ? one_each_ : layout_,
                                                options_.reducer);
 }
@@ -149,7 +195,7 @@ transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
 void CollectiveRuntime::disconnect() {
   if (!communicator_) return;
   empty_.reset();
-  gathering_.reset();
+  agreement_.reset();
   rows_.reset();
   reducer_.reset();
   communicator_.reset();
@@ -166,7 +212,7 @@ void CollectiveRuntime::begin_step(const fluid::Program& program, uint64_t step)
   rows_->begin_step(step);
   stepping_ = !average_ && communicator_->size() > 1 && trains(program);
   if (!stepping_) return;
-  gathering_->begin({.kind = Intent::Kind::kStep, .shards = shards().count()}, step);
+  agreement_->begin({.kind = Intent::Kind::kStep, .shards = shards().count()}, step);
 }
 
 // In one order at all ranks: first what is dense, then the rows.
@@ -180,7 +226,7 @@ void CollectiveRuntime::finish_sums() {
 void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
   finish_sums();
   if (!stepping_) return;
-  gathering_->finish();
+  agreement_->finish();
   stepping_ = false;
   ++steps_;
 }
@@ -265,6 +311,150 @@ void CollectiveRuntime::init_communicator(const fluid::CommCall& call) {
                .expected = str_cat("rank ", communicator_->rank(), " of ", communicator_->size()),
                .got = str_cat("rank ", attrs.rank, " of ", attrs.nranks),
                .fix = "make the program in the process that runs it"});
+}
+
+// From here on: what a worker does that takes no step while others take theirs, and how they meet.
+
+bool CollectiveRuntime::trains(const fluid::Program& program) {
+  const auto found = trains_.find(program.id());
+  if (found != trains_.end()) return found->second;
+  const bool answer = find_op(program, "c_allreduce_sum") != nullptr;
+  trains_.emplace(program.id(), answer);
+  return answer;
+}
+
+// Mean over those who contributed: the program divided by all shards of the step.
+double CollectiveRuntime::contribution_factor() {
+  if (!stepping_) return 1;
+  const int64_t shards = agreement_->finish().shards;
+  return shards == layout_.shards()
+             ? 1.0
+             : static_cast<double>(layout_.shards()) / static_cast<double>(shards);
+}
+
+void CollectiveRuntime::expect(const fluid::Program& program) {
+  if (!average_) {
+    expected_ = GradientReducer::shapes_of(gradients_of(program, row_gradients_),
+                                           options_.reducer.bucket_bytes);
+  } else if (const fluid::Operator* op = find_op(program, "c_local_sgd")) {
+    expected_ = average_->shapes(program.global_block(), *op);
+  }
+}
+
+// The reductions of the own last step, which the others' steps have too.
+void CollectiveRuntime::give_empty_step() {
+  const auto last = average_ ? expected_ : reducer_->shapes();
+  empty_->give(last.empty() ? expected_ : last, steps_);
+  if (!average_) rows_->give_nothing(row_gradients_, steps_);
+}
+
+Agreed CollectiveRuntime::meet(Meeting kind, uint64_t size) {
+  connect();
+  while (true) {
+    agreement_->begin({.kind = Intent::Kind::kMeet, .meeting = kind, .size = size}, steps_);
+    const Agreed& agreed = agreement_->finish();
+    if (agreed.stepping == 0) return agreed;
+    give_empty_step();
+  }
+}
+
+void CollectiveRuntime::leave() {
+  if (!communicator_ || communicator_->size() == 1) return;
+  while (true) {
+    agreement_->begin({.kind = Intent::Kind::kLeave}, steps_);
+    const Agreed& agreed = agreement_->finish();
+    if (agreed.stepping > 0) {
+      give_empty_step();
+    } else if (agreed.meeting > 0) {
+      shadow(agreed);
+    } else {
+      return;
+    }
+  }
+}
+
+// A worker that leaves takes part in what the others meet for, with nothing.
+void CollectiveRuntime::shadow(const Agreed& meeting) {
+  switch (meeting.kind) {
+    case Meeting::kBarrier:
+      return;
+    case Meeting::kReduce: {
+      const ReductionShape part{ElementType::kFloat64, meeting.size};
+      EmptyContribution(*communicator_, one_each_, options_.reducer).give({&part, 1}, steps_);
+      return;
+    }
+    case Meeting::kNewest:
+      share_newest({}, meeting.size);
+      return;
+    case Meeting::kAverage: {
+      std::span<const ReductionShape> parts = expected_;
+      if (average_ && average_->schedule().adapts()) parts = parts.subspan(1);
+      empty_->give(parts, steps_);
+      return;
+    }
+  }
+}
+
+void CollectiveRuntime::barrier_worker() {
+  (void)meet(Meeting::kBarrier, 0);
+}
+
+std::vector<double> CollectiveRuntime::all_reduce_worker(std::span<const double> values) {
+  (void)meet(Meeting::kReduce, values.size());
+  std::vector<double> sum(values.size());
+  const void* part = values.data();
+  wait(communicator().all_reduce(one_each_, ElementType::kFloat64, {&part, 1}, sum.data(),
+                                 sum.size(), {.phase = "all_reduce_worker"}));
+  return sum;
+}
+
+void CollectiveRuntime::align(const std::vector<std::string>& persistables,
+                              const std::vector<std::string>& parameters, fluid::Scope& scope) {
+  connect();
+  if (communicator_->size() == 1) return;
+  const auto values = tensors_in(average_ ? parameters : persistables, scope);
+  const uint64_t bytes = total_bytes(values);
+  const Agreed agreed = meet(average_ ? Meeting::kAverage : Meeting::kNewest, bytes);
+  if (average_) {
+    average_->average(values, *communicator_, one_each_, agreed.meeting);
+  } else {
+    share_newest(values, bytes);
+  }
+}
+
+// Every worker says how many steps it has taken, one without values none; the first of those with
+// the most gives its values to all.
+void CollectiveRuntime::share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes) {
+  const int64_t mine = values.empty() ? -1 : static_cast<int64_t>(steps_);
+  std::vector<int64_t> all(static_cast<size_t>(communicator_->size()));
+  wait(communicator_->all_gather(std::as_bytes(std::span(&mine, 1)),
+                                 std::as_writable_bytes(std::span(all)), {.phase = "align"}));
+  const auto newest = std::max_element(all.begin(), all.end());
+  const bool equal =
+      std::all_of(all.begin(), all.end(), [&](int64_t n) { return n == *newest || n < 0; });
+  if (equal) return;
+  std::vector<std::byte> packed(bytes);
+  std::byte* at = packed.data();
+  for (const fluid::Tensor* value : values) {
+    std::memcpy(at, value->raw(), value->bytes());
+    at += value->bytes();
+  }
+  wait(
+      communicator_->broadcast(packed, static_cast<int>(newest - all.begin()), {.phase = "align"}));
+  at = packed.data();
+  for (fluid::Tensor* value : values) {
+    std::memcpy(value->raw(), at, value->bytes());
+    at += value->bytes();
+  }
+}
+
+// One local step; now and then the average over the workers that still take steps.
+void CollectiveRuntime::local_sgd(const fluid::CommCall& call) {
+  ++steps_;
+  if (!average_->step(call) || communicator_->size() == 1) return;
+  agreement_->begin({.kind = Intent::Kind::kStep, .shards = 1}, steps_);
+  const Agreed& agreed = agreement_->finish();
+  average_->average(call, *communicator_, one_each_, agreed.stepping);
 }
 
 void CollectiveRuntime::wait(transport::CollectiveToken token) {

@@ -2,9 +2,9 @@
 // logical shards of the step by a GradientReducer, parameters are broadcast or, in a LocalSGD job,
 // averaged now and then, and stream ops do nothing. All rings are one communicator.
 //
-// Workers may do different numbers of steps (gathering.h): one that calls leave() goes on giving
-// nothing to the others' steps until all have left. A sum over fewer shards than the step has is
-// scaled up, so that it stays the mean over those who contributed.
+// Workers may do different numbers of steps (rank_agreement.h): one that calls leave() goes on
+// giving nothing to the others' steps until all have left. A sum over fewer shards than the step
+// has is scaled up, so that it stays the mean over those who contributed.
 #pragma once
 
 #include <functional>
@@ -17,9 +17,9 @@
 
 #include "fluid/kernels/comm_runtime.h"
 #include "role_maker/cluster_spec.h"
-#include "strategies/collective/gathering.h"
 #include "strategies/collective/gradient_reducer.h"
 #include "strategies/collective/local_average.h"
+#include "strategies/collective/rank_agreement.h"
 #include "strategies/collective/row_reducer.h"
 #include "transport/collective/collective.h"
 
@@ -80,8 +80,8 @@ class CollectiveRuntime final : public fluid::CommRuntime {
 
   bool trains(const fluid::Program& program);
   void give_empty_step();
-  Gathered meet(Meeting kind, uint64_t size);
-  void shadow(const Gathered& meeting);
+  Agreed meet(Meeting kind, uint64_t size);
+  void shadow(const Agreed& meeting);
   double contribution_factor();
   void finish_sums();
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
@@ -101,7 +101,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   std::unique_ptr<transport::CollectiveCommunicator> communicator_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<RowReducer> rows_;
-  std::unique_ptr<Gathering> gathering_;
+  std::unique_ptr<RankAgreement> agreement_;
   std::unique_ptr<EmptyContribution> empty_;
   std::optional<LocalAverage> average_;
   std::unordered_map<uint64_t, bool> trains_;  // by program id

@@ -1,4 +1,4 @@
-#include "strategies/collective/gathering.h"
+#include "strategies/collective/rank_agreement.h"
 
 #include <algorithm>
 #include <cstring>
@@ -36,13 +36,13 @@ std::string_view meeting_name(Meeting meeting) {
   return "?";
 }
 
-Gathering::Gathering(transport::CollectiveCommunicator& communicator,
-                     GradientReducerOptions options)
+RankAgreement::RankAgreement(transport::CollectiveCommunicator& communicator,
+                             GradientReducerOptions options)
     : communicator_(communicator),
       options_(std::move(options)),
       layout_(communicator.size(), communicator.size()) {}
 
-void Gathering::begin(const Intent& intent, uint64_t step) {
+void RankAgreement::begin(const Intent& intent, uint64_t step) {
   if (under_way_) (void)finish();
   said_ = {};
   caller_ = intent.kind == Intent::Kind::kMeet ? meeting_name(intent.meeting) : "stop_worker";
@@ -67,21 +67,21 @@ void Gathering::begin(const Intent& intent, uint64_t step) {
   const void* part = said_.data();
   token_ =
       communicator_.all_reduce(layout_, ElementType::kInt64, {&part, 1}, sum_.data(), sum_.size(),
-                               {.phase = "gathering", .step = static_cast<int64_t>(step)});
+                               {.phase = "agreement", .step = static_cast<int64_t>(step)});
   under_way_ = true;
 }
 
-const Gathered& Gathering::finish() {
-  if (!under_way_) return gathered_;
+const Agreed& RankAgreement::finish() {
+  if (!under_way_) return agreed_;
   under_way_ = false;
   wait_for(token_, options_);
-  gathered_ = {.stepping = sum_[0], .shards = sum_[1], .meeting = sum_[2], .leaving = sum_[3]};
-  if (gathered_.meeting > 0) {
-    gathered_.kind = static_cast<Meeting>(sum_[6] / gathered_.meeting);
-    gathered_.size = static_cast<uint64_t>(sum_[7] / gathered_.meeting);
+  agreed_ = {.stepping = sum_[0], .shards = sum_[1], .meeting = sum_[2], .leaving = sum_[3]};
+  if (agreed_.meeting > 0) {
+    agreed_.kind = static_cast<Meeting>(sum_[6] / agreed_.meeting);
+    agreed_.size = static_cast<uint64_t>(sum_[7] / agreed_.meeting);
   }
   // By Cauchy and Schwarz: equal only where all keys are.
-  if (gathered_.meeting * sum_[5] != sum_[4] * sum_[4]) {
+  if (agreed_.meeting * sum_[5] != sum_[4] * sum_[4]) {
     throw_error(ErrorCode::kPrecondition,
                 {.what = "the workers do not call the same thing",
                  .where = std::string(caller_),
@@ -90,7 +90,7 @@ const Gathered& Gathering::finish() {
                  .fix = "call barrier_worker, all_reduce_worker and save_persistables in the same "
                         "order everywhere"});
   }
-  return gathered_;
+  return agreed_;
 }
 
 void EmptyContribution::give(std::span<const ReductionShape> parts, uint64_t step) {

@@ -38,7 +38,7 @@ struct Intent {
 };
 
 // What the ranks mean to do, together.
-struct Gathered {
+struct Agreed {
   int64_t stepping = 0;  // ranks
   int64_t shards = 0;    // contributions to the step
   int64_t meeting = 0;   // ranks
@@ -48,16 +48,16 @@ struct Gathered {
 };
 
 // Used by one thread.
-class Gathering {
+class RankAgreement {
  public:
   // The communicator must outlive it.
-  Gathering(transport::CollectiveCommunicator& communicator, GradientReducerOptions options);
+  RankAgreement(transport::CollectiveCommunicator& communicator, GradientReducerOptions options);
 
   // Says it, and does not wait.
   void begin(const Intent& intent, uint64_t step);
   // What all ranks said; waits for the last of them. Throws PeerError when a rank does not come,
   // UsageError when the ranks meet for different things.
-  const Gathered& finish();
+  const Agreed& finish();
 
  private:
   transport::CollectiveCommunicator& communicator_;
@@ -70,7 +70,7 @@ class Gathering {
   std::string_view caller_;
   transport::CollectiveToken token_;
   bool under_way_ = false;
-  Gathered gathered_;
+  Agreed agreed_;
 };
 
 // Gives zeros to the reductions of a step that other ranks take, in their order.
