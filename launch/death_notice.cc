@@ -119,7 +119,8 @@ void DeathNotice::tell(Role role, int index, const std::string& how) {
     options.tell_unreachable = false;
     line_ = std::make_unique<Line>(std::move(options));
   }
-  const auto culprit = role == Role::kServer ? transport::PeerRole::kServer : transport::PeerRole::kWorker;
+  const auto culprit =
+      role == Role::kServer ? transport::PeerRole::kServer : transport::PeerRole::kWorker;
   line_->send({.culprit = {culprit, static_cast<uint32_t>(index)},
                .code = ErrorCode::kPeerLost,
                .reason = str_cat("its launcher says that it ", how)});

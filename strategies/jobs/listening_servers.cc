@@ -27,8 +27,8 @@ std::string reason_against(transport::AsioNetwork& network, const transport::Add
 
 }  // namespace
 
-void require_listening(const std::vector<Endpoint>& servers,
-                       transport::TransportChoice transport, Duration deadline) {
+void require_listening(const std::vector<Endpoint>& servers, transport::TransportChoice transport,
+                       Duration deadline) {
   transport::AsioNetwork network(transport);
   for (const Endpoint& server : servers) {
     std::vector<std::string> reasons;

@@ -73,7 +73,8 @@ ServerJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeC
   job.config.secret = choose_job_secret(config, cluster);
   job.config.facts = bits_facts();
   job.config.facts.merge(own_facts);
-  const auto role = cluster.is_server() ? transport::PeerRole::kServer : transport::PeerRole::kWorker;
+  const auto role =
+      cluster.is_server() ? transport::PeerRole::kServer : transport::PeerRole::kWorker;
   provide_descriptors(descriptors_of(job.config, role), cluster.process_name()).throw_if_error();
   return job;
 }

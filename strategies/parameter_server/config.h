@@ -24,7 +24,7 @@ namespace fleet::strategies {
 struct ParameterServerConfig {
   uint32_t index = 0;  // of this process among those of its role
   uint32_t worker_num = 1;
-  uint32_t logical_shards = 0;               // contributors to a step; 0: one for each worker
+  uint32_t logical_shards = 0;    // contributors to a step; 0: one for each worker
   std::vector<Endpoint> servers;  // by server index
   std::string job_id;
   transport::Secret secret;

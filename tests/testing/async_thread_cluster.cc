@@ -89,8 +89,7 @@ class AsyncThreadCluster {
     return transpiler;
   }
 
-  strategies::ParameterServerConfig config_for(int index,
-                                               std::vector<Endpoint> servers) const {
+  strategies::ParameterServerConfig config_for(int index, std::vector<Endpoint> servers) const {
     strategies::ParameterServerConfig config;
     config.index = static_cast<uint32_t>(index);
     config.worker_num = static_cast<uint32_t>(job_.workers);

@@ -148,9 +148,7 @@ class ThreadCluster {
     const auto observer = std::make_shared<strategies::JobObserver>();
     config.observer = observer;
     strategies::ServerRuntime::Events events;
-    events.on_listening = [this, index](const Endpoint& bound) {
-      addresses_.set(index, bound);
-    };
+    events.on_listening = [this, index](const Endpoint& bound) { addresses_.set(index, bound); };
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
         std::move(config), std::nullopt, job_.transport, Logger(), std::move(events));
     programs.main.set_runtime(runtime);
@@ -167,8 +165,7 @@ class ThreadCluster {
                                                      : job_.transport;
   }
   // The servers, or the proxies in front of them.
-  std::vector<Endpoint> reach(int worker,
-                                         const std::vector<Endpoint>& servers) {
+  std::vector<Endpoint> reach(int worker, const std::vector<Endpoint>& servers) {
     const std::lock_guard lock(mutex_);
     if (worker == job_.late_worker) {
       late_.emplace(servers, ProxyFaults{.control_lanes_late = job_.join_delay});

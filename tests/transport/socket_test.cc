@@ -452,8 +452,8 @@ TEST(CoordinatorThreads, BlockingCallsMeetAndTheVerdictReachesAll) {
       EXPECT_TRUE(client->barrier(Group::kWorkers, "step").ok());
     }
     if (index == 2) {
-      client->abort(
-          Verdict{{PeerRole::kWorker, 2}, Phase::kComputing, 50, ErrorCode::kNumerics, "not a number"});
+      client->abort(Verdict{
+          {PeerRole::kWorker, 2}, Phase::kComputing, 50, ErrorCode::kNumerics, "not a number"});
     }
     EXPECT_EQ(verdict.get_future().get().reason, "not a number");
     EXPECT_EQ(client->barrier(Group::kWorkers, "late").code(), ErrorCode::kNumerics);

@@ -169,7 +169,8 @@ Status compare_hellos(const Hello& ours, const Hello& theirs, Side our_side) {
     if (ours.require_same_bits || theirs.require_same_bits) {
       differences.compare("instruction set", ours.instruction_set, theirs.instruction_set);
     }
-    const uint32_t world = theirs.member.role == PeerRole::kWorker ? ours.worker_num : ours.server_num;
+    const uint32_t world =
+        theirs.member.role == PeerRole::kWorker ? ours.worker_num : ours.server_num;
     if (theirs.member.index >= world) {
       differences.add("index", str_cat("below ", world), str_cat(theirs.member.index));
     }

@@ -33,8 +33,8 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
   return options;
 }
 
-[[noreturn]] void throw_unknown(const ParameterIndex& parameter_index, uint32_t server, std::string_view name,
-                                bool gradient) {
+[[noreturn]] void throw_unknown(const ParameterIndex& parameter_index, uint32_t server,
+                                std::string_view name, bool gradient) {
   std::vector<std::string> names;
   for (const auto& entry : parameter_index.entries)
     names.push_back(gradient ? entry.gradient : entry.name);
@@ -82,7 +82,8 @@ void ServerClient::ask_parameter_index(uint32_t server) {
                                             MutableBytes) {
     const auto whole = reader->take(header, control);
     if (!whole) return;
-    auto parameter_index = decode<ParameterIndex>(*whole, str_cat("the parameter index of server ", server));
+    auto parameter_index =
+        decode<ParameterIndex>(*whole, str_cat("the parameter index of server ", server));
     if (parameter_index.ok()) {
       keep_parameter_index(server, std::move(parameter_index).value());
       --parameter_indexes_missing_;

@@ -33,9 +33,11 @@ class ServerClient {
   void start();
   // Every parameter index is here.
   bool ready() const { return parameter_indexes_missing_ == 0; }
-  const ParameterIndex& parameter_index(uint32_t server) const { return parameter_indexes_[server]; }
-  // By name in a server's parameter index: the variable itself, or the slice with that gradient. Throws
-  // UsageError that names the server when it is not there.
+  const ParameterIndex& parameter_index(uint32_t server) const {
+    return parameter_indexes_[server];
+  }
+  // By name in a server's parameter index: the variable itself, or the slice with that gradient.
+  // Throws UsageError that names the server when it is not there.
   RemoteVariable find(uint32_t server, std::string_view name) const;
   RemoteVariable find_gradient(uint32_t server, std::string_view gradient) const;
 

@@ -11,8 +11,8 @@ WorkerNode<Client>::WorkerNode(NodeEnvironment environment, ParameterServerConfi
     : environment_(std::move(environment)), config_(std::move(config)) {
   client_ = std::make_unique<Client>(
       *environment_.data_loop, *environment_.network, config_,
-      make_hello(config_, transport::PeerRole::kWorker, environment_.incarnation), environment_.random,
-      logger);
+      make_hello(config_, transport::PeerRole::kWorker, environment_.incarnation),
+      environment_.random, logger);
   WorkerMember::Events events;
   events.on_verdict = [this] {
     tell_failure();

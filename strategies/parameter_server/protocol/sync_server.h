@@ -55,7 +55,9 @@ class SyncServerSink {
   virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
   // True when the last stage goes on in another thread: updated() is called when it is done, and
   // until then nothing reads or changes the slice.
-  virtual bool offload_update(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) { return false; }
+  virtual bool offload_update(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) {
+    return false;
+  }
   // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
   virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
   // What this server has to say in an exchange is there: tell the others.
@@ -161,7 +163,7 @@ class SyncServer {
   struct Slice {
     uint32_t stages = 1;
     bool complete = false;  // the gradient of this step is complete
-    int shards = 0;        // that contributed to it
+    int shards = 0;         // that contributed to it
     uint64_t version = 0;
     std::vector<uint32_t> waiters;  // that want it, by number
   };

@@ -1,7 +1,8 @@
 // What workers and servers say to each other on data lanes. The frames are the transport's; this
 // file gives the verbs their meaning.
 //
-//   kInit          no payload: asks for the server's parameter index; the answer's control part is a
+//   kInit          no payload: asks for the server's parameter index; the answer's control part is
+//   a
 //                  ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
 //                  accepted before the first step only.
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
@@ -28,8 +29,8 @@
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
 // slice (docs/wire_protocol.md, "Asynchronous servers").
 //
-// Variable ids index the server's parameter index; trained slices come first. Slice i travels on data
-// lane i modulo the number of lanes. Offsets of pieces count from the start of the slice.
+// Variable ids index the server's parameter index; trained slices come first. Slice i travels on
+// data lane i modulo the number of lanes. Offsets of pieces count from the start of the slice.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@ using transport::PayloadTarget;
 using transport::Session;
 using transport::Verb;
 
-AsyncServerOptions core_options(const ParameterServerConfig& config, const ParameterIndex& parameter_index,
+AsyncServerOptions core_options(const ParameterServerConfig& config,
+                                const ParameterIndex& parameter_index,
                                 std::function<void(const AsyncEvent&)> on_event,
                                 std::shared_ptr<const AsyncServerRules> rules) {
   AsyncServerOptions options;
@@ -43,8 +44,8 @@ AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
       on_value_(std::move(model.on_value)),
       on_rows_(std::move(model.on_rows)),
       on_sender_(std::move(model.on_sender)),
-      core_(core_options(config_, model_.parameter_index, std::move(on_event), std::move(rules)), *this) {
-}
+      core_(core_options(config_, model_.parameter_index, std::move(on_event), std::move(rules)),
+            *this) {}
 
 std::vector<std::string> AsyncParameterServer::waits() const {
   const Lock locked = lock();

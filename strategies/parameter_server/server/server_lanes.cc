@@ -87,7 +87,8 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
   const transport::MemberId member = session.peer().member;
   const bool exchanges = from_server(session) && header.verb == Verb::kPush &&
                          !model_.exchanges.empty() && member.index < config_.server_num();
-  const bool worker = member.role == transport::PeerRole::kWorker && member.index < config_.worker_num;
+  const bool worker =
+      member.role == transport::PeerRole::kWorker && member.index < config_.worker_num;
   if (!worker && !exchanges) {
     return bad_frame("only workers of the job may train",
                      str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());

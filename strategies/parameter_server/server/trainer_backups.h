@@ -13,7 +13,8 @@ namespace fleet::strategies {
 // One thread at a time; the scope must outlive it.
 class TrainerBackups {
  public:
-  // `slices` in the parameter index's order, whose values the scope has: every trainer has seen them.
+  // `slices` in the parameter index's order, whose values the scope has: every trainer has seen
+  // them.
   TrainerBackups(const std::vector<fluid::ServerSlice>& slices, fluid::Scope& scope);
 
   // Has the model tell of what trainers receive and send, where delays are compensated.

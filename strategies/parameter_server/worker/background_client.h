@@ -42,7 +42,8 @@ class BackgroundClient {
   void abort(const Status& why, uint64_t step) {
     node_->abort(why, transport::Phase::kComputing, step);
   }
-  // Waits for every server's parameter index. The client's parameter indexes may be read afterwards.
+  // Waits for every server's parameter index. The client's parameter indexes may be read
+  // afterwards.
   const ServerClient& ready();
 
   // What is sent and received; returns a number for each. What has the same place as one that was

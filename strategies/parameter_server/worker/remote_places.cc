@@ -117,7 +117,8 @@ std::vector<RemoteTensor> trained_variables(const ServerClient& client) {
   std::set<std::string> origins;
   for (uint32_t server = 0; server < client.config().server_num(); ++server) {
     const ParameterIndex& parameter_index = client.parameter_index(server);
-    for (uint32_t i = 0; i < parameter_index.trained; ++i) origins.insert(parameter_index.entries[i].origin);
+    for (uint32_t i = 0; i < parameter_index.trained; ++i)
+      origins.insert(parameter_index.entries[i].origin);
   }
   std::vector<RemoteTensor> tensors;
   tensors.reserve(origins.size());

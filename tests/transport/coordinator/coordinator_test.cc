@@ -100,8 +100,11 @@ TEST(Coordinator, AStopOfTheCoordinatorItselfIsNotBlamedOnOthers) {
 TEST(Coordinator, AnAbortReachesEveryMemberWithItsReason) {
   Job job(8);
   job.start();
-  job.worker(2).client->abort_async(Verdict{
-      {PeerRole::kWorker, 2}, Phase::kComputing, 9, ErrorCode::kNumerics, "a loss is not a number"});
+  job.worker(2).client->abort_async(Verdict{{PeerRole::kWorker, 2},
+                                            Phase::kComputing,
+                                            9,
+                                            ErrorCode::kNumerics,
+                                            "a loss is not a number"});
   ASSERT_TRUE(job.run([&] { return job.all_know(); }, 100ms));
   EXPECT_EQ(job.worker(0).verdict->reason, "a loss is not a number");
   EXPECT_EQ(job.worker(0).verdict->code, ErrorCode::kNumerics);
@@ -186,7 +189,8 @@ TEST(Coordinator, AMemberThatHasNotJoinedIsNamedByThen) {
   job.coordinator->start();
   for (auto& [id, member] : job.members) {
     if (id == kWorker1) continue;
-    member.client->set_phase(id.role == PeerRole::kWorker ? Phase::kConnecting : Phase::kServing, 1);
+    member.client->set_phase(id.role == PeerRole::kWorker ? Phase::kConnecting : Phase::kServing,
+                             1);
     member.client->start();
   }
   ASSERT_TRUE(job.run([&] { return job.logged("has not joined who=\"worker 1\""); }, 13s));

@@ -84,9 +84,10 @@ TEST(Handshake, AServerWithoutTheSecretIsRefusedByTheWorker) {
   // A false server that takes every proof for good and answers with one of its own.
   Handshake worker(Side::kConnecting, options_of(hello_of(PeerRole::kWorker, 1), secret()),
                    LinkKind::kTcp, {});
-  Handshake guide(Side::kAccepting,
-                  options_of(hello_of(PeerRole::kServer, 0), Secret::of_text("a wrong one here", "")),
-                  LinkKind::kTcp, {});
+  Handshake guide(
+      Side::kAccepting,
+      options_of(hello_of(PeerRole::kServer, 0), Secret::of_text("a wrong one here", "")),
+      LinkKind::kTcp, {});
   const auto challenge = guide.start();
   const auto response = worker.on_frame(challenge[0].header, challenge[0].control);
   ASSERT_EQ(response[0].header.verb, Verb::kAuthResponse);

@@ -91,11 +91,11 @@ class TableSnapshots : public ::testing::Test {
     table_ = fluid::Tensor::from(values, {kRows, kWidth});
     ServerModel model;
     model.parameter_index.entries = {{.name = "table",
-                                .shape = {kRows, kWidth},
-                                .origin = "table",
-                                .origin_shape = {2 * kRows, kWidth},
-                                .offset = kWidth,
-                                .row_stride = 2}};
+                                      .shape = {kRows, kWidth},
+                                      .origin = "table",
+                                      .origin_shape = {2 * kRows, kWidth},
+                                      .offset = kWidth,
+                                      .row_stride = 2}};
     model.tensors = {&table_};
     model.saved_tables = {"table"};
     return model;
