@@ -56,7 +56,7 @@ void check_loss(const Variable& loss) {
 Operator loss_grad_op(const Variable& loss) {
   Operator op;
   op.type = "fill_constant";
-  op.outputs["Out"] = {internal::grad_name(loss.name())};
+  op.outputs["Out"] = {grad_name(loss.name())};
   op.attrs = to_attributes(FillConstantAttrs{.shape = {1}, .dtype = loss.dtype(), .value = 1.0f});
   return op;
 }
@@ -126,7 +126,7 @@ bool takes_part(const Operator& op, const Block& block) {
 // Clips in place the gradients that the op has just made whole.
 void append_error_clips(const Operator& op, Block& block) {
   for (const std::string& name : op.output_names()) {
-    if (!name.ends_with(internal::kGradSuffix)) continue;
+    if (!name.ends_with(kGradSuffix)) continue;
     const VarDesc* forward = block.find_var_recursive(internal::strip_grad_suffix(name));
     if (forward == nullptr || forward->is_parameter || !forward->gradient_clip) continue;
     const auto& bounds = forward->gradient_clip->values;
@@ -206,14 +206,14 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   const auto path = internal::find_op_path(block, loss.name(), no_grad);
   no_grad.merge(internal::find_unused_outputs(block, path, loss.name(), no_grad));
 
-  const NameSet produced = {internal::grad_name(loss.name())};
+  const NameSet produced = {grad_name(loss.name())};
   std::vector<Operator> ops = options.checkpoints.empty()
                                   ? internal::make_grad_ops(block, path, no_grad, table, produced)
                                   : internal::make_recomputing_grad_ops(
                                         block, path, no_grad, options.checkpoints, table, produced);
   internal::sum_repeated_outputs(ops, block.index());
   NameSet no_grad_names;
-  for (const std::string& name : no_grad) no_grad_names.insert(internal::grad_name(name));
+  for (const std::string& name : no_grad) no_grad_names.insert(grad_name(name));
   internal::remove_no_grad_branches(ops, no_grad_names, table);
   ops.insert(ops.begin(), loss_grad_op(loss));
   const auto renamed = rename_existing(ops, block);
@@ -225,7 +225,7 @@ std::vector<ParamGrad> append_backward(const Variable& loss, const BackwardOptio
   const auto made_by = makers(block, first);
   std::vector<ParamGrad> pairs;
   for (const std::string& param : parameters) {
-    std::string grad = internal::grad_name(param);
+    std::string grad = grad_name(param);
     if (const auto found = renamed.find(grad); found != renamed.end()) grad = found->second;
     if (!block.has_var(grad) || before.contains(grad)) continue;
     if (const auto maker = made_by.find(grad); maker != made_by.end()) {
@@ -318,14 +318,14 @@ std::vector<Operator> start_ops(const Variable& target, const Variable* given) {
   Operator start;
   start.type = given != nullptr ? "assign" : "fill_zeros_like";
   start.inputs["X"] = {given != nullptr ? given->name() : target.name()};
-  start.outputs["Out"] = {internal::grad_name(target.name())};
+  start.outputs["Out"] = {grad_name(target.name())};
   if (given != nullptr) return {start};
   // The batch is not known yet: zeros of the target's shape, plus one.
-  start.outputs["Out"] = {internal::grad_name(target.name()) + "@START"};
+  start.outputs["Out"] = {grad_name(target.name()) + "@START"};
   Operator ones;
   ones.type = "scale";
   ones.inputs["X"] = start.outputs["Out"];
-  ones.outputs["Out"] = {internal::grad_name(target.name())};
+  ones.outputs["Out"] = {grad_name(target.name())};
   ones.attrs = to_attributes(ScaleAttrs{.bias = 1.0});
   return {start, ones};
 }
@@ -348,13 +348,13 @@ std::vector<Variable> gradients(const std::vector<Variable>& targets,
     }
   }
   NameSet produced;
-  for (const Variable& target : targets) produced.insert(internal::grad_name(target.name()));
+  for (const Variable& target : targets) produced.insert(grad_name(target.name()));
   for (Operator& op : internal::make_grad_ops(block, path, no_grad, table, produced)) {
     ops.push_back(std::move(op));
   }
   internal::sum_repeated_outputs(ops, block.index());
   NameSet no_grad_names;
-  for (const std::string& name : no_grad) no_grad_names.insert(internal::grad_name(name));
+  for (const std::string& name : no_grad) no_grad_names.insert(grad_name(name));
   internal::remove_no_grad_branches(ops, no_grad_names, table);
   const auto renamed = rename_existing(ops, block);
   const size_t first = block.op_count();
@@ -362,7 +362,7 @@ std::vector<Variable> gradients(const std::vector<Variable>& targets,
   const auto made_by = makers(block, first);
   std::vector<Variable> found;
   for (const Variable& input : inputs) {
-    std::string grad = internal::grad_name(input.name());
+    std::string grad = grad_name(input.name());
     if (const auto other = renamed.find(grad); other != renamed.end()) grad = other->second;
     const bool made = made_by.contains(grad);
     found.push_back(made ? Variable(block, block.var(grad)) : Variable());

@@ -5,6 +5,7 @@
 #include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "fluid/ops/control/control_flow.h"
+#include "fluid/ops/grad_names.h"
 
 namespace fleet::fluid::internal {
 namespace {
@@ -274,7 +275,7 @@ std::vector<Operator> loop_gradient(Block& block, const Operator& op, const Name
   for (const std::string& name : wanted.targets) {
     grad.inputs["Out@GRAD"].push_back(grad_name(name));
   }
-  grad.outputs[x_slot + "@GRAD"] = grads;
+  grad.outputs[grad_name(x_slot)] = grads;
   for (const std::string& name : wanted.rewritten) {
     if (const VarDesc* var = block.find_var_recursive(name); var->kind == VarKind::kLodTensor) {
       grad.outputs["Before"].push_back(declare_before(block, *var));
@@ -332,7 +333,7 @@ std::vector<Operator> recurrent_gradient(Block& block, const Operator& op, const
     const Names& names = op.input(slot);
     if (names.empty()) return;
     grad.inputs[slot] = names;
-    Names& grads = grad.outputs[slot + "@GRAD"];
+    Names& grads = grad.outputs[grad_name(slot)];
     for (size_t k = 0; k < names.size(); ++k) {
       const bool goes = may_have_gradient(block, names[k], no_grad) && !inner[k].empty();
       grads.push_back(goes ? grad_name(names[k]) : std::string());

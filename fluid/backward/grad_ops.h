@@ -7,17 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "fluid/ops/grad_names.h"
 #include "fluid/ops/op_schema.h"
 
 namespace fleet::fluid::internal {
 
-inline constexpr std::string_view kGradSuffix = "@GRAD";
-
 using NameSet = std::set<std::string, std::less<>>;
 
-inline std::string grad_name(std::string_view variable) {
-  return std::string(variable) + std::string(kGradSuffix);
-}
 inline bool is_grad_name(std::string_view name) {
   return name.find(kGradSuffix) != std::string_view::npos;
 }

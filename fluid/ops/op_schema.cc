@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/grad_names.h"
 
 namespace fleet::fluid {
 
@@ -85,7 +86,7 @@ void InferContext::require_dtype(std::string_view slot, DType expected) const {
 
 std::vector<std::string> GradContext::grad_of_output(std::string_view slot) const {
   std::vector<std::string> names;
-  for (const std::string& name : output(slot)) names.push_back(name + "@GRAD");
+  for (const std::string& name : output(slot)) names.push_back(grad_name(name));
   return names;
 }
 

@@ -1,6 +1,7 @@
 #include "fluid/ops/schema_util.h"
 
 #include "base/strings.h"
+#include "fluid/ops/grad_names.h"
 
 namespace fleet::fluid {
 namespace {
@@ -28,10 +29,10 @@ GradientFunction usual_gradient(GradSpec spec) {
     for (const auto& slot : spec.inputs) set_slot(op.inputs, slot, context.input(slot));
     for (const auto& slot : spec.outputs) set_slot(op.inputs, slot, context.output(slot));
     for (const auto& slot : spec.incoming) {
-      set_slot(op.inputs, slot + "@GRAD", context.grad_of_output(slot));
+      set_slot(op.inputs, grad_name(slot), context.grad_of_output(slot));
     }
     for (const auto& slot : spec.wanted) {
-      set_slot(op.outputs, slot + "@GRAD", context.grad_of_input(slot));
+      set_slot(op.outputs, grad_name(slot), context.grad_of_input(slot));
     }
     return std::vector<Operator>{std::move(op)};
   };

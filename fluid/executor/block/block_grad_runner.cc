@@ -6,6 +6,7 @@
 #include "fluid/executor/block/block_grad_runner_impl.h"
 #include "fluid/kernels/accumulate.h"
 #include "fluid/ops/control/control_flow.h"
+#include "fluid/ops/grad_names.h"
 
 namespace fleet::fluid {
 namespace {
@@ -59,7 +60,7 @@ class LoopGradRunner final : public BlockGradRunner {
       : BlockGradRunner(outer, op, scopes_slot),
         attrs_(parse_attributes<BlockGradAttrs>(op.op->type, op.op->attrs)),
         xs_(op.op->input(x_slot)),
-        grads_(op.op->output(x_slot + "@GRAD")) {}
+        grads_(op.op->output(grad_name(x_slot))) {}
 
   void run(const Workspace::Step& step, int shard) override {
     BlockHistory& past = history();
@@ -236,7 +237,7 @@ class RecurrentGradRunner final : public BlockGradRunner {
 
   void finish(const std::string& slot, std::vector<Value>& values) {
     const auto& names = op_.op->input(slot);
-    const auto& grads = op_.op->output(slot + "@GRAD");
+    const auto& grads = op_.op->output(grad_name(slot));
     for (size_t k = 0; k < grads.size(); ++k) {
       if (grads[k].empty()) continue;
       Value value = std::move(values[k]);

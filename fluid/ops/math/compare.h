@@ -1,7 +1,7 @@
 // Ops that give or take truth values.
 //
 //   less_than, less_equal, greater_than, greater_equal, equal, not_equal
-//                              X, Y -> Out (bool), broadcast as elementwise_* (ops/elementwise.h)
+//                              X, Y -> Out (bool), broadcast as elementwise_* (elementwise.h)
 //   logical_and, logical_or, logical_xor  X, Y -> Out: all bool, broadcast alike
 //   logical_not                X -> Out: bool
 //   where        Condition (bool), X, Y -> Out: X where true, else Y; equal shapes

@@ -1,6 +1,7 @@
 #include "fluid/ops/nn/sampled.h"
 
 #include "base/strings.h"
+#include "fluid/ops/grad_names.h"
 #include "fluid/ops/schema_util.h"
 
 namespace fleet::fluid {
@@ -55,11 +56,11 @@ template <class Attrs>
 InferFunction infer_grads(const char* weight, std::vector<std::string> others) {
   return [weight = std::string(weight), others = std::move(others)](InferContext& context) {
     for (const std::string& slot : others) {
-      if (context.has_input(slot)) context.share(slot, slot + "@GRAD");
+      if (context.has_input(slot)) context.share(slot, grad_name(slot));
     }
-    context.share(weight, weight + "@GRAD");
+    context.share(weight, grad_name(weight));
     if (context.attrs<Attrs>().is_sparse) {
-      context.set_kind(weight + "@GRAD", VarKind::kSelectedRows);
+      context.set_kind(grad_name(weight), VarKind::kSelectedRows);
     }
   };
 }

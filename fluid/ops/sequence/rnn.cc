@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
+#include "fluid/ops/grad_names.h"
 #include "fluid/ops/schema_util.h"
 
 namespace fleet::fluid {
@@ -101,8 +102,8 @@ void add_rnn(OpTable& table, const RnnSlots& slots, InferFunction infer) {
   for (const SlotSpec& slot : slots.inputs) {
     spec.inputs.push_back(slot.name);
     spec.wanted.push_back(slot.name);
-    grads.push_back(maybe(slot.name + "@GRAD"));
-    like.emplace_back(slot.name, slot.name + "@GRAD");
+    grads.push_back(maybe(grad_name(slot.name)));
+    like.emplace_back(slot.name, grad_name(slot.name));
   }
   for (const SlotSpec& slot : slots.outputs) {
     spec.outputs.push_back(slot.name);
