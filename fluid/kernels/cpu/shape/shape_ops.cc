@@ -152,7 +152,7 @@ std::unique_ptr<Prepared> prepare_split(PrepareContext& context) {
   return split_along(context, axis, sections_of(context, given, attrs.num, shape[axis]));
 }
 
-// Runs of rows, as views of X; the plan keeps X's memory apart (fluid/executor/plan.cc).
+// Runs of rows, as views of X; the plan lets nothing else use X's memory (OpSchema::makes_views).
 std::unique_ptr<Prepared> prepare_split_byref(PrepareContext& context) {
   const auto attrs = context.attrs<SplitByrefAttrs>();
   const Shape& shape = context.in("X").shape;
