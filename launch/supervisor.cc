@@ -171,7 +171,7 @@ void Supervisor::on_guard_lost(const siginfo_t& info) {
   trouble_ = str_cat("the guard of the job (pid ", info.si_pid, ", fleet_agent) ",
                      info.si_code == CLD_STOPPED ? "was stopped" : exit_status_of(info).to_string(),
                      ": without it processes could outlive the launcher");
-  settle();
+  await_messages();
 }
 
 void Supervisor::on_started(size_t index, pid_t pid) {
@@ -195,7 +195,7 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
     const bool failed = left_early || !ending.ok();
     if (failed) {
       failed_.push_back(index);
-      settle();
+      await_messages();
     } else if (record.role == Role::kWorker) {
       board_.worker_ended();
       if (state_ == State::kRunning && workers_done()) finish_workers();
@@ -222,13 +222,13 @@ void Supervisor::on_stuck(size_t index, const std::string& reason) {
   if (state_ == State::kEnding || state_ == State::kKilling) return;
   records_[index].ending.reason = reason;
   failed_.push_back(index);
-  settle();
+  await_messages();
 }
 
 void Supervisor::on_asked(size_t index) {
   if (state_ != State::kRunning && state_ != State::kFinishing) return;
   trouble_ = records_[index].title + " was told by mpirun to end (SIGTERM)";
-  settle();
+  await_messages();
 }
 
 void Supervisor::on_progress(size_t index, std::string_view line) {
@@ -236,10 +236,10 @@ void Supervisor::on_progress(size_t index, std::string_view line) {
   if (record.role) board_.update(*record.role, record.index, line, loop_.now());
 }
 
-void Supervisor::settle() {
+void Supervisor::await_messages() {
   if (state_ != State::kRunning && state_ != State::kFinishing) return;
-  state_ = State::kSettling;
-  set_timer(options_.settle, [this] { begin_end(); });
+  state_ = State::kAwaitingMessages;
+  set_timer(options_.message_time, [this] { begin_end(); });
 }
 
 void Supervisor::begin_end() {
@@ -252,7 +252,7 @@ void Supervisor::begin_end() {
 }
 
 void Supervisor::kill_now() {
-  if (state_ == State::kSettling) announce_failure();
+  if (state_ == State::kAwaitingMessages) announce_failure();
   state_ = State::kKilling;
   host_->kill();
   set_timer(kKillLimit, [this] { loop_.stop(); });
@@ -272,7 +272,7 @@ void Supervisor::finish_workers() {
 
 void Supervisor::stop_when_all_ended() {
   if (running() > 0) return;
-  if (state_ == State::kSettling) announce_failure();
+  if (state_ == State::kAwaitingMessages) announce_failure();
   const bool not_all_started = std::any_of(records_.begin(), records_.end(), [](const auto& r) {
     return r.pid == 0 && r.role.has_value();
   });

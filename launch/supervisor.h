@@ -22,7 +22,7 @@ struct SupervisorOptions {
   bool progress = false;  // a line while the job runs, a table at its end
   bool json = false;      // the same on stdout, as a line of JSON a second
   // Between the first failure and the end of the others: what they write in it names the cause.
-  Duration settle = std::chrono::milliseconds(500);
+  Duration message_time = std::chrono::milliseconds(500);
   // Between SIGTERM and SIGKILL.
   Duration term_grace = std::chrono::seconds(2);
   // For servers to end by themselves after every worker has ended well.
@@ -56,7 +56,7 @@ class Supervisor : private HostListener {
   int run(Host& host);
 
  private:
-  enum class State { kRunning, kFinishing, kSettling, kEnding, kKilling };
+  enum class State { kRunning, kFinishing, kAwaitingMessages, kEnding, kKilling };
 
   void on_started(size_t index, pid_t pid) override;
   void on_ended(size_t index, const Ending& ending) override;
@@ -70,7 +70,7 @@ class Supervisor : private HostListener {
   void on_signal(int signal);
   void reap();
   void on_guard_lost(const siginfo_t& info);
-  void settle();
+  void await_messages();
   void begin_end();
   void kill_now();
   void finish_workers();

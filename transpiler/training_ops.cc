@@ -218,9 +218,9 @@ TrainingOps find_training_ops(const fluid::Program& program) {
       found.params[owner->second].ops.push_back(i);
     }
   }
-  for (const size_t follower : found.post_update_ops) {
+  for (const size_t op : found.post_update_ops) {
     for (const UpdatedParam& param : found.params) {
-      if (follower < param.ops.back()) check_role_var(block.op(follower));
+      if (op < param.ops.back()) check_role_var(block.op(op));
     }
   }
   const MadeBeforeUpdates made(block);

@@ -48,7 +48,7 @@ bool is_schedule_role(const fluid::Operator& op);   // lrsched, also with optimi
 // for ops of role optimize that belong to no parameter in front of an update.
 TrainingOps find_training_ops(const fluid::Program& program);
 
-// For servers that update: throws ProgramError for a follower that takes more of the updates than
+// For servers that update: throws ProgramError for one that takes more of the updates than
 // parameters, or changes what they take.
 void check_post_update_ops(const fluid::Program& program, const TrainingOps& ops);
 

@@ -257,8 +257,8 @@ void send_statistics(Program& program, TrainerState& state) {
   block.set_ops(std::move(rewritten));
 }
 
-void check_no_table(const Operator& follower, const ServerPlan& plan) {
-  for (const std::string& name : follower.input_names()) {
+void check_no_table(const Operator& op, const ServerPlan& plan) {
+  for (const std::string& name : op.input_names()) {
     const bool remote =
         std::any_of(plan.params.begin(), plan.params.end(),
                     [&name](const auto& param) { return param.remote && param.param == name; }) ||
@@ -267,7 +267,7 @@ void check_no_table(const Operator& follower, const ServerPlan& plan) {
     if (!remote) continue;
     throw_error(ErrorCode::kNotSupported,
                 {.what = "an op after the updates reads a table that is on the servers only",
-                 .where = str_cat("op '", follower.type, "', variable '", name, "'"),
+                 .where = str_cat("op '", op.type, "', variable '", name, "'"),
                  .expected = "parameters that come back to the trainer",
                  .got = "a table with is_sparse",
                  .fix = "set is_sparse to false, or train without the average"});
