@@ -23,6 +23,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/optimizer/optimizer.h"
 #include "role_maker/role_maker.h"
+#include "strategies/parameter_server/observer.h"
 #include "strategies/strategies.h"
 
 namespace fleet {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "strategies/config/server_mode_config.h"
+#include "strategies/config/fleet_runtime_config.h"
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/strategy.h"
 #include "transpiler/split_method.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
 

@@ -37,7 +37,7 @@ class GradAllReduce final : public Strategy {
     }
   }
 
-  std::string_view name() const override { return "grad_all_reduce"; }
+  std::string_view name() const override { return "all_reduce"; }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "GradAllReduceStrategy");

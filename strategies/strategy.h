@@ -1,63 +1,13 @@
-// What a distributed_optimizer picks: a strategy rewrites the programs of one process and brings
-// the runtime that they talk to. Derive from Strategy to bring your own.
+// What a distributed_optimizer picks: a handle to a strategy (strategies/runtime/strategy.h).
 #pragma once
 
 #include <memory>
-#include <span>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "base/log.h"
-#include "base/status.h"
 #include "role_maker/cluster_spec.h"
-#include "strategies/config/runtime_config.h"
-#include "strategies/parameter_server/observer.h"
-#include "strategies/runtime/strategy_runtime.h"
-
-namespace fleet::transpiler {
-struct DistributeTranspilerConfig;
-}
+#include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
-
-// The user's programs after the optimizer's minimize, and what this process is.
-struct StrategyInput {
-  const fluid::Program& main;
-  const fluid::Program& startup;
-  const role_maker::ClusterSpec& cluster;
-  const RuntimeConfig& config;
-  Logger logger;
-  // What people may ask this process; never null in programs that the facade makes.
-  std::shared_ptr<JobObserver> observer = {};
-  // This process tells the log what it transpiles (DistributeTranspilerConfig::print_log).
-  bool print_log = false;
-};
-
-struct StrategyResult {
-  fluid::Program main;
-  fluid::Program startup;
-  // Attached to both programs.
-  std::shared_ptr<StrategyRuntime> runtime;
-};
-
-class Strategy {
- public:
-  virtual ~Strategy() = default;
-  virtual std::string_view name() const = 0;
-  // Throws UsageError when the options contradict each other or the cluster.
-  virtual StrategyResult rewrite(const StrategyInput& input) const = 0;
-  // A line for each option: name, value, origin.
-  virtual std::string to_string() const = 0;
-  // The same, with what the environment set; for people. The other one is what the processes of a
-  // job compare.
-  virtual std::string describe(const RuntimeConfig&) const { return to_string(); }
-  // How rewrite transpiles, for tools that do the same; null when that says nothing of it.
-  virtual std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const {
-    return nullptr;
-  }
-};
 
 // The number of parts that a step is cut into: what was asked for, or one for each worker. Throws
 // UsageError when there are fewer than workers.

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "strategies/config/server_mode_config.h"
+#include "strategies/config/fleet_runtime_config.h"
 #include "strategies/strategy.h"
 #include "transpiler/split_method.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/environment.h"
-#include "strategies/config/server_mode_config.h"
+#include "strategies/config/fleet_runtime_config.h"
 
 namespace fleet::strategies {
 

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "fluid/executor/executor.h"
 #include "strategies/parameter_server/async_options.h"
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
 

@@ -8,6 +8,7 @@
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
 #include "strategies/jobs/job_identity.h"
+#include "strategies/parameter_server/observer.h"
 #include "transport/mpi_session/mpi_session.h"
 #include "transport/session/same_bits.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "strategies/collective/collective_runtime.h"
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
 

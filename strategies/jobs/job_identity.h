@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fluid/program/program.h"
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 #include "transport/session/secret.h"
 
 namespace fleet::strategies {

@@ -56,7 +56,7 @@ void require_servers(const StrategyInput& input, const char* strategy) {
                .fix = "start the processes with launch_ps"});
 }
 
-std::string ServerModeConfig::to_string() const {
+std::string ServerJobConfigs::to_string() const {
   return str_cat("trainer_runtime_config\n", trainer.to_string(), "server_runtime_config\n",
                  server.to_string());
 }
@@ -80,7 +80,7 @@ ServerJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeC
 }
 
 ServerJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
-                          const ServerModeConfig& config) {
+                          const ServerJobConfigs& config) {
   ServerJob job =
       make_common_job(input.cluster, input.config, job_facts(input, strategy), input.logger);
   job.config.logical_shards = static_cast<uint32_t>(shards);

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "strategies/config/fleet_runtime_config.h"
 #include "strategies/config/options_text.h"
-#include "strategies/config/server_mode_config.h"
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/config.h"
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 #include "transpiler/config.h"
 
 namespace fleet::strategies {
@@ -30,11 +30,11 @@ struct ServerJob {
 void require_servers(const StrategyInput& input, const char* strategy);
 
 // The code's configurations over what the environment said.
-struct ServerModeConfig {
+struct ServerJobConfigs {
   TrainerRuntimeConfig trainer;
   ServerRuntimeConfig server;
 
-  ServerModeConfig(const TrainerRuntimeConfig& trainer_code, const ServerRuntimeConfig& server_code,
+  ServerJobConfigs(const TrainerRuntimeConfig& trainer_code, const ServerRuntimeConfig& server_code,
                    const RuntimeConfig& runtime)
       : trainer(trainer_code.over(runtime.trainer, runtime.cpu_num)),
         server(server_code.over(runtime.server)) {}
@@ -50,7 +50,7 @@ ServerJob make_common_job(const role_maker::ClusterSpec& cluster, const RuntimeC
                           std::map<std::string, std::string> own_facts, Logger logger);
 
 ServerJob make_server_job(const StrategyInput& input, const Strategy& strategy, int shards,
-                          const ServerModeConfig& config);
+                          const ServerJobConfigs& config);
 
 // The options with what the job's configuration says about queues, merges and threads over them.
 // `merge_by_sum` counts where the configuration does not say communicator_is_sgd_optimizer.

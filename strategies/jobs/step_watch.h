@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 
 namespace fleet::strategies {
 

@@ -1,7 +1,7 @@
 // The programs of one process, as all strategies get them.
 #pragma once
 
-#include "strategies/strategy.h"
+#include "strategies/runtime/strategy.h"
 #include "transpiler/distribute_transpiler.h"
 
 namespace fleet::strategies {

@@ -206,7 +206,7 @@ std::string text_of(const DistributedStrategy& strategy) {
 
 TEST(CollectiveStrategyTest, ModesAreThoseOfPaddle) {
   using collective::DistributedStrategy;
-  EXPECT_THAT(text_of(DistributedStrategy{}), HasSubstr("grad_all_reduce"));
+  EXPECT_THAT(text_of(DistributedStrategy{}), HasSubstr("all_reduce"));
   EXPECT_THAT(text_of(DistributedStrategy{.nccl_comm_num = 2}),
               HasSubstr("nccl_comm_num = 2  (code)"));
   EXPECT_THAT(text_of(DistributedStrategy{.mode = "collective", .collective_mode = "local_sgd"}),

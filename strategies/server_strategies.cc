@@ -1,11 +1,11 @@
-#include "strategies/async_strategy.h"
-
+// The five strategies with parameter servers, which are one class behind their options.
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/op_schema.h"
+#include "strategies/async_strategy.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/server_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -14,10 +14,13 @@
 namespace fleet::strategies {
 namespace {
 
-// What the four have in common.
-struct ServerModeOptions {
+// What the five say. `async.mode` is the mode of each; the rest of `async` is not the synchronous
+// one's, the next two are its alone.
+struct ServerStrategyOptions {
   const char* title = "";  // "AsyncStrategy"
   AsyncOptions async;
+  int logical_shards = 0;
+  bool runtime_split_send_recv = false;
   bool slice_var_up = true;
   int min_block_size = 8192;
   int slices_per_server = 1;
@@ -27,10 +30,28 @@ struct ServerModeOptions {
   ServerRuntimeConfig server;
 };
 
-transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& options) {
-  transpiler::DistributeTranspilerConfig config;
+bool synchronous(const ServerStrategyOptions& options) {
+  return is_synchronous(options.async.mode);
+}
+
+void configure_mode(const ServerStrategyOptions& options,
+                    transpiler::DistributeTranspilerConfig& config) {
+  const AsyncOptions& async = options.async;
+  if (synchronous(options) && !options.runtime_split_send_recv) return;
   config.sync_mode = false;
   config.runtime_split_send_recv = true;
+  config.completely_not_async = synchronous(options);
+  config.half_async = synchronous(options) || async.mode == ServerMode::kHalfAsync;
+  if (sends_differences(async.mode)) {
+    config.geo_sgd_mode = true;
+    config.geo_sgd_need_push_nums = static_cast<int>(
+        async.mode == ServerMode::kGeo ? async.geo_update_frequency : async.easgd_tau);
+  }
+}
+
+transpiler::DistributeTranspilerConfig config_for(const ServerStrategyOptions& options) {
+  transpiler::DistributeTranspilerConfig config;
+  configure_mode(options, config);
   config.slice_var_up = options.slice_var_up;
   config.min_block_size = options.min_block_size;
   config.slices_per_server = options.slices_per_server;
@@ -43,13 +64,6 @@ transpiler::DistributeTranspilerConfig config_for(const ServerModeOptions& optio
     config.dc_asgd_lambda = delay.form == DelayCompensation::kPaddle ? 0 : delay.lambda;
     config.dc_asgd_m = delay.mean_square_decay;
     config.dc_asgd_epsilon = delay.epsilon;
-  }
-  if (options.async.mode == ServerMode::kHalfAsync) config.half_async = true;
-  if (sends_differences(options.async.mode)) {
-    config.geo_sgd_mode = true;
-    config.geo_sgd_need_push_nums =
-        static_cast<int>(options.async.mode == ServerMode::kGeo ? options.async.geo_update_frequency
-                                                                : options.async.easgd_tau);
   }
   return config;
 }
@@ -64,10 +78,38 @@ bool linear_in_the_gradient(const fluid::Program& program) {
   });
 }
 
+// A line for each option of the asynchronous modes that is not the transpiler's.
+void add_asynchronous(const ServerStrategyOptions& options, OptionsText& text) {
+  const AsyncOptions& async = options.async;
+  const AsyncOptions none;
+  const auto bound = [](const AsyncOptions& of) {
+    return of.staleness_bound ? str_cat(*of.staleness_bound) : std::string("none");
+  };
+  if (async.mode == ServerMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
+  if (async.mode == ServerMode::kAsync || async.mode == ServerMode::kHalfAsync) {
+    const auto& delay = async.delay_compensation;
+    text.add("paddle_schedules", options.paddle_schedules, false);
+    text.add("delay_compensation", to_string(delay.form), to_string(none.delay_compensation.form));
+    if (delay.form != DelayCompensation::kNone) {
+      const auto preset = DelayCompensationOptions::preset(delay.form);
+      text.add("lambda", delay.lambda, preset.lambda)
+          .add("mean_square_decay", delay.mean_square_decay, preset.mean_square_decay)
+          .add("epsilon", delay.epsilon, preset.epsilon);
+    }
+  }
+  if (async.mode == ServerMode::kGeo) {
+    text.add("update_frequency", async.geo_update_frequency, none.geo_update_frequency);
+  }
+  if (async.mode == ServerMode::kEasgd) {
+    text.add("tau", async.easgd_tau, none.easgd_tau)
+        .add("alpha", async.easgd_alpha, none.easgd_alpha);
+  }
+}
+
 class ServerStrategy final : public Strategy {
  public:
-  explicit ServerStrategy(ServerModeOptions options) : options_(std::move(options)) {
-    validate(options_.async);
+  explicit ServerStrategy(ServerStrategyOptions options) : options_(std::move(options)) {
+    if (!synchronous(options_)) validate(options_.async);
     transpiler::validate(config_for(options_));
   }
 
@@ -75,53 +117,40 @@ class ServerStrategy final : public Strategy {
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, options_.title);
-    const int workers = input.cluster.worker_num;
-    auto programs = transpiled(input, config_for(options_), workers);
-    const ServerModeConfig config = resolve(input.config);
-    ServerJob job = make_server_job(input, *this, workers, config);
+    const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
+    auto programs = transpiled(input, config_for(options_), shards);
+    const ServerJobConfigs config = resolve(input.config);
+    ServerJob job = make_server_job(input, *this, shards, config);
     job.config.facts.emplace("placement", placement_fact(programs.main.distribution()));
-    job.async = configured(options_.async, config.trainer, input.config.cpu_num,
-                           linear_in_the_gradient(input.main));
+    if (!synchronous(options_)) {
+      job.async = configured(options_.async, config.trainer, input.config.cpu_num,
+                             linear_in_the_gradient(input.main));
+    }
     auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};
   }
 
   std::string to_string() const override {
-    const AsyncOptions& async = options_.async;
-    const AsyncOptions none;
+    const ServerStrategyOptions defaults;
     OptionsText text;
-    text.add("slice_var_up", options_.slice_var_up, true)
-        .add("min_block_size", options_.min_block_size, 8192)
-        .add("slices_per_server", options_.slices_per_server, 1)
-        .add("split_method", options_.split_method.name(), std::string("RoundRobin"));
-    const auto bound = [](const AsyncOptions& options) {
-      return options.staleness_bound ? str_cat(*options.staleness_bound) : std::string("none");
-    };
-    if (async.mode == ServerMode::kAsync) text.add("staleness_bound", bound(async), bound(none));
-    if (async.mode == ServerMode::kAsync || async.mode == ServerMode::kHalfAsync) {
-      const auto& delay = async.delay_compensation;
-      text.add("paddle_schedules", options_.paddle_schedules, false);
-      text.add("delay_compensation", strategies::to_string(delay.form),
-               strategies::to_string(none.delay_compensation.form));
-      if (delay.form != DelayCompensation::kNone) {
-        const auto preset = DelayCompensationOptions::preset(delay.form);
-        text.add("lambda", delay.lambda, preset.lambda)
-            .add("mean_square_decay", delay.mean_square_decay, preset.mean_square_decay)
-            .add("epsilon", delay.epsilon, preset.epsilon);
-      }
+    if (synchronous(options_)) {
+      text.add("logical_shards", options_.logical_shards, defaults.logical_shards)
+          .add("runtime_split_send_recv", options_.runtime_split_send_recv,
+               defaults.runtime_split_send_recv);
     }
-    if (async.mode == ServerMode::kGeo) {
-      text.add("update_frequency", async.geo_update_frequency, none.geo_update_frequency);
-    }
-    if (async.mode == ServerMode::kEasgd) {
-      text.add("tau", async.easgd_tau, none.easgd_tau)
-          .add("alpha", async.easgd_alpha, none.easgd_alpha);
-    }
+    text.add("slice_var_up", options_.slice_var_up, defaults.slice_var_up)
+        .add("min_block_size", options_.min_block_size, defaults.min_block_size)
+        .add("slices_per_server", options_.slices_per_server, defaults.slices_per_server)
+        .add("split_method", options_.split_method.name(), defaults.split_method.name());
+    add_asynchronous(options_, text);
     return text.text();
   }
   std::string describe(const RuntimeConfig& config) const override {
-    return str_cat(to_string(), "  trainer threads = ", config.cpu_num, "  (CPU_NUM)\n",
-                   resolve(config).to_string());
+    std::string text = to_string();
+    if (!synchronous(options_)) {
+      text += str_cat("  trainer threads = ", config.cpu_num, "  (CPU_NUM)\n");
+    }
+    return text + resolve(config).to_string();
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     return std::make_shared<transpiler::DistributeTranspilerConfig>(config_for(options_));
@@ -129,8 +158,8 @@ class ServerStrategy final : public Strategy {
 
  private:
   // Half-async merges one gradient of each thread, whatever is asked for.
-  ServerModeConfig resolve(const RuntimeConfig& config) const {
-    ServerModeConfig resolved(options_.trainer, options_.server, config);
+  ServerJobConfigs resolve(const RuntimeConfig& config) const {
+    ServerJobConfigs resolved(options_.trainer, options_.server, config);
     if (options_.async.mode == ServerMode::kHalfAsync) {
       TrainerRuntimeConfig& trainer = resolved.trainer;
       trainer.communicator_max_merge_var_num = config.cpu_num;
@@ -141,30 +170,26 @@ class ServerStrategy final : public Strategy {
     return resolved;
   }
 
-  ServerModeOptions options_;
+  ServerStrategyOptions options_;
 };
 
 template <class Options>
-ServerModeOptions common(const char* title, ServerMode mode, const Options& options) {
-  ServerModeOptions made;
+ServerStrategyOptions common(const char* title, ServerMode mode, const Options& options) {
+  ServerStrategyOptions made;
   made.title = title;
   made.async.mode = mode;
+  made.slice_var_up = options.slice_var_up;
+  made.min_block_size = options.min_block_size;
+  made.slices_per_server = options.slices_per_server;
+  made.split_method = options.split_method;
   made.trainer = options.trainer_runtime_config;
   made.server = options.server_runtime_config;
   return made;
 }
 
+// Of AsyncStrategy and HalfAsyncStrategy.
 template <class Options>
-void take_slicing(const Options& options, ServerModeOptions& made) {
-  made.slice_var_up = options.slice_var_up;
-  made.min_block_size = options.min_block_size;
-  made.slices_per_server = options.slices_per_server;
-  made.split_method = options.split_method;
-}
-
-template <class Options>
-void take_common_fields(const Options& options, ServerModeOptions& made) {
-  take_slicing(options, made);
+void take_delays(const Options& options, ServerStrategyOptions& made) {
   made.paddle_schedules = options.paddle_schedules;
   made.async.delay_compensation = options.delay_compensation;
   if (options.enable_dc_asgd && options.delay_compensation.form == DelayCompensation::kNone) {
@@ -192,9 +217,16 @@ uint32_t count_of(int value, const char* title, const char* field) {
 
 }  // namespace
 
+std::shared_ptr<const Strategy> SyncStrategy::make() const {
+  auto made = common("SyncStrategy", ServerMode::kSync, *this);
+  made.logical_shards = logical_shards;
+  made.runtime_split_send_recv = runtime_split_send_recv;
+  return std::make_shared<ServerStrategy>(std::move(made));
+}
+
 std::shared_ptr<const Strategy> AsyncStrategy::make() const {
   auto made = common("AsyncStrategy", ServerMode::kAsync, *this);
-  take_common_fields(*this, made);
+  take_delays(*this, made);
   if (staleness_bound == 0u) {
     if (made.async.delay_compensation.form != DelayCompensation::kNone) {
       refuse_without_delay("delay compensation", "gradients without delay have none to compensate");
@@ -202,13 +234,12 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
     if (paddle_schedules) {
       refuse_without_delay("paddle_schedules", "in synchronous training schedules count steps");
     }
-    SyncStrategy sync;
-    sync.slice_var_up = slice_var_up;
-    sync.min_block_size = min_block_size;
-    sync.slices_per_server = slices_per_server;
-    sync.split_method = split_method;
-    sync.trainer_runtime_config = trainer_runtime_config;
-    sync.server_runtime_config = server_runtime_config;
+    SyncStrategy sync{.slice_var_up = slice_var_up,
+                      .min_block_size = min_block_size,
+                      .slices_per_server = slices_per_server,
+                      .split_method = split_method,
+                      .trainer_runtime_config = trainer_runtime_config,
+                      .server_runtime_config = server_runtime_config};
     return sync.make();
   }
   made.async.staleness_bound = staleness_bound;
@@ -217,20 +248,18 @@ std::shared_ptr<const Strategy> AsyncStrategy::make() const {
 
 std::shared_ptr<const Strategy> HalfAsyncStrategy::make() const {
   auto made = common("HalfAsyncStrategy", ServerMode::kHalfAsync, *this);
-  take_common_fields(*this, made);
+  take_delays(*this, made);
   return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> GeoStrategy::make() const {
   auto made = common("GeoStrategy", ServerMode::kGeo, *this);
-  take_slicing(*this, made);
   made.async.geo_update_frequency = count_of(update_frequency, "GeoStrategy", "update_frequency");
   return std::make_shared<ServerStrategy>(std::move(made));
 }
 
 std::shared_ptr<const Strategy> EasgdStrategy::make() const {
   auto made = common("EasgdStrategy", ServerMode::kEasgd, *this);
-  take_slicing(*this, made);
   made.async.easgd_tau = count_of(tau, "EasgdStrategy", "tau");
   made.async.easgd_alpha = alpha;
   return std::make_shared<ServerStrategy>(std::move(made));

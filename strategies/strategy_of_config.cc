@@ -6,6 +6,7 @@
 #include "strategies/async_strategy.h"
 #include "strategies/collective_strategy.h"
 #include "strategies/config/options_text.h"
+#include "strategies/forwarding.h"
 #include "strategies/strategy.h"
 #include "strategies/sync_strategy.h"
 #include "transpiler/config.h"
@@ -45,28 +46,24 @@ void refuse(bool set, const char* field, const char* strategy) {
 }
 
 // A strategy that tells the log of the first worker what it transpiles.
-class Printing final : public Strategy {
+class Printing final : public ForwardingStrategy {
  public:
-  explicit Printing(std::shared_ptr<const Strategy> strategy) : strategy_(std::move(strategy)) {}
+  using ForwardingStrategy::ForwardingStrategy;
 
-  std::string_view name() const override { return strategy_->name(); }
+  std::string_view name() const override { return inner().name(); }
   StrategyResult rewrite(const StrategyInput& input) const override {
     StrategyInput told = input;
     told.print_log = input.cluster.is_worker() && input.cluster.index == 0;
-    return strategy_->rewrite(told);
+    return inner().rewrite(told);
   }
-  std::string to_string() const override { return strategy_->to_string(); }
   std::string describe(const RuntimeConfig& config) const override {
-    return strategy_->describe(config) + OptionsText().add("print_log", true, false).text();
+    return inner().describe(config) + OptionsText().add("print_log", true, false).text();
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
-    auto config = *strategy_->transpiler_config();
+    auto config = *inner().transpiler_config();
     config.print_log = true;
     return std::make_shared<transpiler::DistributeTranspilerConfig>(std::move(config));
   }
-
- private:
-  std::shared_ptr<const Strategy> strategy_;
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "strategies/config/server_mode_config.h"
+#include "strategies/config/fleet_runtime_config.h"
 
 #include <vector>
 
