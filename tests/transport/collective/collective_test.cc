@@ -164,7 +164,7 @@ TEST(InProcessTest, DifferentCallsAreRefusedAndNamed) {
   const Status status = second->broadcast(bytes, 0, kLabel).wait(soon());
   EXPECT_EQ(status.code(), ErrorCode::kPrecondition);
   EXPECT_THAT(status.to_string(), HasSubstr("barrier"));
-  EXPECT_THAT(status.to_string(), HasSubstr("broadcast(4)"));
+  EXPECT_THAT(status.to_string(), HasSubstr("broadcast of 4 bytes"));
 }
 
 TEST(ReductionTest, PartsMustFitTheLayout) {
