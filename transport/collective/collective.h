@@ -24,8 +24,8 @@
 
 namespace fleet::transport {
 
-// kFloat16 and kBFloat16 are 16-bit words (base/half.h). A reduction adds them up in float, along
-// the tree, and rounds once at its end.
+// kFloat16 and kBFloat16 are 16-bit words (base/numbers/half.h). A reduction adds them up in float,
+// along the tree, and rounds once at its end.
 enum class ElementType : uint8_t { kFloat32, kFloat64, kInt64, kFloat16, kBFloat16 };
 size_t size_of(ElementType type);
 std::string_view name_of(ElementType type);  // "float32"

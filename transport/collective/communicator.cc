@@ -28,7 +28,7 @@ class Communicator : public CollectiveCommunicator {
                    auto reduction = make_reduction(layout, type, parts, out, count);
                    const size_t bytes = count * transport::size_of(type);
                    if (is_small(layout, bytes)) {
-                     return few() ? direct_all_reduce(group, id, std::move(reduction))
+                     return few() ? direct_all_reduce(group, id, reduction)
                                   : doubling_all_reduce(group, id, std::move(reduction));
                    }
                    if (is_middle(bytes)) {
@@ -49,7 +49,7 @@ class Communicator : public CollectiveCommunicator {
                    auto reduction = make_reduction(layout, type, parts, out, total);
                    return is_middle(total * transport::size_of(type))
                               ? halving_reduce_scatter(group, id, std::move(reduction), counts)
-                              : direct_reduce_scatter(group, id, std::move(reduction), counts);
+                              : direct_reduce_scatter(group, id, reduction, counts);
                  });
   }
 
@@ -75,7 +75,7 @@ class Communicator : public CollectiveCommunicator {
     });
   }
 
-  void abort(Status reason) override { engine_->fail(std::move(reason)); }
+  void abort(Status reason) override { engine_->fail(reason); }
 
  private:
   bool few() const { return size() <= options_.direct_ranks; }

@@ -109,7 +109,7 @@ Status Engine::broken() {
   return broken_;
 }
 
-void Engine::fail(Status reason) {
+void Engine::fail(const Status& reason) {
   {
     const std::lock_guard guard(mutex_);
     if (!broken_.ok()) return;

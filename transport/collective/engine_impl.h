@@ -59,7 +59,7 @@ class Engine {
   bool test(const Pending& pending);
   Status wait(const Pending& pending, TimePoint deadline);
   Status broken();
-  void fail(Status reason);
+  void fail(const Status& reason);
 
  private:
   // Runs `action` with the back end's lock; an error breaks the communicator.

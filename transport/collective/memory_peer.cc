@@ -42,6 +42,15 @@ Status Inbox::mismatch(int rank) const {
                               theirs.from);
 }
 
+const MemoryMessage* Inbox::first() const {
+  return messages_.empty() ? nullptr : &messages_.begin()->second;
+}
+
+const OperationId* Inbox::called(uint64_t sequence) const {
+  const auto found = called_.find(sequence);
+  return found == called_.end() ? nullptr : &found->second;
+}
+
 class MemoryPeer::Messages : public MessageSet {
  public:
   Messages(MemoryPeer& peer, const OperationId& id, std::shared_ptr<Counts> counts)
@@ -106,6 +115,17 @@ class MemoryPeer::Messages : public MessageSet {
   std::shared_ptr<Counts> counts_;
   std::vector<Waiting> waiting_;
 };
+
+void MemoryPeer::poll() {
+  inbox_.mismatch(rank_).throw_if_error();
+  const MemoryMessage* first = inbox_.first();
+  if (first == nullptr || counts_.contains(first->id.sequence)) return;
+  // Of an operation that is over here: the other rank has another root, or other counts.
+  if (const OperationId* ours = inbox_.called(first->id.sequence)) {
+    const std::string theirs = str_cat(first->id.to_string(), " (with messages to this rank)");
+    different_operations(*ours, rank_, theirs, first->from).throw_if_error();
+  }
+}
 
 std::unique_ptr<MessageSet> MemoryPeer::messages(const OperationId& operation) {
   if (operation.sequence < kRollCallSequence) inbox_.call(operation);

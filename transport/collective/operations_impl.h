@@ -21,6 +21,11 @@
 
 namespace fleet::transport::collective_detail {
 
+// As many whole units as `value` takes.
+inline size_t whole(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
 // Memory for contributions of others, reused from one operation to the next.
 class ScratchPool {
  public:
@@ -93,7 +98,7 @@ struct Pieces {
 // Every rank sends its contribution to every other, and sums all of them itself: N - 1 messages,
 // one delay.
 std::unique_ptr<Machine> direct_all_reduce(Group& group, const OperationId& id,
-                                           Reduction reduction);
+                                           const Reduction& reduction);
 
 // Pairs of ranks exchange what they hold, over twice the distance each time (recursive doubling),
 // and every rank sums along the tree: at most log2(N) + 1 messages.
@@ -117,7 +122,8 @@ std::unique_ptr<Machine> piecewise_all_reduce(Group& group, const OperationId& i
 
 // Every rank sends each other rank that one's slice, and sums its own. `counts` by rank.
 std::unique_ptr<Machine> direct_reduce_scatter(Group& group, const OperationId& id,
-                                               Reduction reduction, std::span<const size_t> counts);
+                                               const Reduction& reduction,
+                                               std::span<const size_t> counts);
 
 // A binomial tree for what fits into one piece: the last rank has it after log2(N) messages. More
 // goes piece by piece down a binary tree, of which no rank sends it more than twice, or, when there

@@ -21,7 +21,7 @@ std::string_view name_of(CollectiveKind kind) {
 }
 
 std::string OperationId::to_string() const {
-  const std::string who = str_cat("operation ", sequence, ", ", name_of(kind));
+  std::string who = str_cat("operation ", sequence, ", ", name_of(kind));
   if (kind == CollectiveKind::kBarrier) return who;
   const bool typed = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
   return str_cat(who, " of ", count, ' ', typed ? name_of(type) : std::string_view("bytes"));

@@ -9,10 +9,6 @@ namespace {
 constexpr size_t kLine = 64;
 constexpr size_t kElementsPerLine = 16;
 
-size_t whole(size_t value, size_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 // Every rank has the contributions of all to one array, and sums them.
 class Contributions {
  public:
@@ -227,12 +223,12 @@ const ExchangePlan& Group::plan(const ShardLayout& layout) {
 }
 
 std::unique_ptr<Machine> direct_all_reduce(Group& group, const OperationId& id,
-                                           Reduction reduction) {
+                                           const Reduction& reduction) {
   return std::make_unique<DirectAllReduce>(group, id, reduction);
 }
 
 std::unique_ptr<Machine> direct_reduce_scatter(Group& group, const OperationId& id,
-                                               Reduction reduction,
+                                               const Reduction& reduction,
                                                std::span<const size_t> counts) {
   return std::make_unique<DirectReduceScatter>(group, id, reduction, counts);
 }

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/half.h"
+#include "base/numbers/half.h"
 #include "transport/collective/sums_impl.h"
 
 namespace fleet::transport::collective_detail {

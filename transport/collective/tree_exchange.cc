@@ -79,7 +79,7 @@ class TreeExchange : public Machine {
 
   void divide_evenly() {
     const size_t shares = way_ == Way::kDoubling ? 1 : pairing();
-    const size_t each = ((reduction_.count + shares - 1) / shares + kLine - 1) / kLine * kLine;
+    const size_t each = whole((reduction_.count + shares - 1) / shares, kLine);
     for (size_t i = 0; i < shares; ++i) bounds_.push_back(std::min(i * each, reduction_.count));
     bounds_.push_back(reduction_.count);
   }
@@ -146,27 +146,27 @@ class TreeExchange : public Machine {
 
   void post_nodes(const Step& step) {
     const auto [own, theirs] = kept(step);
-    received_.clear();
-    if (step.receives) {
-      size_t bytes = 0;
-      const auto place = [&](const Node& node) {
-        bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-        const size_t begin = bytes;
-        bytes += size_of_span(own) * width(node.form);
-        return begin;
-      };
-      std::vector<size_t> places;
-      for (const Node& node : step.received) places.push_back(place(node));
-      std::byte* memory = scratch(bytes);
-      for (size_t i = 0; i < places.size(); ++i) {
-        received_.push_back({step.received[i], memory + places[i]});
-      }
-      messages_->receive(step.peer, {memory, bytes});
-    }
+    if (step.receives) receive_nodes(step, size_of_span(own));
     if (step.sends) messages_->send(step.peer, packed(theirs));
     const size_t skipped = begin_of(own) - begin_of(spans_.back());
     for (Held& held : held_) held.values += skipped * width(held.node.form);
     spans_.push_back(own);
+  }
+
+  // One message with `count` elements of each of the peer's nodes.
+  void receive_nodes(const Step& step, size_t count) {
+    size_t bytes = 0;
+    std::vector<size_t> places;
+    for (const Node& node : step.received) {
+      places.push_back(whole(bytes, kAlignment));
+      bytes = places.back() + count * width(node.form);
+    }
+    std::byte* memory = scratch(bytes);
+    received_.clear();
+    for (size_t i = 0; i < places.size(); ++i) {
+      received_.push_back({step.received[i], memory + places[i]});
+    }
+    messages_->receive(step.peer, {memory, bytes});
   }
 
   // That span of all that is held, in one piece of memory.
@@ -184,7 +184,7 @@ class TreeExchange : public Machine {
     std::byte* memory = scratch(most);
     size_t bytes = 0;
     for (const Held& held : held_) {
-      bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      bytes = whole(bytes, kAlignment);
       const size_t size = count * width(held.node.form);
       if (size > 0) std::memcpy(memory + bytes, from(held), size);
       bytes += size;

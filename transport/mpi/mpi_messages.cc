@@ -89,8 +89,16 @@ class MpiPeer::Messages : public MessageSet {
     requests_ = std::move(peer.unused_.back());
     peer.unused_.pop_back();
   }
-  // Requests that are still under way stay MPI's.
+  // Who asked for messages that will not come takes that back; of a lost job, MPI may still need
+  // everything.
   ~Messages() override {
+    const bool over = peer_.session_.lost() || !MpiSession::is_open();
+    for (size_t i = 0; i < requests_.handles.size() && !over; ++i) {
+      MPI_Request& handle = requests_.handles[i];
+      if (handle == MPI_REQUEST_NULL) continue;
+      if (requests_.peers[i].sends) MPI_Cancel(&handle);
+      MPI_Request_free(&handle);
+    }
     requests_.handles.clear();
     requests_.peers.clear();
     peer_.unused_.push_back(std::move(requests_));

@@ -8,15 +8,14 @@
 #include <thread>
 
 #include "base/strings.h"
-#include "tests/testing/virtual_ranks.h"
+#include "tests/transport/collective/rank_threads.h"
 #include "tests/transport/collective/reference.h"
-#include "transport/collective/in_process_communicator.h"
+#include "tests/transport/collective/virtual_ranks.h"
 
 namespace fleet::transport {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::VirtualRanks;
 using namespace testing_reference;
 
 constexpr CollectiveLabel kLabel{.phase = "test", .step = 7};
@@ -84,15 +83,15 @@ void check_reductions(VirtualRanks& ranks, int shards, size_t count) {
   const auto size = static_cast<size_t>(ranks.size());
   const ShardLayout layout(ranks.size(), shards);
   const auto expected = sum_of_contributions<T>(layout, count);
-  std::vector<std::vector<std::vector<T>>> parts;
+  std::vector<std::vector<std::vector<T>>> parts(size);
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    parts.push_back(contributions<T>(layout, rank, count));
+    parts[static_cast<size_t>(rank)] = contributions<T>(layout, rank, count);
   }
   std::vector<size_t> counts(size, count / size);
   counts[0] += count % size;
   std::vector<std::vector<T>> sums(size, std::vector<T>(count));
-  std::vector<std::vector<T>> pieces;
-  for (const size_t own : counts) pieces.emplace_back(own);
+  std::vector<std::vector<T>> pieces(size);
+  for (size_t r = 0; r < size; ++r) pieces[r].resize(counts[r]);
 
   Calls calls(ranks);
   calls.start([&](CollectiveCommunicator& comm, int rank) {
@@ -154,8 +153,8 @@ TYPED_TEST(Reductions, OfNothingAreDone) {
 // Whatever the number of ranks, and whoever adds: one rounding, at the end.
 TEST(HalvesTest, AreRoundedOnceWhoeverAdds) {
   constexpr int kShards = 9;
-  std::vector<std::vector<Float16>> shards;
-  for (int s = 0; s < kShards; ++s) shards.push_back(shard_values<Float16>(s, 100));
+  std::vector<std::vector<Float16>> shards(kShards);
+  for (size_t s = 0; s < kShards; ++s) shards[s] = shard_values<Float16>(static_cast<int>(s), 100);
   const auto expected = sum_of_arrays(TreeSum(kShards), shards, 100);
   const ShardLayout layout(kShards, kShards);
   for (const Way way : kWays) {
@@ -319,16 +318,6 @@ TEST(MessagesTest, GrowWithTheLogarithmOfTheRanks) {
   }
 }
 
-// Runs `body(communicator)` at every rank, each in its own thread.
-template <class Body>
-void run_ranks(int ranks, const Body& body) {
-  InProcessGroup group(ranks);
-  std::vector<std::shared_ptr<CollectiveCommunicator>> members;
-  for (int rank = 0; rank < ranks; ++rank) members.push_back(group.member(rank));
-  std::vector<std::jthread> threads;
-  for (const auto& member : members) threads.emplace_back([&body, member] { body(*member); });
-}
-
 TEST(TextsTest, OfAnyLengthReachEveryRank) {
   for (const int n : {1, 2, 5}) {
     run_ranks(n, [](CollectiveCommunicator& comm) {
@@ -410,6 +399,17 @@ TEST(MismatchTest, OfKindTypeOrCountNamesBothSides) {
   check("all_reduce of 3 float64",
         [&](CollectiveCommunicator& comm) { return reduce(comm, ElementType::kFloat64, 3); });
   check("barrier", [&](CollectiveCommunicator& comm) { return comm.barrier(kLabel); });
+}
+
+TEST(MismatchTest, OfRootsIsNamedByTheNextOperation) {
+  run_ranks(2, [](CollectiveCommunicator& comm) {
+    std::vector<std::byte> word(10);
+    (void)comm.broadcast(word, comm.rank(), kLabel);
+    const Status status = comm.barrier(kLabel).wait(soon());
+    EXPECT_EQ(status.code(), ErrorCode::kPrecondition);
+    EXPECT_THAT(status.text().got, HasSubstr("broadcast of 10 bytes at rank"));
+    EXPECT_THAT(status.text().got, HasSubstr("broadcast of 10 bytes (with messages"));
+  });
 }
 
 }  // namespace

@@ -2,11 +2,12 @@
 // it.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
 
-#include "base/half.h"
+#include "base/numbers/half.h"
 #include "base/philox.h"
 #include "transport/collective/collective.h"
 
@@ -80,14 +81,17 @@ std::vector<T> sum_of_arrays(const TreeSum& order, const std::vector<std::vector
   std::vector<std::vector<Wide<T>>> wide;
   std::vector<const Wide<T>*> pointers;
   for (const auto& array : arrays) {
-    auto& values = wide.emplace_back();
-    for (const T value : array) values.push_back(widened(value));
+    auto& values = wide.emplace_back(array.size());
+    std::transform(array.begin(), array.end(), values.begin(),
+                   [](T value) { return widened(value); });
   }
+  pointers.reserve(wide.size());
   for (const auto& array : wide) pointers.push_back(array.data());
   std::vector<Wide<T>> sum(count);
   order(std::span<const Wide<T>* const>(pointers), sum.data(), count);
-  std::vector<T> out;
-  for (const auto value : sum) out.push_back(rounded<T>(value));
+  std::vector<T> out(count);
+  std::transform(sum.begin(), sum.end(), out.begin(),
+                 [](Wide<T> value) { return rounded<T>(value); });
   return out;
 }
 
@@ -124,6 +128,7 @@ std::vector<T> local_sum(int shards, size_t count) {
 template <class T>
 std::vector<const void*> pointers(const std::vector<std::vector<T>>& parts) {
   std::vector<const void*> result;
+  result.reserve(parts.size());
   for (const auto& part : parts) result.push_back(part.data());
   return result;
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "role_maker/role_maker.h"
 #include "tests/transport/collective/reference.h"
@@ -181,6 +182,17 @@ int missing(int signal) {
   }
 }
 
+// The last rank comes so late that the others have made a roll call, and then all go on.
+int late() {
+  const auto comm = open();
+  if (comm->rank() == comm->size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  const TimePoint deadline = steady_clock().now() + std::chrono::seconds(1);
+  require(comm->barrier({}).wait(deadline).ok(), "the barrier that one comes late to");
+  for (int i = 0; i < 20; ++i) require(comm->barrier({}).wait(soon()).ok(), "a barrier");
+  std::printf("late ok\n");
+  return 0;
+}
+
 int symetric() {
   role_maker::MPISymetricRoleMaker maker;
   maker.generate_role();
@@ -206,6 +218,7 @@ int run(std::string_view what) {
   if (what.starts_with("different_")) return different(what);
   if (what == "killed") return missing(SIGKILL);
   if (what == "stopped") return missing(SIGSTOP);
+  if (what == "late") return late();
   if (what == "symetric") return symetric();
   if (what == "plain") return plain();
   return 2;

@@ -86,6 +86,12 @@ TEST(MpiFaultTest, ARankThatBringsAnotherCountIsNamedWithBoth) {
                                         "all_reduce of another number of float32 at rank 2"));
 }
 
+TEST(MpiFaultTest, ARankThatComesLateHarmsNothing) {
+  const Outcome outcome = mpirun(3, "late");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(outcome.count("late ok"), 3);
+}
+
 TEST(MpiFaultTest, AKilledRankFailsTheJob) {
   EXPECT_NE(mpirun(2, "killed").exit_code, 0);
 }

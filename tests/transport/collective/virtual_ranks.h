@@ -9,7 +9,7 @@
 
 #include "transport/collective/communicator.h"
 
-namespace fleet::testing {
+namespace fleet::transport::testing_reference {
 
 // A message keeps its sender's port for overhead + bytes / rate, travels for latency + a random
 // part of jitter, and keeps the receiver's port as long as the sender's; ports take one message at
@@ -26,17 +26,17 @@ struct VirtualNetwork {
 class VirtualRanks {
  public:
   VirtualRanks(int ranks, uint64_t seed, VirtualNetwork network = {},
-               transport::CommunicatorOptions options = {});
+               CommunicatorOptions options = {});
   ~VirtualRanks();
 
   int size() const;
-  transport::CollectiveCommunicator& at(int rank);
+  CollectiveCommunicator& at(int rank);
 
   // The order in which ranks are called or looked at, stirred anew each time.
   std::vector<int> stirred();
   // Delivers messages until all tokens are done, one list of them for each rank; wait() then tells
   // how they ended. False when nothing is under way any more and one is not done.
-  bool run(std::vector<std::vector<transport::CollectiveToken>>& tokens);
+  bool run(std::vector<std::vector<CollectiveToken>>& tokens);
 
   Duration now() const;
   struct Traffic {
@@ -50,7 +50,7 @@ class VirtualRanks {
 
  private:
   std::unique_ptr<World> world_;
-  std::vector<std::unique_ptr<transport::CollectiveCommunicator>> communicators_;
+  std::vector<std::unique_ptr<CollectiveCommunicator>> communicators_;
 };
 
-}  // namespace fleet::testing
+}  // namespace fleet::transport::testing_reference

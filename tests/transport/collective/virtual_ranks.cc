@@ -1,4 +1,4 @@
-#include "tests/testing/virtual_ranks.h"
+#include "tests/transport/collective/virtual_ranks.h"
 
 #include <algorithm>
 #include <deque>
@@ -8,10 +8,10 @@
 
 #include "transport/collective/memory_peer_impl.h"
 
-namespace fleet::testing {
+namespace fleet::transport::testing_reference {
 
-using transport::collective_detail::Inbox;
-using transport::collective_detail::MemoryMessage;
+using collective_detail::Inbox;
+using collective_detail::MemoryMessage;
 
 struct VirtualRanks::World {
   struct Rank {
@@ -72,7 +72,7 @@ struct VirtualRanks::World {
 
 namespace {
 
-class VirtualPeer : public transport::collective_detail::MemoryPeer {
+class VirtualPeer : public collective_detail::MemoryPeer {
  public:
   VirtualPeer(VirtualRanks::World& world, int rank)
       : MemoryPeer(rank, static_cast<int>(world.ranks.size()),
@@ -93,14 +93,14 @@ class VirtualPeer : public transport::collective_detail::MemoryPeer {
 }  // namespace
 
 VirtualRanks::VirtualRanks(int ranks, uint64_t seed, VirtualNetwork network,
-                           transport::CommunicatorOptions options)
+                           CommunicatorOptions options)
     : world_(std::make_unique<World>()) {
   world_->network = network;
   world_->random.seed(seed);
   world_->ranks.resize(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     communicators_.push_back(
-        transport::make_communicator(std::make_unique<VirtualPeer>(*world_, rank), options));
+        make_communicator(std::make_unique<VirtualPeer>(*world_, rank), options));
   }
 }
 
@@ -110,7 +110,7 @@ int VirtualRanks::size() const {
   return static_cast<int>(communicators_.size());
 }
 
-transport::CollectiveCommunicator& VirtualRanks::at(int rank) {
+CollectiveCommunicator& VirtualRanks::at(int rank) {
   return *communicators_[static_cast<size_t>(rank)];
 }
 
@@ -121,7 +121,7 @@ std::vector<int> VirtualRanks::stirred() {
   return order;
 }
 
-bool VirtualRanks::run(std::vector<std::vector<transport::CollectiveToken>>& tokens) {
+bool VirtualRanks::run(std::vector<std::vector<CollectiveToken>>& tokens) {
   const auto done = [&](size_t rank) {
     auto& own = tokens[rank];
     return std::all_of(own.begin(), own.end(), [](auto& token) { return token.test(); });
@@ -145,4 +145,4 @@ VirtualRanks::Traffic VirtualRanks::sent(int rank) const {
   return world_->ranks[static_cast<size_t>(rank)].sent;
 }
 
-}  // namespace fleet::testing
+}  // namespace fleet::transport::testing_reference
