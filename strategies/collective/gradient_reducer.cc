@@ -153,19 +153,6 @@ void GradientReducer::store(Bucket& bucket, const Slot& slot, int local_shard, c
   std::memcpy(bucket.shards[static_cast<size_t>(local_shard)].data() + slot.offset, in, bytes);
 }
 
-namespace {
-
-template <class T>
-void sum_node(const TreeSum& sum, const std::vector<Buffer>& shards, size_t first, size_t count) {
-  std::vector<const T*> arrays;
-  for (int i = 0; i < sum.inputs(); ++i) {
-    arrays.push_back(reinterpret_cast<const T*>(shards[first + static_cast<size_t>(i)].data()));
-  }
-  sum(std::span<const T* const>(arrays), reinterpret_cast<T*>(shards[first].data()), count);
-}
-
-}  // namespace
-
 // Sums each node of this rank into the buffer of its first shard, and sends those off.
 void GradientReducer::start(Bucket& bucket) {
   bucket.started = true;
@@ -182,17 +169,11 @@ void GradientReducer::start(Bucket& bucket) {
   size_t first = 0;
   for (const TreeSum& sum : node_sums_) {
     if (sum.inputs() > 1) {
-      switch (bucket.type) {
-        case ElementType::kFloat32:
-          sum_node<float>(sum, bucket.shards, first, count);
-          break;
-        case ElementType::kFloat64:
-          sum_node<double>(sum, bucket.shards, first, count);
-          break;
-        case ElementType::kInt64:
-          sum_node<int64_t>(sum, bucket.shards, first, count);
-          break;
+      std::vector<const void*> shards;
+      for (int i = 0; i < sum.inputs(); ++i) {
+        shards.push_back(bucket.shards[first + static_cast<size_t>(i)].data());
       }
+      transport::sum_arrays(sum, bucket.type, shards, bucket.shards[first].data(), count);
     }
     parts.push_back(bucket.shards[first].data());
     first += static_cast<size_t>(sum.inputs());

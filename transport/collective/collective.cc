@@ -1,12 +1,18 @@
 #include "transport/collective/collective.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 
 #include "base/strings.h"
+#include "transport/collective/sums_impl.h"
 
 namespace fleet::transport {
 namespace {
+
+using collective_detail::Addend;
+using collective_detail::Form;
 
 std::vector<ShardRange> nodes_of(int ranks, int shards) {
   std::vector<ShardRange> nodes;
@@ -15,15 +21,6 @@ std::vector<ShardRange> nodes_of(int ranks, int shards) {
     nodes.insert(nodes.end(), own.begin(), own.end());
   }
   return nodes;
-}
-
-template <class T>
-void sum_typed(const ShardLayout& layout, std::span<const void* const> parts, void* out,
-               size_t count) {
-  std::vector<const T*> arrays;
-  arrays.reserve(parts.size());
-  for (const void* part : parts) arrays.push_back(static_cast<const T*>(part));
-  layout.sum()(std::span<const T* const>(arrays), static_cast<T*>(out), count);
 }
 
 class SingleCommunicator : public CollectiveCommunicator {
@@ -37,7 +34,7 @@ class SingleCommunicator : public CollectiveCommunicator {
     if (auto broken = status(); !broken.ok()) return CollectiveToken(broken);
     auto checked = collective_detail::check_reduction(layout, 0, 1, parts.size());
     if (!checked.ok()) return CollectiveToken(std::move(checked));
-    collective_detail::sum_parts(layout, type, parts, out, count);
+    sum_arrays(layout.sum(), type, parts, out, count);
     return {};
   }
   CollectiveToken reduce_scatter(const ShardLayout& layout, ElementType type,
@@ -75,7 +72,41 @@ class SingleCommunicator : public CollectiveCommunicator {
 }  // namespace
 
 size_t size_of(ElementType type) {
-  return type == ElementType::kFloat32 ? 4 : 8;
+  switch (type) {
+    case ElementType::kFloat16:
+    case ElementType::kBFloat16:
+      return 2;
+    case ElementType::kFloat32:
+      return 4;
+    case ElementType::kFloat64:
+    case ElementType::kInt64:
+      return 8;
+  }
+  return 0;
+}
+
+std::string_view name_of(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return "float32";
+    case ElementType::kFloat64:
+      return "float64";
+    case ElementType::kInt64:
+      return "int64";
+    case ElementType::kFloat16:
+      return "float16";
+    case ElementType::kBFloat16:
+      return "bfloat16";
+  }
+  return "?";
+}
+
+void sum_arrays(const TreeSum& order, ElementType type, std::span<const void* const> arrays,
+                void* out, size_t count) {
+  std::vector<Addend> addends;
+  addends.reserve(arrays.size());
+  for (const void* array : arrays) addends.push_back({array, Form::kGiven});
+  collective_detail::add_up(order, type, addends, out, Form::kGiven, count);
 }
 
 ShardLayout::ShardLayout(int ranks, int shards)
@@ -97,19 +128,68 @@ std::unique_ptr<CollectiveCommunicator> single_communicator() {
   return std::make_unique<SingleCommunicator>();
 }
 
-namespace collective_detail {
+namespace {
 
-void sum_parts(const ShardLayout& layout, ElementType type, std::span<const void* const> parts,
-               void* out, size_t count) {
-  switch (type) {
-    case ElementType::kFloat32:
-      return sum_typed<float>(layout, parts, out, count);
-    case ElementType::kFloat64:
-      return sum_typed<double>(layout, parts, out, count);
-    case ElementType::kInt64:
-      return sum_typed<int64_t>(layout, parts, out, count);
-  }
+// One gather of texts that are padded to the longest.
+Result<std::vector<std::string>> gather_padded(CollectiveCommunicator& communicator,
+                                               std::string_view mine,
+                                               std::span<const uint64_t> lengths, size_t longest,
+                                               CollectiveLabel label, TimePoint deadline) {
+  std::string all(longest * lengths.size(), '\0');
+  const auto bytes = std::as_writable_bytes(std::span(all));
+  const auto own = bytes.subspan(longest * static_cast<size_t>(communicator.rank()), longest);
+  if (!mine.empty()) std::memcpy(own.data(), mine.data(), mine.size());
+  auto status = communicator.all_gather(own, bytes, label).wait(deadline);
+  if (!status.ok()) return status;
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < lengths.size(); ++i) texts.push_back(all.substr(i * longest, lengths[i]));
+  return texts;
 }
+
+// A broadcast of each text, all under way together.
+Result<std::vector<std::string>> broadcast_each(CollectiveCommunicator& communicator,
+                                                std::string_view mine,
+                                                std::span<const uint64_t> lengths,
+                                                CollectiveLabel label, TimePoint deadline) {
+  std::vector<std::string> texts(lengths.size());
+  std::vector<CollectiveToken> tokens;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto root = static_cast<int>(i);
+    texts[i] = root == communicator.rank() ? std::string(mine) : std::string(lengths[i], '\0');
+    if (texts[i].empty()) continue;
+    tokens.push_back(
+        communicator.broadcast(std::as_writable_bytes(std::span(texts[i])), root, label));
+  }
+  for (auto& token : tokens) {
+    auto status = token.wait(deadline);
+    if (!status.ok()) return status;
+  }
+  return texts;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> all_gather_texts(CollectiveCommunicator& communicator,
+                                                  std::string_view mine, CollectiveLabel label,
+                                                  TimePoint deadline) {
+  std::vector<uint64_t> lengths(static_cast<size_t>(communicator.size()));
+  uint64_t& own = lengths[static_cast<size_t>(communicator.rank())];
+  own = mine.size();
+  auto status = communicator
+                    .all_gather(std::as_bytes(std::span(&own, 1)),
+                                std::as_writable_bytes(std::span(lengths)), label)
+                    .wait(deadline);
+  if (!status.ok()) return status;
+  // Padding is cheap where lengths are alike or small, and not where one rank says everything.
+  constexpr uint64_t kCheapBytes = 64 * 1024;
+  const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  const uint64_t total = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+  const bool pads = longest * lengths.size() <= std::max(2 * total, kCheapBytes);
+  return pads ? gather_padded(communicator, mine, lengths, longest, label, deadline)
+              : broadcast_each(communicator, mine, lengths, label, deadline);
+}
+
+namespace collective_detail {
 
 Status missing_ranks(std::string_view operation, CollectiveLabel label, int rank,
                      std::span<const int> missing, Duration waited) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +24,11 @@
 
 namespace fleet::transport {
 
-enum class ElementType : uint8_t { kFloat32, kFloat64, kInt64 };
+// kFloat16 and kBFloat16 are 16-bit words (base/numbers/half.h). A reduction adds them up in float,
+// along the tree, and rounds once at its end.
+enum class ElementType : uint8_t { kFloat32, kFloat64, kInt64, kFloat16, kBFloat16 };
 size_t size_of(ElementType type);
+std::string_view name_of(ElementType type);  // "float32"
 
 // For messages: what the program was doing. The text must outlive the operation.
 struct CollectiveLabel {
@@ -120,12 +124,18 @@ class CollectiveCommunicator {
 // The communicator of a job with one process: sums its own parts and copies nothing else.
 std::unique_ptr<CollectiveCommunicator> single_communicator();
 
+// out = the sum of `arrays` in this order, as a rank adds up nodes before it contributes them:
+// 16-bit types are rounded here. `out` may be one of them, but must not overlap one in part.
+void sum_arrays(const TreeSum& order, ElementType type, std::span<const void* const> arrays,
+                void* out, size_t count);
+
+// The texts of all ranks, by rank; they may differ in length. All ranks call it; it blocks.
+Result<std::vector<std::string>> all_gather_texts(CollectiveCommunicator& communicator,
+                                                  std::string_view mine, CollectiveLabel label,
+                                                  TimePoint deadline);
+
 // For implementations.
 namespace collective_detail {
-
-// layout.sum() of typed arrays at an element offset; `parts` has layout.parts() arrays.
-void sum_parts(const ShardLayout& layout, ElementType type, std::span<const void* const> parts,
-               void* out, size_t count);
 
 // "rank 2 did not come to all_reduce …" with its phase and step.
 Status missing_ranks(std::string_view operation, CollectiveLabel label, int rank,

@@ -1,10 +1,9 @@
 #include "transport/collective/collective.h"
 
 #include <gmock/gmock.h>
-#include <thread>
 
+#include "tests/transport/collective/rank_threads.h"
 #include "tests/transport/collective/reference.h"
-#include "transport/collective/in_process_communicator.h"
 
 namespace fleet::transport {
 namespace {
@@ -15,22 +14,13 @@ using testing_reference::contributions;
 using testing_reference::kType;
 using testing_reference::local_sum;
 using testing_reference::pointers;
+using testing_reference::run_ranks;
 using testing_reference::same_bits;
 
 constexpr CollectiveLabel kLabel{.phase = "test", .step = 7};
 
 TimePoint soon() {
   return steady_clock().now() + std::chrono::seconds(20);
-}
-
-// Runs `body(communicator)` at every rank, each in its own thread.
-template <class Body>
-void run_ranks(int ranks, const Body& body) {
-  InProcessGroup group(ranks);
-  std::vector<std::jthread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&body, member = std::shared_ptr(group.member(rank))] { body(*member); });
-  }
 }
 
 template <class T>
@@ -164,7 +154,7 @@ TEST(InProcessTest, DifferentCallsAreRefusedAndNamed) {
   const Status status = second->broadcast(bytes, 0, kLabel).wait(soon());
   EXPECT_EQ(status.code(), ErrorCode::kPrecondition);
   EXPECT_THAT(status.to_string(), HasSubstr("barrier"));
-  EXPECT_THAT(status.to_string(), HasSubstr("broadcast(4)"));
+  EXPECT_THAT(status.to_string(), HasSubstr("broadcast of 4 bytes"));
 }
 
 TEST(ReductionTest, PartsMustFitTheLayout) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "role_maker/role_maker.h"
 #include "tests/transport/collective/reference.h"
@@ -21,8 +22,17 @@ TimePoint soon() {
   return steady_clock().now() + kPatience;
 }
 
-std::unique_ptr<CollectiveCommunicator> open(MpiCommunicatorOptions options = {}) {
+std::unique_ptr<CollectiveCommunicator> open(CommunicatorOptions options = {}) {
   return std::move(make_mpi_communicator(MpiSession::get(), kPatience, options).value());
+}
+
+// So that small arrays take the way of large ones too.
+CommunicatorOptions in_pieces(size_t bytes, int window) {
+  return {.direct_limit_bytes = 0,
+          .doubling_limit_bytes = 0,
+          .piece_bytes = bytes,
+          .least_piece_bytes = 0,
+          .window = window};
 }
 
 void require(bool fact, std::string_view what) {
@@ -34,14 +44,16 @@ void require(bool fact, std::string_view what) {
 template <class T>
 void check_reductions(CollectiveCommunicator& comm, int shards, size_t count) {
   const ShardLayout layout(comm.size(), shards);
-  const auto expected = local_sum<T>(shards, count);
+  const auto expected = sum_of_contributions<T>(layout, count);
+  if (sizeof(T) > 2) require(same_bits(expected, local_sum<T>(shards, count)), "a local sum");
   auto parts = contributions<T>(layout, comm.rank(), count);
   std::vector<T> out(count);
   auto token = comm.all_reduce(layout, kType<T>, pointers(parts), out.data(), count, {});
   require(token.wait(soon()).ok() && same_bits(out, expected), "all_reduce");
 
-  std::vector<size_t> counts(static_cast<size_t>(comm.size()), count / 4);
-  counts[0] = count - count / 4 * (counts.size() - 1);
+  const auto ranks = static_cast<size_t>(comm.size());
+  std::vector<size_t> counts(ranks, count / (ranks + 1));
+  counts[0] = count - counts[0] * (ranks - 1);
   const auto rank = static_cast<size_t>(comm.rank());
   const auto begin = std::accumulate(counts.begin(), counts.begin() + comm.rank(), size_t{0});
   std::vector<T> piece(counts[rank]);
@@ -56,10 +68,9 @@ void check_reductions(CollectiveCommunicator& comm, int shards, size_t count) {
 }
 
 int reductions() {
-  // Small limits, so that small tensors take the way of large ones too.
-  for (const auto& options :
-       {MpiCommunicatorOptions{}, MpiCommunicatorOptions{0, 256, 2},
-        MpiCommunicatorOptions{0, 64, 1}, MpiCommunicatorOptions{0, 1 << 20, 8}}) {
+  for (const auto& options : {CommunicatorOptions{}, in_pieces(256, 2), in_pieces(64, 1),
+                              in_pieces(1 << 20, 8), CommunicatorOptions{.direct_ranks = 0},
+                              CommunicatorOptions{.direct_ranks = 0, .doubling_limit_bytes = 0}}) {
     const auto comm = open(options);
     for (int shards = comm->size(); shards <= 2 * comm->size() + 1; ++shards) {
       for (const size_t count : {0, 1, 5, 63, 64, 1000, 4099}) {
@@ -67,6 +78,8 @@ int reductions() {
       }
       check_reductions<double>(*comm, shards, 777);
       check_reductions<int64_t>(*comm, shards, 777);
+      check_reductions<Float16>(*comm, shards, 777);
+      check_reductions<BFloat16>(*comm, shards, 777);
     }
     require(comm->barrier({}).wait(soon()).ok(), "barrier");
   }
@@ -104,9 +117,32 @@ int exchanges() {
   return 0;
 }
 
+// Ranks call different operations; each is told what the other calls.
+int different(std::string_view what) {
+  const auto comm = open();
+  const ShardLayout layout(comm->size(), comm->size());
+  require(comm->barrier({}).wait(soon()).ok(), "a barrier that all call");
+  const bool last = comm->rank() == comm->size() - 1;
+  std::vector<float> values(1000);
+  const void* part = values.data();
+  const size_t count = what == "different_count" && last ? 500 : 1000;
+  CollectiveToken token;
+  if (what == "different_kind" && last) {
+    token = comm->broadcast(std::as_writable_bytes(std::span(values)), comm->rank(), {});
+  } else {
+    token = comm->all_reduce(layout, ElementType::kFloat32, {&part, 1}, values.data(), count, {});
+  }
+  const Status status = token.wait(steady_clock().now() + std::chrono::seconds(10));
+  std::printf("rank %d: %s\n", comm->rank(), status.to_string().c_str());
+  return 3;
+}
+
 // Buckets that overlap, finished in another order than they were started in.
 int overlap() {
-  const auto comm = open({.direct_limit_bytes = 1000, .piece_bytes = 512});
+  const auto comm = open({.direct_limit_bytes = 1000,
+                          .doubling_limit_bytes = 1000,
+                          .piece_bytes = 512,
+                          .least_piece_bytes = 512});
   const ShardLayout layout(comm->size(), comm->size());
   for (int repeat = 0; repeat < 20; ++repeat) {
     std::vector<std::vector<float>> values;
@@ -146,6 +182,17 @@ int missing(int signal) {
   }
 }
 
+// The last rank comes so late that the others have made a roll call, and then all go on.
+int late() {
+  const auto comm = open();
+  if (comm->rank() == comm->size() - 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  const TimePoint deadline = steady_clock().now() + std::chrono::seconds(1);
+  require(comm->barrier({}).wait(deadline).ok(), "the barrier that one comes late to");
+  for (int i = 0; i < 20; ++i) require(comm->barrier({}).wait(soon()).ok(), "a barrier");
+  std::printf("late ok\n");
+  return 0;
+}
+
 int symetric() {
   role_maker::MPISymetricRoleMaker maker;
   maker.generate_role();
@@ -168,8 +215,10 @@ int run(std::string_view what) {
   if (what == "reductions") return reductions();
   if (what == "exchanges") return exchanges();
   if (what == "overlap") return overlap();
+  if (what.starts_with("different_")) return different(what);
   if (what == "killed") return missing(SIGKILL);
   if (what == "stopped") return missing(SIGSTOP);
+  if (what == "late") return late();
   if (what == "symetric") return symetric();
   if (what == "plain") return plain();
   return 2;

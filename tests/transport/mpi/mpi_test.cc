@@ -41,7 +41,7 @@ Outcome mpirun(int ranks, const std::string& what, const std::string& options = 
 }
 
 class MpiTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, MpiTest, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, MpiTest, ::testing::Values(1, 2, 3, 4, 6));
 
 TEST_P(MpiTest, ReductionsHaveTheBitsOfALocalRun) {
   const Outcome outcome = mpirun(GetParam(), "reductions");
@@ -72,6 +72,24 @@ TEST_P(MpiPairs, AKilledRankIsNamedByTheOthersWithoutHelpFromMpirun) {
   EXPECT_THAT(outcome.output, HasSubstr("backward"));
   EXPECT_THAT(outcome.output, HasSubstr("step 3"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("WRONG")));
+}
+
+TEST(MpiFaultTest, ARankThatCallsAnotherOperationIsNamedWithBoth) {
+  const Outcome outcome = mpirun(2, "different_kind");
+  EXPECT_THAT(outcome.output, HasSubstr("operation 1, all_reduce of 1000 float32 at rank 0; "
+                                        "broadcast of bytes at rank 1"));
+}
+
+TEST(MpiFaultTest, ARankThatBringsAnotherCountIsNamedWithBoth) {
+  const Outcome outcome = mpirun(3, "different_count");
+  EXPECT_THAT(outcome.output, HasSubstr("all_reduce of 1000 float32 at rank 0; "
+                                        "all_reduce of another number of float32 at rank 2"));
+}
+
+TEST(MpiFaultTest, ARankThatComesLateHarmsNothing) {
+  const Outcome outcome = mpirun(3, "late");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(outcome.count("late ok"), 3);
 }
 
 TEST(MpiFaultTest, AKilledRankFailsTheJob) {
