@@ -22,6 +22,7 @@ set(FLEET_LAYERS
   "transport_mpi_session: base"
   "transport_collective: base"
   "transport_mpi: base transport_collective transport_mpi_session"
+  "transport_socket_collective: base transport_link transport_session transport_rpc transport_collective"
   "cluster_spec: base"
   "role_maker: base cluster_spec transport_mpi_session"
   "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"

@@ -29,11 +29,10 @@ class AsioLoop final : public DrivenLoop {
   TimerId call_at(TimePoint when, Handler handler) override;
   void cancel(TimerId timer) override;
   bool run_until(const std::function<bool()>& done, TimePoint deadline) override;
+  void poll() override;
 
   void run();   // until stop()
   void stop();  // for good
-  // Runs what is ready and does not wait.
-  void poll();
 
   class Impl;
   Impl& impl() { return *impl_; }  // for the Asio links of this folder

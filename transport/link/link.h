@@ -28,6 +28,8 @@ class DrivenLoop : public Loop {
   // Runs handlers until `done()` is true, which is asked before the first handler and after each.
   // False when `deadline` came first, or when the loop was stopped. One thread at a time.
   virtual bool run_until(const std::function<bool()>& done, TimePoint deadline) = 0;
+  // Runs what is ready and does not wait. One thread at a time, and not from inside a handler.
+  virtual void poll() = 0;
 };
 
 enum class LinkKind : uint8_t { kTcp, kUnix, kMemory };

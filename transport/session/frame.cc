@@ -126,6 +126,14 @@ std::string_view verb_name(Verb verb) {
       return "snapshot";
     case Verb::kInit:
       return "init";
+    case Verb::kCollectiveJoin:
+      return "collective-join";
+    case Verb::kCollectiveMessage:
+      return "collective-message";
+    case Verb::kCollectiveOffer:
+      return "collective-offer";
+    case Verb::kCollectiveFailed:
+      return "collective-failed";
     case Verb::kFirstApplicationVerb:
       break;
   }

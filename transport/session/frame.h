@@ -51,6 +51,11 @@ enum class Verb : uint16_t {
   kNotify = 68,
   kSnapshot = 69,
   kInit = 70,
+  // Verbs between the ranks of a collective job, unread by the transport.
+  kCollectiveJoin = 80,
+  kCollectiveMessage = 81,
+  kCollectiveOffer = 82,
+  kCollectiveFailed = 83,
   kFirstApplicationVerb = 256,
 };
 

@@ -155,4 +155,8 @@ bool SimLoop::run_until(const std::function<bool()>& done, TimePoint deadline) {
   return world_.world->run_until(done, deadline);
 }
 
+void SimLoop::poll() {
+  world_.world->run_until([] { return false; }, now());
+}
+
 }  // namespace fleet::transport

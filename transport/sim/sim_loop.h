@@ -95,6 +95,8 @@ class SimLoop final : public DrivenLoop {
   void cancel(TimerId timer) override;
   // Drives the whole world; only from outside of handlers.
   bool run_until(const std::function<bool()>& done, TimePoint deadline) override;
+  // What the whole world does at this moment of virtual time.
+  void poll() override;
 
   const std::string& name() const { return name_; }
   uint32_t index() const { return index_; }
