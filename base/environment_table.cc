@@ -28,7 +28,11 @@ constexpr std::array kJob = {
              "1: processes with other instruction sets, builds or libraries are refused, since "
              "their results may differ in the last bits. 0: a warning names the difference."},
     Variable{"FLEET_TRANSPORT", "auto", "auto, tcp, unix",
-             "How workers reach servers. auto: a Unix socket on the same machine, else TCP."},
+             "How workers reach servers, and ranks each other over sockets. auto: a Unix socket on "
+             "the same machine, else TCP."},
+    Variable{"FLEET_COLLECTIVES", "auto", "auto, mpi, sockets",
+             "What ranks of a collective job exchange tensors over. auto: MPI where its launcher "
+             "started the process, else sockets. The same in every rank."},
     Variable{"FLEET_DATA_LANES", "1", "connections",
              "Data connections from a worker to each server, the same in every process."},
     Variable{"FLEET_SEND_BUFFER", "0", "bytes",
@@ -126,9 +130,16 @@ constexpr std::array kRoles = {
     Variable{"RANK", "", "number", "torchrun: this worker's number, from 0."},
     Variable{"WORLD_SIZE", "", "number", "torchrun: how many workers there are."},
     Variable{"MASTER_ADDR", "", "host", "torchrun: address of rank 0."},
-    Variable{"MASTER_PORT", "", "port", "torchrun: port of rank 0."},
+    Variable{
+        "MASTER_PORT", "", "port",
+        "torchrun: a port of rank 0's machine, which torchrun may hold itself: ranks meet at the "
+        "next one."},
+    Variable{"LOCAL_WORLD_SIZE", "", "number", "torchrun: how many workers this machine has."},
+    Variable{"TORCHELASTIC_RUN_ID", "", "text", "torchrun: part of the job id."},
     Variable{"OMPI_COMM_WORLD_RANK", "", "number", "Open MPI: this worker's number, from 0."},
     Variable{"OMPI_COMM_WORLD_SIZE", "", "number", "Open MPI: how many workers there are."},
+    Variable{"PMIX_RANK", "", "number", "Set where a launcher of MPI started the process."},
+    Variable{"PMI_SIZE", "", "number", "The same, of older launchers."},
     Variable{"SLURM_PROCID", "", "number", "Slurm: this worker's number, from 0."},
     Variable{"SLURM_STEP_ID", "", "number", "Slurm: set in processes that srun started."},
     Variable{"SLURM_STEP_NUM_TASKS", "", "number", "Slurm: how many workers there are."},

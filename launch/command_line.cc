@@ -35,6 +35,8 @@ po::options_description describe_options(Launcher launcher) {
     add("selected_gpus", po::value<std::string>()->value_name("LIST"),
         "a rank for each entry, comma separated; sets FLAGS_selected_gpus for the program, while "
         "Fleet's collective jobs train on the CPU");
+    add("collectives", po::value<std::string>()->value_name("mpi|sockets"),
+        "what ranks exchange tensors over: MPI, under mpirun (default), or sockets, without MPI");
   }
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");
@@ -66,7 +68,8 @@ std::string make_help(Launcher launcher, const po::options_description& options)
            "Usage: launch_ps [options] program [arguments of the program]\n\n"
         << options << "\nExample:\n  launch_ps --worker_num 2 --server_num 2 ./distributed_train\n";
   } else {
-    out << "launch: runs a program as the ranks of one collective job, through Open MPI.\n\n"
+    out << "launch: runs a program as the ranks of one collective job, through Open MPI or\n"
+           "over sockets.\n\n"
            "Usage: launch [options] program [arguments of the program]\n\n"
         << options << "\nExample:\n  launch --nproc_per_node 2 ./distributed_train\n";
   }
@@ -217,12 +220,14 @@ void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.start_port = port;
 }
 
-void read_on_nonfinite(const po::variables_map& values, CommandLine& line) {
-  if (values.count("on_nonfinite") == 0) return;
-  line.on_nonfinite = values["on_nonfinite"].as<std::string>();
-  if (line.on_nonfinite == "stop" || line.on_nonfinite == "warn") return;
-  wrong("an option has a value that cannot be used", "--on_nonfinite", "stop or warn",
-        "'" + line.on_nonfinite + "'", "give one of them");
+// One of two words; as it is where the option is not given.
+void read_word(const po::variables_map& values, const std::string& option,
+               const std::vector<std::string>& known, std::string& word) {
+  if (values.count(option) == 0) return;
+  word = values[option].as<std::string>();
+  if (std::find(known.begin(), known.end(), word) != known.end()) return;
+  wrong("an option has a value that cannot be used" + did_you_mean(word, known), "--" + option,
+        join(known, " or "), "'" + word + "'", "give one of them");
 }
 
 Duration standard_heartbeat(const Environment& environment, Duration standard) {
@@ -253,11 +258,12 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
     line.workers = agree(values, "nproc_per_node", "selected_gpus", line.gpus.size(),
                          read_count(values, "nproc_per_node", 2));
     line.servers = 0;
+    read_word(values, "collectives", {"mpi", "sockets"}, line.collectives);
   }
   if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
   line.print_config = values["print_config"].as<bool>();
   line.insecure = values["insecure"].as<bool>();
-  read_on_nonfinite(values, line);
+  read_word(values, "on_nonfinite", {"stop", "warn"}, line.on_nonfinite);
   line.supervision.tee = values["tee"].as<bool>();
   line.supervision.progress = values["progress"].as<bool>();
   line.supervision.json = values["json"].as<bool>();

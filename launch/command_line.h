@@ -22,6 +22,8 @@ struct CommandLine {
   std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
   std::string node_ip = "127.0.0.1";               // --node_ip
   std::vector<std::string> gpus;                   // --selected_gpus
+  // launch: "mpi", under mpirun, or "sockets", which needs none.
+  std::string collectives = "mpi";  // --collectives
   std::string log_dir = "logs";
   bool print_config = false;
   bool insecure = false;

@@ -100,6 +100,9 @@ Job make_job(const CommandLine& line, const Environment& environment,
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*line.stall_deadline).count();
     job.common.set("FLEET_STALL_DEADLINE_MS", str_cat(ms));
   }
+  if (line.launcher == Launcher::kCollective) {
+    job.common.set("FLEET_COLLECTIVES", line.collectives);
+  }
   add_secret(line, folder, job.common);
   job.members =
       line.launcher == Launcher::kCollective
@@ -133,9 +136,9 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
   const std::unique_ptr<EventLoop, decltype(detach)> in_use(&loop, detach);
   const HostOptions options{.progress = line.supervision.progress || line.supervision.json,
                             .heartbeat_timeout = line.supervision.heartbeat_timeout};
-  const auto host = line.launcher == Launcher::kCollective
-                        ? make_mpi_host(job, loop, ports, options)
-                        : make_direct_host(job, loop, ports, options);
+  const bool under_mpirun = line.launcher == Launcher::kCollective && line.collectives == "mpi";
+  const auto host = under_mpirun ? make_mpi_host(job, loop, ports, options)
+                                 : make_direct_host(job, loop, ports, options);
   if (job.members.empty()) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "no process of the job belongs on this node",

@@ -153,6 +153,7 @@ std::string ClusterSpec::to_string() const {
   line("server_num", str_cat(server_num));
   line("worker_endpoints", join(worker_endpoints, ","));
   line("server_endpoints", join(server_endpoints, ","));
+  if (!rendezvous.empty()) line("rendezvous", rendezvous);
   line("job_id", job_id);
   line("job_secret", job_secret.empty() ? "" : "(hidden)");
   line("contract", std::string(role_maker::to_string(contract)));
@@ -162,7 +163,8 @@ std::string ClusterSpec::to_string() const {
 std::string derived_job_id(const ClusterSpec& spec) {
   const std::string text =
       str_cat(role_maker::to_string(spec.mode), '|', spec.worker_num, '|', spec.server_num, '|',
-              join(spec.worker_endpoints, ","), '|', join(spec.server_endpoints, ","));
+              join(spec.worker_endpoints, ","), '|', join(spec.server_endpoints, ","),
+              spec.rendezvous.empty() ? "" : "|", spec.rendezvous);
   return str_cat("job-", hex_digits(fnv1a(text)));
 }
 

@@ -29,9 +29,14 @@ struct ClusterSpec {
   int server_num = 0;
 
   // "host:port" by index. A parameter-server job has one for each server; those of workers may be
-  // empty. A collective job over MPI needs none.
+  // empty. Those of a collective job are where its ranks meet; over MPI it needs none.
   std::vector<std::string> worker_endpoints;
   std::vector<std::string> server_endpoints;
+
+  // A collective job without worker_endpoints: "host:port" where rank 0 waits for the others;
+  // empty where only MPI can bring them together.
+  std::string rendezvous;
+  int local_worker_num = 0;  // workers on this machine; 0: not known
 
   // Names the job in every handshake. Empty in a local job only.
   std::string job_id;

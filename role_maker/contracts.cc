@@ -225,6 +225,13 @@ ClusterSpec paddle_contract(const Environment& env, std::optional<bool> is_colle
   return collective ? paddle_collective(env) : paddle_servers(env);
 }
 
+// Where rank 0 waits under torchrun, whose agent holds the port itself.
+std::string beside(const std::string& master) {
+  Endpoint endpoint = parse_endpoint(master, "MASTER_ADDR, MASTER_PORT");
+  endpoint.port = static_cast<uint16_t>(endpoint.port == 65535 ? 65534 : endpoint.port + 1);
+  return endpoint.to_string();
+}
+
 ClusterSpec ranks_contract(const Environment& env, Contract contract, const char* rank_name,
                            const char* size_name, std::string_view launcher) {
   VariableReader read(env, contract);
@@ -233,10 +240,10 @@ ClusterSpec ranks_contract(const Environment& env, Contract contract, const char
   const auto rank = read.required_number(rank_name, "index", "this process's rank");
   const auto size = read.required_number(size_name, "worker_num", "the number of processes");
   if (contract == Contract::kTorchrun) {
-    // Not needed, but what torchrun started has both: without them it was something else.
-    const auto host = read.required("MASTER_ADDR", "contract", "rank 0's address");
-    const auto port = read.required("MASTER_PORT", "contract", "rank 0's port");
-    if (host && port) parse_endpoint(joined_endpoint(*host, *port), "MASTER_ADDR, MASTER_PORT");
+    const auto host = read.required("MASTER_ADDR", "rendezvous", "rank 0's address");
+    const auto port = read.required("MASTER_PORT", "rendezvous", "rank 0's port");
+    if (host && port) spec.rendezvous = beside(joined_endpoint(*host, *port));
+    spec.local_worker_num = read.number("LOCAL_WORLD_SIZE", "local_worker_num").value_or(0);
   }
   read.finish(spec);
   spec.index = *rank;
@@ -293,6 +300,8 @@ void fill_job_id(const Environment& env, ClusterSpec& spec) {
   } else if (spec.contract == Contract::kPaddle || spec.contract == Contract::kTorchrun) {
     spec.job_id = derived_job_id(spec);
     spec.origins["job_id"] = "hash of the endpoints";
+    const auto run = env.get("TORCHELASTIC_RUN_ID");
+    if (run && spec.contract == Contract::kTorchrun) spec.job_id += "-" + *run;
   } else if (const auto job = env.get("SLURM_JOB_ID"); job && spec.contract == Contract::kSlurm) {
     spec.job_id = str_cat("slurm-", *job, '.', env.get("SLURM_STEP_ID").value_or("0"));
     spec.origins["job_id"] = "SLURM_JOB_ID, SLURM_STEP_ID";

@@ -17,8 +17,6 @@
 #include "transport/session/session.h"
 
 namespace fleet::strategies {
-namespace {
-
 transport::Hello hello_of(const MembershipOptions& options) {
   transport::Hello hello;
   hello.job_id = options.cluster.job_id;
@@ -33,6 +31,8 @@ transport::Hello hello_of(const MembershipOptions& options) {
   std::memcpy(&hello.incarnation, random, sizeof random);
   return hello;
 }
+
+namespace {
 
 // Where rank 0 listens: its own endpoint's host when the cluster has one.
 std::string coordinator_host(const MembershipOptions& options) {
@@ -82,15 +82,16 @@ struct CollectiveMembership::State {
   std::optional<AtExit> at_exit;
 
   bool coordinates() const { return options.cluster.index == 0; }
-  std::string open_coordinator();
+  // Where it listens.
+  Endpoint open_coordinator(const Endpoint& at);
   void join(const Endpoint& endpoint);
   void tell(const Status& verdict);
   void leave_early();
 };
 
-std::string CollectiveMembership::State::open_coordinator() {
-  std::string address;
-  control.run_there([this, &address] {
+Endpoint CollectiveMembership::State::open_coordinator(const Endpoint& at) {
+  Endpoint bound;
+  control.run_there([this, &at, &bound] {
     coordinator = std::make_unique<transport::Coordinator>(
         control.loop(),
         transport::CoordinatorOptions{
@@ -107,9 +108,8 @@ std::string CollectiveMembership::State::open_coordinator() {
     const transport::ServerLane lane{&control.loop(), coordinator.get()};
     listener = std::make_unique<transport::Server>(
         network, lane, lane,
-        transport::ServerOptions{.endpoint = {coordinator_host(options), 0},
-                                 .hello = hello_of(options),
-                                 .secret = options.secret},
+        transport::ServerOptions{
+            .endpoint = at, .hello = hello_of(options), .secret = options.secret},
         logger);
     listener->listen().throw_if_error();
     coordinator->start();
@@ -117,9 +117,9 @@ std::string CollectiveMembership::State::open_coordinator() {
       watch = options.waits->watch("coordinator", control.loop(),
                                    [this] { return coordinator->waits(); });
     }
-    address = listener->bound().to_string();
+    bound = listener->bound();
   });
-  return address;
+  return bound;
 }
 
 void CollectiveMembership::State::join(const Endpoint& endpoint) {
@@ -178,9 +178,20 @@ CollectiveMembership::CollectiveMembership(MembershipOptions options, const Broa
                                            Logger logger)
     : state_(std::make_unique<State>(std::move(options), std::move(logger))) {
   state_->on_verdict = std::move(on_verdict);
-  const std::string mine = state_->coordinates() ? state_->open_coordinator() : std::string();
-  const std::string address = broadcast(mine);
-  state_->join(Endpoint::parse(address, "rank 0's address").value());
+  std::string mine;
+  if (state_->coordinates()) {
+    mine = state_->open_coordinator({coordinator_host(state_->options), 0}).to_string();
+  }
+  state_->join(Endpoint::parse(broadcast(mine), "rank 0's address").value());
+}
+
+CollectiveMembership::CollectiveMembership(MembershipOptions options, const Endpoint& coordinator,
+                                           std::function<void(const Status&)> on_verdict,
+                                           Logger logger)
+    : state_(std::make_unique<State>(std::move(options), std::move(logger))) {
+  state_->on_verdict = std::move(on_verdict);
+  if (state_->coordinates()) (void)state_->open_coordinator(coordinator);
+  state_->join(coordinator);
 }
 
 CollectiveMembership::~CollectiveMembership() {
@@ -202,6 +213,13 @@ void CollectiveMembership::set_phase(transport::Phase phase, uint64_t step) {
 void CollectiveMembership::meet(const std::string& name) {
   state_->member->barrier(transport::Group::kWorkers, name, state_->options.rpc_deadline)
       .throw_if_error();
+}
+
+std::vector<std::string> CollectiveMembership::gather(const std::string& name,
+                                                      const std::string& mine) {
+  auto all = state_->member->reduce(transport::Group::kWorkers, name, transport::ReduceOp::kGather,
+                                    std::vector<std::string>{mine}, state_->options.rpc_deadline);
+  return std::get<std::vector<std::string>>(std::move(all.value()));
 }
 
 void CollectiveMembership::abort(transport::Verdict verdict) {

@@ -1,18 +1,21 @@
-// Watches the ranks of a collective job. MPI does not tell when a peer stops or hangs, so every
-// rank sends heartbeats to a coordinator on rank 0 over the transport; its verdict ends the job.
+// Watches the ranks of a collective job. Neither MPI nor a connection tells when a peer hangs, so
+// every rank sends heartbeats to a coordinator on rank 0; its verdict ends the job.
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/net/endpoint.h"
 #include "base/wait_list.h"
 #include "role_maker/cluster_spec.h"
 #include "transport/coordinator/membership.h"
 #include "transport/link/link.h"
+#include "transport/session/handshake.h"
 #include "transport/session/secret.h"
 
 namespace fleet::strategies {
@@ -38,6 +41,9 @@ struct MembershipOptions {
   Duration stall_deadline = std::chrono::minutes(30);
 };
 
+// As every connection of the rank says it.
+transport::Hello hello_of(const MembershipOptions& options);
+
 // Used by one thread; heartbeats run on a thread of its own.
 class CollectiveMembership {
  public:
@@ -47,6 +53,9 @@ class CollectiveMembership {
   // `on_verdict` is called at most once, on the control thread. All ranks construct it together:
   // rank 0 opens the coordinator and `broadcast` tells where. Throws ResourceError or PeerError.
   CollectiveMembership(MembershipOptions options, const Broadcast& broadcast,
+                       std::function<void(const Status&)> on_verdict, Logger logger = {});
+  // The same where every rank knows beforehand where rank 0 opens it.
+  CollectiveMembership(MembershipOptions options, const Endpoint& coordinator,
                        std::function<void(const Status&)> on_verdict, Logger logger = {});
   // Ends the job, with this rank to blame, unless it has left or the job has ended. So does the
   // exit of the process, which ends the control thread as well.
@@ -58,6 +67,8 @@ class CollectiveMembership {
   void set_phase(transport::Phase phase, uint64_t step);
   // Waits for all ranks. Throws PeerError that names who is missing or why the job ends.
   void meet(const std::string& name);
+  // The same, with a text of each rank, by rank.
+  std::vector<std::string> gather(const std::string& name, const std::string& mine);
   // The job must end, because of the culprit that is named.
   void abort(transport::Verdict verdict);
   // Leaves in good order: after it, losing a rank is no failure. Rank 0 waits until all have left,

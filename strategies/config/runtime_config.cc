@@ -23,6 +23,7 @@ const std::vector<Field>& fields() {
       {"stall_report_ms", "FLEET_STALL_REPORT_MS", &C::stall_report_ms},
       {"stall_deadline_ms", "FLEET_STALL_DEADLINE_MS", &C::stall_deadline_ms},
       {"transport", "FLEET_TRANSPORT", &C::transport},
+      {"collectives", "FLEET_COLLECTIVES", &C::collectives},
       {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
       {.name = "send_buffer",
        .variable = "FLEET_SEND_BUFFER",
@@ -73,14 +74,21 @@ void check_names(const Environment& environment) {
   }
 }
 
+void check_word(const char* variable, const std::string& value,
+                const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  throw_error(ErrorCode::kEnvironment,
+              {.what = "a variable has a value that cannot be used" + did_you_mean(value, known),
+               .where = variable,
+               .expected = join(known, ", "),
+               .got = "'" + value + "'",
+               .fix = str_cat("correct or unset ", variable)});
+}
+
 void check(const RuntimeConfig& config, const Environment& environment) {
-  if (config.transport != "auto" && config.transport != "tcp" && config.transport != "unix") {
-    throw_error(ErrorCode::kEnvironment, {.what = "unknown transport",
-                                          .where = "FLEET_TRANSPORT",
-                                          .expected = "auto, tcp or unix",
-                                          .got = config.transport,
-                                          .fix = "correct or unset FLEET_TRANSPORT"});
-  }
+  check_word("FLEET_TRANSPORT", config.transport, {"auto", "tcp", "unix"});
+  check_word("FLEET_COLLECTIVES", config.collectives, {"auto", "mpi", "sockets"});
+  check_word("FLEET_ON_NONFINITE", config.on_nonfinite, {"stop", "warn"});
   if (config.send_buffer != 0 && (config.send_buffer < 16384 || config.send_buffer > 1 << 30)) {
     throw_error(ErrorCode::kEnvironment,
                 {.what = "a variable has a value that cannot be used",
@@ -96,13 +104,6 @@ void check(const RuntimeConfig& config, const Environment& environment) {
                  .expected = "FLEET_FRAME_INTEGRITY=on where FLEET_FRAME_ENCRYPTION=on",
                  .got = "FLEET_FRAME_INTEGRITY=off",
                  .fix = "unset one of them"});
-  }
-  if (config.on_nonfinite != "stop" && config.on_nonfinite != "warn") {
-    throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
-                                          .where = "FLEET_ON_NONFINITE",
-                                          .expected = "stop or warn",
-                                          .got = "'" + config.on_nonfinite + "'",
-                                          .fix = "correct or unset FLEET_ON_NONFINITE"});
   }
   if (config.heartbeat_interval_ms >= config.heartbeat_timeout_ms) {
     throw_error(ErrorCode::kEnvironment,

@@ -26,6 +26,8 @@ struct RuntimeConfig {
   int64_t stall_deadline_ms = 1800000;
   // "auto", "tcp" or "unix" (FLEET_TRANSPORT).
   std::string transport = "auto";
+  // "auto", "mpi" or "sockets" (FLEET_COLLECTIVES).
+  std::string collectives = "auto";
   // Data connections from a worker to each server (FLEET_DATA_LANES); the same in every process.
   int64_t data_lanes = 1;
   // Bytes that each of them has under way at most, on TCP (FLEET_SEND_BUFFER); 0: the system's.

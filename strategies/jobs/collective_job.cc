@@ -1,5 +1,6 @@
 #include "strategies/jobs/collective_job.h"
 
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
+#include "strategies/collective/socket_ranks.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/parameter_server/observer.h"
 #include "transport/mpi_session/mpi_session.h"
@@ -20,6 +22,33 @@ using transport::Phase;
 
 // Files, MPI's own, the loop's.
 constexpr uint64_t kOtherDescriptors = 128;
+
+// MPI where the ranks have it: the other back end needs nothing but a place to meet.
+bool uses_mpi(const RuntimeConfig& config, const role_maker::ClusterSpec& cluster) {
+  if (config.collectives != "auto") return config.collectives == "mpi";
+  return transport::MpiSession::has_launcher() || transport::MpiSession::is_open() ||
+         (cluster.worker_endpoints.empty() && cluster.rendezvous.empty());
+}
+
+// The verdict may come before there is a communicator to end.
+class CommunicatorOfVerdict {
+ public:
+  void set(transport::CollectiveCommunicator& communicator) {
+    const std::lock_guard guard(mutex_);
+    communicator_ = &communicator;
+    if (!verdict_.ok()) communicator.abort(verdict_);
+  }
+  void call(const Status& verdict) {
+    const std::lock_guard guard(mutex_);
+    verdict_ = verdict;
+    if (communicator_ != nullptr) communicator_->abort(verdict);
+  }
+
+ private:
+  std::mutex mutex_;
+  transport::CollectiveCommunicator* communicator_ = nullptr;
+  Status verdict_;
+};
 
 class CollectiveJobRuntime final : public StrategyRuntime {
  public:
@@ -47,6 +76,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     if (membership_) {
       membership_->set_phase(Phase::kFinishing, step_);
       membership_->leave();
+      if (sockets_) sockets_->leave();
       membership_.reset();
     }
     ops_.disconnect();
@@ -117,28 +147,64 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   }
 
   std::unique_ptr<transport::CollectiveCommunicator> connect() {
-    const auto deadline = milliseconds(config_.rpc_deadline_ms);
+    if (cluster_.worker_num == 1) return transport::single_communicator();
+    const bool over_mpi = uses_mpi(config_, cluster_);
+    facts_.emplace("collectives", over_mpi ? "mpi" : "sockets");
+    const auto lanes = static_cast<uint64_t>(cluster_.index == 0 ? cluster_.worker_num : 1) +
+                       (over_mpi ? 0 : 2 * static_cast<uint64_t>(cluster_.worker_num));
+    provide_descriptors(kOtherDescriptors + lanes, cluster_.process_name()).throw_if_error();
+    return over_mpi ? connect_mpi() : connect_sockets();
+  }
+
+  std::unique_ptr<transport::CollectiveCommunicator> connect_mpi() {
     std::string identity;
     for (const auto& [name, value] : facts_) {
       const bool may_differ = name.starts_with(transport::kBitsFact) && !config_.require_same_bits;
       if (!may_differ) identity += str_cat(name, "=", value, " ");
     }
+    const auto deadline = milliseconds(config_.rpc_deadline_ms);
     auto communicator = connect_over_mpi(cluster_, identity, deadline);
-    if (cluster_.worker_num > 1) {
-      logger_.info("collective",
-                   "tensors travel over MPI, whose traffic is neither authenticated nor encrypted; "
-                   "use a network that you trust");
-      watch(*communicator);
-    }
+    logger_.info("collective",
+                 "tensors travel over MPI, whose traffic is neither authenticated nor encrypted; "
+                 "use a network that you trust");
+    auto& session = transport::MpiSession::get();
+    MembershipOptions options = membership_options(choose_job_secret(config_, cluster_));
+    options.host = session.address();
+    const auto broadcast = [&session, deadline](const std::string& from_rank_0) {
+      return session.broadcast(from_rank_0, 0, deadline).value();
+    };
+    membership_.emplace(
+        std::move(options), broadcast,
+        [&to = *communicator](const Status& verdict) { to.abort(verdict); }, logger_);
+    // From here on each of them learns when another one leaves.
+    membership_->meet("join");
     return communicator;
   }
 
-  void watch(transport::CollectiveCommunicator& communicator) {
-    const auto lanes = static_cast<uint64_t>(cluster_.index == 0 ? cluster_.worker_num : 1);
-    provide_descriptors(kOtherDescriptors + lanes, cluster_.process_name()).throw_if_error();
+  std::unique_ptr<transport::CollectiveCommunicator> connect_sockets() {
+    const Endpoint coordinator = coordinator_endpoint(cluster_);
+    RuntimeConfig config = config_;
+    const bool no_secret = config.job_secret.empty() && config.job_secret_file.empty() &&
+                           cluster_.job_secret.empty() && !config.insecure;
+    // The kernel vouches for ranks of one user on one machine.
+    if (no_secret && on_one_machine(cluster_)) config.transport = "unix";
+    MembershipOptions options = membership_options(choose_job_secret(config, cluster_));
+    options.transport = transport::parse_transport_choice(config.transport).value();
+    sockets_.emplace(options, milliseconds(config_.stall_deadline_ms), logger_);
+    membership_.emplace(
+        std::move(options), coordinator, [this](const Status& verdict) { abort_.call(verdict); },
+        logger_);
+    auto communicator = sockets_->connect(*membership_);
+    abort_.set(*communicator);
+    logger_.info("collective", "tensors travel over sockets",
+                 {{"transport", config.transport}, {"coordinator", coordinator.to_string()}});
+    return communicator;
+  }
+
+  MembershipOptions membership_options(transport::Secret secret) {
     MembershipOptions options{
         .cluster = cluster_,
-        .secret = choose_job_secret(config_, cluster_),
+        .secret = std::move(secret),
         .facts = facts_,
         .require_same_bits = config_.require_same_bits,
         .transport = transport::parse_transport_choice(config_.transport).value(),
@@ -153,17 +219,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
       options.waits = &observer_->waits;
       options.on_stall = [observer = observer_](const auto& stall) { observer->set_stall(stall); };
     }
-    options.host = transport::MpiSession::get().address();
-    const auto broadcast = [this](const std::string& from_rank_0) {
-      return transport::MpiSession::get()
-          .broadcast(from_rank_0, 0, milliseconds(config_.rpc_deadline_ms))
-          .value();
-    };
-    membership_.emplace(
-        std::move(options), broadcast,
-        [&communicator](const Status& verdict) { communicator.abort(verdict); }, logger_);
-    // From here on each of them learns when another one leaves.
-    membership_->meet("join");
+    return options;
   }
 
   role_maker::ClusterSpec cluster_;
@@ -173,7 +229,9 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   std::shared_ptr<JobObserver> observer_;
   fluid::Program origin_;
   uint64_t step_ = 0;
+  std::optional<SocketRanks> sockets_;  // none over MPI
   CollectiveRuntime ops_;
+  CommunicatorOfVerdict abort_;
   // Ends before the communicator that its verdict aborts.
   std::optional<CollectiveMembership> membership_;
 };

@@ -74,6 +74,12 @@ MpiSession& MpiSession::get() {
   return session;
 }
 
+bool MpiSession::has_launcher() {
+  // Open MPI's mpirun; PMIx, which it and srun speak; PMI, which older ones do.
+  return getenv("OMPI_COMM_WORLD_SIZE") != nullptr || getenv("PMIX_RANK") != nullptr ||
+         getenv("PMI_SIZE") != nullptr;
+}
+
 bool MpiSession::is_open() {
   int initialized = 0;
   int finalized = 0;

@@ -25,6 +25,8 @@ class MpiSession {
   // Initialises MPI when called first. Without mpirun (or srun with a PMI) the world has size 1.
   // Throws ResourceError when MPI was already finalised.
   static MpiSession& get();
+  // True where a launcher of MPI started this process, by its variables; MPI is not asked.
+  static bool has_launcher();
   // True once MPI is initialised, by the session or by the user's own code.
   static bool is_open();
 
