@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/net/port_reservation.h"
 #include "strategies/collective/collective_membership.h"
 #include "transport/collective/collective.h"
 #include "transport/link/asio_loop.h"
