@@ -32,7 +32,7 @@ namespace fleet::transport {
 // The same at every rank.
 struct CommunicatorOptions {
   // Up to this many ranks, small data goes from everyone to everyone.
-  int direct_ranks = 4;
+  int direct_ranks = 8;
   // Up to this many bytes from all ranks together, such an all-reduce takes the direct way.
   size_t direct_limit_bytes = 256 * 1024;
   // Up to this many bytes of the array, an all-reduce among more ranks takes the doubling way.

@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kEarlier = 16;
 constexpr Duration kRollCallTime = std::chrono::seconds(5);
 
-// The time of a waiting thread: it looks at the clock only now and then as long as something moves.
+// The time of a waiting thread.
 class Patience {
  public:
   explicit Patience(TimePoint deadline)
@@ -17,19 +17,13 @@ class Patience {
 
   // False when the deadline has passed.
   bool rest(PointToPoint& peers) {
+    now_ = steady_clock().now();
+    if (now_ >= deadline_) return false;
     if (const uint64_t progress = peers.progress(); progress != progress_) {
       progress_ = progress;
-      idle_ = Duration(0);
-      moves_ = true;
+      moved_ = now_;
     }
-    if (idle_ > kShort || ++rounds_ % kLooks == 0) {
-      now_ = steady_clock().now();
-      if (now_ >= deadline_) return false;
-      if (moves_) moved_ = now_;
-      moves_ = false;
-      idle_ = now_ - moved_;
-    }
-    peers.rest(idle_, std::min(deadline_, now_ + kGlance));
+    peers.rest(now_ - moved_, std::min(deadline_, now_ + kGlance));
     return true;
   }
   // True when so little is left that it is time to find out who is missing.
@@ -39,15 +33,10 @@ class Patience {
   Duration waited() const { return steady_clock().now() - start_; }
 
  private:
-  static constexpr uint32_t kLooks = 16;  // between two looks at the clock
-  static constexpr Duration kShort = std::chrono::microseconds(100);
   // For which a rest may overlook that somebody aborts.
   static constexpr Duration kGlance = std::chrono::milliseconds(20);
 
-  uint32_t rounds_ = 0;
   uint64_t progress_ = 0;
-  bool moves_ = false;
-  Duration idle_{0};
   TimePoint start_;
   TimePoint now_;
   TimePoint moved_;
