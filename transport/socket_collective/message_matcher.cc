@@ -250,7 +250,7 @@ Status MessageMatcher::arrived(int from, const MessageId& id, uint64_t request) 
   slot->request = request;
   if (slot->whole) return {};
   if (id.bytes == 0) {
-    if (const Status kept = keep(from, *slot, 0); !kept.ok()) return kept;
+    if (Status kept = keep(from, *slot, 0); !kept.ok()) return kept;
   }
   slot->whole = true;
   return {};

@@ -498,7 +498,7 @@ Status SocketPeers::take_message(int from, const FrameHeader& header, ConstBytes
   }
   const auto id = id_in(header, control);
   if (!id.ok()) return id.status();
-  if (const Status same = matcher_.compare(from, id.value()); !same.ok()) {
+  if (Status same = matcher_.compare(from, id.value()); !same.ok()) {
     fail(same);
     return same;
   }

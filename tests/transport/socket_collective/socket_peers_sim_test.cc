@@ -49,6 +49,7 @@ class SimRank {
   SocketPeers& peers() { return *peers_; }
   void connect() {
     std::vector<Endpoint> endpoints;
+    endpoints.reserve(static_cast<size_t>(job_.ranks));
     for (int rank = 0; rank < job_.ranks; ++rank) {
       endpoints.push_back({"127.0.0.1", static_cast<uint16_t>(7000 + rank)});
     }
