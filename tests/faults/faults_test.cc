@@ -30,8 +30,14 @@ const char* name_of(Moment moment) {
   return moment == Moment::kStart ? "start" : moment == Moment::kMiddle ? "middle" : "end";
 }
 
+enum class Kind { kServers, kRanks, kRanksOverSockets };
+
+const char* name_of(Kind kind) {
+  return kind == Kind::kServers ? "servers" : kind == Kind::kRanks ? "ranks" : "sockets";
+}
+
 struct Fault {
-  bool servers = true;
+  Kind kind = Kind::kServers;
   int signal = SIGKILL;
   Moment moment = Moment::kMiddle;
   std::string victim;  // "worker 1", "server 0", "agent 1", "launcher"
@@ -76,7 +82,8 @@ class Faults : public ::testing::Test {
 
   // Hits one process of one job and checks what becomes of all of them.
   Outcome run(const Fault& fault) {
-    const JobUnderTest::Plan plan{.servers = fault.servers,
+    const JobUnderTest::Plan plan{.servers = fault.kind == Kind::kServers,
+                                  .over_mpi = fault.kind == Kind::kRanks,
                                   .steps = fault.steps(),
                                   .heartbeat_timeout_ms = kHeartbeatTimeoutMs};
     JobUnderTest job(plan, folder_);
@@ -91,9 +98,9 @@ class Faults : public ::testing::Test {
         kGrace + Seconds(fault.signal == SIGSTOP ? kHeartbeatTimeoutMs * 1e-3 : 0.0);
     const bool gone = job.all_gone(outcome.hit ? limit : Seconds(60));
     outcome.detection_s = Seconds(Clock::now() - start).count();
-    const std::string story = str_cat(
-        fault.servers ? "servers" : "collective", " seed ", fault.seed, " ", name_of(fault.moment),
-        " signal ", fault.signal, " to ", fault.victim, "\n", job.output(), job.logs());
+    const std::string story =
+        str_cat(name_of(fault.kind), " seed ", fault.seed, " ", name_of(fault.moment), " signal ",
+                fault.signal, " to ", fault.victim, "\n", job.output(), job.logs());
     EXPECT_TRUE(gone) << "processes are left: " << story;
     check_verdict(job, fault, outcome.hit, story);
     return outcome;
@@ -127,11 +134,11 @@ class Faults : public ::testing::Test {
   }
 
   // One of every kind of victim, signal and moment, drawn in turn; prints a table of times.
-  void run_series(bool servers, int signal, Moment moment, int count) {
+  void run_series(Kind kind, int signal, Moment moment, int count) {
     std::vector<std::string> victims = {"worker 0", "worker 1"};
-    if (servers) {
+    if (kind == Kind::kServers) {
       victims.insert(victims.end(), {"server 0", "server 1"});
-    } else {
+    } else if (kind == Kind::kRanks) {
       victims.insert(victims.end(), {"agent 0", "agent 1"});
     }
     if (signal == SIGKILL) victims.push_back("launcher");
@@ -142,7 +149,7 @@ class Faults : public ::testing::Test {
     // A job that was over too soon gives way to another, which is hit earlier.
     for (int i = 0; hits < count && i < 5 * count; ++i) {
       const Fault fault{
-          .servers = servers,
+          .kind = kind,
           .signal = signal,
           .moment = moment,
           .victim =
@@ -160,8 +167,8 @@ class Faults : public ::testing::Test {
     }
     EXPECT_EQ(hits, count) << "jobs ended before they were hit";
     std::printf("%-10s %-7s %-6s  %2d hit  all gone after: mean %.2f s, worst %.2f s\n",
-                servers ? "servers" : "collective", signal == SIGKILL ? "SIGKILL" : "SIGSTOP",
-                name_of(moment), hits, hits ? sum / hits : 0.0, worst);
+                name_of(kind), signal == SIGKILL ? "SIGKILL" : "SIGSTOP", name_of(moment), hits,
+                hits ? sum / hits : 0.0, worst);
   }
 
   std::string folder_;
@@ -174,41 +181,51 @@ int per_series() {
 }
 
 TEST_F(Faults, KilledWhileServersStart) {
-  run_series(true, SIGKILL, Moment::kStart, per_series());
+  run_series(Kind::kServers, SIGKILL, Moment::kStart, per_series());
 }
 TEST_F(Faults, KilledWhileServersTrain) {
-  run_series(true, SIGKILL, Moment::kMiddle, per_series() + 3);
+  run_series(Kind::kServers, SIGKILL, Moment::kMiddle, per_series() + 3);
 }
 TEST_F(Faults, KilledWhileServersEnd) {
-  run_series(true, SIGKILL, Moment::kEnd, per_series());
+  run_series(Kind::kServers, SIGKILL, Moment::kEnd, per_series());
 }
 TEST_F(Faults, StoppedWhileServersStart) {
-  run_series(true, SIGSTOP, Moment::kStart, per_series());
+  run_series(Kind::kServers, SIGSTOP, Moment::kStart, per_series());
 }
 TEST_F(Faults, StoppedWhileServersTrain) {
-  run_series(true, SIGSTOP, Moment::kMiddle, per_series());
+  run_series(Kind::kServers, SIGSTOP, Moment::kMiddle, per_series());
 }
 TEST_F(Faults, StoppedWhileServersEnd) {
-  run_series(true, SIGSTOP, Moment::kEnd, per_series());
+  run_series(Kind::kServers, SIGSTOP, Moment::kEnd, per_series());
+}
+
+TEST_F(Faults, KilledWhileRanksOverSocketsStart) {
+  run_series(Kind::kRanksOverSockets, SIGKILL, Moment::kStart, per_series());
+}
+TEST_F(Faults, KilledWhileRanksOverSocketsTrain) {
+  run_series(Kind::kRanksOverSockets, SIGKILL, Moment::kMiddle, per_series() + 1);
+}
+TEST_F(Faults, StoppedWhileRanksOverSocketsTrain) {
+  run_series(Kind::kRanksOverSockets, SIGSTOP, Moment::kMiddle, per_series());
 }
 
 TEST_F(Faults, KilledWhileRanksStart) {
-  run_series(false, SIGKILL, Moment::kStart, per_series());
+  run_series(Kind::kRanks, SIGKILL, Moment::kStart, per_series());
 }
 TEST_F(Faults, KilledWhileRanksTrain) {
-  run_series(false, SIGKILL, Moment::kMiddle, per_series() + 3);
+  run_series(Kind::kRanks, SIGKILL, Moment::kMiddle, per_series() + 3);
 }
 TEST_F(Faults, KilledWhileRanksEnd) {
-  run_series(false, SIGKILL, Moment::kEnd, per_series());
+  run_series(Kind::kRanks, SIGKILL, Moment::kEnd, per_series());
 }
 TEST_F(Faults, StoppedWhileRanksStart) {
-  run_series(false, SIGSTOP, Moment::kStart, per_series());
+  run_series(Kind::kRanks, SIGSTOP, Moment::kStart, per_series());
 }
 TEST_F(Faults, StoppedWhileRanksTrain) {
-  run_series(false, SIGSTOP, Moment::kMiddle, per_series());
+  run_series(Kind::kRanks, SIGSTOP, Moment::kMiddle, per_series());
 }
 TEST_F(Faults, StoppedWhileRanksEnd) {
-  run_series(false, SIGSTOP, Moment::kEnd, per_series());
+  run_series(Kind::kRanks, SIGSTOP, Moment::kEnd, per_series());
 }
 
 }  // namespace

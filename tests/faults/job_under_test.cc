@@ -87,7 +87,8 @@ JobUnderTest::JobUnderTest(const Plan& plan, std::string folder) : folder_(std::
   if (plan.servers) {
     argv = {bin + "launch_ps", "--worker_num", "2", "--server_num", "2"};
   } else {
-    argv = {bin + "launch", "--nproc_per_node", "2"};
+    argv = {bin + "launch", "--nproc_per_node", "2", "--collectives",
+            plan.over_mpi ? "mpi" : "sockets"};
   }
   for (const std::string& arg :
        {std::string("--log_dir"), folder_ + "/logs", bin + "distributed_train",

@@ -18,7 +18,7 @@ constexpr int kStep = 50;
 constexpr int kLimitSeconds = 15;
 
 struct Leaving {
-  const char* starter;   // "launch", or "mpirun" without any launcher of ours
+  const char* starter;   // "launch", "sockets" (launch without MPI), or "mpirun" without launch
   const char* way;       // --leave_by
   const char* strategy;  // --strategy
 };
@@ -49,7 +49,10 @@ class LeavingRanks : public ::testing::TestWithParam<Leaving> {
     const std::string mpirun =
         "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
         "mpirun --oversubscribe --bind-to none -np 2 ";
-    return str_cat(std::string(GetParam().starter) == "launch" ? launch : mpirun,
+    const std::string starter = GetParam().starter;
+    return str_cat(starter == "mpirun"    ? mpirun
+                   : starter == "sockets" ? launch + "--collectives sockets "
+                                          : launch,
                    fleet::testing::binary_path("bin/facade_worker"), " --strategy ",
                    GetParam().strategy, " --steps 100 --leave_at ", kStep, " --leave_worker ",
                    worker, " --leave_by ", GetParam().way);
@@ -74,8 +77,10 @@ INSTANTIATE_TEST_SUITE_P(
         Leaving{"launch", "return", "all_reduce"}, Leaving{"launch", "exit", "all_reduce"},
         Leaving{"launch", "throw", "all_reduce"}, Leaving{"launch", "return", "local_sgd"},
         Leaving{"launch", "exit", "local_sgd"}, Leaving{"launch", "throw", "local_sgd"},
-        Leaving{"mpirun", "return", "all_reduce"}, Leaving{"mpirun", "exit", "all_reduce"},
-        Leaving{"mpirun", "return", "local_sgd"}, Leaving{"mpirun", "exit", "local_sgd"}),
+        Leaving{"sockets", "return", "all_reduce"}, Leaving{"sockets", "exit", "all_reduce"},
+        Leaving{"sockets", "throw", "local_sgd"}, Leaving{"mpirun", "return", "all_reduce"},
+        Leaving{"mpirun", "exit", "all_reduce"}, Leaving{"mpirun", "return", "local_sgd"},
+        Leaving{"mpirun", "exit", "local_sgd"}),
     [](const auto& kind) {
       return str_cat(kind.param.starter, "_", kind.param.way, "_", kind.param.strategy);
     });
@@ -98,7 +103,7 @@ TEST_P(LeavingRanks, AreNamedWithTheirStep) {
                            " ended the job in phase [a-z]+ at step (49|50|51)"))))
         << story;
     const std::string first = result.output.substr(0, result.output.find('\n'));
-    if (std::string(GetParam().starter) == "launch") {
+    if (std::string(GetParam().starter) != "mpirun") {
       EXPECT_TRUE(std::regex_search(first, std::regex(str_cat("^launch: worker ", who, " "))))
           << story;
     }
