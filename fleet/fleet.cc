@@ -1,6 +1,7 @@
 #include "fleet/fleet.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -70,9 +71,11 @@ struct Fleet::State {
   std::shared_ptr<PhaseTimer> timer = std::make_shared<PhaseTimer>();
   WaitList::Watch timer_watch;
   std::unique_ptr<StatusReporter> status_reporter;
+  std::atomic<bool> stopped = false;  // stop_worker() has ended well
   std::unique_ptr<AtExit> at_exit;
 
   void attend();
+  std::string worker_progress() const;
   std::string progress() const;
   std::string nonfinite() const;
 };
@@ -89,7 +92,7 @@ void Fleet::State::attend() {
   status_reporter = std::make_unique<StatusReporter>(StatusReporterOptions{
       .progress_fd = text ? static_cast<int>(parse_int(*text).value_or(-1)) : -1,
       .progress = [this,
-                   worker] { return (worker ? timer->progress() : progress()) + nonfinite(); },
+                   worker] { return (worker ? worker_progress() : progress()) + nonfinite(); },
       .stall =
           [observer = observer] {
             const auto stall = observer->stall();
@@ -106,6 +109,11 @@ void Fleet::State::attend() {
 std::string Fleet::State::nonfinite() const {
   const std::string keys = observer->nonfinite();
   return keys.empty() ? keys : " " + keys;
+}
+
+// A launcher knows by the last line whether the worker has taken leave.
+std::string Fleet::State::worker_progress() const {
+  return str_cat(timer->progress(), " completed=", stopped ? 1 : 0);
 }
 
 // Of a server.
@@ -342,6 +350,7 @@ int Fleet::run_server() {
 void Fleet::stop_worker() {
   State& state = minimized("stop_worker");
   state.rewritten->runtime->stop_worker();
+  state.stopped = true;
   state.status_reporter.reset();
 }
 

@@ -40,6 +40,9 @@ class DirectHost : public Host {
       return;
     }
     running_.erase(found);
+    if (const auto reader = readers_.find(index); reader != readers_.end()) {
+      reader->second->finish();  // what it said last
+    }
     listener_->on_ended(index, {.status = exit_status_of(info), .asked = asked_, .reason = ""});
   }
 
@@ -51,7 +54,7 @@ class DirectHost : public Host {
   }
 
   void finish_progress() override {
-    for (const auto& reader : readers_) reader->finish();
+    for (const auto& [index, reader] : readers_) reader->finish();
   }
 
   void kill() override {
@@ -88,9 +91,9 @@ class DirectHost : public Host {
                                       .got = str_cat("errno ", errno),
                                       .fix = "raise the limit (ulimit -n)"});
     }
-    readers_.push_back(std::make_unique<LineReader>(
+    readers_[index] = std::make_unique<LineReader>(
         loop_, FileDescriptor(ends[0]), "",
-        [this, index](std::string_view line) { listener_->on_progress(index, line); }));
+        [this, index](std::string_view line) { listener_->on_progress(index, line); });
     return FileDescriptor(ends[1]);
   }
 
@@ -102,7 +105,7 @@ class DirectHost : public Host {
   bool asked_ = false;
   std::map<pid_t, size_t> running_;
   std::set<pid_t> stopped_;
-  std::vector<std::unique_ptr<LineReader>> readers_;
+  std::map<size_t, std::unique_ptr<LineReader>> readers_;  // by member
 };
 
 }  // namespace

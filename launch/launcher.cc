@@ -149,6 +149,8 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
                  .fix = "start more workers, or name fewer nodes"});
   }
   SupervisorOptions supervision = line.supervision;
+  // mpirun finds such ranks itself, and other workers those of servers.
+  supervision.workers_take_leave = line.launcher == Launcher::kCollective && !under_mpirun;
   if (line.nodes.size() == 1) return Supervisor(job, supervision, loop, console).run(*host);
   supervision.servers_end_themselves = true;
   DeathNotice notice(job, line.workers, chosen);

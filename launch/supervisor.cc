@@ -185,6 +185,9 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
   record.running = false;
   record.ended = loop_.now();
   record.ending = ending;
+  if (options_.workers_take_leave && ending.ok() && record.completed == false) {
+    record.ending.reason = "ended without stop_worker";
+  }
   const bool carrier = !record.role.has_value();
   if (!carrier && !ending.ok() && options_.on_death) {
     options_.on_death(*record.role, record.index, ending.to_string());
@@ -192,7 +195,7 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
   const bool left_early = carrier && !workers_done();
   if (!ending.asked && state_ != State::kEnding && state_ != State::kKilling) {
     // Also where every rank ended with 0, one of them without taking leave of the others.
-    const bool failed = left_early || !ending.ok();
+    const bool failed = left_early || !record.ending.ok();
     if (failed) {
       failed_.push_back(index);
       await_messages();
@@ -232,7 +235,10 @@ void Supervisor::on_asked(size_t index) {
 }
 
 void Supervisor::on_progress(size_t index, std::string_view line) {
-  const ProcessRecord& record = records_[index];
+  ProcessRecord& record = records_[index];
+  const size_t told = line.find(" completed=");
+  if (told != std::string_view::npos)
+    record.completed = line.substr(told).starts_with(" completed=1");
   if (record.role) board_.update(*record.role, record.index, line, loop_.now());
 }
 

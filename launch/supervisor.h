@@ -29,6 +29,8 @@ struct SupervisorOptions {
   Duration server_grace = std::chrono::seconds(5);
   // Workers elsewhere may still need them: server_grace does not count.
   bool servers_end_themselves = false;
+  // A worker that takes part in the job and ends without stop_worker has failed, with code 0 too.
+  bool workers_take_leave = false;
   // For a process that is stopped.
   Duration heartbeat_timeout = std::chrono::seconds(10);
   // Called for each process of the job that does not end well, whoever ended it; `how` completes

@@ -19,6 +19,8 @@ struct ProcessRecord {
   pid_t pid = 0;
   bool running = false;
   bool stopped = false;  // by SIGSTOP or the like
+  // Whether it has taken leave of the others, as far as it has told of itself.
+  std::optional<bool> completed;
   TimePoint started;
   TimePoint ended;
   Ending ending;
