@@ -269,7 +269,6 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gatheri
     stream.applied = gathering.last;
   }
   staleness_.add(update.staleness);
-  worker.staleness.add(update.staleness);
   if (options_.on_event) {
     options_.on_event({AsyncEvent::Kind::kUpdate, index, slice, update.clock, update.merged});
   }
@@ -449,54 +448,6 @@ std::vector<uint32_t> AsyncServer::missing() const {
     if (behind) late.push_back(i);
   }
   return late;
-}
-
-AsyncServerMemory AsyncServer::memory() const {
-  AsyncServerMemory memory;
-  memory.epoch = options_.epoch;
-  for (const auto& slice : slices_) memory.versions.push_back(slice.version);
-  for (const auto& worker : workers_) {
-    auto& applied = memory.applied.emplace_back();
-    for (const auto& stream : worker.streams) applied.push_back(stream.applied);
-    memory.completed.push_back(worker.completed ? 1 : 0);
-  }
-  return memory;
-}
-
-void AsyncServer::restore(const AsyncServerMemory& memory) {
-  const bool fits = untouched() && memory.applied.size() == workers_.size() &&
-                    memory.completed.size() == workers_.size() &&
-                    memory.versions.size() == slices_.size() &&
-                    std::all_of(memory.applied.begin(), memory.applied.end(),
-                                [&](const auto& row) { return row.size() == slices_.size(); });
-  if (!fits) {
-    throw_error(ErrorCode::kPrecondition,
-                {.what = "a server's memory can be restored only before it serves",
-                 .where = "parameter server",
-                 .expected = str_cat("an untouched server, ", workers_.size(), " workers and ",
-                                     slices_.size(), " slices"),
-                 .got = str_cat(memory.applied.size(), " workers, ", memory.versions.size(),
-                                " slices, after ", gradients_, " gradients"),
-                 .fix = "restore right after start, with the same job"});
-  }
-  for (size_t i = 0; i < slices_.size(); ++i) slices_[i].version = memory.versions[i];
-  for (size_t w = 0; w < workers_.size(); ++w) {
-    Worker& worker = workers_[w];
-    worker.completed = memory.completed[w] != 0;
-    if (worker.completed) --training_;
-    for (size_t i = 0; i < slices_.size(); ++i) {
-      worker.streams[i].applied = memory.applied[w][i];
-      worker.front = std::max(worker.front, memory.applied[w][i]);
-    }
-    gradients_ += worker.front;
-  }
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    slices_[i].clocks.clear();
-    for (const Worker& worker : workers_) {
-      if (!worker.completed) ++slices_[i].clocks[worker.streams[i].applied];
-    }
-    find_slowest(slices_[i]);
-  }
 }
 
 }  // namespace fleet::strategies

@@ -89,19 +89,6 @@ struct StalenessStatistics {
   }
 };
 
-// What has to survive a restart for retries to be recognised.
-struct AsyncServerMemory {
-  uint32_t epoch = 0;
-  std::vector<uint64_t> versions;              // by slice
-  std::vector<std::vector<uint64_t>> applied;  // by worker and slice: the clock applied last
-  std::vector<uint8_t> completed;              // by worker
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(epoch, versions, applied, completed);
-  }
-};
-
 // The decision by which every gradient counts once. There is one right answer, the default; a
 // test that wants to prove that it would notice a broken protocol gives the server another.
 class AsyncServerRules {
@@ -112,7 +99,6 @@ class AsyncServerRules {
 };
 
 struct AsyncServerOptions {
-  uint32_t epoch = 0;
   uint32_t workers = 1;
   uint32_t lanes = 1;
   std::vector<SliceGeometry> slices;
@@ -142,20 +128,13 @@ class AsyncServer {
 
   // Gradients that have come, over all workers (merged ones counted each).
   uint64_t gradients() const { return gradients_; }  // any thread
-  uint64_t version(uint32_t slice) const { return slices_[slice].version; }
   bool untouched() const { return gradients_ == 0 && !receiving_; }
   bool all_complete() const { return complete_; }  // any thread
-  bool completed(uint32_t worker) const { return workers_[worker].completed; }
   // Clocks of a worker that are applied to every slice.
   uint64_t clock(uint32_t worker) const;
   // Workers that gets wait for.
   std::vector<uint32_t> missing() const;
   const StalenessStatistics& staleness() const { return staleness_; }
-  const StalenessStatistics& staleness(uint32_t worker) const { return workers_[worker].staleness; }
-
-  AsyncServerMemory memory() const;
-  // Before anything was received.
-  void restore(const AsyncServerMemory& memory);
 
  private:
   // Gets that one connection may have waiting, and gradients of one slice a worker may have half
@@ -194,7 +173,6 @@ class AsyncServer {
     std::vector<Stream> streams;  // by slice
     uint64_t front = 0;           // the largest clock applied to any slice
     bool completed = false;
-    StalenessStatistics staleness;
   };
   // A get, and how many of the variables that it asks for are as far as it wants. The next one is
   // a slice that it waits for.

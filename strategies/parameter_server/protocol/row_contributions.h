@@ -34,8 +34,6 @@ class RowContribution {
     return {reinterpret_cast<const int64_t*>(memory_.data()), static_cast<size_t>(rows_)};
   }
   const std::byte* values() const { return memory_.data() + rows_ * sizeof(int64_t); }
-  // Gives the memory back; what has arrived stays known.
-  void release() { memory_ = Buffer(); }
 
  private:
   Status check_numbers() const;

@@ -333,7 +333,7 @@ void SyncServer::note_completion() {
 }
 
 Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
-  if (completed(worker)) return {};
+  if (workers_[worker].last_step != kTrains) return {};
   if (last_step > collecting()) {
     return bad_frame(str_cat("worker ", worker, " completed a step that was not begun"),
                      str_cat("step ", collecting(), " at most"), str_cat("step ", last_step));
@@ -479,28 +479,6 @@ std::vector<uint32_t> SyncServer::missing() const {
     if (active(i) && workers_[i].barrier_step != collecting()) workers.push_back(i);
   }
   return workers;
-}
-
-SyncServerMemory SyncServer::memory() const {
-  SyncServerMemory memory{options_.epoch, published_, {}};
-  for (const auto& worker : workers_) memory.last_steps.push_back(worker.last_step);
-  return memory;
-}
-
-void SyncServer::restore(const SyncServerMemory& memory) {
-  if (!untouched() || memory.last_steps.size() != workers_.size()) {
-    throw_error(ErrorCode::kPrecondition,
-                {.what = "a server's memory can be restored only before it serves",
-                 .where = "parameter server",
-                 .expected = str_cat("an untouched server and ", workers_.size(), " workers"),
-                 .got = str_cat(memory.last_steps.size(), " workers, step ", published_),
-                 .fix = "restore right after start, with the same number of workers"});
-  }
-  published_ = memory.step;
-  for (size_t i = 0; i < workers_.size(); ++i) workers_[i].last_step = memory.last_steps[i];
-  for (auto& slice : slices_) slice.version = published_;
-  collect_next();
-  note_completion();
 }
 
 }  // namespace fleet::strategies

@@ -18,7 +18,7 @@
 // over when the other servers' parts have come; a step closes when all its exchanges are over. So
 // no server can be a step ahead of another.
 //
-// A contribution is named by (epoch and incarnation: the sender's session, step, shards, variable,
+// A contribution is named by (incarnation: the sender's session, step, shards, variable,
 // piece); one that was taken before is dropped, whichever connection brings it.
 #pragma once
 
@@ -77,22 +77,7 @@ class SyncServerSink {
   virtual void all_complete() = 0;
 };
 
-// What has to survive a restart for retries to be recognised: at a step's boundary every
-// contribution up to `step` has been applied, and none beyond it.
-struct SyncServerMemory {
-  uint32_t epoch = 0;
-  uint64_t step = 0;
-  std::vector<uint64_t> last_steps;  // by worker; kNeverCompleted while it trains
-
-  static constexpr uint64_t kNeverCompleted = ~uint64_t{0};
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(epoch, step, last_steps);
-  }
-};
-
 struct SyncServerOptions {
-  uint32_t epoch = 0;
   uint32_t workers = 1;
   uint32_t shards = 1;
   uint32_t lanes = 1;
@@ -139,9 +124,6 @@ class SyncServer {
   uint64_t step() const { return published_; }
   bool untouched() const { return published_ == 0 && !contributed_; }
   bool all_complete() const { return complete_; }  // any thread
-  bool completed(uint32_t worker) const {
-    return workers_[worker].last_step != SyncServerMemory::kNeverCompleted;
-  }
   // Workers whose barrier for the next step is missing, for reports of waits.
   std::vector<uint32_t> missing() const;
   // The step waits for other servers.
@@ -151,12 +133,9 @@ class SyncServer {
   // Memory of contributions of dense gradients.
   uint64_t held_bytes() const;
 
-  SyncServerMemory memory() const;
-  // Before anything was received.
-  void restore(const SyncServerMemory& memory);
-
  private:
   static constexpr uint32_t kNothing = 0xffffffff;
+  static constexpr uint64_t kTrains = ~uint64_t{0};
   // Gets that one connection may have waiting; a worker has one a lane.
   static constexpr size_t kMaxWaiting = 64;
 
@@ -168,7 +147,7 @@ class SyncServer {
     std::vector<uint32_t> waiters;  // that want it, by number
   };
   struct Worker {
-    uint64_t last_step = SyncServerMemory::kNeverCompleted;
+    uint64_t last_step = kTrains;
     uint64_t barrier_step = 0;
     uint32_t announced = 0;
     uint32_t sparse_pieces = 0;  // received; those of dense gradients are counted by lanes

@@ -21,7 +21,6 @@ AsyncServerOptions core_options(const ParameterServerConfig& config,
                                 std::function<void(const AsyncEvent&)> on_event,
                                 std::shared_ptr<const AsyncServerRules> rules) {
   AsyncServerOptions options;
-  options.epoch = config.epoch;
   options.workers = config.worker_num;
   options.lanes = config.data_lanes;
   for (uint32_t i = 0; i < parameter_index.trained; ++i) {

@@ -22,16 +22,11 @@ Status bad_part(std::string what, std::string expected, std::string got) {
 
 }  // namespace
 
-ServerExchange::ServerExchange(uint32_t self, uint32_t servers, uint32_t epoch,
-                               std::vector<Exchange> exchanges, Send send)
-    : self_(self),
-      servers_(servers),
-      epoch_(epoch),
-      exchanges_(std::move(exchanges)),
-      send_(std::move(send)) {
+ServerExchange::ServerExchange(uint32_t self, uint32_t servers, std::vector<Exchange> exchanges,
+                               Send send)
+    : self_(self), servers_(servers), exchanges_(std::move(exchanges)), send_(std::move(send)) {
   for (uint32_t i = 0; i < count(); ++i) {
     const auto& parts = exchanges_[i].parts;
-    has_peers_ = has_peers_ || (!parts.empty() && servers_ > 1);
     for (uint32_t k = 0; k < parts.size(); ++k) {
       places_.push_back({i, k});
       arrived_.emplace_back(pieces_of(parts[k].bytes));
@@ -118,7 +113,6 @@ void ServerExchange::begin(uint32_t exchange, uint64_t step) {
       message.header.verb = transport::Verb::kPush;
       message.header.flags = transport::kFlagMore;
       message.header.step = step;
-      message.header.epoch = epoch_;
       message.header.variable = number;
       message.header.piece = piece;
       message.payload = {made.raw() + piece_offset(piece), piece_bytes(part.bytes, piece),

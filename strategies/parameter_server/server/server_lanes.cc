@@ -93,10 +93,6 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
     return bad_frame("only workers of the job may train",
                      str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
   }
-  if (header.epoch != config_.epoch) {
-    return bad_frame("a frame is of another run of the job", str_cat("epoch ", config_.epoch),
-                     str_cat("epoch ", header.epoch));
-  }
   return {};
 }
 
@@ -323,7 +319,7 @@ fluid::Tensor& ServerLanes::writable(uint32_t variable) {
 
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
   // Only slices have versions that stay while others read them; the rest is small or rare.
-  return variable < model_.shards.size() ? model_.shards[variable]->read().value
+  return variable < model_.shards.size() ? model_.shards[variable]->read()
                                          : model_.tensors[variable]->clone();
 }
 
@@ -368,7 +364,6 @@ void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Ten
     if (!last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
     message.header.request_id = answer.request;
     message.header.step = answer.step;
-    message.header.epoch = config_.epoch;
     message.header.variable = answer.variable;
     message.header.piece = piece;
     if (value.bytes() > 0) {
@@ -385,12 +380,11 @@ void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Ten
 }
 
 void ServerLanes::send_empty(const Answer& answer) {
-  on_loop_of(answer.session, answer.lane, [epoch = config_.epoch, answer](Peer& peer) {
+  on_loop_of(answer.session, answer.lane, [answer](Peer& peer) {
     transport::Message message;
     message.header.verb = Verb::kReply;
     message.header.request_id = answer.request;
     message.header.step = answer.step;
-    message.header.epoch = epoch;
     message.header.variable = answer.variable;
     peer.session->send(std::move(message));
   });

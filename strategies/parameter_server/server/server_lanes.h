@@ -93,7 +93,7 @@ class ServerLanes : public transport::ServerHandler {
   // Sums and updates go on in several threads.
   bool has_threads() const { return lanes_.size() > 1; }
 
-  // A frame of a worker of this job and run, or a push of another server. A status that is not ok
+  // A frame of a worker of this job, or a push of another server. A status that is not ok
   // becomes an error reply. This and the next two take the lock themselves and hold it for what
   // they call below.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,

@@ -1,4 +1,4 @@
-// The state of one slice behind one interface: how it is updated, read, saved and restored. Dense
+// The state of one slice behind one interface: how it is updated and read. Dense
 // slices live here; sparse tables that grow are to follow the same contract.
 //
 // A shard belongs to the thread that applies its updates; versions that were read may be used and
@@ -18,27 +18,10 @@
 
 namespace fleet::strategies {
 
-// A value at a step. Holding it pins the memory: later updates write elsewhere.
-struct Version {
-  uint64_t step = 0;
-  fluid::Tensor value;
-};
-
 struct StepUpdate {
   uint64_t step = 0;  // the step that the update makes, from 1 on
   int shards = 0;     // logical shards that contributed to the gradient
   int stage = 0;      // of an update that goes in several
-};
-
-// State as bytes, by variable name.
-struct ShardSnapshot {
-  uint64_t step = 0;
-  std::vector<std::pair<std::string, std::vector<uint8_t>>> values;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(step, values);
-  }
 };
 
 // Reads a version while updates go on, without pinning its memory: it is told what is about to
@@ -79,17 +62,13 @@ class StateShard {
   virtual void own() {}
   // The last stage.
   virtual void apply(const StepUpdate& update) = 0;
-  // Says that the value after `step` is the one that is there: nobody contributed.
-  virtual void keep(uint64_t step) = 0;
-  virtual Version read() const = 0;
+  // The value as it is. Holding it pins the memory: later updates write elsewhere.
+  virtual fluid::Tensor read() const = 0;
   // Shows the reader the version that is there, or the next one while an update goes on in another
   // thread. Tells it of changes as long as it lives.
   virtual void show(const std::shared_ptr<VersionReader>& reader) = 0;
   // The value, for others to change all of it: versions that were read stay as they are.
   virtual fluid::Tensor& writable() = 0;
-  virtual ShardSnapshot snapshot() const = 0;
-  // Throws UsageError when the snapshot is of other variables or sizes.
-  virtual void restore(const ShardSnapshot& snapshot) = 0;
 };
 
 struct DenseShardSpec {
@@ -153,18 +132,14 @@ class DenseShard final : public StateShard {
   void prepare(const StepUpdate& update) override;
   void own() override;
   void apply(const StepUpdate& update) override;
-  void keep(uint64_t step) override { step_ = step; }
-  Version read() const override { return {step_, *slots_.front().tensor}; }
+  fluid::Tensor read() const override { return *slots_.front().tensor; }
   void show(const std::shared_ptr<VersionReader>& reader) override {
     readers_.show(reader, *slots_.front().tensor);
   }
   fluid::Tensor& writable() override;
-  ShardSnapshot snapshot() const override;
-  void restore(const ShardSnapshot& snapshot) override;
 
  private:
   struct Slot {
-    std::string name;
     fluid::Tensor* tensor;
     fluid::Tensor spare;
   };
@@ -178,7 +153,6 @@ class DenseShard final : public StateShard {
   fluid::Value* gradient_;
   Rule rule_;
   int stages_;
-  uint64_t step_ = 0;
 };
 
 // Makes `tensor` the only user of its memory, so that it can be changed while others read what it

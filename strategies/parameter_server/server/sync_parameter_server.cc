@@ -23,7 +23,6 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Server
                                std::shared_ptr<const SyncServerRules> rules) {
   const ParameterIndex& parameter_index = model.parameter_index;
   SyncServerOptions options;
-  options.epoch = config.epoch;
   options.workers = config.worker_num;
   options.shards = config.shards();
   options.lanes = config.data_lanes;
@@ -44,8 +43,7 @@ ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerMode
                                  ServingEvents events, Logger logger,
                                  std::shared_ptr<const SyncServerRules> rules)
     : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
-      exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
-                events_.send_to_server),
+      exchange_(config_.index, config_.server_num(), model_.exchanges, events_.send_to_server),
       core_(core_options(config_, model_, exchange_, std::move(rules)), *this) {
   model_.parameter_index.open = core_.open_at_begin();
 }
@@ -166,12 +164,9 @@ void ParameterServer::begin_step(uint64_t step) {
 }
 
 void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
-  if (shards > 0) {
-    model_.shards[slice]->apply({step, shards});
-    look_at_updates();
-  } else {
-    model_.shards[slice]->keep(step);
-  }
+  if (shards == 0) return;
+  model_.shards[slice]->apply({step, shards});
+  look_at_updates();
 }
 
 bool ParameterServer::offload_update(uint32_t slice, uint64_t step, int shards) {

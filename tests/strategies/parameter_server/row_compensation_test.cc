@@ -64,12 +64,10 @@ class RowCompensation : public ::testing::Test {
     }
   }
 
-  float row(int64_t index) const {
-    return model_.server.shards[0]->read().value.data<float>()[index];
-  }
+  float row(int64_t index) const { return model_.server.shards[0]->read().data<float>()[index]; }
 
   void see(uint32_t worker, const std::vector<int64_t>& rows) {
-    model_.on_rows(worker, 0, rows, model_.server.shards[0]->read().value);
+    model_.on_rows(worker, 0, rows, model_.server.shards[0]->read());
   }
 
   void send(uint32_t worker, std::vector<int64_t> rows, const std::vector<float>& values) {

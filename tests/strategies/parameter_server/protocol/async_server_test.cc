@@ -134,8 +134,8 @@ TEST(AsyncServer, MeasuresTheAgeOfGradients) {
   EXPECT_TRUE(server.push(1, 0, 2).ok());
   EXPECT_TRUE(server.push(0, 0, 1).ok());
   EXPECT_EQ(server.updates.back().staleness, 2U);
-  EXPECT_EQ(server.core.staleness(0).max, 2U);
-  EXPECT_DOUBLE_EQ(server.core.staleness(0).mean(), 2.0);
+  EXPECT_EQ(server.core.staleness().max, 2U);
+  EXPECT_DOUBLE_EQ(server.core.staleness().mean(), 1.0);  // of 0, 1 and 2
 }
 
 TEST(AsyncServer, IsCompleteWhenEveryWorkerIs) {
@@ -148,20 +148,6 @@ TEST(AsyncServer, IsCompleteWhenEveryWorkerIs) {
   EXPECT_FALSE(server.push(0, 0, 2).ok());
   EXPECT_TRUE(server.core.complete(1, 0).ok());
   EXPECT_EQ(server.completions, 1);
-}
-
-TEST(AsyncServer, RemembersWhatItAppliedAcrossARestart) {
-  Server server(2);
-  EXPECT_TRUE(server.push(1, 0, 1).ok());
-  EXPECT_TRUE(server.push(1, 1, 1).ok());
-  Server again(2);
-  again.core.restore(server.core.memory());
-  EXPECT_TRUE(again.push(1, 0, 1).ok());
-  EXPECT_TRUE(again.updates.empty());
-  EXPECT_TRUE(again.push(1, 0, 2).ok());
-  EXPECT_EQ(again.updates.size(), 1U);
-  EXPECT_EQ(again.core.gradients(), 2U);
-  EXPECT_THROW(again.core.restore(server.core.memory()), UsageError);
 }
 
 // Many slices and lanes, gets of all kinds that wait, workers that complete, connections that end:

@@ -505,16 +505,5 @@ TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
   }
 }
 
-TEST(SyncServer, RecognisesRetriesAfterARestore) {
-  Fixture f(1, 1, {1});
-  f.push(0, 1, 0, {0, 1}, {1});
-  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
-  const auto bytes = encode(f.server.memory());
-  Fixture again(1, 1, {1});
-  again.server.restore(decode<SyncServerMemory>(bytes, "memory").value());
-  EXPECT_FALSE(again.push(0, 1, 0, {0, 1}, {1}));
-  EXPECT_TRUE(again.push(0, 2, 0, {0, 1}, {1}));
-}
-
 }  // namespace
 }  // namespace fleet::strategies

@@ -38,7 +38,7 @@ class Side {
     exchange.run = [this] { ++runs; };
     const auto servers = static_cast<uint32_t>(counts_.size());
     exchange_ =
-        std::make_unique<ServerExchange>(self, servers, 0, std::vector<Exchange>{exchange},
+        std::make_unique<ServerExchange>(self, servers, std::vector<Exchange>{exchange},
                                          [this](uint32_t server, std::vector<Message> frames) {
                                            for (auto& frame : frames)
                                              sent.emplace_back(server, std::move(frame));

@@ -75,7 +75,7 @@ class ToyServer {
     steps_ = std::make_unique<ServerSteps>(program_, parse(), scope_);
     model_ = steps_->make_model();
     exchange_ =
-        std::make_unique<ServerExchange>(static_cast<uint32_t>(server_), 2, 0, model_.exchanges,
+        std::make_unique<ServerExchange>(static_cast<uint32_t>(server_), 2, model_.exchanges,
                                          [this](uint32_t, std::vector<transport::Message> frames) {
                                            for (auto& frame : frames)
                                              sent.push_back(std::move(frame));

@@ -211,7 +211,7 @@ TEST_F(TableCheckpoints, FollowATableThatMoves) {
   const std::vector<float> expected = table();
   const auto file = show("model");
   for (int i = 0; i < 8; ++i) {
-    const Version held = shard_.read();
+    const fluid::Tensor held = shard_.read();
     const std::byte* before = scope_.tensor("table").raw();
     change({i, 40 + i, 80 + i});
     EXPECT_NE(scope_.tensor("table").raw(), before);
