@@ -155,7 +155,7 @@ class SimServer {
     const auto count = static_cast<int64_t>(slices.size());
     for (uint32_t i = 0; i < job.exchanges; ++i) {
       wholes_.emplace_back(fluid::DType::kFloat32, fluid::Shape{count});
-      strategies::Exchange& exchange = model.exchanges.emplace_back();
+      strategies::StepExchange& exchange = model.exchanges.emplace_back();
       for (const size_t slice : slices) {
         exchange.parts.push_back({slice_name(slice), server_of(job, slice), sizeof(float)});
       }

@@ -328,7 +328,7 @@ bool AsyncServer::may_answer(uint64_t number, Waiter& waiter) {
   return true;
 }
 
-Status AsyncServer::get(uint32_t worker, GetCall call) {
+Status AsyncServer::get(GetCall call) {
   if (call.all && call.lane >= options_.lanes) {
     return bad_frame("values were asked for on a lane that is not there",
                      str_cat(options_.lanes, " lanes"), str_cat("lane ", call.lane));
@@ -347,9 +347,9 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
   }
   session.last_get = call.request;
   const uint64_t number = ++last_waiter_;
-  Waiter waiter{worker, std::move(call)};
+  Waiter waiter{std::move(call)};
   if (may_answer(number, waiter)) {
-    answer(worker, waiter.call);
+    answer(waiter.call);
   } else {
     session.waiting.push_back(number);
     waiters_.emplace(number, std::move(waiter));
@@ -357,20 +357,21 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
   return {};
 }
 
-void AsyncServer::answer(uint32_t worker, const GetCall& call) {
+void AsyncServer::answer(const GetCall& call) {
   const uint32_t count = count_wanted(call);
-  if (count == 0) return sink_.answer_empty(call);
+  if (count == 0) return sink_.answer(ServerAnswer::without_value(call));
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t variable = wanted(call, i);
-    uint64_t version = 0;
+    ServerAnswer part = ServerAnswer::with_value(call, variable, i + 1 == count);
+    part.step = 0;
     if (variable < slices_.size()) {
-      version = slices_[variable].version;
-      workers_[worker].streams[variable].pulled = version;
+      part.step = slices_[variable].version;
+      workers_[call.worker].streams[variable].pulled = part.step;
       if (options_.on_event) {
-        options_.on_event({AsyncEvent::Kind::kGet, worker, variable, 0, 0});
+        options_.on_event({AsyncEvent::Kind::kGet, call.worker, variable, 0, 0});
       }
     }
-    sink_.answer(call, worker, variable, version, i + 1 == count);
+    sink_.answer(part);
   }
 }
 
@@ -385,7 +386,7 @@ void AsyncServer::answer_waiting() {
     ready.push_back(std::move(found->second));
     waiters_.erase(found);
   }
-  for (const Waiter& waiter : ready) answer(waiter.worker, waiter.call);
+  for (const Waiter& waiter : ready) answer(waiter.call);
 }
 
 // ---- ends

@@ -66,12 +66,8 @@ class AsyncServerSink {
   virtual void update(const AsyncUpdate& update, const Buffer& gradient) = 0;
   // The same of a slice whose gradients are rows; not asked of others.
   virtual void update_rows(const AsyncUpdate&, const RowContribution& /*gradient*/) {}
-  // Sends the published value to a worker; `last` ends the answer. A session that is gone is
-  // ignored.
-  virtual void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
-                      bool last) = 0;
-  // An answer without values.
-  virtual void answer_empty(const GetCall& get) = 0;
+  // Sends it; its step is the version of the value. A session that is gone is ignored.
+  virtual void answer(const ServerAnswer& answer) = 0;
   // Once: every worker has said that it contributes no more.
   virtual void all_complete() = 0;
 };
@@ -120,7 +116,7 @@ class AsyncServer {
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
   // call.step: the clock that every worker still training must have reached in each slice that is
   // asked for; 0: none.
-  Status get(uint32_t worker, GetCall call);
+  Status get(GetCall call);
   // The worker contributes nothing after `clock`.
   Status complete(uint32_t worker, uint64_t clock);
   // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
@@ -177,7 +173,6 @@ class AsyncServer {
   // A get, and how many of the variables that it asks for are as far as it wants. The next one is
   // a slice that it waits for.
   struct Waiter {
-    uint32_t worker = 0;
     GetCall call;
     uint32_t reached = 0;
   };
@@ -215,7 +210,7 @@ class AsyncServer {
   void leave_clock(Slice& slice, uint64_t clock);
   void find_slowest(Slice& slice);
   bool may_answer(uint64_t number, Waiter& waiter);
-  void answer(uint32_t worker, const GetCall& call);
+  void answer(const GetCall& call);
   void answer_waiting();
 
   AsyncServerOptions options_;

@@ -26,8 +26,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
   for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
     inboxes_.push_back(std::make_unique<PieceInbox>(
         options_.slices, contributors_, tree_, SendOrder(options_.slices, lane, options_.lanes),
-        options_.window_bytes / options_.lanes, *rules_,
-        [this](uint32_t slice) { return sink_.gradient(slice); }));
+        options_.window_bytes / options_.lanes, *rules_, options_.gradients));
   }
   waiters_.reserve(2 * options_.workers);
   collect_next();
@@ -172,20 +171,23 @@ void SyncServer::complete_gradient(uint32_t index, int shards) {
   slice.complete = true;
   --incomplete_;
   slice.shards = shards;
-  if (options_.slices[index].rows && shards > 0) rows_.sum(index, *sink_.rows(index));
+  if (options_.slices[index].rows && shards > 0) {
+    rows_.sum(index, std::get<fluid::SelectedRows>(*options_.gradients[index]));
+  }
   begin_step();
-  if (slice.stages <= 1) return update(index);
-  sink_.prepare(index, collecting(), shards, 0);
-  if (--staged_incomplete_ == 0) run_exchanges();
+  run_stage(index, 0);
+  if (slice.stages > 1 && --staged_incomplete_ == 0) run_exchanges();
 }
 
-void SyncServer::update(uint32_t slice) {
-  if (sink_.offload_update(slice, collecting(), slices_[slice].shards)) {
+void SyncServer::run_stage(uint32_t index, uint32_t stage) {
+  const Slice& slice = slices_[index];
+  const bool done = sink_.update(index, {collecting(), slice.shards, static_cast<int>(stage)});
+  if (stage + 1 < slice.stages) return;
+  if (done) {
+    publish(index);
+  } else {
     ++updating_;
-    return;
   }
-  sink_.update(slice, collecting(), slices_[slice].shards);
-  publish(slice);
 }
 
 void SyncServer::updated(uint32_t slice) {
@@ -197,19 +199,17 @@ void SyncServer::updated(uint32_t slice) {
 
 // As far as the other servers' parts allow; true when the step has no exchange left.
 bool SyncServer::run_exchanges() {
-  while (exchange_ < options_.exchanges) {
+  while (options_.exchange != nullptr && exchange_ < options_.exchange->count()) {
     if (!parts_sent_) {
       parts_sent_ = true;
-      sink_.begin_exchange(collecting(), exchange_);
+      options_.exchange->begin(exchange_, collecting());
     }
-    if (!sink_.exchange_complete(exchange_)) return false;
-    sink_.end_exchange(collecting(), exchange_);
+    if (!options_.exchange->complete(exchange_)) return false;
+    options_.exchange->end(exchange_);
     parts_sent_ = false;
     ++exchange_;
     for (uint32_t i = 0; i < slices_.size(); ++i) {
-      const uint32_t stages = slices_[i].stages;
-      if (stages == exchange_ + 1) update(i);
-      if (stages > exchange_ + 1) sink_.prepare(i, collecting(), slices_[i].shards, exchange_);
+      if (slices_[i].stages > exchange_) run_stage(i, exchange_);
     }
   }
   return true;
@@ -233,7 +233,7 @@ void SyncServer::deliver(Waiter& waiter, uint32_t variable) {
   if (--waiter.remaining == 0) {
     waiter.held = variable;
   } else {
-    sink_.answer(waiter.call, variable, false);
+    sink_.answer(ServerAnswer::with_value(waiter.call, variable, false));
   }
 }
 
@@ -276,6 +276,7 @@ bool SyncServer::close() {
   std::swap(done, waiters_);
   // Who has its answer may push for the next step at once, on any lane.
   collect_next();
+  if (options_.exchange != nullptr) options_.exchange->next_step();
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
   for (const auto& waiter : done) {
     if (waiter.call.session != 0) finish(waiter);
@@ -289,7 +290,7 @@ bool SyncServer::close() {
 
 void SyncServer::finish(const Waiter& waiter) {
   if (waiter.held != kNothing) {
-    sink_.answer(waiter.call, waiter.held, true);
+    sink_.answer(ServerAnswer::with_value(waiter.call, waiter.held, true));
     return;
   }
   std::vector<uint32_t> rest;  // what is no slice, and so only whole steps have versions of
@@ -297,9 +298,9 @@ void SyncServer::finish(const Waiter& waiter) {
     if (variable >= slices_.size()) rest.push_back(variable);
   });
   for (size_t i = 0; i < rest.size(); ++i) {
-    sink_.answer(waiter.call, rest[i], i + 1 == rest.size());
+    sink_.answer(ServerAnswer::with_value(waiter.call, rest[i], i + 1 == rest.size()));
   }
-  if (rest.empty()) sink_.answer_empty(waiter.call);
+  if (rest.empty()) sink_.answer(ServerAnswer::without_value(waiter.call));
 }
 
 // Begins the next step, if anyone contributes to it.
@@ -361,13 +362,13 @@ Status SyncServer::credit(const CreditCall& call) {
   }
   PieceInbox& inbox = *inboxes_[call.lane];
   if (call.step <= published_) {
-    sink_.grant(call, inbox.pieces());
+    sink_.answer(ServerAnswer::granting(call, inbox.pieces()));
     return {};
   }
   const PieceProgress progress = inbox.pass(call.worker, call.passed);
   advance(call.lane, progress);
   if (progress.open > call.known || std::max(call.passed, call.known) >= inbox.pieces()) {
-    sink_.grant(call, progress.open);
+    sink_.answer(ServerAnswer::granting(call, progress.open));
   } else if (uint32_t& credits = waiting_[call.session].credits; credits >= kMaxWaiting) {
     return bad_frame("too many requests for credits wait on one connection",
                      str_cat(kMaxWaiting, " at most"), "another one");
@@ -388,7 +389,7 @@ void SyncServer::grant(uint32_t lane, uint32_t open) {
   const std::vector<CreditCall> calls(answered, asking_[lane].end());
   asking_[lane].erase(answered, asking_[lane].end());
   for (const CreditCall& call : calls) --waiting_.at(call.session).credits;
-  for (const CreditCall& call : calls) sink_.grant(call, open);
+  for (const CreditCall& call : calls) sink_.answer(ServerAnswer::granting(call, open));
 }
 
 template <class Visit>
@@ -456,8 +457,10 @@ Status SyncServer::get(GetCall call) {
 void SyncServer::answer_now(const GetCall& call) {
   uint32_t left = 0;
   each_wanted(call, [&](uint32_t) { ++left; });
-  if (left == 0) sink_.answer_empty(call);
-  each_wanted(call, [&](uint32_t variable) { sink_.answer(call, variable, --left == 0); });
+  if (left == 0) sink_.answer(ServerAnswer::without_value(call));
+  each_wanted(call, [&](uint32_t variable) {
+    sink_.answer(ServerAnswer::with_value(call, variable, --left == 0));
+  });
 }
 
 void SyncServer::drop_session(uint64_t session) {
@@ -479,6 +482,10 @@ std::vector<uint32_t> SyncServer::missing() const {
     if (active(i) && workers_[i].barrier_step != collecting()) workers.push_back(i);
   }
   return workers;
+}
+
+std::vector<uint32_t> SyncServer::missing_servers() const {
+  return parts_sent_ ? options_.exchange->missing(exchange_) : std::vector<uint32_t>();
 }
 
 }  // namespace fleet::strategies

@@ -8,7 +8,7 @@
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange
-//                  (strategies/parameter_server/server/server_exchange.h).
+//                  (protocol/server_exchange.h).
 //                  With kFlagRows: a piece of rows of the gradient; the control part is how many
 //                  rows there are (u64), the payload their numbers (i64) and then their values.
 //   kSendBarrier   the sender has sent `piece` pieces for `step` to this server, over all lanes;

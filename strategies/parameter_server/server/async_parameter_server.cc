@@ -73,7 +73,7 @@ Status AsyncParameterServer::handle(Session& session, const FrameHeader& header,
                       core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
     case Verb::kGet: {
       Result<GetCall> call = read_get(session, header, control, payload);
-      return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
+      return call.ok() ? core_.get(std::move(call).value()) : call.status();
     }
     case Verb::kInit: {
       Status status = handle_init(session, header, payload);
@@ -134,17 +134,15 @@ void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradien
   look_at_updates(update.worker, update.clock - 1);
 }
 
-void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
-                                  uint64_t version, bool last) {
-  const bool slice = variable < model_.shards.size();
-  if (slice && get.rows && on_rows_) on_rows_(worker, variable, *get.rows, value_of(variable));
-  if (slice && !get.rows && on_value_) on_value_(worker, variable, value_of(variable));
-  send_value({get.session, get.request, get.lane, version, variable}, answer_of(get, variable),
-             last);
-}
-
-void AsyncParameterServer::answer_empty(const GetCall& get) {
-  send_empty({get.session, get.request, get.lane, get.step});
+void AsyncParameterServer::answer(const ServerAnswer& answer) {
+  const uint32_t variable = answer.variable;
+  if (answer.has_value && variable < model_.shards.size()) {
+    if (answer.rows != nullptr && on_rows_) {
+      on_rows_(answer.worker, variable, *answer.rows, value_of(variable));
+    }
+    if (answer.rows == nullptr && on_value_) on_value_(answer.worker, variable, value_of(variable));
+  }
+  send(answer);
 }
 
 void AsyncParameterServer::all_complete() {

@@ -49,9 +49,7 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   void begin_clock(uint64_t gradients) override;
   void update(const AsyncUpdate& update, const Buffer& gradient) override;
   void update_rows(const AsyncUpdate& update, const RowContribution& gradient) override;
-  void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
-              bool last) override;
-  void answer_empty(const GetCall& get) override;
+  void answer(const ServerAnswer& answer) override;
   void all_complete() override;
 
   void apply(const AsyncUpdate& update, fluid::Value gradient);

@@ -213,6 +213,7 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   GetCall call;
   call.session = session.id();
   call.request = header.request_id;
+  call.worker = session.peer().member.index;
   call.step = header.step;
   call.lane = session.peer().lane_index;
   if (header.has(kFlagRows)) {
@@ -323,15 +324,15 @@ fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
                                          : model_.tensors[variable]->clone();
 }
 
-fluid::Tensor ServerLanes::answer_of(const GetCall& get, uint32_t variable) const {
-  fluid::Tensor value = value_of(variable);
-  if (!get.rows) return value;
+fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
+  fluid::Tensor value = value_of(answer.variable);
+  if (answer.rows == nullptr) return value;
   fluid::Shape shape = value.shape();
-  shape.set(0, static_cast<int64_t>(get.rows->size()));
+  shape.set(0, static_cast<int64_t>(answer.rows->size()));
   fluid::Tensor rows(value.dtype(), shape);
-  const uint64_t row_bytes = model_.parameter_index.entries[variable].row_bytes();
+  const uint64_t row_bytes = model_.parameter_index.entries[answer.variable].row_bytes();
   std::byte* to = rows.raw();
-  for (const int64_t row : *get.rows) {
+  for (const int64_t row : *answer.rows) {
     std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);
     to += row_bytes;
   }
@@ -349,19 +350,21 @@ void ServerLanes::on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer) {
   where.outbox->post(std::move(call));
 }
 
-void ServerLanes::send_value(const Answer& answer, const fluid::Tensor& value, bool last) {
+void ServerLanes::send(ServerAnswer answer) {
+  fluid::Tensor value;
+  if (answer.has_value) value = value_for(answer);
+  answer.rows = nullptr;  // is the caller's
   on_loop_of(answer.session, answer.lane,
-             [this, answer, value, last](Peer& peer) { write_value(peer, answer, value, last); });
+             [this, answer, value = std::move(value)](Peer& peer) { write(peer, answer, value); });
 }
 
-void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value,
-                              bool last) const {
+void ServerLanes::write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const {
   if (config_.observer) config_.observer->bytes_out += value.bytes();
   const uint32_t pieces = std::max<uint32_t>(1, pieces_of(value.bytes()));
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     transport::Message message;
     message.header.verb = Verb::kReply;
-    if (!last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
+    if (!answer.last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
     message.header.request_id = answer.request;
     message.header.step = answer.step;
     message.header.variable = answer.variable;
@@ -373,21 +376,10 @@ void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Ten
     peer.unflushed += transport::kHeaderBytes + message.payload.size;
     peer.session->send(std::move(message), false);
   }
-  if (last || peer.unflushed >= kFlushBytes) {
+  if (answer.last || peer.unflushed >= kFlushBytes) {
     peer.unflushed = 0;
     peer.session->flush();
   }
-}
-
-void ServerLanes::send_empty(const Answer& answer) {
-  on_loop_of(answer.session, answer.lane, [answer](Peer& peer) {
-    transport::Message message;
-    message.header.verb = Verb::kReply;
-    message.header.request_id = answer.request;
-    message.header.step = answer.step;
-    message.header.variable = answer.variable;
-    peer.session->send(std::move(message));
-  });
 }
 
 }  // namespace fleet::strategies

@@ -16,11 +16,11 @@
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 #include "strategies/parameter_server/protocol/wire.h"
 #include "strategies/parameter_server/server/checkpoint/save_folders.h"
 #include "strategies/parameter_server/server/checkpoint/table_saves.h"
 #include "strategies/parameter_server/server/parameter_watch.h"
-#include "strategies/parameter_server/server/server_exchange.h"
 #include "strategies/parameter_server/server/state_shard.h"
 #include "transport/rpc/incarnations.h"
 #include "transport/rpc/long_message.h"
@@ -40,7 +40,7 @@ struct ServerModel {
   // Tables that workers may have saved, by name.
   std::vector<std::string> saved_tables;
   // Of a synchronous step, between the stages of its updates.
-  std::vector<Exchange> exchanges;
+  std::vector<StepExchange> exchanges;
   // Told by updates; null: nobody is. Outlives the model.
   ParameterWatch* watch = nullptr;
 };
@@ -126,23 +126,14 @@ class ServerLanes : public transport::ServerHandler {
                                                const transport::FrameHeader& header);
   Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
                            transport::ConstBytes control, transport::ConstBytes payload) const;
-  // An answer to a request of a session, which may be of another lane, or gone.
-  struct Answer {
-    uint64_t session = 0;
-    uint64_t request = 0;
-    uint32_t lane = 0;
-    uint64_t step = 0;  // in its header, as the next
-    uint32_t variable = kNoVariables;
-  };
-  // Sends the value as pieces.
-  void send_value(const Answer& answer, const fluid::Tensor& value, bool last);
-  void send_empty(const Answer& answer);
+  // Sends the answer to its session, which may be of another lane, or gone: a value as pieces.
+  void send(ServerAnswer answer);
   // What is kept, for a piece of an initial value; versions that were read stay as they are.
   fluid::Tensor& writable(uint32_t variable);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
-  // That, or the rows of it that the get asks for.
-  fluid::Tensor answer_of(const GetCall& get, uint32_t variable) const;
+  // That, or the rows of it that the answer is to have.
+  fluid::Tensor value_for(const ServerAnswer& answer) const;
 
   // After updates: tells what they made that is not finite, and by the policy ends the job. Of one
   // worker's gradient: who sent it, and in which of its steps.
@@ -172,7 +163,7 @@ class ServerLanes : public transport::ServerHandler {
   template <class OnPeer>
   void on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer);
   TableSaves::Run writes();
-  void write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value, bool last) const;
+  void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
   // What went wrong is this server's own, such as want of memory: the job ends.
   void fail(const Status& why);
   transport::PayloadTarget prepare(transport::Session& session,

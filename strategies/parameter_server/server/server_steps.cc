@@ -127,9 +127,9 @@ transport::MutableBytes ServerSteps::place_of(const fluid::ExchangedRows& rows, 
           static_cast<size_t>(rows.rows[part]) * row_bytes};
 }
 
-Exchange ServerSteps::make_exchange(size_t index) {
+StepExchange ServerSteps::make_exchange(size_t index) {
   const fluid::ExchangeBlock& block = parsed_.exchanges[index];
-  Exchange exchange;
+  StepExchange exchange;
   std::vector<std::pair<size_t, size_t>> places;  // position among the rows, part
   for (size_t i = 0; i < block.rows.size(); ++i) {
     const fluid::ExchangedRows& rows = block.rows[i];

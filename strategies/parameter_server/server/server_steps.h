@@ -43,7 +43,7 @@ class ServerSteps {
   void clear_parts(int32_t block);
   void make_kept(const fluid::Block& block);
   void add_slice(size_t slice, ServerModel& model);
-  Exchange make_exchange(size_t index);
+  StepExchange make_exchange(size_t index);
   transport::MutableBytes place_of(const fluid::ExchangedRows& rows, size_t part);
   // Any thread.
   const fluid::Program& program_for(int contributors);

@@ -86,7 +86,7 @@ void DenseShard::own() {
 }
 
 // From the first change on, until it is done, there is no version.
-void DenseShard::run(const StepUpdate& update) {
+void DenseShard::apply(const StepUpdate& update) {
   const auto stage = static_cast<size_t>(update.stage);
   const ValueChange change = stage < changes_.size() ? changes_[stage] : ValueChange::kAll;
   VersionReaders::Update going_on(readers_, *slots_.front().tensor);
@@ -96,14 +96,6 @@ void DenseShard::run(const StepUpdate& update) {
   if (change != ValueChange::kNothing) readers_.before_change(named ? &rows->rows : nullptr);
   rule_(update);
   going_on.done();
-}
-
-void DenseShard::prepare(const StepUpdate& update) {
-  run(update);
-}
-
-void DenseShard::apply(const StepUpdate& update) {
-  run({update.step, update.shards, stages_ - 1});
 }
 
 fluid::Tensor& DenseShard::writable() {

@@ -15,14 +15,9 @@
 
 #include "base/status.h"
 #include "fluid/core/scope.h"
+#include "strategies/parameter_server/protocol/server_calls.h"
 
 namespace fleet::strategies {
-
-struct StepUpdate {
-  uint64_t step = 0;  // the step that the update makes, from 1 on
-  int shards = 0;     // logical shards that contributed to the gradient
-  int stage = 0;      // of an update that goes in several
-};
 
 // Reads a version while updates go on, without pinning its memory: it is told what is about to
 // change. Calls come one at a time, from whichever thread changes the value.
@@ -55,12 +50,10 @@ class StateShard {
   virtual fluid::Value& gradient() = 0;
   // An update of several stages waits for an exchange between servers after each but the last.
   virtual int stages() const { return 1; }
-  // A stage before the last.
-  virtual void prepare(const StepUpdate&) {}
   // Gives what an update changes memory that nobody else uses, so that the next apply() may run in
   // another thread.
   virtual void own() {}
-  // The last stage.
+  // Runs the stage.
   virtual void apply(const StepUpdate& update) = 0;
   // The value as it is. Holding it pins the memory: later updates write elsewhere.
   virtual fluid::Tensor read() const = 0;
@@ -129,7 +122,6 @@ class DenseShard final : public StateShard {
 
   fluid::Value& gradient() override { return *gradient_; }
   int stages() const override { return stages_; }
-  void prepare(const StepUpdate& update) override;
   void own() override;
   void apply(const StepUpdate& update) override;
   fluid::Tensor read() const override { return *slots_.front().tensor; }
@@ -143,8 +135,6 @@ class DenseShard final : public StateShard {
     fluid::Tensor* tensor;
     fluid::Tensor spare;
   };
-
-  void run(const StepUpdate& update);
 
   std::vector<Slot> slots_;  // the value first
   std::vector<ValueChange> changes_;

@@ -19,7 +19,7 @@ using transport::Session;
 using transport::Verb;
 
 SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
-                               const ServerExchange& exchange,
+                               ServerExchange& exchange,
                                std::shared_ptr<const SyncServerRules> rules) {
   const ParameterIndex& parameter_index = model.parameter_index;
   SyncServerOptions options;
@@ -28,10 +28,11 @@ SyncServerOptions core_options(const ParameterServerConfig& config, const Server
   options.lanes = config.data_lanes;
   for (uint32_t i = 0; i < parameter_index.trained; ++i) {
     options.slices.push_back(SliceGeometry::of(parameter_index.entries[i]));
+    options.gradients.push_back(&model.shards[i]->gradient());
     options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
   }
   options.variables = static_cast<uint32_t>(parameter_index.entries.size());
-  options.exchanges = exchange.count();
+  options.exchange = &exchange;
   options.window_bytes = config.gradient_window_bytes;
   options.rules = std::move(rules);
   return options;
@@ -54,8 +55,7 @@ std::vector<std::string> ParameterServer::waits() const {
   for (const uint32_t worker : core_.missing()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for worker ", worker));
   }
-  if (!core_.exchanging()) return lines;
-  for (const uint32_t server : exchange_.missing(exchanging_)) {
+  for (const uint32_t server : core_.missing_servers()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for server ", server));
   }
   return lines;
@@ -150,45 +150,36 @@ void ParameterServer::drop_session(uint64_t session) {
   exchange_.drop_session(session);
 }
 
-MutableBytes ParameterServer::gradient(uint32_t slice) {
-  fluid::Tensor& tensor = std::get<fluid::Tensor>(model_.shards[slice]->gradient());
-  return {tensor.raw(), tensor.bytes()};
-}
-
-fluid::SelectedRows* ParameterServer::rows(uint32_t slice) {
-  return std::get_if<fluid::SelectedRows>(&model_.shards[slice]->gradient());
-}
-
 void ParameterServer::begin_step(uint64_t step) {
   if (model_.learning_rate) model_.learning_rate(step);
 }
 
-void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
-  if (shards == 0) return;
-  model_.shards[slice]->apply({step, shards});
-  look_at_updates();
-}
-
-bool ParameterServer::offload_update(uint32_t slice, uint64_t step, int shards) {
+bool ParameterServer::update(uint32_t slice, const StepUpdate& update) {
+  StateShard& shard = *model_.shards[slice];
+  const bool last = update.stage + 1 == shard.stages();
+  if (last && update.shards == 0) return true;
   const bool large = model_.parameter_index.entries[slice].bytes() >= config_.offload_update_bytes;
   const bool in_pool = events_.offload && large;
-  if (shards == 0 || (!in_pool && !has_threads())) return false;
-  model_.shards[slice]->own();
-  const StepUpdate update{step, shards};
-  if (!in_pool) {
-    updates_.push_back({slice, update});
+  if (!last || (!in_pool && !has_threads())) {
+    shard.apply(update);
+    if (last) look_at_updates();
     return true;
   }
+  shard.own();
+  if (!in_pool) {
+    updates_.push_back({slice, update});
+    return false;
+  }
   const auto outcome = std::make_shared<Status>();
-  const auto apply = [this, slice, update, outcome] {
-    *outcome = outcome_of([&] { model_.shards[slice]->apply(update); });
+  const auto apply = [&shard, update, outcome] {
+    *outcome = outcome_of([&] { shard.apply(update); });
   };
   events_.offload(apply, [this, slice, outcome] {
     Lock locked = lock();
     finish_update(slice, *outcome);
     run_updates(locked);
   });
-  return true;
+  return false;
 }
 
 void ParameterServer::finish_update(uint32_t slice, const Status& outcome) {
@@ -211,30 +202,7 @@ void ParameterServer::run_updates(Lock& locked) {
   }
 }
 
-void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {
-  model_.shards[slice]->prepare({step, shards, static_cast<int>(stage)});
-}
-
-void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
-  exchanging_ = exchange;
-  exchange_.begin(exchange, step);
-}
-
-void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
-  send_value({get.session, get.request, get.lane, get.step, variable}, answer_of(get, variable),
-             last);
-}
-
-void ParameterServer::answer_empty(const GetCall& get) {
-  send_empty({get.session, get.request, get.lane, get.step});
-}
-
-void ParameterServer::grant(const CreditCall& call, uint32_t open) {
-  send_empty({call.session, call.request, call.lane, call.step, open});
-}
-
 void ParameterServer::step_closed(uint64_t step) {
-  exchange_.next_step();
   if (events_.on_step) events_.on_step(step);
 }
 

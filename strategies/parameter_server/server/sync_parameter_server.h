@@ -26,18 +26,9 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
 
  private:
   // SyncServerSink
-  transport::MutableBytes gradient(uint32_t slice) override;
-  fluid::SelectedRows* rows(uint32_t slice) override;
   void begin_step(uint64_t step) override;
-  void update(uint32_t slice, uint64_t step, int shards) override;
-  bool offload_update(uint32_t slice, uint64_t step, int shards) override;
-  void prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) override;
-  void begin_exchange(uint64_t step, uint32_t exchange) override;
-  bool exchange_complete(uint32_t exchange) override { return exchange_.complete(exchange); }
-  void end_exchange(uint64_t, uint32_t exchange) override { exchange_.end(exchange); }
-  void answer(const GetCall& get, uint32_t variable, bool last) override;
-  void answer_empty(const GetCall& get) override;
-  void grant(const CreditCall& call, uint32_t open) override;
+  bool update(uint32_t slice, const StepUpdate& update) override;
+  void answer(const ServerAnswer& answer) override { send(answer); }
   void step_closed(uint64_t step) override;
   void all_complete() override;
 
@@ -65,7 +56,6 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   };
 
   ServerExchange exchange_;
-  uint32_t exchanging_ = 0;  // the exchange that is under way, or was last
   SyncServer core_;
   std::deque<StepOfSlice> updates_;
 };

@@ -43,9 +43,10 @@ class Server : private AsyncServerSink {
     GetCall call;
     call.session = worker + 1;
     call.request = request;
+    call.worker = worker;
     call.step = clock;
     call.variables = {0, 1};
-    return core.get(worker, call);
+    return core.get(call);
   }
 
   std::vector<AsyncUpdate> updates;
@@ -57,10 +58,9 @@ class Server : private AsyncServerSink {
  private:
   void begin_clock(uint64_t count) override { gradients = count; }
   void update(const AsyncUpdate& update, const Buffer&) override { updates.push_back(update); }
-  void answer(const GetCall& get, uint32_t, uint32_t, uint64_t, bool last) override {
-    if (last) answered.push_back(get.request);
+  void answer(const ServerAnswer& answer) override {
+    if (answer.last) answered.push_back(answer.request);
   }
-  void answer_empty(const GetCall& get) override { answered.push_back(get.request); }
   void all_complete() override { ++completions; }
 };
 
@@ -183,11 +183,6 @@ class WaitingGets : private AsyncServerSink {
   }
 
  private:
-  struct Get {
-    uint32_t worker = 0;
-    GetCall call;
-  };
-
   static AsyncServerOptions options() {
     AsyncServerOptions options;
     options.workers = kWorkers;
@@ -213,16 +208,17 @@ class WaitingGets : private AsyncServerSink {
     GetCall call;
     call.session = sessions_[worker];
     call.request = ++last_request_;
+    call.worker = worker;
     call.step = clocks_[worker][0] < 2 ? 0 : clocks_[worker][0] - draw(2);
     call.all = draw(2) == 0;
     call.lane = static_cast<uint32_t>(draw(kLanes));
     for (uint64_t i = draw(5); !call.all && i > 0; --i) {
       call.variables.push_back(static_cast<uint32_t>(draw(kSlices + 2)));
     }
-    waiting_.push_back({worker, call});
+    waiting_.push_back(call);
     expect_answers();
-    if (!waiting_.empty() && waiting_.back().call.request == call.request) ++waited_;
-    ASSERT_TRUE(core_.get(worker, call).ok());
+    if (!waiting_.empty() && waiting_.back().request == call.request) ++waited_;
+    ASSERT_TRUE(core_.get(call).ok());
   }
   void complete(uint32_t worker) {
     if (completed_.size() + 1 == kWorkers || !completed_.insert(worker).second) return;
@@ -230,7 +226,7 @@ class WaitingGets : private AsyncServerSink {
     ASSERT_TRUE(core_.complete(worker, ~uint64_t{0}).ok());
   }
   void reconnect(uint32_t worker) {
-    std::erase_if(waiting_, [&](const Get& get) { return get.call.session == sessions_[worker]; });
+    std::erase_if(waiting_, [&](const GetCall& get) { return get.session == sessions_[worker]; });
     core_.drop_session(sessions_[worker]);
     sessions_[worker] = next_session_++;
   }
@@ -256,9 +252,9 @@ class WaitingGets : private AsyncServerSink {
     return false;
   }
   void expect_answers() {
-    std::erase_if(waiting_, [&](const Get& get) {
-      if (waits(get.call)) return false;
-      expected_.push_back(get.call.request);
+    std::erase_if(waiting_, [&](const GetCall& get) {
+      if (waits(get)) return false;
+      expected_.push_back(get.request);
       return true;
     });
   }
@@ -266,7 +262,7 @@ class WaitingGets : private AsyncServerSink {
     std::vector<uint32_t> workers;
     for (uint32_t worker = 0; worker < kWorkers; ++worker) {
       const bool awaited = std::any_of(waiting_.begin(), waiting_.end(),
-                                       [&](const Get& get) { return late(worker, get.call); });
+                                       [&](const GetCall& get) { return late(worker, get); });
       if (awaited) workers.push_back(worker);
     }
     return workers;
@@ -274,10 +270,9 @@ class WaitingGets : private AsyncServerSink {
 
   void begin_clock(uint64_t) override {}
   void update(const AsyncUpdate&, const Buffer&) override {}
-  void answer(const GetCall& get, uint32_t, uint32_t, uint64_t, bool last) override {
-    if (last) answered_.push_back(get.request);
+  void answer(const ServerAnswer& answer) override {
+    if (answer.last) answered_.push_back(answer.request);
   }
-  void answer_empty(const GetCall& get) override { answered_.push_back(get.request); }
   void all_complete() override {}
 
   uint64_t state_;
@@ -286,7 +281,7 @@ class WaitingGets : private AsyncServerSink {
   uint64_t next_session_ = 1;
   uint64_t last_request_ = 0;
   std::set<uint32_t> completed_;
-  std::vector<Get> waiting_;
+  std::vector<GetCall> waiting_;
   std::vector<uint64_t> expected_;  // requests
   std::vector<uint64_t> answered_;
   int waited_ = 0;

@@ -27,7 +27,7 @@ struct ExchangePart {
 };
 
 // One exchange of a step, as a server's program has it.
-struct Exchange {
+struct StepExchange {
   std::vector<ExchangePart> parts;
   // A part that this server has made; asked for when every stage before the exchange is done.
   std::function<fluid::Tensor(size_t part)> made;
@@ -44,7 +44,7 @@ class ServerExchange {
 
   // `self` is the index of this server among `servers`. The memory of sent frames stays alive with
   // them.
-  ServerExchange(uint32_t self, uint32_t servers, std::vector<Exchange> exchanges, Send send);
+  ServerExchange(uint32_t self, uint32_t servers, std::vector<StepExchange> exchanges, Send send);
 
   uint32_t count() const { return static_cast<uint32_t>(exchanges_.size()); }
 
@@ -77,7 +77,7 @@ class ServerExchange {
 
   uint32_t self_;
   uint32_t servers_;
-  std::vector<Exchange> exchanges_;
+  std::vector<StepExchange> exchanges_;
   Send send_;
   std::vector<Place> places_;               // by number of the part
   std::vector<std::vector<bool>> arrived_;  // by number of the part and piece

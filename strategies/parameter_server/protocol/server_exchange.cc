@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ Status bad_part(std::string what, std::string expected, std::string got) {
 
 }  // namespace
 
-ServerExchange::ServerExchange(uint32_t self, uint32_t servers, std::vector<Exchange> exchanges,
+ServerExchange::ServerExchange(uint32_t self, uint32_t servers, std::vector<StepExchange> exchanges,
                                Send send)
     : self_(self), servers_(servers), exchanges_(std::move(exchanges)), send_(std::move(send)) {
   for (uint32_t i = 0; i < count(); ++i) {
