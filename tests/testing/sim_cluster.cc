@@ -61,7 +61,7 @@ class SimServer {
         node_(
             sim_environment(world, loop_, 1000 + index), config_for(job, index),
             [&](strategies::ServingEvents events) {
-              return std::make_unique<strategies::ParameterServer>(
+              return std::make_unique<strategies::SyncParameterServer>(
                   config_for(job, index), make_model(job, index), std::move(events), logger,
                   job.rules);
             },
@@ -113,8 +113,8 @@ class SimServer {
     entry.rows = rows;
     model.parameter_index.entries.push_back(entry);
     ++model.parameter_index.trained;
-    model.shards.push_back(std::make_unique<strategies::DenseShard>(
-        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
+    model.shards.push_back(std::make_unique<strategies::StateShard>(
+        strategies::StateShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
         exchanges ? static_cast<int>(1 + job.exchanges) : 1));
     model.tensors.push_back(&value);
   }

@@ -235,6 +235,31 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   return call;
 }
 
+Status ServerLanes::handle_get(const Session& session, const FrameHeader& header,
+                               ConstBytes control, ConstBytes payload) {
+  Result<GetCall> call = read_get(session, header, control, payload);
+  return call.ok() ? get(std::move(call).value()) : call.status();
+}
+
+Status ServerLanes::handle_common(Session& session, const FrameHeader& header, ConstBytes control,
+                                  ConstBytes payload) {
+  switch (header.verb) {
+    case Verb::kGet:
+      return handle_get(session, header, control, payload);
+    case Verb::kInit:
+      return handle_init(session, header, payload);
+    case Verb::kNotify:
+      return answered(session, header, complete(session.peer().member.index, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
+    default:
+      return bad_frame("a frame has no meaning on a data lane",
+                       "push, get, init, notify or snapshot, and barrier or credit of a "
+                       "synchronous job",
+                       std::string(transport::verb_name(header.verb)));
+  }
+}
+
 void ServerLanes::tell_parameter_index(Session& session, const FrameHeader& header) {
   if (told_ == nullptr || told_step_ != step()) {
     model_.parameter_index.step = told_step_ = step();
@@ -260,6 +285,10 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
     std::memcpy(tensor.raw() + piece_offset(header.piece), payload.data(), payload.size());
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
+  if (!model_.on_value || header.variable >= model_.shards.size()) return {};
+  for (uint32_t worker = 0; worker < config_.worker_num; ++worker) {
+    model_.on_value(worker, header.variable, value_of(header.variable));
+  }
   return {};
 }
 

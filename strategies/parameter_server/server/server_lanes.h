@@ -28,14 +28,17 @@
 
 namespace fleet::strategies {
 
-// What a server keeps, and how a step changes it.
+// What a server keeps, and how a step changes it. An asynchronous server updates its shards from
+// their gradient(), which it puts there; StepUpdate::step is the version that the update makes,
+// StepUpdate::shards the number of merged gradients.
 struct ServerModel {
   ParameterIndex parameter_index;
   // Of the trained entries, in the parameter index's order.
   std::vector<std::unique_ptr<StateShard>> shards;
   // Where every entry of the parameter index lives; addresses stay the same.
   std::vector<fluid::Tensor*> tensors;
-  // Once per step, before its first update; may be empty.
+  // Once per step, before its first update; of an asynchronous server, with the number of gradients
+  // that have come, the next one included. May be empty.
   std::function<void(uint64_t step)> learning_rate;
   // Tables that workers may have saved, by name.
   std::vector<std::string> saved_tables;
@@ -43,6 +46,17 @@ struct ServerModel {
   std::vector<StepExchange> exchanges;
   // Told by updates; null: nobody is. Outlives the model.
   ParameterWatch* watch = nullptr;
+
+  // Of an asynchronous server; each may be empty.
+  // A worker is sent this value of a slice, or it was assigned: what its gradients are made from
+  // until the next call. The tensor pins the version.
+  std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value;
+  // The same of some of its rows, strictly ascending.
+  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                     const fluid::Tensor& value)>
+      on_rows;
+  // The next update is of a gradient of this worker.
+  std::function<void(uint32_t worker)> on_sender;
 };
 
 struct ServingEvents {
@@ -103,6 +117,10 @@ class ServerLanes : public transport::ServerHandler {
                                                 const transport::FrameHeader& header,
                                                 transport::ConstBytes control) = 0;
   virtual void drop_session(uint64_t session) = 0;
+  // With the lock held.
+  virtual Status get(GetCall call) = 0;
+  // The worker contributes nothing after `step`.
+  virtual Status complete(uint32_t worker, uint64_t step) = 0;
   // No gradient has come yet.
   virtual bool untouched() const = 0;
 
@@ -112,28 +130,27 @@ class ServerLanes : public transport::ServerHandler {
   // What the frame came to; when it was well and ends its request, with an empty reply.
   static Status answered(transport::Session& session, const transport::FrameHeader& header,
                          Status status);
-  Status check_sender(const transport::Session& session,
-                      const transport::FrameHeader& header) const;
-  transport::PayloadTarget prepare_initial(const transport::Session& session,
-                                           const transport::FrameHeader& header);
-  Status handle_init(transport::Session& session, const transport::FrameHeader& header,
-                     transport::ConstBytes payload);
-  // Begins to write a table as it is now; answers when the file is there. Updates go on.
-  Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
-                         transport::ConstBytes control);
-  // Where the numbers of the rows go that a get asks for.
-  transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
-                                               const transport::FrameHeader& header);
-  Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
-                           transport::ConstBytes control, transport::ConstBytes payload) const;
+  // What the mode's state machine is told of the job.
+  template <class Options>
+  Options core_options() const {
+    Options options;
+    options.workers = config_.worker_num;
+    options.lanes = config_.data_lanes;
+    for (uint32_t i = 0; i < model_.parameter_index.trained; ++i) {
+      options.slices.push_back(SliceGeometry::of(model_.parameter_index.entries[i]));
+    }
+    options.variables = static_cast<uint32_t>(model_.parameter_index.entries.size());
+    return options;
+  }
+  // A frame whose verb every mode has. With the lock held, as the next.
+  Status handle_common(transport::Session& session, const transport::FrameHeader& header,
+                       transport::ConstBytes control, transport::ConstBytes payload);
+  Status handle_get(const transport::Session& session, const transport::FrameHeader& header,
+                    transport::ConstBytes control, transport::ConstBytes payload);
   // Sends the answer to its session, which may be of another lane, or gone: a value as pieces.
   void send(ServerAnswer answer);
-  // What is kept, for a piece of an initial value; versions that were read stay as they are.
-  fluid::Tensor& writable(uint32_t variable);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
-  // That, or the rows of it that the answer is to have.
-  fluid::Tensor value_for(const ServerAnswer& answer) const;
 
   // After updates: tells what they made that is not finite, and by the policy ends the job. Of one
   // worker's gradient: who sent it, and in which of its steps.
@@ -162,6 +179,24 @@ class ServerLanes : public transport::ServerHandler {
   // Calls on_peer(Peer&) on the session's loop, unless it is gone.
   template <class OnPeer>
   void on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer);
+  Status check_sender(const transport::Session& session,
+                      const transport::FrameHeader& header) const;
+  transport::PayloadTarget prepare_initial(const transport::Session& session,
+                                           const transport::FrameHeader& header);
+  Status handle_init(transport::Session& session, const transport::FrameHeader& header,
+                     transport::ConstBytes payload);
+  // Begins to write a table as it is now; answers when the file is there. Updates go on.
+  Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
+                         transport::ConstBytes control);
+  // Where the numbers of the rows go that a get asks for.
+  transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
+                                               const transport::FrameHeader& header);
+  Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
+                           transport::ConstBytes control, transport::ConstBytes payload) const;
+  // What is kept, for a piece of an initial value; versions that were read stay as they are.
+  fluid::Tensor& writable(uint32_t variable);
+  // The value, or the rows of it that the answer is to have.
+  fluid::Tensor value_for(const ServerAnswer& answer) const;
   TableSaves::Run writes();
   void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
   // What went wrong is this server's own, such as want of memory: the job ends.

@@ -33,8 +33,6 @@ class ServerSteps {
   // The variables of the program as a server keeps them. The scope must have their initial
   // values. Shards and rate of the model call back into this object.
   ServerModel make_model();
-  // The same for an asynchronous server.
-  AsyncServerModel make_async_model();
 
  private:
   void run_rate(uint64_t count);

@@ -70,7 +70,7 @@ void VersionReaders::end_update(const std::byte* value, bool done) {
   }
 }
 
-DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
+StateShard::StateShard(StateShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
     : changes_(std::move(spec.changes)),
       gradient_(&scope.var(spec.gradient)),
       rule_(std::move(rule)),
@@ -79,14 +79,14 @@ DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int 
   for (const auto& name : spec.state) slots_.push_back({&scope.tensor(name), {}});
 }
 
-void DenseShard::own() {
+void StateShard::own() {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
   const std::byte* value = std::as_const(*slots_.front().tensor).raw();
   if (std::exchange(place_, value) != value) readers_.moved(value);
 }
 
 // From the first change on, until it is done, there is no version.
-void DenseShard::apply(const StepUpdate& update) {
+void StateShard::apply(const StepUpdate& update) {
   const auto stage = static_cast<size_t>(update.stage);
   const ValueChange change = stage < changes_.size() ? changes_[stage] : ValueChange::kAll;
   VersionReaders::Update going_on(readers_, *slots_.front().tensor);
@@ -98,7 +98,7 @@ void DenseShard::apply(const StepUpdate& update) {
   going_on.done();
 }
 
-fluid::Tensor& DenseShard::writable() {
+fluid::Tensor& StateShard::writable() {
   own();
   readers_.before_change(nullptr);
   return *slots_.front().tensor;

@@ -1,7 +1,6 @@
-// The state of one slice behind one interface: how it is updated and read. Dense
-// slices live here; sparse tables that grow are to follow the same contract.
+// The state of one slice on a server: how it is updated and read.
 //
-// A shard belongs to the thread that applies its updates; versions that were read may be used and
+// A shard belongs to the thread that applies its updates; values that were read may be used and
 // dropped by any thread.
 #pragma once
 
@@ -42,29 +41,7 @@ enum class ValueChange : uint8_t {
   kAll,
 };
 
-class StateShard {
- public:
-  virtual ~StateShard() = default;
-
-  // Where the reduced gradient is put before apply: a tensor, or selected rows.
-  virtual fluid::Value& gradient() = 0;
-  // An update of several stages waits for an exchange between servers after each but the last.
-  virtual int stages() const { return 1; }
-  // Gives what an update changes memory that nobody else uses, so that the next apply() may run in
-  // another thread.
-  virtual void own() {}
-  // Runs the stage.
-  virtual void apply(const StepUpdate& update) = 0;
-  // The value as it is. Holding it pins the memory: later updates write elsewhere.
-  virtual fluid::Tensor read() const = 0;
-  // Shows the reader the version that is there, or the next one while an update goes on in another
-  // thread. Tells it of changes as long as it lives.
-  virtual void show(const std::shared_ptr<VersionReader>& reader) = 0;
-  // The value, for others to change all of it: versions that were read stay as they are.
-  virtual fluid::Tensor& writable() = 0;
-};
-
-struct DenseShardSpec {
+struct StateShardSpec {
   std::string value;     // the slice
   std::string gradient;  // its reduced gradient
   // Other variables that an update writes, such as moments and beta powers.
@@ -108,27 +85,36 @@ class VersionReaders {
   std::vector<std::shared_ptr<VersionReader>> waiting_;
 };
 
-// A dense slice whose variables live in a scope, under their program names. An update runs in
-// place unless a reader has pinned what it would overwrite; then it goes on in a spare copy, which
-// takes the variable's place in the scope.
-class DenseShard final : public StateShard {
+// A slice whose variables live in a scope, under their program names. An update runs in place
+// unless a reader has pinned what it would overwrite; then it goes on in a spare copy, which takes
+// the variable's place in the scope.
+class StateShard {
  public:
   // Runs the optimizer (the stage that the update says) on the scope's variables, in place.
   using Rule = std::function<void(const StepUpdate&)>;
 
   // The scope must outlive the shard, hold every variable of the spec, as a tensor but for the
   // gradient, and be changed by nobody else.
-  DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages = 1);
+  StateShard(StateShardSpec spec, fluid::Scope& scope, Rule rule, int stages = 1);
 
-  fluid::Value& gradient() override { return *gradient_; }
-  int stages() const override { return stages_; }
-  void own() override;
-  void apply(const StepUpdate& update) override;
-  fluid::Tensor read() const override { return *slots_.front().tensor; }
-  void show(const std::shared_ptr<VersionReader>& reader) override {
+  // Where the reduced gradient is put before apply: a tensor, or selected rows.
+  fluid::Value& gradient() { return *gradient_; }
+  // An update of several stages waits for an exchange between servers after each but the last.
+  int stages() const { return stages_; }
+  // Gives what an update changes memory that nobody else uses, so that the next apply() may run in
+  // another thread.
+  void own();
+  // Runs the stage.
+  void apply(const StepUpdate& update);
+  // The value as it is. Holding it pins the memory: later updates write elsewhere.
+  fluid::Tensor read() const { return *slots_.front().tensor; }
+  // Shows the reader the version that is there, or the next one while an update goes on in another
+  // thread. Tells it of changes as long as it lives.
+  void show(const std::shared_ptr<VersionReader>& reader) {
     readers_.show(reader, *slots_.front().tensor);
   }
-  fluid::Tensor& writable() override;
+  // The value, for others to change all of it: what was read stays as it is.
+  fluid::Tensor& writable();
 
  private:
   struct Slot {

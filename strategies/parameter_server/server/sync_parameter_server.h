@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/parameter_server/protocol/sync_server.h"
@@ -14,10 +15,10 @@ namespace fleet::strategies {
 
 // Updates run where the last gradient came in: with several lanes beside each other, without the
 // lock.
-class ParameterServer final : public ServerLanes, private SyncServerSink {
+class SyncParameterServer final : public ServerLanes, private SyncServerSink {
  public:
-  ParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
-                  Logger logger = {}, std::shared_ptr<const SyncServerRules> rules = nullptr);
+  SyncParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
+                      Logger logger = {}, std::shared_ptr<const SyncServerRules> rules = nullptr);
 
   // ServerLanes
   uint64_t step() const override { return core_.step(); }
@@ -39,8 +40,11 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
   void drop_session(uint64_t session) override;
+  Status get(GetCall call) override { return core_.get(std::move(call)); }
+  Status complete(uint32_t worker, uint64_t step) override { return core_.complete(worker, step); }
   bool untouched() const override { return core_.untouched(); }
 
+  SyncServerOptions sync_options(std::shared_ptr<const SyncServerRules> rules);
   Status handle_locked(transport::Session& session, const transport::FrameHeader& header,
                        transport::ConstBytes control, transport::MutableBytes payload);
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);

@@ -19,7 +19,7 @@ TrainerBackups::TrainerBackups(const std::vector<fluid::ServerSlice>& slices, fl
   }
 }
 
-void TrainerBackups::watch(AsyncServerModel& model) {
+void TrainerBackups::watch(ServerModel& model) {
   if (trainer_id_ == nullptr) return;
   model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
     note_value(worker, slice, value);

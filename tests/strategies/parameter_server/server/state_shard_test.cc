@@ -18,7 +18,7 @@ class ShardFixture : public testing::Test {
  protected:
   ShardFixture()
       : shard_((add("w", {1, 2}), add("w@GRAD", {0, 0}), add("moment", {5, 5}),
-                DenseShardSpec{"w", "w@GRAD", {"moment"}}),
+                StateShardSpec{"w", "w@GRAD", {"moment"}}),
                scope_, [this](const StepUpdate&) { update(); }) {}
 
   fluid::Tensor& add(const char* name, const std::vector<float>& values) {
@@ -39,7 +39,7 @@ class ShardFixture : public testing::Test {
   }
 
   fluid::Scope scope_;
-  DenseShard shard_;
+  StateShard shard_;
 };
 
 TEST_F(ShardFixture, UpdatesInPlaceWhenNobodyReads) {

@@ -132,7 +132,7 @@ class TableSnapshots : public ::testing::Test {
   fluid::Tensor table_;
   std::optional<Offloaded> offloaded_;
   std::string folder_;
-  ParameterServer lanes_;
+  SyncParameterServer lanes_;
   Handler handler_;
   transport::Server server_;
   transport::Client client_;
