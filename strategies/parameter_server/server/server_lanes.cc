@@ -327,7 +327,7 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
   if (variable < model_.shards.size()) {
     model_.shards[variable]->show(file);
   } else {
-    file->begin(value_of(variable));
+    file->begin(*model_.tensors[variable]);  // shared: whoever changes it copies it first
   }
   const auto finish = [this, header, id = session.id(),
                        lane = session.peer().lane_index](const Status& outcome) {
