@@ -249,6 +249,8 @@ void AsyncServer::apply_ready(uint32_t worker, uint32_t slice) {
 }
 
 void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gathering) {
+  // The worker's clock of this slice becomes the gradient's last one; its clocks of other slices
+  // may be ahead or behind. The schedule counts a clock once, with the slice where it comes first.
   Worker& worker = workers_[index];
   Stream& stream = worker.streams[slice];
   if (gathering.last > worker.front) {
@@ -307,6 +309,9 @@ void AsyncServer::leave_clock(Slice& slice, uint64_t clock) {
 
 // The gets that the slice alone held back become ready; others go on to wait for another slice.
 void AsyncServer::find_slowest(Slice& slice) {
+  // The map has how many workers are at each clock of this slice: its first key is the clock that
+  // all of them have reached. Gets wait in the order of the clocks that they want, so those that
+  // need no more than that are in front, and no other one is looked at.
   slice.slowest =
       slice.clocks.empty() ? std::numeric_limits<uint64_t>::max() : slice.clocks.begin()->first;
   while (!slice.waiting.empty() && slice.waiting.begin()->first <= slice.slowest) {

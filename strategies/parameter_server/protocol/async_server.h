@@ -218,7 +218,7 @@ class AsyncServer {
   AsyncServerSink& sink_;
   std::vector<Slice> slices_;
   std::vector<Worker> workers_;
-  std::map<uint64_t, Waiter> waiters_;  // by number, which rises
+  std::map<uint64_t, Waiter> waiters_;  // by number, ascending
   uint64_t last_waiter_ = 0;
   std::vector<uint64_t> ready_;  // waiters that nothing holds back any more
   std::unordered_map<uint64_t, SessionState> sessions_;

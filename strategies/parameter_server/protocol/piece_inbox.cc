@@ -99,6 +99,9 @@ uint32_t PieceInbox::awaited_at(uint32_t position) const {
 }
 
 void PieceInbox::let_in() {
+  // All contributors send in one order, so what is let in completes the first open pieces, and what
+  // they cost is then free for the next. One piece is let in whatever it costs: if nothing is under
+  // way, nothing else can make room for it.
   while (open_ < order_.size()) {
     const uint32_t awaited = awaited_at(open_);
     const uint64_t cost = awaited * bytes_of(open_);
@@ -113,6 +116,9 @@ void PieceInbox::let_in() {
 }
 
 void PieceInbox::count_cost(uint32_t position) {
+  // The cost is what the piece may still take: memory for each contribution to come, and for each
+  // sum that waits for its sibling. A contribution that comes only moves from the first to the
+  // second, and two sums that become one give memory back: so it never grows.
   Piece& piece = pieces_[position];
   const uint64_t held = piece.sums == nullptr ? 0 : piece.sums->held();
   const uint64_t cost = piece.closed ? 0 : (piece.awaited + held) * bytes_of(position);

@@ -71,7 +71,7 @@ struct GetCall {
   uint32_t lane = 0;  // of the connection
   bool all = false;
   std::vector<uint32_t> variables;  // without `all`
-  // Of the one variable, only these rows; numbers rise.
+  // Of the one variable, only these rows, strictly ascending.
   std::optional<std::vector<int64_t>> rows = {};
 };
 

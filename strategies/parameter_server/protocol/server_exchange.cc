@@ -100,6 +100,9 @@ Status ServerExchange::take(uint32_t server, uint64_t session, const FrameHeader
 }
 
 void ServerExchange::begin(uint32_t exchange, uint64_t step) {
+  // Every server sends its parts to every other one, and all put them in the same places: each then
+  // computes the same numbers from the same bytes, and none has to send a result. Parts of others
+  // may have come before this call, for they finish their stages on their own.
   std::vector<Message> frames;
   for (uint32_t number = 0; number < places_.size(); ++number) {
     if (places_[number].exchange != exchange) continue;

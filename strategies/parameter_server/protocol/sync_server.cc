@@ -199,6 +199,9 @@ void SyncServer::updated(uint32_t slice) {
 
 // As far as the other servers' parts allow; true when the step has no exchange left.
 bool SyncServer::run_exchanges() {
+  // Exchange k begins when every slice of several stages has done stage k, and what comes of it is
+  // what stage k + 1 needs. A slice whose last stage that is gets published then; slices with more
+  // stages make their parts of exchange k + 1.
   while (options_.exchange != nullptr && exchange_ < options_.exchange->count()) {
     if (!parts_sent_) {
       parts_sent_ = true;
@@ -274,7 +277,10 @@ bool SyncServer::close() {
   for (auto& [session, waiting] : waiting_) waiting.gets.clear();
   std::vector<Waiter> done;
   std::swap(done, waiters_);
-  // Who has its answer may push for the next step at once, on any lane.
+  // Who has its answer may push for the next step at once, on any lane, which takes pieces without
+  // the server's lock: the next step must be there before the first answer leaves, or its pieces
+  // would be refused. The waiters are taken away first, as an answer may end its connection, which
+  // is forgotten at once.
   collect_next();
   if (options_.exchange != nullptr) options_.exchange->next_step();
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());

@@ -16,8 +16,8 @@
 //   kGet           asks for values after `step`; answered by their pieces as soon as they are
 //                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
 //                  kListedVariables with the ids in the control part (vector of u32).
-//                  With kFlagRows: of one variable, the rows whose numbers (i64, rising) are the
-//                  payload; answered by pieces of their values.
+//                  With kFlagRows: of one variable, the rows whose numbers (i64, strictly
+//                  ascending) are the payload; answered by pieces of their values.
 //   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new

@@ -200,7 +200,7 @@ Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& he
   int64_t least = 0;
   for (const int64_t row : rows) {
     if (row < least || row >= height) {
-      return bad_frame("the rows of a get do not rise inside their variable",
+      return bad_frame("the rows of a get are not strictly ascending inside their variable",
                        str_cat("a row from ", least, " to ", height - 1), str_cat(row));
     }
     least = row + 1;

@@ -180,10 +180,11 @@ TEST(RowGradients, ThatDoNotFitAreRefused) {
   const auto refused = [&](const fluid::SelectedRows& rows, std::optional<uint64_t> count = {}) {
     return server.push(0, 1, {0, 1}, rows, count).to_string();
   };
-  EXPECT_THAT(refused(rows_of({4, 1}, {1, 1})), HasSubstr("do not rise"));
-  EXPECT_THAT(refused(rows_of({4, 4}, {1, 1})), HasSubstr("do not rise"));
-  EXPECT_THAT(refused(rows_of({10}, {1})), HasSubstr("do not rise inside their slice"));
-  EXPECT_THAT(refused(rows_of({-1}, {1})), HasSubstr("do not rise"));
+  EXPECT_THAT(refused(rows_of({4, 1}, {1, 1})), HasSubstr("not strictly ascending"));
+  EXPECT_THAT(refused(rows_of({4, 4}, {1, 1})), HasSubstr("not strictly ascending"));
+  EXPECT_THAT(refused(rows_of({10}, {1})),
+              HasSubstr("are not strictly ascending inside their slice"));
+  EXPECT_THAT(refused(rows_of({-1}, {1})), HasSubstr("not strictly ascending"));
   EXPECT_THAT(refused(rows_of({1}, {1}), 11), HasSubstr("more rows than its slice"));
   EXPECT_THAT(refused(rows_of({1}, {1}), ~uint64_t{0}), HasSubstr("more rows than its slice"));
   EXPECT_THAT(refused(rows_of({1}, {1}), 2), HasSubstr("wrong size"));
