@@ -39,27 +39,29 @@ constexpr uint32_t kLaneWorkers = 64;
 
 class Sink final : public strategies::SyncServerSink {
  public:
-  transport::MutableBytes gradient(uint32_t slice) override {
-    return std::as_writable_bytes(std::span(gradients_[slice]));
+  strategies::SyncServerOptions options(uint32_t workers) {
+    strategies::SyncServerOptions options;
+    options.workers = options.shards = workers;
+    options.slices.assign(kSlices, {kElements * sizeof(float), fluid::DType::kFloat32});
+    for (fluid::Value& gradient : gradients_) options.gradients.push_back(&gradient);
+    return options;
   }
+
   void begin_step(uint64_t) override {}
-  void update(uint32_t, uint64_t, int) override {}
-  void answer(const strategies::GetCall&, uint32_t, bool) override {}
-  void answer_empty(const strategies::GetCall&) override {}
+  bool update(uint32_t, const strategies::StepUpdate&) override { return true; }
+  void answer(const strategies::ServerAnswer&) override {}
   void step_closed(uint64_t) override {}
   void all_complete() override {}
 
  private:
-  std::vector<std::vector<float>> gradients_ =
-      std::vector<std::vector<float>>(kSlices, std::vector<float>(kElements));
+  std::vector<fluid::Value> gradients_ = [] {
+    std::vector<fluid::Value> gradients;
+    for (uint32_t i = 0; i < kSlices; ++i) {
+      gradients.emplace_back(fluid::Tensor::zeros(fluid::DType::kFloat32, {kElements}));
+    }
+    return gradients;
+  }();
 };
-
-strategies::SyncServerOptions options_of(uint32_t workers) {
-  strategies::SyncServerOptions options;
-  options.workers = options.shards = workers;
-  options.slices.assign(kSlices, {kElements * sizeof(float), fluid::DType::kFloat32});
-  return options;
-}
 
 // The gradient as a connection brings it, in the server's memory.
 template <class Server>
@@ -102,7 +104,7 @@ void run_step(strategies::SyncServer& server, uint32_t workers, uint64_t step,
 double ns_per_gradient(uint32_t workers) {
   constexpr uint64_t kGradients = 600'000;
   Sink sink;
-  strategies::SyncServer server(options_of(workers), sink);
+  strategies::SyncServer server(sink.options(workers), sink);
   const std::vector<float> gradient(kElements, 1.0F);
   run_step(server, workers, 1, gradient);
   const uint64_t steps = kGradients / (uint64_t{workers} * kSlices);
@@ -153,7 +155,7 @@ class SpinBarrier {
 double ns_per_gradient_of_lanes(uint32_t lanes) {
   constexpr uint64_t kSteps = 400;
   Sink sink;
-  strategies::SyncServerOptions options = options_of(kLaneWorkers);
+  strategies::SyncServerOptions options = sink.options(kLaneWorkers);
   options.lanes = lanes;
   strategies::SyncServer server(options, sink);
   std::mutex mutex;
@@ -198,10 +200,7 @@ class AsyncSink final : public strategies::AsyncServerSink {
  public:
   void begin_clock(uint64_t) override {}
   void update(const strategies::AsyncUpdate&, const Buffer&) override {}
-  void answer(const strategies::GetCall&, uint32_t, uint32_t, uint64_t, bool last) override {
-    answers_ += last ? 1 : 0;
-  }
-  void answer_empty(const strategies::GetCall&) override {}
+  void answer(const strategies::ServerAnswer& answer) override { answers_ += answer.last ? 1 : 0; }
   void all_complete() override {}
 
   uint64_t answers() const { return answers_; }
@@ -227,9 +226,12 @@ void run_clock(strategies::AsyncServer& server, uint32_t workers, uint64_t clock
       const PieceKey key{clock, slice, 0, 0, 1};
       server.push(sender, key, bring_in(server, sender, key, gradient)).throw_if_error();
     }
-    strategies::GetCall get{
-        .session = sender.session, .request = clock, .step = clock - 1, .all = true};
-    server.get(worker, std::move(get)).throw_if_error();
+    strategies::GetCall get{.session = sender.session,
+                            .request = clock,
+                            .worker = worker,
+                            .step = clock - 1,
+                            .all = true};
+    server.get(std::move(get)).throw_if_error();
   }
 }
 

@@ -20,6 +20,7 @@
 #include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -85,8 +86,8 @@ class SlicesOfServer {
       const float rate = kRate / static_cast<float>(update.shards);
       for (size_t i = 0; i < of.size(); ++i) w[i] -= rate * of[i];
     };
-    model.shards.push_back(std::make_unique<strategies::DenseShard>(
-        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
+    model.shards.push_back(std::make_unique<strategies::StateShard>(
+        strategies::StateShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
     model.tensors.push_back(std::get_if<fluid::Tensor>(&value));
     model.parameter_index.entries.push_back(std::move(entry));
     ++model.parameter_index.trained;
@@ -109,7 +110,10 @@ void serve(const SocketJob& job, int report) {
     if (step == kWarmUp + job.steps) end = process_ns();
   };
   ProcessEnvironment environment(transport::TransportChoice::kTcp);
-  strategies::ServerNode node(environment.node(), config, slices.make_model(on_step));
+  strategies::ServerNode node(environment.node(), config, [&](strategies::ServingEvents events) {
+    return std::make_unique<strategies::SyncParameterServer>(config, slices.make_model(on_step),
+                                                             std::move(events));
+  });
   node.start().throw_if_error();
   const uint16_t port = node.bound().port;
   write_all(report, &port, sizeof port);

@@ -16,7 +16,7 @@ namespace {
 using strategies::AsyncServer;
 using strategies::AsyncServerSink;
 using strategies::AsyncUpdate;
-using strategies::GetCall;
+using strategies::ServerAnswer;
 
 class AsyncCluster final : private AsyncServerSink {
  public:
@@ -96,8 +96,11 @@ class AsyncCluster final : private AsyncServerSink {
     if (run_.staleness_bound && clock > *run_.staleness_bound) {
       wanted = clock - *run_.staleness_bound;
     }
-    check(server_.get(index,
-                      {.session = index + 1, .request = clock + 1, .step = wanted, .all = true}));
+    check(server_.get({.session = index + 1,
+                       .request = clock + 1,
+                       .worker = index,
+                       .step = wanted,
+                       .all = true}));
   }
 
   // AsyncServerSink
@@ -112,8 +115,9 @@ class AsyncCluster final : private AsyncServerSink {
     ++done_;
   }
 
-  void answer(const GetCall&, uint32_t index, uint32_t, uint64_t, bool last) override {
-    if (!last) return;
+  void answer(const ServerAnswer& answer) override {
+    if (!answer.last) return;
+    const uint32_t index = answer.worker;
     Worker& worker = workers_[index];
     worker.weights.assign(update_.weights().begin(), update_.weights().end());
     update_.sent(index);
@@ -121,7 +125,6 @@ class AsyncCluster final : private AsyncServerSink {
     const double time = run_.step_time ? run_.step_time(index, worker.clock + 1) : 1.0;
     later(time, index, Event::kPush);
   }
-  void answer_empty(const GetCall&) override {}
   void all_complete() override {}
 
   // A worker goes on at `clock`: how far is it ahead of the slowest?

@@ -26,7 +26,6 @@ transport::Hello make_hello(const ParameterServerConfig& config, transport::Peer
   hello.facts = config.facts;
   hello.facts.emplace("logical_shards", str_cat(config.shards()));
   hello.facts.emplace("data_lanes", str_cat(config.data_lanes));
-  hello.facts.emplace("epoch", str_cat(config.epoch));
   return hello;
 }
 

@@ -32,7 +32,6 @@ struct ParameterServerConfig {
   // processes meet; a difference is refused with both values.
   std::map<std::string, std::string> facts;
   bool require_same_bits = false;
-  uint32_t epoch = 0;  // counts the restarts of a whole job from a checkpoint
   // Connections from a worker to each server for gradients and values. A server's process serves
   // each of them in a thread of its own.
   uint32_t data_lanes = 1;

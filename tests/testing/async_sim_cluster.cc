@@ -61,12 +61,12 @@ class SimAsyncServer {
   const std::vector<AsyncEvent>& log() const { return log_; }
 
  private:
-  strategies::AsyncServerModel make_model(uint32_t index) {
-    strategies::AsyncServerModel model;
+  strategies::ServerModel make_model(uint32_t index) {
+    strategies::ServerModel model;
     for (const AsyncSlice& slice : slices_of(job_)) {
-      if (slice.server == index) add_slice(slice, model.server);
+      if (slice.server == index) add_slice(slice, model);
     }
-    for (auto& row : backups_) row.resize(model.server.shards.size());
+    for (auto& row : backups_) row.resize(model.shards.size());
     model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
       backups_[worker][slice] = value;
     };
@@ -99,8 +99,8 @@ class SimAsyncServer {
     entry.offset = static_cast<int64_t>(slice.begin);
     model.parameter_index.entries.push_back(entry);
     ++model.parameter_index.trained;
-    model.shards.push_back(std::make_unique<strategies::DenseShard>(
-        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
+    model.shards.push_back(std::make_unique<strategies::StateShard>(
+        strategies::StateShardSpec{entry.name, entry.gradient, {}}, scope_, rule));
     model.tensors.push_back(&value);
   }
   const AsyncSimJob& job_;

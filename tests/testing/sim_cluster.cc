@@ -61,7 +61,7 @@ class SimServer {
         node_(
             sim_environment(world, loop_, 1000 + index), config_for(job, index),
             [&](strategies::ServingEvents events) {
-              return std::make_unique<strategies::ParameterServer>(
+              return std::make_unique<strategies::SyncParameterServer>(
                   config_for(job, index), make_model(job, index), std::move(events), logger,
                   job.rules);
             },
@@ -113,8 +113,8 @@ class SimServer {
     entry.rows = rows;
     model.parameter_index.entries.push_back(entry);
     ++model.parameter_index.trained;
-    model.shards.push_back(std::make_unique<strategies::DenseShard>(
-        strategies::DenseShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
+    model.shards.push_back(std::make_unique<strategies::StateShard>(
+        strategies::StateShardSpec{entry.name, entry.gradient, {}}, scope_, rule,
         exchanges ? static_cast<int>(1 + job.exchanges) : 1));
     model.tensors.push_back(&value);
   }
@@ -155,7 +155,7 @@ class SimServer {
     const auto count = static_cast<int64_t>(slices.size());
     for (uint32_t i = 0; i < job.exchanges; ++i) {
       wholes_.emplace_back(fluid::DType::kFloat32, fluid::Shape{count});
-      strategies::Exchange& exchange = model.exchanges.emplace_back();
+      strategies::StepExchange& exchange = model.exchanges.emplace_back();
       for (const size_t slice : slices) {
         exchange.parts.push_back({slice_name(slice), server_of(job, slice), sizeof(float)});
       }

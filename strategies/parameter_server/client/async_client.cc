@@ -53,7 +53,6 @@ void AsyncClient::gather(RemoteVariable slice, uint64_t clock, uint32_t merged,
     message.header.verb = Verb::kPush;
     message.header.flags = transport::kFlagMore;
     message.header.step = clock;
-    message.header.epoch = config_.epoch;
     message.header.shard_end = merged;
     message.header.variable = slice.variable;
     message.header.piece = piece;
@@ -102,7 +101,6 @@ Message AsyncClient::get_message(uint32_t server, uint32_t index, uint64_t clock
   Message message;
   message.header.verb = Verb::kGet;
   message.header.step = clock;
-  message.header.epoch = config_.epoch;
   const uint32_t trained = parameter_index(server).trained;
   const bool all = wanted.size() == trained_[server * config_.data_lanes + index] &&
                    std::all_of(wanted.begin(), wanted.end(),

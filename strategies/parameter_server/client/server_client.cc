@@ -72,7 +72,6 @@ void ServerClient::ask_parameter_index(uint32_t server) {
   Request request;
   Message message;
   message.header.verb = Verb::kInit;
-  message.header.epoch = config_.epoch;
   request.frames.push_back(std::move(message));
   const auto reader = std::make_shared<transport::MessageReader>();
   request.reply_target = [reader](const FrameHeader& header, ConstBytes) {
@@ -138,7 +137,6 @@ void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint6
     Message& message = request.frames.emplace_back();
     message.header.verb = Verb::kInit;
     if (piece + 1 < pieces) message.header.flags = transport::kFlagMore;
-    message.header.epoch = config_.epoch;
     message.header.variable = variable.variable;
     message.header.piece = piece;
     message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
@@ -156,7 +154,6 @@ void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, 
   message.header.verb = Verb::kGet;
   message.header.flags = kFlagRows;
   message.header.step = rows_step();
-  message.header.epoch = config_.epoch;
   message.header.variable = variable.variable;
   message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
   const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
@@ -192,7 +189,6 @@ void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
   Message& message = request.frames.emplace_back();
   message.header.verb = Verb::kSnapshot;
   message.header.step = rows_step();
-  message.header.epoch = config_.epoch;
   message.control = encode(snapshot);
   request.on_done = std::move(on_done);
   submit(server, 0, std::move(request));
@@ -204,7 +200,6 @@ void ServerClient::complete() {
     Message& message = request.frames.emplace_back();
     message.header.verb = Verb::kNotify;
     message.header.step = step_;
-    message.header.epoch = config_.epoch;
     submit(server, 0, std::move(request));
   }
 }

@@ -110,7 +110,6 @@ void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::
     message.header.verb = Verb::kPush;
     message.header.flags = transport::kFlagMore;
     message.header.step = step_ + 1;
-    message.header.epoch = config_.epoch;
     message.header.shard_begin = static_cast<uint32_t>(node.begin);
     message.header.shard_end = static_cast<uint32_t>(node.end);
     message.header.variable = slice.variable;
@@ -165,7 +164,6 @@ void SyncClient::ask_credit(uint32_t server, uint32_t index, bool over) {
   Message& message = request.frames.emplace_back();
   message.header.verb = Verb::kCredit;
   message.header.step = step_ + 1;
-  message.header.epoch = config_.epoch;
   message.header.variable = lane.open;
   if (over) message.header.piece = lane.held.empty() ? lane.order.size() : lane.held.begin()->first;
   request.on_reply = [this, server, index](const FrameHeader& header, ConstBytes, MutableBytes) {
@@ -226,7 +224,6 @@ Message SyncClient::get_message(uint32_t server, uint32_t index, uint64_t step) 
   Message message;
   message.header.verb = Verb::kGet;
   message.header.step = step;
-  message.header.epoch = config_.epoch;
   const uint32_t trained = parameter_index(server).trained;
   const bool all = lane.wanted.size() == lane.trained &&
                    std::all_of(lane.wanted.begin(), lane.wanted.end(),
@@ -299,7 +296,6 @@ void SyncClient::get_separately(uint32_t index) {
   Message message;
   message.header.verb = Verb::kGet;
   message.header.step = step_ + 1;
-  message.header.epoch = config_.epoch;
   message.header.variable = kListedVariables;
   message.control = encode(wanted);
   exchange(index, config_.data_lanes, {std::move(message)}, wanted);

@@ -249,6 +249,8 @@ void AsyncServer::apply_ready(uint32_t worker, uint32_t slice) {
 }
 
 void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gathering) {
+  // The worker's clock of this slice becomes the gradient's last one; its clocks of other slices
+  // may be ahead or behind. The schedule counts a clock once, with the slice where it comes first.
   Worker& worker = workers_[index];
   Stream& stream = worker.streams[slice];
   if (gathering.last > worker.front) {
@@ -269,7 +271,6 @@ void AsyncServer::apply(uint32_t index, uint32_t slice, const Gathering& gatheri
     stream.applied = gathering.last;
   }
   staleness_.add(update.staleness);
-  worker.staleness.add(update.staleness);
   if (options_.on_event) {
     options_.on_event({AsyncEvent::Kind::kUpdate, index, slice, update.clock, update.merged});
   }
@@ -308,6 +309,9 @@ void AsyncServer::leave_clock(Slice& slice, uint64_t clock) {
 
 // The gets that the slice alone held back become ready; others go on to wait for another slice.
 void AsyncServer::find_slowest(Slice& slice) {
+  // The map has how many workers are at each clock of this slice: its first key is the clock that
+  // all of them have reached. Gets wait in the order of the clocks that they want, so those that
+  // need no more than that are in front, and no other one is looked at.
   slice.slowest =
       slice.clocks.empty() ? std::numeric_limits<uint64_t>::max() : slice.clocks.begin()->first;
   while (!slice.waiting.empty() && slice.waiting.begin()->first <= slice.slowest) {
@@ -329,7 +333,7 @@ bool AsyncServer::may_answer(uint64_t number, Waiter& waiter) {
   return true;
 }
 
-Status AsyncServer::get(uint32_t worker, GetCall call) {
+Status AsyncServer::get(GetCall call) {
   if (call.all && call.lane >= options_.lanes) {
     return bad_frame("values were asked for on a lane that is not there",
                      str_cat(options_.lanes, " lanes"), str_cat("lane ", call.lane));
@@ -348,9 +352,9 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
   }
   session.last_get = call.request;
   const uint64_t number = ++last_waiter_;
-  Waiter waiter{worker, std::move(call)};
+  Waiter waiter{std::move(call)};
   if (may_answer(number, waiter)) {
-    answer(worker, waiter.call);
+    answer(waiter.call);
   } else {
     session.waiting.push_back(number);
     waiters_.emplace(number, std::move(waiter));
@@ -358,20 +362,21 @@ Status AsyncServer::get(uint32_t worker, GetCall call) {
   return {};
 }
 
-void AsyncServer::answer(uint32_t worker, const GetCall& call) {
+void AsyncServer::answer(const GetCall& call) {
   const uint32_t count = count_wanted(call);
-  if (count == 0) return sink_.answer_empty(call);
+  if (count == 0) return sink_.answer(ServerAnswer::without_value(call));
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t variable = wanted(call, i);
-    uint64_t version = 0;
+    ServerAnswer part = ServerAnswer::with_value(call, variable, i + 1 == count);
+    part.step = 0;
     if (variable < slices_.size()) {
-      version = slices_[variable].version;
-      workers_[worker].streams[variable].pulled = version;
+      part.step = slices_[variable].version;
+      workers_[call.worker].streams[variable].pulled = part.step;
       if (options_.on_event) {
-        options_.on_event({AsyncEvent::Kind::kGet, worker, variable, 0, 0});
+        options_.on_event({AsyncEvent::Kind::kGet, call.worker, variable, 0, 0});
       }
     }
-    sink_.answer(call, worker, variable, version, i + 1 == count);
+    sink_.answer(part);
   }
 }
 
@@ -386,7 +391,7 @@ void AsyncServer::answer_waiting() {
     ready.push_back(std::move(found->second));
     waiters_.erase(found);
   }
-  for (const Waiter& waiter : ready) answer(waiter.worker, waiter.call);
+  for (const Waiter& waiter : ready) answer(waiter.call);
 }
 
 // ---- ends
@@ -449,54 +454,6 @@ std::vector<uint32_t> AsyncServer::missing() const {
     if (behind) late.push_back(i);
   }
   return late;
-}
-
-AsyncServerMemory AsyncServer::memory() const {
-  AsyncServerMemory memory;
-  memory.epoch = options_.epoch;
-  for (const auto& slice : slices_) memory.versions.push_back(slice.version);
-  for (const auto& worker : workers_) {
-    auto& applied = memory.applied.emplace_back();
-    for (const auto& stream : worker.streams) applied.push_back(stream.applied);
-    memory.completed.push_back(worker.completed ? 1 : 0);
-  }
-  return memory;
-}
-
-void AsyncServer::restore(const AsyncServerMemory& memory) {
-  const bool fits = untouched() && memory.applied.size() == workers_.size() &&
-                    memory.completed.size() == workers_.size() &&
-                    memory.versions.size() == slices_.size() &&
-                    std::all_of(memory.applied.begin(), memory.applied.end(),
-                                [&](const auto& row) { return row.size() == slices_.size(); });
-  if (!fits) {
-    throw_error(ErrorCode::kPrecondition,
-                {.what = "a server's memory can be restored only before it serves",
-                 .where = "parameter server",
-                 .expected = str_cat("an untouched server, ", workers_.size(), " workers and ",
-                                     slices_.size(), " slices"),
-                 .got = str_cat(memory.applied.size(), " workers, ", memory.versions.size(),
-                                " slices, after ", gradients_, " gradients"),
-                 .fix = "restore right after start, with the same job"});
-  }
-  for (size_t i = 0; i < slices_.size(); ++i) slices_[i].version = memory.versions[i];
-  for (size_t w = 0; w < workers_.size(); ++w) {
-    Worker& worker = workers_[w];
-    worker.completed = memory.completed[w] != 0;
-    if (worker.completed) --training_;
-    for (size_t i = 0; i < slices_.size(); ++i) {
-      worker.streams[i].applied = memory.applied[w][i];
-      worker.front = std::max(worker.front, memory.applied[w][i]);
-    }
-    gradients_ += worker.front;
-  }
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    slices_[i].clocks.clear();
-    for (const Worker& worker : workers_) {
-      if (!worker.completed) ++slices_[i].clocks[worker.streams[i].applied];
-    }
-    find_slowest(slices_[i]);
-  }
 }
 
 }  // namespace fleet::strategies

@@ -66,12 +66,8 @@ class AsyncServerSink {
   virtual void update(const AsyncUpdate& update, const Buffer& gradient) = 0;
   // The same of a slice whose gradients are rows; not asked of others.
   virtual void update_rows(const AsyncUpdate&, const RowContribution& /*gradient*/) {}
-  // Sends the published value to a worker; `last` ends the answer. A session that is gone is
-  // ignored.
-  virtual void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
-                      bool last) = 0;
-  // An answer without values.
-  virtual void answer_empty(const GetCall& get) = 0;
+  // Sends it; its step is the version of the value. A session that is gone is ignored.
+  virtual void answer(const ServerAnswer& answer) = 0;
   // Once: every worker has said that it contributes no more.
   virtual void all_complete() = 0;
 };
@@ -89,19 +85,6 @@ struct StalenessStatistics {
   }
 };
 
-// What has to survive a restart for retries to be recognised.
-struct AsyncServerMemory {
-  uint32_t epoch = 0;
-  std::vector<uint64_t> versions;              // by slice
-  std::vector<std::vector<uint64_t>> applied;  // by worker and slice: the clock applied last
-  std::vector<uint8_t> completed;              // by worker
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(epoch, versions, applied, completed);
-  }
-};
-
 // The decision by which every gradient counts once. There is one right answer, the default; a
 // test that wants to prove that it would notice a broken protocol gives the server another.
 class AsyncServerRules {
@@ -112,7 +95,6 @@ class AsyncServerRules {
 };
 
 struct AsyncServerOptions {
-  uint32_t epoch = 0;
   uint32_t workers = 1;
   uint32_t lanes = 1;
   std::vector<SliceGeometry> slices;
@@ -134,7 +116,7 @@ class AsyncServer {
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
   // call.step: the clock that every worker still training must have reached in each slice that is
   // asked for; 0: none.
-  Status get(uint32_t worker, GetCall call);
+  Status get(GetCall call);
   // The worker contributes nothing after `clock`.
   Status complete(uint32_t worker, uint64_t clock);
   // The connection ended: its gets are forgotten, what it had half sent is waited for anew.
@@ -142,20 +124,13 @@ class AsyncServer {
 
   // Gradients that have come, over all workers (merged ones counted each).
   uint64_t gradients() const { return gradients_; }  // any thread
-  uint64_t version(uint32_t slice) const { return slices_[slice].version; }
   bool untouched() const { return gradients_ == 0 && !receiving_; }
   bool all_complete() const { return complete_; }  // any thread
-  bool completed(uint32_t worker) const { return workers_[worker].completed; }
   // Clocks of a worker that are applied to every slice.
   uint64_t clock(uint32_t worker) const;
   // Workers that gets wait for.
   std::vector<uint32_t> missing() const;
   const StalenessStatistics& staleness() const { return staleness_; }
-  const StalenessStatistics& staleness(uint32_t worker) const { return workers_[worker].staleness; }
-
-  AsyncServerMemory memory() const;
-  // Before anything was received.
-  void restore(const AsyncServerMemory& memory);
 
  private:
   // Gets that one connection may have waiting, and gradients of one slice a worker may have half
@@ -194,12 +169,10 @@ class AsyncServer {
     std::vector<Stream> streams;  // by slice
     uint64_t front = 0;           // the largest clock applied to any slice
     bool completed = false;
-    StalenessStatistics staleness;
   };
   // A get, and how many of the variables that it asks for are as far as it wants. The next one is
   // a slice that it waits for.
   struct Waiter {
-    uint32_t worker = 0;
     GetCall call;
     uint32_t reached = 0;
   };
@@ -237,7 +210,7 @@ class AsyncServer {
   void leave_clock(Slice& slice, uint64_t clock);
   void find_slowest(Slice& slice);
   bool may_answer(uint64_t number, Waiter& waiter);
-  void answer(uint32_t worker, const GetCall& call);
+  void answer(const GetCall& call);
   void answer_waiting();
 
   AsyncServerOptions options_;
@@ -245,7 +218,7 @@ class AsyncServer {
   AsyncServerSink& sink_;
   std::vector<Slice> slices_;
   std::vector<Worker> workers_;
-  std::map<uint64_t, Waiter> waiters_;  // by number, which rises
+  std::map<uint64_t, Waiter> waiters_;  // by number, ascending
   uint64_t last_waiter_ = 0;
   std::vector<uint64_t> ready_;  // waiters that nothing holds back any more
   std::unordered_map<uint64_t, SessionState> sessions_;

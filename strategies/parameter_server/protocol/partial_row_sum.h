@@ -19,7 +19,7 @@ class PartialRowSums {
 
   struct Ready {
     ShardRange node;
-    fluid::SelectedRows sum;  // rows rise, each occurs once
+    fluid::SelectedRows sum;  // rows strictly ascending
   };
   // Throws UsageError when the shard is out of turn, or no shard of this worker.
   std::optional<Ready> add(int shard, const fluid::SelectedRows& gradient);

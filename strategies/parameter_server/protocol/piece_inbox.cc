@@ -25,14 +25,14 @@ uint64_t rounded(uint64_t bytes) {
 
 PieceInbox::PieceInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
                        const SumTree& tree, SendOrder order, uint64_t window_bytes,
-                       const SyncServerRules& rules, GradientMemory memory)
+                       const SyncServerRules& rules, const std::vector<fluid::Value*>& gradients)
     : slices_(slices),
       table_(table),
       tree_(tree),
       order_(std::move(order)),
       window_bytes_(window_bytes),
       rules_(rules),
-      memory_(std::move(memory)),
+      gradients_(gradients),
       received_(table.workers()),
       pieces_(order_.size()),
       unsummed_(slices.size()),
@@ -44,6 +44,11 @@ PieceInbox::PieceInbox(const std::vector<SliceGeometry>& slices, const Contribut
 uint64_t PieceInbox::bytes_of(uint32_t position) const {
   const SendOrder::Piece& piece = order_[position];
   return piece_bytes(slices_[piece.slice].bytes, piece.piece);
+}
+
+std::byte* PieceInbox::memory_of(uint32_t position) const {
+  const SendOrder::Piece& piece = order_[position];
+  return std::get<fluid::Tensor>(*gradients_[piece.slice]).raw() + piece_offset(piece.piece);
 }
 
 uint32_t PieceInbox::open_at_begin() const {
@@ -94,6 +99,9 @@ uint32_t PieceInbox::awaited_at(uint32_t position) const {
 }
 
 void PieceInbox::let_in() {
+  // All contributors send in one order, so what is let in completes the first open pieces, and what
+  // they cost is then free for the next. One piece is let in whatever it costs: if nothing is under
+  // way, nothing else can make room for it.
   while (open_ < order_.size()) {
     const uint32_t awaited = awaited_at(open_);
     const uint64_t cost = awaited * bytes_of(open_);
@@ -108,6 +116,9 @@ void PieceInbox::let_in() {
 }
 
 void PieceInbox::count_cost(uint32_t position) {
+  // The cost is what the piece may still take: memory for each contribution to come, and for each
+  // sum that waits for its sibling. A contribution that comes only moves from the first to the
+  // second, and two sums that become one give memory back: so it never grows.
   Piece& piece = pieces_[position];
   const uint64_t held = piece.sums == nullptr ? 0 : piece.sums->held();
   const uint64_t cost = piece.closed ? 0 : (piece.awaited + held) * bytes_of(position);
@@ -217,10 +228,9 @@ void PieceInbox::add(uint32_t position, uint32_t contributor, Buffer memory) {
 }
 
 Buffer PieceInbox::join(uint32_t position, Buffer left, Buffer right, bool last, bool& in_place) {
-  const SendOrder::Piece& piece = order_[position];
-  std::byte* out = left.data();
-  if (last) out = memory_(piece.slice).data() + piece_offset(piece.piece);
-  sum_pair(slices_[piece.slice].dtype, left.data(), right.data(), out, bytes_of(position));
+  std::byte* out = last ? memory_of(position) : left.data();
+  sum_pair(slices_[order_[position].slice].dtype, left.data(), right.data(), out,
+           bytes_of(position));
   in_place = last;
   give_back(std::move(right));
   return left;
@@ -230,21 +240,18 @@ Buffer PieceInbox::join(uint32_t position, Buffer left, Buffer right, bool last,
 void PieceInbox::close(uint32_t position, bool in_place) {
   Piece& piece = pieces_[position];
   if (piece.closed) return;
-  const SendOrder::Piece& place = order_[position];
   if (piece.sums != nullptr) {
     Buffer sum = piece.sums->finish([&](Buffer left, Buffer right, bool last) {
       return join(position, std::move(left), std::move(right), last, in_place);
     });
-    if (!in_place) {
-      std::memcpy(memory_(place.slice).data() + piece_offset(place.piece), sum.data(),
-                  bytes_of(position));
-    }
+    if (!in_place) std::memcpy(memory_of(position), sum.data(), bytes_of(position));
     give_back(std::move(sum));
     idle_sums_.push_back(std::exchange(piece.sums, nullptr));
   }
   piece.closed = true;
   count_cost(position);
-  if (--unsummed_[place.slice] == 0) whole_.push_back(place.slice);
+  const uint32_t slice = order_[position].slice;
+  if (--unsummed_[slice] == 0) whole_.push_back(slice);
 }
 
 PieceProgress PieceInbox::pass(uint32_t worker, uint32_t position) {

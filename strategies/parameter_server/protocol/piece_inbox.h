@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -16,6 +15,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "fluid/core/value.h"
 #include "strategies/parameter_server/protocol/contributors.h"
 #include "strategies/parameter_server/protocol/send_order.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
@@ -24,9 +24,6 @@
 #include "transport/session/session.h"
 
 namespace fleet::strategies {
-
-// Memory that the sum of the slice's contributions goes to; called by any thread.
-using GradientMemory = std::function<transport::MutableBytes(uint32_t slice)>;
 
 // What a call led to, and what calls before it did that nobody was told of.
 struct PieceProgress {
@@ -41,10 +38,11 @@ struct PieceProgress {
 // Keys are of a slice without rows.
 class PieceInbox {
  public:
-  // What is referred to must outlive it.
+  // What is referred to must outlive it. `gradients`: by slice, the tensor that the sum of its
+  // contributions goes to.
   PieceInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
              const SumTree& tree, SendOrder order, uint64_t window_bytes,
-             const SyncServerRules& rules, GradientMemory memory);
+             const SyncServerRules& rules, const std::vector<fluid::Value*>& gradients);
 
   // A new step: everything of the one before was summed. `active`: by worker, who contributes.
   void begin(uint64_t step, const std::vector<bool>& active);
@@ -83,6 +81,8 @@ class PieceInbox {
   };
 
   uint64_t bytes_of(uint32_t position) const;
+  // Where the sum of the piece goes.
+  std::byte* memory_of(uint32_t position) const;
   Status check_step(const Sender& sender, const PieceKey& key) const;
   bool repeated(const PieceKey& key, const Piece& piece, uint32_t contributor) const;
   uint32_t awaited_at(uint32_t position) const;
@@ -103,7 +103,7 @@ class PieceInbox {
   const SendOrder order_;
   const uint64_t window_bytes_;
   const SyncServerRules& rules_;
-  const GradientMemory memory_;
+  const std::vector<fluid::Value*>& gradients_;
 
   mutable std::mutex mutex_;  // guards what follows
   uint64_t step_ = 0;

@@ -55,7 +55,7 @@ Status RowContribution::check_numbers() const {
   int64_t least = 0;
   for (const int64_t number : numbers()) {
     if (number < least || number >= height_) {
-      return bad_frame("the rows of a gradient do not rise inside their slice",
+      return bad_frame("the rows of a gradient are not strictly ascending inside their slice",
                        str_cat("a row from ", least, " to ", height_ - 1), str_cat(number));
     }
     least = number + 1;

@@ -1,8 +1,8 @@
 // Gradients of selected rows as they come in: each contribution has its own rows, and is put
 // together from its pieces.
 //
-// A contribution's bytes are the numbers of its rows (int64, rising) and then their values; pieces
-// count from their start. Without rows it is one empty piece.
+// A contribution's bytes are the numbers of its rows (int64, strictly ascending) and then their
+// values; pieces count from their start. Without rows it is one empty piece.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,14 @@ class RowContribution {
 
   uint64_t rows() const { return rows_; }
   bool has(uint32_t piece) const { return arrived_[piece]; }
-  // kBadFrame when the last piece shows that the numbers do not rise, or leave the slice.
+  // kBadFrame when the last piece shows that the numbers are not strictly ascending, or leave
+  // the slice.
   Status take(uint32_t piece, transport::ConstBytes payload);
   bool complete() const { return missing_ == 0; }
   std::span<const int64_t> numbers() const {
     return {reinterpret_cast<const int64_t*>(memory_.data()), static_cast<size_t>(rows_)};
   }
   const std::byte* values() const { return memory_.data() + rows_ * sizeof(int64_t); }
-  // Gives the memory back; what has arrived stays known.
-  void release() { memory_ = Buffer(); }
 
  private:
   Status check_numbers() const;

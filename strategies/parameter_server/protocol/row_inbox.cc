@@ -108,6 +108,9 @@ Result<bool> RowInbox::take(uint64_t session, const PieceKey& key, uint32_t cont
 }
 
 void RowInbox::complete(uint32_t index, uint32_t contributor) {
+  // A sum of two parts has the union of their rows; a row that only one has counts as zero in the
+  // other. Siblings of the tree over shards are added up as soon as both are whole, so that the
+  // order of arrival changes neither the rows nor a bit.
   Slice& slice = slices_[index];
   const auto partial = slice.partial.find(contributor);
   const auto kept = std::make_shared<RowContribution>(std::move(partial->second));

@@ -1,5 +1,5 @@
 // The bytes of a sparse gradient on the wire (docs/wire_protocol.md): the numbers of the rows,
-// rising, and then their values.
+// strictly ascending, and then their values.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace fleet::strategies {
 
-// `rows` rise, and each occurs once.
+// `rows` are strictly ascending.
 Buffer row_payload(const fluid::SelectedRows& rows);
 
 // The rows [begin, end), counted from `begin`; in the order in which they occur.

@@ -1,5 +1,5 @@
-// What the state machines of servers are asked, as values: who sends which piece, who asks for
-// what.
+// What the state machines of servers are asked and what they answer, as values: who sends which
+// piece, who asks for what, how a slice is to be updated.
 #pragma once
 
 #include <cstdint>
@@ -66,12 +66,48 @@ struct CreditCall {
 struct GetCall {
   uint64_t session = 0;
   uint64_t request = 0;
+  uint32_t worker = 0;
   uint64_t step = 0;
   uint32_t lane = 0;  // of the connection
   bool all = false;
   std::vector<uint32_t> variables;  // without `all`
-  // Of the one variable, only these rows; numbers rise.
+  // Of the one variable, only these rows, strictly ascending.
   std::optional<std::vector<int64_t>> rows = {};
+};
+
+// A part of the answer to a call, and whom it goes to.
+struct ServerAnswer {
+  uint64_t session = 0;
+  uint64_t request = 0;
+  uint32_t worker = 0;
+  uint32_t lane = 0;
+  uint64_t step = 0;  // in its header, as the next
+  // Whose value it has; of an answer to a worker that asked for credits, the pieces that are let
+  // in.
+  uint32_t variable = kNoVariables;
+  bool has_value = false;
+  // Of the value, only these rows; null: all. Valid during the call.
+  const std::vector<int64_t>* rows = nullptr;
+  bool last = true;  // ends the answer
+
+  static ServerAnswer with_value(const GetCall& call, uint32_t variable, bool last) {
+    return {call.session, call.request, call.worker, call.lane,
+            call.step,    variable,     true,        call.rows ? &*call.rows : nullptr,
+            last};
+  }
+  static ServerAnswer without_value(const GetCall& call) {
+    return {call.session, call.request, call.worker, call.lane, call.step};
+  }
+  static ServerAnswer granting(const CreditCall& call, uint32_t open) {
+    return {call.session, call.request, call.worker, call.lane, call.step, open};
+  }
+};
+
+// One stage of one update of a slice.
+struct StepUpdate {
+  uint64_t step = 0;  // the step that the update makes, from 1 on
+  int shards = 0;     // logical shards that contributed to the gradient
+  int stage = 0;      // of an update that goes in several
 };
 
 }  // namespace fleet::strategies

@@ -26,8 +26,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
   for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
     inboxes_.push_back(std::make_unique<PieceInbox>(
         options_.slices, contributors_, tree_, SendOrder(options_.slices, lane, options_.lanes),
-        options_.window_bytes / options_.lanes, *rules_,
-        [this](uint32_t slice) { return sink_.gradient(slice); }));
+        options_.window_bytes / options_.lanes, *rules_, options_.gradients));
   }
   waiters_.reserve(2 * options_.workers);
   collect_next();
@@ -172,20 +171,23 @@ void SyncServer::complete_gradient(uint32_t index, int shards) {
   slice.complete = true;
   --incomplete_;
   slice.shards = shards;
-  if (options_.slices[index].rows && shards > 0) rows_.sum(index, *sink_.rows(index));
+  if (options_.slices[index].rows && shards > 0) {
+    rows_.sum(index, std::get<fluid::SelectedRows>(*options_.gradients[index]));
+  }
   begin_step();
-  if (slice.stages <= 1) return update(index);
-  sink_.prepare(index, collecting(), shards, 0);
-  if (--staged_incomplete_ == 0) run_exchanges();
+  run_stage(index, 0);
+  if (slice.stages > 1 && --staged_incomplete_ == 0) run_exchanges();
 }
 
-void SyncServer::update(uint32_t slice) {
-  if (sink_.offload_update(slice, collecting(), slices_[slice].shards)) {
+void SyncServer::run_stage(uint32_t index, uint32_t stage) {
+  const Slice& slice = slices_[index];
+  const bool done = sink_.update(index, {collecting(), slice.shards, static_cast<int>(stage)});
+  if (stage + 1 < slice.stages) return;
+  if (done) {
+    publish(index);
+  } else {
     ++updating_;
-    return;
   }
-  sink_.update(slice, collecting(), slices_[slice].shards);
-  publish(slice);
 }
 
 void SyncServer::updated(uint32_t slice) {
@@ -197,19 +199,20 @@ void SyncServer::updated(uint32_t slice) {
 
 // As far as the other servers' parts allow; true when the step has no exchange left.
 bool SyncServer::run_exchanges() {
-  while (exchange_ < options_.exchanges) {
+  // Exchange k begins when every slice of several stages has done stage k, and what comes of it is
+  // what stage k + 1 needs. A slice whose last stage that is gets published then; slices with more
+  // stages make their parts of exchange k + 1.
+  while (options_.exchange != nullptr && exchange_ < options_.exchange->count()) {
     if (!parts_sent_) {
       parts_sent_ = true;
-      sink_.begin_exchange(collecting(), exchange_);
+      options_.exchange->begin(exchange_, collecting());
     }
-    if (!sink_.exchange_complete(exchange_)) return false;
-    sink_.end_exchange(collecting(), exchange_);
+    if (!options_.exchange->complete(exchange_)) return false;
+    options_.exchange->end(exchange_);
     parts_sent_ = false;
     ++exchange_;
     for (uint32_t i = 0; i < slices_.size(); ++i) {
-      const uint32_t stages = slices_[i].stages;
-      if (stages == exchange_ + 1) update(i);
-      if (stages > exchange_ + 1) sink_.prepare(i, collecting(), slices_[i].shards, exchange_);
+      if (slices_[i].stages > exchange_) run_stage(i, exchange_);
     }
   }
   return true;
@@ -233,7 +236,7 @@ void SyncServer::deliver(Waiter& waiter, uint32_t variable) {
   if (--waiter.remaining == 0) {
     waiter.held = variable;
   } else {
-    sink_.answer(waiter.call, variable, false);
+    sink_.answer(ServerAnswer::with_value(waiter.call, variable, false));
   }
 }
 
@@ -274,8 +277,12 @@ bool SyncServer::close() {
   for (auto& [session, waiting] : waiting_) waiting.gets.clear();
   std::vector<Waiter> done;
   std::swap(done, waiters_);
-  // Who has its answer may push for the next step at once, on any lane.
+  // Who has its answer may push for the next step at once, on any lane, which takes pieces without
+  // the server's lock: the next step must be there before the first answer leaves, or its pieces
+  // would be refused. The waiters are taken away first, as an answer may end its connection, which
+  // is forgotten at once.
   collect_next();
+  if (options_.exchange != nullptr) options_.exchange->next_step();
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
   for (const auto& waiter : done) {
     if (waiter.call.session != 0) finish(waiter);
@@ -289,7 +296,7 @@ bool SyncServer::close() {
 
 void SyncServer::finish(const Waiter& waiter) {
   if (waiter.held != kNothing) {
-    sink_.answer(waiter.call, waiter.held, true);
+    sink_.answer(ServerAnswer::with_value(waiter.call, waiter.held, true));
     return;
   }
   std::vector<uint32_t> rest;  // what is no slice, and so only whole steps have versions of
@@ -297,9 +304,9 @@ void SyncServer::finish(const Waiter& waiter) {
     if (variable >= slices_.size()) rest.push_back(variable);
   });
   for (size_t i = 0; i < rest.size(); ++i) {
-    sink_.answer(waiter.call, rest[i], i + 1 == rest.size());
+    sink_.answer(ServerAnswer::with_value(waiter.call, rest[i], i + 1 == rest.size()));
   }
-  if (rest.empty()) sink_.answer_empty(waiter.call);
+  if (rest.empty()) sink_.answer(ServerAnswer::without_value(waiter.call));
 }
 
 // Begins the next step, if anyone contributes to it.
@@ -333,7 +340,7 @@ void SyncServer::note_completion() {
 }
 
 Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
-  if (completed(worker)) return {};
+  if (workers_[worker].last_step != kTrains) return {};
   if (last_step > collecting()) {
     return bad_frame(str_cat("worker ", worker, " completed a step that was not begun"),
                      str_cat("step ", collecting(), " at most"), str_cat("step ", last_step));
@@ -361,13 +368,13 @@ Status SyncServer::credit(const CreditCall& call) {
   }
   PieceInbox& inbox = *inboxes_[call.lane];
   if (call.step <= published_) {
-    sink_.grant(call, inbox.pieces());
+    sink_.answer(ServerAnswer::granting(call, inbox.pieces()));
     return {};
   }
   const PieceProgress progress = inbox.pass(call.worker, call.passed);
   advance(call.lane, progress);
   if (progress.open > call.known || std::max(call.passed, call.known) >= inbox.pieces()) {
-    sink_.grant(call, progress.open);
+    sink_.answer(ServerAnswer::granting(call, progress.open));
   } else if (uint32_t& credits = waiting_[call.session].credits; credits >= kMaxWaiting) {
     return bad_frame("too many requests for credits wait on one connection",
                      str_cat(kMaxWaiting, " at most"), "another one");
@@ -388,7 +395,7 @@ void SyncServer::grant(uint32_t lane, uint32_t open) {
   const std::vector<CreditCall> calls(answered, asking_[lane].end());
   asking_[lane].erase(answered, asking_[lane].end());
   for (const CreditCall& call : calls) --waiting_.at(call.session).credits;
-  for (const CreditCall& call : calls) sink_.grant(call, open);
+  for (const CreditCall& call : calls) sink_.answer(ServerAnswer::granting(call, open));
 }
 
 template <class Visit>
@@ -456,8 +463,10 @@ Status SyncServer::get(GetCall call) {
 void SyncServer::answer_now(const GetCall& call) {
   uint32_t left = 0;
   each_wanted(call, [&](uint32_t) { ++left; });
-  if (left == 0) sink_.answer_empty(call);
-  each_wanted(call, [&](uint32_t variable) { sink_.answer(call, variable, --left == 0); });
+  if (left == 0) sink_.answer(ServerAnswer::without_value(call));
+  each_wanted(call, [&](uint32_t variable) {
+    sink_.answer(ServerAnswer::with_value(call, variable, --left == 0));
+  });
 }
 
 void SyncServer::drop_session(uint64_t session) {
@@ -481,26 +490,8 @@ std::vector<uint32_t> SyncServer::missing() const {
   return workers;
 }
 
-SyncServerMemory SyncServer::memory() const {
-  SyncServerMemory memory{options_.epoch, published_, {}};
-  for (const auto& worker : workers_) memory.last_steps.push_back(worker.last_step);
-  return memory;
-}
-
-void SyncServer::restore(const SyncServerMemory& memory) {
-  if (!untouched() || memory.last_steps.size() != workers_.size()) {
-    throw_error(ErrorCode::kPrecondition,
-                {.what = "a server's memory can be restored only before it serves",
-                 .where = "parameter server",
-                 .expected = str_cat("an untouched server and ", workers_.size(), " workers"),
-                 .got = str_cat(memory.last_steps.size(), " workers, step ", published_),
-                 .fix = "restore right after start, with the same number of workers"});
-  }
-  published_ = memory.step;
-  for (size_t i = 0; i < workers_.size(); ++i) workers_[i].last_step = memory.last_steps[i];
-  for (auto& slice : slices_) slice.version = published_;
-  collect_next();
-  note_completion();
+std::vector<uint32_t> SyncServer::missing_servers() const {
+  return parts_sent_ ? options_.exchange->missing(exchange_) : std::vector<uint32_t>();
 }
 
 }  // namespace fleet::strategies

@@ -18,7 +18,7 @@
 // over when the other servers' parts have come; a step closes when all its exchanges are over. So
 // no server can be a step ahead of another.
 //
-// A contribution is named by (epoch and incarnation: the sender's session, step, shards, variable,
+// A contribution is named by (incarnation: the sender's session, step, shards, variable,
 // piece); one that was taken before is dropped, whichever connection brings it.
 #pragma once
 
@@ -33,6 +33,7 @@
 #include "strategies/parameter_server/protocol/piece_inbox.h"
 #include "strategies/parameter_server/protocol/row_inbox.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 #include "strategies/parameter_server/protocol/sum_tree.h"
 #include "strategies/parameter_server/protocol/sync_server_rules.h"
 #include "strategies/parameter_server/protocol/wire.h"
@@ -44,63 +45,35 @@ class SyncServerSink {
  public:
   virtual ~SyncServerSink() = default;
 
-  // Memory that the sum of the slice's contributions goes to.
-  virtual transport::MutableBytes gradient(uint32_t slice) = 0;
-  // The same of a slice whose gradients are rows; not asked of others.
-  virtual fluid::SelectedRows* rows(uint32_t /*slice*/) { return nullptr; }
   // Once per step, before the first update: the learning rate of the step.
   virtual void begin_step(uint64_t step) = 0;
-  // The gradient is there: the last stage of the update; publish the value as the version of
-  // `step`. With no shards the value stays as it is.
-  virtual void update(uint32_t slice, uint64_t step, int shards) = 0;
-  // True when the last stage goes on in another thread: updated() is called when it is done, and
-  // until then nothing reads or changes the slice.
-  virtual bool offload_update(uint32_t /*slice*/, uint64_t /*step*/, int /*shards*/) {
-    return false;
-  }
-  // An earlier stage of an update of several. With no shards its parts of exchanges are zero.
-  virtual void prepare(uint32_t, uint64_t /*step*/, int /*shards*/, uint32_t /*stage*/) {}
-  // What this server has to say in an exchange is there: tell the others.
-  virtual void begin_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
-  // Whether every other server's part has come.
-  virtual bool exchange_complete(uint32_t /*exchange*/) { return true; }
-  // Compute what the next stages need.
-  virtual void end_exchange(uint64_t /*step*/, uint32_t /*exchange*/) {}
-  // Send the published value; `last` ends the answer. A session that is gone is ignored.
-  virtual void answer(const GetCall& get, uint32_t variable, bool last) = 0;
-  // An answer without values.
-  virtual void answer_empty(const GetCall& get) = 0;
-  // So many pieces of the lane's order are let in.
-  virtual void grant(const CreditCall& /*call*/, uint32_t /*open*/) {}
+  // Runs a stage of the slice's update: of the first, the gradient is there, of a later one, what
+  // the exchanges before it made. The last stage publishes the value as the version of the step.
+  // With no shards the value stays as it is, and the slice's parts of exchanges are zero. False
+  // when the last stage goes on in another thread: updated() is called when it is done, and until
+  // then nothing reads or changes the slice.
+  virtual bool update(uint32_t slice, const StepUpdate& update) = 0;
+  // Sends it; a published value stays as it is while it is being sent. A session that is gone is
+  // ignored.
+  virtual void answer(const ServerAnswer& answer) = 0;
   virtual void step_closed(uint64_t step) = 0;
   // Once: every worker has said that it contributes no more, and everything is applied.
   virtual void all_complete() = 0;
 };
 
-// What has to survive a restart for retries to be recognised: at a step's boundary every
-// contribution up to `step` has been applied, and none beyond it.
-struct SyncServerMemory {
-  uint32_t epoch = 0;
-  uint64_t step = 0;
-  std::vector<uint64_t> last_steps;  // by worker; kNeverCompleted while it trains
-
-  static constexpr uint64_t kNeverCompleted = ~uint64_t{0};
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(epoch, step, last_steps);
-  }
-};
-
 struct SyncServerOptions {
-  uint32_t epoch = 0;
   uint32_t workers = 1;
   uint32_t shards = 1;
   uint32_t lanes = 1;
   std::vector<SliceGeometry> slices;
+  // By slice, where the sum of its contributions goes, before its update: a tensor of its size, or
+  // selected rows. Outlive the server.
+  std::vector<fluid::Value*> gradients;
   uint32_t variables = 0;  // slices and whatever else may be read
-  uint32_t exchanges = 0;  // of a step
-  // Of each slice's update, at most 1 + exchanges; empty: 1 of all.
+  // Of each slice's update, at most one more than there are exchanges; empty: 1 of all.
   std::vector<uint32_t> stages;
+  // With other servers, inside a step. Outlives the server; null: there are none.
+  ServerExchange* exchange = nullptr;
   // Memory that contributions of dense gradients may take, over all lanes.
   uint64_t window_bytes = uint64_t{32} * 1024 * 1024;
   std::shared_ptr<const SyncServerRules> rules;  // null: the right ones
@@ -128,7 +101,7 @@ class SyncServer {
   Status get(GetCall call);
   Status credit(const CreditCall& call);
   Status complete(uint32_t worker, uint64_t last_step);
-  // What offload_update() began is done.
+  // What the sink went on with in another thread is done.
   void updated(uint32_t slice);
   // A part of an exchange has come from another server.
   void exchange_advanced();
@@ -139,24 +112,18 @@ class SyncServer {
   uint64_t step() const { return published_; }
   bool untouched() const { return published_ == 0 && !contributed_; }
   bool all_complete() const { return complete_; }  // any thread
-  bool completed(uint32_t worker) const {
-    return workers_[worker].last_step != SyncServerMemory::kNeverCompleted;
-  }
   // Workers whose barrier for the next step is missing, for reports of waits.
   std::vector<uint32_t> missing() const;
-  // The step waits for other servers.
-  bool exchanging() const { return parts_sent_; }
+  // Other servers that the step waits for.
+  std::vector<uint32_t> missing_servers() const;
   // By lane, pieces that workers may send before they ask.
   std::vector<uint32_t> open_at_begin() const;
   // Memory of contributions of dense gradients.
   uint64_t held_bytes() const;
 
-  SyncServerMemory memory() const;
-  // Before anything was received.
-  void restore(const SyncServerMemory& memory);
-
  private:
   static constexpr uint32_t kNothing = 0xffffffff;
+  static constexpr uint64_t kTrains = ~uint64_t{0};
   // Gets that one connection may have waiting; a worker has one a lane.
   static constexpr size_t kMaxWaiting = 64;
 
@@ -168,7 +135,7 @@ class SyncServer {
     std::vector<uint32_t> waiters;  // that want it, by number
   };
   struct Worker {
-    uint64_t last_step = SyncServerMemory::kNeverCompleted;
+    uint64_t last_step = kTrains;
     uint64_t barrier_step = 0;
     uint32_t announced = 0;
     uint32_t sparse_pieces = 0;  // received; those of dense gradients are counted by lanes
@@ -196,7 +163,7 @@ class SyncServer {
   void set_late(Worker& worker, bool late);
   uint32_t received(uint32_t worker) const;
   void complete_gradient(uint32_t slice, int shards);
-  void update(uint32_t slice);
+  void run_stage(uint32_t slice, uint32_t stage);
   bool run_exchanges();
   int shards_in(uint32_t slice) const;
   bool barriers_in() const { return active_ > 0 && ready_ == active_; }

@@ -8,7 +8,7 @@
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange
-//                  (strategies/parameter_server/server/server_exchange.h).
+//                  (protocol/server_exchange.h).
 //                  With kFlagRows: a piece of rows of the gradient; the control part is how many
 //                  rows there are (u64), the payload their numbers (i64) and then their values.
 //   kSendBarrier   the sender has sent `piece` pieces for `step` to this server, over all lanes;
@@ -16,8 +16,8 @@
 //   kGet           asks for values after `step`; answered by their pieces as soon as they are
 //                  there. `variable` is one id, kAllVariables (every trained slice of the lane), or
 //                  kListedVariables with the ids in the control part (vector of u32).
-//                  With kFlagRows: of one variable, the rows whose numbers (i64, rising) are the
-//                  payload; answered by pieces of their values.
+//                  With kFlagRows: of one variable, the rows whose numbers (i64, strictly
+//                  ascending) are the payload; answered by pieces of their values.
 //   kCredit        asks to send more pieces of `step` on this lane: `variable` is how many of the
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new

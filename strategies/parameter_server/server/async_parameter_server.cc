@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/errors.h"
 
 namespace fleet::strategies {
 namespace {
@@ -16,36 +15,23 @@ using transport::PayloadTarget;
 using transport::Session;
 using transport::Verb;
 
-AsyncServerOptions core_options(const ParameterServerConfig& config,
-                                const ParameterIndex& parameter_index,
-                                std::function<void(const AsyncEvent&)> on_event,
-                                std::shared_ptr<const AsyncServerRules> rules) {
-  AsyncServerOptions options;
-  options.epoch = config.epoch;
-  options.workers = config.worker_num;
-  options.lanes = config.data_lanes;
-  for (uint32_t i = 0; i < parameter_index.trained; ++i) {
-    options.slices.push_back(SliceGeometry::of(parameter_index.entries[i]));
-  }
-  options.variables = static_cast<uint32_t>(parameter_index.entries.size());
+}  // namespace
+
+AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config, ServerModel model,
+                                           ServingEvents events, Logger logger,
+                                           std::function<void(const AsyncEvent&)> on_event,
+                                           std::shared_ptr<const AsyncServerRules> rules)
+    : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
+      core_(async_options(std::move(on_event), std::move(rules)), *this) {}
+
+AsyncServerOptions AsyncParameterServer::async_options(
+    std::function<void(const AsyncEvent&)> on_event,
+    std::shared_ptr<const AsyncServerRules> rules) const {
+  auto options = core_options<AsyncServerOptions>();
   options.on_event = std::move(on_event);
   options.rules = std::move(rules);
   return options;
 }
-
-}  // namespace
-
-AsyncParameterServer::AsyncParameterServer(const ParameterServerConfig& config,
-                                           AsyncServerModel model, ServingEvents events,
-                                           Logger logger,
-                                           std::function<void(const AsyncEvent&)> on_event,
-                                           std::shared_ptr<const AsyncServerRules> rules)
-    : ServerLanes(config, std::move(model.server), std::move(events), std::move(logger)),
-      on_value_(std::move(model.on_value)),
-      on_rows_(std::move(model.on_rows)),
-      on_sender_(std::move(model.on_sender)),
-      core_(core_options(config_, model_.parameter_index, std::move(on_event), std::move(rules)),
-            *this) {}
 
 std::vector<std::string> AsyncParameterServer::waits() const {
   const Lock locked = lock();
@@ -67,34 +53,9 @@ PayloadTarget AsyncParameterServer::prepare_push(Session& session, const FrameHe
 Status AsyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
                                     MutableBytes payload) {
   const Lock locked = lock();
-  const uint32_t worker = session.peer().member.index;
-  switch (header.verb) {
-    case Verb::kPush:
-      return answered(session, header,
-                      core_.push({worker, session.id()}, PieceKey::of(header, control), payload));
-    case Verb::kGet: {
-      Result<GetCall> call = read_get(session, header, control, payload);
-      return call.ok() ? core_.get(worker, std::move(call).value()) : call.status();
-    }
-    case Verb::kInit: {
-      Status status = handle_init(session, header, payload);
-      if (status.ok() && on_value_ && header.payload_bytes > 0 &&
-          header.variable < model_.shards.size()) {
-        for (uint32_t i = 0; i < config_.worker_num; ++i) {
-          on_value_(i, header.variable, value_of(header.variable));
-        }
-      }
-      return status;
-    }
-    case Verb::kNotify:
-      return answered(session, header, core_.complete(worker, header.step));
-    case Verb::kSnapshot:
-      return handle_snapshot(session, header, control);
-    default:
-      return bad_frame("a frame has no meaning on a data lane of an asynchronous server",
-                       "push, get, init, notify or snapshot",
-                       std::string(transport::verb_name(header.verb)));
-  }
+  if (header.verb != Verb::kPush) return handle_common(session, header, control, payload);
+  const Sender sender{session.peer().member.index, session.id()};
+  return answered(session, header, core_.push(sender, PieceKey::of(header, control), payload));
 }
 
 void AsyncParameterServer::drop_session(uint64_t session) {
@@ -130,22 +91,22 @@ void AsyncParameterServer::apply(const AsyncUpdate& update, fluid::Value gradien
   if (config_.observer) config_.observer->staleness = core_.staleness().mean();
   StateShard& shard = *model_.shards[update.slice];
   shard.gradient() = std::move(gradient);
-  if (on_sender_) on_sender_(update.worker);
+  if (model_.on_sender) model_.on_sender(update.worker);
   shard.apply({.step = update.version, .shards = static_cast<int>(update.merged), .stage = 0});
   look_at_updates(update.worker, update.clock - 1);
 }
 
-void AsyncParameterServer::answer(const GetCall& get, uint32_t worker, uint32_t variable,
-                                  uint64_t version, bool last) {
-  const bool slice = variable < model_.shards.size();
-  if (slice && get.rows && on_rows_) on_rows_(worker, variable, *get.rows, value_of(variable));
-  if (slice && !get.rows && on_value_) on_value_(worker, variable, value_of(variable));
-  send_value({get.session, get.request, get.lane, version, variable}, answer_of(get, variable),
-             last);
-}
-
-void AsyncParameterServer::answer_empty(const GetCall& get) {
-  send_empty({get.session, get.request, get.lane, get.step});
+void AsyncParameterServer::answer(const ServerAnswer& answer) {
+  const uint32_t variable = answer.variable;
+  if (answer.has_value && variable < model_.shards.size()) {
+    if (answer.rows != nullptr && model_.on_rows) {
+      model_.on_rows(answer.worker, variable, *answer.rows, value_of(variable));
+    }
+    if (answer.rows == nullptr && model_.on_value) {
+      model_.on_value(answer.worker, variable, value_of(variable));
+    }
+  }
+  send(answer);
 }
 
 void AsyncParameterServer::all_complete() {

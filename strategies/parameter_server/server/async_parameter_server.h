@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/parameter_server/protocol/async_server.h"
@@ -12,28 +13,11 @@
 
 namespace fleet::strategies {
 
-// What an asynchronous server keeps, and how an update changes it. Shards are updated from their
-// gradient(), which the server puts there; StepUpdate::step is the version that the update makes,
-// StepUpdate::shards the number of merged gradients. `learning_rate` is given the number of
-// gradients that have come, this one included.
-struct AsyncServerModel {
-  ServerModel server;
-  // A worker is sent this value of a slice, or it was assigned: what its gradients are made from
-  // until the next call. The tensor pins the version. May be empty.
-  std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value;
-  // The same of some of its rows, which rise; may be empty.
-  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
-                     const fluid::Tensor& value)>
-      on_rows;
-  // The next update is of a gradient of this worker; may be empty.
-  std::function<void(uint32_t worker)> on_sender;
-};
-
 // Updates run where their gradients came in, one at a time: with the lock held.
 class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
  public:
-  AsyncParameterServer(const ParameterServerConfig& config, AsyncServerModel model,
-                       ServingEvents events, Logger logger = {},
+  AsyncParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
+                       Logger logger = {},
                        std::function<void(const AsyncEvent&)> on_event = nullptr,
                        std::shared_ptr<const AsyncServerRules> rules = nullptr);
 
@@ -49,9 +33,7 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   void begin_clock(uint64_t gradients) override;
   void update(const AsyncUpdate& update, const Buffer& gradient) override;
   void update_rows(const AsyncUpdate& update, const RowContribution& gradient) override;
-  void answer(const GetCall& get, uint32_t worker, uint32_t variable, uint64_t version,
-              bool last) override;
-  void answer_empty(const GetCall& get) override;
+  void answer(const ServerAnswer& answer) override;
   void all_complete() override;
 
   void apply(const AsyncUpdate& update, fluid::Value gradient);
@@ -63,13 +45,15 @@ class AsyncParameterServer final : public ServerLanes, private AsyncServerSink {
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
   void drop_session(uint64_t session) override;
+  Status get(GetCall call) override { return core_.get(std::move(call)); }
+  Status complete(uint32_t worker, uint64_t clock) override {
+    return core_.complete(worker, clock);
+  }
   bool untouched() const override { return core_.untouched(); }
 
-  std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value_;
-  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
-                     const fluid::Tensor& value)>
-      on_rows_;
-  std::function<void(uint32_t worker)> on_sender_;
+  AsyncServerOptions async_options(std::function<void(const AsyncEvent&)> on_event,
+                                   std::shared_ptr<const AsyncServerRules> rules) const;
+
   AsyncServer core_;
 };
 

@@ -93,10 +93,6 @@ Status ServerLanes::check_sender(const Session& session, const FrameHeader& head
     return bad_frame("only workers of the job may train",
                      str_cat("worker 0 to ", config_.worker_num - 1), member.to_string());
   }
-  if (header.epoch != config_.epoch) {
-    return bad_frame("a frame is of another run of the job", str_cat("epoch ", config_.epoch),
-                     str_cat("epoch ", header.epoch));
-  }
   return {};
 }
 
@@ -204,7 +200,7 @@ Result<std::vector<int64_t>> ServerLanes::read_row_numbers(const FrameHeader& he
   int64_t least = 0;
   for (const int64_t row : rows) {
     if (row < least || row >= height) {
-      return bad_frame("the rows of a get do not rise inside their variable",
+      return bad_frame("the rows of a get are not strictly ascending inside their variable",
                        str_cat("a row from ", least, " to ", height - 1), str_cat(row));
     }
     least = row + 1;
@@ -217,6 +213,7 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
   GetCall call;
   call.session = session.id();
   call.request = header.request_id;
+  call.worker = session.peer().member.index;
   call.step = header.step;
   call.lane = session.peer().lane_index;
   if (header.has(kFlagRows)) {
@@ -236,6 +233,31 @@ Result<GetCall> ServerLanes::read_get(const Session& session, const FrameHeader&
     call.variables = {header.variable};
   }
   return call;
+}
+
+Status ServerLanes::handle_get(const Session& session, const FrameHeader& header,
+                               ConstBytes control, ConstBytes payload) {
+  Result<GetCall> call = read_get(session, header, control, payload);
+  return call.ok() ? get(std::move(call).value()) : call.status();
+}
+
+Status ServerLanes::handle_common(Session& session, const FrameHeader& header, ConstBytes control,
+                                  ConstBytes payload) {
+  switch (header.verb) {
+    case Verb::kGet:
+      return handle_get(session, header, control, payload);
+    case Verb::kInit:
+      return handle_init(session, header, payload);
+    case Verb::kNotify:
+      return answered(session, header, complete(session.peer().member.index, header.step));
+    case Verb::kSnapshot:
+      return handle_snapshot(session, header, control);
+    default:
+      return bad_frame("a frame has no meaning on a data lane",
+                       "push, get, init, notify or snapshot, and barrier or credit of a "
+                       "synchronous job",
+                       std::string(transport::verb_name(header.verb)));
+  }
 }
 
 void ServerLanes::tell_parameter_index(Session& session, const FrameHeader& header) {
@@ -263,6 +285,10 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
     std::memcpy(tensor.raw() + piece_offset(header.piece), payload.data(), payload.size());
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
+  if (!model_.on_value || header.variable >= model_.shards.size()) return {};
+  for (uint32_t worker = 0; worker < config_.worker_num; ++worker) {
+    model_.on_value(worker, header.variable, value_of(header.variable));
+  }
   return {};
 }
 
@@ -301,7 +327,7 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
   if (variable < model_.shards.size()) {
     model_.shards[variable]->show(file);
   } else {
-    file->begin(value_of(variable));
+    file->begin(*model_.tensors[variable]);  // shared: whoever changes it copies it first
   }
   const auto finish = [this, header, id = session.id(),
                        lane = session.peer().lane_index](const Status& outcome) {
@@ -323,19 +349,19 @@ fluid::Tensor& ServerLanes::writable(uint32_t variable) {
 
 fluid::Tensor ServerLanes::value_of(uint32_t variable) const {
   // Only slices have versions that stay while others read them; the rest is small or rare.
-  return variable < model_.shards.size() ? model_.shards[variable]->read().value
+  return variable < model_.shards.size() ? model_.shards[variable]->read()
                                          : model_.tensors[variable]->clone();
 }
 
-fluid::Tensor ServerLanes::answer_of(const GetCall& get, uint32_t variable) const {
-  fluid::Tensor value = value_of(variable);
-  if (!get.rows) return value;
+fluid::Tensor ServerLanes::value_for(const ServerAnswer& answer) const {
+  fluid::Tensor value = value_of(answer.variable);
+  if (answer.rows == nullptr) return value;
   fluid::Shape shape = value.shape();
-  shape.set(0, static_cast<int64_t>(get.rows->size()));
+  shape.set(0, static_cast<int64_t>(answer.rows->size()));
   fluid::Tensor rows(value.dtype(), shape);
-  const uint64_t row_bytes = model_.parameter_index.entries[variable].row_bytes();
+  const uint64_t row_bytes = model_.parameter_index.entries[answer.variable].row_bytes();
   std::byte* to = rows.raw();
-  for (const int64_t row : *get.rows) {
+  for (const int64_t row : *answer.rows) {
     std::memcpy(to, value.raw() + static_cast<uint64_t>(row) * row_bytes, row_bytes);
     to += row_bytes;
   }
@@ -353,22 +379,23 @@ void ServerLanes::on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer) {
   where.outbox->post(std::move(call));
 }
 
-void ServerLanes::send_value(const Answer& answer, const fluid::Tensor& value, bool last) {
+void ServerLanes::send(ServerAnswer answer) {
+  fluid::Tensor value;
+  if (answer.has_value) value = value_for(answer);
+  answer.rows = nullptr;  // is the caller's
   on_loop_of(answer.session, answer.lane,
-             [this, answer, value, last](Peer& peer) { write_value(peer, answer, value, last); });
+             [this, answer, value = std::move(value)](Peer& peer) { write(peer, answer, value); });
 }
 
-void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value,
-                              bool last) const {
+void ServerLanes::write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const {
   if (config_.observer) config_.observer->bytes_out += value.bytes();
   const uint32_t pieces = std::max<uint32_t>(1, pieces_of(value.bytes()));
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     transport::Message message;
     message.header.verb = Verb::kReply;
-    if (!last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
+    if (!answer.last || piece + 1 < pieces) message.header.flags = transport::kFlagMore;
     message.header.request_id = answer.request;
     message.header.step = answer.step;
-    message.header.epoch = config_.epoch;
     message.header.variable = answer.variable;
     message.header.piece = piece;
     if (value.bytes() > 0) {
@@ -378,22 +405,10 @@ void ServerLanes::write_value(Peer& peer, const Answer& answer, const fluid::Ten
     peer.unflushed += transport::kHeaderBytes + message.payload.size;
     peer.session->send(std::move(message), false);
   }
-  if (last || peer.unflushed >= kFlushBytes) {
+  if (answer.last || peer.unflushed >= kFlushBytes) {
     peer.unflushed = 0;
     peer.session->flush();
   }
-}
-
-void ServerLanes::send_empty(const Answer& answer) {
-  on_loop_of(answer.session, answer.lane, [epoch = config_.epoch, answer](Peer& peer) {
-    transport::Message message;
-    message.header.verb = Verb::kReply;
-    message.header.request_id = answer.request;
-    message.header.step = answer.step;
-    message.header.epoch = epoch;
-    message.header.variable = answer.variable;
-    peer.session->send(std::move(message));
-  });
 }
 
 }  // namespace fleet::strategies

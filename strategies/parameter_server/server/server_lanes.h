@@ -16,11 +16,11 @@
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 #include "strategies/parameter_server/protocol/wire.h"
 #include "strategies/parameter_server/server/checkpoint/save_folders.h"
 #include "strategies/parameter_server/server/checkpoint/table_saves.h"
 #include "strategies/parameter_server/server/parameter_watch.h"
-#include "strategies/parameter_server/server/server_exchange.h"
 #include "strategies/parameter_server/server/state_shard.h"
 #include "transport/rpc/incarnations.h"
 #include "transport/rpc/long_message.h"
@@ -28,21 +28,35 @@
 
 namespace fleet::strategies {
 
-// What a server keeps, and how a step changes it.
+// What a server keeps, and how a step changes it. An asynchronous server updates its shards from
+// their gradient(), which it puts there; StepUpdate::step is the version that the update makes,
+// StepUpdate::shards the number of merged gradients.
 struct ServerModel {
   ParameterIndex parameter_index;
   // Of the trained entries, in the parameter index's order.
   std::vector<std::unique_ptr<StateShard>> shards;
   // Where every entry of the parameter index lives; addresses stay the same.
   std::vector<fluid::Tensor*> tensors;
-  // Once per step, before its first update; may be empty.
+  // Once per step, before its first update; of an asynchronous server, with the number of gradients
+  // that have come, the next one included. May be empty.
   std::function<void(uint64_t step)> learning_rate;
   // Tables that workers may have saved, by name.
   std::vector<std::string> saved_tables;
   // Of a synchronous step, between the stages of its updates.
-  std::vector<Exchange> exchanges;
+  std::vector<StepExchange> exchanges;
   // Told by updates; null: nobody is. Outlives the model.
   ParameterWatch* watch = nullptr;
+
+  // Of an asynchronous server; each may be empty.
+  // A worker is sent this value of a slice, or it was assigned: what its gradients are made from
+  // until the next call. The tensor pins the version.
+  std::function<void(uint32_t worker, uint32_t slice, const fluid::Tensor& value)> on_value;
+  // The same of some of its rows, strictly ascending.
+  std::function<void(uint32_t worker, uint32_t slice, const std::vector<int64_t>& rows,
+                     const fluid::Tensor& value)>
+      on_rows;
+  // The next update is of a gradient of this worker.
+  std::function<void(uint32_t worker)> on_sender;
 };
 
 struct ServingEvents {
@@ -93,7 +107,7 @@ class ServerLanes : public transport::ServerHandler {
   // Sums and updates go on in several threads.
   bool has_threads() const { return lanes_.size() > 1; }
 
-  // A frame of a worker of this job and run, or a push of another server. A status that is not ok
+  // A frame of a worker of this job, or a push of another server. A status that is not ok
   // becomes an error reply. This and the next two take the lock themselves and hold it for what
   // they call below.
   virtual Status handle(transport::Session& session, const transport::FrameHeader& header,
@@ -103,6 +117,10 @@ class ServerLanes : public transport::ServerHandler {
                                                 const transport::FrameHeader& header,
                                                 transport::ConstBytes control) = 0;
   virtual void drop_session(uint64_t session) = 0;
+  // With the lock held.
+  virtual Status get(GetCall call) = 0;
+  // The worker contributes nothing after `step`.
+  virtual Status complete(uint32_t worker, uint64_t step) = 0;
   // No gradient has come yet.
   virtual bool untouched() const = 0;
 
@@ -112,37 +130,27 @@ class ServerLanes : public transport::ServerHandler {
   // What the frame came to; when it was well and ends its request, with an empty reply.
   static Status answered(transport::Session& session, const transport::FrameHeader& header,
                          Status status);
-  Status check_sender(const transport::Session& session,
-                      const transport::FrameHeader& header) const;
-  transport::PayloadTarget prepare_initial(const transport::Session& session,
-                                           const transport::FrameHeader& header);
-  Status handle_init(transport::Session& session, const transport::FrameHeader& header,
-                     transport::ConstBytes payload);
-  // Begins to write a table as it is now; answers when the file is there. Updates go on.
-  Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
-                         transport::ConstBytes control);
-  // Where the numbers of the rows go that a get asks for.
-  transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
-                                               const transport::FrameHeader& header);
-  Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
-                           transport::ConstBytes control, transport::ConstBytes payload) const;
-  // An answer to a request of a session, which may be of another lane, or gone.
-  struct Answer {
-    uint64_t session = 0;
-    uint64_t request = 0;
-    uint32_t lane = 0;
-    uint64_t step = 0;  // in its header, as the next
-    uint32_t variable = kNoVariables;
-  };
-  // Sends the value as pieces.
-  void send_value(const Answer& answer, const fluid::Tensor& value, bool last);
-  void send_empty(const Answer& answer);
-  // What is kept, for a piece of an initial value; versions that were read stay as they are.
-  fluid::Tensor& writable(uint32_t variable);
+  // What the mode's state machine is told of the job.
+  template <class Options>
+  Options core_options() const {
+    Options options;
+    options.workers = config_.worker_num;
+    options.lanes = config_.data_lanes;
+    for (uint32_t i = 0; i < model_.parameter_index.trained; ++i) {
+      options.slices.push_back(SliceGeometry::of(model_.parameter_index.entries[i]));
+    }
+    options.variables = static_cast<uint32_t>(model_.parameter_index.entries.size());
+    return options;
+  }
+  // A frame whose verb every mode has. With the lock held, as the next.
+  Status handle_common(transport::Session& session, const transport::FrameHeader& header,
+                       transport::ConstBytes control, transport::ConstBytes payload);
+  Status handle_get(const transport::Session& session, const transport::FrameHeader& header,
+                    transport::ConstBytes control, transport::ConstBytes payload);
+  // Sends the answer to its session, which may be of another lane, or gone: a value as pieces.
+  void send(ServerAnswer answer);
   // The published version of a slice, or a copy of anything else that is kept.
   fluid::Tensor value_of(uint32_t variable) const;
-  // That, or the rows of it that the get asks for.
-  fluid::Tensor answer_of(const GetCall& get, uint32_t variable) const;
 
   // After updates: tells what they made that is not finite, and by the policy ends the job. Of one
   // worker's gradient: who sent it, and in which of its steps.
@@ -171,8 +179,26 @@ class ServerLanes : public transport::ServerHandler {
   // Calls on_peer(Peer&) on the session's loop, unless it is gone.
   template <class OnPeer>
   void on_loop_of(uint64_t session, uint32_t lane, OnPeer on_peer);
+  Status check_sender(const transport::Session& session,
+                      const transport::FrameHeader& header) const;
+  transport::PayloadTarget prepare_initial(const transport::Session& session,
+                                           const transport::FrameHeader& header);
+  Status handle_init(transport::Session& session, const transport::FrameHeader& header,
+                     transport::ConstBytes payload);
+  // Begins to write a table as it is now; answers when the file is there. Updates go on.
+  Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
+                         transport::ConstBytes control);
+  // Where the numbers of the rows go that a get asks for.
+  transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
+                                               const transport::FrameHeader& header);
+  Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
+                           transport::ConstBytes control, transport::ConstBytes payload) const;
+  // What is kept, for a piece of an initial value; versions that were read stay as they are.
+  fluid::Tensor& writable(uint32_t variable);
+  // The value, or the rows of it that the answer is to have.
+  fluid::Tensor value_for(const ServerAnswer& answer) const;
   TableSaves::Run writes();
-  void write_value(Peer& peer, const Answer& answer, const fluid::Tensor& value, bool last) const;
+  void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
   // What went wrong is this server's own, such as want of memory: the job ends.
   void fail(const Status& why);
   transport::PayloadTarget prepare(transport::Session& session,

@@ -49,16 +49,6 @@ ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config
                                                 [this] { return server_->waits(); });
 }
 
-ServerNode::ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
-                       Logger logger)
-    : ServerNode(
-          std::move(environment), config,
-          [&](ServingEvents events) {
-            return std::make_unique<ParameterServer>(config, std::move(model), std::move(events),
-                                                     logger);
-          },
-          logger) {}
-
 ServerNode::~ServerNode() {
   *alive_ = false;
   if (environment_.end_lanes) environment_.end_lanes();

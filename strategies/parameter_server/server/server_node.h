@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "base/post_queue.h"
+#include "strategies/parameter_server/server/server_lanes.h"
 #include "strategies/parameter_server/server/server_links.h"
-#include "strategies/parameter_server/server/sync_parameter_server.h"
 #include "strategies/parameter_server/server/update_pool.h"
 #include "transport/coordinator/coordinator.h"
 #include "transport/coordinator/coordinator_client.h"
@@ -24,9 +24,6 @@ class ServerNode {
   using MakeLanes = std::function<std::unique_ptr<ServerLanes>(ServingEvents events)>;
 
   ServerNode(NodeEnvironment environment, ParameterServerConfig config, const MakeLanes& make_lanes,
-             Logger logger = {});
-  // A synchronous server.
-  ServerNode(NodeEnvironment environment, ParameterServerConfig config, ServerModel model,
              Logger logger = {});
   ~ServerNode();
   ServerNode(const ServerNode&) = delete;

@@ -10,6 +10,7 @@
 #include "strategies/parameter_server/server/async_parameter_server.h"
 #include "strategies/parameter_server/server/server_node.h"
 #include "strategies/parameter_server/server/server_steps.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 
 namespace fleet::strategies {
 namespace {
@@ -47,11 +48,32 @@ void ServerRuntime::refuse(const char* call) {
 
 std::unique_ptr<fluid::CommToken> ServerRuntime::run(const fluid::CommCall& call) {
   require_listen_and_serv(call.op);
-  if (async_) {
-    serve_async(call);
-  } else {
-    serve_in_step(call);
-  }
+  const uint32_t contributors = async_ ? config_.worker_num : config_.shards();
+  auto parsed =
+      read_server_program(call.program, call.op, async_ ? async_->mode : ServerMode::kSync,
+                          static_cast<int>(contributors));
+  if (async_) check_compensation(parsed, *async_);
+  ServerSteps steps(call.program, std::move(parsed), call.scope);
+  ProcessEnvironment environment(transport_, 0, config_.data_lanes);
+  const AsyncServer* core = nullptr;
+  const auto make_lanes = [&](ServingEvents events) -> std::unique_ptr<ServerLanes> {
+    if (!async_) {
+      return std::make_unique<SyncParameterServer>(config_, steps.make_model(), std::move(events),
+                                                   logger_);
+    }
+    auto lanes = std::make_unique<AsyncParameterServer>(
+        config_, steps.make_model(), std::move(events), logger_, events_.on_event);
+    core = &lanes->core();
+    return lanes;
+  };
+  ServerNode node(environment.node(), config_, make_lanes, logger_);
+  serve(node);
+  if (core == nullptr) return nullptr;
+  staleness_ = core->staleness();
+  logger_.info("server", "is done",
+               {{"gradients", core->gradients()},
+                {"mean_staleness", staleness_.mean()},
+                {"max_staleness", staleness_.max}});
   return nullptr;
 }
 
@@ -60,40 +82,6 @@ void ServerRuntime::serve(ServerNode& node) {
   logger_.info("server", "serves", {{"endpoint", node.bound().to_string()}});
   if (events_.on_listening) events_.on_listening(node.bound());
   node.serve();
-}
-
-void ServerRuntime::serve_in_step(const fluid::CommCall& call) {
-  ServerSteps steps(call.program,
-                    read_server_program(call.program, call.op, ServerMode::kSync,
-                                        static_cast<int>(config_.shards())),
-                    call.scope);
-  ProcessEnvironment environment(transport_, 0, config_.data_lanes);
-  ServerNode node(environment.node(), config_, steps.make_model(), logger_);
-  serve(node);
-}
-
-void ServerRuntime::serve_async(const fluid::CommCall& call) {
-  auto parsed = read_server_program(call.program, call.op, async_->mode,
-                                    static_cast<int>(config_.worker_num));
-  check_compensation(parsed, *async_);
-  ServerSteps steps(call.program, std::move(parsed), call.scope);
-  ProcessEnvironment environment(transport_, 0, config_.data_lanes);
-  const AsyncParameterServer* lanes = nullptr;
-  ServerNode node(
-      environment.node(), config_,
-      [&](ServingEvents events) {
-        auto made = std::make_unique<AsyncParameterServer>(
-            config_, steps.make_async_model(), std::move(events), logger_, events_.on_event);
-        lanes = made.get();
-        return made;
-      },
-      logger_);
-  serve(node);
-  staleness_ = lanes->core().staleness();
-  logger_.info("server", "is done",
-               {{"gradients", lanes->core().gradients()},
-                {"mean_staleness", staleness_.mean()},
-                {"max_staleness", staleness_.max}});
 }
 
 }  // namespace fleet::strategies

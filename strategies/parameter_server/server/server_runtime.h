@@ -52,8 +52,6 @@ class ServerRuntime final : public StrategyRuntime {
 
  private:
   [[noreturn]] static void refuse(const char* call);
-  void serve_in_step(const fluid::CommCall& call);
-  void serve_async(const fluid::CommCall& call);
   void serve(ServerNode& node);
 
   ParameterServerConfig config_;

@@ -127,9 +127,9 @@ transport::MutableBytes ServerSteps::place_of(const fluid::ExchangedRows& rows, 
           static_cast<size_t>(rows.rows[part]) * row_bytes};
 }
 
-Exchange ServerSteps::make_exchange(size_t index) {
+StepExchange ServerSteps::make_exchange(size_t index) {
   const fluid::ExchangeBlock& block = parsed_.exchanges[index];
-  Exchange exchange;
+  StepExchange exchange;
   std::vector<std::pair<size_t, size_t>> places;  // position among the rows, part
   for (size_t i = 0; i < block.rows.size(); ++i) {
     const fluid::ExchangedRows& rows = block.rows[i];
@@ -172,8 +172,8 @@ void ServerSteps::add_slice(size_t index, ServerModel& model) {
   auto state = updated_state(program_, scope_, slice.chain, slice.value, slice.gradient);
   std::vector<ValueChange> changes;
   for (const int32_t block : slice.chain) changes.push_back(change_by(*full_, block, slice));
-  model.shards.push_back(std::make_unique<DenseShard>(
-      DenseShardSpec{slice.value, slice.gradient, std::move(state), std::move(changes)}, scope_,
+  model.shards.push_back(std::make_unique<StateShard>(
+      StateShardSpec{slice.value, slice.gradient, std::move(state), std::move(changes)}, scope_,
       [this, index](const StepUpdate& update) { run_slice(index, update); },
       static_cast<int>(slice.chain.size())));
   model.parameter_index.entries.push_back(std::move(entry));
@@ -207,14 +207,7 @@ ServerModel ServerSteps::make_model() {
   if (parsed_.schedule.block >= 0) {
     model.learning_rate = [this](uint64_t count) { run_rate(count); };
   }
-  return model;
-}
-
-AsyncServerModel ServerSteps::make_async_model() {
-  AsyncServerModel model;
-  model.server = make_model();
-  backups_.emplace(parsed_.slices, scope_);
-  backups_->watch(model);
+  if (!is_synchronous(parsed_.mode)) backups_.emplace(parsed_.slices, scope_).watch(model);
   return model;
 }
 

@@ -33,8 +33,6 @@ class ServerSteps {
   // The variables of the program as a server keeps them. The scope must have their initial
   // values. Shards and rate of the model call back into this object.
   ServerModel make_model();
-  // The same for an asynchronous server.
-  AsyncServerModel make_async_model();
 
  private:
   void run_rate(uint64_t count);
@@ -43,7 +41,7 @@ class ServerSteps {
   void clear_parts(int32_t block);
   void make_kept(const fluid::Block& block);
   void add_slice(size_t slice, ServerModel& model);
-  Exchange make_exchange(size_t index);
+  StepExchange make_exchange(size_t index);
   transport::MutableBytes place_of(const fluid::ExchangedRows& rows, size_t part);
   // Any thread.
   const fluid::Program& program_for(int contributors);

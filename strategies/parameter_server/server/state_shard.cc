@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/strings.h"
-
 namespace fleet::strategies {
 
 void detach(fluid::Tensor& tensor, fluid::Tensor& spare) {
@@ -72,23 +70,23 @@ void VersionReaders::end_update(const std::byte* value, bool done) {
   }
 }
 
-DenseShard::DenseShard(DenseShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
+StateShard::StateShard(StateShardSpec spec, fluid::Scope& scope, Rule rule, int stages)
     : changes_(std::move(spec.changes)),
       gradient_(&scope.var(spec.gradient)),
       rule_(std::move(rule)),
       stages_(stages) {
-  slots_.push_back({spec.value, &scope.tensor(spec.value), {}});
-  for (const auto& name : spec.state) slots_.push_back({name, &scope.tensor(name), {}});
+  slots_.push_back({&scope.tensor(spec.value), {}});
+  for (const auto& name : spec.state) slots_.push_back({&scope.tensor(name), {}});
 }
 
-void DenseShard::own() {
+void StateShard::own() {
   for (auto& slot : slots_) detach(*slot.tensor, slot.spare);
   const std::byte* value = std::as_const(*slots_.front().tensor).raw();
   if (std::exchange(place_, value) != value) readers_.moved(value);
 }
 
 // From the first change on, until it is done, there is no version.
-void DenseShard::run(const StepUpdate& update) {
+void StateShard::apply(const StepUpdate& update) {
   const auto stage = static_cast<size_t>(update.stage);
   const ValueChange change = stage < changes_.size() ? changes_[stage] : ValueChange::kAll;
   VersionReaders::Update going_on(readers_, *slots_.front().tensor);
@@ -100,51 +98,10 @@ void DenseShard::run(const StepUpdate& update) {
   going_on.done();
 }
 
-void DenseShard::prepare(const StepUpdate& update) {
-  run(update);
-}
-
-void DenseShard::apply(const StepUpdate& update) {
-  run({update.step, update.shards, stages_ - 1});
-  step_ = update.step;
-}
-
-fluid::Tensor& DenseShard::writable() {
+fluid::Tensor& StateShard::writable() {
   own();
   readers_.before_change(nullptr);
   return *slots_.front().tensor;
-}
-
-ShardSnapshot DenseShard::snapshot() const {
-  ShardSnapshot snapshot;
-  snapshot.step = step_;
-  for (const auto& slot : slots_) {
-    const auto* begin = reinterpret_cast<const uint8_t*>(std::as_const(*slot.tensor).raw());
-    snapshot.values.emplace_back(slot.name,
-                                 std::vector<uint8_t>(begin, begin + slot.tensor->bytes()));
-  }
-  return snapshot;
-}
-
-void DenseShard::restore(const ShardSnapshot& snapshot) {
-  const auto matches = [](const Slot& slot, const auto& saved) {
-    return slot.name == saved.first && slot.tensor->bytes() == saved.second.size();
-  };
-  if (!std::equal(slots_.begin(), slots_.end(), snapshot.values.begin(), snapshot.values.end(),
-                  matches)) {
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "a snapshot does not fit the slice that it is restored into",
-                 .where = slots_.front().name,
-                 .expected = "the same variables with the same sizes",
-                 .got = str_cat(snapshot.values.size(), " variables"),
-                 .fix = "restore the snapshot with the program and the placement that made it"});
-  }
-  writable();
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    std::memcpy(slots_[i].tensor->raw(), snapshot.values[i].second.data(),
-                snapshot.values[i].second.size());
-  }
-  step_ = snapshot.step;
 }
 
 }  // namespace fleet::strategies

@@ -1,11 +1,9 @@
 #include "strategies/parameter_server/server/sync_parameter_server.h"
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "base/strings.h"
-#include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
@@ -18,53 +16,44 @@ using transport::PayloadTarget;
 using transport::Session;
 using transport::Verb;
 
-SyncServerOptions core_options(const ParameterServerConfig& config, const ServerModel& model,
-                               const ServerExchange& exchange,
-                               std::shared_ptr<const SyncServerRules> rules) {
-  const ParameterIndex& parameter_index = model.parameter_index;
-  SyncServerOptions options;
-  options.epoch = config.epoch;
-  options.workers = config.worker_num;
-  options.shards = config.shards();
-  options.lanes = config.data_lanes;
-  for (uint32_t i = 0; i < parameter_index.trained; ++i) {
-    options.slices.push_back(SliceGeometry::of(parameter_index.entries[i]));
-    options.stages.push_back(static_cast<uint32_t>(model.shards[i]->stages()));
+}  // namespace
+
+SyncParameterServer::SyncParameterServer(const ParameterServerConfig& config, ServerModel model,
+                                         ServingEvents events, Logger logger,
+                                         std::shared_ptr<const SyncServerRules> rules)
+    : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
+      exchange_(config_.index, config_.server_num(), model_.exchanges, events_.send_to_server),
+      core_(sync_options(std::move(rules)), *this) {
+  model_.parameter_index.open = core_.open_at_begin();
+}
+
+SyncServerOptions SyncParameterServer::sync_options(std::shared_ptr<const SyncServerRules> rules) {
+  auto options = core_options<SyncServerOptions>();
+  options.shards = config_.shards();
+  for (const auto& shard : model_.shards) {
+    options.gradients.push_back(&shard->gradient());
+    options.stages.push_back(static_cast<uint32_t>(shard->stages()));
   }
-  options.variables = static_cast<uint32_t>(parameter_index.entries.size());
-  options.exchanges = exchange.count();
-  options.window_bytes = config.gradient_window_bytes;
+  options.exchange = &exchange_;
+  options.window_bytes = config_.gradient_window_bytes;
   options.rules = std::move(rules);
   return options;
 }
 
-}  // namespace
-
-ParameterServer::ParameterServer(const ParameterServerConfig& config, ServerModel model,
-                                 ServingEvents events, Logger logger,
-                                 std::shared_ptr<const SyncServerRules> rules)
-    : ServerLanes(config, std::move(model), std::move(events), std::move(logger)),
-      exchange_(config_.index, config_.server_num(), config_.epoch, model_.exchanges,
-                events_.send_to_server),
-      core_(core_options(config_, model_, exchange_, std::move(rules)), *this) {
-  model_.parameter_index.open = core_.open_at_begin();
-}
-
-std::vector<std::string> ParameterServer::waits() const {
+std::vector<std::string> SyncParameterServer::waits() const {
   const Lock locked = lock();
   std::vector<std::string> lines;
   for (const uint32_t worker : core_.missing()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for worker ", worker));
   }
-  if (!core_.exchanging()) return lines;
-  for (const uint32_t server : exchange_.missing(exchanging_)) {
+  for (const uint32_t server : core_.missing_servers()) {
     lines.push_back(str_cat("step ", core_.step() + 1, " waits for server ", server));
   }
   return lines;
 }
 
-PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader& header,
-                                            ConstBytes control) {
+PayloadTarget SyncParameterServer::prepare_push(Session& session, const FrameHeader& header,
+                                                ConstBytes control) {
   const uint32_t sender = session.peer().member.index;
   const PieceKey key = PieceKey::of(header, control);
   if (!from_server(session) && !key.rows) {
@@ -77,8 +66,8 @@ PayloadTarget ParameterServer::prepare_push(Session& session, const FrameHeader&
   return core_.prepare_push({sender, session.id()}, key, header.payload_bytes);
 }
 
-Status ParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
-                               MutableBytes payload) {
+Status SyncParameterServer::handle(Session& session, const FrameHeader& header, ConstBytes control,
+                                   MutableBytes payload) {
   if (header.verb == Verb::kPush && !from_server(session)) {
     const Sender sender{session.peer().member.index, session.id()};
     return answered(session, header, push(sender, PieceKey::of(header, control), payload));
@@ -89,7 +78,7 @@ Status ParameterServer::handle(Session& session, const FrameHeader& header, Cons
   return status;
 }
 
-Status ParameterServer::push(const Sender& sender, const PieceKey& key, MutableBytes payload) {
+Status SyncParameterServer::push(const Sender& sender, const PieceKey& key, MutableBytes payload) {
   if (key.rows || !has_threads()) {
     Lock locked = lock();
     Status status = core_.push(sender, key, payload);
@@ -104,39 +93,24 @@ Status ParameterServer::push(const Sender& sender, const PieceKey& key, MutableB
   return {};
 }
 
-Status ParameterServer::handle_locked(Session& session, const FrameHeader& header,
-                                      ConstBytes control, MutableBytes payload) {
+Status SyncParameterServer::handle_locked(Session& session, const FrameHeader& header,
+                                          ConstBytes control, MutableBytes payload) {
   if (from_server(session)) return take_part(session, header, payload);
   const uint32_t worker = session.peer().member.index;
-  switch (header.verb) {
-    case Verb::kSendBarrier: {
-      Status status = core_.barrier(worker, header.step, header.piece);
-      if (!status.ok()) return status;
-      [[fallthrough]];
-    }
-    case Verb::kGet: {
-      Result<GetCall> call = read_get(session, header, control, payload);
-      return call.ok() ? core_.get(std::move(call).value()) : call.status();
-    }
-    case Verb::kCredit:
-      return core_.credit({session.id(), header.request_id, worker, header.step,
-                           session.peer().lane_index, header.variable, header.piece});
-    case Verb::kInit:
-      return handle_init(session, header, payload);
-    case Verb::kNotify:
-      return answered(session, header, core_.complete(worker, header.step));
-    case Verb::kSnapshot:
-      return handle_snapshot(session, header, control);
-    default:
-      return bad_frame("a frame has no meaning on a data lane",
-                       "push, get, barrier, credit, init, notify or snapshot",
-                       std::string(transport::verb_name(header.verb)));
+  if (header.verb == Verb::kSendBarrier) {
+    Status status = core_.barrier(worker, header.step, header.piece);
+    return status.ok() ? handle_get(session, header, control, payload) : status;
   }
+  if (header.verb == Verb::kCredit) {
+    return core_.credit({session.id(), header.request_id, worker, header.step,
+                         session.peer().lane_index, header.variable, header.piece});
+  }
+  return handle_common(session, header, control, payload);
 }
 
 // The frame is answered before the step goes on: what goes wrong then is this server's own.
-Status ParameterServer::take_part(Session& session, const FrameHeader& header,
-                                  MutableBytes payload) {
+Status SyncParameterServer::take_part(Session& session, const FrameHeader& header,
+                                      MutableBytes payload) {
   Status status =
       exchange_.take(session.peer().member.index, session.id(), header, payload, core_.step() + 1);
   status = answered(session, header, std::move(status));
@@ -146,57 +120,45 @@ Status ParameterServer::take_part(Session& session, const FrameHeader& header,
   return {};
 }
 
-void ParameterServer::drop_session(uint64_t session) {
+void SyncParameterServer::drop_session(uint64_t session) {
   const Lock locked = lock();
   core_.drop_session(session);
   exchange_.drop_session(session);
 }
 
-MutableBytes ParameterServer::gradient(uint32_t slice) {
-  fluid::Tensor& tensor = std::get<fluid::Tensor>(model_.shards[slice]->gradient());
-  return {tensor.raw(), tensor.bytes()};
-}
-
-fluid::SelectedRows* ParameterServer::rows(uint32_t slice) {
-  return std::get_if<fluid::SelectedRows>(&model_.shards[slice]->gradient());
-}
-
-void ParameterServer::begin_step(uint64_t step) {
+void SyncParameterServer::begin_step(uint64_t step) {
   if (model_.learning_rate) model_.learning_rate(step);
 }
 
-void ParameterServer::update(uint32_t slice, uint64_t step, int shards) {
-  if (shards > 0) {
-    model_.shards[slice]->apply({step, shards});
-    look_at_updates();
-  } else {
-    model_.shards[slice]->keep(step);
-  }
-}
-
-bool ParameterServer::offload_update(uint32_t slice, uint64_t step, int shards) {
+bool SyncParameterServer::update(uint32_t slice, const StepUpdate& update) {
+  StateShard& shard = *model_.shards[slice];
+  const bool last = update.stage + 1 == shard.stages();
+  if (last && update.shards == 0) return true;
   const bool large = model_.parameter_index.entries[slice].bytes() >= config_.offload_update_bytes;
   const bool in_pool = events_.offload && large;
-  if (shards == 0 || (!in_pool && !has_threads())) return false;
-  model_.shards[slice]->own();
-  const StepUpdate update{step, shards};
-  if (!in_pool) {
-    updates_.push_back({slice, update});
+  if (!last || (!in_pool && !has_threads())) {
+    shard.apply(update);
+    if (last) look_at_updates();
     return true;
   }
+  shard.own();
+  if (!in_pool) {
+    updates_.push_back({slice, update});
+    return false;
+  }
   const auto outcome = std::make_shared<Status>();
-  const auto apply = [this, slice, update, outcome] {
-    *outcome = outcome_of([&] { model_.shards[slice]->apply(update); });
+  const auto apply = [&shard, update, outcome] {
+    *outcome = outcome_of([&] { shard.apply(update); });
   };
   events_.offload(apply, [this, slice, outcome] {
     Lock locked = lock();
     finish_update(slice, *outcome);
     run_updates(locked);
   });
-  return true;
+  return false;
 }
 
-void ParameterServer::finish_update(uint32_t slice, const Status& outcome) {
+void SyncParameterServer::finish_update(uint32_t slice, const Status& outcome) {
   if (outcome.ok()) {
     look_at_updates();
     core_.updated(slice);
@@ -205,7 +167,7 @@ void ParameterServer::finish_update(uint32_t slice, const Status& outcome) {
   }
 }
 
-void ParameterServer::run_updates(Lock& locked) {
+void SyncParameterServer::run_updates(Lock& locked) {
   while (!updates_.empty()) {
     const StepOfSlice next = updates_.front();
     updates_.pop_front();
@@ -216,34 +178,11 @@ void ParameterServer::run_updates(Lock& locked) {
   }
 }
 
-void ParameterServer::prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) {
-  model_.shards[slice]->prepare({step, shards, static_cast<int>(stage)});
-}
-
-void ParameterServer::begin_exchange(uint64_t step, uint32_t exchange) {
-  exchanging_ = exchange;
-  exchange_.begin(exchange, step);
-}
-
-void ParameterServer::answer(const GetCall& get, uint32_t variable, bool last) {
-  send_value({get.session, get.request, get.lane, get.step, variable}, answer_of(get, variable),
-             last);
-}
-
-void ParameterServer::answer_empty(const GetCall& get) {
-  send_empty({get.session, get.request, get.lane, get.step});
-}
-
-void ParameterServer::grant(const CreditCall& call, uint32_t open) {
-  send_empty({call.session, call.request, call.lane, call.step, open});
-}
-
-void ParameterServer::step_closed(uint64_t step) {
-  exchange_.next_step();
+void SyncParameterServer::step_closed(uint64_t step) {
   if (events_.on_step) events_.on_step(step);
 }
 
-void ParameterServer::all_complete() {
+void SyncParameterServer::all_complete() {
   if (events_.on_all_complete) events_.on_all_complete();
 }
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/parameter_server/protocol/sync_server.h"
@@ -14,10 +15,10 @@ namespace fleet::strategies {
 
 // Updates run where the last gradient came in: with several lanes beside each other, without the
 // lock.
-class ParameterServer final : public ServerLanes, private SyncServerSink {
+class SyncParameterServer final : public ServerLanes, private SyncServerSink {
  public:
-  ParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
-                  Logger logger = {}, std::shared_ptr<const SyncServerRules> rules = nullptr);
+  SyncParameterServer(const ParameterServerConfig& config, ServerModel model, ServingEvents events,
+                      Logger logger = {}, std::shared_ptr<const SyncServerRules> rules = nullptr);
 
   // ServerLanes
   uint64_t step() const override { return core_.step(); }
@@ -26,18 +27,9 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
 
  private:
   // SyncServerSink
-  transport::MutableBytes gradient(uint32_t slice) override;
-  fluid::SelectedRows* rows(uint32_t slice) override;
   void begin_step(uint64_t step) override;
-  void update(uint32_t slice, uint64_t step, int shards) override;
-  bool offload_update(uint32_t slice, uint64_t step, int shards) override;
-  void prepare(uint32_t slice, uint64_t step, int shards, uint32_t stage) override;
-  void begin_exchange(uint64_t step, uint32_t exchange) override;
-  bool exchange_complete(uint32_t exchange) override { return exchange_.complete(exchange); }
-  void end_exchange(uint64_t, uint32_t exchange) override { exchange_.end(exchange); }
-  void answer(const GetCall& get, uint32_t variable, bool last) override;
-  void answer_empty(const GetCall& get) override;
-  void grant(const CreditCall& call, uint32_t open) override;
+  bool update(uint32_t slice, const StepUpdate& update) override;
+  void answer(const ServerAnswer& answer) override { send(answer); }
   void step_closed(uint64_t step) override;
   void all_complete() override;
 
@@ -48,8 +40,11 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   Status handle(transport::Session& session, const transport::FrameHeader& header,
                 transport::ConstBytes control, transport::MutableBytes payload) override;
   void drop_session(uint64_t session) override;
+  Status get(GetCall call) override { return core_.get(std::move(call)); }
+  Status complete(uint32_t worker, uint64_t step) override { return core_.complete(worker, step); }
   bool untouched() const override { return core_.untouched(); }
 
+  SyncServerOptions sync_options(std::shared_ptr<const SyncServerRules> rules);
   Status handle_locked(transport::Session& session, const transport::FrameHeader& header,
                        transport::ConstBytes control, transport::MutableBytes payload);
   Status push(const Sender& sender, const PieceKey& key, transport::MutableBytes payload);
@@ -65,7 +60,6 @@ class ParameterServer final : public ServerLanes, private SyncServerSink {
   };
 
   ServerExchange exchange_;
-  uint32_t exchanging_ = 0;  // the exchange that is under way, or was last
   SyncServer core_;
   std::deque<StepOfSlice> updates_;
 };

@@ -19,8 +19,15 @@ TrainerBackups::TrainerBackups(const std::vector<fluid::ServerSlice>& slices, fl
   }
 }
 
-void TrainerBackups::watch(AsyncServerModel& model) {
+void TrainerBackups::watch(ServerModel& model) {
   if (trainer_id_ == nullptr) return;
+  // The formula is computed by the op dc_compensate of the slice's update block
+  // (fluid/ops/distributed/server_ops.h), that of the form "paddle" by plain ops. With the gradient
+  // g, d = the slice as it is - the sender's backup, and MS the mean of squares of g:
+  //   constant  g + lambda g g d
+  //   adaptive  g + lambda g g d / sqrt(MS + epsilon)
+  //   clipped   g + g clip(lambda g d / sqrt(MS + epsilon), -1, 1)
+  // The block finds the backup by the trainer's number, which is set before each update.
   model.on_value = [this](uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
     note_value(worker, slice, value);
   };
@@ -32,6 +39,8 @@ void TrainerBackups::watch(AsyncServerModel& model) {
 }
 
 void TrainerBackups::note_value(uint32_t worker, uint32_t slice, const fluid::Tensor& value) {
+  // The backup shares the memory of the version that was sent: the slice's next update goes on
+  // elsewhere as long as a backup has it.
   Backup& backup = backups_[slice];
   if (backup.trainers.empty()) return;
   *backup.trainers[worker] = value;

@@ -6,7 +6,7 @@
 
 #include "fluid/core/scope.h"
 #include "fluid/ops/distributed/server_program.h"
-#include "strategies/parameter_server/server/async_parameter_server.h"
+#include "strategies/parameter_server/server/server_lanes.h"
 
 namespace fleet::strategies {
 
@@ -18,7 +18,7 @@ class TrainerBackups {
   TrainerBackups(const std::vector<fluid::ServerSlice>& slices, fluid::Scope& scope);
 
   // Has the model tell of what trainers receive and send, where delays are compensated.
-  void watch(AsyncServerModel& model);
+  void watch(ServerModel& model);
 
  private:
   struct Backup {

@@ -7,6 +7,7 @@
 #include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
+#include "strategies/parameter_server/server/sync_parameter_server.h"
 
 namespace fleet::strategies {
 namespace {
@@ -49,7 +50,10 @@ class LargeMessages : public ::testing::Test {
       model.parameter_index.entries.push_back(std::move(entry));
       model.tensors.push_back(&value);
     }
-    ServerNode node(environment.node(), config_of(0, {"127.0.0.1", 0}), std::move(model));
+    const ParameterServerConfig config = config_of(0, {"127.0.0.1", 0});
+    ServerNode node(environment.node(), config, [&](ServingEvents events) {
+      return std::make_unique<SyncParameterServer>(config, std::move(model), std::move(events));
+    });
     node.start().throw_if_error();
     bound_.set_value(node.bound());
     EXPECT_NO_THROW(node.serve());

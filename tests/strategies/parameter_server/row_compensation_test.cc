@@ -58,23 +58,21 @@ class RowCompensation : public ::testing::Test {
         read_server_program(server_.main, *server_.main.global_block().ops().back(),
                             fluid::ServerMode::kAsync, kTrainers),
         executor_.scope());
-    model_ = steps_->make_async_model();
+    model_ = steps_->make_model();
     for (uint32_t worker = 0; worker < kTrainers; ++worker) {
       see(worker, {0, 1, 2, 3, 4, 5, 6, 7});
     }
   }
 
-  float row(int64_t index) const {
-    return model_.server.shards[0]->read().value.data<float>()[index];
-  }
+  float row(int64_t index) const { return model_.shards[0]->read().data<float>()[index]; }
 
   void see(uint32_t worker, const std::vector<int64_t>& rows) {
-    model_.on_rows(worker, 0, rows, model_.server.shards[0]->read().value);
+    model_.on_rows(worker, 0, rows, model_.shards[0]->read());
   }
 
   void send(uint32_t worker, std::vector<int64_t> rows, const std::vector<float>& values) {
     const auto count = static_cast<int64_t>(rows.size());
-    StateShard& shard = *model_.server.shards[0];
+    StateShard& shard = *model_.shards[0];
     shard.gradient() = fluid::SelectedRows{
         .rows = std::move(rows), .height = 8, .value = fluid::Tensor::from(values, {count, 1})};
     model_.on_sender(worker);
@@ -84,7 +82,7 @@ class RowCompensation : public ::testing::Test {
   fluid::Executor executor_;
   transpiler::ProgramPair server_;
   std::unique_ptr<ServerSteps> steps_;
-  AsyncServerModel model_;
+  ServerModel model_;
   uint64_t version_ = 0;
 };
 

@@ -70,11 +70,11 @@ class RowServer : private SyncServerSink {
   }
 
   std::vector<std::string> take() { return std::exchange(log_, {}); }
-  const fluid::SelectedRows& sum() const { return gradient_; }
+  const fluid::SelectedRows& sum() const { return std::get<fluid::SelectedRows>(gradient_); }
 
  private:
-  static SyncServerOptions options(uint32_t workers, uint32_t shards,
-                                   std::shared_ptr<const SyncServerRules> rules) {
+  SyncServerOptions options(uint32_t workers, uint32_t shards,
+                            std::shared_ptr<const SyncServerRules> rules) {
     SyncServerOptions options;
     options.workers = workers;
     options.shards = shards;
@@ -84,22 +84,21 @@ class RowServer : private SyncServerSink {
                        .rows = true,
                        .height = kHeight,
                        .row_bytes = kWidth * sizeof(float)}};
+    options.gradients = {&gradient_};
     return options;
   }
 
-  transport::MutableBytes gradient(uint32_t) override { return {}; }
-  fluid::SelectedRows* rows(uint32_t) override { return &gradient_; }
   void begin_step(uint64_t) override {}
-  void update(uint32_t, uint64_t step, int shards) override {
-    log_.push_back(str_cat("update at ", step, " of ", shards));
+  bool update(uint32_t, const StepUpdate& update) override {
+    log_.push_back(str_cat("update at ", update.step, " of ", update.shards));
+    return true;
   }
-  void answer(const GetCall&, uint32_t, bool) override {}
-  void answer_empty(const GetCall&) override {}
+  void answer(const ServerAnswer&) override {}
   void step_closed(uint64_t step) override { log_.push_back(str_cat("closed ", step)); }
   void all_complete() override {}
 
   std::vector<std::string> log_;
-  fluid::SelectedRows gradient_;
+  fluid::Value gradient_;
 
  public:
   SyncServer core;
@@ -181,10 +180,11 @@ TEST(RowGradients, ThatDoNotFitAreRefused) {
   const auto refused = [&](const fluid::SelectedRows& rows, std::optional<uint64_t> count = {}) {
     return server.push(0, 1, {0, 1}, rows, count).to_string();
   };
-  EXPECT_THAT(refused(rows_of({4, 1}, {1, 1})), HasSubstr("do not rise"));
-  EXPECT_THAT(refused(rows_of({4, 4}, {1, 1})), HasSubstr("do not rise"));
-  EXPECT_THAT(refused(rows_of({10}, {1})), HasSubstr("do not rise inside their slice"));
-  EXPECT_THAT(refused(rows_of({-1}, {1})), HasSubstr("do not rise"));
+  EXPECT_THAT(refused(rows_of({4, 1}, {1, 1})), HasSubstr("not strictly ascending"));
+  EXPECT_THAT(refused(rows_of({4, 4}, {1, 1})), HasSubstr("not strictly ascending"));
+  EXPECT_THAT(refused(rows_of({10}, {1})),
+              HasSubstr("are not strictly ascending inside their slice"));
+  EXPECT_THAT(refused(rows_of({-1}, {1})), HasSubstr("not strictly ascending"));
   EXPECT_THAT(refused(rows_of({1}, {1}), 11), HasSubstr("more rows than its slice"));
   EXPECT_THAT(refused(rows_of({1}, {1}), ~uint64_t{0}), HasSubstr("more rows than its slice"));
   EXPECT_THAT(refused(rows_of({1}, {1}), 2), HasSubstr("wrong size"));

@@ -23,25 +23,33 @@ using testing::IsEmpty;
 class RecordingSink final : public SyncServerSink {
  public:
   explicit RecordingSink(const std::vector<size_t>& elements) {
-    for (const size_t count : elements) gradients_.emplace_back(count, 0.0F);
+    for (const size_t count : elements) {
+      values_.emplace_back(
+          fluid::Tensor::zeros(fluid::DType::kFloat32, {static_cast<int64_t>(count)}));
+    }
   }
-  transport::MutableBytes gradient(uint32_t slice) override {
-    return std::as_writable_bytes(std::span(gradients_[slice]));
+  std::vector<fluid::Value*> gradients() {
+    std::vector<fluid::Value*> gradients;
+    for (fluid::Value& each : values_) gradients.push_back(&each);
+    return gradients;
   }
   void begin_step(uint64_t step) override { log.push_back(str_cat("rate ", step)); }
-  void update(uint32_t slice, uint64_t step, int shards) override {
-    log.push_back(str_cat("update ", slice, " at ", step, " of ", shards));
-    sums[{slice, step}] = gradients_[slice];
+  bool update(uint32_t slice, const StepUpdate& update) override {
+    log.push_back(str_cat("update ", slice, " at ", update.step, " of ", update.shards));
+    const auto values = std::get<fluid::Tensor>(values_[slice]).values<float>();
+    sums[{slice, update.step}] = {values.begin(), values.end()};
+    return true;
   }
-  void answer(const GetCall& get, uint32_t variable, bool last) override {
-    log.push_back(str_cat("answer ", get.session, " with ", variable, last ? " last" : ""));
-  }
-  void grant(const CreditCall& call, uint32_t open) override {
-    log.push_back(str_cat("grant ", call.session, " ", open));
-    granted[call.worker] = open;
-  }
-  void answer_empty(const GetCall& get) override {
-    log.push_back(str_cat("answer ", get.session, " empty"));
+  void answer(const ServerAnswer& answer) override {
+    if (!answer.has_value && answer.variable != kNoVariables) {
+      log.push_back(str_cat("grant ", answer.session, " ", answer.variable));
+      granted[answer.worker] = answer.variable;
+    } else if (answer.has_value) {
+      log.push_back(str_cat("answer ", answer.session, " with ", answer.variable,
+                            answer.last ? " last" : ""));
+    } else {
+      log.push_back(str_cat("answer ", answer.session, " empty"));
+    }
   }
   void step_closed(uint64_t step) override { log.push_back(str_cat("closed ", step)); }
   void all_complete() override { log.push_back("complete"); }
@@ -53,7 +61,7 @@ class RecordingSink final : public SyncServerSink {
   std::map<uint32_t, uint32_t> granted;  // by worker
 
  private:
-  std::vector<std::vector<float>> gradients_;
+  std::vector<fluid::Value> values_;  // of gradients
 };
 
 SyncServerOptions options_for(uint32_t workers, uint32_t shards,
@@ -75,6 +83,7 @@ struct Fixture {
         server(
             [&] {
               SyncServerOptions options = options_for(workers, shards, elements);
+              options.gradients = sink.gradients();
               options.rules = std::move(rules);
               options.window_bytes = window_bytes;
               return options;
@@ -503,17 +512,6 @@ TEST(SyncServer, SurvivesNonsenseFromOneWorkerBesideAGoodOne) {
     EXPECT_TRUE(f.push(0, step, 0, {0, 1}, {1}));
     EXPECT_TRUE(f.server.barrier(0, step, 1).ok());
   }
-}
-
-TEST(SyncServer, RecognisesRetriesAfterARestore) {
-  Fixture f(1, 1, {1});
-  f.push(0, 1, 0, {0, 1}, {1});
-  ASSERT_TRUE(f.server.barrier(0, 1, 1).ok());
-  const auto bytes = encode(f.server.memory());
-  Fixture again(1, 1, {1});
-  again.server.restore(decode<SyncServerMemory>(bytes, "memory").value());
-  EXPECT_FALSE(again.push(0, 1, 0, {0, 1}, {1}));
-  EXPECT_TRUE(again.push(0, 2, 0, {0, 1}, {1}));
 }
 
 }  // namespace

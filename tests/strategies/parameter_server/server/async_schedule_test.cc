@@ -46,10 +46,10 @@ class AsyncSchedule : public ::testing::Test {
                       read_server_program(server.main, *server.main.global_block().ops().back(),
                                           fluid::ServerMode::kAsync, kTrainers),
                       executor.scope());
-    const auto model = steps.make_async_model();
+    const auto model = steps.make_model();
     std::vector<double> counts;
     for (uint64_t gradient = 1; gradient <= gradients; ++gradient) {
-      model.server.learning_rate(gradient);
+      model.learning_rate(gradient);
       counter_ = executor.scope().tensor(kCounter).clone();
       counts.push_back(counter_.item<double>());
     }

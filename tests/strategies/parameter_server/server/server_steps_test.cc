@@ -10,7 +10,7 @@
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
-#include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 #include "strategies/parameter_server/server/server_variables.h"
 
 namespace fleet::strategies {
@@ -75,7 +75,7 @@ class ToyServer {
     steps_ = std::make_unique<ServerSteps>(program_, parse(), scope_);
     model_ = steps_->make_model();
     exchange_ =
-        std::make_unique<ServerExchange>(static_cast<uint32_t>(server_), 2, 0, model_.exchanges,
+        std::make_unique<ServerExchange>(static_cast<uint32_t>(server_), 2, model_.exchanges,
                                          [this](uint32_t, std::vector<transport::Message> frames) {
                                            for (auto& frame : frames)
                                              sent.push_back(std::move(frame));
@@ -87,7 +87,7 @@ class ToyServer {
     for (int64_t i = 0; i < g.numel(); ++i) {
       g.data<float>()[i] = gradient * static_cast<float>(i + 1 + 10 * server_);
     }
-    model_.shards[0]->prepare({step, shards, 0});
+    model_.shards[0]->apply({step, shards, 0});
     exchange_->begin(0, step);
   }
   void receive(const transport::Message& message, uint64_t step) {
@@ -102,7 +102,7 @@ class ToyServer {
   void finish(uint64_t step) {
     ASSERT_TRUE(exchange_->complete(0));
     exchange_->end(0);
-    model_.shards[0]->apply({step, 1});
+    model_.shards[0]->apply({step, 1, 1});
     exchange_->next_step();
     sent.clear();
   }

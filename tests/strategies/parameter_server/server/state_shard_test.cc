@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "base/archive.h"
-
 namespace fleet::strategies {
 namespace {
 
@@ -20,7 +18,7 @@ class ShardFixture : public testing::Test {
  protected:
   ShardFixture()
       : shard_((add("w", {1, 2}), add("w@GRAD", {0, 0}), add("moment", {5, 5}),
-                DenseShardSpec{"w", "w@GRAD", {"moment"}}),
+                StateShardSpec{"w", "w@GRAD", {"moment"}}),
                scope_, [this](const StepUpdate&) { update(); }) {}
 
   fluid::Tensor& add(const char* name, const std::vector<float>& values) {
@@ -41,7 +39,7 @@ class ShardFixture : public testing::Test {
   }
 
   fluid::Scope scope_;
-  DenseShard shard_;
+  StateShard shard_;
 };
 
 TEST_F(ShardFixture, UpdatesInPlaceWhenNobodyReads) {
@@ -49,48 +47,29 @@ TEST_F(ShardFixture, UpdatesInPlaceWhenNobodyReads) {
   step(1, 1);
   step(2, 1);
   EXPECT_EQ(scope_.tensor("w").raw(), memory);
-  EXPECT_THAT(values_of(shard_.read().value), ElementsAre(-1, 0));
-  EXPECT_EQ(shard_.read().step, 2U);
+  EXPECT_THAT(values_of(shard_.read()), ElementsAre(-1, 0));
 }
 
 TEST_F(ShardFixture, LeavesAPinnedVersionAsItWas) {
-  const Version before = shard_.read();
+  const fluid::Tensor before = shard_.read();
   step(1, 1);
-  const Version after = shard_.read();
+  const fluid::Tensor after = shard_.read();
   step(2, 1);
-  EXPECT_THAT(values_of(before.value), ElementsAre(1, 2));
-  EXPECT_THAT(values_of(after.value), ElementsAre(0, 1));
-  EXPECT_THAT(values_of(shard_.read().value), ElementsAre(-1, 0));
+  EXPECT_THAT(values_of(before), ElementsAre(1, 2));
+  EXPECT_THAT(values_of(after), ElementsAre(0, 1));
+  EXPECT_THAT(values_of(shard_.read()), ElementsAre(-1, 0));
 }
 
 TEST_F(ShardFixture, UsesItsSpareAgainOnceNobodyReadsIt) {
   const std::byte* first = scope_.tensor("w").raw();
   {
-    const Version pinned = shard_.read();
+    const fluid::Tensor pinned = shard_.read();
     step(1, 1);
     EXPECT_NE(scope_.tensor("w").raw(), first);
   }
-  const Version pinned = shard_.read();
+  const fluid::Tensor pinned = shard_.read();
   step(2, 1);
   EXPECT_EQ(scope_.tensor("w").raw(), first);
-}
-
-TEST_F(ShardFixture, RestoresWhatItSaved) {
-  step(1, 1);
-  const auto bytes = encode(shard_.snapshot());
-  step(2, 3);
-  shard_.restore(decode<ShardSnapshot>(bytes, "snapshot").value());
-  EXPECT_EQ(shard_.read().step, 1U);
-  EXPECT_THAT(values_of(shard_.read().value), ElementsAre(0, 1));
-  EXPECT_THAT(values_of(scope_.tensor("moment")), ElementsAre(6, 6));
-}
-
-TEST_F(ShardFixture, RefusesTheSnapshotOfAnotherSlice) {
-  ShardSnapshot snapshot = shard_.snapshot();
-  snapshot.values[0].second.pop_back();
-  EXPECT_THROW(shard_.restore(snapshot), UsageError);
-  snapshot.values.pop_back();
-  EXPECT_THROW(shard_.restore(snapshot), UsageError);
 }
 
 }  // namespace

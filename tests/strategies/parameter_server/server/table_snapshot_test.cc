@@ -119,6 +119,13 @@ class TableSnapshots : public ::testing::Test {
     request.frames.back().control = encode(TableSnapshot{.table = "table", .folder = folder});
     return request;
   }
+  // The table gets this value from the worker.
+  static transport::Request assign(const std::vector<float>& values, transport::DoneHandler done) {
+    transport::Request request = simple(transport::Verb::kInit, std::move(done));
+    const auto bytes = std::as_bytes(std::span(values));
+    request.frames.back().payload = {bytes.data(), bytes.size(), nullptr};
+    return request;
+  }
   bool run(const transport::PendingRequests& pending) {
     return world_.run_until([&pending] { return pending.done(); }, world_.now() + 10s);
   }
@@ -132,7 +139,7 @@ class TableSnapshots : public ::testing::Test {
   fluid::Tensor table_;
   std::optional<Offloaded> offloaded_;
   std::string folder_;
-  ParameterServer lanes_;
+  SyncParameterServer lanes_;
   Handler handler_;
   transport::Server server_;
   transport::Client client_;
@@ -143,6 +150,7 @@ TEST_F(TableSnapshots, AreWrittenOffTheLoopAndAnsweredWhenTheFileIsThere) {
   transport::PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_offloaded());
+  EXPECT_FALSE(table_.buffer().unique()) << "the file has a copy of its own";
   // The write has not begun: other requests are answered, and what they change is not in the file.
   transport::PendingRequests read;
   std::vector<std::byte> values(table_.bytes());
@@ -151,7 +159,11 @@ TEST_F(TableSnapshots, AreWrittenOffTheLoopAndAnsweredWhenTheFileIsThere) {
   EXPECT_TRUE(read.status().ok()) << read.status().to_string();
   EXPECT_TRUE(std::equal(values.begin(), values.end(), std::as_const(table_).raw()));
   const fluid::Tensor before = table_.clone();
-  table_.data<float>()[0] = -1;
+  transport::PendingRequests assigned;
+  const std::vector<float> other(kRows * kWidth, -1.0F);
+  client_.submit(0, 0, assign(other, assigned.track()));
+  ASSERT_TRUE(run(assigned));
+  EXPECT_EQ(table_.data<float>()[0], -1);
   EXPECT_FALSE(saved.done());
   EXPECT_FALSE(std::filesystem::exists(path));
 

@@ -43,12 +43,12 @@ class TableCheckpoints : public ::testing::Test {
     fs::remove_all(folder_, ignored);
   }
 
-  DenseShard make_shard() {
+  StateShard make_shard() {
     std::vector<float> values(kRows * kWidth);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
     scope_.var("table").emplace<fluid::Tensor>(fluid::Tensor::from(values, {kRows, kWidth}));
     scope_.var("gradient");
-    return {DenseShardSpec{.value = "table",
+    return {StateShardSpec{.value = "table",
                            .gradient = "gradient",
                            .state = {},
                            .changes = {ValueChange::kNamedRows}},
@@ -113,7 +113,7 @@ class TableCheckpoints : public ::testing::Test {
   std::function<void()> in_update;
   std::string folder_;
   fluid::Scope scope_;
-  DenseShard shard_;
+  StateShard shard_;
   uint64_t step_ = 0;
 };
 
@@ -211,7 +211,7 @@ TEST_F(TableCheckpoints, FollowATableThatMoves) {
   const std::vector<float> expected = table();
   const auto file = show("model");
   for (int i = 0; i < 8; ++i) {
-    const Version held = shard_.read();
+    const fluid::Tensor held = shard_.read();
     const std::byte* before = scope_.tensor("table").raw();
     change({i, 40 + i, 80 + i});
     EXPECT_NE(scope_.tensor("table").raw(), before);

@@ -27,7 +27,7 @@ struct ExchangePart {
 };
 
 // One exchange of a step, as a server's program has it.
-struct Exchange {
+struct StepExchange {
   std::vector<ExchangePart> parts;
   // A part that this server has made; asked for when every stage before the exchange is done.
   std::function<fluid::Tensor(size_t part)> made;
@@ -44,12 +44,9 @@ class ServerExchange {
 
   // `self` is the index of this server among `servers`. The memory of sent frames stays alive with
   // them.
-  ServerExchange(uint32_t self, uint32_t servers, uint32_t epoch, std::vector<Exchange> exchanges,
-                 Send send);
+  ServerExchange(uint32_t self, uint32_t servers, std::vector<StepExchange> exchanges, Send send);
 
   uint32_t count() const { return static_cast<uint32_t>(exchanges_.size()); }
-  // Whether this server has parts for others, or waits for theirs.
-  bool has_peers() const { return has_peers_; }
 
   // A frame of another server; `step` is the one that this server collects.
   transport::PayloadTarget prepare(uint32_t server, uint64_t session,
@@ -77,18 +74,15 @@ class ServerExchange {
   }
   Status check(uint32_t server, const transport::FrameHeader& header, uint64_t step) const;
   bool known(const transport::FrameHeader& header, uint64_t step) const;
-  void count_missing();
 
   uint32_t self_;
   uint32_t servers_;
-  uint32_t epoch_;
-  std::vector<Exchange> exchanges_;
+  std::vector<StepExchange> exchanges_;
   Send send_;
   std::vector<Place> places_;               // by number of the part
   std::vector<std::vector<bool>> arrived_;  // by number of the part and piece
   std::vector<size_t> missing_;             // pieces, by exchange
   std::unordered_map<uint64_t, Buffer> receiving_;
-  bool has_peers_ = false;
 };
 
 }  // namespace fleet::strategies

@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -22,16 +22,11 @@ Status bad_part(std::string what, std::string expected, std::string got) {
 
 }  // namespace
 
-ServerExchange::ServerExchange(uint32_t self, uint32_t servers, uint32_t epoch,
-                               std::vector<Exchange> exchanges, Send send)
-    : self_(self),
-      servers_(servers),
-      epoch_(epoch),
-      exchanges_(std::move(exchanges)),
-      send_(std::move(send)) {
+ServerExchange::ServerExchange(uint32_t self, uint32_t servers, std::vector<StepExchange> exchanges,
+                               Send send)
+    : self_(self), servers_(servers), exchanges_(std::move(exchanges)), send_(std::move(send)) {
   for (uint32_t i = 0; i < count(); ++i) {
     const auto& parts = exchanges_[i].parts;
-    has_peers_ = has_peers_ || (!parts.empty() && servers_ > 1);
     for (uint32_t k = 0; k < parts.size(); ++k) {
       places_.push_back({i, k});
       arrived_.emplace_back(pieces_of(parts[k].bytes));
@@ -105,6 +100,9 @@ Status ServerExchange::take(uint32_t server, uint64_t session, const FrameHeader
 }
 
 void ServerExchange::begin(uint32_t exchange, uint64_t step) {
+  // Every server sends its parts to every other one, and all put them in the same places: each then
+  // computes the same numbers from the same bytes, and none has to send a result. Parts of others
+  // may have come before this call, for they finish their stages on their own.
   std::vector<Message> frames;
   for (uint32_t number = 0; number < places_.size(); ++number) {
     if (places_[number].exchange != exchange) continue;
@@ -118,7 +116,6 @@ void ServerExchange::begin(uint32_t exchange, uint64_t step) {
       message.header.verb = transport::Verb::kPush;
       message.header.flags = transport::kFlagMore;
       message.header.step = step;
-      message.header.epoch = epoch_;
       message.header.variable = number;
       message.header.piece = piece;
       message.payload = {made.raw() + piece_offset(piece), piece_bytes(part.bytes, piece),

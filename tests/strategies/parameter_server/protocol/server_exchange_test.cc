@@ -1,4 +1,4 @@
-#include "strategies/parameter_server/server/server_exchange.h"
+#include "strategies/parameter_server/protocol/server_exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -29,7 +29,7 @@ class Side {
     for (const size_t count : counts_) total += count;
     whole_ = fluid::Tensor(fluid::DType::kFloat32, fluid::Shape{static_cast<int64_t>(total)});
     std::fill_n(whole_.data<float>(), total, -1.0F);
-    Exchange exchange;
+    StepExchange exchange;
     for (uint32_t i = 0; i < counts_.size(); ++i) {
       exchange.parts.push_back({str_cat("part", i), i, counts_[i] * sizeof(float)});
     }
@@ -38,7 +38,7 @@ class Side {
     exchange.run = [this] { ++runs; };
     const auto servers = static_cast<uint32_t>(counts_.size());
     exchange_ =
-        std::make_unique<ServerExchange>(self, servers, 0, std::vector<Exchange>{exchange},
+        std::make_unique<ServerExchange>(self, servers, std::vector<StepExchange>{exchange},
                                          [this](uint32_t server, std::vector<Message> frames) {
                                            for (auto& frame : frames)
                                              sent.emplace_back(server, std::move(frame));
@@ -178,53 +178,81 @@ TEST(ServerExchange, RefusesWhatIsNotItsSenders) {
   EXPECT_FALSE(a.exchange().complete(0));
 }
 
-// Writes down what the core asks for; parts of others come when the test says so.
-class StagedSink final : public SyncServerSink {
+// Server 0 of two, whose exchanges have one number of each; writes down what the core asks for.
+class StagedServer final : private SyncServerSink {
  public:
-  transport::MutableBytes gradient(uint32_t slice) override {
-    return std::as_writable_bytes(std::span(&gradients_[slice], 1));
+  StagedServer(const std::vector<uint32_t>& stages, uint32_t exchanges)
+      : stages_(stages),
+        exchange_(0, 2, make_exchanges(exchanges),
+                  [this](uint32_t, const std::vector<Message>& frames) {
+                    log.push_back(str_cat("tell ", frames.front().header.variable / 2));
+                  }),
+        core(options(), *this) {}
+
+  // The other server's number for the exchange, in the step that is collected.
+  void hear(uint32_t exchange) {
+    FrameHeader header;
+    header.verb = transport::Verb::kPush;
+    header.step = core.step() + 1;
+    header.variable = 2 * exchange + 1;
+    header.payload_bytes = sizeof(float);
+    const auto target = exchange_.prepare(1, 9, header, header.step);
+    ASSERT_TRUE(target.refusal.ok()) << target.refusal.to_string();
+    ASSERT_TRUE(exchange_.take(1, 9, header, target.memory, header.step).ok());
   }
-  void begin_step(uint64_t step) override { log.push_back(str_cat("rate ", step)); }
-  void prepare(uint32_t slice, uint64_t, int shards, uint32_t stage) override {
-    log.push_back(str_cat("stage ", stage, " of ", slice, " from ", shards));
-  }
-  void update(uint32_t slice, uint64_t, int shards) override {
-    log.push_back(str_cat("update ", slice, " from ", shards));
-  }
-  void begin_exchange(uint64_t, uint32_t exchange) override {
-    log.push_back(str_cat("tell ", exchange));
-  }
-  bool exchange_complete(uint32_t exchange) override { return exchange < told; }
-  bool offload_update(uint32_t slice, uint64_t, int) override {
-    if (offloads) log.push_back(str_cat("begin ", slice));
-    return offloads;
-  }
-  void end_exchange(uint64_t, uint32_t exchange) override {
-    log.push_back(str_cat("use ", exchange));
-  }
-  void answer(const GetCall& get, uint32_t variable, bool) override {
-    log.push_back(str_cat("answer ", get.request, " with ", variable));
-  }
-  void answer_empty(const GetCall&) override { log.push_back("answer"); }
-  void step_closed(uint64_t step) override { log.push_back(str_cat("closed ", step)); }
-  void all_complete() override {}
   std::vector<std::string> take() { return std::exchange(log, {}); }
 
-  uint32_t told = 0;
   bool offloads = false;
   std::vector<std::string> log;
 
  private:
-  float gradients_[3] = {};
-};
+  std::vector<StepExchange> make_exchanges(uint32_t count) {
+    std::vector<StepExchange> exchanges(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      exchanges[i].parts = {{"mine", 0, sizeof(float)}, {"theirs", 1, sizeof(float)}};
+      exchanges[i].made = [](size_t) { return fluid::Tensor::scalar(1.0F); };
+      exchanges[i].place = [this](size_t part) {
+        return std::as_writable_bytes(std::span(&numbers_[part], 1));
+      };
+      exchanges[i].run = [this, i] { log.push_back(str_cat("use ", i)); };
+    }
+    return exchanges;
+  }
+  SyncServerOptions options() {
+    SyncServerOptions options;
+    options.slices.assign(stages_.size(), {sizeof(float), fluid::DType::kFloat32});
+    gradients_.assign(stages_.size(), fluid::Tensor::scalar(0.0F));
+    for (fluid::Value& gradient : gradients_) options.gradients.push_back(&gradient);
+    options.stages = stages_;
+    options.exchange = &exchange_;
+    return options;
+  }
 
-SyncServerOptions staged(std::vector<uint32_t> stages, uint32_t exchanges) {
-  SyncServerOptions options;
-  options.slices.assign(stages.size(), {sizeof(float), fluid::DType::kFloat32});
-  options.stages = std::move(stages);
-  options.exchanges = exchanges;
-  return options;
-}
+  void begin_step(uint64_t step) override { log.push_back(str_cat("rate ", step)); }
+  bool update(uint32_t slice, const StepUpdate& update) override {
+    const auto stage = static_cast<uint32_t>(update.stage);
+    if (stage + 1 < stages_[slice]) {
+      log.push_back(str_cat("stage ", stage, " of ", slice, " from ", update.shards));
+      return true;
+    }
+    log.push_back(offloads ? str_cat("begin ", slice)
+                           : str_cat("update ", slice, " from ", update.shards));
+    return !offloads;
+  }
+  void answer(const ServerAnswer& answer) override {
+    log.push_back(str_cat("answer ", answer.request, " with ", answer.variable));
+  }
+  void step_closed(uint64_t step) override { log.push_back(str_cat("closed ", step)); }
+  void all_complete() override {}
+
+  const std::vector<uint32_t> stages_;
+  float numbers_[2] = {};
+  std::vector<fluid::Value> gradients_;
+  ServerExchange exchange_;
+
+ public:
+  SyncServer core;
+};
 
 void push(SyncServer& server, uint32_t slice, uint64_t step) {
   const PieceKey key{step, slice, 0, 0, 1};
@@ -234,57 +262,52 @@ void push(SyncServer& server, uint32_t slice, uint64_t step) {
 }
 
 TEST(SyncServerExchange, GoesOnWithASliceWhenItsExchangesAreOver) {
-  StagedSink sink;
-  SyncServer server(staged({1, 2, 3}, 2), sink);
-  push(server, 1, 1);
-  push(server, 0, 1);
-  EXPECT_THAT(sink.take(), ElementsAre("rate 1", "stage 0 of 1 from 1", "update 0 from 1"));
-  push(server, 2, 1);
-  EXPECT_THAT(sink.take(), ElementsAre("stage 0 of 2 from 1", "tell 0"));
-  ASSERT_TRUE(server.barrier(0, 1, 3).ok());
-  EXPECT_TRUE(server.exchanging());
-  EXPECT_EQ(server.step(), 0U) << "a step waits for its exchanges";
-  sink.told = 1;
-  server.exchange_advanced();
-  EXPECT_THAT(sink.take(),
+  StagedServer server({1, 2, 3}, 2);
+  push(server.core, 1, 1);
+  push(server.core, 0, 1);
+  EXPECT_THAT(server.take(), ElementsAre("rate 1", "stage 0 of 1 from 1", "update 0 from 1"));
+  push(server.core, 2, 1);
+  EXPECT_THAT(server.take(), ElementsAre("stage 0 of 2 from 1", "tell 0"));
+  ASSERT_TRUE(server.core.barrier(0, 1, 3).ok());
+  EXPECT_THAT(server.core.missing_servers(), ElementsAre(1));
+  EXPECT_EQ(server.core.step(), 0U) << "a step waits for its exchanges";
+  server.hear(0);
+  server.core.exchange_advanced();
+  EXPECT_THAT(server.take(),
               ElementsAre("use 0", "update 1 from 1", "stage 1 of 2 from 1", "tell 1"));
-  server.exchange_advanced();
-  EXPECT_THAT(sink.take(), IsEmpty());
-  sink.told = 2;
-  server.exchange_advanced();
-  EXPECT_THAT(sink.take(), ElementsAre("use 1", "update 2 from 1", "closed 1"));
-  EXPECT_EQ(server.step(), 1U);
-  sink.told = 0;
-  push(server, 2, 2);
-  EXPECT_THAT(sink.take(), ElementsAre("rate 2", "stage 0 of 2 from 1"));
+  server.core.exchange_advanced();
+  EXPECT_THAT(server.take(), IsEmpty());
+  server.hear(1);
+  server.core.exchange_advanced();
+  EXPECT_THAT(server.take(), ElementsAre("use 1", "update 2 from 1", "closed 1"));
+  EXPECT_EQ(server.core.step(), 1U);
+  push(server.core, 2, 2);
+  EXPECT_THAT(server.take(), ElementsAre("rate 2", "stage 0 of 2 from 1"));
 }
 
 TEST(SyncServerExchange, TakesPartWithoutSlicesOfItsOwn) {
-  StagedSink sink;
-  SyncServer server(staged({}, 1), sink);
-  EXPECT_THAT(sink.take(), IsEmpty()) << "not before the others can have begun the step";
-  ASSERT_TRUE(server.barrier(0, 1, 0).ok());
-  EXPECT_THAT(sink.take(), ElementsAre("rate 1", "tell 0"));
-  sink.told = 1;
-  server.exchange_advanced();
-  EXPECT_THAT(sink.take(), ElementsAre("use 0", "closed 1"));
+  StagedServer server({}, 1);
+  EXPECT_THAT(server.take(), IsEmpty()) << "not before the others can have begun the step";
+  ASSERT_TRUE(server.core.barrier(0, 1, 0).ok());
+  EXPECT_THAT(server.take(), ElementsAre("rate 1", "tell 0"));
+  server.hear(0);
+  server.core.exchange_advanced();
+  EXPECT_THAT(server.take(), ElementsAre("use 0", "closed 1"));
 }
 
 TEST(SyncServerExchange, CountsASliceThatNobodyContributedTo) {
-  StagedSink sink;
-  sink.told = 1;
-  SyncServer server(staged({2, 2}, 1), sink);
-  push(server, 0, 1);
-  EXPECT_THAT(sink.take(), ElementsAre("rate 1", "stage 0 of 0 from 1"));
-  ASSERT_TRUE(server.barrier(0, 1, 1).ok());
-  EXPECT_THAT(sink.take(), ElementsAre("stage 0 of 1 from 0", "tell 0", "use 0", "update 0 from 1",
-                                       "update 1 from 0", "closed 1"));
+  StagedServer server({2, 2}, 1);
+  server.hear(0);
+  push(server.core, 0, 1);
+  EXPECT_THAT(server.take(), ElementsAre("rate 1", "stage 0 of 0 from 1"));
+  ASSERT_TRUE(server.core.barrier(0, 1, 1).ok());
+  EXPECT_THAT(server.take(), ElementsAre("stage 0 of 1 from 0", "tell 0", "use 0",
+                                         "update 0 from 1", "update 1 from 0", "closed 1"));
 }
 
 TEST(SyncServerUpdate, WaitsForUpdatesInOtherThreads) {
-  StagedSink sink;
-  sink.offloads = true;
-  SyncServer server(staged({1, 1}, 0), sink);
+  StagedServer server({1, 1}, 0);
+  server.offloads = true;
   const auto get = [](uint64_t request, uint64_t step, uint32_t variable) {
     GetCall call;
     call.session = 1;
@@ -293,17 +316,17 @@ TEST(SyncServerUpdate, WaitsForUpdatesInOtherThreads) {
     call.variables = {variable};
     return call;
   };
-  push(server, 1, 1);
-  push(server, 0, 1);
-  EXPECT_THAT(sink.take(), ElementsAre("rate 1", "begin 1", "begin 0"));
-  ASSERT_TRUE(server.get(get(5, 1, 0)).ok());
-  ASSERT_TRUE(server.get(get(6, 0, 1)).ok());
-  ASSERT_TRUE(server.barrier(0, 1, 2).ok());
-  EXPECT_THAT(sink.take(), IsEmpty()) << "neither answers nor the end of the step";
-  server.updated(0);
-  EXPECT_THAT(sink.take(), IsEmpty()) << "slice 1 may be changing";
-  server.updated(1);
-  EXPECT_THAT(sink.take(), ElementsAre("answer 6 with 1", "answer 5 with 0", "closed 1"));
+  push(server.core, 1, 1);
+  push(server.core, 0, 1);
+  EXPECT_THAT(server.take(), ElementsAre("rate 1", "begin 1", "begin 0"));
+  ASSERT_TRUE(server.core.get(get(5, 1, 0)).ok());
+  ASSERT_TRUE(server.core.get(get(6, 0, 1)).ok());
+  ASSERT_TRUE(server.core.barrier(0, 1, 2).ok());
+  EXPECT_THAT(server.take(), IsEmpty()) << "neither answers nor the end of the step";
+  server.core.updated(0);
+  EXPECT_THAT(server.take(), IsEmpty()) << "slice 1 may be changing";
+  server.core.updated(1);
+  EXPECT_THAT(server.take(), ElementsAre("answer 6 with 1", "answer 5 with 0", "closed 1"));
 }
 
 }  // namespace
