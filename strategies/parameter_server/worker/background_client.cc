@@ -20,7 +20,7 @@ BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions op
   environment_.data().on_loop([&] {
     node_ =
         std::make_unique<WorkerNode<AsyncClient>>(environment_.node(), config_, std::move(logger));
-    worker_ = std::make_unique<AsyncWorker>(node_->client(), options_, events());
+    node_->client().work_by(options_, events());
     node_->set_on_failure([this](const Status&) { note_failure(); });
     node_->set_on_joined([this] { note_ready(); });
     node_->client().set_on_idle([this] { note_ready(); });
@@ -28,23 +28,19 @@ BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions op
 }
 
 BackgroundClient::~BackgroundClient() {
-  environment_.data().on_loop([this] {
-    worker_.reset();
-    node_.reset();
-  });
+  environment_.data().on_loop([this] { node_.reset(); });
 }
 
-AsyncWorker::Events BackgroundClient::events() {
-  AsyncWorker::Events events;
+AsyncClient::Events BackgroundClient::events() {
+  AsyncClient::Events events;
   events.on_room = [this](uint32_t gradient) {
     const std::lock_guard lock(mutex_);
     --queued_[gradient];
     changed_.notify_all();
   };
-  events.on_values = [this](const ReceivedValues& received) {
-    auto values = std::make_shared<const std::vector<fluid::Tensor>>(received.tensors);
+  events.on_values = [this](const SharedValues& values) {
     const std::lock_guard lock(mutex_);
-    latest_ = std::move(values);
+    latest_ = values;
   };
   events.on_failure = [this] { note_failure(); };
   return events;
@@ -73,7 +69,7 @@ void BackgroundClient::guarded(const std::function<void()>& work) {
   }
 }
 
-// From the trainers to the worker's queues.
+// From the trainers to the client's queues.
 void BackgroundClient::take_queued() {
   std::vector<Queued> taken;
   {
@@ -84,7 +80,7 @@ void BackgroundClient::take_queued() {
   }
   std::stable_sort(taken.begin(), taken.end(),
                    [](const Queued& a, const Queued& b) { return a.order < b.order; });
-  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.content));
+  for (Queued& queued : taken) node_->client().enqueue(queued.gradient, std::move(queued.content));
 }
 
 void BackgroundClient::complete(const std::shared_ptr<bool>& done, const Status& status) {
@@ -197,8 +193,9 @@ std::vector<uint32_t> BackgroundClient::add_gradients(const std::vector<RemoteTe
   std::vector<uint32_t> numbers;
   size_t known = 0;
   environment_.data().on_loop([&] {
-    for (const auto& gradient : gradients) numbers.push_back(worker_->add_gradient(gradient));
-    known = worker_->gradients().size();
+    for (const auto& gradient : gradients)
+      numbers.push_back(node_->client().add_gradient(gradient));
+    known = node_->client().gradients();
   });
   const Lock lock(mutex_);
   queued_.resize(std::max(queued_.size(), known));
@@ -209,7 +206,7 @@ std::vector<uint32_t> BackgroundClient::add_gradients(const std::vector<RemoteTe
 std::vector<uint32_t> BackgroundClient::add_values(const std::vector<RemoteTensor>& values) {
   std::vector<uint32_t> numbers;
   environment_.data().on_loop([&] {
-    for (const auto& value : values) numbers.push_back(worker_->add_value(value));
+    for (const auto& value : values) numbers.push_back(node_->client().add_value(value));
   });
   return numbers;
 }
@@ -246,7 +243,7 @@ void BackgroundClient::stop() {
   ready();
   run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
     take_queued();
-    worker_->when_drained([this, done = std::move(done)]() mutable {
+    node_->client().when_drained([this, done = std::move(done)]() mutable {
       // Not from inside the round that has just ended.
       environment_.post([this, done = std::move(done)] {
         node_->client().set_on_idle(nullptr);
@@ -319,7 +316,7 @@ void BackgroundClient::pump(Lock& lock) {
   lock.unlock();
   run_or_post([this] {
     take_queued();
-    worker_->pump();
+    node_->client().pump();
   });
   lock.lock();
 }
@@ -332,7 +329,7 @@ void BackgroundClient::flush() {
 BackgroundClient::Ticket BackgroundClient::begin_synchronize() {
   return begin([this](DoneHandler done) {
     take_queued();
-    worker_->synchronize(std::move(done));
+    node_->client().synchronize(std::move(done));
   });
 }
 
@@ -347,7 +344,8 @@ SharedValues BackgroundClient::finish(const Ticket& ticket) {
 }
 
 SharedValues BackgroundClient::fetch() {
-  run(Phase::kReceiving, "recv", [this](DoneHandler done) { worker_->fetch(std::move(done)); });
+  run(Phase::kReceiving, "recv",
+      [this](DoneHandler done) { node_->client().fetch(std::move(done)); });
   return latest();
 }
 
@@ -358,13 +356,8 @@ SharedValues BackgroundClient::latest() const {
 
 void BackgroundClient::receive(std::span<const RemoteMemory> values) {
   ready();
-  run(Phase::kReceiving, "recv", [&](DoneHandler done) {
-    AsyncClient& client = node_->client();
-    for (const RemoteMemory& value : values) {
-      client.receive(value.remote, value.memory, value.bytes);
-    }
-    client.exchange(std::move(done));
-  });
+  run(Phase::kReceiving, "recv",
+      [&](DoneHandler done) { node_->client().receive(values, std::move(done)); });
 }
 
 void BackgroundClient::request(Phase phase, std::string_view what, const Ask& ask) {

@@ -15,15 +15,11 @@
 #include <vector>
 
 #include "base/log.h"
-#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/async_client.h"
 #include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/worker/background_environment.h"
 
 namespace fleet::strategies {
-
-// Values of one answer by their numbers, those that were added before it was asked for. Shared by
-// all threads that use them; nobody writes to them.
-using SharedValues = std::shared_ptr<const std::vector<fluid::Tensor>>;
 
 // Any thread may call everything, but construct, define, stop and destroy from one. Blocking calls
 // throw PeerError with peer, rank, phase, step and elapsed time when the job failed.
@@ -105,7 +101,7 @@ class BackgroundClient {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  AsyncWorker::Events events();
+  AsyncClient::Events events();
   // On the loop's thread.
   void guarded(const std::function<void()>& work);
   void take_queued();
@@ -132,7 +128,6 @@ class BackgroundClient {
   const AsyncOptions options_;
   BackgroundEnvironment environment_;
   std::unique_ptr<WorkerNode<AsyncClient>> node_;  // on the data loop
-  std::unique_ptr<AsyncWorker> worker_;            // on the data loop
   std::atomic<uint64_t> steps_{0};
 
   mutable std::mutex mutex_;  // guards what follows
@@ -143,7 +138,7 @@ class BackgroundClient {
   uint32_t sleeping_ = 0;  // threads that wait while another one drives the loop
   std::vector<Queued> inbox_;
   size_t inbox_bytes_ = 0;
-  std::vector<uint32_t> queued_;              // by gradient: here and in the worker's queue
+  std::vector<uint32_t> queued_;              // by gradient: here and in the client's queue
   std::vector<std::vector<Buffer>> buffers_;  // by gradient; those that nobody else holds are free
   SharedValues latest_;
 
