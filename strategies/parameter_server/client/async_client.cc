@@ -235,36 +235,38 @@ void AsyncClient::receive(std::span<const RemoteMemory> values, DoneHandler on_d
 // and one more for each further clock that values are wanted by, since a request is answered as a
 // whole. Gets stand behind the gradients, so that values hold them.
 void AsyncClient::exchange(DoneHandler on_done) {
-  auto round = std::make_shared<Round>();
-  for (const Lane& lane : lanes_) {
-    if (!lane.idle()) round->requests += std::max<size_t>(1, lane.gets.size());
-  }
-  if (round->requests == 0) return end_round(on_done, status());
-  round->on_done = std::move(on_done);
+  const bool anything =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.takes_part(); });
+  if (!anything) return end_round(on_done, status());
   ++rounds_;
+  RequestGroup round([this, on_done = std::move(on_done)](const Status& status) {
+    --rounds_;
+    end_round(on_done, status);
+  });
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
     for (uint32_t k = 0; k < config_.data_lanes; ++k) send(server, k, round);
   }
+  round.begun();
 }
 
-void AsyncClient::send(uint32_t server, uint32_t index, const std::shared_ptr<Round>& round) {
+void AsyncClient::send(uint32_t server, uint32_t index, RequestGroup& round) {
   Lane lane = std::exchange(lanes_[server * config_.data_lanes + index], {});
   Request request;
   request.frames = std::move(lane.pushes);
   if (lane.gets.empty() && !request.frames.empty()) {
     request.frames.back().header.flags &= ~transport::kFlagMore;
-    request.on_done = [this, round](const Status& status) { finish_request(round, status); };
+    request.on_done = round.add();
     return submit(server, index, std::move(request));
   }
   for (auto& [clock, gets] : lane.gets) {
     request.frames.push_back(make_get(server, index, clock, gets.variables));
-    submit_get(server, index, std::exchange(request, {}), std::move(gets), round);
+    submit_get(server, index, std::exchange(request, {}), std::move(gets), round.add());
   }
 }
 
 // The request's last frame asks for what is wanted.
 void AsyncClient::submit_get(uint32_t server, uint32_t index, Request request, Gets gets,
-                             const std::shared_ptr<Round>& round) {
+                             DoneHandler on_done) {
   const auto targets =
       std::make_shared<std::unordered_map<uint32_t, Target>>(std::move(gets.targets));
   request.reply_target = [server, targets](const FrameHeader& header, ConstBytes) {
@@ -275,7 +277,7 @@ void AsyncClient::submit_get(uint32_t server, uint32_t index, Request request, G
   request.on_reply = [targets](const FrameHeader& header, ConstBytes, MutableBytes payload) {
     if (!payload.empty()) targets->find(header.variable)->second.received[header.piece] = true;
   };
-  request.on_done = [this, server, targets, round](const Status& status) {
+  request.on_done = [this, server, targets, on_done = std::move(on_done)](const Status& status) {
     Status outcome = status;
     for (const auto& [variable, target] : *targets) {
       const auto missing = std::count(target.received.begin(), target.received.end(), false);
@@ -284,16 +286,9 @@ void AsyncClient::submit_get(uint32_t server, uint32_t index, Request request, G
                            static_cast<uint64_t>(missing));
       fail(outcome);
     }
-    finish_request(round, outcome);
+    on_done(outcome);
   };
   submit(server, index, std::move(request));
-}
-
-void AsyncClient::finish_request(const std::shared_ptr<Round>& round, const Status& status) {
-  if (round->status.ok()) round->status = status;
-  if (--round->requests > 0) return;
-  --rounds_;
-  end_round(round->on_done, round->status);
 }
 
 void AsyncClient::end_round(const DoneHandler& on_done, const Status& status) {

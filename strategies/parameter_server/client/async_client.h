@@ -19,6 +19,7 @@
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/client/merged_gradients.h"
 #include "strategies/parameter_server/client/remote_tensor.h"
+#include "strategies/parameter_server/client/request_group.h"
 #include "strategies/parameter_server/client/server_client.h"
 
 namespace fleet::strategies {
@@ -107,15 +108,10 @@ class AsyncClient final : public ServerClient {
   };
   struct Lane {
     std::vector<transport::Message> pushes;
-    // By the clock that every worker that still trains must have reached in the slices before the
-    // server answers. 0: at once.
+    // By clock. The server answers once every worker that still trains has reached this clock in
+    // the slice. 0: at once.
     std::map<uint64_t, Gets> gets;
-    bool idle() const { return pushes.empty() && gets.empty(); }
-  };
-  struct Round {
-    size_t requests = 0;
-    Status status;
-    transport::DoneHandler on_done;
+    bool takes_part() const { return !pushes.empty() || !gets.empty(); }
   };
 
   Lane& lane_at(RemoteVariable variable) {
@@ -140,10 +136,9 @@ class AsyncClient final : public ServerClient {
   void take_values(const std::shared_ptr<Received>& received);
 
   void exchange(transport::DoneHandler on_done);
-  void send(uint32_t server, uint32_t index, const std::shared_ptr<Round>& round);
+  void send(uint32_t server, uint32_t index, RequestGroup& round);
   void submit_get(uint32_t server, uint32_t index, transport::Request request, Gets gets,
-                  const std::shared_ptr<Round>& round);
-  void finish_request(const std::shared_ptr<Round>& round, const Status& status);
+                  transport::DoneHandler on_done);
   void end_round(const transport::DoneHandler& on_done, const Status& status);
   // Nothing is queued or under way.
   bool drained() const { return queued_ == 0 && rounds_ == 0; }
