@@ -31,7 +31,7 @@ struct RankProgram {
   std::vector<const VarDesc*> sums;   // summed over the ranks, in the order of a step
   const Operator* average = nullptr;  // c_local_sgd of the global block
 };
-// Throws ProgramError when the program sums a variable that it does not declare.
+// Throws Error (kUnknownName) when the program sums a variable that it does not declare.
 RankProgram read_rank_program(const Program& program);
 
 // Writers. Operators that are made have the role of communication, but for those of ranks and

@@ -299,9 +299,9 @@ void BackgroundClient::queue_rows(uint32_t gradient, const fluid::SelectedRows& 
   put(gradient, order, {Buffer(), copy}, copy->value.bytes());
 }
 
-// Counts a gradient that comes. A queue's room is bounded over both sides of the loop: what is
-// still here and what the client has not merged yet. A trainer that finds it full first lets its
-// own gradients leave, if they are what fills it, and waits until on_room has counted one down.
+// Counts a gradient that comes. A queue's room is for both sides of the loop: what is still in the
+// inbox, and what the client has not merged yet. A trainer that finds it full lets the inbox leave,
+// and waits until on_room has counted one down.
 void BackgroundClient::wait_for_room(Lock& lock, uint32_t gradient) {
   if (queued_[gradient] >= options_.send_queue_size) {
     // Else the rest of the step would leave in parts: what has left the inbox goes by itself.
