@@ -15,9 +15,9 @@
 #include "base/strings.h"
 #include "benchmarks/handwritten/raw_stream.h"
 #include "benchmarks/harness/harness.h"
+#include "tests/transport/rpc_client.h"
 #include "transport/link/asio_loop.h"
 #include "transport/link/asio_network.h"
-#include "transport/rpc/client.h"
 #include "transport/rpc/server.h"
 
 namespace fleet::benchmarks {
@@ -149,15 +149,15 @@ class Pusher {
     }
     request.on_done = pending_.track();
     client_.submit(0, 0, std::move(request));
-    transport::wait(loop_, pending_).throw_if_error();
+    transport::testing::wait(loop_, pending_).throw_if_error();
   }
 
  private:
   transport::AsioLoop loop_;
   transport::AsioNetwork network_;
   Buffer buffer_;
-  transport::PendingRequests pending_;
-  transport::Client client_;
+  transport::testing::PendingRequests pending_;
+  transport::testing::Client client_;
 };
 
 // Median seconds of one call.

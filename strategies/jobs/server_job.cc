@@ -119,11 +119,8 @@ std::shared_ptr<StrategyRuntime> make_runtime(ServerJob job, bool is_server,
     return std::make_shared<ServerRuntime>(std::move(job.config), job.async, job.transport,
                                            job.logger);
   }
-  return job.async ? std::make_shared<WorkerRuntime>(job.config, *job.async, job.transport,
-                                                     std::move(origin), std::move(job.server_names),
-                                                     job.logger)
-                   : std::make_shared<WorkerRuntime>(job.config, job.transport, std::move(origin),
-                                                     std::move(job.server_names), job.logger);
+  return std::make_shared<WorkerRuntime>(job.config, job.async, job.transport, std::move(origin),
+                                         std::move(job.server_names), job.logger);
 }
 
 }  // namespace fleet::strategies

@@ -67,7 +67,7 @@ struct AsyncOptions {
   // Async: bounded staleness (SSP; Ho et al., NIPS 2013). A worker that has done c steps goes on
   // while c - min over workers <= s, with values that hold every update up to step c - s. Without:
   // no bound. 0 is synchronous training: the strategy takes the programs and the runtime of
-  // SyncStrategy, so that its bits are those of sync; make_async_worker refuses it.
+  // SyncStrategy, so that its bits are those of sync; make_exchange refuses it.
   // Implies that values are received in step; one trainer thread, no merging.
   std::optional<uint32_t> staleness_bound;
 

@@ -7,7 +7,7 @@ namespace fleet::strategies {
 uint64_t descriptors_of(const ParameterServerConfig& config, transport::PeerRole role) {
   constexpr uint64_t kOther = 64;  // files, listeners, the loops' own
   const uint64_t servers = config.server_num();
-  const uint64_t lanes = config.data_lanes + uint64_t{1};  // and one for values asked apart
+  const uint64_t lanes = config.data_lanes + uint64_t{1};  // and one for values asked separately
   if (role == transport::PeerRole::kWorker) return kOther + servers * lanes + 1;
   const uint64_t control = config.index == 0 ? config.worker_num + servers + 1 : 1;
   return kOther + config.worker_num * lanes + control + 2 * servers;

@@ -7,6 +7,19 @@
 
 namespace fleet::strategies {
 
+NodeEnvironment make_environment(transport::AsioNetwork& network, transport::AsioLoop& data,
+                                 transport::LoopThread& control) {
+  NodeEnvironment environment;
+  environment.network = &network;
+  environment.data_loop = &data;
+  environment.control_loop = &control.loop();
+  environment.on_control = [&control](const std::function<void()>& work) {
+    control.run_there(work);
+  };
+  environment.incarnation = transport::make_incarnation();
+  return environment;
+}
+
 ProcessEnvironment::ProcessEnvironment(transport::TransportChoice transport, int yields,
                                        uint32_t data_lanes)
     : network_(transport),
@@ -35,11 +48,7 @@ void ProcessEnvironment::end() {
 }
 
 NodeEnvironment ProcessEnvironment::node() {
-  NodeEnvironment environment;
-  environment.network = &network_;
-  environment.data_loop = &data_;
-  environment.control_loop = &control_.loop();
-  environment.on_control = [this](const std::function<void()>& work) { control_.run_there(work); };
+  NodeEnvironment environment = make_environment(network_, data_, control_);
   for (const auto& lane : lanes_) environment.lane_loops.push_back(&lane->loop());
   environment.start_lanes = [this] {
     for (const auto& lane : lanes_) lane->start();
@@ -50,7 +59,6 @@ NodeEnvironment ProcessEnvironment::node() {
   // On two cores, which the workers need as well, other threads measured no better than none.
   const unsigned cores = std::thread::hardware_concurrency();
   environment.update_threads = cores < 4 ? 0 : std::min(4U, cores / 4);
-  environment.incarnation = transport::make_incarnation();
   return environment;
 }
 

@@ -10,6 +10,11 @@
 
 namespace fleet::strategies {
 
+// For nodes that use a network, a data loop, whoever drives it, and a control loop with a thread of
+// its own. All three must outlive them.
+NodeEnvironment make_environment(transport::AsioNetwork& network, transport::AsioLoop& data,
+                                 transport::LoopThread& control);
+
 // A data loop for the owning thread to drive, and a control loop with a thread of its own; for
 // servers, loops and threads for their data lanes after the first. Nodes that use it must be
 // destroyed before it. What a handler of the other loops throws is thrown as an Error where the

@@ -13,6 +13,9 @@
 
 namespace fleet::strategies {
 
+// How coordinators, other ranks and messages name a sum of all_reduce_worker.
+inline constexpr const char* kAllReduceWorker = "all_reduce_worker";
+
 // The runtime of one process. Members are called by the thread that trains or serves, in the order
 // that their names tell; errors are thrown as fleet::Error.
 class StrategyRuntime : public fluid::CommRuntime {

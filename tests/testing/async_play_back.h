@@ -36,13 +36,12 @@ void update_slice(const AsyncSimJob& job, float* value, const float* gradient, c
                   size_t n);
 
 struct AsyncWorkerRecord {
-  // A version of a slice that the worker was given, and its value.
+  // A value of a slice that the worker was given.
   struct Seen {
     size_t slice;
-    uint64_t version;
     Vector value;
   };
-  std::vector<Seen> seen;
+  std::vector<Seen> seen;                 // in order
   std::vector<std::vector<Vector>> made;  // the gradients that were queued, in order, by variable
 };
 
@@ -59,6 +58,7 @@ class AsyncPlayBack {
   std::string run_server(uint32_t server, const std::vector<strategies::AsyncEvent>& log);
   Vector updated(size_t s, const strategies::AsyncEvent& event, uint64_t clock,
                  const Vector& backup) const;
+  std::string strange_to(size_t worker) const;
   std::string lost_in(uint32_t server,
                       std::map<std::pair<uint32_t, uint32_t>, uint64_t>& applied) const;
 
@@ -66,6 +66,8 @@ class AsyncPlayBack {
   const std::vector<AsyncWorkerRecord> workers_;
   const std::vector<AsyncSlice> slices_;
   std::vector<std::vector<Vector>> history_;  // by slice and version
+  // Versions that a server gave, in order, by worker and slice.
+  std::map<std::pair<size_t, size_t>, std::vector<size_t>> given_;
 };
 
 }  // namespace fleet::testing

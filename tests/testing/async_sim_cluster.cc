@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/async_client.h"
 #include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
 #include "strategies/parameter_server/server/async_parameter_server.h"
@@ -19,10 +19,10 @@ namespace fleet::testing {
 namespace {
 
 using fluid::ServerMode;
+using strategies::AsyncClient;
 using strategies::AsyncEvent;
-using strategies::AsyncWorker;
-using strategies::ReceivedValues;
 using strategies::RemoteTensor;
+using strategies::SharedValues;
 
 // Of virtual time, besides what steps take.
 constexpr Duration kPatience = std::chrono::minutes(10);
@@ -122,7 +122,9 @@ class SimAsyncWorker {
         slices_(slices_of(job)),
         loop_(world.add_loop(str_cat("worker ", index))),
         node_(sim_environment(world, loop_, index), config_for(job, index), Logger(LogLevel::kOff)),
-        worker_(node_.client(), job.options, events()) {
+        client_(node_.client()),
+        waiting_(job.variables.size()) {
+    client_.work_by(job.options, events());
     for (size_t v = 0; v < job.variables.size(); ++v) {
       RemoteTensor tensor;
       tensor.name = str_cat("v", v);
@@ -131,8 +133,8 @@ class SimAsyncWorker {
         if (slice.variable != v) continue;
         tensor.parts.push_back({{slice.server, slice.id}, slice.begin * 4, slice.size * 4});
       }
-      worker_.add_value(tensor);
-      worker_.add_gradient(tensor);
+      client_.add_value(tensor);
+      client_.add_gradient(tensor);
     }
     record_.made.resize(job.variables.size());
   }
@@ -142,7 +144,7 @@ class SimAsyncWorker {
       if (!node_.client().ready() || begun_) return;
       begun_ = true;
       loop_.post([this] {
-        worker_.fetch([this](const Status& status) {
+        client_.fetch([this](const Status& status) {
           if (!status.ok()) return fail(status.to_string());
           old_ = local_;
           next_step();
@@ -157,7 +159,6 @@ class SimAsyncWorker {
   bool done_training() const { return stopping_; }
   const AsyncWorkerRecord& record() const { return record_; }
   const std::vector<Vector>& local() const { return local_; }
-  uint64_t pushes() const { return worker_.pushes(); }
   void set_peers(std::vector<const SimAsyncWorker*> peers) { peers_ = std::move(peers); }
   std::string state() const {
     return str_cat("worker ", index_, " at step ", step_, " of ", steps_of(job_, index_),
@@ -167,12 +168,13 @@ class SimAsyncWorker {
   }
 
  private:
-  AsyncWorker::Events events() {
-    AsyncWorker::Events events;
-    events.on_room = [this](uint32_t) {
+  AsyncClient::Events events() {
+    AsyncClient::Events events;
+    events.on_room = [this](uint32_t gradient) {
+      --waiting_[gradient];
       if (std::exchange(waits_for_room_, false)) loop_.post([this] { queue_next(); });
     };
-    events.on_values = [this](const ReceivedValues& received) { take(received); };
+    events.on_values = [this](const SharedValues& values) { take(*values); };
     events.on_failure = [this] { fail(node_.status().to_string()); };
     return events;
   }
@@ -181,17 +183,16 @@ class SimAsyncWorker {
     if (failure_.empty()) failure_ = str_cat(state(), ": ", why);
   }
 
-  void take(const ReceivedValues& received) {
+  void take(const std::vector<fluid::Tensor>& received) {
     local_ = std::vector<Vector>();
-    for (size_t v = 0; v < received.tensors.size(); ++v) {
-      const auto values = received.tensors[v].values<float>();
+    for (size_t v = 0; v < received.size(); ++v) {
+      const auto values = received[v].values<float>();
       local_.emplace_back(values.begin(), values.end());
-      size_t part = 0;
       for (size_t s = 0; s < slices_.size(); ++s) {
         const AsyncSlice& slice = slices_[s];
         if (slice.variable != v) continue;
         const float* begin = local_[v].data() + slice.begin;
-        record_.seen.push_back({s, received.versions[v][part++], {begin, begin + slice.size}});
+        record_.seen.push_back({s, {begin, begin + slice.size}});
       }
     }
   }
@@ -247,26 +248,27 @@ class SimAsyncWorker {
     record_.made[variable].push_back(gradient);
     Buffer memory(gradient.size() * sizeof(float));
     std::memcpy(memory.data(), gradient.data(), memory.size());
-    worker_.enqueue(static_cast<uint32_t>(variable), {std::move(memory)});
+    ++waiting_[variable];
+    client_.enqueue(static_cast<uint32_t>(variable), {std::move(memory)});
   }
 
   void queue_next() {
     if (over()) return;
     for (; queued_ < job_.variables.size(); ++queued_) {
-      if (!worker_.has_room(static_cast<uint32_t>(queued_))) {
+      if (waiting_[queued_] >= job_.options.send_queue_size) {
         waits_for_room_ = true;
-        worker_.pump();
+        client_.pump();
         return;
       }
       enqueue(queued_, async_gradient(index_, step_, queued_, local_[queued_]));
     }
     if (!job_.options.independent_recv) return synchronize();
-    worker_.pump();
+    client_.pump();
     next_step();
   }
 
   void synchronize() {
-    worker_.synchronize([this](const Status& status) {
+    client_.synchronize([this](const Status& status) {
       if (status.ok()) loop_.post([this] { next_step(); });
     });
   }
@@ -279,7 +281,7 @@ class SimAsyncWorker {
       strategies::geo_difference<float>(local_[v], old_[v], job_.workers, difference);
       enqueue(v, difference);
     }
-    worker_.synchronize([this, before = std::move(before)](const Status& status) {
+    client_.synchronize([this, before = std::move(before)](const Status& status) {
       if (!status.ok()) return;
       std::vector<Vector> pulled = std::exchange(local_, before);
       for (size_t v = 0; v < local_.size(); ++v) {
@@ -292,7 +294,7 @@ class SimAsyncWorker {
   void pull_together() {
     if (step_ % job_.options.easgd_tau != 0) return next_step();
     std::vector<Vector> before = local_;
-    worker_.fetch([this, before = std::move(before)](const Status& status) {
+    client_.fetch([this, before = std::move(before)](const Status& status) {
       if (!status.ok()) return;
       const std::vector<Vector> centre = std::exchange(local_, before);
       const double alpha = strategies::easgd_alpha(job_.options.easgd_alpha, job_.workers);
@@ -301,14 +303,14 @@ class SimAsyncWorker {
         strategies::easgd_difference<float>(local_[v], centre[v], alpha, difference);
         enqueue(v, difference);
       }
-      worker_.pump();
+      client_.pump();
       loop_.post([this] { next_step(); });
     });
   }
 
   void stop() {
     stopping_ = true;
-    worker_.when_drained([this] {
+    client_.when_drained([this] {
       loop_.post([this] {
         node_.stop_async([this](const Status& status) {
           if (!status.ok()) return fail(status.to_string());
@@ -324,13 +326,14 @@ class SimAsyncWorker {
   const std::vector<AsyncSlice> slices_;
   transport::SimLoop& loop_;
   strategies::WorkerNode<strategies::AsyncClient> node_;
-  AsyncWorker worker_;
+  AsyncClient& client_;
   std::vector<const SimAsyncWorker*> peers_;
   std::vector<Vector> local_;
   std::vector<Vector> old_;
   AsyncWorkerRecord record_;
   uint64_t step_ = 0;
   size_t queued_ = 0;
+  std::vector<uint32_t> waiting_;  // gradients in the client's queues, by variable
   bool begun_ = false;
   bool waits_for_room_ = false;
   bool stopping_ = false;
@@ -367,15 +370,26 @@ class AsyncSimRun {
     outcome.staleness = servers_.front()->core().staleness();
     outcome.failure = failure(ended);
     for (auto& server : servers_) outcome.logs.push_back(server->log());
-    for (const auto& worker : workers_) {
-      outcome.pushes += worker->pushes();
-      outcome.local.push_back(worker->local());
-    }
+    for (const auto& worker : workers_) outcome.local.push_back(worker->local());
+    outcome.pushes = pushes(outcome.logs);
     if (outcome.ok()) play_back(outcome);
     return outcome;
   }
 
  private:
+  // Of whole gradients: every one has a slice that begins at 0.
+  uint64_t pushes(const std::vector<std::vector<AsyncEvent>>& logs) const {
+    uint64_t count = 0;
+    for (const AsyncSlice& slice : slices_of(job_)) {
+      if (slice.begin > 0) continue;
+      const auto& log = logs[slice.server];
+      count += std::count_if(log.begin(), log.end(), [&slice](const AsyncEvent& event) {
+        return event.kind == AsyncEvent::Kind::kUpdate && event.variable == slice.id;
+      });
+    }
+    return count;
+  }
+
   std::string failure(bool ended) const {
     for (const auto& worker : workers_) {
       if (!worker->failure().empty()) return worker->failure();

@@ -186,8 +186,8 @@ class ThreadCluster {
     const auto servers = addresses_.wait(job_.servers);
     if (servers.empty()) return;
     const ParameterServerConfig config = config_for(index, reach(index, servers));
-    const auto runtime = std::make_shared<strategies::WorkerRuntime>(config, transport_of(index),
-                                                                     *task_.main, names_);
+    const auto runtime = std::make_shared<strategies::WorkerRuntime>(
+        config, std::nullopt, transport_of(index), *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;

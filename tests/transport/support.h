@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/rpc/client.h"
+#include "tests/transport/rpc_client.h"
 #include "transport/rpc/server.h"
 #include "transport/sim/sim_loop.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/no_attrs.h"
 #include "transpiler/pass.h"
@@ -72,11 +73,10 @@ void emit_all_reduce(const std::vector<std::string>& gradients, int last_ring, i
                             fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
   int ring = last_ring;
   for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
-    fluid::CAllReduceAttrs attrs;
-    attrs.ring_id = ring;
+    Operator sum = fluid::make_rank_sum(*gradient, ring);
+    sum.role = OpRole::kBackward;
+    out.emplace_back(std::move(sum));
     ring = (ring + rings - 1) % rings;
-    out.emplace_back(
-        in_place("c_allreduce_sum", *gradient, fluid::to_attributes(attrs), OpRole::kBackward));
   }
 }
 

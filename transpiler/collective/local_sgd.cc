@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/no_attrs.h"
@@ -101,9 +102,10 @@ void insert_change_sums(Program& program, const CollectiveOptions& options) {
       append(subtract_from_snapshot(param));
       append(
           make("c_sync_calc_stream", {param}, {}, param, fluid::to_attributes(fluid::NoAttrs{})));
-      fluid::CAllReduceAttrs attrs;
-      attrs.ring_id = static_cast<int32_t>(--left % static_cast<size_t>(options.rings));
-      append(make("c_allreduce_sum", {param}, {}, param, fluid::to_attributes(attrs)));
+      const auto ring = static_cast<int32_t>(--left % static_cast<size_t>(options.rings));
+      Operator sum = fluid::make_rank_sum(param, ring);
+      sum.role = OpRole::kOptimize;
+      append(std::move(sum));
     }
   }
   block.set_ops(std::move(rewritten));
@@ -149,19 +151,11 @@ std::string loss_of(const Block& block) {
 
 void append_scheduled_average(Program& program) {
   Block& block = program.global_block();
-  Operator op;
-  op.type = "c_local_sgd";
-  op.inputs["X"] = updated_params(block);
-  op.outputs["Out"] = op.inputs["X"];
-  const std::string loss = loss_of(block);
-  if (!loss.empty()) op.inputs["Loss"] = {loss};
+  Names rate;
   for (const auto& update : block.ops()) {
-    if (is_update(*update) && !update->input("LearningRate").empty()) {
-      op.inputs["LearningRate"] = update->input("LearningRate");
-      break;
-    }
+    if (rate.empty() && is_update(*update)) rate = update->input("LearningRate");
   }
-  op.attrs = fluid::to_attributes(fluid::NoAttrs{});
+  Operator op = fluid::make_rank_average(updated_params(block), loss_of(block), std::move(rate));
   op.role = OpRole::kOptimize;
   block.append_op(std::move(op));
 }

@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include "fluid/ops/distributed/names.h"
 #include "fluid/ops/distributed/server_program.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "transpiler/parameter_server/tables.h"
 #include "transpiler/parameter_server/trainer_ops.h"
 
@@ -10,8 +12,6 @@ namespace fleet::transpiler {
 namespace {
 
 using fluid::Block;
-using fluid::Operator;
-using fluid::OpRole;
 using fluid::Program;
 using fluid::VarDesc;
 
@@ -41,18 +41,6 @@ void declare_deltas(Program& program, const ServerPlan& plan) {
   }
 }
 
-Operator make_notice(Names inputs, Names tables, std::string control) {
-  fluid::SendAttrs attrs;
-  attrs.send_varnames = std::move(tables);
-  Operator op;
-  op.type = "send";
-  op.inputs["X"] = std::move(inputs);
-  op.outputs["Out"] = {std::move(control)};
-  op.attrs = fluid::to_attributes(std::move(attrs));
-  op.role = OpRole::kRpc;
-  return op;
-}
-
 void append_step_notice(Program& program, const ServerPlan& plan) {
   keep_lookups_local(program);
   std::set<std::string, std::less<>> trained;
@@ -66,16 +54,17 @@ void append_step_notice(Program& program, const ServerPlan& plan) {
     tables.push_back(std::move(table));
   }
   Block& block = program.global_block();
-  block.append_op(make_notice(std::move(ids), std::move(tables), add_control_var(block, 0)));
+  block.append_op(
+      fluid::make_step_notice(std::move(ids), std::move(tables), add_control_var(block, 0)));
 }
 
 void append_start_notice(Program& startup, int controls) {
   Block& block = startup.global_block();
   VarDesc var;
-  var.name = "param_init";
+  var.name = fluid::kParamInit;
   var.typed = false;
   block.add_var(std::move(var));
-  block.append_op(make_notice({"param_init"}, {"param_init"}, add_control_var(block, controls)));
+  block.append_op(fluid::make_start_notice(add_control_var(block, controls)));
 }
 
 VarDesc plain(const PlacedParam& param, const PlacedSlice& slice, const std::string& origin,

@@ -10,8 +10,8 @@ namespace fleet::transpiler {
 
 // Main: the user's program, then a `send` that tells the runtime of the step; it names the sparse
 // tables and the variables with the rows that the step touched. Startup: the parameters as the
-// servers have them, then a `send` of "param_init". `p.delta` is declared for each parameter p.
-// Throws ProgramError when a result does not verify.
+// servers have them, then the start notice (trainer_program.h). `p.delta` is declared for each
+// parameter p. Throws ProgramError when a result does not verify.
 ProgramPair make_geo_trainer_programs(const fluid::Program& main, const fluid::Program& startup,
                                       const ServerPlan& plan, const TrainerOptions& options,
                                       const PassRunner& runner);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "fluid/ops/distributed/names.h"
 #include "fluid/ops/distributed/table_ops.h"
 #include "fluid/ops/shape/fill.h"
 #include "transpiler/parameter_server/trainer_ops.h"
@@ -80,7 +81,7 @@ Operator make_lookup(const Block& block, const Group& group, const ServerPlan& p
 // Where a table's rows are, for an op that fetches them itself.
 void locate_table(Operator& op, const PlacedParam& table, const ServerPlan& plan, int trainer_id) {
   op.attrs["epmap"] = endpoints_of(plan, table);
-  op.attrs["table_names"] = slice_names(table);
+  op.attrs[fluid::kTableNames] = slice_names(table);
   op.attrs["height_sections"] = sections_of(table);
   op.attrs["trainer_id"] = int64_t{trainer_id};
 }

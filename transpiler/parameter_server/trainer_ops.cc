@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
-#include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/shape/shape_ops.h"
+#include "fluid/ops/distributed/trainer_program.h"
 
 namespace fleet::transpiler {
 
@@ -13,19 +12,6 @@ using fluid::Operator;
 using fluid::OpRole;
 using fluid::SliceInfo;
 using fluid::VarDesc;
-
-namespace {
-
-Operator recv(Names out, fluid::AttributeMap attrs) {
-  Operator op;
-  op.type = "recv";
-  op.outputs["Out"] = std::move(out);
-  op.attrs = std::move(attrs);
-  op.role = OpRole::kRpc;
-  return op;
-}
-
-}  // namespace
 
 std::string add_control_var(Block& block, int number) {
   VarDesc var;
@@ -76,7 +62,7 @@ std::vector<int64_t> sections_of(const PlacedParam& param) {
 
 Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id,
                    PlaceAttributes& attributes) {
-  return recv(slice_names(param), attributes.of(param, [&] {
+  return fluid::make_receive(slice_names(param), attributes.of(param, [&] {
     fluid::RecvAttrs attrs;
     attrs.epmap = endpoints_of(plan, param);
     attrs.trainer_id = trainer_id;
@@ -89,7 +75,7 @@ Operator make_whole_recv(const ServerPlan& plan, const PlacedParam& param, int t
   attrs.epmap = endpoints_of(plan, param);
   attrs.trainer_id = trainer_id;
   attrs.recv_varnames = slice_names(param);
-  return recv({param.param}, fluid::to_attributes(std::move(attrs)));
+  return fluid::make_receive({param.param}, fluid::to_attributes(std::move(attrs)));
 }
 
 Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& statistic,
@@ -98,33 +84,18 @@ Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& stat
   attrs.epmap = {plan.endpoints[static_cast<size_t>(statistic.server)]};
   attrs.trainer_id = trainer_id;
   if (plan.form.runtime_split) attrs.recv_varnames = {statistic.name};
-  return recv({statistic.name}, fluid::to_attributes(std::move(attrs)));
-}
-
-Operator make_barrier(std::string type, fluid::AttributeMap attrs, Names inputs, Names outputs) {
-  Operator op;
-  op.type = std::move(type);
-  op.inputs["X"] = std::move(inputs);
-  op.outputs["Out"] = std::move(outputs);
-  op.attrs = std::move(attrs);
-  op.role = OpRole::kRpc;
-  return op;
+  return fluid::make_receive({statistic.name}, fluid::to_attributes(std::move(attrs)));
 }
 
 Operator make_fetch_barrier(const ServerPlan& plan, int trainer_id, Names inputs, Names outputs) {
   fluid::FetchBarrierAttrs attrs;
   attrs.endpoints = plan.endpoints;
   attrs.trainer_id = trainer_id;
-  return make_barrier("fetch_barrier", fluid::to_attributes(std::move(attrs)), std::move(inputs),
-                      std::move(outputs));
+  return fluid::make_fetch_barrier(std::move(attrs), std::move(inputs), std::move(outputs));
 }
 
 Operator make_concat(const PlacedParam& param, OpRole role) {
-  Operator op;
-  op.type = "concat";
-  op.inputs["X"] = slice_names(param);
-  op.outputs["Out"] = {param.param};
-  op.attrs = fluid::to_attributes(fluid::ConcatAttrs{});
+  Operator op = fluid::make_join(slice_names(param), param.param);
   op.role = role;
   return op;
 }

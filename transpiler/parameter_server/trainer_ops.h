@@ -51,8 +51,6 @@ fluid::Operator make_recv(const ServerPlan& plan, const PlacedParam& param, int 
 fluid::Operator make_whole_recv(const ServerPlan& plan, const PlacedParam& param, int trainer_id);
 fluid::Operator make_statistic_recv(const ServerPlan& plan, const PlacedStatistic& statistic,
                                     int trainer_id);
-fluid::Operator make_barrier(std::string type, fluid::AttributeMap attrs, Names inputs,
-                             Names outputs);
 fluid::Operator make_fetch_barrier(const ServerPlan& plan, int trainer_id, Names inputs,
                                    Names outputs);
 // The slices of a parameter, joined.

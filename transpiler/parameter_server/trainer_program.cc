@@ -11,6 +11,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/distributed/table_ops.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "fluid/ops/no_attrs.h"
 #include "fluid/program/live_blocks.h"
 #include "transpiler/parameter_server/async_counter.h"
@@ -374,8 +375,7 @@ void append_send_barrier(Program& program, TrainerState& state) {
   Names sent;
   for (const size_t i : state.plan.dispatch_order) sent.push_back(state.send_controls[i]);
   sent.insert(sent.end(), state.other_controls.begin(), state.other_controls.end());
-  block.append_op(make_barrier("send_barrier", fluid::to_attributes(std::move(attrs)),
-                               std::move(sent), {control}));
+  block.append_op(fluid::make_send_barrier(std::move(attrs), std::move(sent), {control}));
   if (!state.plan.form.classic_sync()) return;
   // From here on everything waits for the barrier.
   std::fill(state.send_controls.begin(), state.send_controls.end(), control);

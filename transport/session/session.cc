@@ -80,10 +80,6 @@ std::string Session::describe() const {
   return str_cat(handshake_.peer().member.to_string(), " (", peer_name_, ")");
 }
 
-LinkKind Session::link_kind() const {
-  return link_ ? link_->kind() : LinkKind::kMemory;
-}
-
 Status Session::lost(std::string what) const {
   return Status(
       ErrorCode::kPeerLost,

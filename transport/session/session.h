@@ -109,8 +109,7 @@ class Session final : public std::enable_shared_from_this<Session> {
   // Of the frames of this connection; what was changed on its way ended it when tampered() is true.
   FrameProtection protection() const { return handshake_.protection(); }
   bool tampered() const { return tampered_; }
-  std::string describe() const;  // "worker 1 (unix fleet-6174)"
-  LinkKind link_kind() const;
+  std::string describe() const;                                // "worker 1 (unix fleet-6174)"
   bool same_machine() const { return link_->same_machine(); }  // while open
   uint64_t id() const { return options_.id; }
   Loop& loop() const { return *loop_; }

@@ -5,13 +5,14 @@
 #include "fluid/executor/plan/plan_buffers_impl.h"
 #include "fluid/executor/plan/plan_compiler_impl.h"
 #include "fluid/executor/plan/plan_shards_impl.h"
+#include "fluid/ops/distributed/names.h"
 
 namespace fleet::fluid {
 namespace {
 
 // Ops that look rows up in a table which the transpiler placed on servers.
 bool fetches_table(const OpSchema& schema, const Operator& op) {
-  const Attribute* attr = op.attr("table_names");
+  const Attribute* attr = op.attr(kTableNames);
   const auto* names = attr == nullptr ? nullptr : std::get_if<std::vector<std::string>>(attr);
   return names != nullptr && !names->empty() && schema.run_by != RunBy::kRuntime;
 }

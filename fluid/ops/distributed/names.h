@@ -1,4 +1,4 @@
-// Names of variables that mean something to every program of a job.
+// Names that mean something to every program of a job.
 #pragma once
 
 #include <string>
@@ -11,6 +11,12 @@ inline constexpr const char* kStepCounter = "@LR_DECAY_COUNTER@";
 
 // The trainer whose gradient a block updates from: [1], int64; the server sets it.
 inline constexpr const char* kTrainerId = "@TRAINER_ID@";
+
+// What the notice sends that says that a trainer starts from what it received (trainer_program.h).
+inline constexpr const char* kParamInit = "param_init";
+
+// The attribute of ops that look up rows of a table on servers: the names of its parts there.
+inline constexpr const char* kTableNames = "table_names";
 
 // Behind the names of slices, and of what belongs to one: "w.block1".
 inline std::string slice_suffix(int slice) {

@@ -1,9 +1,5 @@
 #include "strategies/parameter_server/client/blocking_worker_node.h"
 
-#include <utility>
-
-#include "base/strings.h"
-
 namespace fleet::strategies {
 
 using transport::Phase;
@@ -38,22 +34,12 @@ void BlockingWorkerNode::wait_until(const std::function<bool()>& reached, Phase 
   if (!why.ok()) fail(why, phase, what, environment_.data_loop->now() - begin);
 }
 
-// The verdict counts for more than the broken connections that come with it.
 void BlockingWorkerNode::fail(const Status& why, Phase phase, std::string_view what,
                               Duration elapsed) {
-  std::vector<std::string> peers;
-  for (const uint32_t server : client_->waiting_for()) {
-    peers.push_back(str_cat("server ", server));
-  }
-  client_->fail_all(why);
-  member_->abort(why, phase, client_->step() + 1);
-  const double seconds = std::chrono::duration<double>(elapsed).count();
-  ErrorText text = why.text();
-  text.where =
-      str_cat(text.where, text.where.empty() ? "" : "; ", "worker ", config_.index, " in phase ",
-              transport::phase_name(phase), " (", what, ") of step ", client_->step() + 1,
-              ", after ", seconds, " s", peers.empty() ? "" : ", waiting for ", join(peers, ", "));
-  throw_error(why.code(), std::move(text));
+  const auto peers = give_up(why);
+  const uint64_t step = client_->step() + 1;
+  abort(why, phase, step);
+  throw_failure(why, phase, what, step, elapsed, peers);
 }
 
 void BlockingWorkerNode::ask_coordinator(Phase phase, std::string_view what,
@@ -67,21 +53,13 @@ void BlockingWorkerNode::ask_coordinator(Phase phase, std::string_view what,
 }
 
 void BlockingWorkerNode::barrier(const std::string& name) {
-  ask_coordinator(Phase::kBarrier, name,
-                  [&] { return member().barrier(transport::Group::kWorkers, name); });
+  ask_coordinator(Phase::kBarrier, name, [&] { return WorkerNode::barrier(name); });
 }
 
-std::vector<double> BlockingWorkerNode::all_reduce(const std::vector<double>& values) {
-  constexpr std::string_view kName = "all_reduce_worker";
-  std::vector<double> sums;
-  ask_coordinator(Phase::kReducing, kName, [&]() -> Status {
-    auto result = member().reduce(transport::Group::kWorkers, std::string(kName),
-                                  transport::ReduceOp::kSum, values);
-    if (!result.ok()) return result.status();
-    sums = std::get<std::vector<double>>(std::move(result).value());
-    return {};
-  });
-  return sums;
+std::vector<double> BlockingWorkerNode::all_reduce(const std::string& name,
+                                                   std::vector<double> values) {
+  ask_coordinator(Phase::kReducing, name, [&] { return WorkerNode::all_reduce(name, values); });
+  return values;
 }
 
 void BlockingWorkerNode::stop() {

@@ -28,7 +28,7 @@ class BlockingWorkerNode : public WorkerNode<SyncClient> {
   void poll();
 
   void barrier(const std::string& name);
-  std::vector<double> all_reduce(const std::vector<double>& values);
+  std::vector<double> all_reduce(const std::string& name, std::vector<double> values);
   // The worker contributes no more and leaves. Once; later calls do nothing.
   void stop();
 

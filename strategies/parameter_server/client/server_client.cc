@@ -17,19 +17,19 @@ using transport::PayloadTarget;
 using transport::Request;
 using transport::Verb;
 
-transport::ClientOptions client_options(const ParameterServerConfig& config,
-                                        const transport::Hello& hello,
-                                        std::function<void(MutableBytes)> random) {
-  transport::ClientOptions options;
-  options.servers = config.servers;
+transport::ChannelOptions channel_options(const ParameterServerConfig& config,
+                                          const transport::Hello& hello, uint32_t server,
+                                          uint32_t lane) {
+  transport::ChannelOptions options;
+  options.endpoint = config.servers[server];
   options.hello = hello;
+  options.hello.lane = transport::LaneKind::kData;
+  options.hello.lane_index = lane;
+  options.hello.callee = transport::MemberId{transport::PeerRole::kServer, server};
   options.secret = config.secret;
-  options.lane = transport::LaneKind::kData;
-  options.lanes = config.data_lanes;
-  options.more_lanes = 1;
   options.send_buffer = config.send_buffer;
   options.rpc_deadline = config.rpc_deadline;
-  options.random = std::move(random);
+  options.tell_unreachable = lane == 0;
   return options;
 }
 
@@ -46,6 +46,11 @@ transport::ClientOptions client_options(const ParameterServerConfig& config,
                .fix = "transpile every role of the job from the same program and configuration"});
 }
 
+transport::Payload piece_of(const transport::Payload& whole, uint32_t piece) {
+  if (whole.size == 0) return {};
+  return {whole.data + piece_offset(piece), piece_bytes(whole.size, piece), whole.owner};
+}
+
 }  // namespace
 
 ServerClient::ServerClient(Loop& loop, transport::Network& network,
@@ -57,22 +62,29 @@ ServerClient::ServerClient(Loop& loop, transport::Network& network,
       names_(config.server_num()),
       gradients_(config.server_num()),
       under_way_at_(config.server_num()),
-      client_(loop, network, client_options(config, hello, std::move(random)), logger),
       parameter_indexes_missing_(config.server_num()) {
+  for (uint32_t server = 0; server < config.server_num(); ++server) {
+    for (uint32_t lane = 0; lane <= config.data_lanes; ++lane) {
+      transport::ChannelOptions options = channel_options(config, hello, server, lane);
+      options.random = random;
+      channels_.push_back(std::make_unique<transport::Channel>(loop, network, std::move(options),
+                                                               transport::ChannelEvents{}, logger));
+    }
+  }
   if (config_.observer == nullptr) return;
-  watch_ = config_.observer->waits.watch("requests", loop, [this] { return client_.waits(); });
+  watch_ = config_.observer->waits.watch("requests", loop, [this] { return waits(); });
 }
 
 void ServerClient::start() {
-  client_.start();
+  for (size_t i = 0; i < channels_.size(); ++i) {
+    if (i % (config_.data_lanes + 1) < config_.data_lanes) channels_[i]->start();
+  }
   for (uint32_t server = 0; server < config_.server_num(); ++server) ask_parameter_index(server);
 }
 
 void ServerClient::ask_parameter_index(uint32_t server) {
   Request request;
-  Message message;
-  message.header.verb = Verb::kInit;
-  request.frames.push_back(std::move(message));
+  request.frames.push_back(make_message(Verb::kInit, 0));
   const auto reader = std::make_shared<transport::MessageReader>();
   request.reply_target = [reader](const FrameHeader& header, ConstBytes) {
     return reader->target(header);
@@ -88,7 +100,7 @@ void ServerClient::ask_parameter_index(uint32_t server) {
       --parameter_indexes_missing_;
       on_parameter_index(server);
     } else {
-      client_.fail_all(parameter_index.status());
+      fail_all(parameter_index.status());
     }
   };
   submit(server, 0, std::move(request));
@@ -134,12 +146,11 @@ void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint6
   Request request;
   const uint32_t pieces = pieces_of(bytes);
   for (uint32_t piece = 0; piece < pieces; ++piece) {
-    Message& message = request.frames.emplace_back();
-    message.header.verb = Verb::kInit;
+    Message& message = request.frames.emplace_back(make_message(Verb::kInit, 0));
     if (piece + 1 < pieces) message.header.flags = transport::kFlagMore;
     message.header.variable = variable.variable;
     message.header.piece = piece;
-    message.payload = {value + piece_offset(piece), piece_bytes(bytes, piece), nullptr};
+    message.payload = piece_of({value, bytes, nullptr}, piece);
   }
   if (pieces > 0) submit(variable.server, 0, std::move(request));
 }
@@ -150,46 +161,41 @@ void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, 
   const uint64_t bytes = rows.size() * entry.row_bytes();
   const auto numbers = std::make_shared<const std::vector<int64_t>>(std::move(rows));
   Request request;
-  Message& message = request.frames.emplace_back();
-  message.header.verb = Verb::kGet;
+  Message& message = request.frames.emplace_back(make_message(Verb::kGet, rows_step()));
   message.header.flags = kFlagRows;
-  message.header.step = rows_step();
   message.header.variable = variable.variable;
   message.payload = {numbers->data(), numbers->size() * sizeof(int64_t), numbers};
   const auto arrived = std::make_shared<std::vector<bool>>(pieces_of(bytes));
   request.reply_target = [=, server = variable.server](const FrameHeader& header, ConstBytes) {
-    const bool wanted = header.variable == variable.variable && header.piece < arrived->size() &&
-                        header.payload_bytes == piece_bytes(bytes, header.piece);
-    if (!wanted) return refuse_value(server, header);
-    return PayloadTarget::into({memory + piece_offset(header.piece), header.payload_bytes});
+    return target_of(server, header, header.variable == variable.variable ? memory : nullptr,
+                     bytes);
   };
   request.on_reply = [arrived](const FrameHeader& header, ConstBytes, MutableBytes payload) {
     if (!payload.empty()) (*arrived)[header.piece] = true;
   };
   request.on_done = [this, arrived, then = std::move(on_done)](const Status& status) {
     const auto missing = std::count(arrived->begin(), arrived->end(), false);
-    if (status.ok() && missing > 0) fail_incomplete(static_cast<uint64_t>(missing));
+    if (status.ok() && missing > 0)
+      fail(incomplete("parameter-server worker", static_cast<uint64_t>(missing)));
     if (then) then(status.ok() ? status_ : status);
   };
   submit(variable.server, variable.variable % config_.data_lanes, std::move(request));
 }
 
-void ServerClient::fail_incomplete(uint64_t pieces) {
-  fail({ErrorCode::kInternal,
-        {.what = "an answer ended before all of its values had come",
-         .where = "parameter-server worker",
-         .expected = "every piece of every value",
-         .got = str_cat(pieces, " pieces are missing"),
-         .fix = "run the same version in every process"}});
+Status ServerClient::incomplete(std::string where, uint64_t pieces) {
+  return {ErrorCode::kInternal,
+          {.what = "an answer ended before all of its values had come",
+           .where = std::move(where),
+           .expected = "every piece of every value",
+           .got = str_cat(pieces, " pieces are missing"),
+           .fix = "run the same version in every process"}};
 }
 
 void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
                               transport::DoneHandler on_done) {
   Request request;
-  Message& message = request.frames.emplace_back();
-  message.header.verb = Verb::kSnapshot;
-  message.header.step = rows_step();
-  message.control = encode(snapshot);
+  request.frames.push_back(make_message(Verb::kSnapshot, rows_step()));
+  request.frames.back().control = encode(snapshot);
   request.on_done = std::move(on_done);
   submit(server, 0, std::move(request));
 }
@@ -197,14 +203,66 @@ void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
 void ServerClient::complete() {
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
     Request request;
-    Message& message = request.frames.emplace_back();
-    message.header.verb = Verb::kNotify;
-    message.header.step = step_;
+    request.frames.push_back(make_message(Verb::kNotify, step_));
     submit(server, 0, std::move(request));
   }
 }
 
-PayloadTarget ServerClient::refuse_value(uint32_t server, const FrameHeader& header) {
+// ---- frames
+
+Message ServerClient::make_message(Verb verb, uint64_t step) const {
+  Message message;
+  message.header.verb = verb;
+  message.header.step = step;
+  message.header.epoch = config_.epoch;
+  return message;
+}
+
+Message ServerClient::make_push(RemoteVariable slice, uint64_t step, ShardRange shards,
+                                const transport::Payload& whole, uint32_t piece,
+                                const uint64_t* rows) const {
+  Message message = make_message(Verb::kPush, step);
+  message.header.flags = transport::kFlagMore;
+  message.header.shard_begin = static_cast<uint32_t>(shards.begin);
+  message.header.shard_end = static_cast<uint32_t>(shards.end);
+  message.header.variable = slice.variable;
+  message.header.piece = piece;
+  if (rows != nullptr) {
+    message.header.flags |= kFlagRows;
+    message.control = encode(*rows);
+  }
+  message.payload = piece_of(whole, piece);
+  return message;
+}
+
+Message ServerClient::make_get(uint32_t server, uint32_t lane, uint64_t step,
+                               const std::vector<uint32_t>& variables) const {
+  Message message = make_message(Verb::kGet, step);
+  const uint32_t trained = parameter_indexes_[server].trained;
+  const uint32_t lanes = config_.data_lanes;
+  const uint32_t trained_here = trained > lane ? (trained - lane + lanes - 1) / lanes : 0;
+  const bool all = variables.size() == trained_here &&
+                   std::all_of(variables.begin(), variables.end(),
+                               [trained](uint32_t variable) { return variable < trained; });
+  if (variables.empty()) {
+    message.header.variable = kNoVariables;
+  } else if (all) {
+    message.header.variable = kAllVariables;
+  } else if (variables.size() == 1) {
+    message.header.variable = variables.front();
+  } else {
+    message.header.variable = kListedVariables;
+    message.control = encode(variables);
+  }
+  return message;
+}
+
+PayloadTarget ServerClient::target_of(uint32_t server, const FrameHeader& header, std::byte* memory,
+                                      uint64_t bytes) {
+  if (memory != nullptr && header.piece < pieces_of(bytes) &&
+      header.payload_bytes == piece_bytes(bytes, header.piece)) {
+    return PayloadTarget::into({memory + piece_offset(header.piece), header.payload_bytes});
+  }
   return PayloadTarget::refuse({ErrorCode::kBadFrame,
                                 {.what = "a server answered with a value that was not asked for",
                                  .where = str_cat("server ", server),
@@ -213,6 +271,8 @@ PayloadTarget ServerClient::refuse_value(uint32_t server, const FrameHeader& hea
                                                 header.piece, ", ", header.payload_bytes, " bytes"),
                                  .fix = "run the same version in every process"}});
 }
+
+// ---- requests under way
 
 void ServerClient::submit(uint32_t server, uint32_t lane, Request request) {
   ++under_way_at_[server];
@@ -223,13 +283,23 @@ void ServerClient::submit(uint32_t server, uint32_t lane, Request request) {
     --under_way_at_[server];
     if (--under_way_ == 0) turn_idle();
   };
-  client_.submit(server, lane, std::move(request));
+  transport::Channel& channel = *channels_[size_t{server} * (config_.data_lanes + 1) + lane];
+  if (lane == config_.data_lanes) channel.start();
+  channel.submit(std::move(request));
 }
 
 void ServerClient::turn_idle() {
   before_idle();
   const auto on_idle = on_idle_;  // it may set another one
   if (on_idle) on_idle();
+}
+
+std::vector<std::string> ServerClient::waits() const {
+  std::vector<std::string> lines;
+  for (const auto& channel : channels_) {
+    for (std::string& line : channel->waits()) lines.push_back(std::move(line));
+  }
+  return lines;
 }
 
 std::vector<uint32_t> ServerClient::waiting_for() const {

@@ -1,19 +1,21 @@
-// A worker's way to its servers, whatever the mode: what they keep, initial values, and the
-// bookkeeping of requests that are under way.
+// A worker's way to its servers, whatever the mode: its channels, what the servers keep, initial
+// values, and the bookkeeping of requests that are under way.
 //
 // Nothing here blocks. The thread that drives the loop calls everything.
 #pragma once
 
 #include <compare>
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/log.h"
+#include "base/shard_tree.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/wire.h"
-#include "transport/rpc/client.h"
+#include "transport/rpc/channel.h"
 
 namespace fleet::strategies {
 
@@ -54,7 +56,9 @@ class ServerClient {
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.
-  void finish() { client_.finish(); }
+  void finish() {
+    for (const auto& channel : channels_) channel->finish();
+  }
 
   // Nothing is under way; status() says how it went.
   bool idle() const { return under_way_ == 0; }
@@ -63,7 +67,9 @@ class ServerClient {
   // Called whenever the last request under way has ended. May begin new work.
   void set_on_idle(std::function<void()> on_idle) { on_idle_ = std::move(on_idle); }
   // Everything under way, and whatever is asked later, ends with this status.
-  void fail_all(const Status& why) { client_.fail_all(why); }
+  void fail_all(const Status& why) {
+    for (const auto& channel : channels_) channel->fail_all(why);
+  }
   // Steps that are over.
   uint64_t step() const { return step_; }
   // Servers with requests under way, for messages.
@@ -82,16 +88,29 @@ class ServerClient {
   // The last request under way has ended.
   virtual void before_idle() {}
 
-  // The request's own on_done runs before the bookkeeping.
+  uint32_t lane_of(RemoteVariable variable) const { return variable.variable % config_.data_lanes; }
+  // A frame of this job without contents.
+  transport::Message make_message(transport::Verb verb, uint64_t step) const;
+  // A piece of what some shards push for a slice, with others behind it. `rows`: how many the
+  // whole has, when it is of rows.
+  transport::Message make_push(RemoteVariable slice, uint64_t step, ShardRange shards,
+                               const transport::Payload& whole, uint32_t piece,
+                               const uint64_t* rows) const;
+  // Asks for variables of a lane.
+  transport::Message make_get(uint32_t server, uint32_t lane, uint64_t step,
+                              const std::vector<uint32_t>& variables) const;
+  // Where a piece of a value goes; one that does not belong there is refused.
+  static transport::PayloadTarget target_of(uint32_t server, const transport::FrameHeader& header,
+                                            std::byte* memory, uint64_t bytes);
+  // The request's own on_done runs before the bookkeeping. Lanes are data lanes, and one behind
+  // them, which connects when it is first used.
   void submit(uint32_t server, uint32_t lane, transport::Request request);
   void fail(Status why) {
     if (status_.ok()) status_ = std::move(why);
   }
   // An answer ended before all of its pieces had come.
-  void fail_incomplete(uint64_t pieces);
+  static Status incomplete(std::string where, uint64_t pieces);
   void check_value_bytes(RemoteVariable variable, uint64_t bytes, std::string_view op) const;
-  static transport::PayloadTarget refuse_value(uint32_t server,
-                                               const transport::FrameHeader& header);
 
   const ParameterServerConfig config_;
   uint64_t step_ = 0;
@@ -100,6 +119,7 @@ class ServerClient {
   void ask_parameter_index(uint32_t server);
   void keep_parameter_index(uint32_t server, ParameterIndex parameter_index);
   void turn_idle();
+  std::vector<std::string> waits() const;
 
   // Numbers of variables, by name in the parameter index.
   using Numbers = std::unordered_map<std::string_view, uint32_t>;
@@ -111,7 +131,7 @@ class ServerClient {
   std::vector<uint32_t> under_way_at_;              // by server
   size_t under_way_ = 0;
   Status status_;
-  transport::Client client_;
+  std::vector<std::unique_ptr<transport::Channel>> channels_;  // server by server
   std::function<void()> on_idle_;
   uint32_t parameter_indexes_missing_ = 0;
   WaitList::Watch watch_;

@@ -8,17 +8,13 @@
 #include "strategies/parameter_server/protocol/row_payload.h"
 
 namespace fleet::strategies {
-namespace {
 
 using transport::ConstBytes;
 using transport::FrameHeader;
 using transport::Message;
 using transport::MutableBytes;
-using transport::PayloadTarget;
 using transport::Request;
 using transport::Verb;
-
-}  // namespace
 
 SyncClient::SyncClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
                        const transport::Hello& hello, std::function<void(MutableBytes)> random,
@@ -41,7 +37,6 @@ void SyncClient::on_parameter_index(uint32_t index) {
   server.row_sums.resize(server.sums.size());
   for (uint32_t i = 0; i < entries; ++i) {
     server.targets[i].received.assign(std::max(1U, pieces_of(known.entries[i].bytes())), 0);
-    if (i < server.sums.size()) ++server.lanes[i % config_.data_lanes].trained;
   }
   order_lanes(server, known);
   step_ = std::max(step_, known.step);
@@ -103,26 +98,16 @@ void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::Selecte
 void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum,
                         uint32_t pieces, const uint64_t* rows) {
   Server& server = servers_[slice.server];
-  Lane& lane = lane_of(slice);
-  const uint32_t index = slice.variable % config_.data_lanes;
+  const uint32_t index = lane_of(slice);
+  Lane& lane = server.lanes[index];
   for (uint32_t piece = 0; piece < pieces; ++piece) {
-    Message message;
-    message.header.verb = Verb::kPush;
-    message.header.flags = transport::kFlagMore;
-    message.header.step = step_ + 1;
-    message.header.shard_begin = static_cast<uint32_t>(node.begin);
-    message.header.shard_end = static_cast<uint32_t>(node.end);
-    message.header.variable = slice.variable;
-    message.header.piece = piece;
-    message.payload = {sum.data + piece_offset(piece), piece_bytes(sum.size, piece), sum.owner};
-    if (rows != nullptr) {
-      message.header.flags |= kFlagRows;
-      message.control = encode(*rows);
-    } else if (const uint32_t at = lane.order.position(slice.variable, piece); at >= lane.open) {
+    Message message = make_push(slice, step_ + 1, node, sum, piece, rows);
+    const uint32_t at = rows != nullptr ? 0 : lane.order.position(slice.variable, piece);
+    if (rows == nullptr && at >= lane.open) {
       hold(lane, at, std::move(message));
-      continue;
+    } else {
+      gather(lane, std::move(message));
     }
-    gather(lane, std::move(message));
   }
   server.pushed += pieces;
   server.pushed_bytes += sum.size;
@@ -136,6 +121,9 @@ void SyncClient::gather(Lane& lane, Message message) {
   lane.gathered.push_back(std::move(message));
 }
 
+// A piece for which the server has no room yet waits by its position in the order in which the
+// lane's pieces are let in; rows do not count against that room. It is not copied here: the memory
+// stays the caller's until that wants it back (flush).
 void SyncClient::hold(Lane& lane, uint32_t position, Message message) {
   if (message.payload.owner == nullptr) ++borrowed_;
   lane.held.emplace(position, std::move(message));
@@ -161,9 +149,7 @@ void SyncClient::submit_push(uint32_t server, uint32_t lane, Request request) {
 void SyncClient::ask_credit(uint32_t server, uint32_t index, bool over) {
   Lane& lane = servers_[server].lanes[index];
   Request request;
-  Message& message = request.frames.emplace_back();
-  message.header.verb = Verb::kCredit;
-  message.header.step = step_ + 1;
+  Message& message = request.frames.emplace_back(make_message(Verb::kCredit, step_ + 1));
   message.header.variable = lane.open;
   if (over) message.header.piece = lane.held.empty() ? lane.order.size() : lane.held.begin()->first;
   request.on_reply = [this, server, index](const FrameHeader& header, ConstBytes, MutableBytes) {
@@ -174,6 +160,9 @@ void SyncClient::ask_credit(uint32_t server, uint32_t index, bool over) {
   submit(server, index, std::move(request));
 }
 
+// The server lets in the pieces before the position `open`: those that are held leave now. It only
+// grows, since an old answer may come again over the next connection. While pieces are held, the
+// server is asked for more, which it answers when it has the room.
 void SyncClient::on_credit(uint32_t server, uint32_t index, uint32_t open) {
   Lane& lane = servers_[server].lanes[index];
   lane.open = std::max(lane.open, std::min(open, lane.order.size()));
@@ -211,34 +200,12 @@ void SyncClient::flush() {
 void SyncClient::receive(RemoteVariable variable, std::byte* memory, uint64_t bytes) {
   check_value_bytes(variable, bytes, "recv");
   Target& target = servers_[variable.server].targets[variable.variable];
-  auto& wanted = lane_of(variable).wanted;
+  auto& wanted = servers_[variable.server].lanes[lane_of(variable)].wanted;
   if (std::find(wanted.begin(), wanted.end(), variable.variable) == wanted.end()) {
     wanted.push_back(variable.variable);
   }
   target.memory = memory;
   target.bytes = bytes;
-}
-
-Message SyncClient::get_message(uint32_t server, uint32_t index, uint64_t step) const {
-  const Lane& lane = servers_[server].lanes[index];
-  Message message;
-  message.header.verb = Verb::kGet;
-  message.header.step = step;
-  const uint32_t trained = parameter_index(server).trained;
-  const bool all = lane.wanted.size() == lane.trained &&
-                   std::all_of(lane.wanted.begin(), lane.wanted.end(),
-                               [trained](uint32_t variable) { return variable < trained; });
-  if (lane.wanted.empty()) {
-    message.header.variable = kNoVariables;
-  } else if (all) {
-    message.header.variable = kAllVariables;
-  } else if (lane.wanted.size() == 1) {
-    message.header.variable = lane.wanted.front();
-  } else {
-    message.header.variable = kListedVariables;
-    message.control = encode(lane.wanted);
-  }
-  return message;
 }
 
 void SyncClient::finish_step() {
@@ -258,7 +225,7 @@ void SyncClient::finish_step() {
         send_gathered(i, k);
         continue;
       }
-      Message last = get_message(i, k, step_ + 1);
+      Message last = make_get(i, k, step_ + 1, lane.wanted);
       if (k == 0) {
         last.header.verb = Verb::kSendBarrier;
         last.header.piece = server.pushed;
@@ -279,8 +246,8 @@ void SyncClient::fetch() {
   ++exchange_;
   for (uint32_t i = 0; i < servers_.size(); ++i) {
     for (uint32_t k = 0; k < config_.data_lanes; ++k) {
-      if (servers_[i].lanes[k].wanted.empty()) continue;
-      exchange(i, k, {get_message(i, k, step_)}, servers_[i].lanes[k].wanted);
+      auto& wanted = servers_[i].lanes[k].wanted;
+      if (!wanted.empty()) exchange(i, k, {make_get(i, k, step_, wanted)}, wanted);
     }
   }
 }
@@ -293,9 +260,7 @@ void SyncClient::get_separately(uint32_t index) {
     lane.wanted.clear();
   }
   if (wanted.empty()) return;
-  Message message;
-  message.header.verb = Verb::kGet;
-  message.header.step = step_ + 1;
+  Message message = make_message(Verb::kGet, step_ + 1);
   message.header.variable = kListedVariables;
   message.control = encode(wanted);
   exchange(index, config_.data_lanes, {std::move(message)}, wanted);
@@ -312,25 +277,15 @@ void SyncClient::exchange(uint32_t server, uint32_t index, std::vector<Message> 
   Request request;
   request.frames = std::move(frames);
   request.reply_target = [this, server](const FrameHeader& header, ConstBytes) {
-    return target_of(server, header);
+    const auto& targets = servers_[server].targets;
+    if (header.variable >= targets.size()) return target_of(server, header, nullptr, 0);
+    const Target& target = targets[header.variable];
+    return target_of(server, header, target.memory, target.bytes);
   };
   request.on_reply = [this, server](const FrameHeader& header, ConstBytes, MutableBytes payload) {
     if (!payload.empty()) on_value(server, header);
   };
   submit(server, index, std::move(request));
-}
-
-PayloadTarget SyncClient::target_of(uint32_t server, const FrameHeader& header) {
-  const auto& targets = servers_[server].targets;
-  if (header.variable < targets.size()) {
-    const Target& target = targets[header.variable];
-    if (target.memory != nullptr && header.piece < pieces_of(target.bytes) &&
-        header.payload_bytes == piece_bytes(target.bytes, header.piece)) {
-      return PayloadTarget::into(
-          {target.memory + piece_offset(header.piece), header.payload_bytes});
-    }
-  }
-  return refuse_value(server, header);
 }
 
 void SyncClient::on_value(uint32_t server, const FrameHeader& header) {
@@ -341,7 +296,9 @@ void SyncClient::on_value(uint32_t server, const FrameHeader& header) {
 }
 
 void SyncClient::before_idle() {
-  if (status().ok() && values_missing_ != 0) fail_incomplete(values_missing_);
+  if (status().ok() && values_missing_ != 0) {
+    fail(incomplete("parameter-server worker", values_missing_));
+  }
   if (status().ok() && stepping_) ++step_;
   if (stepping_) {
     for (Server& server : servers_) {

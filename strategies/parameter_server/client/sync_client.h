@@ -60,7 +60,6 @@ class SyncClient final : public ServerClient {
     std::vector<transport::Message> gathered;
     size_t bytes = 0;
     std::vector<uint32_t> wanted;
-    uint32_t trained = 0;  // slices that travel on it
     SendOrder order;
     uint32_t open_at_begin = 0;                        // pieces of the order
     uint32_t open = 0;                                 // in this step
@@ -76,9 +75,6 @@ class SyncClient final : public ServerClient {
     std::vector<Lane> lanes;
   };
 
-  Lane& lane_of(RemoteVariable variable) {
-    return servers_[variable.server].lanes[variable.variable % config_.data_lanes];
-  }
   void on_parameter_index(uint32_t server) override;
   void before_idle() override;
   // `rows`: how many the sum has, when it is of rows.
@@ -93,12 +89,10 @@ class SyncClient final : public ServerClient {
   void ask_credit(uint32_t server, uint32_t lane, bool over);
   void on_credit(uint32_t server, uint32_t lane, uint32_t open);
   void submit_push(uint32_t server, uint32_t lane, transport::Request request);
-  transport::Message get_message(uint32_t server, uint32_t lane, uint64_t step) const;
   void get_separately(uint32_t server);
   // Asks for what is wanted, which is forgotten then.
   void exchange(uint32_t server, uint32_t lane, std::vector<transport::Message> frames,
                 std::vector<uint32_t>& wanted);
-  transport::PayloadTarget target_of(uint32_t server, const transport::FrameHeader& header);
   void on_value(uint32_t server, const transport::FrameHeader& header);
 
   std::vector<ShardRange> nodes_;

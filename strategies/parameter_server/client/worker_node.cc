@@ -1,5 +1,6 @@
 #include "strategies/parameter_server/client/worker_node.h"
 
+#include "base/strings.h"
 #include "strategies/parameter_server/client/async_client.h"
 #include "strategies/parameter_server/client/sync_client.h"
 
@@ -43,6 +44,37 @@ void WorkerNode<Client>::stop_async(std::function<void(const Status&)> done) {
     member_->complete_async(done);
   });
   client_->complete();
+}
+
+template <class Client>
+Status WorkerNode<Client>::all_reduce(const std::string& name, std::vector<double>& values) {
+  auto result =
+      member().reduce(transport::Group::kWorkers, name, transport::ReduceOp::kSum, values);
+  if (!result.ok()) return result.status();
+  values = std::get<std::vector<double>>(std::move(result).value());
+  return {};
+}
+
+template <class Client>
+std::vector<std::string> WorkerNode<Client>::give_up(const Status& why) {
+  std::vector<std::string> peers;
+  for (const uint32_t server : client_->waiting_for()) {
+    peers.push_back(str_cat("server ", server));
+  }
+  client_->fail_all(why);
+  return peers;
+}
+
+template <class Client>
+void WorkerNode<Client>::throw_failure(const Status& why, transport::Phase phase,
+                                       std::string_view what, uint64_t step, Duration elapsed,
+                                       const std::vector<std::string>& peers) const {
+  ErrorText text = why.text();
+  text.where = str_cat(text.where, text.where.empty() ? "" : "; ", "worker ", config_.index,
+                       " in phase ", transport::phase_name(phase), " (", what, ") of step ", step,
+                       ", after ", std::chrono::duration<double>(elapsed).count(), " s",
+                       peers.empty() ? "" : ", waiting for ", join(peers, ", "));
+  throw_error(why.code(), std::move(text));
 }
 
 template class WorkerNode<SyncClient>;

@@ -5,7 +5,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "strategies/parameter_server/client/worker_member.h"
 
@@ -53,11 +56,24 @@ class WorkerNode {
 
   // Any thread: what the worker does, for heartbeats and messages.
   void set_phase(transport::Phase phase, uint64_t step) { member_->set_phase(phase, step); }
-  // Any thread but the control loop's; blocks. Tells the others that this worker ends the job, in
-  // that step of its own.
+  // Any thread but the control loop's; block.
+  // Tells the others that this worker ends the job, in that step of its own.
   void abort(const Status& why, transport::Phase phase, uint64_t step) {
     member_->abort(why, phase, step);
   }
+  // All workers meet.
+  Status barrier(const std::string& name) {
+    return member().barrier(transport::Group::kWorkers, name);
+  }
+  // The values become their sums over all workers.
+  Status all_reduce(const std::string& name, std::vector<double>& values);
+
+  // Every request ends with this status. Returns the servers that were waited for, for messages.
+  std::vector<std::string> give_up(const Status& why);
+  // Any thread: throws `why`, with what this worker did, in which step, and for how long.
+  [[noreturn]] void throw_failure(const Status& why, transport::Phase phase, std::string_view what,
+                                  uint64_t step, Duration elapsed,
+                                  const std::vector<std::string>& peers) const;
 
  protected:
   NodeEnvironment environment_;

@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "base/caught.h"
+#include "base/error.h"
 #include "base/strings.h"
+#include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/worker/remote_values.h"
 
 namespace fleet::strategies {
 
@@ -15,45 +18,44 @@ BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions op
                                    transport::TransportChoice transport, Logger logger)
     : config_(std::move(config)),
       options_(options),
-      environment_(transport,
-                   [this](const Status& why) { complete(std::make_shared<bool>(), why); }) {
-  environment_.data().on_loop([&] {
-    node_ =
-        std::make_unique<WorkerNode<AsyncClient>>(environment_.node(), config_, std::move(logger));
-    worker_ = std::make_unique<AsyncWorker>(node_->client(), options_, events());
-    node_->set_on_failure([this](const Status&) { note_failure(); });
+      network_(transport),
+      control_("control"),
+      data_("data", {}, [this](const Status& why) { note_failure(why); }) {
+  data_.on_loop([&] {
+    NodeEnvironment environment = make_environment(network_, data_.loop(), control_);
+    environment.end_threads = [this] { end_threads(); };
+    node_ = std::make_unique<WorkerNode<AsyncClient>>(std::move(environment), config_,
+                                                      std::move(logger));
+    node_->client().work_by(options_, events());
+    node_->set_on_failure([this](const Status& why) { note_failure(why); });
     node_->set_on_joined([this] { note_ready(); });
     node_->client().set_on_idle([this] { note_ready(); });
   });
 }
 
 BackgroundClient::~BackgroundClient() {
-  environment_.data().on_loop([this] {
-    worker_.reset();
-    node_.reset();
-  });
+  data_.on_loop([this] { node_.reset(); });
 }
 
-AsyncWorker::Events BackgroundClient::events() {
-  AsyncWorker::Events events;
+AsyncClient::Events BackgroundClient::events() {
+  AsyncClient::Events events;
   events.on_room = [this](uint32_t gradient) {
     const std::lock_guard lock(mutex_);
     --queued_[gradient];
     changed_.notify_all();
   };
-  events.on_values = [this](const ReceivedValues& received) {
-    auto values = std::make_shared<const std::vector<fluid::Tensor>>(received.tensors);
+  events.on_values = [this](const SharedValues& values) {
     const std::lock_guard lock(mutex_);
-    latest_ = std::move(values);
+    latest_ = values;
   };
-  events.on_failure = [this] { note_failure(); };
+  events.on_failure = [this] { note_failure(node_->status()); };
   return events;
 }
 
 // ---- on the loop's thread
 
-void BackgroundClient::note_failure() {
-  complete(std::make_shared<bool>(), node_->status());
+void BackgroundClient::note_failure(const Status& why) {
+  complete(std::make_shared<bool>(), why);
 }
 
 void BackgroundClient::note_ready() {
@@ -69,11 +71,12 @@ void BackgroundClient::guarded(const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    complete(std::make_shared<bool>(), caught_status(str_cat("worker ", config_.index)));
+    note_failure(caught_status(str_cat("worker ", config_.index)));
   }
 }
 
-// From the trainers to the worker's queues.
+// From the trainers to the client's queues. What several threads queued for one exchange is merged
+// in the order of the threads, whichever came first, so that its bits do not depend on that.
 void BackgroundClient::take_queued() {
   std::vector<Queued> taken;
   {
@@ -84,7 +87,7 @@ void BackgroundClient::take_queued() {
   }
   std::stable_sort(taken.begin(), taken.end(),
                    [](const Queued& a, const Queued& b) { return a.order < b.order; });
-  for (Queued& queued : taken) worker_->enqueue(queued.gradient, std::move(queued.content));
+  for (Queued& queued : taken) node_->client().enqueue(queued.gradient, std::move(queued.content));
 }
 
 void BackgroundClient::complete(const std::shared_ptr<bool>& done, const Status& status) {
@@ -108,7 +111,7 @@ void BackgroundClient::wait(Lock& lock, Phase phase, std::string_view what, cons
   const auto over = [&] { return done() || !failure_.ok(); };
   while (!over()) {
     lock.unlock();
-    const bool driven = environment_.data().try_drive_until([&] {
+    const bool driven = data_.try_drive_until([&] {
       const Lock own(mutex_);
       return over();
     });
@@ -141,18 +144,8 @@ void BackgroundClient::fail(Phase phase, std::string_view what, Duration elapsed
   // The verdict counts for more than the broken connections that come with it.
   if (const auto verdict = node_->member().verdict()) why = verdict->to_status();
   std::vector<std::string> peers;
-  environment_.data().on_loop([&] {
-    for (const uint32_t server : node_->client().waiting_for()) {
-      peers.push_back(str_cat("server ", server));
-    }
-    node_->client().fail_all(why);
-  });
-  ErrorText text = why.text();
-  text.where = str_cat(text.where, text.where.empty() ? "" : "; ", "worker ", config_.index,
-                       " in phase ", transport::phase_name(phase), " (", what, ") of step ",
-                       steps(), ", after ", std::chrono::duration<double>(elapsed).count(), " s",
-                       peers.empty() ? "" : ", waiting for ", join(peers, ", "));
-  throw_error(why.code(), std::move(text));
+  data_.on_loop([&] { peers = node_->give_up(why); });
+  node_->throw_failure(why, phase, what, steps(), elapsed, peers);
 }
 
 // Runs `work` on the loop; the ticket is for what it began.
@@ -166,7 +159,7 @@ BackgroundClient::Ticket BackgroundClient::begin(const std::function<void(DoneHa
 // On the calling thread where the loop is free.
 void BackgroundClient::run_or_post(const std::function<void()>& work) {
   const auto safely = [this, work] { guarded(work); };
-  if (!environment_.data().try_run(safely)) environment_.post(safely);
+  if (!data_.try_run(safely)) data_.loop().post(safely);
 }
 
 void BackgroundClient::wait_for(const Ticket& ticket, Phase phase, std::string_view what) {
@@ -183,7 +176,7 @@ void BackgroundClient::set_phase(Phase phase) {
 void BackgroundClient::start() {
   if (started_) return;
   started_ = true;
-  environment_.data().on_loop([this] { node_->start(); });
+  data_.on_loop([this] { node_->start(); });
 }
 
 const ServerClient& BackgroundClient::ready() {
@@ -196,9 +189,10 @@ const ServerClient& BackgroundClient::ready() {
 std::vector<uint32_t> BackgroundClient::add_gradients(const std::vector<RemoteTensor>& gradients) {
   std::vector<uint32_t> numbers;
   size_t known = 0;
-  environment_.data().on_loop([&] {
-    for (const auto& gradient : gradients) numbers.push_back(worker_->add_gradient(gradient));
-    known = worker_->gradients().size();
+  data_.on_loop([&] {
+    for (const auto& gradient : gradients)
+      numbers.push_back(node_->client().add_gradient(gradient));
+    known = node_->client().gradients();
   });
   const Lock lock(mutex_);
   queued_.resize(std::max(queued_.size(), known));
@@ -208,37 +202,33 @@ std::vector<uint32_t> BackgroundClient::add_gradients(const std::vector<RemoteTe
 
 std::vector<uint32_t> BackgroundClient::add_values(const std::vector<RemoteTensor>& values) {
   std::vector<uint32_t> numbers;
-  environment_.data().on_loop([&] {
-    for (const auto& value : values) numbers.push_back(worker_->add_value(value));
+  data_.on_loop([&] {
+    for (const auto& value : values) numbers.push_back(node_->client().add_value(value));
   });
   return numbers;
 }
 
-void BackgroundClient::barrier(const std::string& name) {
+void BackgroundClient::ask_coordinator(Phase phase, std::string_view what,
+                                       const std::function<Status()>& call) {
   start();
-  set_phase(Phase::kBarrier);
+  set_phase(phase);
   const TimePoint begin = steady_clock().now();
-  const Status status = node_->member().barrier(transport::Group::kWorkers, name);
+  const Status status = call();
   if (!status.ok()) {
-    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), status); });
-    fail(Phase::kBarrier, name, steady_clock().now() - begin);
+    data_.on_loop([&] { note_failure(status); });
+    fail(phase, what, steady_clock().now() - begin);
   }
   set_phase(Phase::kComputing);
 }
 
-std::vector<double> BackgroundClient::all_reduce(std::span<const double> values) {
-  start();
-  set_phase(Phase::kReducing);
-  const TimePoint begin = steady_clock().now();
-  auto result = node_->member().reduce(transport::Group::kWorkers, "all_reduce_worker",
-                                       transport::ReduceOp::kSum,
-                                       std::vector<double>(values.begin(), values.end()));
-  if (!result.ok()) {
-    environment_.data().on_loop([&] { complete(std::make_shared<bool>(), result.status()); });
-    fail(Phase::kReducing, "all_reduce_worker", steady_clock().now() - begin);
-  }
-  set_phase(Phase::kComputing);
-  return std::get<std::vector<double>>(std::move(result).value());
+void BackgroundClient::barrier(const std::string& name) {
+  ask_coordinator(Phase::kBarrier, name, [&] { return node_->barrier(name); });
+}
+
+std::vector<double> BackgroundClient::all_reduce(const std::string& name,
+                                                 std::vector<double> values) {
+  ask_coordinator(Phase::kReducing, name, [&] { return node_->all_reduce(name, values); });
+  return values;
 }
 
 void BackgroundClient::stop() {
@@ -246,16 +236,36 @@ void BackgroundClient::stop() {
   ready();
   run(Phase::kFinishing, "stop_worker", [this](DoneHandler done) {
     take_queued();
-    worker_->when_drained([this, done = std::move(done)]() mutable {
+    node_->client().when_drained([this, done = std::move(done)]() mutable {
       // Not from inside the round that has just ended.
-      environment_.post([this, done = std::move(done)] {
+      data_.loop().post([this, done = std::move(done)] {
         node_->client().set_on_idle(nullptr);
         node_->stop_async(done);
       });
     });
   });
   stopped_ = true;
-  environment_.end();
+  end_threads();
+}
+
+void BackgroundClient::end_threads() {
+  data_.end();
+  control_.stop_and_join();
+}
+
+bool BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {
+  if (thread < options_.trainer_threads) return true;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "there are more trainer threads than the job was configured for",
+               .where = "trainer_threads",
+               .expected = str_cat(options_.trainer_threads),
+               .got = str_cat("thread ", thread),
+               .fix = "set CPU_NUM to the number of threads"});
+}
+
+void BackgroundClient::begin_step() {
+  ready();
+  set_phase(Phase::kComputing);
 }
 
 // ---- gradients and values
@@ -273,13 +283,13 @@ Buffer BackgroundClient::memory_for(uint32_t gradient, uint64_t bytes) {
   return take_buffer(gradient, bytes);
 }
 
-void BackgroundClient::send(uint32_t gradient, Buffer memory, uint32_t order) {
+void BackgroundClient::queue(uint32_t gradient, Buffer memory, uint32_t order) {
   const uint64_t bytes = memory.size();
   put(gradient, order, {std::move(memory)}, bytes);
 }
 
-void BackgroundClient::send_rows(uint32_t gradient, const fluid::SelectedRows& rows,
-                                 uint32_t order) {
+void BackgroundClient::queue_rows(uint32_t gradient, const fluid::SelectedRows& rows,
+                                  uint32_t order) {
   {
     Lock lock(mutex_);
     wait_for_room(lock, gradient);
@@ -289,7 +299,9 @@ void BackgroundClient::send_rows(uint32_t gradient, const fluid::SelectedRows& r
   put(gradient, order, {Buffer(), copy}, copy->value.bytes());
 }
 
-// Counts a gradient that comes.
+// Counts a gradient that comes. A queue's room is for both sides of the loop: what is still in the
+// inbox, and what the client has not merged yet. A trainer that finds it full lets the inbox leave,
+// and waits until on_room has counted one down.
 void BackgroundClient::wait_for_room(Lock& lock, uint32_t gradient) {
   if (queued_[gradient] >= options_.send_queue_size) {
     // Else the rest of the step would leave in parts: what has left the inbox goes by itself.
@@ -319,7 +331,7 @@ void BackgroundClient::pump(Lock& lock) {
   lock.unlock();
   run_or_post([this] {
     take_queued();
-    worker_->pump();
+    node_->client().pump();
   });
   lock.lock();
 }
@@ -332,7 +344,7 @@ void BackgroundClient::flush() {
 BackgroundClient::Ticket BackgroundClient::begin_synchronize() {
   return begin([this](DoneHandler done) {
     take_queued();
-    worker_->synchronize(std::move(done));
+    node_->client().synchronize(std::move(done));
   });
 }
 
@@ -346,8 +358,9 @@ SharedValues BackgroundClient::finish(const Ticket& ticket) {
   return latest();
 }
 
-SharedValues BackgroundClient::fetch() {
-  run(Phase::kReceiving, "recv", [this](DoneHandler done) { worker_->fetch(std::move(done)); });
+SharedValues BackgroundClient::fetch_values() {
+  run(Phase::kReceiving, "recv",
+      [this](DoneHandler done) { node_->client().fetch(std::move(done)); });
   return latest();
 }
 
@@ -356,15 +369,19 @@ SharedValues BackgroundClient::latest() const {
   return latest_;
 }
 
-void BackgroundClient::receive(std::span<const RemoteMemory> values) {
+void BackgroundClient::fetch(Phase, std::span<const RemoteMemory> values) {
   ready();
-  run(Phase::kReceiving, "recv", [&](DoneHandler done) {
-    AsyncClient& client = node_->client();
-    for (const RemoteMemory& value : values) {
-      client.receive(value.remote, value.memory, value.bytes);
-    }
-    client.exchange(std::move(done));
-  });
+  run(Phase::kReceiving, "recv",
+      [&](DoneHandler done) { node_->client().receive(values, std::move(done)); });
+}
+
+void BackgroundClient::receive_initial(const fluid::CommCall& call, const BoundOp& bound) {
+  RemoteValues values;
+  for (size_t i = 0; i < bound.tensors.size(); ++i) {
+    values.add_wanted(bound.tensors[i], dense(*call.outputs[i]));
+  }
+  BackgroundClient::fetch(Phase::kReceiving, values.memory());
+  values.finish();
 }
 
 void BackgroundClient::request(Phase phase, std::string_view what, const Ask& ask) {
@@ -374,7 +391,7 @@ void BackgroundClient::request(Phase phase, std::string_view what, const Ask& as
 void BackgroundClient::assign(std::span<const RemoteMemory> values) {
   ready();
   const auto idle = std::make_shared<bool>(false);
-  environment_.post([this, values, idle] {
+  data_.loop().post([this, values, idle] {
     guarded([&] {
       AsyncClient& client = node_->client();
       for (const RemoteMemory& value : values) {

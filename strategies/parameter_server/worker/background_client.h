@@ -1,7 +1,7 @@
-// Trainer threads on one side, the loop of an asynchronous worker's requests on the other. The loop
-// has a thread of its own, which merges, sends and receives while trainers compute; trainers whose
-// steps are short do that themselves, at the ends of their steps and while they wait
-// (strategies/parameter_server/worker/shared_loop.h).
+// What exchanges with trainer threads have in common: trainer threads on one side, the loop of an
+// asynchronous worker's requests on the other. The loop has a thread of its own, which merges,
+// sends and receives while trainers compute; trainers whose steps are short do that themselves, at
+// the ends of their steps and while they wait (strategies/parameter_server/worker/shared_loop.h).
 #pragma once
 
 #include <atomic>
@@ -15,49 +15,59 @@
 #include <vector>
 
 #include "base/log.h"
-#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/async_client.h"
 #include "strategies/parameter_server/client/worker_node.h"
-#include "strategies/parameter_server/worker/background_environment.h"
+#include "strategies/parameter_server/worker/exchange.h"
+#include "strategies/parameter_server/worker/shared_loop.h"
+#include "transport/link/asio_network.h"
 
 namespace fleet::strategies {
 
-// Values of one answer by their numbers, those that were added before it was asked for. Shared by
-// all threads that use them; nobody writes to them.
-using SharedValues = std::shared_ptr<const std::vector<fluid::Tensor>>;
-
-// Any thread may call everything, but construct, define, stop and destroy from one. Blocking calls
-// throw PeerError with peer, rank, phase, step and elapsed time when the job failed.
-class BackgroundClient {
+// Any thread may call everything, but construct, define, stop and destroy from one.
+class BackgroundClient : public Exchange {
  public:
+  // `options` as they are worked by, not as they were given.
   BackgroundClient(ParameterServerConfig config, AsyncOptions options,
                    transport::TransportChoice transport, Logger logger);
   // Ends the job, with this worker to blame, unless it has stopped.
-  ~BackgroundClient();
+  ~BackgroundClient() override;
   BackgroundClient(const BackgroundClient&) = delete;
   BackgroundClient& operator=(const BackgroundClient&) = delete;
 
-  // Begins to connect.
-  void start();
-  // Tells the others that this worker ends the job, in that step of its own.
-  void abort(const Status& why, uint64_t step) {
+  void start() override;
+  // The client's parameter indexes may be read afterwards.
+  const ServerClient& ready() override;
+  // What is queued arrives; then the worker leaves.
+  void stop() override;
+  bool stopped() const override { return stopped_; }
+  void abort(const Status& why, uint64_t step) override {
     node_->abort(why, transport::Phase::kComputing, step);
   }
-  // Waits for every server's parameter index. The client's parameter indexes may be read
-  // afterwards.
-  const ServerClient& ready();
+  void barrier(const std::string& name) override;
+  std::vector<double> all_reduce(const std::string& name, std::vector<double> values) override;
+  uint64_t steps() const override { return steps_.load(std::memory_order_relaxed); }
+  // UsageError for more threads than the job was told of.
+  bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
+  void begin_step() override;
+  void end_step() override {}
+  // On the loop's thread.
+  void request(transport::Phase phase, std::string_view what, const Ask& ask) override;
+  void fetch(transport::Phase phase, std::span<const RemoteMemory> values) override;
+  void assign(std::span<const RemoteMemory> values) override;
+  void drain() override { synchronize(); }
 
   // What is sent and received; returns a number for each. What has the same place as one that was
   // added before gets that one's number.
   std::vector<uint32_t> add_gradients(const std::vector<RemoteTensor>& gradients);
   std::vector<uint32_t> add_values(const std::vector<RemoteTensor>& values);
 
-  // Memory for a gradient that is sent next; waits while its queue is full.
+  // Memory for a gradient that is queued next; waits while its queue is full.
   Buffer memory_for(uint32_t gradient, uint64_t bytes);
   // Queues what was written into that memory. `order` says which comes first of those that are
   // merged, when they are queued for the same exchange.
-  void send(uint32_t gradient, Buffer memory, uint32_t order = 0);
+  void queue(uint32_t gradient, Buffer memory, uint32_t order = 0);
   // Queues a copy; waits while the queue is full.
-  void send_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order = 0);
+  void queue_rows(uint32_t gradient, const fluid::SelectedRows& rows, uint32_t order = 0);
   // Lets what is queued leave.
   void flush();
   // Everything queued leaves, and values that hold it come back.
@@ -68,34 +78,22 @@ class BackgroundClient {
   bool is_over(const Ticket& ticket) const;  // finish() would not wait
   SharedValues finish(const Ticket& ticket);
   // Values as they are now.
-  SharedValues fetch();
+  SharedValues fetch_values();
   // The newest that have come; null while none have.
   SharedValues latest() const;
 
-  // Values as they are now, into their memory.
-  void receive(std::span<const RemoteMemory> values);
-  // Initial values.
-  void assign(std::span<const RemoteMemory> values);
-  // Sends requests, on the loop's thread, and waits until the handler that it gives has run.
-  using Ask = std::function<void(ServerClient&, transport::DoneHandler)>;
-  void request(transport::Phase phase, std::string_view what, const Ask& ask);
+  // A step was made; the number is for heartbeats and messages.
+  void count_step() { steps_.fetch_add(1, std::memory_order_relaxed); }
 
-  void barrier(const std::string& name);
-  std::vector<double> all_reduce(std::span<const double> values);
-  // What is queued arrives; then the worker leaves. May be called again.
-  void stop();
-  bool stopped() const { return stopped_; }
-
+ protected:
+  const AsyncOptions& options() const { return options_; }
   // Called when the job has failed, on the loop's thread; may not call this object. Set before
   // anything else.
   void set_on_failure(std::function<void()> on_failure) { on_failure_ = std::move(on_failure); }
   // Throws when the job has failed.
   void check();
-
-  void set_phase(transport::Phase phase);
-  // A step was made; the number is for heartbeats and messages.
-  void count_step() { steps_.fetch_add(1, std::memory_order_relaxed); }
-  uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  // Puts the servers' values of an op's variables into its outputs.
+  void receive_initial(const fluid::CommCall& call, const BoundOp& bound);
 
  private:
   struct Queued {
@@ -105,14 +103,20 @@ class BackgroundClient {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  AsyncWorker::Events events();
+  AsyncClient::Events events();
   // On the loop's thread.
   void guarded(const std::function<void()>& work);
   void take_queued();
   void note_ready();
-  void note_failure();
+  void note_failure(const Status& why);
   void complete(const std::shared_ptr<bool>& done, const Status& status);
 
+  // Ends the threads of both loops.
+  void end_threads();
+  void set_phase(transport::Phase phase);
+  // Runs a call to the coordinator that blocks.
+  void ask_coordinator(transport::Phase phase, std::string_view what,
+                       const std::function<Status()>& call);
   void pump(Lock& lock);
   void run_or_post(const std::function<void()>& work);
   Ticket begin(const std::function<void(transport::DoneHandler)>& work);
@@ -130,9 +134,10 @@ class BackgroundClient {
 
   const ParameterServerConfig config_;
   const AsyncOptions options_;
-  BackgroundEnvironment environment_;
+  transport::AsioNetwork network_;
+  transport::LoopThread control_;
+  SharedLoop data_;
   std::unique_ptr<WorkerNode<AsyncClient>> node_;  // on the data loop
-  std::unique_ptr<AsyncWorker> worker_;            // on the data loop
   std::atomic<uint64_t> steps_{0};
 
   mutable std::mutex mutex_;  // guards what follows
@@ -143,7 +148,7 @@ class BackgroundClient {
   uint32_t sleeping_ = 0;  // threads that wait while another one drives the loop
   std::vector<Queued> inbox_;
   size_t inbox_bytes_ = 0;
-  std::vector<uint32_t> queued_;              // by gradient: here and in the worker's queue
+  std::vector<uint32_t> queued_;              // by gradient: here and in the client's queue
   std::vector<std::vector<Buffer>> buffers_;  // by gradient; those that nobody else holds are free
   SharedValues latest_;
 

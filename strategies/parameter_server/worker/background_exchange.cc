@@ -46,8 +46,8 @@ struct BackgroundExchange::Notes final : ExchangeNotes {
 BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
                                        const AsyncOptions& options,
                                        transport::TransportChoice transport, Logger logger)
-    : SharedExchange(config, options, transport, std::move(logger)) {
-  client_.set_on_failure([this] {
+    : BackgroundClient(config, options, transport, std::move(logger)) {
+  set_on_failure([this] {
     const std::lock_guard lock(meeting_mutex_);
     failed_ = true;
     met_.notify_all();
@@ -58,9 +58,9 @@ BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
 
 bool BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
                                       const fluid::Scope& parent) {
-  SharedExchange::enter_thread(thread, scope, parent);
+  BackgroundClient::enter_thread(thread, scope, parent);
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(threads_mutex_);
     threads_[&scope].number = thread;
   }
   const std::lock_guard lock(meeting_mutex_);
@@ -70,7 +70,7 @@ bool BackgroundExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
 
 void BackgroundExchange::leave_thread(fluid::Scope& scope) {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(threads_mutex_);
     threads_.erase(&scope);
   }
   std::unique_lock lock(meeting_mutex_);
@@ -79,7 +79,7 @@ void BackgroundExchange::leave_thread(fluid::Scope& scope) {
 }
 
 BackgroundExchange::Thread& BackgroundExchange::thread_of(const fluid::Scope& scope) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(threads_mutex_);
   return threads_[&scope];
 }
 
@@ -95,14 +95,14 @@ void BackgroundExchange::meet() {
   const std::exception_ptr failure = meeting_failure_;
   lock.unlock();
   if (failure) std::rethrow_exception(failure);
-  client_.check();
+  check();
 }
 
 void BackgroundExchange::exchange_of_all(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   std::exception_ptr failure;
   try {
-    client_.synchronize();
+    synchronize();
   } catch (...) {
     failure = std::current_exception();
   }
@@ -128,17 +128,17 @@ void BackgroundExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
     if (own.kind != BoundOp::Kind::kSend || own.tensors.empty()) continue;
     trains = true;
     auto notes = std::make_unique<Notes>();
-    notes->numbers = client_.add_gradients(own.tensors);
+    notes->numbers = add_gradients(own.tensors);
     own.notes = std::move(notes);
   }
   for (BoundOp* receive : receives) {
     auto notes = std::make_unique<Notes>();
     notes->initial = !trains;
     if (trains) {
-      notes->numbers = client_.add_values(receive->tensors);
+      notes->numbers = add_values(receive->tensors);
       notes->first_of_step = receive == receives.front();
       if (notes->first_of_step) notes->written = persistables_written(block, bound);
-      notes->meets = notes->first_of_step && !barrier && options_.mode == ServerMode::kHalfAsync;
+      notes->meets = notes->first_of_step && !barrier && options().mode == ServerMode::kHalfAsync;
     }
     receive->notes = std::move(notes);
   }
@@ -146,7 +146,7 @@ void BackgroundExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
 
 void BackgroundExchange::end_step() {
   // Threads that meet send together.
-  if (options_.independent_recv) client_.flush();
+  if (options().independent_recv) flush();
 }
 
 Exchange::Token BackgroundExchange::send(const fluid::CommCall& call, const BoundOp& bound) {
@@ -155,28 +155,28 @@ Exchange::Token BackgroundExchange::send(const fluid::CommCall& call, const Boun
     const uint32_t number = static_cast<const Notes&>(*bound.notes).numbers[i];
     check_gradient(call.op, bound.tensors[i], *call.inputs[i]);
     if (const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[i])) {
-      client_.send_rows(number, *rows, order);
+      queue_rows(number, *rows, order);
       continue;
     }
     const auto& tensor = std::get<fluid::Tensor>(std::as_const(*call.inputs[i]));
-    Buffer copy = client_.memory_for(number, tensor.bytes());
+    Buffer copy = memory_for(number, tensor.bytes());
     std::memcpy(copy.data(), tensor.raw(), tensor.bytes());
-    client_.send(number, std::move(copy), order);
+    queue(number, std::move(copy), order);
   }
   return nullptr;
 }
 
 void BackgroundExchange::send_barrier() {
-  if (options_.mode == ServerMode::kHalfAsync) meet();
+  if (options().mode == ServerMode::kHalfAsync) meet();
 }
 
 SharedValues BackgroundExchange::values_of_step() {
-  client_.count_step();
-  if (options_.mode == ServerMode::kHalfAsync) return client_.latest();
-  if (!options_.independent_recv) return client_.synchronize();
-  client_.flush();
-  client_.check();
-  return client_.latest();
+  count_step();
+  if (options().mode == ServerMode::kHalfAsync) return latest();
+  if (!options().independent_recv) return synchronize();
+  flush();
+  check();
+  return latest();
 }
 
 Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const BoundOp& bound) {
@@ -198,7 +198,7 @@ Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const B
     };
     // None have come since the startup program's, or what another program asked for before this
     // one was known: what is here stays, where anything is.
-    if (!has_come() && !value.initialized()) thread.values = client_.fetch();
+    if (!has_come() && !value.initialized()) thread.values = fetch_values();
     if (has_come()) value = (*thread.values)[notes.numbers[i]];
   }
   return nullptr;
@@ -206,7 +206,7 @@ Exchange::Token BackgroundExchange::receive(const fluid::CommCall& call, const B
 
 void BackgroundExchange::fetch(transport::Phase phase, std::span<const RemoteMemory> values) {
   drain();
-  SharedExchange::fetch(phase, values);
+  BackgroundClient::fetch(phase, values);
 }
 
 }  // namespace fleet::strategies

@@ -10,11 +10,11 @@
 #include <map>
 #include <mutex>
 
-#include "strategies/parameter_server/worker/shared_exchange.h"
+#include "strategies/parameter_server/worker/background_client.h"
 
 namespace fleet::strategies {
 
-class BackgroundExchange final : public SharedExchange {
+class BackgroundExchange final : public BackgroundClient {
  public:
   BackgroundExchange(const ParameterServerConfig& config, const AsyncOptions& options,
                      transport::TransportChoice transport, Logger logger);
@@ -42,7 +42,7 @@ class BackgroundExchange final : public SharedExchange {
   void exchange_of_all(std::unique_lock<std::mutex>& lock);
   SharedValues values_of_step();
 
-  std::mutex mutex_;  // guards what follows; a Thread belongs to its thread
+  std::mutex threads_mutex_;  // guards what follows; a Thread belongs to its thread
   std::map<const fluid::Scope*, Thread> threads_;
 
   std::mutex meeting_mutex_;  // guards what follows

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "strategies/parameter_server/worker/remote_places.h"
 #include "strategies/parameter_server/worker/remote_values.h"
 
@@ -18,24 +18,26 @@ struct DifferenceExchange::StartNotes final : ExchangeNotes {
 DifferenceExchange::DifferenceExchange(const ParameterServerConfig& config,
                                        const AsyncOptions& exchanged, const AsyncOptions& options,
                                        transport::TransportChoice transport, Logger logger)
-    : SharedExchange(config, exchanged, transport, std::move(logger)),
-      local_(client_, options, config.worker_num) {}
+    : BackgroundClient(config, exchanged, transport, std::move(logger)),
+      local_(*this, options, config.worker_num) {}
 
 void DifferenceExchange::stop() {
   local_.leave_all();
-  client_.stop();
+  BackgroundClient::stop();
   // Behind the leave: the job's others are not to fail for it.
   local_.check_lost();
 }
 
 bool DifferenceExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
                                       const fluid::Scope& parent) {
-  SharedExchange::enter_thread(thread, scope, parent);
+  BackgroundClient::enter_thread(thread, scope, parent);
   local_.begin_from(scope, parent);
   return true;
 }
 
 void DifferenceExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
+  const fluid::Operator* start = fluid::read_trainer_block(block).start_notice;
+  if (start == nullptr) return;
   std::set<RemoteVariable> received;
   for (const auto& [op, own] : bound) {
     if (own.kind != BoundOp::Kind::kReceive) continue;
@@ -43,26 +45,21 @@ void DifferenceExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
       for (const auto& part : tensor.parts) received.insert(part.remote);
     }
   }
-  for (const auto& op : block.ops()) {
-    if (op->type != "send") continue;
-    const auto attrs = fluid::parse_attributes<fluid::SendAttrs>(op->type, op->attrs);
-    if (attrs.send_varnames != std::vector<std::string>{"param_init"}) continue;
-    auto notes = std::make_unique<StartNotes>();
-    for (RemoteTensor& tensor : trained_variables(client_.ready())) {
-      const bool comes =
-          std::all_of(tensor.parts.begin(), tensor.parts.end(),
-                      [&](const auto& part) { return received.contains(part.remote); });
-      if (!comes) notes->missing.push_back(std::move(tensor));
-    }
-    bound.at(op.get()).notes = std::move(notes);
+  auto notes = std::make_unique<StartNotes>();
+  for (RemoteTensor& tensor : trained_variables(ready())) {
+    const bool comes = std::all_of(tensor.parts.begin(), tensor.parts.end(), [&](const auto& part) {
+      return received.contains(part.remote);
+    });
+    if (!comes) notes->missing.push_back(std::move(tensor));
   }
+  bound.at(start).notes = std::move(notes);
 }
 
 Exchange::Token DifferenceExchange::send(const fluid::CommCall& call, const BoundOp& bound) {
   if (bound.notes != nullptr) {
-    begin(call.scope, static_cast<const StartNotes&>(*bound.notes).missing);
+    begin_training(call.scope, static_cast<const StartNotes&>(*bound.notes).missing);
   } else {
-    client_.count_step();
+    count_step();
     local_.step(call.scope);
   }
   return nullptr;
@@ -70,13 +67,14 @@ Exchange::Token DifferenceExchange::send(const fluid::CommCall& call, const Boun
 
 // With the servers' tables too, which may be those of a saved model: workers that began with values
 // of their own would never train these.
-void DifferenceExchange::begin(fluid::Scope& scope, const std::vector<RemoteTensor>& missing) {
+void DifferenceExchange::begin_training(fluid::Scope& scope,
+                                        const std::vector<RemoteTensor>& missing) {
   RemoteValues values;
   for (const RemoteTensor& wanted : missing) {
     fluid::Value* value = scope.find(wanted.name);
     values.add_wanted(wanted, dense(value != nullptr ? *value : scope.var(wanted.name)));
   }
-  if (!missing.empty()) client_.receive(values.memory());
+  if (!missing.empty()) fetch(transport::Phase::kReceiving, values.memory());
   values.finish();
   local_.begin(scope);
 }

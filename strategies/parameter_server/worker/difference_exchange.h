@@ -2,12 +2,12 @@
 // (local_training.h).
 #pragma once
 
+#include "strategies/parameter_server/worker/background_client.h"
 #include "strategies/parameter_server/worker/local_training.h"
-#include "strategies/parameter_server/worker/shared_exchange.h"
 
 namespace fleet::strategies {
 
-class DifferenceExchange final : public SharedExchange {
+class DifferenceExchange final : public BackgroundClient {
  public:
   // `exchanged`: the options that the client works by; `options` as they were given.
   DifferenceExchange(const ParameterServerConfig& config, const AsyncOptions& exchanged,
@@ -30,7 +30,7 @@ class DifferenceExchange final : public SharedExchange {
  private:
   struct StartNotes;
 
-  void begin(fluid::Scope& scope, const std::vector<RemoteTensor>& missing);
+  void begin_training(fluid::Scope& scope, const std::vector<RemoteTensor>& missing);
 
   LocalTraining local_;
 };

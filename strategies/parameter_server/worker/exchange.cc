@@ -36,18 +36,13 @@ AsyncOptions resolved(AsyncOptions options) {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_in_step_exchange(const ParameterServerConfig& config,
-                                                transport::TransportChoice transport,
-                                                Logger logger) {
-  return std::make_unique<InStepExchange>(config, transport, std::move(logger));
-}
-
-std::unique_ptr<Exchange> make_async_exchange(const ParameterServerConfig& config,
-                                              const AsyncOptions& options,
-                                              transport::TransportChoice transport, Logger logger) {
-  const AsyncOptions exchanged = resolved(options);
-  if (sends_differences(options.mode)) {
-    return std::make_unique<DifferenceExchange>(config, exchanged, options, transport,
+std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
+                                        const std::optional<AsyncOptions>& options,
+                                        transport::TransportChoice transport, Logger logger) {
+  if (!options) return std::make_unique<InStepExchange>(config, transport, std::move(logger));
+  const AsyncOptions exchanged = resolved(*options);
+  if (sends_differences(options->mode)) {
+    return std::make_unique<DifferenceExchange>(config, exchanged, *options, transport,
                                                 std::move(logger));
   }
   return std::make_unique<BackgroundExchange>(config, exchanged, transport, std::move(logger));

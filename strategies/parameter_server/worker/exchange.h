@@ -33,7 +33,8 @@ class Exchange {
   virtual bool stopped() const = 0;
   virtual void abort(const Status& why, uint64_t step) = 0;
   virtual void barrier(const std::string& name) = 0;
-  virtual std::vector<double> all_reduce(std::span<const double> values) = 0;
+  // The sums of the values over all workers.
+  virtual std::vector<double> all_reduce(const std::string& name, std::vector<double> values) = 0;
   // Steps that are over, of all threads.
   virtual uint64_t steps() const = 0;
 
@@ -69,14 +70,10 @@ class Exchange {
   virtual void restarted(fluid::Scope&) {}
 };
 
-// Gradients of a step are summed over all workers, which go on together.
-std::unique_ptr<Exchange> make_in_step_exchange(const ParameterServerConfig& config,
-                                                transport::TransportChoice transport,
-                                                Logger logger);
-// Every other mode, by `options`. Throws UsageError when they are not valid.
-std::unique_ptr<Exchange> make_async_exchange(const ParameterServerConfig& config,
-                                              const AsyncOptions& options,
-                                              transport::TransportChoice transport, Logger logger);
+// Of the mode that the options tell; none: synchronous. Throws UsageError when they are not valid.
+std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
+                                        const std::optional<AsyncOptions>& options,
+                                        transport::TransportChoice transport, Logger logger);
 
 // Throws UsageError when a gradient is not what its slices on the servers are made for.
 void check_gradient(const fluid::Operator& op, const RemoteTensor& expected,

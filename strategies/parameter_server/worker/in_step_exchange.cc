@@ -1,11 +1,9 @@
 #include "strategies/parameter_server/worker/in_step_exchange.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/shard_tree.h"
-#include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/shape/shape_ops.h"
+#include "fluid/ops/distributed/trainer_program.h"
 
 namespace fleet::strategies {
 
@@ -14,7 +12,7 @@ using transport::Phase;
 namespace {
 
 // Servers of the same machine answer while a worker gives way: measured by benchmarks/bench_jobs.
-constexpr int kOffers = 30;
+constexpr int kYields = 30;
 
 fluid::StepShards owned(const ParameterServerConfig& config) {
   const ShardRange range =
@@ -58,14 +56,14 @@ class InStepExchange::ReceiveToken final : public fluid::CommToken {
 };
 
 struct InStepExchange::ReceiveNotes final : ExchangeNotes {
-  std::string whole;  // what a concat makes of the op's outputs
+  std::string whole;  // the variable that the op's outputs make up, if they do
   bool last = false;  // no fetch_barrier stands behind it
 };
 
 InStepExchange::InStepExchange(const ParameterServerConfig& config,
                                transport::TransportChoice transport, Logger logger)
     : shards_(owned(config)),
-      environment_(transport, kOffers),
+      environment_(transport, kYields),
       node_(environment_.node(), config, std::move(logger)) {}
 
 // ---- life
@@ -94,29 +92,23 @@ void InStepExchange::barrier(const std::string& name) {
   node_.barrier(name);
 }
 
-std::vector<double> InStepExchange::all_reduce(std::span<const double> values) {
+std::vector<double> InStepExchange::all_reduce(const std::string& name,
+                                               std::vector<double> values) {
   start();
-  return node_.all_reduce({values.begin(), values.end()});
+  return node_.all_reduce(name, std::move(values));
 }
 
 // ---- steps
 
 void InStepExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
-  const auto& ops = block.ops();
-  const bool barrier = std::any_of(ops.begin(), ops.end(),
-                                   [](const auto& op) { return op->type == "fetch_barrier"; });
-  for (const auto& op : ops) {
-    const auto found = bound.find(op.get());
-    if (found == bound.end() || found->second.kind != BoundOp::Kind::kReceive) continue;
+  const fluid::TrainerBlock trainer = fluid::read_trainer_block(block);
+  for (const fluid::TrainerReceive& receive : trainer.receives) {
+    BoundOp& own = bound.at(receive.op);
+    if (own.kind != BoundOp::Kind::kReceive) continue;
     auto notes = std::make_unique<ReceiveNotes>();
-    notes->last = !barrier;
-    for (const auto& other : ops) {
-      const bool joins =
-          other->type == "concat" && other->input("X") == op->output("Out") &&
-          fluid::parse_attributes<fluid::ConcatAttrs>(other->type, other->attrs).axis == 0;
-      if (joins) notes->whole = other->output("Out").front();
-    }
-    found->second.notes = std::move(notes);
+    notes->whole = receive.whole;
+    notes->last = !trainer.fetch_barrier;
+    own.notes = std::move(notes);
   }
 }
 
@@ -164,7 +156,7 @@ void InStepExchange::push(const RemoteTensor& place, int shard, const fluid::Val
   }
 }
 
-// Slices that a concat joins are received where they belong, as views of the whole.
+// Slices that are joined are received where they belong, as views of the whole.
 bool InStepExchange::view_whole(const fluid::CommCall& call, const BoundOp& bound,
                                 const std::string& name) {
   if (name.empty() || bound.tensors.empty()) return false;

@@ -23,7 +23,7 @@ class InStepExchange final : public Exchange {
     node_.abort(why, transport::Phase::kComputing, step);
   }
   void barrier(const std::string& name) override;
-  std::vector<double> all_reduce(std::span<const double> values) override;
+  std::vector<double> all_reduce(const std::string& name, std::vector<double> values) override;
   uint64_t steps() const override { return node_.client().step(); }
 
   fluid::StepShards shards() const override { return shards_; }

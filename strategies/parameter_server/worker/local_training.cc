@@ -148,12 +148,12 @@ void LocalTraining::send(size_t index, const Fill& fill) {
   if (parameter.rows) {
     std::vector<T> difference(static_cast<size_t>(parameter.shape.numel()));
     fill(std::span(difference));
-    return client_.send_rows(gradient,
-                             changed_rows(parameter, std::as_bytes(std::span(difference))));
+    return client_.queue_rows(gradient,
+                              changed_rows(parameter, std::as_bytes(std::span(difference))));
   }
   Buffer memory = client_.memory_for(gradient, parameter.bytes());
   fill(std::span(reinterpret_cast<T*>(memory.data()), memory.size() / sizeof(T)));
-  client_.send(gradient, std::move(memory));
+  client_.queue(gradient, std::move(memory));
 }
 
 void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
@@ -180,7 +180,7 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
 }
 
 void LocalTraining::exchange_easgd(fluid::Scope& scope) {
-  const SharedValues centre = client_.fetch();
+  const SharedValues centre = client_.fetch_values();
   const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     with_type(parameters_[i], [&]<class T>(T) {

@@ -6,40 +6,15 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/distributed/names.h"
 #include "fluid/ops/distributed/table_ops.h"
+#include "strategies/parameter_server/client/request_group.h"
 #include "strategies/parameter_server/errors.h"
 #include "strategies/parameter_server/worker/remote_places.h"
 
 namespace fleet::strategies {
 
 namespace {
-
-// Several requests with one end.
-class Requests {
- public:
-  explicit Requests(transport::DoneHandler on_done)
-      : pending_(std::make_shared<Pending>(Pending{1, {}, std::move(on_done)})) {}
-  // The end of one more.
-  transport::DoneHandler add() {
-    ++pending_->requests;
-    return [pending = pending_](const Status& status) { one_over(*pending, status); };
-  }
-  // There are no more.
-  void begun() { one_over(*pending_, {}); }
-
- private:
-  struct Pending {
-    size_t requests = 0;
-    Status status;
-    transport::DoneHandler on_done;
-  };
-  static void one_over(Pending& pending, const Status& status) {
-    if (!status.ok() && pending.status.ok()) pending.status = status;
-    if (--pending.requests == 0 && pending.on_done) pending.on_done(pending.status);
-  }
-
-  std::shared_ptr<Pending> pending_;
-};
 
 // One server for each name.
 void check_endpoints(const fluid::Operator& op, size_t names, size_t endpoints) {
@@ -115,14 +90,14 @@ RemoteTable table_of_lookup(const fluid::Operator& op, const ServerClient& clien
 
 std::optional<RemoteTable> table_of_op(const fluid::Operator& op, const ServerClient& client,
                                        const std::vector<std::string>& server_names) {
-  const auto names = names_in(op, "table_names");
+  const auto names = names_in(op, fluid::kTableNames);
   if (names.empty()) return std::nullopt;
   return table_of(op, names, names_in(op, "epmap"), client, server_names);
 }
 
 std::optional<RemoteTable> table_by_name(const fluid::Operator& op, const fluid::OpSchema& row,
                                          const ServerClient& client) {
-  if (row.table_slot.empty() || !names_in(op, "table_names").empty()) return std::nullopt;
+  if (row.table_slot.empty() || !names_in(op, fluid::kTableNames).empty()) return std::nullopt;
   RemoteTable table = table_of_origin(op, op.input(row.table_slot).front(), client);
   if (!row.gives_table_rows) return table;
   table.padding = fluid::padding_of(op);
@@ -160,7 +135,7 @@ RemotePrefetch prefetch_of(const fluid::Operator& op, const ServerClient& client
 void prefetch_rows(const RemotePrefetch& prefetch, std::span<fluid::Value* const> ids,
                    std::span<fluid::Value* const> outputs, ServerClient& client,
                    transport::DoneHandler on_done) {
-  Requests requests(std::move(on_done));
+  RequestGroup requests(std::move(on_done));
   for (size_t i = 0; i < prefetch.parts.size(); ++i) {
     const auto* wanted = std::get_if<fluid::Tensor>(ids[i]);
     std::vector<int64_t> rows;
@@ -190,7 +165,7 @@ std::vector<RemoteSnapshot> snapshots_of(const fluid::Operator& op,
 
 void save_tables(const std::vector<RemoteSnapshot>& snapshots, ServerClient& client,
                  transport::DoneHandler on_done) {
-  Requests requests(std::move(on_done));
+  RequestGroup requests(std::move(on_done));
   for (const auto& [server, snapshot] : snapshots) {
     client.save_table(server, snapshot, requests.add());
   }
@@ -238,7 +213,7 @@ const std::byte* RowLookup::value_of(int64_t row) const {
 }
 
 void RowLookup::ask(ServerClient& client, transport::DoneHandler on_done) {
-  Requests requests(std::move(on_done));
+  RequestGroup requests(std::move(on_done));
   auto begin = rows_.begin();
   for (const auto& part : table_.parts) {
     const auto end = std::find_if(begin, rows_.end(), [&](int64_t row) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fluid/program/program.h"
-#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/remote_tensor.h"
 #include "strategies/parameter_server/client/server_client.h"
 
 namespace fleet::strategies {

@@ -8,22 +8,23 @@
 
 namespace fleet::strategies {
 
-RemoteValues::RowsApart& RemoteValues::add_apart(const RemoteTensor& place, const RemotePart& part,
-                                                 fluid::Tensor whole) {
+RemoteValues::SeparateRows& RemoteValues::add_separate(const RemoteTensor& place,
+                                                       const RemotePart& part,
+                                                       fluid::Tensor whole) {
   const auto row_bytes = static_cast<int64_t>(place.bytes()) / place.shape[0];
   fluid::Shape shape = place.shape;
   shape.set(0, static_cast<int64_t>(part.bytes) / row_bytes);
-  return apart_.emplace_back(RowsApart{.whole = std::move(whole),
-                                       .rows = fluid::Tensor(place.dtype, shape),
-                                       .first = static_cast<int64_t>(part.offset) / row_bytes,
-                                       .stride = part.stride});
+  return separate_.emplace_back(SeparateRows{.whole = std::move(whole),
+                                             .rows = fluid::Tensor(place.dtype, shape),
+                                             .first = static_cast<int64_t>(part.offset) / row_bytes,
+                                             .stride = part.stride});
 }
 
 void RemoteValues::add_wanted(const RemoteTensor& place, fluid::Tensor& value) {
   value.reset(place.dtype, place.shape);
   for (const RemotePart& part : place.parts) {
     std::byte* memory =
-        part.stride > 1 ? add_apart(place, part, value).rows.raw() : value.raw() + part.offset;
+        part.stride > 1 ? add_separate(place, part, value).rows.raw() : value.raw() + part.offset;
     memory_.push_back({part.remote, memory, part.bytes});
   }
 }
@@ -40,7 +41,7 @@ void RemoteValues::add_given(const RemoteTensor& place, const fluid::Tensor& val
   given_.push_back(value);
   for (const RemotePart& part : place.parts) {
     if (part.stride > 1) {
-      RowsApart& own = add_apart(place, part, value);
+      SeparateRows& own = add_separate(place, part, value);
       own.rows = fluid::take_rows(value, own.first, own.stride, own.rows.shape()[0]);
       memory_.push_back({part.remote, own.rows.raw(), part.bytes});
     } else {
@@ -52,7 +53,8 @@ void RemoteValues::add_given(const RemoteTensor& place, const fluid::Tensor& val
 }
 
 void RemoteValues::finish() {
-  for (RowsApart& part : apart_) fluid::put_rows(part.rows, part.first, part.stride, part.whole);
+  for (SeparateRows& part : separate_)
+    fluid::put_rows(part.rows, part.first, part.stride, part.whole);
 }
 
 }  // namespace fleet::strategies

@@ -24,17 +24,18 @@ class RemoteValues {
   void finish();
 
  private:
-  struct RowsApart {
+  struct SeparateRows {
     fluid::Tensor whole;
     fluid::Tensor rows;
     int64_t first = 0;
     int64_t stride = 1;
   };
-  RowsApart& add_apart(const RemoteTensor& place, const RemotePart& part, fluid::Tensor whole);
+  SeparateRows& add_separate(const RemoteTensor& place, const RemotePart& part,
+                             fluid::Tensor whole);
 
   std::vector<RemoteMemory> memory_;
   std::vector<fluid::Tensor> given_;  // kept alive
-  std::deque<RowsApart> apart_;
+  std::deque<SeparateRows> separate_;
 };
 
 }  // namespace fleet::strategies

@@ -15,30 +15,17 @@ namespace fleet::strategies {
 using transport::Phase;
 
 WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config,
-                             std::unique_ptr<Exchange> exchange, fluid::Program origin,
-                             std::vector<std::string> server_names)
+                             const std::optional<AsyncOptions>& options,
+                             transport::TransportChoice transport, fluid::Program origin,
+                             std::vector<std::string> server_names, Logger logger)
     : index_(config.index),
       origin_(std::move(origin)),
       server_names_(std::move(server_names)),
-      exchange_(std::move(exchange)) {
+      exchange_(make_exchange(config, options, transport, std::move(logger))) {
   if (server_names_.empty()) {
     for (const auto& endpoint : config.servers) server_names_.push_back(endpoint.to_string());
   }
 }
-
-WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config,
-                             transport::TransportChoice transport, fluid::Program origin,
-                             std::vector<std::string> server_names, Logger logger)
-    : WorkerRuntime(config, make_in_step_exchange(config, transport, std::move(logger)),
-                    std::move(origin), std::move(server_names)) {}
-
-WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
-                             transport::TransportChoice transport, fluid::Program origin,
-                             std::vector<std::string> server_names, Logger logger)
-    : WorkerRuntime(config, make_async_exchange(config, options, transport, std::move(logger)),
-                    std::move(origin), std::move(server_names)) {}
-
-WorkerRuntime::~WorkerRuntime() = default;
 
 void WorkerRuntime::stop_worker() {
   if (!exchange_->stopped()) exchange_->stop();

@@ -19,17 +19,13 @@ namespace fleet::strategies {
 // an executor and a scope of its own (trainer_threads.h).
 class WorkerRuntime final : public StrategyRuntime {
  public:
-  // Synchronous. `origin` is the program before it was transpiled: its persistable variables make
-  // up a checkpoint. `server_names` are the endpoints as programs name them (epmap), by server
-  // index; empty: those of `config`.
-  WorkerRuntime(const ParameterServerConfig& config, transport::TransportChoice transport,
-                fluid::Program origin, std::vector<std::string> server_names = {},
-                Logger logger = {});
-  // The other modes. Throws UsageError when the options are not valid.
-  WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
+  // `options` tell the mode; none: synchronous. `origin` is the program before it was transpiled:
+  // its persistable variables make up a checkpoint. `server_names` are the endpoints as programs
+  // name them (epmap), by server index; empty: those of `config`. Throws UsageError when the
+  // options are not valid.
+  WorkerRuntime(const ParameterServerConfig& config, const std::optional<AsyncOptions>& options,
                 transport::TransportChoice transport, fluid::Program origin,
                 std::vector<std::string> server_names = {}, Logger logger = {});
-  ~WorkerRuntime() override;
 
   // Puts whole variables as the servers have them now into the scope, slices joined. Returns the
   // names that no server keeps.
@@ -50,7 +46,7 @@ class WorkerRuntime final : public StrategyRuntime {
   void leave_thread(fluid::Scope& scope) override { exchange_->leave_thread(scope); }
   void barrier_worker() override { exchange_->barrier("barrier_worker"); }
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
-    return exchange_->all_reduce(values);
+    return exchange_->all_reduce(kAllReduceWorker, {values.begin(), values.end()});
   }
 
   // fluid::CommRuntime
@@ -70,9 +66,6 @@ class WorkerRuntime final : public StrategyRuntime {
     std::weak_ptr<const void> memory;  // that they are in
     std::vector<int64_t> rows;
   };
-
-  WorkerRuntime(const ParameterServerConfig& config, std::unique_ptr<Exchange> exchange,
-                fluid::Program origin, std::vector<std::string> server_names);
 
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);

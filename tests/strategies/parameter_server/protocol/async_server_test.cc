@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "strategies/parameter_server/async_options.h"
-#include "strategies/parameter_server/client/async_worker.h"
+#include "strategies/parameter_server/client/merged_gradients.h"
 #include "strategies/parameter_server/protocol/local_exchange.h"
 
 namespace fleet::strategies {

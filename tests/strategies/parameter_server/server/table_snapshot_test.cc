@@ -126,7 +126,7 @@ class TableSnapshots : public ::testing::Test {
     request.frames.back().payload = {bytes.data(), bytes.size(), nullptr};
     return request;
   }
-  bool run(const transport::PendingRequests& pending) {
+  bool run(const PendingRequests& pending) {
     return world_.run_until([&pending] { return pending.done(); }, world_.now() + 10s);
   }
   bool run_until_offloaded() {
@@ -142,24 +142,24 @@ class TableSnapshots : public ::testing::Test {
   SyncParameterServer lanes_;
   Handler handler_;
   transport::Server server_;
-  transport::Client client_;
+  Client client_;
 };
 
 TEST_F(TableSnapshots, AreWrittenOffTheLoopAndAnsweredWhenTheFileIsThere) {
   const std::string path = folder_ + "/model/table_0";
-  transport::PendingRequests saved;
+  PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_offloaded());
   EXPECT_FALSE(table_.buffer().unique()) << "the file has a copy of its own";
   // The write has not begun: other requests are answered, and what they change is not in the file.
-  transport::PendingRequests read;
+  PendingRequests read;
   std::vector<std::byte> values(table_.bytes());
   client_.submit(0, 0, get(0, values, read.track()));
   ASSERT_TRUE(run(read));
   EXPECT_TRUE(read.status().ok()) << read.status().to_string();
   EXPECT_TRUE(std::equal(values.begin(), values.end(), std::as_const(table_).raw()));
   const fluid::Tensor before = table_.clone();
-  transport::PendingRequests assigned;
+  PendingRequests assigned;
   const std::vector<float> other(kRows * kWidth, -1.0F);
   client_.submit(0, 0, assign(other, assigned.track()));
   ASSERT_TRUE(run(assigned));
@@ -180,7 +180,7 @@ TEST_F(TableSnapshots, AreWrittenOffTheLoopAndAnsweredWhenTheFileIsThere) {
 
 TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
   std::filesystem::create_directories(folder_ + "/model/table_0");
-  transport::PendingRequests saved;
+  PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_offloaded());
   offloaded_->work();
@@ -191,7 +191,7 @@ TEST_F(TableSnapshots, ThatCannotBeWrittenAreToldOf) {
 
 // The worker asks again over its next connection.
 TEST_F(TableSnapshots, OfALostConnectionAreAnsweredOverTheNext) {
-  transport::PendingRequests saved;
+  PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/model", saved.track()));
   ASSERT_TRUE(run_until_offloaded());
   const Offloaded first = *std::exchange(offloaded_, std::nullopt);
@@ -215,7 +215,7 @@ TEST_F(TableSnapshots, AreWrittenInFoldersOfTheServersConfigurationOnly) {
   fs::create_directory_symlink(folder_ + "/allowed/deep", folder_ + "/outside/back");
   fs::create_directory_symlink(folder_ + "/nowhere", folder_ + "/allowed/dangling");
   const auto outcome = [this](const std::string& folder) {
-    transport::PendingRequests saved;
+    PendingRequests saved;
     client_.submit(0, 0, save(folder, saved.track()));
     EXPECT_TRUE(run_until_offloaded());
     const Offloaded offloaded = *std::exchange(offloaded_, std::nullopt);
@@ -253,7 +253,7 @@ TEST_F(TableSnapshots, AreWrittenInFoldersOfTheServersConfigurationOnly) {
 
 // An error of the file system, which is none of ours, ends neither the thread nor the job.
 TEST_F(TableSnapshots, WithANameThatNoFileSystemTakesAreToldOf) {
-  transport::PendingRequests saved;
+  PendingRequests saved;
   client_.submit(0, 0, save(folder_ + "/allowed/" + std::string(5000, 'n'), saved.track()));
   ASSERT_TRUE(run_until_offloaded());
   offloaded_->work();

@@ -1,6 +1,4 @@
 // What the loop's thread of an asynchronous worker meets ends the wait of the trainer's thread.
-#include "strategies/parameter_server/worker/background_client.h"
-
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 
 #include "base/error.h"
 #include "strategies/parameter_server/process_environment.h"
+#include "strategies/parameter_server/worker/background_exchange.h"
 
 namespace fleet::strategies {
 namespace {
@@ -26,7 +25,7 @@ ParameterServerConfig config() {
 
 template <class Exception>
 std::string message_of(const Exception& exception) {
-  BackgroundClient link(config(), {}, transport::TransportChoice::kTcp, Logger(LogLevel::kOff));
+  BackgroundExchange link(config(), {}, transport::TransportChoice::kTcp, Logger(LogLevel::kOff));
   try {
     link.request(transport::Phase::kReceiving, "lookup",
                  [&](ServerClient&, const transport::DoneHandler&) { throw exception; });
@@ -58,15 +57,14 @@ TEST(ProcessEnvironment, ThrowsWhatAHandlerOfTheControlLoopThrows) {
   }
 }
 
-TEST(BackgroundEnvironment, TellsWhatAHandlerThrows) {
+TEST(SharedLoop, TellsWhatAHandlerThrows) {
   std::promise<Status> told;
-  BackgroundEnvironment environment(transport::TransportChoice::kTcp,
-                                    [&](const Status& what) { told.set_value(what); });
-  environment.post([] { throw std::bad_alloc(); });
+  SharedLoop shared("data", {}, [&](const Status& what) { told.set_value(what); });
+  shared.loop().post([] { throw std::bad_alloc(); });
   EXPECT_THAT(told.get_future().get().text().what, HasSubstr("no memory left"));
   // The loop goes on.
   bool ran = false;
-  environment.data().on_loop([&] { ran = true; });
+  shared.on_loop([&] { ran = true; });
   EXPECT_TRUE(ran);
 }
 
