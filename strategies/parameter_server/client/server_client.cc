@@ -214,7 +214,6 @@ Message ServerClient::make_message(Verb verb, uint64_t step) const {
   Message message;
   message.header.verb = verb;
   message.header.step = step;
-  message.header.epoch = config_.epoch;
   return message;
 }
 
