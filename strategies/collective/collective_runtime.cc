@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "transport/mpi/mpi_communicator.h"
 
 namespace fleet::strategies {
@@ -64,32 +65,18 @@ fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& i
   return output;
 }
 
-const fluid::Operator* find_op(const fluid::Program& program, std::string_view type) {
-  for (const auto& op : program.global_block().ops()) {
-    if (op->type == type) return op.get();
-  }
-  return nullptr;
-}
-
 // The gradients in the order in which a step reduces them; those of rows are only counted.
-std::vector<ReductionShape> gradients_of(const fluid::Program& program, size_t& of_rows) {
+std::vector<ReductionShape> gradients_of(const fluid::RankProgram& program, size_t& of_rows) {
   std::vector<ReductionShape> gradients;
   of_rows = 0;
-  for (int32_t b = 0; b < program.block_count(); ++b) {
-    const fluid::Block& block = program.block(b);
-    for (const auto& op : block.ops()) {
-      if (op->type != "c_allreduce_sum") continue;
-      for (const std::string& name : op->input("X")) {
-        const fluid::VarDesc& var = block.var(name);
-        if (var.kind == fluid::VarKind::kSelectedRows) {
-          ++of_rows;
-          continue;
-        }
-        const auto type = element_type(var.dtype);
-        if (type && var.shape.numel() >= 0) {
-          gradients.push_back({*type, static_cast<size_t>(var.shape.numel())});
-        }
-      }
+  for (const fluid::VarDesc* var : program.sums) {
+    if (var->kind == fluid::VarKind::kSelectedRows) {
+      ++of_rows;
+      continue;
+    }
+    const auto type = element_type(var->dtype);
+    if (type && var->shape.numel() >= 0) {
+      gradients.push_back({*type, static_cast<size_t>(var->shape.numel())});
     }
   }
   return gradients;
@@ -318,7 +305,7 @@ void CollectiveRuntime::init_communicator(const fluid::CommCall& call) {
 bool CollectiveRuntime::trains(const fluid::Program& program) {
   const auto found = trains_.find(program.id());
   if (found != trains_.end()) return found->second;
-  const bool answer = find_op(program, "c_allreduce_sum") != nullptr;
+  const bool answer = !fluid::read_rank_program(program).sums.empty();
   trains_.emplace(program.id(), answer);
   return answer;
 }
@@ -333,11 +320,12 @@ double CollectiveRuntime::contribution_factor() {
 }
 
 void CollectiveRuntime::expect(const fluid::Program& program) {
+  const fluid::RankProgram ranks = fluid::read_rank_program(program);
   if (!average_) {
-    expected_ = GradientReducer::shapes_of(gradients_of(program, row_gradients_),
+    expected_ = GradientReducer::shapes_of(gradients_of(ranks, row_gradients_),
                                            options_.reducer.bucket_bytes);
-  } else if (const fluid::Operator* op = find_op(program, "c_local_sgd")) {
-    expected_ = average_->shapes(program.global_block(), *op);
+  } else if (ranks.average != nullptr) {
+    expected_ = average_->shapes(program.global_block(), *ranks.average);
   }
 }
 
