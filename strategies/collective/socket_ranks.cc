@@ -17,6 +17,7 @@ bool is_loopback(const std::string& host) {
 
 std::vector<Endpoint> endpoints_of(const std::vector<std::string>& texts) {
   std::vector<Endpoint> endpoints;
+  endpoints.reserve(texts.size());
   for (const std::string& text : texts) {
     endpoints.push_back(Endpoint::parse(text, "where a rank listens").value());
   }
