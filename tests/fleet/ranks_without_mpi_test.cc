@@ -110,6 +110,7 @@ TEST_F(RanksWithoutMpi, AverageNowAndThen) {
 TEST_F(RanksWithoutMpi, MeetByPaddlesVariables) {
   const auto endpoints = free_endpoints(2);
   std::vector<std::string> commands;
+  commands.reserve(2);
   for (size_t rank = 0; rank < endpoints.size(); ++rank) {
     commands.push_back(
         str_cat(paddle(endpoints, rank), worker(), " --steps 40 --save ", path("paddle")));
@@ -124,6 +125,7 @@ TEST_F(RanksWithoutMpi, MeetByTorchrunsVariables) {
   // torchrun holds MASTER_PORT itself.
   const PortReservation held = PortReservation::any("127.0.0.1", 1);
   std::vector<std::string> commands;
+  commands.reserve(2);
   for (int rank = 0; rank < 2; ++rank) {
     commands.push_back(
         str_cat("env RANK=", rank, " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=", rank,
@@ -139,6 +141,7 @@ TEST_F(RanksWithoutMpi, MeetByTorchrunsVariables) {
 TEST_F(RanksWithoutMpi, WithAnotherSecretAreRefused) {
   const auto endpoints = free_endpoints(2);
   std::vector<std::string> commands;
+  commands.reserve(2);
   for (size_t rank = 0; rank < endpoints.size(); ++rank) {
     commands.push_back(str_cat("FLAGS_rpc_deadline=3000 FLEET_JOB_SECRET=the-secret-of-rank-", rank,
                                " ", paddle(endpoints, rank), worker(), " --steps 5"));
