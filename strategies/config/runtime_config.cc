@@ -77,10 +77,11 @@ void check_names(const Environment& environment) {
 void check_word(const char* variable, const std::string& value,
                 const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  const std::vector<std::string> but_last(known.begin(), known.end() - 1);
   throw_error(ErrorCode::kEnvironment,
               {.what = "a variable has a value that cannot be used" + did_you_mean(value, known),
                .where = variable,
-               .expected = join(known, ", "),
+               .expected = str_cat(join(but_last, ", "), " or ", known.back()),
                .got = "'" + value + "'",
                .fix = str_cat("correct or unset ", variable)});
 }
