@@ -185,7 +185,8 @@ TEST_F(RanksWithoutMpi, AWordForTheBackEndThatIsUnknownIsRefused) {
   const auto alone = run_command(
       str_cat("FLEET_COLLECTIVES=gloo ", paddle(endpoints, 0), worker(), " --steps 1"), 20);
   EXPECT_NE(alone.code, 0);
-  EXPECT_THAT(alone.output, AllOf(HasSubstr("FLEET_COLLECTIVES"), HasSubstr("auto, mpi or sockets")));
+  EXPECT_THAT(alone.output,
+              AllOf(HasSubstr("FLEET_COLLECTIVES"), HasSubstr("auto, mpi or sockets")));
 }
 
 }  // namespace
