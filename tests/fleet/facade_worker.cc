@@ -15,6 +15,7 @@
 //   --width N           features of a row; default 6
 //   --server_room_mb N  servers may take no more memory than that above what they have at their
 //   start
+//   --endpoints A,B,… --rank R   a rank of a collective job by these arguments, not by variables
 //   --save DIR          at the end
 //   --print             the configuration
 //   --report            tells the launcher the loss, and how many steps there are
@@ -168,6 +169,13 @@ void leave_room(int megabytes) {
   if (setrlimit(RLIMIT_AS, &limit) != 0) throw std::runtime_error("setrlimit");
 }
 
+void init(const Flags& flags) {
+  if (flags.count("--endpoints") == 0) return fleet::init(role_maker::PaddleCloudRoleMaker());
+  fleet::init(role_maker::UserDefinedCollectiveRoleMaker(
+      {.current_id = number(flags, "--rank", 0),
+       .worker_endpoints = fleet::split(flags.at("--endpoints"), ',')}));
+}
+
 int train(const Flags& flags) {
   fluid::default_startup_program().set_random_seed(7);
   const int width = number(flags, "--width", 6);
@@ -175,7 +183,7 @@ int train(const Flags& flags) {
   auto y = fluid::layers::data("y", {1}, fluid::DType::kFloat32);
   auto cost = fluid::layers::mean(fluid::layers::square_error_cost(fluid::layers::fc(x, 1), y));
   fluid::optimizer::SGD sgd({.learning_rate = 0.05});
-  fleet::init(role_maker::PaddleCloudRoleMaker());
+  init(flags);
   auto optimizer = fleet::distributed_optimizer(sgd, strategy_of(flags));
   optimizer.minimize(cost);
   if (flags.count("--print") > 0) std::printf("%s", fleet::default_fleet().to_string().c_str());

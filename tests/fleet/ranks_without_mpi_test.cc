@@ -121,6 +121,20 @@ TEST_F(RanksWithoutMpi, MeetByPaddlesVariables) {
   EXPECT_EQ(model("paddle"), model("launch"));
 }
 
+TEST_F(RanksWithoutMpi, MeetByArguments) {
+  const auto endpoints = free_endpoints(2);
+  std::vector<std::string> commands;
+  commands.reserve(2);
+  for (size_t rank = 0; rank < endpoints.size(); ++rank) {
+    commands.push_back(str_cat(worker(), " --endpoints ", join(endpoints, ","), " --rank ", rank,
+                               " --steps 40 --save ", path("arguments")));
+  }
+  const auto outputs = run_together(commands);
+  EXPECT_THAT(codes_, ::testing::Each(0)) << join(outputs, "\n");
+  ASSERT_EQ(run_command(launch(2, "--collectives sockets") + path("launch"), 60).code, 0);
+  EXPECT_EQ(model("arguments"), model("launch"));
+}
+
 TEST_F(RanksWithoutMpi, MeetByTorchrunsVariables) {
   // torchrun holds MASTER_PORT itself.
   const PortReservation held = PortReservation::any("127.0.0.1", 1);
