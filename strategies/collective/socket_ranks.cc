@@ -63,7 +63,7 @@ bool on_one_machine(const role_maker::ClusterSpec& cluster) {
 }
 
 SocketRanks::SocketRanks(const MembershipOptions& options, Duration silence, Logger logger)
-    : patience_(options.rpc_deadline), network_(options.transport) {
+    : patience_(options.heartbeat_timeout), network_(options.transport) {
   made_ = std::make_unique<transport::SocketPeers>(loop_, network_, peer_options(options, silence),
                                                    std::move(logger));
   peers_ = made_.get();
