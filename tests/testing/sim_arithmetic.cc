@@ -38,13 +38,17 @@ std::optional<std::vector<float>> sum_over(const SimJob& job, ShardRange node,
   return left;
 }
 
-// One step of all slices; `sum` gives the sum of a slice's gradients.
-template <class Sum>
-void step_all(const SimJob& job, Values& values, int shards, const Sum& sum) {
-  if (shards == 0) return;
+// One step of all slices. `contributing` gives, of a slice, which shards have a gradient.
+template <class Contributing>
+void step_all(const SimJob& job, Values& values, uint64_t step, const Contributing& contributing) {
+  const int shards = static_cast<int>(job.shard_count());
   Values gradients;
   for (size_t slice = 0; slice < values.size(); ++slice) {
-    average(gradients.emplace_back(*sum(slice)), shards);
+    const std::vector<bool> contributes = contributing(slice);
+    const auto count = std::count(contributes.begin(), contributes.end(), true);
+    const auto sum = sum_over(job, {0, shards}, contributes, step, slice, values[slice]);
+    gradients.push_back(sum.value_or(std::vector<float>(values[slice].size())));
+    if (count > 0) average(gradients.back(), static_cast<int>(count));
   }
   for (uint32_t exchange = 0; exchange < job.exchanges; ++exchange) {
     std::vector<float> shares;
@@ -100,6 +104,11 @@ bool takes_rows(const SimJob& job, size_t slice) {
   return job.rows && slice % 3 == 2;
 }
 
+bool skips(const SimJob& job, uint64_t step, uint32_t worker, size_t slice) {
+  return job.skips_rows && takes_rows(job, slice) &&
+         mix64(step * 65537 + worker * 257 + slice) % 3 == 0;
+}
+
 float share_of(uint32_t exchange, const std::vector<float>& gradient) {
   float sum = 0.0F;
   for (const float g : gradient) sum += exchange == 0 ? g * g : g;
@@ -136,19 +145,19 @@ std::vector<Values> reference_values(const SimJob& job) {
     for (size_t i = 0; i < job.slices[slice]; ++i) now.push_back(initial_value(slice, i));
   }
   std::vector<Values> history{values};
-  const int shards = static_cast<int>(job.shard_count());
   for (uint64_t step = 1; step <= job.steps; ++step) {
-    std::vector<bool> contributes(static_cast<size_t>(shards), false);
-    for (uint32_t worker = 0; worker < job.workers; ++worker) {
-      const ShardRange owned =
-          owned_shards(static_cast<int>(worker), static_cast<int>(job.workers), shards);
-      for (int s = owned.begin; s < owned.end; ++s) {
-        contributes[static_cast<size_t>(s)] = step <= steps_of(job, worker);
+    step_all(job, values, step, [&](size_t slice) {
+      std::vector<bool> contributes(job.shard_count(), false);
+      for (uint32_t worker = 0; worker < job.workers; ++worker) {
+        const ShardRange owned =
+            owned_shards(static_cast<int>(worker), static_cast<int>(job.workers),
+                         static_cast<int>(job.shard_count()));
+        for (int s = owned.begin; s < owned.end; ++s) {
+          contributes[static_cast<size_t>(s)] =
+              step <= steps_of(job, worker) && !skips(job, step, worker, slice);
+        }
       }
-    }
-    const auto count = std::count(contributes.begin(), contributes.end(), true);
-    step_all(job, values, static_cast<int>(count), [&](size_t slice) {
-      return sum_over(job, {0, shards}, contributes, step, slice, values[slice]);
+      return contributes;
     });
     history.push_back(values);
   }

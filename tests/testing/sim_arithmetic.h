@@ -27,6 +27,8 @@ inline constexpr float kRate = 0.1F;
 
 bool takes_part(const SimJob& job, size_t slice);
 bool takes_rows(const SimJob& job, size_t slice);
+// Whether the worker has no gradient of the slice in the step.
+bool skips(const SimJob& job, uint64_t step, uint32_t worker, size_t slice);
 // What a slice says in an exchange of its gradients.
 float share_of(uint32_t exchange, const std::vector<float>& gradient);
 float total_of(const float* shares, size_t count);

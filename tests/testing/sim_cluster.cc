@@ -302,7 +302,9 @@ class SimWorker {
     const size_t at =
         slice_ * static_cast<size_t>(owned_.size()) + static_cast<size_t>(shard_ - owned_.begin);
     gradients_[at] = gradient_vector(job_, step_, shard_, slice_, values_[slice_]);
-    if (takes_rows(job_, slice_)) {
+    if (skips(job_, step_, index_, slice_)) {
+      // Nothing is pushed.
+    } else if (takes_rows(job_, slice_)) {
       client().push_rows(places_[slice_], shard_,
                          gradient_rows(step_, shard_, slice_, gradients_[at]));
     } else {

@@ -10,9 +10,10 @@ namespace fleet::testing {
 std::string SimJob::to_string() const {
   return str_cat("seed ", seed, ": ", workers, " workers, ", servers, " servers, ", shard_count(),
                  " shards, ", lanes, " lanes, ", exchanges, " exchanges, ", rows ? "rows, " : "",
-                 "separate gets from ", separate_get_bytes, " bytes, window of ", window_bytes,
-                 " bytes, ", steps, " steps, cut ", faults.cut, ", duplicate ", faults.duplicate,
-                 ", refuse ", faults.refuse, ", chunk ", faults.max_chunk);
+                 skips_rows ? "not always, " : "", "separate gets from ", separate_get_bytes,
+                 " bytes, window of ", window_bytes, " bytes, ", steps, " steps, cut ", faults.cut,
+                 ", duplicate ", faults.duplicate, ", refuse ", faults.refuse, ", chunk ",
+                 faults.max_chunk);
 }
 
 SimJob draw_job(uint64_t seed) {
@@ -52,6 +53,7 @@ SimJob draw_job(uint64_t seed) {
   }
   if (draw(2) == 0) job.separate_get_bytes = 1 + draw(40);
   if (draw(2) == 0) job.window_bytes = 1 + draw(200);
+  job.skips_rows = job.rows && draw(2) == 0;
   return job;
 }
 

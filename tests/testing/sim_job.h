@@ -27,6 +27,8 @@ struct SimJob {
   uint32_t exchanges = 0;
   // One slice in three takes sparse gradients of one element, some of them by each shard.
   bool rows = false;
+  // Of those, in some steps, some workers have no gradient.
+  bool skips_rows = false;
   size_t flush_bytes = 64 * 1024;
   size_t separate_get_bytes = 1024 * 1024;
   // What a worker's step takes before the first gradient is there.

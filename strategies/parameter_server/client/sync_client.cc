@@ -51,7 +51,19 @@ void SyncClient::order_lanes(Server& server, const ParameterIndex& known) {
     Lane& lane = server.lanes[k];
     lane.order = SendOrder(slices, k, config_.data_lanes);
     lane.open_at_begin = k < known.open.size() ? known.open[k] : lane.order.size();
+    for (size_t i = k; i < slices.size(); i += config_.data_lanes) {
+      if (slices[i].rows) lane.row_gradients += nodes_.size();
+    }
+  }
+  begin_credits(server, known);
+}
+
+// What may be sent in a step before any credit.
+void SyncClient::begin_credits(Server& server, const ParameterIndex& known) {
+  server.free_row_bytes.assign(nodes_.size(), known.free_row_bytes);
+  for (Lane& lane : server.lanes) {
     lane.open = lane.open_at_begin;
+    lane.rows_pushed = 0;
   }
 }
 
@@ -66,7 +78,7 @@ void SyncClient::push(RemoteVariable slice, int shard, const std::byte* gradient
                                          bytes);
   }
   const auto ready = sums->add(shard, gradient);
-  if (ready) gather(slice, ready->node, {ready->sum, bytes, nullptr}, pieces_of(bytes), nullptr);
+  if (ready) gather(slice, ready->node, {ready->sum, bytes, nullptr});
 }
 
 void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::SelectedRows& gradient) {
@@ -88,31 +100,57 @@ void SyncClient::push_rows(RemoteVariable slice, int shard, const fluid::Selecte
   auto& sums = servers_[slice.server].row_sums.at(slice.variable);
   if (!sums) sums = std::make_unique<PartialRowSums>(nodes_);
   const auto ready = sums->add(shard, gradient);
-  if (!ready) return;
-  const Buffer bytes = row_payload(ready->sum);
-  const uint64_t count = ready->sum.rows.size();
-  gather(slice, ready->node, transport::Payload(bytes), std::max(1U, pieces_of(bytes.size())),
-         &count);
+  if (ready) gather_rows(slice, ready->node, ready->sum);
 }
 
-void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum,
-                        uint32_t pieces, const uint64_t* rows) {
-  Server& server = servers_[slice.server];
-  const uint32_t index = lane_of(slice);
-  Lane& lane = server.lanes[index];
+void SyncClient::gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum) {
+  Lane& lane = servers_[slice.server].lanes[lane_of(slice)];
+  const uint32_t pieces = pieces_of(sum.size);
   for (uint32_t piece = 0; piece < pieces; ++piece) {
-    Message message = make_push(slice, step_ + 1, node, sum, piece, rows);
-    const uint32_t at = rows != nullptr ? 0 : lane.order.position(slice.variable, piece);
-    if (rows == nullptr && at >= lane.open) {
+    Message message = make_push(slice, step_ + 1, node, sum, piece, nullptr);
+    const uint32_t at = lane.order.position(slice.variable, piece);
+    if (at >= lane.open) {
       hold(lane, at, std::move(message));
     } else {
       gather(lane, std::move(message));
     }
   }
+  pushed(slice, pieces, sum.size);
+  if (!lane.held.empty() && lane.asking == 0) ask_credit(slice.server, lane_of(slice), false);
+}
+
+// What fits the node's free share of this step leaves with the rest; the server has to let in what
+// is larger.
+void SyncClient::gather_rows(RemoteVariable slice, ShardRange node,
+                             const fluid::SelectedRows& sum) {
+  Server& server = servers_[slice.server];
+  Lane& lane = server.lanes[lane_of(slice)];
+  const Buffer bytes = row_payload(sum);
+  const uint64_t rows = sum.rows.size();
+  const uint32_t pieces = std::max(1U, pieces_of(bytes.size()));
+  std::vector<Message> messages;
+  messages.reserve(pieces);
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    messages.push_back(make_push(slice, step_ + 1, node, transport::Payload(bytes), piece, &rows));
+  }
+  ++lane.rows_pushed;
+  const auto place = std::find(nodes_.begin(), nodes_.end(), node) - nodes_.begin();
+  uint64_t& left = server.free_row_bytes[static_cast<size_t>(place)];
+  if (bytes.size() <= left) {
+    left -= bytes.size();
+    for (Message& message : messages) gather(lane, std::move(message));
+  } else {
+    ask_rows(slice, node, rows, std::move(messages));
+  }
+  pushed(slice, pieces, bytes.size());
+}
+
+void SyncClient::pushed(RemoteVariable slice, uint32_t pieces, uint64_t bytes) {
+  Server& server = servers_[slice.server];
   server.pushed += pieces;
-  server.pushed_bytes += sum.size;
-  if (lane.bytes >= config_.flush_bytes) send_gathered(slice.server, index);
-  if (!lane.held.empty() && lane.asking == 0) ask_credit(slice.server, index, false);
+  server.pushed_bytes += bytes;
+  const uint32_t index = lane_of(slice);
+  if (server.lanes[index].bytes >= config_.flush_bytes) send_gathered(slice.server, index);
 }
 
 void SyncClient::gather(Lane& lane, Message message) {
@@ -122,8 +160,8 @@ void SyncClient::gather(Lane& lane, Message message) {
 }
 
 // A piece for which the server has no room yet waits by its position in the order in which the
-// lane's pieces are let in; rows do not count against that room. It is not copied here: the memory
-// stays the caller's until that wants it back (flush).
+// lane's pieces are let in. It is not copied here: the memory stays the caller's until that wants
+// it back (flush).
 void SyncClient::hold(Lane& lane, uint32_t position, Message message) {
   if (message.payload.owner == nullptr) ++borrowed_;
   lane.held.emplace(position, std::move(message));
@@ -176,6 +214,38 @@ void SyncClient::on_credit(uint32_t server, uint32_t index, uint32_t open) {
   if (!lane.held.empty() && lane.asking == 0) ask_credit(server, index, over_);
 }
 
+void SyncClient::ask_rows(RemoteVariable slice, ShardRange node, uint64_t rows,
+                          std::vector<Message> held) {
+  const uint32_t index = lane_of(slice);
+  Request request;
+  Message& message = request.frames.emplace_back(make_message(Verb::kCredit, step_ + 1));
+  message.header.flags = kFlagRows;
+  message.header.shard_begin = static_cast<uint32_t>(node.begin);
+  message.header.shard_end = static_cast<uint32_t>(node.end);
+  message.header.variable = slice.variable;
+  message.control = encode(rows);
+  const auto kept = std::make_shared<std::vector<Message>>(std::move(held));
+  request.on_reply = [this, server = slice.server, index, kept](const FrameHeader&, ConstBytes,
+                                                                MutableBytes) {
+    // An answer that comes again finds nothing.
+    for (Message& each : std::exchange(*kept, {}))
+      gather(servers_[server].lanes[index], std::move(each));
+    send_gathered(server, index);
+  };
+  submit(slice.server, index, std::move(request));
+}
+
+// Some gradient of rows was not pushed in this step: nobody need wait for it.
+void SyncClient::end_rows(uint32_t server, uint32_t index) {
+  send_gathered(server, index);
+  Request request;
+  Message& message = request.frames.emplace_back(make_message(Verb::kCredit, step_ + 1));
+  message.header.flags = kFlagRows;
+  message.header.variable = kNoVariables;
+  message.control = encode(uint64_t{0});
+  submit(server, index, std::move(request));
+}
+
 // What the caller's memory holds is copied.
 void SyncClient::own_held(Lane& lane) {
   for (auto& [position, message] : lane.held) {
@@ -221,6 +291,7 @@ void SyncClient::finish_step() {
         send_gathered(i, k);  // nothing may come behind what says that it has been sent
         ask_credit(i, k, true);
       }
+      if (lane.rows_pushed < lane.row_gradients) end_rows(i, k);
       if (k > 0 && lane.wanted.empty()) {
         send_gathered(i, k);
         continue;
@@ -301,9 +372,7 @@ void SyncClient::before_idle() {
   }
   if (status().ok() && stepping_) ++step_;
   if (stepping_) {
-    for (Server& server : servers_) {
-      for (Lane& lane : server.lanes) lane.open = lane.open_at_begin;
-    }
+    for (uint32_t i = 0; i < servers_.size(); ++i) begin_credits(servers_[i], parameter_index(i));
   }
   stepping_ = over_ = false;
 }

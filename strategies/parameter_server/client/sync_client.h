@@ -2,7 +2,8 @@
 // round trip per server ends the step, values come back into the tensors.
 //
 // A server lets the pieces of dense gradients in by an order (protocol/send_order.h), as many as
-// its memory has room for from all workers. What it has not let in yet is held back here.
+// its memory has room for from all workers, and large gradients of rows one by one
+// (protocol/row_window.h). What it has not let in yet is held back here.
 //
 // Nothing here blocks. The thread that drives the loop calls everything; to wait, it drives the
 // loop until idle() (strategies/parameter_server/client/blocking_worker_node.h).
@@ -65,6 +66,9 @@ class SyncClient final : public ServerClient {
     uint32_t open = 0;                                 // in this step
     std::multimap<uint32_t, transport::Message> held;  // by position in the order
     uint32_t asking = 0;                               // requests for credits under way
+    // Of rows, in this step: gradients that the lane takes in a step, and those that were pushed.
+    size_t row_gradients = 0;
+    size_t rows_pushed = 0;
   };
   struct Server {
     uint32_t pushed = 0;  // pieces of this step
@@ -72,22 +76,27 @@ class SyncClient final : public ServerClient {
     std::vector<Target> targets;
     std::vector<std::unique_ptr<PartialSums>> sums;
     std::vector<std::unique_ptr<PartialRowSums>> row_sums;
+    std::vector<uint64_t> free_row_bytes;  // in this step, by node
     std::vector<Lane> lanes;
   };
 
   void on_parameter_index(uint32_t server) override;
   void before_idle() override;
-  // `rows`: how many the sum has, when it is of rows.
-  void gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum, uint32_t pieces,
-              const uint64_t* rows);
+  void gather(RemoteVariable slice, ShardRange node, const transport::Payload& sum);
+  void gather_rows(RemoteVariable slice, ShardRange node, const fluid::SelectedRows& sum);
   void gather(Lane& lane, transport::Message message);
   void order_lanes(Server& server, const ParameterIndex& known);
+  void begin_credits(Server& server, const ParameterIndex& known);
+  void pushed(RemoteVariable slice, uint32_t pieces, uint64_t bytes);
   void own_held(Lane& lane);
   void hold(Lane& lane, uint32_t position, transport::Message message);
   void send_gathered(uint32_t server, uint32_t lane);
   // `over`: nothing is pushed any more in this step.
   void ask_credit(uint32_t server, uint32_t lane, bool over);
   void on_credit(uint32_t server, uint32_t lane, uint32_t open);
+  void ask_rows(RemoteVariable slice, ShardRange node, uint64_t rows,
+                std::vector<transport::Message> held);
+  void end_rows(uint32_t server, uint32_t lane);
   void submit_push(uint32_t server, uint32_t lane, transport::Request request);
   void get_separately(uint32_t server);
   // Asks for what is wanted, which is forgotten then.

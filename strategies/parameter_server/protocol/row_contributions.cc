@@ -9,28 +9,24 @@
 #include "strategies/parameter_server/protocol/wire.h"
 
 namespace fleet::strategies {
-namespace {
-
-uint64_t bytes_of(const SliceGeometry& geometry, uint64_t rows) {
-  return rows * (sizeof(int64_t) + geometry.row_bytes);
-}
-
-}  // namespace
 
 RowContribution::RowContribution(const SliceGeometry& geometry, uint64_t rows)
     : height_(geometry.height),
       rows_(rows),
-      arrived_(std::max(1U, pieces_of(bytes_of(geometry, rows)))),
+      arrived_(std::max(1U, pieces_of(bytes_of_rows(geometry, rows)))),
       missing_(arrived_.size()),
-      memory_(bytes_of(geometry, rows)) {}
+      bytes_(bytes_of_rows(geometry, rows)) {}
+
+Status RowContribution::check_rows(const SliceGeometry& geometry, uint64_t rows) {
+  if (rows <= static_cast<uint64_t>(geometry.height)) return {};
+  return bad_frame("a gradient has more rows than its slice", str_cat(geometry.height, " at most"),
+                   str_cat(rows));
+}
 
 Status RowContribution::check(const SliceGeometry& geometry, uint64_t rows, uint32_t piece,
                               uint64_t bytes) {
-  if (rows > static_cast<uint64_t>(geometry.height)) {
-    return bad_frame("a gradient has more rows than its slice",
-                     str_cat(geometry.height, " at most"), str_cat(rows));
-  }
-  const uint64_t whole = bytes_of(geometry, rows);
+  if (Status status = check_rows(geometry, rows); !status.ok()) return status;
+  const uint64_t whole = bytes_of_rows(geometry, rows);
   const uint32_t pieces = std::max(1U, pieces_of(whole));
   if (piece < pieces && bytes == piece_bytes(whole, piece)) return {};
   return bad_frame("a piece of a gradient's rows has the wrong size",
@@ -39,9 +35,20 @@ Status RowContribution::check(const SliceGeometry& geometry, uint64_t rows, uint
 }
 
 Status RowContribution::take(uint32_t piece, transport::ConstBytes payload) {
+  if (!memory_) memory_ = Buffer(bytes_);
   if (!payload.empty()) {
     std::memcpy(memory_.data() + piece_offset(piece), payload.data(), payload.size());
   }
+  return finish(piece);
+}
+
+Status RowContribution::take(uint32_t piece, Buffer payload) {
+  if (arrived_.size() > 1) return take(piece, {payload.data(), payload.size()});
+  memory_ = std::move(payload);
+  return finish(piece);
+}
+
+Status RowContribution::finish(uint32_t piece) {
   if (missing_ == 1) {
     Status status = check_numbers();
     if (!status.ok()) return status;
@@ -73,6 +80,19 @@ bool PieceMemory::holds(uint64_t session, transport::ConstBytes payload) const {
   const auto found = buffers_.find(session);
   return found != buffers_.end() && !payload.empty() && payload.data() == found->second.data() &&
          payload.size() == found->second.size();
+}
+
+Buffer PieceMemory::take(uint64_t session, transport::ConstBytes payload) {
+  if (!holds(session, payload)) return {};
+  Buffer memory = std::move(buffers_.at(session));
+  buffers_.erase(session);
+  return memory;
+}
+
+uint64_t PieceMemory::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [session, buffer] : buffers_) bytes += buffer.size();
+  return bytes;
 }
 
 }  // namespace fleet::strategies

@@ -7,11 +7,18 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/core/row_sum.h"
+#include "strategies/parameter_server/errors.h"
 
 namespace fleet::strategies {
 namespace {
 
 using transport::PayloadTarget;
+
+std::vector<bool> sparse_of(const std::vector<SliceGeometry>& slices) {
+  std::vector<bool> sparse;
+  for (const SliceGeometry& slice : slices) sparse.push_back(slice.rows);
+  return sparse;
+}
 
 template <class T>
 fluid::SelectedRows sum_of(std::span<const int64_t> left_rows, const std::byte* left,
@@ -27,80 +34,121 @@ fluid::SelectedRows sum_of(std::span<const int64_t> left_rows, const std::byte* 
 }  // namespace
 
 RowInbox::RowInbox(const std::vector<SliceGeometry>& slices, const ContributorTable& table,
-                   const SumTree& tree, const SyncServerRules& rules,
+                   const SumTree& tree, uint64_t window_bytes, const SyncServerRules& rules,
                    std::function<void(uint32_t slice)> whole)
-    : table_(table), rules_(rules), whole_(std::move(whole)), slices_(slices.size()) {
+    : table_(table),
+      rules_(rules),
+      whole_(std::move(whole)),
+      slices_(slices.size()),
+      window_(sparse_of(slices), table.size(), window_bytes) {
   for (size_t i = 0; i < slices.size(); ++i) {
     slices_[i].geometry = slices[i];
     if (!slices[i].rows) continue;
-    slices_[i].whole.resize(table.size(), kNotWhole);
+    slices_[i].rows.resize(table.size(), kUnknown);
     slices_[i].sums = std::make_unique<SiblingSums<Part>>(tree);
   }
 }
 
 void RowInbox::begin(uint64_t step, const std::vector<bool>& active) {
   step_ = step;
-  uint32_t awaited = 0;
-  for (uint32_t worker = 0; worker < table_.workers(); ++worker) {
-    if (active[worker]) awaited += table_.last_of(worker) - table_.first_of(worker);
-  }
+  std::vector<bool> contributing;
+  for (uint32_t c = 0; c < table_.size(); ++c) contributing.push_back(active[table_[c].worker]);
+  window_.begin(contributing);
+  const auto awaited = std::count(contributing.begin(), contributing.end(), true);
   for (Slice& slice : slices_) {
     if (!slice.geometry.rows) continue;
-    slice.awaited = awaited;
+    slice.awaited = static_cast<uint32_t>(awaited);
     slice.arrived = 0;
     slice.shards = 0;
     slice.partial.clear();
-    std::fill(slice.whole.begin(), slice.whole.end(), kNotWhole);
+    std::fill(slice.rows.begin(), slice.rows.end(), kUnknown);
   }
+  held_bytes_ = 0;
 }
 
-Status RowInbox::check(const Slice& slice, const PieceKey& key, uint32_t contributor,
-                       uint64_t bytes) const {
-  const auto partial = slice.partial.find(contributor);
-  const uint64_t known =
-      partial == slice.partial.end() ? slice.whole[contributor] : partial->second.rows();
-  if (key.step == step_ && known != kNotWhole && known != *key.rows) {
-    return {ErrorCode::kBadFrame,
-            {.what = "pieces of one gradient disagree about how many rows it has",
-             .where = "parameter server",
-             .expected = str_cat(known),
-             .got = str_cat(*key.rows),
-             .fix = "run the same version in every process"}};
+Status RowInbox::check_rows(const Slice& slice, uint32_t contributor, uint64_t rows) {
+  const uint64_t known = slice.rows[contributor];
+  if (known == kUnknown || known == rows) {
+    return RowContribution::check_rows(slice.geometry, rows);
+  }
+  return {ErrorCode::kBadFrame,
+          {.what = "pieces of one gradient disagree about how many rows it has",
+           .where = "parameter server",
+           .expected = str_cat(known),
+           .got = str_cat(rows),
+           .fix = "run the same version in every process"}};
+}
+
+Status RowInbox::check(const PieceKey& key, uint32_t contributor, uint64_t bytes) const {
+  const Slice& slice = slices_[key.variable];
+  if (key.step == step_) {
+    Status status = check_rows(slice, contributor, *key.rows);
+    if (!status.ok()) return status;
   }
   return RowContribution::check(slice.geometry, *key.rows, key.piece, bytes);
 }
 
-bool RowInbox::has(const Slice& slice, const PieceKey& key, uint32_t contributor) const {
-  if (key.step < step_ || slice.whole[contributor] != kNotWhole) return true;
+bool RowInbox::has(const PieceKey& key, uint32_t contributor) const {
+  if (key.step < step_ || window_.ended({key.variable, contributor})) return true;
+  const Slice& slice = slices_[key.variable];
   const auto partial = slice.partial.find(contributor);
   return partial != slice.partial.end() && partial->second.has(key.piece);
 }
 
+Status RowInbox::ask(const PieceKey& key, uint32_t contributor) {
+  Slice& slice = slices_[key.variable];
+  Status status = check_rows(slice, contributor, *key.rows);
+  if (!status.ok()) return status;
+  slice.rows[contributor] = *key.rows;
+  window_.ask({key.variable, contributor}, bytes_of_rows(slice.geometry, *key.rows));
+  return {};
+}
+
+// The gradient comes now, or has begun to.
+Status RowInbox::admit(const PieceKey& key, uint32_t contributor) {
+  Slice& slice = slices_[key.variable];
+  const RowGradient gradient{key.variable, contributor};
+  const uint64_t bytes = bytes_of_rows(slice.geometry, *key.rows);
+  if (window_.is_open(gradient) ||
+      (window_.unknown(gradient) && window_.take_free(gradient, bytes))) {
+    slice.rows[contributor] = *key.rows;
+    return {};
+  }
+  return bad_frame("a sparse gradient came before the server let it in",
+                   str_cat(window_.free_bytes(), " bytes at most in a step, without asking"),
+                   str_cat(bytes, " bytes more"));
+}
+
 PayloadTarget RowInbox::prepare(uint64_t session, const PieceKey& key, uint32_t contributor,
                                 uint64_t bytes) {
-  const Slice& slice = slices_[key.variable];
-  Status status = check(slice, key, contributor, bytes);
+  Status status = check(key, contributor, bytes);
+  if (status.ok() && has(key, contributor)) return PayloadTarget::discard();
+  if (status.ok()) status = admit(key, contributor);
   if (!status.ok()) return PayloadTarget::refuse(std::move(status));
-  if (has(slice, key, contributor)) return PayloadTarget::discard();
   return pieces_.lend(session, bytes);
 }
 
 Result<bool> RowInbox::take(uint64_t session, const PieceKey& key, uint32_t contributor,
                             transport::ConstBytes payload) {
-  Slice& slice = slices_[key.variable];
   if (key.step < step_) return false;
-  const bool lent = pieces_.holds(session, payload);
-  if (!lent && *key.rows > 0) return false;  // discarded
-  Status status = check(slice, key, contributor, payload.size());
+  Buffer memory = pieces_.take(session, payload);
+  if (!memory && *key.rows > 0) return false;  // discarded
+  Status status = check(key, contributor, payload.size());
   if (!status.ok()) return status;
-  if (has(slice, key, contributor)) return false;
+  if (has(key, contributor)) return false;
+  status = admit(key, contributor);
+  if (!status.ok()) return status;
+  Slice& slice = slices_[key.variable];
   auto partial = slice.partial.find(contributor);
   if (partial == slice.partial.end()) {
     partial = slice.partial.emplace(contributor, RowContribution(slice.geometry, *key.rows)).first;
+    held_bytes_ += bytes_of_rows(slice.geometry, *key.rows);
   }
-  status = partial->second.take(key.piece, payload);
+  status = partial->second.take(key.piece, std::move(memory));
   if (!status.ok()) {
     slice.partial.erase(partial);
+    slice.rows[contributor] = kUnknown;
+    held_bytes_ -= bytes_of_rows(slice.geometry, *key.rows);
     return status;
   }
   if (partial->second.complete()) complete(key.variable, contributor);
@@ -115,31 +163,43 @@ void RowInbox::complete(uint32_t index, uint32_t contributor) {
   const auto partial = slice.partial.find(contributor);
   const auto kept = std::make_shared<RowContribution>(std::move(partial->second));
   slice.partial.erase(partial);
-  slice.whole[contributor] = kept->rows();
   slice.shards += table_[contributor].node.size();
   slice.sums->add(
       rules_.place(contributor, slice.arrived++), Part{kept->numbers(), kept->values(), kept},
       [&](const Part& left, const Part& right, bool) { return join(slice.geometry, left, right); });
-  if (slice.awaited > 0 && --slice.awaited == 0) whole_(index);
+  end({index, contributor});
 }
 
-RowInbox::Part RowInbox::join(const SliceGeometry& geometry, const Part& left,
-                              const Part& right) const {
+void RowInbox::end(RowGradient gradient) {
+  window_.end(gradient);
+  if (--slices_[gradient.slice].awaited == 0) whole_(gradient.slice);
+}
+
+RowInbox::Part RowInbox::join(const SliceGeometry& geometry, const Part& left, const Part& right) {
   const auto width = static_cast<int64_t>(geometry.row_bytes / fluid::dtype_size(geometry.dtype));
   const auto add = geometry.dtype == fluid::DType::kFloat64 ? &sum_of<double> : &sum_of<float>;
   const auto sum = std::make_shared<fluid::SelectedRows>(
       add(left.rows, left.values, right.rows, right.values, geometry.height, width));
+  held_bytes_ += bytes_of_rows(geometry, sum->rows.size());
+  held_bytes_ -= bytes_of_rows(geometry, left.rows.size() + right.rows.size());
   return {sum->rows, sum->value.raw(), sum, sum};
+}
+
+void RowInbox::pass(uint32_t worker, uint32_t lane, uint32_t lanes) {
+  for (uint32_t index = lane; index < slices_.size(); index += lanes) {
+    if (!slices_[index].geometry.rows) continue;
+    for (uint32_t c = table_.first_of(worker); c < table_.last_of(worker); ++c) {
+      if (window_.unknown({index, c})) end({index, c});
+    }
+  }
 }
 
 void RowInbox::pass(uint32_t worker) {
   for (uint32_t index = 0; index < slices_.size(); ++index) {
-    Slice& slice = slices_[index];
-    if (!slice.geometry.rows || slice.awaited == 0) continue;
+    if (!slices_[index].geometry.rows) continue;
     for (uint32_t c = table_.first_of(worker); c < table_.last_of(worker); ++c) {
-      if (slice.whole[c] == kNotWhole && slice.awaited > 0) --slice.awaited;
+      if (!window_.ended({index, c})) end({index, c});
     }
-    if (slice.awaited == 0) whole_(index);
   }
 }
 
@@ -147,6 +207,7 @@ void RowInbox::sum(uint32_t index, fluid::SelectedRows& out) {
   Slice& slice = slices_[index];
   const Part sum = slice.sums->finish(
       [&](const Part& left, const Part& right, bool) { return join(slice.geometry, left, right); });
+  held_bytes_ -= bytes_of_rows(slice.geometry, sum.rows.size());
   fluid::Shape shape = out.value.shape();
   shape.set(0, static_cast<int64_t>(sum.rows.size()));
   if (sum.made != nullptr) {

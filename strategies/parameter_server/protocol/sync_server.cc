@@ -17,7 +17,7 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
       tree_(contributors_),
       rules_(options_.rules ? options_.rules : std::make_shared<const SyncServerRules>()),
       slices_(options_.slices.size()),
-      rows_(options_.slices, contributors_, tree_, *rules_,
+      rows_(options_.slices, contributors_, tree_, window_of(true), *rules_,
             [this](uint32_t slice) { complete_gradient(slice, shards_in(slice)); }),
       workers_(options_.workers),
       asking_(options_.lanes) {
@@ -26,10 +26,17 @@ SyncServer::SyncServer(SyncServerOptions options, SyncServerSink& sink)
   for (uint32_t lane = 0; lane < options_.lanes; ++lane) {
     inboxes_.push_back(std::make_unique<PieceInbox>(
         options_.slices, contributors_, tree_, SendOrder(options_.slices, lane, options_.lanes),
-        options_.window_bytes / options_.lanes, *rules_, options_.gradients));
+        window_of(false) / options_.lanes, *rules_, options_.gradients));
   }
   waiters_.reserve(2 * options_.workers);
   collect_next();
+}
+
+uint64_t SyncServer::window_of(bool rows) const {
+  const auto& slices = options_.slices;
+  const bool both = std::any_of(slices.begin(), slices.end(),
+                                [rows](const SliceGeometry& slice) { return slice.rows != rows; });
+  return both ? options_.window_bytes / 2 : options_.window_bytes;
 }
 
 Status SyncServer::check(const Sender& sender, const PieceKey& key, uint32_t& contributor) const {
@@ -85,6 +92,7 @@ Status SyncServer::push(const Sender& sender, const PieceKey& key,
   contributed_ = true;
   ++workers_[sender.worker].sparse_pieces;
   note(sender.worker);
+  grant_rows(rows_.let_in());
   maybe_close();
   return {};
 }
@@ -153,7 +161,7 @@ std::vector<uint32_t> SyncServer::open_at_begin() const {
 }
 
 uint64_t SyncServer::held_bytes() const {
-  uint64_t bytes = 0;
+  uint64_t bytes = rows_.held_bytes();
   for (const auto& inbox : inboxes_) bytes += inbox->held_bytes();
   return bytes;
 }
@@ -284,6 +292,9 @@ bool SyncServer::close() {
   collect_next();
   if (options_.exchange != nullptr) options_.exchange->next_step();
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane) grant(lane, inboxes_[lane]->pieces());
+  std::vector<RowGradient> asked;
+  for (const auto& [gradient, call] : asking_rows_) asked.push_back(gradient);
+  grant_rows(asked);
   for (const auto& waiter : done) {
     if (waiter.call.session != 0) finish(waiter);
   }
@@ -354,6 +365,7 @@ Status SyncServer::complete(uint32_t worker, uint64_t last_step) {
     return {};
   }
   rows_.pass(worker);
+  grant_rows(rows_.let_in());
   for (uint32_t lane = 0; lane < inboxes_.size(); ++lane)
     advance(lane, inboxes_[lane]->leave(worker));
   maybe_close();
@@ -366,6 +378,10 @@ Status SyncServer::credit(const CreditCall& call) {
                      str_cat("step 1 to ", collecting(), ", a lane below ", options_.lanes),
                      str_cat("step ", call.step, ", lane ", call.lane));
   }
+  return call.rows ? credit_rows(call) : credit_order(call);
+}
+
+Status SyncServer::credit_order(const CreditCall& call) {
   PieceInbox& inbox = *inboxes_[call.lane];
   if (call.step <= published_) {
     sink_.answer(ServerAnswer::granting(call, inbox.pieces()));
@@ -386,15 +402,59 @@ Status SyncServer::credit(const CreditCall& call) {
   return {};
 }
 
+Status SyncServer::credit_rows(const CreditCall& call) {
+  const PieceKey& key = *call.rows;
+  const bool collected = call.step == collecting();
+  bool waits = false;
+  RowGradient gradient{key.variable, 0};
+  if (key.variable == kNoVariables) {
+    if (collected) rows_.pass(call.worker, call.lane, options_.lanes);
+  } else {
+    Status status = check({call.worker, call.session}, key, gradient.contributor);
+    if (status.ok() && collected) status = rows_.ask(key, gradient.contributor);
+    if (!status.ok()) return status;
+    waits = collected && rows_.asking(gradient);
+  }
+  if (waits) {
+    const auto [asked, is_new] = asking_rows_.try_emplace(gradient, call);
+    if (!is_new) --waiting_.at(std::exchange(asked->second, call).session).row_credits;
+    ++waiting_[call.session].row_credits;
+  } else {
+    sink_.answer(ServerAnswer::granting(call, 0));
+  }
+  grant_rows(rows_.let_in());
+  maybe_close();
+  return {};
+}
+
 // Tells those who wait how much more of their lane is let in.
-// An answer may end its connection, which is forgotten then.
 void SyncServer::grant(uint32_t lane, uint32_t open) {
   const auto answered =
       std::stable_partition(asking_[lane].begin(), asking_[lane].end(),
                             [open](const CreditCall& call) { return open <= call.known; });
   const std::vector<CreditCall> calls(answered, asking_[lane].end());
   asking_[lane].erase(answered, asking_[lane].end());
-  for (const CreditCall& call : calls) --waiting_.at(call.session).credits;
+  answer(calls, open);
+}
+
+void SyncServer::grant_rows(const std::vector<RowGradient>& gradients) {
+  std::vector<CreditCall> calls;
+  for (const RowGradient& gradient : gradients) {
+    // Nobody asks whose connection has ended: the worker asks again.
+    const auto asked = asking_rows_.find(gradient);
+    if (asked == asking_rows_.end()) continue;
+    calls.push_back(asked->second);
+    asking_rows_.erase(asked);
+  }
+  answer(calls, 0);
+}
+
+// An answer may end its connection, which is forgotten then.
+void SyncServer::answer(const std::vector<CreditCall>& calls, uint32_t open) {
+  for (const CreditCall& call : calls) {
+    Waiting& waiting = waiting_.at(call.session);
+    --(call.rows ? waiting.row_credits : waiting.credits);
+  }
   for (const CreditCall& call : calls) sink_.answer(ServerAnswer::granting(call, open));
 }
 
@@ -478,6 +538,9 @@ void SyncServer::drop_session(uint64_t session) {
   for (const uint32_t number : found->second.gets) waiters_[number].call.session = 0;
   for (size_t lane = 0; lane < asking_.size() && found->second.credits > 0; ++lane) {
     std::erase_if(asking_[lane], [&](const CreditCall& call) { return call.session == session; });
+  }
+  if (found->second.row_credits > 0) {
+    std::erase_if(asking_rows_, [&](const auto& asked) { return asked.second.session == session; });
   }
   waiting_.erase(found);
 }

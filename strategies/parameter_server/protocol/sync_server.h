@@ -11,7 +11,7 @@
 // Pieces of dense gradients come in the order of SendOrder, and no further than they are let in:
 // contributions take no more memory than the window. A worker that holds pieces back asks for
 // credits, and says, when its step is pushed, before which position it has no more pieces; it is
-// answered when more is let in.
+// answered when more is let in. Sparse gradients are let in as wholes (RowWindow).
 //
 // An update that needs more than its slice goes in stages, with an exchange between servers after
 // each but the last. Exchange k begins when every slice of several stages has done stage k, and is
@@ -24,6 +24,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -74,7 +75,8 @@ struct SyncServerOptions {
   std::vector<uint32_t> stages;
   // With other servers, inside a step. Outlives the server; null: there are none.
   ServerExchange* exchange = nullptr;
-  // Memory that contributions of dense gradients may take, over all lanes.
+  // Memory that contributions may take, over all lanes; half of it is for sparse gradients where a
+  // server has both kinds.
   uint64_t window_bytes = uint64_t{32} * 1024 * 1024;
   std::shared_ptr<const SyncServerRules> rules;  // null: the right ones
 };
@@ -118,7 +120,9 @@ class SyncServer {
   std::vector<uint32_t> missing_servers() const;
   // By lane, pieces that workers may send before they ask.
   std::vector<uint32_t> open_at_begin() const;
-  // Memory of contributions of dense gradients.
+  // Bytes of sparse gradients that a contributor may send in a step before its worker asks.
+  uint64_t free_row_bytes() const { return rows_.free_bytes(); }
+  // Memory of contributions.
   uint64_t held_bytes() const;
 
  private:
@@ -145,6 +149,7 @@ class SyncServer {
   struct Waiting {
     std::vector<uint32_t> gets;  // numbers of waiters
     uint32_t credits = 0;
+    uint32_t row_credits = 0;  // at most one for each gradient
   };
   struct Waiter {
     GetCall call;              // of session 0 when the connection is gone
@@ -156,6 +161,7 @@ class SyncServer {
   bool active(uint32_t worker) const { return workers_[worker].last_step >= collecting(); }
   Status check(const Sender& sender, const PieceKey& key, uint32_t& contributor) const;
   Status check_step(const Sender& sender, const PieceKey& key) const;
+  uint64_t window_of(bool rows) const;
   void advance(uint32_t lane, const PieceProgress& progress);
   PieceInbox& inbox_of(uint32_t slice) { return *inboxes_[slice % options_.lanes]; }
   const PieceInbox& inbox_of(uint32_t slice) const { return *inboxes_[slice % options_.lanes]; }
@@ -173,7 +179,11 @@ class SyncServer {
   bool close();
   void collect_next();
   void note_completion();
+  Status credit_order(const CreditCall& call);
+  Status credit_rows(const CreditCall& call);
   void grant(uint32_t lane, uint32_t open);
+  void grant_rows(const std::vector<RowGradient>& gradients);
+  void answer(const std::vector<CreditCall>& calls, uint32_t open);
   void publish(uint32_t slice);
   void deliver(Waiter& waiter, uint32_t variable);
   void finish(const Waiter& waiter);
@@ -194,6 +204,7 @@ class SyncServer {
   std::unordered_map<uint64_t, Waiting> waiting_;  // by session
   std::vector<GetCall> deferred_;                  // until no update goes on in another thread
   std::vector<std::vector<CreditCall>> asking_;    // by lane
+  std::map<RowGradient, CreditCall> asking_rows_;
   std::atomic<uint64_t> published_ = 0;
   uint32_t active_ = 0;  // workers that contribute to the step being collected
   uint32_t ready_ = 0;   // of those

@@ -2,8 +2,7 @@
 // file gives the verbs their meaning.
 //
 //   kInit          no payload: asks for the server's parameter index; the answer's control part is
-//   a
-//                  ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
+//                  a ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
 //                  accepted before the first step only.
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
@@ -22,6 +21,10 @@
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new
 //                  number, when it is larger, or when `piece` is the order's end.
+//                  With kFlagRows: asks to send a gradient of rows, the sum over shards [begin,
+//                  end) for `variable`; the control part is as kPush's. Answered when it is let in.
+//                  Of kNoVariables: of the slices of this lane, what was neither sent nor asked for
+//                  does not come; answered at once.
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
 //                  by an empty reply when the file is there.
@@ -109,10 +112,12 @@ struct ParameterIndex {
   std::vector<ParameterEntry> entries;
   // By lane, pieces of its order that may be sent before any credit; empty: there is no bound.
   std::vector<uint32_t> open;
+  // Bytes of gradients of rows that each contributor may send in a step without asking.
+  uint64_t free_row_bytes = ~uint64_t{0};
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(step, trained, entries, open);
+    archive(step, trained, entries, open, free_row_bytes);
   }
 };
 

@@ -25,6 +25,7 @@ SyncParameterServer::SyncParameterServer(const ParameterServerConfig& config, Se
       exchange_(config_.index, config_.server_num(), model_.exchanges, events_.send_to_server),
       core_(sync_options(std::move(rules)), *this) {
   model_.parameter_index.open = core_.open_at_begin();
+  model_.parameter_index.free_row_bytes = core_.free_row_bytes();
 }
 
 SyncServerOptions SyncParameterServer::sync_options(std::shared_ptr<const SyncServerRules> rules) {
@@ -102,8 +103,11 @@ Status SyncParameterServer::handle_locked(Session& session, const FrameHeader& h
     return status.ok() ? handle_get(session, header, control, payload) : status;
   }
   if (header.verb == Verb::kCredit) {
-    return core_.credit({session.id(), header.request_id, worker, header.step,
-                         session.peer().lane_index, header.variable, header.piece});
+    CreditCall call{session.id(), header.request_id,         worker,
+                    header.step,  session.peer().lane_index, header.variable,
+                    header.piece};
+    if (header.has(kFlagRows)) call.rows = PieceKey::of(header, control);
+    return core_.credit(call);
   }
   return handle_common(session, header, control, payload);
 }

@@ -117,6 +117,28 @@ TEST(SimCluster, SumsSparseGradients) {
   }
 }
 
+// Workers send large gradients of rows when the server lets them in, and what a worker does not
+// have holds nobody up.
+TEST(SimCluster, SumsSparseGradientsWhereAServerHasRoomForFew) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SimJob job;
+    job.seed = seed;
+    job.workers = 5;
+    job.servers = 1 + seed % 2;
+    job.shards = seed % 4 < 2 ? 5 : 9;
+    job.lanes = 1 + seed % 3;
+    job.rows = true;
+    job.skips_rows = seed % 2 == 0;
+    job.slices = {3, 7, 11, 5, 2, 40, 1, 1, 30};
+    job.window_bytes = seed % 5 == 0 ? 1 : 100 * (seed % 5);
+    if (seed < 4) job.slices[2] = 150'000;  // several pieces
+    job.steps = seed < 4 ? 2 : 5;
+    job.faults.cut = seed % 3 == 0 ? 0.0 : 0.02;
+    job.faults.duplicate = seed % 3 == 0 ? 0.0 : 0.05;
+    expect_correct(job);
+  }
+}
+
 // Enough cuts that every link between servers breaks in many jobs.
 TEST(SimCluster, HealsLinksBetweenServers) {
   for (uint64_t seed = 0; seed < 60; ++seed) {

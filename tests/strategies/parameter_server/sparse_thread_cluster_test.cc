@@ -45,6 +45,23 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
   expect_local_bits({}, {.workers = 2, .servers = 2, .shards = 3});
 }
 
+// Workers hold back the gradients of rows that their servers have no room for.
+TEST(SparseThreadCluster, TrainsWhereServersHaveRoomForFewGradients) {
+  for (const uint64_t window : {1U, 400U, 4000U}) {
+    SCOPED_TRACE(window);
+    ThreadJob job{.workers = 4, .servers = 2, .window_bytes = window};
+    expect_local_bits({.kind = RowKind::kTwoTables}, job);
+    job.workers = 3;
+    job.shards = 8;
+    job.lanes = 2;
+    expect_local_bits({.kind = RowKind::kTwoTables}, job);
+    job.workers = 2;
+    job.shards = 0;
+    job.faults = bad_network(window);
+    expect_local_bits({}, job);
+  }
+}
+
 TEST(SparseThreadCluster, TrainsEveryOpWithSparseGradients) {
   for (const RowKind kind : {RowKind::kLookupV2, RowKind::kTwoLookups, RowKind::kTwoVersions,
                              RowKind::kTwoTables, RowKind::kNce, RowKind::kHsigmoid}) {

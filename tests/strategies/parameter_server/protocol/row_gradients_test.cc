@@ -23,10 +23,11 @@ constexpr int64_t kHeight = 10;
 constexpr int64_t kWidth = 2;
 
 // A row is its number, `value`, and `value` + 1.
-fluid::SelectedRows rows_of(std::vector<int64_t> numbers, std::vector<float> values) {
+fluid::SelectedRows rows_of(std::vector<int64_t> numbers, std::vector<float> values,
+                            int64_t height = kHeight) {
   fluid::SelectedRows rows;
   rows.rows = std::move(numbers);
-  rows.height = kHeight;
+  rows.height = height;
   rows.value =
       fluid::Tensor(fluid::DType::kFloat32, {static_cast<int64_t>(rows.rows.size()), kWidth});
   for (size_t i = 0; i < values.size(); ++i) {
@@ -43,46 +44,82 @@ std::vector<float> values_of(const fluid::SelectedRows& rows) {
 class RowServer : private SyncServerSink {
  public:
   RowServer(uint32_t workers, uint32_t shards,
-            std::shared_ptr<const SyncServerRules> rules = nullptr)
-      : gradient_(rows_of({}, {})), core(options(workers, shards, std::move(rules)), *this) {}
+            std::shared_ptr<const SyncServerRules> rules = nullptr,
+            uint64_t window_bytes = SyncServerOptions().window_bytes, int64_t height = kHeight)
+      : gradient_(rows_of({}, {}, height)),
+        core(options(workers, shards, std::move(rules), window_bytes, height), *this) {}
 
-  // One piece of a gradient, its bytes whole in the payload; the status of the first refusal.
+  // A gradient, piece by piece; the status of the first refusal.
   Status push(uint32_t worker, uint64_t step, ShardRange node, const fluid::SelectedRows& rows,
               std::optional<uint64_t> count = {}, uint64_t session = 0) {
     const Buffer bytes = row_payload(rows);
     const Sender sender{worker, session == 0 ? worker + 1 : session};
-    PieceKey key{step, 0, 0, static_cast<uint32_t>(node.begin), static_cast<uint32_t>(node.end)};
-    key.rows = count.value_or(rows.rows.size());
-    transport::MutableBytes payload;
-    if (bytes.size() > 0) {
-      const auto target = core.prepare_push(sender, key, bytes.size());
-      if (!target.refusal.ok()) return target.refusal;
-      if (!target.discarded) {
-        payload = target.memory;
-        std::memcpy(payload.data(), bytes.data(), bytes.size());
-      }
+    PieceKey key = key_of(step, node, count.value_or(rows.rows.size()));
+    for (; key.piece < std::max(1U, pieces_of(bytes.size())); ++key.piece) {
+      Status status = push_piece(sender, key, bytes);
+      if (!status.ok()) return status;
     }
-    return core.push(sender, key, payload);
+    return {};
   }
   Status push(uint32_t worker, const fluid::SelectedRows& rows, uint64_t step = 1) {
     const int shard = static_cast<int>(worker);
     return push(worker, step, {shard, shard + 1}, rows);
   }
 
+  // A worker asks to send so many rows for its shard; of step 1.
+  Status ask(uint32_t worker, uint64_t rows, uint64_t session = 0) {
+    const int shard = static_cast<int>(worker);
+    return core.credit({.session = session == 0 ? worker + 1 : session,
+                        .request = 1,
+                        .worker = worker,
+                        .step = 1,
+                        .rows = key_of(1, {shard, shard + 1}, rows)});
+  }
+  // Nothing comes from it in step 1 but what did or was asked for.
+  Status over(uint32_t worker) {
+    PieceKey key{.step = 1, .variable = kNoVariables};
+    key.rows = 0;
+    return core.credit(
+        {.session = worker + 1, .request = 2, .worker = worker, .step = 1, .rows = key});
+  }
+
   std::vector<std::string> take() { return std::exchange(log_, {}); }
+  std::vector<uint32_t> take_granted() { return std::exchange(granted_, {}); }
   const fluid::SelectedRows& sum() const { return std::get<fluid::SelectedRows>(gradient_); }
 
  private:
+  static PieceKey key_of(uint64_t step, ShardRange node, uint64_t rows) {
+    PieceKey key{step, 0, 0, static_cast<uint32_t>(node.begin), static_cast<uint32_t>(node.end)};
+    key.rows = rows;
+    return key;
+  }
+
+  Status push_piece(const Sender& sender, const PieceKey& key, const Buffer& bytes) {
+    const uint64_t size = bytes.size() == 0 ? 0 : piece_bytes(bytes.size(), key.piece);
+    transport::MutableBytes payload;
+    if (size > 0) {
+      const auto target = core.prepare_push(sender, key, size);
+      if (!target.refusal.ok()) return target.refusal;
+      if (!target.discarded) {
+        payload = target.memory;
+        std::memcpy(payload.data(), bytes.data() + piece_offset(key.piece), size);
+      }
+    }
+    return core.push(sender, key, payload);
+  }
+
   SyncServerOptions options(uint32_t workers, uint32_t shards,
-                            std::shared_ptr<const SyncServerRules> rules) {
+                            std::shared_ptr<const SyncServerRules> rules, uint64_t window_bytes,
+                            int64_t height) {
     SyncServerOptions options;
+    options.window_bytes = window_bytes;
     options.workers = workers;
     options.shards = shards;
     options.rules = std::move(rules);
-    options.slices = {{.bytes = kHeight * kWidth * sizeof(float),
+    options.slices = {{.bytes = static_cast<uint64_t>(height) * kWidth * sizeof(float),
                        .dtype = fluid::DType::kFloat32,
                        .rows = true,
-                       .height = kHeight,
+                       .height = height,
                        .row_bytes = kWidth * sizeof(float)}};
     options.gradients = {&gradient_};
     return options;
@@ -93,11 +130,12 @@ class RowServer : private SyncServerSink {
     log_.push_back(str_cat("update at ", update.step, " of ", update.shards));
     return true;
   }
-  void answer(const ServerAnswer&) override {}
+  void answer(const ServerAnswer& answer) override { granted_.push_back(answer.worker); }
   void step_closed(uint64_t step) override { log_.push_back(str_cat("closed ", step)); }
   void all_complete() override {}
 
   std::vector<std::string> log_;
+  std::vector<uint32_t> granted_;  // workers
   fluid::Value gradient_;
 
  public:
@@ -201,6 +239,98 @@ TEST(RowGradients, OfPiecesMustAgreeAboutTheirNumber) {
   RowServer server(2, 2);
   ASSERT_TRUE(server.push(0, rows_of({1}, {10})).ok());
   EXPECT_THAT(server.push(0, rows_of({1, 2}, {10, 3})).to_string(), HasSubstr("disagree"));
+}
+
+// A row takes 16 bytes: each of two workers may send two without asking.
+TEST(RowGradients, AreLetInWhenTheServerHasRoom) {
+  RowServer server(2, 2, nullptr, 128);
+  EXPECT_EQ(server.core.free_row_bytes(), 32U);
+  const auto three = rows_of({1, 2, 3}, {1, 1, 1});
+  EXPECT_THAT(server.push(1, three).to_string(), HasSubstr("before the server let it in"));
+  ASSERT_TRUE(server.ask(1, 3).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(1));
+  EXPECT_THAT(server.ask(1, 2).to_string(), HasSubstr("disagree"));
+  ASSERT_TRUE(server.push(1, three).ok());
+  const auto four = rows_of({1, 2, 3, 4}, {1, 1, 1, 1});
+  ASSERT_TRUE(server.ask(0, 4).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(0)) << "it is its turn";
+  ASSERT_TRUE(server.push(0, four).ok());
+  EXPECT_THAT(server.take(), ElementsAre("update at 1 of 2"));
+  EXPECT_THAT(server.sum().rows, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(server.ask(0, 11).to_string(), HasSubstr("disagree"));
+  ASSERT_TRUE(server.ask(0, 4).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(0)) << "asked again, as an answer was lost";
+}
+
+TEST(RowGradients, ThatDoNotComeHoldNobodyUp) {
+  RowServer server(3, 3, nullptr, 60);
+  ASSERT_TRUE(server.ask(1, 3).ok());
+  ASSERT_TRUE(server.ask(2, 3).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre());
+  ASSERT_TRUE(server.over(1).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(1)) << "it has asked for its gradient before";
+  ASSERT_TRUE(server.over(0).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(0, 1));
+  const auto rows = rows_of({1, 2, 3}, {1, 1, 1});
+  ASSERT_TRUE(server.push(1, rows).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(2));
+  ASSERT_TRUE(server.push(2, rows).ok());
+  EXPECT_THAT(server.take(), ElementsAre("update at 1 of 2"));
+}
+
+TEST(RowGradients, AreAskedForAgainOverANewConnection) {
+  RowServer server(2, 2, nullptr, 60);
+  ASSERT_TRUE(server.ask(1, 3).ok());
+  ASSERT_TRUE(server.ask(1, 3, 50).ok()) << "before the server knows that the old one is gone";
+  server.core.drop_session(2);
+  ASSERT_TRUE(server.ask(1, 3, 51).ok());
+  server.core.drop_session(50);
+  server.core.drop_session(51);
+  ASSERT_TRUE(server.over(0).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(0)) << "nobody asks just now";
+  ASSERT_TRUE(server.ask(1, 3, 52).ok());
+  EXPECT_THAT(server.take_granted(), ElementsAre(1));
+}
+
+// 64 workers with 1 MB each, the even ones first, one of them silent until all others wait.
+TEST(RowGradients, OfManyWorkersTakeBoundedMemory) {
+  constexpr uint32_t kWorkers = 64;
+  constexpr uint64_t kWindow = uint64_t{32} * 1024 * 1024;
+  constexpr int64_t kRows = 65536;
+  RowServer server(kWorkers, kWorkers, nullptr, kWindow, 2 * kRows);
+  std::vector<fluid::SelectedRows> gradients;
+  for (const int64_t first : {0, 1}) {  // even rows of one worker, odd ones of the next
+    std::vector<int64_t> numbers;
+    for (int64_t i = 0; i < kRows; ++i) numbers.push_back(2 * i + first);
+    gradients.push_back(rows_of(numbers, std::vector<float>(kRows, 1), 2 * kRows));
+  }
+  uint64_t most = 0;
+  std::vector<bool> sent(kWorkers, false);
+  const auto send_what_is_let_in = [&] {
+    for (auto granted = server.take_granted(); !granted.empty(); granted = server.take_granted()) {
+      for (const uint32_t worker : granted) {
+        sent[worker] = true;
+        ASSERT_TRUE(server.push(worker, gradients[worker / 2 % 2]).ok());
+        most = std::max(most, server.core.held_bytes());
+      }
+    }
+  };
+  for (const uint32_t first : {0U, 1U}) {
+    for (uint32_t worker = first; worker < kWorkers; worker += 2) {
+      if (worker == 2) continue;
+      ASSERT_TRUE(server.ask(worker, kRows).ok());
+      send_what_is_let_in();
+    }
+  }
+  EXPECT_LT(std::count(sent.begin(), sent.end(), true), 32) << "nobody has to wait";
+  ASSERT_TRUE(server.ask(2, kRows).ok());
+  send_what_is_let_in();
+  EXPECT_THAT(server.take(), ElementsAre("update at 1 of 64"));
+  const uint64_t slice = gradients[0].value.bytes() * 2;
+  EXPECT_LE(most, slice + kWindow);
+  EXPECT_EQ(values_of(server.sum()).front(), 32);
+  EXPECT_EQ(values_of(server.sum()).back(), 64);
+  EXPECT_EQ(server.core.held_bytes(), 0U);
 }
 
 TEST(PartialRowSums, MergeEqualRowsAndAddShardsByTheTree) {
