@@ -33,6 +33,10 @@ constexpr std::array kJob = {
     Variable{"FLEET_COLLECTIVES", "auto", "auto, mpi, sockets",
              "What ranks of a collective job exchange tensors over. auto: MPI where its launcher "
              "started the process, else sockets. The same in every rank."},
+    Variable{"FLEET_SOCKET_IFNAME", "", "interfaces, comma separated",
+             "The network interface whose address other machines are told, the first of them that "
+             "is there; each machine its own. Not set: the one that routes to rank 0 or by default "
+             "take, and never a bridge of containers (docker0 and the like)."},
     Variable{"FLEET_DATA_LANES", "1", "connections",
              "Data connections from a worker to each server, the same in every process."},
     Variable{"FLEET_SEND_BUFFER", "0", "bytes",
@@ -50,7 +54,7 @@ constexpr std::array kWaiting = {
     Variable{"FLEET_RECONNECT_GRACE_MS", "3000", "ms",
              "How long a process of another machine may take to come back when its connection was "
              "lost. On one machine 250 ms."},
-    Variable{"FLEET_STALL_REPORT_MS", "10000", "ms",
+    Variable{"FLEET_STALL_REPORT_MS", "8000", "ms",
              "A process that lives but does not advance is named in the log this often."},
     Variable{"FLEET_STALL_DEADLINE_MS", "1800000", "ms",
              "A process that lives but has not advanced for so long ends the job."},
@@ -144,7 +148,26 @@ constexpr std::array kRoles = {
     Variable{"SLURM_STEP_ID", "", "number", "Slurm: set in processes that srun started."},
     Variable{"SLURM_STEP_NUM_TASKS", "", "number", "Slurm: how many workers there are."},
     Variable{"SLURM_NTASKS", "", "number", "The same, where SLURM_STEP_NUM_TASKS is not set."},
-    Variable{"SLURM_JOB_ID", "", "text", "Slurm: part of the job id."},
+    Variable{"SLURM_JOB_ID", "", "text",
+             "Slurm: part of the job id; where srun brings no PMI, of the port where ranks meet."},
+    Variable{"SLURM_STEP_NODELIST", "", "hosts",
+             "Slurm without PMI: ranks meet on the first of them."},
+    Variable{"SLURM_JOB_NODELIST", "", "hosts", "The same, where SLURM_STEP_NODELIST is not set."},
+    Variable{"SLURM_STEP_NUM_NODES", "", "number",
+             "Slurm without PMI: 1 says that all ranks are on this machine."},
+    Variable{"PMI_RANK", "", "number", "Set where a launcher of MPI started the process."},
+};
+
+constexpr std::array kScheduled = {
+    Variable{"PET_NNODES", "", "number", "torchrun, Kubeflow: stands for `launch --nnodes`."},
+    Variable{"PET_NODE_RANK", "", "number", "The same for `--node_rank`."},
+    Variable{"PET_NPROC_PER_NODE", "", "number, or auto", "The same for `--nproc_per_node`."},
+    Variable{"PET_MASTER_ADDR", "", "host", "The same for `--master_addr`."},
+    Variable{"PET_MASTER_PORT", "", "port", "The same for `--master_port`."},
+    Variable{"SKYPILOT_NUM_NODES", "", "number",
+             "SkyPilot: above 1, the next two stand for `--cluster_node_ips` and `--node_ip`."},
+    Variable{"SKYPILOT_NODE_IPS", "", "addresses, one a line", "SkyPilot: the nodes of the task."},
+    Variable{"SKYPILOT_NODE_RANK", "", "number", "SkyPilot: this node's place in the list."},
 };
 
 constexpr std::array kLaunched = {
@@ -179,6 +202,9 @@ constexpr std::array kGroups = {
                      kInspection},
     EnvironmentGroup{"What a process is",
                      "Read by role makers, by the rules of [role makers](role_makers.md).", kRoles},
+    EnvironmentGroup{"Where a node is",
+                     "Read by launchers, for options that their command lines leave open.",
+                     kScheduled},
     EnvironmentGroup{
         "Launchers and what they start",
         "Launchers set the first ones for the processes they start, and read PATH and TMPDIR.",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <sched.h>
 #include <set>
 #include <sstream>
 
@@ -31,12 +32,26 @@ po::options_description describe_options(Launcher launcher) {
     add("endpoints", po::value<std::string>()->value_name("LIST"),
         "the servers' host:port, comma separated, in place of --start_port");
   } else {
-    add("nproc_per_node", po::value<int>()->value_name("N"), "number of ranks (default 2)");
+    add("nproc_per_node", po::value<std::string>()->value_name("N"),
+        "number of ranks on this node (default 2), or auto: one for each core");
+    add("cluster_node_ips", po::value<std::string>()->value_name("LIST"),
+        "the nodes of the job, comma separated; start launch with the same options on each");
+    add("node_ip", po::value<std::string>()->value_name("IP"), "which of them this one is");
+    add("started_port", po::value<int>()->value_name("P"),
+        "on several nodes the ranks of each listen on P, P+1 … (default 6170)");
+    add("nnodes", po::value<std::string>()->value_name("N"),
+        "number of nodes, each with its own --node_rank, in place of --cluster_node_ips");
+    add("node_rank", po::value<int>()->value_name("R"), "which of them this one is, from 0");
+    add("master_addr", po::value<std::string>()->value_name("HOST"), "the host of node 0");
+    add("master_port", po::value<int>()->value_name("P"),
+        "ranks meet on node 0 at port P + 1 (default 29500)");
+    add("standalone", po::bool_switch(), "one node, which is the default");
     add("selected_gpus", po::value<std::string>()->value_name("LIST"),
         "a rank for each entry, comma separated; sets FLAGS_selected_gpus for the program, while "
         "Fleet's collective jobs train on the CPU");
     add("collectives", po::value<std::string>()->value_name("mpi|sockets"),
-        "what ranks exchange tensors over: MPI, under mpirun (default), or sockets, without MPI");
+        "what ranks exchange tensors over: MPI, under mpirun (default on one node), or sockets, "
+        "without MPI");
   }
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");
@@ -71,7 +86,9 @@ std::string make_help(Launcher launcher, const po::options_description& options)
     out << "launch: runs a program as the ranks of one collective job, through Open MPI or\n"
            "over sockets.\n\n"
            "Usage: launch [options] program [arguments of the program]\n\n"
-        << options << "\nExample:\n  launch --nproc_per_node 2 ./distributed_train\n";
+        << options
+        << "\nExample:\n  launch --nproc_per_node 2 ./distributed_train\n"
+           "  launch --cluster_node_ips 10.0.0.1,10.0.0.2 --node_ip 10.0.0.1 ./distributed_train\n";
   }
   return std::move(out).str();
 }
@@ -83,26 +100,86 @@ std::string make_help(Launcher launcher, const po::options_description& options)
               {.what = what, .where = where, .expected = expected, .got = got, .fix = fix});
 }
 
+// An option as it is described: torchrun writes --nproc-per-node.
+std::string spelled(const std::string& argument) {
+  if (!argument.starts_with("--")) return argument;
+  std::string text = argument;
+  const auto end = text.begin() + static_cast<long>(std::min(text.find('='), text.size()));
+  std::replace(text.begin() + 2, end, '-', '_');
+  return text;
+}
+
 // How many of the arguments are the launcher's own.
 size_t count_own(const po::options_description& options,
                  const std::vector<std::string>& arguments) {
   size_t i = 0;
   while (i < arguments.size() && arguments[i].starts_with("--") && arguments[i] != "--") {
     const bool joined = arguments[i].find('=') != std::string::npos;
-    const auto* option = options.find_nothrow(arguments[i].substr(2), false);
+    const auto* option = options.find_nothrow(spelled(arguments[i]).substr(2), false);
     const bool takes_next = option && !joined && option->semantic()->max_tokens() > 0;
     i += takes_next ? 2 : 1;
   }
   return std::min(i, arguments.size());
 }
 
+// Options that the command line leaves open, from variables of the scheduler.
+std::vector<std::string> scheduled_options(const po::variables_map& values,
+                                           const po::options_description& options,
+                                           const Environment& environment) {
+  const bool sky = environment.get("SKYPILOT_NUM_NODES").value_or("1") != "1";
+  const bool chosen = values.count("cluster_node_ips") > 0 || values.count("nnodes") > 0;
+  std::vector<std::string> found;
+  if (sky && !chosen) {
+    if (environment.has("PET_NNODES")) {
+      wrong("two schedulers say where this node is", "SKYPILOT_NUM_NODES and PET_NNODES",
+            "variables of one of them", "both", "unset those of the other");
+    }
+    const std::string text = environment.get("SKYPILOT_NODE_IPS").value_or("");
+    const auto ips = split(trim(text), '\n');
+    const auto rank = parse_int(environment.get("SKYPILOT_NODE_RANK").value_or(""));
+    if (!rank || *rank < 0 || static_cast<size_t>(*rank) >= ips.size()) {
+      wrong("SkyPilot's variables do not say which node this is",
+            "SKYPILOT_NODE_RANK and SKYPILOT_NODE_IPS", "a rank, and an address for each rank",
+            str_cat("rank '", environment.get("SKYPILOT_NODE_RANK").value_or(""), "', ", ips.size(),
+                    " addresses"),
+            "run in a task of several nodes, or give --cluster_node_ips and --node_ip");
+    }
+    return {"--cluster_node_ips=" + join(ips, ","), "--node_ip=" + ips[static_cast<size_t>(*rank)]};
+  }
+  struct Default {
+    const char* option;
+    const char* variable;
+  };
+  static constexpr Default kDefaults[] = {{"nnodes", "PET_NNODES"},
+                                          {"node_rank", "PET_NODE_RANK"},
+                                          {"nproc_per_node", "PET_NPROC_PER_NODE"},
+                                          {"master_addr", "PET_MASTER_ADDR"},
+                                          {"master_port", "PET_MASTER_PORT"}};
+  for (const auto& [option, variable] : kDefaults) {
+    const auto value = environment.get(variable);
+    const bool of_nodes = std::string_view(option) != "nproc_per_node";
+    const bool given =
+        values.count(option) > 0 || (of_nodes && values.count("cluster_node_ips") > 0);
+    if (!value || given || options.find_nothrow(option, false) == nullptr) continue;
+    found.push_back(str_cat("--", option, "=", *value));
+  }
+  return found;
+}
+
 po::variables_map parse_own(Launcher launcher, const po::options_description& options,
-                            const std::vector<std::string>& own) {
+                            const std::vector<std::string>& own, const Environment& environment) {
   const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
   po::variables_map values;
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(own).options(options).style(style).run(), values);
+    const auto store = [&](const std::vector<std::string>& arguments) {
+      po::store(po::command_line_parser(arguments).options(options).style(style).run(), values);
+    };
+    std::vector<std::string> arguments;
+    arguments.reserve(own.size());
+    for (size_t i = 0; i < own.size(); ++i) arguments.push_back(spelled(own[i]));
+    store(arguments);
+    store(scheduled_options(values, options, environment));
     po::notify(values);
   } catch (const po::unknown_option& error) {
     std::vector<std::string> names;
@@ -160,6 +237,15 @@ int agree(const po::variables_map& values, const std::string& count_option,
   return static_cast<int>(items);
 }
 
+int read_port(const po::variables_map& values, const std::string& option, int standard,
+              int processes) {
+  const int port = values.count(option) > 0 ? values[option].as<int>() : standard;
+  if (port >= 1 && port + processes - 1 <= 65535) return port;
+  wrong("the ports are out of range", "--" + option,
+        str_cat("1 to ", 65536 - processes, " for ", processes, " of them"), str_cat(port),
+        "give a lower port");
+}
+
 void read_nodes(const po::variables_map& values, CommandLine& line) {
   auto nodes = read_list(values, "cluster_node_ips");
   for (std::string& node : nodes) node = bare_host(node);
@@ -179,6 +265,88 @@ void read_nodes(const po::variables_map& values, CommandLine& line) {
   if (std::find(line.nodes.begin(), line.nodes.end(), line.node_ip) == line.nodes.end()) {
     wrong("this node is not one of the job's", "--node_ip", "one of " + join(line.nodes, ", "),
           line.node_ip, "make --node_ip and --cluster_node_ips agree");
+  }
+}
+
+// One of two words; as it is where the option is not given.
+void read_word(const po::variables_map& values, const std::string& option,
+               const std::vector<std::string>& known, std::string& word) {
+  if (values.count(option) == 0) return;
+  word = values[option].as<std::string>();
+  if (std::find(known.begin(), known.end(), word) != known.end()) return;
+  wrong("an option has a value that cannot be used" + did_you_mean(word, known), "--" + option,
+        join(known, " or "), "'" + word + "'", "give one of them");
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+int read_ranks(const po::variables_map& values) {
+  if (values.count("nproc_per_node") == 0) return 2;
+  const std::string text = values["nproc_per_node"].as<std::string>();
+  if (text == "auto" || text == "cpu") return usable_cores();
+  const auto count = parse_int(text);
+  if (count && *count >= 1 && *count <= kMostProcesses) return static_cast<int>(*count);
+  wrong("wrong number of processes", "--nproc_per_node",
+        str_cat("1 to ", kMostProcesses, ", or auto"), "'" + text + "'",
+        "give a number in that range");
+}
+
+// torchrun's way to say where this node is.
+void read_numbered_nodes(const po::variables_map& values, CommandLine& line) {
+  const auto given = [&values](const char* option) { return values.count(option) > 0; };
+  const std::string text = given("nnodes") ? values["nnodes"].as<std::string>() : "1";
+  const auto count = parse_int(text);
+  if (!count || *count < 1 || *count > kMostProcesses) {
+    wrong("wrong number of nodes", "--nnodes", str_cat("1 to ", kMostProcesses), "'" + text + "'",
+          "give one number; jobs whose nodes come and go are not available");
+  }
+  for (const char* option : {"node_rank", "master_addr", "master_port"}) {
+    if (given(option) && line.nodes.size() > 1) {
+      wrong("two options exclude each other", str_cat("--", option, " and --cluster_node_ips"),
+            "one of them", "both", "leave one out");
+    }
+  }
+  if (*count == 1) return;
+  if (values["standalone"].as<bool>() || line.nodes.size() > 1) {
+    wrong("two options exclude each other",
+          line.nodes.size() > 1 ? "--nnodes and --cluster_node_ips" : "--nnodes and --standalone",
+          "one of them", "both", "leave one out");
+  }
+  NumberedNodes nodes{.count = static_cast<int>(*count)};
+  nodes.rank = given("node_rank") ? values["node_rank"].as<int>() : -1;
+  if (nodes.rank < 0 || nodes.rank >= nodes.count) {
+    wrong("which node is this?", "--node_rank", str_cat("0 to ", nodes.count - 1),
+          given("node_rank") ? str_cat(nodes.rank) : "nothing",
+          "give --node_rank, another one on each node");
+  }
+  if (!given("master_addr")) {
+    wrong("where is node 0?", "--master_addr", "a host that all nodes reach", "nothing",
+          "give the same --master_addr on each node");
+  }
+  nodes.master.host = bare_host(values["master_addr"].as<std::string>());
+  nodes.master.port = static_cast<uint16_t>(read_port(values, "master_port", 29500, 2));
+  line.numbered = nodes;
+}
+
+void read_collective(const po::variables_map& values, CommandLine& line) {
+  line.gpus = read_list(values, "selected_gpus");
+  line.workers =
+      agree(values, "nproc_per_node", "selected_gpus", line.gpus.size(), read_ranks(values));
+  line.servers = 0;
+  read_nodes(values, line);
+  read_numbered_nodes(values, line);
+  if (line.nodes.size() > 1 || values.count("started_port") > 0) {
+    line.start_port = read_port(values, "started_port", kStartPort, line.workers);
+  }
+  if (line.several_nodes()) line.collectives = "sockets";
+  read_word(values, "collectives", {"mpi", "sockets"}, line.collectives);
+  if (line.several_nodes() && line.collectives == "mpi") {
+    wrong("launch starts ranks over MPI on one node only", "--collectives", "sockets",
+          "'mpi' on several nodes", "leave it out, or start the ranks with mpirun and a hostfile");
   }
 }
 
@@ -220,16 +388,6 @@ void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.start_port = port;
 }
 
-// One of two words; as it is where the option is not given.
-void read_word(const po::variables_map& values, const std::string& option,
-               const std::vector<std::string>& known, std::string& word) {
-  if (values.count(option) == 0) return;
-  word = values[option].as<std::string>();
-  if (std::find(known.begin(), known.end(), word) != known.end()) return;
-  wrong("an option has a value that cannot be used" + did_you_mean(word, known), "--" + option,
-        join(known, " or "), "'" + word + "'", "give one of them");
-}
-
 Duration standard_heartbeat(const Environment& environment, Duration standard) {
   const auto text = environment.get("FLEET_HEARTBEAT_TIMEOUT_MS");
   const auto value = text ? parse_int(*text) : std::nullopt;
@@ -243,7 +401,8 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   const po::options_description options = describe_options(launcher);
   const size_t own = count_own(options, arguments);
   const po::variables_map values =
-      parse_own(launcher, options, {arguments.begin(), arguments.begin() + static_cast<long>(own)});
+      parse_own(launcher, options, {arguments.begin(), arguments.begin() + static_cast<long>(own)},
+                environment);
   CommandLine line;
   line.launcher = launcher;
   line.help = values["help"].as<bool>();
@@ -254,11 +413,7 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   if (launcher == Launcher::kParameterServer) {
     read_parameter_server(values, line);
   } else {
-    line.gpus = read_list(values, "selected_gpus");
-    line.workers = agree(values, "nproc_per_node", "selected_gpus", line.gpus.size(),
-                         read_count(values, "nproc_per_node", 2));
-    line.servers = 0;
-    read_word(values, "collectives", {"mpi", "sockets"}, line.collectives);
+    read_collective(values, line);
   }
   if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
   line.print_config = values["print_config"].as<bool>();

@@ -12,15 +12,19 @@ namespace fleet::launch {
 
 enum class Launcher { kParameterServer, kCollective };
 
+// The first port where it cannot be left to the kernel, as Paddle's.
+constexpr int kStartPort = 6170;
+
 struct CommandLine {
   Launcher launcher = Launcher::kParameterServer;
-  int workers = 2;                  // --worker_num, --nproc_per_node
+  int workers = 2;                  // --worker_num; of launch, on this node: --nproc_per_node
   int servers = 2;                  // --server_num
-  std::optional<int> start_port;    // --start_port
+  std::optional<int> start_port;    // --start_port, --started_port
   std::vector<Endpoint> endpoints;  // --endpoints
-  // launch_ps over several hosts, one launcher on each: all of them, and which one this is.
+  // Several hosts, one launcher on each: all of them, and which one this is.
   std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
   std::string node_ip = "127.0.0.1";               // --node_ip
+  std::optional<NumberedNodes> numbered;           // launch: several, in place of `nodes`
   std::vector<std::string> gpus;                   // --selected_gpus
   // launch: "mpi", under mpirun, or "sockets", which needs none.
   std::string collectives = "mpi";  // --collectives
@@ -35,10 +39,14 @@ struct CommandLine {
   bool help = false;  // print help_text and leave; nothing else is filled in
   bool version = false;
   std::string help_text;
+
+  bool several_nodes() const { return nodes.size() > 1 || numbered; }
 };
 
-// The launcher's own options end at the first argument that is not one of them, or after "--".
-// Throws UsageError; an unknown option names the nearest.
+// The launcher's own options end at the first argument that is not one of them, or after "--";
+// words in their names are joined by "_" or "-". What they leave open of several hosts comes from
+// PET_* (Kubeflow, torchrun) or SKYPILOT_* variables. Throws UsageError; an unknown option names
+// the nearest.
 CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>& arguments,
                                const Environment& environment);
 

@@ -11,9 +11,9 @@
 namespace fleet::launch {
 namespace {
 
-constexpr std::array<std::string_view, 9> kRolePrefixes = {
-    "PADDLE_",    "OMPI_",      "PMIX_",         "PMI_",         "MPI_LOCAL",
-    "SLURM_STEP", "SLURM_TASK", "TORCHELASTIC_", "FLEET_LAUNCH_"};
+constexpr std::array<std::string_view, 10> kRolePrefixes = {
+    "PADDLE_",    "OMPI_",      "PMIX_",         "PMI_",          "MPI_LOCAL",
+    "SLURM_STEP", "SLURM_TASK", "TORCHELASTIC_", "FLEET_LAUNCH_", "PET_"};
 constexpr std::array<std::string_view, 24> kRoleNames = {"TRAINING_ROLE",
                                                          "POD_IP",
                                                          "FLAGS_selected_gpus",
@@ -85,10 +85,10 @@ std::pair<int, int> Nodes::workers_here(int workers) const {
   return {begin, begin + each + (at < extra ? 1 : 0)};
 }
 
-std::vector<Endpoint> Nodes::deal_servers(int servers, int start_port) const {
+std::vector<Endpoint> Nodes::deal_endpoints(int processes, int start_port) const {
   std::vector<Endpoint> endpoints;
   for (const std::string& node : all) {
-    const auto [begin, end] = Nodes{all, node}.workers_here(servers);
+    const auto [begin, end] = Nodes{all, node}.workers_here(processes);
     for (int i = 0; i < end - begin; ++i) {
       endpoints.push_back({.host = node, .port = static_cast<uint16_t>(start_port + i)});
     }
@@ -134,21 +134,51 @@ std::vector<Member> parameter_server_members(int workers, const std::vector<Endp
   return members;
 }
 
+namespace {
+
+Member rank_of(int index, size_t local, Environment variables, const std::vector<std::string>& gpus,
+               const std::string& log_folder) {
+  if (!gpus.empty()) variables.set("FLAGS_selected_gpus", gpus.at(local));
+  return {.role = Role::kWorker,
+          .index = index,
+          .log_file = str_cat(log_folder, "/workerlog.", index),
+          .variables = std::move(variables),
+          .port = std::nullopt};
+}
+
+}  // namespace
+
 std::vector<Member> collective_members(const std::vector<Endpoint>& endpoints,
                                        const std::vector<std::string>& gpus,
-                                       const std::string& log_folder) {
+                                       const std::string& log_folder, const Nodes& nodes) {
   std::vector<Member> members;
   for (size_t i = 0; i < endpoints.size(); ++i) {
-    Environment variables({{"PADDLE_TRAINER_ID", str_cat(i)},
-                           {"PADDLE_TRAINERS_NUM", str_cat(endpoints.size())},
-                           {"PADDLE_TRAINER_ENDPOINTS", join(to_strings(endpoints), ",")},
-                           {"PADDLE_CURRENT_ENDPOINT", endpoints[i].to_string()}});
-    if (!gpus.empty()) variables.set("FLAGS_selected_gpus", gpus.at(i));
-    members.push_back({.role = Role::kWorker,
-                       .index = static_cast<int>(i),
-                       .log_file = str_cat(log_folder, "/workerlog.", i),
-                       .variables = std::move(variables),
-                       .port = i});
+    if (!nodes.alone() && endpoints[i].host != nodes.here) continue;
+    const Environment variables({{"PADDLE_TRAINER_ID", str_cat(i)},
+                                 {"PADDLE_TRAINERS_NUM", str_cat(endpoints.size())},
+                                 {"PADDLE_TRAINER_ENDPOINTS", join(to_strings(endpoints), ",")},
+                                 {"PADDLE_CURRENT_ENDPOINT", endpoints[i].to_string()}});
+    const size_t local = members.size();
+    members.push_back(rank_of(static_cast<int>(i), local, variables, gpus, log_folder));
+    members.back().port = local;
+  }
+  return members;
+}
+
+std::vector<Member> numbered_members(const NumberedNodes& nodes, int ranks,
+                                     const std::vector<std::string>& gpus,
+                                     const std::string& log_folder) {
+  std::vector<Member> members;
+  members.reserve(static_cast<size_t>(ranks));
+  for (int local = 0; local < ranks; ++local) {
+    const int rank = nodes.rank * ranks + local;
+    const Environment variables({{"RANK", str_cat(rank)},
+                                 {"WORLD_SIZE", str_cat(nodes.count * ranks)},
+                                 {"LOCAL_RANK", str_cat(local)},
+                                 {"LOCAL_WORLD_SIZE", str_cat(ranks)},
+                                 {"MASTER_ADDR", nodes.master.host},
+                                 {"MASTER_PORT", str_cat(nodes.master.port)}});
+    members.push_back(rank_of(rank, static_cast<size_t>(local), variables, gpus, log_folder));
   }
   return members;
 }

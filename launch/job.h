@@ -55,8 +55,16 @@ struct Nodes {
   bool alone() const { return all.size() <= 1; }
   // The workers of this node, [first, second) of `workers`.
   std::pair<int, int> workers_here(int workers) const;
-  // Endpoints for `servers` assigned to the nodes in the same way: ports from `start_port` on each.
-  std::vector<Endpoint> deal_servers(int servers, int start_port) const;
+  // Endpoints for so many processes assigned to the nodes in the same way: ports from `start_port`
+  // on each.
+  std::vector<Endpoint> deal_endpoints(int processes, int start_port) const;
+};
+
+// Nodes as torchrun has them: each knows its number and where rank 0 is, and no other.
+struct NumberedNodes {
+  int count = 1;    // --nnodes
+  int rank = 0;     // --node_rank
+  Endpoint master;  // --master_addr, --master_port
 };
 
 // The parameter-server contract of the processes that belong on this node. Servers come first,
@@ -67,10 +75,15 @@ std::vector<Member> parameter_server_members(int workers, const std::vector<Endp
                                              const Nodes& nodes = {});
 // Those endpoints that are on this node.
 std::vector<Endpoint> endpoints_here(const std::vector<Endpoint>& endpoints, const Nodes& nodes);
-// The collective contract: a worker for each endpoint. `gpus` is empty, or has one for each.
+// Paddle's collective contract: a worker for each endpoint on this node; ports are reserved as for
+// servers. `gpus` is empty, or has one for each of them.
 std::vector<Member> collective_members(const std::vector<Endpoint>& endpoints,
                                        const std::vector<std::string>& gpus,
-                                       const std::string& log_folder);
+                                       const std::string& log_folder, const Nodes& nodes = {});
+// torchrun's contract: `ranks` on this node, as on every other.
+std::vector<Member> numbered_members(const NumberedNodes& nodes, int ranks,
+                                     const std::vector<std::string>& gpus,
+                                     const std::string& log_folder);
 
 // A table of processes with their variables, one line each; for --print_config. No secrets.
 std::string describe(const Job& job);

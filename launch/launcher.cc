@@ -22,9 +22,7 @@ namespace {
 
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
-constexpr const char* kHost = "127.0.0.1";
 constexpr Duration kTimeToTell = std::chrono::seconds(2);
-constexpr int kStartPort = 6170;  // where it cannot be left to the kernel, as Paddle's
 
 std::string name_of(Launcher launcher) {
   return launcher == Launcher::kCollective ? "launch" : "launch_ps";
@@ -34,19 +32,29 @@ Nodes nodes_of(const CommandLine& line) {
   return {.all = line.nodes, .here = line.node_ip};
 }
 
-// All servers of the job; empty where the kernel chooses their ports.
+// All servers, or all ranks, of the job; empty where the kernel chooses their ports, or where a
+// node does not know the others.
 std::vector<Endpoint> chosen_endpoints(const CommandLine& line) {
-  if (line.launcher == Launcher::kCollective || !line.endpoints.empty()) return line.endpoints;
   const Nodes nodes = nodes_of(line);
+  if (line.launcher == Launcher::kCollective) {
+    if (!line.start_port) return {};
+    return nodes.deal_endpoints(line.workers * static_cast<int>(nodes.all.size()),
+                                *line.start_port);
+  }
+  if (!line.endpoints.empty()) return line.endpoints;
   if (!line.start_port && nodes.alone()) return {};
-  return nodes.deal_servers(line.servers, line.start_port.value_or(kStartPort));
+  return nodes.deal_endpoints(line.servers, line.start_port.value_or(kStartPort));
 }
 
 // The ports of the processes that start here.
 PortReservation reserve_ports(const CommandLine& line, const std::vector<Endpoint>& chosen) {
-  if (line.launcher == Launcher::kCollective) return PortReservation::any(kHost, line.workers);
-  if (chosen.empty()) return PortReservation::any(line.node_ip, line.servers);
-  return PortReservation::of(endpoints_here(chosen, nodes_of(line)), "--endpoints");
+  const bool collective = line.launcher == Launcher::kCollective;
+  if (line.numbered) return {};
+  if (chosen.empty()) {
+    return PortReservation::any(line.node_ip, collective ? line.workers : line.servers);
+  }
+  return PortReservation::of(endpoints_here(chosen, nodes_of(line)),
+                             collective ? "--started_port" : "--endpoints");
 }
 
 void make_log_folder(const std::string& folder) {
@@ -68,7 +76,7 @@ void add_secret(const CommandLine& line, const RunFolder& folder, Environment& c
     return;
   }
   if (common.has("FLEET_JOB_SECRET_FILE") || common.has("FLEET_JOB_SECRET")) return;
-  if (line.nodes.size() > 1) {
+  if (line.several_nodes()) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "the nodes of a job need a secret that all of them know",
                  .where = "FLEET_JOB_SECRET_FILE",
@@ -91,7 +99,7 @@ Job make_job(const CommandLine& line, const Environment& environment,
   job.command = line.command;
   job.common = without_role_variables(environment);
   // The nodes agree on what follows from the endpoints, or on what the caller says.
-  if (line.nodes.size() == 1 || environment.has("FLEET_JOB_ID")) {
+  if (!line.several_nodes() || environment.has("FLEET_JOB_ID")) {
     job.common.set("FLEET_JOB_ID", job.job_id);
   }
   job.common.set(kLaunchIdVariable, job.launch_id);
@@ -104,10 +112,13 @@ Job make_job(const CommandLine& line, const Environment& environment,
     job.common.set("FLEET_COLLECTIVES", line.collectives);
   }
   add_secret(line, folder, job.common);
-  job.members =
-      line.launcher == Launcher::kCollective
-          ? collective_members(endpoints, line.gpus, job.log_folder)
-          : parameter_server_members(line.workers, endpoints, job.log_folder, nodes_of(line));
+  if (line.launcher == Launcher::kParameterServer) {
+    job.members = parameter_server_members(line.workers, endpoints, job.log_folder, nodes_of(line));
+  } else if (line.numbered) {
+    job.members = numbered_members(*line.numbered, line.workers, line.gpus, job.log_folder);
+  } else {
+    job.members = collective_members(endpoints, line.gpus, job.log_folder, nodes_of(line));
+  }
   return job;
 }
 
@@ -151,7 +162,8 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
   SupervisorOptions supervision = line.supervision;
   // mpirun finds such ranks itself, and other workers those of servers.
   supervision.workers_take_leave = line.launcher == Launcher::kCollective && !under_mpirun;
-  if (line.nodes.size() == 1) return Supervisor(job, supervision, loop, console).run(*host);
+  if (line.nodes.size() == 1 || line.launcher == Launcher::kCollective)
+    return Supervisor(job, supervision, loop, console).run(*host);
   supervision.servers_end_themselves = true;
   DeathNotice notice(job, line.workers, chosen);
   supervision.on_death = [&notice](Role role, int index, const std::string& how) {

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "base/archive.h"
+#include "base/net/own_address.h"
 #include "base/net/port_reservation.h"
 #include "base/process/random_hex.h"
 #include "base/strings.h"
 #include "role_maker/variable_reader.h"
-#include "transport/mpi_session/mpi_session.h"
 
 namespace fleet::role_maker {
 namespace {
@@ -98,8 +98,9 @@ std::vector<std::string> agree_on_endpoints(const Environment& environment, Grou
   const auto names = exchange.all_gather(name.data()).value();
   const bool one_machine =
       std::all_of(names.begin(), names.end(), [&](const auto& n) { return n == names[0]; });
-  const std::string host = bare_host(
-      environment.get("POD_IP").value_or(one_machine ? "127.0.0.1" : transport::machine_address()));
+  const std::string interfaces = environment.get("FLEET_SOCKET_IFNAME").value_or("");
+  const std::string host = bare_host(environment.get("POD_IP").value_or(
+      one_machine && interfaces.empty() ? "127.0.0.1" : machine_address(interfaces)));
 
   std::string mine;
   PortReservation port;

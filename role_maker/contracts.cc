@@ -232,6 +232,47 @@ std::string beside(const std::string& master) {
   return endpoint.to_string();
 }
 
+// The first host of Slurm's list: "node03" of "node[03-05,9],other".
+std::string first_host(std::string_view list) {
+  std::string host;
+  bool skips = false;  // the rest of a bracket
+  bool inside = false;
+  for (const char c : list) {
+    if (c == ',' && !inside) break;
+    if (c == '[') {
+      inside = true;
+    } else if (c == ']') {
+      inside = skips = false;
+    } else if (inside && (c == '-' || c == ',')) {
+      skips = true;
+    } else if (!skips) {
+      host += c;
+    }
+  }
+  return host;
+}
+
+constexpr int kSlurmPorts = 20000;  // ranks of a job meet at one of the 10 000 from here on
+
+// Without PMI (srun --mpi=none, or Slurm's default) the ranks meet on the first node, at a port
+// that follows from the job's number.
+void meet_without_mpi(VariableReader& read, ClusterSpec& spec) {
+  const Environment& env = read.environment();
+  if (env.has("PMIX_RANK") || env.has("PMI_SIZE") || env.has("PMI_RANK")) return;
+  const auto nodes = env.has("SLURM_STEP_NODELIST")
+                         ? read.optional("SLURM_STEP_NODELIST", "rendezvous")
+                         : read.optional("SLURM_JOB_NODELIST", "rendezvous");
+  if (!nodes || first_host(*nodes).empty()) return;
+  const auto job = read.number("SLURM_JOB_ID", "rendezvous");
+  const auto step = read.number("SLURM_STEP_ID", "rendezvous");
+  const auto port = read.number("MASTER_PORT", "rendezvous");
+  const int64_t numbered = int64_t{job.value_or(0)} * 16 + step.value_or(0);
+  spec.rendezvous =
+      joined_endpoint(first_host(*nodes), str_cat(port ? *port : kSlurmPorts + numbered % 10000));
+  const bool one_node = read.number("SLURM_STEP_NUM_NODES", "local_worker_num") == 1;
+  spec.local_worker_num = one_node ? spec.worker_num : 0;
+}
+
 ClusterSpec ranks_contract(const Environment& env, Contract contract, const char* rank_name,
                            const char* size_name, std::string_view launcher) {
   VariableReader read(env, contract);
@@ -245,9 +286,10 @@ ClusterSpec ranks_contract(const Environment& env, Contract contract, const char
     if (host && port) spec.rendezvous = beside(joined_endpoint(*host, *port));
     spec.local_worker_num = read.number("LOCAL_WORLD_SIZE", "local_worker_num").value_or(0);
   }
+  spec.index = rank.value_or(0);
+  spec.worker_num = size.value_or(1);
+  if (contract == Contract::kSlurm) meet_without_mpi(read, spec);
   read.finish(spec);
-  spec.index = *rank;
-  spec.worker_num = *size;
   if (*rank >= *size) {
     fail_environment({.what = "a rank is out of range",
                       .where = str_cat(rank_name, ", ", size_name),

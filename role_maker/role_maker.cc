@@ -86,7 +86,9 @@ PaddleCloudRoleMaker::PaddleCloudRoleMaker(PaddleCloudOptions options, Environme
 
 ClusterSpec PaddleCloudRoleMaker::decide() {
   ClusterSpec spec = read_environment(environment_, options_.is_collective);
-  if (spec.contract == Contract::kOpenMpi || spec.contract == Contract::kSlurm) {
+  const bool over_mpi = spec.contract == Contract::kOpenMpi ||
+                        (spec.contract == Contract::kSlurm && spec.rendezvous.empty());
+  if (over_mpi) {
     if (!exchange_) exchange_ = mpi_exchange();
     check_world(*exchange_, spec);
     agree_on_identity(environment_, *exchange_, spec);

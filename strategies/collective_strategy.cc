@@ -81,12 +81,16 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
     if (gradient_merge != 1)
       contradiction("use_local_sgd = true", str_cat("gradient_merge = ", gradient_merge),
                     "leave one out");
+    if (wire_dtype != "float32")
+      contradiction("use_local_sgd = true", str_cat("wire_dtype = '", wire_dtype, "'"),
+                    "LocalSGD averages parameters, not gradients");
     return LocalSgdStrategy{.options = local_sgd}.make();
   }
   GradAllReduceStrategy all_reduce;
   all_reduce.logical_shards = logical_shards;
   all_reduce.gradient_merge = gradient_merge;
   all_reduce.bucket_bytes = fuse_all_reduce_ops ? bucket_bytes : 1;
+  all_reduce.wire_dtype = wire_dtype;
   all_reduce.nccl_comm_num = nccl_comm_num;
   return all_reduce.make();
 }

@@ -26,6 +26,8 @@ struct DistributedStrategy {
   // Gradients are fused into buckets of about so many bytes.
   bool fuse_all_reduce_ops = true;
   int64_t bucket_bytes = 1 << 20;
+  // "float32", "float16" or "bfloat16", as GradAllReduceStrategy has it.
+  std::string wire_dtype = "float32";
 
   // Refused when they are set: this release does not have them.
   bool use_hierarchical_allreduce = false;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "strategies/strategy.h"
 
@@ -19,10 +20,18 @@ struct GradAllReduceStrategy {
   int gradient_merge = 1;
   // Gradients are fused into buckets of about this many bytes and reduced while backward runs.
   int64_t bucket_bytes = 1 << 20;
+  // "float16" or "bfloat16": float32 gradients travel as such, in half the bytes, and are added up
+  // in float. "float16" keeps 11 bits, and what is above 65 504 becomes infinite; "bfloat16" keeps
+  // 8 bits and every magnitude. Parameters and updates stay float32; sparse gradients travel as
+  // they are.
+  std::string wire_dtype = "float32";
   // Communicators that take turns.
   int nccl_comm_num = 1;
 
   std::shared_ptr<const Strategy> make() const;
 };
+
+// The word of Paddle's documents.
+using ReduceGradStrategy = GradAllReduceStrategy;
 
 }  // namespace fleet::strategies

@@ -15,11 +15,12 @@ namespace fleet::strategies {
 namespace {
 
 // What the five say. `async.mode` is the mode of each; the rest of `async` is not the synchronous
-// one's, the next two are its alone.
+// one's, the next three are its alone.
 struct ServerStrategyOptions {
   const char* title = "";  // "AsyncStrategy"
   AsyncOptions async;
   int logical_shards = 0;
+  int gradient_merge = 1;
   bool runtime_split_send_recv = false;
   bool slice_var_up = true;
   int min_block_size = 8192;
@@ -110,6 +111,7 @@ class ServerStrategy final : public Strategy {
  public:
   explicit ServerStrategy(ServerStrategyOptions options) : options_(std::move(options)) {
     if (!synchronous(options_)) validate(options_.async);
+    check_gradient_merge(options_.title, options_.gradient_merge, options_.logical_shards);
     transpiler::validate(config_for(options_));
   }
 
@@ -117,7 +119,8 @@ class ServerStrategy final : public Strategy {
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_servers(input, options_.title);
-    const int shards = resolve_logical_shards(options_.logical_shards, input.cluster);
+    const int shards =
+        resolve_logical_shards(options_.logical_shards, input.cluster, options_.gradient_merge);
     auto programs = transpiled(input, config_for(options_), shards);
     const ServerJobConfigs config = resolve(input.config);
     ServerJob job = make_server_job(input, *this, shards, config);
@@ -135,6 +138,7 @@ class ServerStrategy final : public Strategy {
     OptionsText text;
     if (synchronous(options_)) {
       text.add("logical_shards", options_.logical_shards, defaults.logical_shards)
+          .add("gradient_merge", options_.gradient_merge, defaults.gradient_merge)
           .add("runtime_split_send_recv", options_.runtime_split_send_recv,
                defaults.runtime_split_send_recv);
     }
@@ -220,6 +224,7 @@ uint32_t count_of(int value, const char* title, const char* field) {
 std::shared_ptr<const Strategy> SyncStrategy::make() const {
   auto made = common("SyncStrategy", ServerMode::kSync, *this);
   made.logical_shards = logical_shards;
+  made.gradient_merge = gradient_merge;
   made.runtime_split_send_recv = runtime_split_send_recv;
   return std::make_shared<ServerStrategy>(std::move(made));
 }

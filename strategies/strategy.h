@@ -9,9 +9,14 @@
 
 namespace fleet::strategies {
 
-// The number of parts that a step is cut into: what was asked for, or one for each worker. Throws
-// UsageError when there are fewer than workers.
-int resolve_logical_shards(int asked, const role_maker::ClusterSpec& cluster);
+// The number of parts that a step is cut into: what was asked for, or `gradient_merge` for each
+// worker. Throws UsageError when there are fewer than workers.
+int resolve_logical_shards(int asked, const role_maker::ClusterSpec& cluster,
+                           int gradient_merge = 1);
+
+// Throws UsageError when it is no number of parts, or logical_shards says another one. `strategy`:
+// whose options they are.
+void check_gradient_merge(const char* strategy, int gradient_merge, int logical_shards);
 
 // A handle to a strategy, made from any of the strategy structs (SyncStrategy, AsyncStrategy, …,
 // GradAllReduceStrategy, LocalSgdStrategy, collective::DistributedStrategy), from a transpiler's

@@ -15,6 +15,10 @@ struct SyncStrategy {
   // Equal parts that a step's rows are cut into; 0: one for each worker. The result of a step does
   // not depend on how many workers compute them.
   int logical_shards = 0;
+  // Gradient merge: parts of a worker's batch that run one after the other, whose gradients are
+  // averaged before they are sent; the rows of a feed must divide by it. The memory of a step is
+  // that of one part. It is logical_shards = workers * gradient_merge.
+  int gradient_merge = 1;
   // Cut parameters into slices of whole rows, so that servers share the work.
   bool slice_var_up = true;
   // Elements; a parameter is not cut into slices smaller than this. At least 8192.

@@ -133,7 +133,8 @@ void CollectiveMembership::State::join(const Endpoint& endpoint) {
                                             .heartbeat_interval = options.heartbeat_interval,
                                             .heartbeat_timeout = options.heartbeat_timeout,
                                             .reconnect_grace = options.reconnect_grace,
-                                            .rpc_deadline = options.rpc_deadline},
+                                            .rpc_deadline = options.rpc_deadline,
+                                            .awaits = options.awaits},
         logger);
     member->set_on_verdict(
         [this](const transport::Verdict& verdict) { tell(verdict.to_status()); });

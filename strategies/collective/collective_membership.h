@@ -29,6 +29,9 @@ struct MembershipOptions {
   WaitList* waits = nullptr;
   // Told by rank 0's control thread whom the job waits for; may be empty.
   transport::StallHandler on_stall = nullptr;
+  // What the rank waits for together with others, for reports of stalls; asked by the control
+  // thread. May be empty.
+  std::function<std::string()> awaits = nullptr;
   bool require_same_bits = false;
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   // Where rank 0 listens when the cluster does not say: loopback reaches ranks of one machine.
@@ -37,7 +40,7 @@ struct MembershipOptions {
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
   transport::ReconnectGrace reconnect_grace;
-  Duration stall_report = std::chrono::seconds(10);
+  Duration stall_report = std::chrono::seconds(8);
   Duration stall_deadline = std::chrono::minutes(30);
 };
 

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/distributed/trainer_program.h"
+#include "strategies/collective/same_parameters.h"
 #include "transport/mpi/mpi_communicator.h"
 
 namespace fleet::strategies {
@@ -221,7 +222,10 @@ void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& call) {
   connect();
   const std::string& type = call.op.type;
-  if (type == "c_allreduce_sum") return all_reduce(call);
+  if (type == "c_allreduce_sum") {
+    if (stepping_) compare_parameters(&call);
+    return all_reduce(call);
+  }
   if (type == "c_sync_comm_stream") {
     const bool last_shard = call.shard < 0 || call.shard + 1 == shards().end;
     if (last_shard) finish_sums();
@@ -321,16 +325,31 @@ double CollectiveRuntime::contribution_factor() {
 
 void CollectiveRuntime::expect(const fluid::Program& program) {
   const fluid::RankProgram ranks = fluid::read_rank_program(program);
+  compares_ = !average_ && ranks.sums_gradients;
   if (!average_) {
-    expected_ = GradientReducer::shapes_of(gradients_of(ranks, row_gradients_),
-                                           options_.reducer.bucket_bytes);
+    expected_ = GradientReducer::shapes_of(gradients_of(ranks, row_gradients_), options_.reducer);
   } else if (ranks.average != nullptr) {
     expected_ = average_->shapes(program.global_block(), *ranks.average);
   }
 }
 
+// Once; a rank that gives nothing to the first step has none.
+void CollectiveRuntime::compare_parameters(const fluid::CommCall* call) {
+  if (!std::exchange(compares_, false)) return;
+  std::vector<NamedParameter> parameters;
+  if (call != nullptr) {
+    for (const auto* parameter : call->program.global_block().parameters()) {
+      if (!parameter->trainable) continue;  // such as means that forward passes keep
+      const auto found = tensors_in({parameter->name}, call->scope);
+      if (!found.empty()) parameters.push_back({parameter->name, found.front()});
+    }
+  }
+  require_same_parameters(parameters, *communicator_, options_.reducer);
+}
+
 // The reductions of the own last step, which the others' steps have too.
 void CollectiveRuntime::give_empty_step() {
+  compare_parameters(nullptr);
   const auto last = average_ ? expected_ : reducer_->shapes();
   empty_->give(last.empty() ? expected_ : last, steps_);
   if (!average_) rows_->give_nothing(row_gradients_, steps_);

@@ -5,6 +5,9 @@
 // Workers may do different numbers of steps (rank_agreement.h): one that calls leave() goes on
 // giving nothing to the others' steps until all have left. A sum over fewer shards than the step
 // has is scaled up, so that it stays the mean over those who contributed.
+//
+// Before the first sum of the job's first step the ranks compare their parameters
+// (same_parameters.h), if the program sums gradients; that of LocalSGD sums what it has updated.
 #pragma once
 
 #include <functional>
@@ -50,7 +53,8 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   // Drops the communicator; the workers have met before. May be called again.
   void disconnect();
 
-  // What a step of the job reduces, for a worker that has not taken one when others do.
+  // What a step of the job reduces, for a worker that has not taken one when others do. Without it
+  // the ranks do not compare their parameters.
   void expect(const fluid::Program& program);
   // Takes no more steps; waits, giving nothing to those of others, until all workers have left.
   void leave();
@@ -84,6 +88,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void shadow(const Agreed& meeting);
   double contribution_factor();
   void finish_sums();
+  void compare_parameters(const fluid::CommCall* call);
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
   std::unique_ptr<fluid::CommToken> all_reduce(const fluid::CommCall& call);
   std::unique_ptr<fluid::CommToken> all_reduce_rows(const fluid::CommCall& call,
@@ -109,6 +114,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   size_t row_gradients_ = 0;                   // sparse gradients of a step
   uint64_t steps_ = 0;                         // taken by this worker
   bool stepping_ = false;
+  bool compares_ = false;  // what the ranks begin with, at the next sum
 };
 
 // The communicator of the MPI world, which must have the size and order of the cluster's workers;

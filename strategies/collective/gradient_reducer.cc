@@ -3,12 +3,22 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/numbers/half.h"
 #include "base/strings.h"
 
 namespace fleet::strategies {
 
 using transport::ElementType;
 using transport::ShardLayout;
+
+namespace {
+
+// What floats become on their way.
+ElementType on_wire(ElementType type, const GradientReducerOptions& options) {
+  return type == ElementType::kFloat32 ? options.wire.value_or(type) : type;
+}
+
+}  // namespace
 
 void wait_for(transport::CollectiveToken& token, const GradientReducerOptions& options) {
   const bool waits = options.on_wait != nullptr && !token.test();
@@ -153,19 +163,31 @@ void GradientReducer::store(Bucket& bucket, const Slot& slot, int local_shard, c
   std::memcpy(bucket.shards[static_cast<size_t>(local_shard)].data() + slot.offset, in, bytes);
 }
 
-// Sums each node of this rank into the buffer of its first shard, and sends those off.
+bool GradientReducer::is_rounded(const Bucket& bucket) const {
+  return on_wire(bucket.type, options_) != bucket.type;
+}
+
 void GradientReducer::start(Bucket& bucket) {
   bucket.started = true;
   bucket.full = true;
   ++started_;
   const size_t count = bucket.bytes / size_of(bucket.type);
   const transport::CollectiveLabel label{.phase = "backward", .step = static_cast<int64_t>(step_)};
-  if (bucket.lone != nullptr) {
-    bucket.token = communicator_.all_reduce(layout_, bucket.type, {&bucket.lone, 1},
-                                            slots_[bucket.first_slot].out, count, label);
-    return;
+  std::vector<const void*> parts =
+      bucket.lone != nullptr ? std::vector{bucket.lone} : node_sums(bucket, count);
+  void* out = bucket.lone != nullptr ? slots_[bucket.first_slot].out : bucket.shards[0].data();
+  if (is_rounded(bucket)) {
+    round_for_wire(bucket, parts, count);
+    out = bucket.wire.data();
   }
+  bucket.token =
+      communicator_.all_reduce(layout_, on_wire(bucket.type, options_), parts, out, count, label);
+}
+
+// Sums each node of this rank into the buffer of its first shard.
+std::vector<const void*> GradientReducer::node_sums(Bucket& bucket, size_t count) {
   std::vector<const void*> parts;
+  parts.reserve(node_sums_.size());
   size_t first = 0;
   for (const TreeSum& sum : node_sums_) {
     if (sum.inputs() > 1) {
@@ -178,8 +200,20 @@ void GradientReducer::start(Bucket& bucket) {
     parts.push_back(bucket.shards[first].data());
     first += static_cast<size_t>(sum.inputs());
   }
-  bucket.token =
-      communicator_.all_reduce(layout_, bucket.type, parts, bucket.shards[0].data(), count, label);
+  return parts;
+}
+
+void GradientReducer::round_for_wire(Bucket& bucket, std::vector<const void*>& parts,
+                                     size_t count) const {
+  const size_t bytes = count * sizeof(uint16_t);
+  if (bucket.wire.size() < bytes * parts.size()) bucket.wire = Buffer(bytes * parts.size());
+  const auto round =
+      options_.wire == ElementType::kBFloat16 ? &bfloat16_of_float : &float16_of_float;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::byte* const rounded = bucket.wire.data() + i * bytes;
+    round(static_cast<const float*>(parts[i]), reinterpret_cast<uint16_t*>(rounded), count);
+    parts[i] = rounded;
+  }
 }
 
 void GradientReducer::deliver(Bucket& bucket) {
@@ -191,7 +225,12 @@ void GradientReducer::deliver(Bucket& bucket) {
     const Slot& slot = slots_[bucket.first_slot + i];
     const size_t bytes = slot.count * size_of(slot.type);
     if (bytes == 0) continue;
-    if (bucket.lone == nullptr) {
+    if (is_rounded(bucket)) {
+      const auto widen =
+          options_.wire == ElementType::kBFloat16 ? &float_of_bfloat16 : &float_of_float16;
+      widen(reinterpret_cast<const uint16_t*>(bucket.wire.data()) + slot.offset / sizeof(float),
+            static_cast<float*>(slot.out), slot.count);
+    } else if (bucket.lone == nullptr) {
       std::memcpy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
     }
     adjust(slot.type, slot.out, slot.count);
@@ -218,26 +257,28 @@ std::vector<ReductionShape> GradientReducer::shapes() const {
   std::vector<ReductionShape> shapes;
   for (size_t i = 0; i < used_buckets_; ++i) {
     const Bucket& bucket = buckets_[i];
-    shapes.push_back({bucket.type, bucket.bytes / size_of(bucket.type)});
+    shapes.push_back({on_wire(bucket.type, options_), bucket.bytes / size_of(bucket.type)});
   }
   return shapes;
 }
 
 std::vector<ReductionShape> GradientReducer::shapes_of(std::span<const ReductionShape> gradients,
-                                                       size_t bucket_bytes) {
+                                                       const GradientReducerOptions& options) {
   std::vector<ReductionShape> shapes;
   for (const ReductionShape& gradient : gradients) {
     const auto bytes = [](const ReductionShape& shape) {
       return shape.count * size_of(shape.type);
     };
-    const bool joins = !shapes.empty() && bytes(shapes.back()) < bucket_bytes &&
-                       shapes.back().type == gradient.type && bytes(gradient) < bucket_bytes;
+    const bool joins = !shapes.empty() && bytes(shapes.back()) < options.bucket_bytes &&
+                       shapes.back().type == gradient.type &&
+                       bytes(gradient) < options.bucket_bytes;
     if (joins) {
       shapes.back().count += gradient.count;
     } else {
       shapes.push_back(gradient);
     }
   }
+  for (ReductionShape& shape : shapes) shape.type = on_wire(shape.type, options);
   return shapes;
 }
 

@@ -25,6 +25,10 @@ namespace fleet::strategies {
 struct GradientReducerOptions {
   // A bucket is full, and starts, when it has so many bytes. Equal at all ranks.
   size_t bucket_bytes = size_t{1} << 20;
+  // kFloat16 or kBFloat16: what float32 gradients are rounded to before they leave, each node of
+  // the shard tree that a rank owns by itself; they are added up in float, and the sum is rounded
+  // again. Half the bytes; all ranks get the same bits, but other numbers of ranks other ones.
+  std::optional<transport::ElementType> wire = std::nullopt;
   // How long one wait may take.
   Duration timeout = std::chrono::seconds(180);
   // Told before (true) and after (false) the training thread waits for other ranks.
@@ -72,7 +76,7 @@ class GradientReducer {
   std::vector<ReductionShape> shapes() const;
   // Those of a step with these gradients, none of which is waited for before all have come.
   static std::vector<ReductionShape> shapes_of(std::span<const ReductionShape> gradients,
-                                               size_t bucket_bytes);
+                                               const GradientReducerOptions& options);
 
   // Counts begin_step(); gradient numbers of an earlier count mean nothing any more.
   uint64_t generation() const { return generation_; }
@@ -97,6 +101,7 @@ class GradientReducer {
     bool delivered = false;
     std::vector<Buffer> shards;  // what each local shard gave
     const void* lone = nullptr;  // the only gradient of the only shard, used where it is
+    Buffer wire;                 // what leaves, where it is rounded
     transport::CollectiveToken token;
   };
 
@@ -106,6 +111,9 @@ class GradientReducer {
   void begin_bucket(transport::ElementType type, size_t bytes);
   void store(Bucket& bucket, const Slot& slot, int local_shard, const void* in);
   void start(Bucket& bucket);
+  std::vector<const void*> node_sums(Bucket& bucket, size_t count);
+  void round_for_wire(Bucket& bucket, std::vector<const void*>& parts, size_t count) const;
+  bool is_rounded(const Bucket& bucket) const;
   void deliver(Bucket& bucket);
   void adjust(transport::ElementType type, void* out, size_t count);
   void poll();

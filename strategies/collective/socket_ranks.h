@@ -25,18 +25,24 @@ bool on_one_machine(const role_maker::ClusterSpec& cluster);
 // Used by one thread. The communicator that it makes must be destroyed before it.
 class SocketRanks {
  public:
-  // As for the membership; `silence` bounds how long a rank may compute without a call.
-  SocketRanks(const MembershipOptions& options, Duration silence, Logger logger);
+  // As for the membership. `interfaces`: as base/net/own_address.h has it; `silence` bounds how
+  // long a rank may compute without a call.
+  SocketRanks(const MembershipOptions& options, const std::string& interfaces, Duration silence,
+              Logger logger);
   ~SocketRanks();
 
-  // All ranks call it, when they have joined. Throws PeerError or ResourceError.
+  // All ranks call it, when they have joined. Throws PeerError or ResourceError; UsageError when
+  // some ranks can be reached by others and some only on their own machine.
   std::unique_ptr<transport::CollectiveCommunicator> connect(CollectiveMembership& membership);
+  // Where this rank listens, from connect() on.
+  const Endpoint& endpoint() const { return endpoint_; }
   // Before the communicator goes, when all ranks have left the job in good order: answers that
   // others may still ask for.
   void leave();
 
  private:
-  transport::SocketPeersOptions peer_options(const MembershipOptions& options, Duration silence);
+  transport::SocketPeersOptions peer_options(const MembershipOptions& options,
+                                             const std::string& interfaces, Duration silence);
 
   Duration patience_;
   transport::AsioLoop loop_;
@@ -44,6 +50,7 @@ class SocketRanks {
   PortReservation port_;  // where the kernel does not choose one
   std::unique_ptr<transport::SocketPeers> made_;
   transport::SocketPeers* peers_ = nullptr;  // the communicator's
+  Endpoint endpoint_;
 };
 
 }  // namespace fleet::strategies

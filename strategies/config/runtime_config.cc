@@ -24,6 +24,7 @@ const std::vector<Field>& fields() {
       {"stall_deadline_ms", "FLEET_STALL_DEADLINE_MS", &C::stall_deadline_ms},
       {"transport", "FLEET_TRANSPORT", &C::transport},
       {"collectives", "FLEET_COLLECTIVES", &C::collectives},
+      {"socket_ifname", "FLEET_SOCKET_IFNAME", &C::socket_ifname},
       {"data_lanes", "FLEET_DATA_LANES", &C::data_lanes},
       {.name = "send_buffer",
        .variable = "FLEET_SEND_BUFFER",

@@ -21,13 +21,16 @@ struct RuntimeConfig {
   // (FLEET_RECONNECT_GRACE_MS); at most 250 ms where its death is proven.
   int64_t reconnect_grace_ms = 3000;
   // A process that lives but does not advance is reported this often (FLEET_STALL_REPORT_MS) …
-  int64_t stall_report_ms = 10000;
+  int64_t stall_report_ms = 8000;
   // … and ends the job after this long (FLEET_STALL_DEADLINE_MS).
   int64_t stall_deadline_ms = 1800000;
   // "auto", "tcp" or "unix" (FLEET_TRANSPORT).
   std::string transport = "auto";
   // "auto", "mpi" or "sockets" (FLEET_COLLECTIVES).
   std::string collectives = "auto";
+  // The network interface whose address this machine is known by, or several with ',' between them,
+  // of which the first that is there counts (FLEET_SOCKET_IFNAME); empty: routes decide.
+  std::string socket_ifname;
   // Data connections from a worker to each server (FLEET_DATA_LANES); the same in every process.
   int64_t data_lanes = 1;
   // Bytes that each of them has under way at most, on TCP (FLEET_SEND_BUFFER); 0: the system's.

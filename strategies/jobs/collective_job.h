@@ -1,5 +1,5 @@
-// The runtime of a job without servers, as strategies hand it out: the ranks meet over MPI, and
-// heartbeats over the transport find one that stops.
+// The runtime of a job without servers, as strategies hand it out: what its ops and the facade
+// call, on the group of its ranks (collective_group.h).
 #pragma once
 
 #include <memory>

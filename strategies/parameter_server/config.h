@@ -57,7 +57,7 @@ struct ParameterServerConfig {
   Duration rpc_deadline = std::chrono::seconds(180);
   Duration heartbeat_interval = std::chrono::seconds(1);
   Duration heartbeat_timeout = std::chrono::seconds(10);
-  Duration stall_report = std::chrono::seconds(10);
+  Duration stall_report = std::chrono::seconds(8);
   Duration stall_deadline = std::chrono::minutes(30);
   transport::ReconnectGrace reconnect_grace;
 

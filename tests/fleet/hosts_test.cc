@@ -1,48 +1,31 @@
-// launch_ps over two hosts: network namespaces with a link between them. Skipped where they cannot
-// be made.
+// launch_ps over two hosts. Skipped where they cannot be made.
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <thread>
-#include <unistd.h>
 
 #include "base/strings.h"
+#include "tests/fleet/two_hosts.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
 
 namespace fleet::testing {
 namespace {
 
-constexpr const char* kFirst = "10.213.77.1";
-constexpr const char* kSecond = "10.213.77.2";
-
 class Hosts : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = ::testing::TempDir() + "hosts-XXXXXX";
     ASSERT_NE(mkdtemp(folder_.data()), nullptr);
-    const auto made = run_command(
-        str_cat("set -e; ip netns add ", space(0), "; ip netns add ", space(1), "; ip link add ",
-                link(0), " netns ", space(0), " type veth peer name ", link(1), " netns ", space(1),
-                "; ", bring_up(0, kFirst), bring_up(1, kSecond)),
-        20);
-    if (made.code != 0) GTEST_SKIP() << "no network namespaces here: " << made.output;
+    if (!hosts_.problem().empty()) GTEST_SKIP() << hosts_.problem();
   }
   void TearDown() override {
-    run_command(str_cat("ip netns del ", space(0), "; ip netns del ", space(1)), 20);
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  static std::string space(int host) { return str_cat("fleet-test-", getpid(), "-", host); }
-  static std::string link(int host) { return str_cat("ft", getpid(), "h", host); }
-  static std::string bring_up(int host, const char* address) {
-    return str_cat("ip -n ", space(host), " addr add ", address, "/24 dev ", link(host), "; ip -n ",
-                   space(host), " link set ", link(host), " up; ip -n ", space(host),
-                   " link set lo up; ");
-  }
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   std::string read(const std::string& name) const {
     std::ifstream file(path(name), std::ios::binary);
@@ -51,11 +34,10 @@ class Hosts : public ::testing::Test {
 
   // The launcher of one host.
   std::string launcher(int host, const std::string& options) const {
-    return str_cat("ip netns exec ", space(host),
-                   " env FLEET_JOB_SECRET=a-secret-of-two-hosts-in-a-test ",
-                   binary_path("bin/launch_ps"), " --cluster_node_ips ", kFirst, ",", kSecond,
-                   " --node_ip ", host == 0 ? kFirst : kSecond, " ", options, " --log_dir ",
-                   path(str_cat("logs", host)), " ");
+    return str_cat(TwoHosts::on(host), "env FLEET_JOB_SECRET=a-secret-of-two-hosts-in-a-test ",
+                   binary_path("bin/launch_ps"), " --cluster_node_ips ", hosts_.address(0), ",",
+                   hosts_.address(1), " --node_ip ", hosts_.address(host), " ", options,
+                   " --log_dir ", path(str_cat("logs", host)), " ");
   }
   // The same options and trainer on both hosts; the exit codes.
   std::pair<int, int> run_on_both(const std::string& options, const std::string& trainer) {
@@ -71,6 +53,7 @@ class Hosts : public ::testing::Test {
     return binary_path("bin/distributed_train") + " --steps 40 --shards 3 --batch_size 48 ";
   }
 
+  TwoHosts hosts_;
   std::string folder_;
 };
 
@@ -86,9 +69,9 @@ TEST_F(Hosts, TrainAsOneMachineDoes) {
   // Workers are assigned in order, the first host gets one more.
   EXPECT_TRUE(std::filesystem::exists(path("logs0/workerlog.1")));
   EXPECT_TRUE(std::filesystem::exists(path("logs1/workerlog.2")));
-  run_on_both(
-      str_cat("--worker_num 3 --endpoints ", kSecond, ":7301,", kFirst, ":7301,", kSecond, ":7302"),
-      trainer() + "--model_dir " + path("endpoints"));
+  run_on_both(str_cat("--worker_num 3 --endpoints ", hosts_.address(1), ":7301,", hosts_.address(0),
+                      ":7301,", hosts_.address(1), ":7302"),
+              trainer() + "--model_dir " + path("endpoints"));
   EXPECT_TRUE(read("endpoints/params.safetensors") == alone);
 }
 

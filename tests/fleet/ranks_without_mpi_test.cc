@@ -60,6 +60,20 @@ class RanksWithoutMpi : public ::testing::Test {
     return outputs;
   }
 
+  // Two ranks as torchrun starts them, with some more variables.
+  static std::vector<std::string> torchrun(const std::string& variables, const Endpoint& master,
+                                           const std::string& save) {
+    std::vector<std::string> commands;
+    commands.reserve(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      commands.push_back(str_cat(
+          "env ", variables, "RANK=", rank, " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=", rank,
+          " MASTER_ADDR=", master.host, " MASTER_PORT=", master.port, " TORCHELASTIC_RUN_ID=none ",
+          worker(), " --steps 40 --save ", save));
+    }
+    return commands;
+  }
+
   static std::vector<std::string> free_endpoints(int count) {
     std::vector<std::string> texts;
     const PortReservation ports = PortReservation::any("127.0.0.1", count);
@@ -138,18 +152,54 @@ TEST_F(RanksWithoutMpi, MeetByArguments) {
 TEST_F(RanksWithoutMpi, MeetByTorchrunsVariables) {
   // torchrun holds MASTER_PORT itself.
   const PortReservation held = PortReservation::any("127.0.0.1", 1);
-  std::vector<std::string> commands;
-  commands.reserve(2);
-  for (int rank = 0; rank < 2; ++rank) {
-    commands.push_back(
-        str_cat("env RANK=", rank, " WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 LOCAL_RANK=", rank,
-                " MASTER_ADDR=127.0.0.1 MASTER_PORT=", held.endpoints()[0].port,
-                " TORCHELASTIC_RUN_ID=none ", worker(), " --steps 40 --save ", path("torchrun")));
-  }
-  const auto outputs = run_together(commands);
+  const auto outputs = run_together(torchrun("", held.endpoints()[0], path("torchrun")));
   EXPECT_THAT(codes_, ::testing::Each(0)) << join(outputs, "\n");
   ASSERT_EQ(run_command(launch(2, "--collectives sockets") + path("launch"), 60).code, 0);
   EXPECT_EQ(model("torchrun"), model("launch"));
+}
+
+// PyTorch's own, where it is installed: beside the benchmarks' peers (scripts/bench.sh), or in
+// PATH.
+std::string torchrun_program() {
+  const std::string peers = source_path("build/peers/bin/torchrun");
+  if (std::filesystem::exists(peers)) return peers;
+  const auto found = run_command("command -v torchrun", 10);
+  return found.code == 0 ? std::string(trim(found.output)) : std::string();
+}
+
+TEST_F(RanksWithoutMpi, AreStartedByTorchrunItself) {
+  const std::string program = torchrun_program();
+  if (program.empty()) GTEST_SKIP() << "PyTorch's torchrun is not installed";
+  for (const char* options :
+       {"--master-port 0", "--standalone", "--rdzv-backend c10d --rdzv-endpoint localhost:0"}) {
+    std::string agent = options;
+    if (agent == "--master-port 0") {
+      const PortReservation port = PortReservation::any("127.0.0.1", 1);
+      agent = str_cat("--master-port ", port.endpoints()[0].port);
+    }
+    const auto result = run_command(str_cat(program, " ", agent, " --nproc-per-node 2 --no-python ",
+                                            worker(), " --steps 40 --save ", path("by_torchrun")),
+                                    100);
+    ASSERT_EQ(result.code, 0) << options << "\n" << result.output;
+    ASSERT_EQ(run_command(launch(2, "--collectives sockets") + path("launch"), 60).code, 0);
+    EXPECT_EQ(model("by_torchrun"), model("launch")) << options;
+  }
+}
+
+TEST_F(RanksWithoutMpi, ListenAtTheChosenInterface) {
+  const PortReservation held = PortReservation::any("127.0.0.1", 1);
+  const Endpoint& master = held.endpoints()[0];
+  const auto outputs = run_together(torchrun("FLEET_SOCKET_IFNAME=lo ", master, path("chosen")));
+  EXPECT_THAT(codes_, ::testing::Each(0)) << join(outputs, "\n");
+  EXPECT_THAT(outputs[0], HasSubstr("listens=127.0.0.1:"));
+  codes_.clear();
+  const auto refused = run_together(
+      torchrun("FLAGS_rpc_deadline=3000 FLEET_SOCKET_IFNAME=none0 ", master, path("refused")));
+  EXPECT_THAT(codes_, ::testing::Each(::testing::Ne(0)));
+  for (const std::string& output : refused) {
+    EXPECT_THAT(output, AllOf(HasSubstr("FLEET_SOCKET_IFNAME"), HasSubstr("got: none0"),
+                              HasSubstr("lo (127.0.0.1)")));
+  }
 }
 
 TEST_F(RanksWithoutMpi, WithAnotherSecretAreRefused) {

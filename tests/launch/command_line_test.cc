@@ -148,6 +148,98 @@ TEST(Nodes, ANodeIsNamedAndBelongsToTheJob) {
               HasSubstr("c:1"));
 }
 
+CommandLine parse_ranks(std::vector<std::string> arguments, const Environment& environment = {}) {
+  arguments.emplace_back("prog");
+  return parse_command_line(Launcher::kCollective, arguments, environment);
+}
+
+TEST(Ranks, OfSeveralNodesAreOverSockets) {
+  const CommandLine listed = parse_ranks({"--cluster_node_ips", "a,b", "--node_ip", "b"});
+  EXPECT_EQ(listed.collectives, "sockets");
+  EXPECT_EQ(listed.start_port, kStartPort);
+  EXPECT_FALSE(listed.numbered);
+  const CommandLine numbered =
+      parse_ranks({"--nnodes=3", "--node-rank", "2", "--nproc-per-node", "4", "--master-addr",
+                   "[fd00::1]", "--master-port=7000"});
+  EXPECT_EQ(numbered.collectives, "sockets");
+  ASSERT_TRUE(numbered.numbered);
+  EXPECT_EQ(numbered.numbered->count, 3);
+  EXPECT_EQ(numbered.numbered->rank, 2);
+  EXPECT_EQ(numbered.numbered->master, (Endpoint{"fd00::1", 7000}));
+  const auto members = numbered_members(*numbered.numbered, numbered.workers, {}, "logs");
+  ASSERT_EQ(members.size(), 4U);
+  EXPECT_EQ(members[1].title(), "worker 9");
+  EXPECT_EQ(members[1].variables.get("RANK"), "9");
+  EXPECT_EQ(members[1].variables.get("WORLD_SIZE"), "12");
+  EXPECT_EQ(members[1].variables.get("LOCAL_RANK"), "1");
+  EXPECT_EQ(members[1].variables.get("MASTER_ADDR"), "fd00::1");
+}
+
+TEST(Ranks, OfOneNodeAreOverMpiUnlessAsked) {
+  for (const std::vector<std::string>& options :
+       {std::vector<std::string>{},
+        {"--standalone"},
+        {"--nnodes", "1"},
+        {"--nnodes=1", "--node_rank=0", "--master_addr=a"}}) {
+    EXPECT_FALSE(parse_ranks(options).several_nodes());
+    EXPECT_EQ(parse_ranks(options).collectives, "mpi");
+  }
+  EXPECT_EQ(parse_ranks({"--started_port", "7000"}).start_port, 7000);
+  EXPECT_GE(parse_ranks({"--nproc_per_node", "auto"}).workers, 1);
+}
+
+TEST(Ranks, AreWhereTheSchedulerSays) {
+  const Environment kubeflow({{"PET_NNODES", "2"},
+                              {"PET_NODE_RANK", "1"},
+                              {"PET_NPROC_PER_NODE", "3"},
+                              {"PET_MASTER_ADDR", "head"},
+                              {"PET_MASTER_PORT", "7000"}});
+  const CommandLine line = parse_ranks({}, kubeflow);
+  ASSERT_TRUE(line.numbered);
+  EXPECT_EQ(line.numbered->rank, 1);
+  EXPECT_EQ(line.workers, 3);
+  EXPECT_EQ(parse_ranks({"--node_rank", "0"}, kubeflow).numbered->rank, 0) << "said is said";
+  EXPECT_FALSE(parse_ranks({"--cluster_node_ips", "a,b", "--node_ip", "a"}, kubeflow).numbered);
+
+  const Environment sky({{"SKYPILOT_NUM_NODES", "2"},
+                         {"SKYPILOT_NODE_RANK", "1"},
+                         {"SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2\n"}});
+  EXPECT_THAT(parse_ranks({}, sky).nodes, ElementsAre("10.0.0.1", "10.0.0.2"));
+  EXPECT_EQ(parse_ranks({}, sky).node_ip, "10.0.0.2");
+  const CommandLine servers = parse_command_line(Launcher::kParameterServer, {"prog"}, sky);
+  EXPECT_EQ(servers.node_ip, "10.0.0.2");
+  EXPECT_TRUE(parse_ranks({"--nnodes=2", "--node_rank=0", "--master_addr=a"}, sky).numbered);
+}
+
+TEST(Ranks, ThatCannotBePlacedAreRefused) {
+  const auto refused = [](std::vector<std::string> options, const Environment& environment = {}) {
+    try {
+      parse_ranks(std::move(options), environment);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refused({"--nnodes", "2"}), HasSubstr("--node_rank"));
+  EXPECT_THAT(refused({"--nnodes", "2", "--node_rank", "2", "--master_addr", "a"}),
+              HasSubstr("0 to 1"));
+  EXPECT_THAT(refused({"--nnodes", "2", "--node_rank", "1"}), HasSubstr("--master_addr"));
+  EXPECT_THAT(refused({"--nnodes", "1:4"}), HasSubstr("come and go"));
+  EXPECT_THAT(refused({"--nnodes=2", "--standalone"}), HasSubstr("--standalone"));
+  EXPECT_THAT(refused({"--nnodes=2", "--cluster_node_ips=a,b", "--node_ip=a"}),
+              HasSubstr("--nnodes and --cluster_node_ips"));
+  EXPECT_THAT(refused({"--cluster_node_ips=a,b", "--node_ip=a", "--collectives=mpi"}),
+              HasSubstr("mpirun and a hostfile"));
+  EXPECT_THAT(refused({"--cluster_node_ips=a,b"}), HasSubstr("--node_ip"));
+  EXPECT_THAT(refused({"--cluster_node_ips=a,b", "--node_ip=a", "--started_port=65535"}),
+              HasSubstr("--started_port"));
+  EXPECT_THAT(refused({"--nproc_per_node", "many"}), HasSubstr("or auto"));
+  EXPECT_THAT(refused({}, Environment({{"SKYPILOT_NUM_NODES", "2"}, {"SKYPILOT_NODE_RANK", "2"}})),
+              HasSubstr("SKYPILOT_NODE_IPS"));
+  EXPECT_THAT(refused({}, Environment({{"SKYPILOT_NUM_NODES", "2"}, {"PET_NNODES", "2"}})),
+              AllOf(HasSubstr("SKYPILOT_NUM_NODES"), HasSubstr("PET_NNODES")));
+}
+
 TEST(Nodes, MayHaveAddressesOfIpv6) {
   const CommandLine line =
       parse_ps({"--cluster_node_ips", "fd00::1,[fd00::2]", "--node_ip", "fd00::2", "--endpoints",
@@ -155,7 +247,7 @@ TEST(Nodes, MayHaveAddressesOfIpv6) {
   EXPECT_THAT(line.nodes, ElementsAre("fd00::1", "fd00::2"));
   EXPECT_THAT(line.endpoints, ElementsAre(Endpoint{"fd00::1", 7000}, Endpoint{"fd00::2", 7000}));
   const Nodes nodes{.all = line.nodes, .here = line.node_ip};
-  EXPECT_EQ(nodes.deal_servers(1, 6170).at(0).to_string(), "[fd00::1]:6170");
+  EXPECT_EQ(nodes.deal_endpoints(1, 6170).at(0).to_string(), "[fd00::1]:6170");
   const auto members = parameter_server_members(0, line.endpoints, "logs", nodes);
   ASSERT_EQ(members.size(), 1U);
   EXPECT_EQ(members[0].variables.get("POD_IP"), "fd00::2");
@@ -176,7 +268,7 @@ TEST(Nodes, ServersAndWorkersAreDealtInOrder) {
   const Nodes second{.all = {"a", "b"}, .here = "b"};
   EXPECT_EQ(first.workers_here(5), (std::pair{0, 3}));
   EXPECT_EQ(second.workers_here(5), (std::pair{3, 5}));
-  const auto servers = first.deal_servers(3, 7000);
+  const auto servers = first.deal_endpoints(3, 7000);
   EXPECT_THAT(to_strings(servers), ElementsAre("a:7000", "a:7001", "b:7000"));
   EXPECT_THAT(endpoints_here(servers, second), ElementsAre(Endpoint{"b", 7000}));
   const auto members = parameter_server_members(5, servers, "logs", second);

@@ -294,6 +294,25 @@ TEST(SlurmTest, StepOfSeveralTasksIsCollective) {
   EXPECT_THAT(error_of(without(kSlurm, "SLURM_NTASKS")), HasSubstr("SLURM_NTASKS"));
 }
 
+TEST(SlurmTest, RanksWithoutPmiMeetOnTheFirstNode) {
+  const auto rendezvous = [](const Variables& more) { return read(with(kSlurm, more)).rendezvous; };
+  EXPECT_EQ(rendezvous({}), "") << "an old Slurm, or another world";
+  EXPECT_EQ(rendezvous({{"SLURM_STEP_NODELIST", "node[03-05,9],other"}}), "node03:21232");
+  EXPECT_EQ(rendezvous({{"SLURM_STEP_NODELIST", "rack[1-2]n[7,9]x"}}), "rack1n7x:21232");
+  EXPECT_EQ(rendezvous({{"SLURM_JOB_NODELIST", "alone"}}), "alone:21232");
+  EXPECT_EQ(rendezvous({{"SLURM_STEP_NODELIST", "a,b"}, {"SLURM_STEP_ID", "2"}}), "a:21234");
+  EXPECT_EQ(rendezvous({{"SLURM_STEP_NODELIST", "a,b"}, {"MASTER_PORT", "7000"}}), "a:7000");
+  for (const char* pmi : {"PMIX_RANK", "PMI_SIZE", "PMI_RANK"}) {
+    EXPECT_EQ(rendezvous({{"SLURM_STEP_NODELIST", "a,b"}, {pmi, "3"}}), "") << pmi;
+  }
+  const auto local = [](const char* nodes) {
+    return read(with(kSlurm, {{"SLURM_STEP_NODELIST", "a"}, {"SLURM_STEP_NUM_NODES", nodes}}))
+        .local_worker_num;
+  };
+  EXPECT_EQ(local("1"), 4);
+  EXPECT_EQ(local("2"), 0);
+}
+
 TEST(MixtureTest, PaddleWinsOverOpenMpiAndSlurm) {
   for (const auto& other : {kOpenMpi, kSlurm}) {
     EXPECT_EQ(read(with(kTrainer, other)).contract, Contract::kPaddle);

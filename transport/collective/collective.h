@@ -116,6 +116,10 @@ class CollectiveCommunicator {
   // Done when every rank has come here.
   virtual CollectiveToken barrier(CollectiveLabel label) = 0;
 
+  // The operation that a thread waits for in this communicator just now, as text such as
+  // "operation 17, all_reduce of 1024 float32"; empty when none does. From any thread.
+  virtual std::string awaited() const { return {}; }
+
   // Breaks the communicator with this status, which says why, for example because the coordinator
   // lost a rank; waiting calls return it. From any thread.
   virtual void abort(Status reason) = 0;

@@ -75,6 +75,7 @@ class Communicator : public CollectiveCommunicator {
     });
   }
 
+  std::string awaited() const override { return engine_->awaited(); }
   void abort(Status reason) override { engine_->fail(reason); }
 
  private:

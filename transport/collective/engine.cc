@@ -80,6 +80,7 @@ bool Engine::test(const Pending& pending) {
 
 Status Engine::wait(const Pending& pending, TimePoint deadline) {
   if (test(pending)) return outcome(pending);
+  awaited_.set(pending.id);
   Patience patience(deadline);
   bool called = false;
   while (!test(pending)) {
@@ -89,7 +90,13 @@ Status Engine::wait(const Pending& pending, TimePoint deadline) {
     }
     if (!patience.rest(*peers_)) fail_late(pending, patience.waited());
   }
+  awaited_.clear();
   return outcome(pending);
+}
+
+std::string Engine::awaited() const {
+  const auto id = awaited_.get();
+  return id ? id->to_string() : std::string();
 }
 
 Status Engine::broken() {

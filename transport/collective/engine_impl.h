@@ -4,6 +4,7 @@
 #include <atomic>
 #include <concepts>
 #include <mutex>
+#include <optional>
 
 #include "transport/collective/operations_impl.h"
 
@@ -31,8 +32,33 @@ class RollCall {
   std::unique_ptr<MessageSet> received_;
 };
 
-// Shared by the communicator and its tokens. Used by one thread at a time, except for fail() and
-// broken().
+// An operation, without a lock between the thread that writes and those that read. Any thread.
+class SharedOperationId {
+ public:
+  void set(const OperationId& id) {
+    what_.store(static_cast<uint64_t>(id.kind) << 56 | static_cast<uint64_t>(id.type) << 48 |
+                    (id.count & kCounts),
+                std::memory_order_relaxed);
+    sequence_.store(id.sequence, std::memory_order_relaxed);
+  }
+  void clear() { sequence_.store(kNone, std::memory_order_relaxed); }
+  std::optional<OperationId> get() const {
+    const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
+    if (sequence == kNone) return std::nullopt;
+    const uint64_t what = what_.load(std::memory_order_relaxed);
+    return OperationId{sequence, static_cast<CollectiveKind>(what >> 56),
+                       static_cast<ElementType>(what >> 48 & 0xff), what & kCounts};
+  }
+
+ private:
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr uint64_t kCounts = (uint64_t{1} << 48) - 1;
+  std::atomic<uint64_t> sequence_{kNone};
+  std::atomic<uint64_t> what_{0};
+};
+
+// Shared by the communicator and its tokens. Used by one thread at a time, except for fail(),
+// broken() and awaited().
 class Engine {
  public:
   explicit Engine(std::unique_ptr<PointToPoint> peers)
@@ -58,6 +84,9 @@ class Engine {
 
   bool test(const Pending& pending);
   Status wait(const Pending& pending, TimePoint deadline);
+  // What wait() waits for just now. Any thread; while a wait ends and another begins, the text may
+  // be of both.
+  std::string awaited() const;
   Status broken();
   void fail(const Status& reason);
 
@@ -85,6 +114,7 @@ class Engine {
   uint64_t operations_ = 0;
   std::vector<std::shared_ptr<Pending>> active_;
   RollCall roll_call_;
+  SharedOperationId awaited_;
   bool gave_up_ = false;
   std::atomic<bool> is_broken_{false};
   std::mutex mutex_;

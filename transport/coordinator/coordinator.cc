@@ -182,13 +182,14 @@ Coordinator::Member* Coordinator::stall_culprit(Duration longer_than) {
 // Others wait since about then; those whose wait has just begun will go on.
 Stall Coordinator::stall_of(const Member& culprit) const {
   const MemberStatus& status = culprit.status;
-  Stall stall{status.id, status.phase, status.step, status.unchanged, {}};
+  Stall stall{status.id, status.phase, status.step, status.unchanged, {}, {}};
   for (const Member* member : group_members(Group::kWorkers)) {
     if (member == &culprit || member->status.state != MemberState::kPresent) continue;
     const bool waits =
         phase_waits(member->status.phase) || member->status.phase == Phase::kConnecting;
     if (waits && member->status.unchanged * 2 >= status.unchanged) {
       stall.waiting.push_back(member->status.id);
+      if (stall.missing_from.empty()) stall.missing_from = member->status.awaits;
     }
   }
   return stall;
@@ -212,11 +213,15 @@ void Coordinator::check_stalls(Duration elapsed) {
   const bool absent = culprit->status.state == MemberState::kAbsent;
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(culprit->status.unchanged).count();
+  const Stall stall = stall_of(*culprit);
   if (culprit->status.unchanged >= options_.stall_deadline) {
-    return abort(verdict_on(
-        *culprit, ErrorCode::kPeerStalled,
+    std::string reason =
         str_cat(absent ? "it has not joined the job for " : "it lives but has not advanced for ",
-                seconds, " s")));
+                seconds, " s");
+    if (!stall.missing_from.empty()) {
+      reason += str_cat(", and is missing from ", stall.missing_from);
+    }
+    return abort(verdict_on(*culprit, ErrorCode::kPeerStalled, std::move(reason)));
   }
   if (culprit->status.unchanged < culprit->next_report) return;
   culprit->next_report += options_.stall_report;
@@ -225,7 +230,8 @@ void Coordinator::check_stalls(Duration elapsed) {
                    {"phase", phase_name(culprit->status.phase)},
                    {"step", culprit->status.step},
                    {"for_s", seconds},
-                   {"waiting", waiting_text(stall_of(*culprit).waiting)},
+                   {"waiting", waiting_text(stall.waiting)},
+                   {"missing_from", stall.missing_from},
                    {"waits", join(waits(), "; ")}});
 }
 
@@ -346,6 +352,7 @@ void Coordinator::on_heartbeat(Member& member, Session& session, const FrameHead
   }
   const HeartbeatNote& note = decoded.value();
   MemberStatus& status = member.status;
+  status.awaits = note.awaits;
   if (note.phase != status.phase || note.step != status.step || note.progress != member.progress) {
     status.phase = note.phase;
     status.step = note.step;

@@ -33,7 +33,7 @@ struct CoordinatorOptions {
   Duration join_deadline = std::chrono::seconds(180);
   // A member that lives but does not advance, or has not joined, is named this often, and ends the
   // job in the end.
-  Duration stall_report = std::chrono::seconds(10);
+  Duration stall_report = std::chrono::seconds(8);
   Duration stall_deadline = std::chrono::minutes(30);
 };
 

@@ -130,7 +130,8 @@ void CoordinatorClient::send_heartbeat() {
   request.frames.emplace_back();
   request.frames.back().header.verb = Verb::kHeartbeat;
   request.frames.back().control =
-      encode(HeartbeatNote{phase(), step(), progress_.load(std::memory_order_relaxed)});
+      encode(HeartbeatNote{phase(), step(), progress_.load(std::memory_order_relaxed),
+                           options_.awaits ? options_.awaits() : std::string()});
   request.on_done = [this](const Status& status) {
     beat_under_way_ = false;
     silent_ = Duration(0);

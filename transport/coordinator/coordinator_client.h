@@ -32,6 +32,8 @@ struct CoordinatorClientOptions {
   // Bounds the first connection and, unless said otherwise, every meeting's arrival there.
   Duration rpc_deadline = std::chrono::seconds(180);
   std::function<void(MutableBytes)> random;
+  // Asked on the loop's thread before each heartbeat: HeartbeatNote::awaits. May be empty.
+  std::function<std::string()> awaits;
   bool tell_unreachable = true;  // as ChannelOptions has it
 };
 

@@ -57,6 +57,7 @@ struct MemberStatus {
   Phase phase = Phase::kStarting;
   uint64_t step = 0;
   Duration unchanged{0};  // how long phase, step and progress have been what they are
+  std::string awaits;     // what it waits for together with others; empty: nothing, or not said
 };
 
 // Why the job ends, and because of whom.
@@ -86,6 +87,9 @@ struct Stall {
   uint64_t step = 0;
   Duration unchanged{0};
   std::vector<MemberId> waiting;
+  // What those wait in, that it is missing from: "operation 17, all_reduce of 1024 float32"; empty
+  // when they have not said.
+  std::string missing_from;
 
   // "stall who=worker/1 phase=computing step=12 for_s=14 waiting=worker/0", for launchers.
   std::string to_line() const;
@@ -98,9 +102,11 @@ struct HeartbeatNote {
   Phase phase = Phase::kStarting;
   uint64_t step = 0;
   uint64_t progress = 0;  // changes whenever the member's thread does anything
+  // What it waits for together with other members: "operation 17, all_reduce of 1024 float32".
+  std::string awaits;
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(phase, step, progress);
+    archive(phase, step, progress, awaits);
   }
 };
 

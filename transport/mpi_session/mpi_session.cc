@@ -1,18 +1,14 @@
 #include "transport/mpi_session/mpi_session.h"
 
-#include <arpa/inet.h>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <ifaddrs.h>
 #include <mpi.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/net/own_address.h"
 #include "base/strings.h"
 
 namespace fleet::transport {
@@ -124,8 +120,8 @@ MpiSession::MpiSession() : state_(std::make_unique<State>()) {
 
 MpiSession::~MpiSession() = default;
 
-std::string MpiSession::address() const {
-  return local_ranks_ == size_ ? "127.0.0.1" : machine_address();
+std::string MpiSession::address(const std::string& interfaces) const {
+  return local_ranks_ == size_ ? "127.0.0.1" : machine_address(interfaces);
 }
 
 void MpiSession::keep(std::shared_ptr<const void> memory) {
@@ -240,44 +236,6 @@ Status MpiSession::finalize(Duration timeout) {
   MPI_Comm_free(&state_->world);
   MPI_Finalize();
   return {};
-}
-
-namespace {
-
-// Empty when there is no default route. Nothing is sent.
-std::string routed_address() {
-  sockaddr_in far{};
-  far.sin_family = AF_INET;
-  far.sin_port = htons(9);
-  inet_pton(AF_INET, "198.51.100.1", &far.sin_addr);  // of nobody's network (RFC 5737)
-  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return {};
-  sockaddr_in own{};
-  socklen_t size = sizeof own;
-  char text[INET_ADDRSTRLEN];
-  const bool known = connect(socket, reinterpret_cast<sockaddr*>(&far), sizeof far) == 0 &&
-                     getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-                     inet_ntop(AF_INET, &own.sin_addr, text, sizeof text) != nullptr;
-  close(socket);
-  return known ? text : std::string();
-}
-
-}  // namespace
-
-// Bridges of containers and virtual machines are up as well, and may come first in the list.
-std::string machine_address() {
-  if (std::string routed = routed_address(); !routed.empty()) return routed;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return "127.0.0.1";
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_UP) == 0 || (entry->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char text[INET_ADDRSTRLEN];
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr) return text;
-  }
-  return "127.0.0.1";
 }
 
 }  // namespace fleet::transport

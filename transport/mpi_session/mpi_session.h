@@ -38,7 +38,7 @@ class MpiSession {
   bool oversubscribed() const { return local_ranks_ > cores_; }
 
   // Where ranks reach this process: loopback when all of them are on one machine.
-  std::string address() const;
+  std::string address(const std::string& interfaces) const;
 
   // One text from each rank, by rank. All ranks call it; for small data. Fails with kDeadline when
   // some rank does not come in time.
@@ -75,9 +75,5 @@ class MpiSession {
   int local_ranks_ = 1;
   int cores_ = 1;
 };
-
-// An address by which other machines reach this one: the IPv4 address that its default route sends
-// from; without such a route the first one that is up and not loopback, or 127.0.0.1.
-std::string machine_address();
 
 }  // namespace fleet::transport

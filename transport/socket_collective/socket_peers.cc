@@ -58,7 +58,7 @@ Result<MessageId> id_in(const FrameHeader& header, ConstBytes control) {
   const MessageNote& said = note.value();
   const bool sized = header.verb == Verb::kCollectiveOffer ? header.payload_bytes == 0
                                                            : header.payload_bytes == said.bytes;
-  if (said.kind > CollectiveKind::kBarrier || said.type > ElementType::kInt64 || !sized) {
+  if (said.kind > CollectiveKind::kBarrier || said.type > ElementType::kBFloat16 || !sized) {
     return Status(ErrorCode::kBadFrame,
                   {.what = "a message of a collective operation is not valid",
                    .where = str_cat("operation ", header.step),

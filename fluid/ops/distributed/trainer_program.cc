@@ -62,13 +62,16 @@ TrainerBlock read_trainer_block(const Block& block) {
 
 RankProgram read_rank_program(const Program& program) {
   RankProgram rank;
+  bool others = false;
   for (int32_t b = 0; b < program.block_count(); ++b) {
     const Block& block = program.block(b);
     for (const auto& op : block.ops()) {
       if (op->type != kRankSum) continue;
+      others = others || !has_role(op->role, OpRole::kBackward);
       for (const std::string& name : op->input("X")) rank.sums.push_back(&block.var(name));
     }
   }
+  rank.sums_gradients = !rank.sums.empty() && !others;
   const auto& ops = program.global_block().ops();
   const auto average =
       std::find_if(ops.begin(), ops.end(), [](const auto& op) { return op->type == kRankAverage; });

@@ -29,6 +29,7 @@ TrainerBlock read_trainer_block(const Block& block);
 // What a rank's program does with others. The program must outlive it.
 struct RankProgram {
   std::vector<const VarDesc*> sums;   // summed over the ranks, in the order of a step
+  bool sums_gradients = false;        // all of them: no parameter changes before the first sum
   const Operator* average = nullptr;  // c_local_sgd of the global block
 };
 // Throws Error (kUnknownName) when the program sums a variable that it does not declare.

@@ -235,7 +235,7 @@ void SyncClient::ask_rows(RemoteVariable slice, ShardRange node, uint64_t rows,
   submit(slice.server, index, std::move(request));
 }
 
-// Some gradient of rows was not pushed in this step: nobody need wait for it.
+// Some sparse gradient was not pushed in this step: nobody need wait for it.
 void SyncClient::end_rows(uint32_t server, uint32_t index) {
   send_gathered(server, index);
   Request request;

@@ -2,7 +2,7 @@
 // round trip per server ends the step, values come back into the tensors.
 //
 // A server lets the pieces of dense gradients in by an order (protocol/send_order.h), as many as
-// its memory has room for from all workers, and large gradients of rows one by one
+// its memory has room for from all workers, and large sparse gradients one by one
 // (protocol/row_window.h). What it has not let in yet is held back here.
 //
 // Nothing here blocks. The thread that drives the loop calls everything; to wait, it drives the

@@ -51,7 +51,7 @@ struct PieceKey {
 };
 
 // A worker that holds gradients back: asks for more of its lane's order than it knows to be let in,
-// or for one gradient of rows.
+// or for one sparse gradient.
 struct CreditCall {
   uint64_t session = 0;
   uint64_t request = 0;
@@ -61,7 +61,7 @@ struct CreditCall {
   uint32_t known = 0;
   // Nothing more comes from the worker in this step for positions before it.
   uint32_t passed = 0;
-  // The gradient of rows that is asked for; of kNoVariables, none: every one that comes from the
+  // The sparse gradient that is asked for; of kNoVariables, none: every one that comes from the
   // worker on this lane in this step has begun to come or was asked for.
   std::optional<PieceKey> rows = {};
 };

@@ -21,7 +21,7 @@
 //                  lane's order (protocol/send_order.h) the sender knows to be let in; nothing more
 //                  comes from it for positions before `piece`. The answer's `variable` is the new
 //                  number, when it is larger, or when `piece` is the order's end.
-//                  With kFlagRows: asks to send a gradient of rows, the sum over shards [begin,
+//                  With kFlagRows: asks to send a sparse gradient, the sum over shards [begin,
 //                  end) for `variable`; the control part is as kPush's. Answered when it is let in.
 //                  Of kNoVariables: of the slices of this lane, what was neither sent nor asked for
 //                  does not come; answered at once.
@@ -112,7 +112,7 @@ struct ParameterIndex {
   std::vector<ParameterEntry> entries;
   // By lane, pieces of its order that may be sent before any credit; empty: there is no bound.
   std::vector<uint32_t> open;
-  // Bytes of gradients of rows that each contributor may send in a step without asking.
+  // Bytes of sparse gradients that each contributor may send in a step without asking.
   uint64_t free_row_bytes = ~uint64_t{0};
 
   template <class Archive>

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/numbers/half.h"
 #include "base/philox.h"
 #include "base/shard_tree.h"
 #include "transport/collective/in_process_communicator.h"
@@ -83,6 +84,48 @@ TEST(GradientReducerTest, HasTheBitsOfALocalRunForEveryClusterAndBucketSize) {
               EXPECT_TRUE(same_bits(memory[g], local_sum(step, g, shards, sizes[g])))
                   << "gradient " << g << ", " << ranks << " ranks, " << shards << " shards";
             }
+          }
+        });
+      }
+    }
+  }
+}
+
+std::vector<float> rounded(std::vector<float> values, ElementType wire) {
+  std::vector<uint16_t> words(values.size());
+  if (wire == ElementType::kFloat16) {
+    float16_of_float(values.data(), words.data(), values.size());
+    float_of_float16(words.data(), values.data(), values.size());
+  } else {
+    bfloat16_of_float(values.data(), words.data(), values.size());
+    float_of_bfloat16(words.data(), values.data(), values.size());
+  }
+  return values;
+}
+
+TEST(GradientReducerTest, GradientsMayTravelInHalfTheBytes) {
+  const std::vector<size_t> sizes = {3, 1000, 0, 17, 300};
+  for (const ElementType wire : {ElementType::kFloat16, ElementType::kBFloat16}) {
+    for (const size_t bucket : {1, 1300, 1 << 20}) {
+      for (const int ranks : {1, 2, 4}) {
+        const ShardLayout layout(ranks, ranks);
+        run_ranks(ranks, [&](CollectiveCommunicator& comm) {
+          GradientReducer reducer(comm, layout, {.bucket_bytes = bucket, .wire = wire});
+          std::vector<std::vector<float>> memory;
+          run_step(reducer, layout, comm.rank(), 1, sizes, memory);
+          reducer.finish();
+          for (const ReductionShape& shape : reducer.shapes()) EXPECT_EQ(shape.type, wire);
+          for (size_t g = 0; g < sizes.size(); ++g) {
+            std::vector<std::vector<float>> parts;
+            for (int shard = 0; shard < ranks; ++shard) {
+              parts.push_back(rounded(gradient_of(1, g, shard, sizes[g]), wire));
+            }
+            std::vector<const float*> arrays;
+            for (const auto& part : parts) arrays.push_back(part.data());
+            std::vector<float> sum(sizes[g]);
+            tree_sum<float>(arrays, sum.data(), sum.size());
+            EXPECT_TRUE(same_bits(memory[g], rounded(sum, wire)))
+                << "gradient " << g << ", " << ranks << " ranks, buckets of " << bucket;
           }
         });
       }

@@ -63,6 +63,7 @@ struct JobOptions {
   size_t bucket_bytes = 300;
   int64_t fuse_bytes = 0;  // in the program
   std::optional<LocalSgdOptions> local_sgd = std::nullopt;
+  std::optional<transport::ElementType> wire = std::nullopt;
 };
 
 Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& group) {
@@ -78,7 +79,7 @@ Worker run_worker(const JobOptions& job, int rank, transport::InProcessGroup& gr
   const auto runtime = std::make_shared<CollectiveRuntime>(
       cluster, [&] { return group.member(rank); },
       CollectiveRuntimeOptions{.logical_shards = workers,
-                               .reducer = {.bucket_bytes = job.bucket_bytes},
+                               .reducer = {.bucket_bytes = job.bucket_bytes, .wire = job.wire},
                                .local_sgd = job.local_sgd});
   runtime->expect(programs.main);
   programs.main.set_runtime(runtime);
@@ -139,6 +140,19 @@ TEST(UnevenDataTest, BucketsOfTheProgramGiveTheSameBits) {
     const auto fused = run_job({.steps = steps, .fuse_bytes = 300});
     EXPECT_EQ(fused[0].aligned, plain[0].aligned);
     EXPECT_EQ(fused[1].aligned, plain[1].aligned);
+  }
+}
+
+TEST(UnevenDataTest, GradientsMayTravelInHalfTheBytes) {
+  for (const std::vector<int>& steps : {std::vector<int>{5, 2}, {0, 3}}) {
+    const Parameters expected = train_locally(steps);
+    for (const auto wire : {transport::ElementType::kFloat16, transport::ElementType::kBFloat16}) {
+      const auto workers = run_job({.steps = steps, .wire = wire});
+      const float difference = largest_difference(workers[0].aligned, expected);
+      EXPECT_LT(difference, 2e-3f);
+      EXPECT_GT(difference, 0.0f);
+      EXPECT_EQ(workers[0].aligned, workers[1].aligned);
+    }
   }
 }
 

@@ -215,6 +215,8 @@ TEST(CollectiveStrategyTest, ModesAreThoseOfPaddle) {
               AllOf(HasSubstr("local_sgd"), HasSubstr("interval = 8  (code)")));
   EXPECT_THAT(text_of(DistributedStrategy{.fuse_all_reduce_ops = false}),
               HasSubstr("bucket_bytes = 1  (code)"));
+  EXPECT_THAT(text_of(DistributedStrategy{.wire_dtype = "bfloat16"}),
+              HasSubstr("wire_dtype = bfloat16  (code)"));
 }
 
 TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
@@ -231,6 +233,10 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   EXPECT_THAT(message({.use_local_sgd = true, .gradient_merge = 2}),
               HasSubstr("gradient_merge = 2"));
   EXPECT_THAT(message({.nccl_comm_num = 0}), HasSubstr("nccl_comm_num"));
+  EXPECT_THAT(message({.wire_dtype = "float8"}),
+              AllOf(HasSubstr("wire_dtype"), HasSubstr("float16 or bfloat16")));
+  EXPECT_THAT(message({.use_local_sgd = true, .wire_dtype = "float16"}),
+              HasSubstr("averages parameters"));
 }
 
 TEST(DistributedStrategyTest, AConfigurationKeepsItsDelayCompensation) {
@@ -387,10 +393,25 @@ TEST(AsyncStrategyTest, SchedulesOfPaddleArePrintedAndNeedGradientsThatAreCounte
       AllOf(HasSubstr("staleness_bound = 0"), HasSubstr("paddle_schedules")));
 }
 
-TEST(GradAllReduceStrategyTest, GradientMergeAndShardsExcludeEachOther) {
+TEST(GradientMerge, IsPartsOfEachWorkersBatch) {
+  role_maker::ClusterSpec cluster;
+  cluster.worker_num = 2;
+  EXPECT_EQ(resolve_logical_shards(0, cluster, 3), 6);
+  EXPECT_EQ(resolve_logical_shards(4, cluster, 1), 4);
+  EXPECT_THAT(text_of(SyncStrategy{.gradient_merge = 3}), HasSubstr("gradient_merge = 3  (code)"));
+  EXPECT_THAT(text_of(ReduceGradStrategy{.gradient_merge = 3}),
+              HasSubstr("gradient_merge = 3  (code)"));
+}
+
+TEST(GradientMerge, ExcludesLogicalShards) {
+  const auto excluded = AllOf(HasSubstr("gradient_merge = 2"), HasSubstr("logical_shards = 4"));
   EXPECT_THAT(
       error_of([] { GradAllReduceStrategy{.logical_shards = 4, .gradient_merge = 2}.make(); }),
-      AllOf(HasSubstr("gradient_merge = 2"), HasSubstr("logical_shards = 4")));
+      excluded);
+  EXPECT_THAT(error_of([] { SyncStrategy{.logical_shards = 4, .gradient_merge = 2}.make(); }),
+              excluded);
+  EXPECT_THAT(error_of([] { SyncStrategy{.gradient_merge = 0}.make(); }),
+              HasSubstr("SyncStrategy.gradient_merge"));
 }
 
 }  // namespace

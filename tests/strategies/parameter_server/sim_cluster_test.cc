@@ -117,7 +117,7 @@ TEST(SimCluster, SumsSparseGradients) {
   }
 }
 
-// Workers send large gradients of rows when the server lets them in, and what a worker does not
+// Workers send large sparse gradients when the server lets them in, and what a worker does not
 // have holds nobody up.
 TEST(SimCluster, SumsSparseGradientsWhereAServerHasRoomForFew) {
   for (uint64_t seed = 0; seed < 40; ++seed) {

@@ -45,7 +45,7 @@ TEST(SparseThreadCluster, EndsWithTheSameBitsForEveryNumberOfWorkers) {
   expect_local_bits({}, {.workers = 2, .servers = 2, .shards = 3});
 }
 
-// Workers hold back the gradients of rows that their servers have no room for.
+// Workers hold back the sparse gradients that their servers have no room for.
 TEST(SparseThreadCluster, TrainsWhereServersHaveRoomForFewGradients) {
   for (const uint64_t window : {1U, 400U, 4000U}) {
     SCOPED_TRACE(window);

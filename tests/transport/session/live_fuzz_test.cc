@@ -174,7 +174,7 @@ class Mutator {
   std::vector<std::byte> sample_control() {
     switch (below(6)) {
       case 0:
-        return encode(HeartbeatNote{static_cast<Phase>(below(15)), below(9), below(9)});
+        return encode(HeartbeatNote{static_cast<Phase>(below(15)), below(9), below(9), {}});
       case 1: {
         ReduceCall call;
         call.group = static_cast<Group>(1 + below(3));
@@ -330,7 +330,7 @@ TEST(Decoders, RefuseWhatDoesNotFit) {
   call.name = "name";
   call.values = std::vector<std::string>{"a", "bc"};
   fuzz_decoder(call, 2);
-  fuzz_decoder(HeartbeatNote{Phase::kSaving, 1, 2}, 3);
+  fuzz_decoder(HeartbeatNote{Phase::kSaving, 1, 2, "operation 3, barrier"}, 3);
   fuzz_decoder(Verdict{{PeerRole::kServer, 1}, Phase::kSaving, 1, ErrorCode::kInput, "r"}, 4);
 }
 

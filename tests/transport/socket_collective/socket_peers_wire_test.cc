@@ -148,7 +148,7 @@ TEST_F(SocketPeersWire, BreachesEndTheConnectionAndHarmNobody) {
   EXPECT_TRUE(refused(Verb::kCollectiveMessage, note(5), sent, kFlagUser0)) << "not asked for";
   EXPECT_TRUE(refused(Verb::kCollectiveMessage, note(6), sent)) << "another size";
   EXPECT_TRUE(refused(Verb::kCollectiveMessage, note(5, 5), sent)) << "no such kind";
-  EXPECT_TRUE(refused(Verb::kCollectiveMessage, note(5, 3, 3), sent)) << "no such type";
+  EXPECT_TRUE(refused(Verb::kCollectiveMessage, note(5, 3, 5), sent)) << "no such type";
   EXPECT_TRUE(refused(Verb::kCollectiveMessage, bytes_of({3, 1}), sent)) << "too short";
   EXPECT_TRUE(refused(Verb::kCollectiveOffer, note(5), sent)) << "an offer with a payload";
   EXPECT_EQ(ask(*channel_, Verb::kPush, {}).status().code(), ErrorCode::kNotSupported);

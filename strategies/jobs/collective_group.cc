@@ -1,0 +1,200 @@
+#include "strategies/jobs/collective_group.h"
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/process/descriptors.h"
+#include "base/strings.h"
+#include "strategies/collective/collective_membership.h"
+#include "strategies/collective/collective_runtime.h"
+#include "strategies/collective/socket_ranks.h"
+#include "strategies/jobs/job_identity.h"
+#include "transport/mpi_session/mpi_session.h"
+#include "transport/session/same_bits.h"
+
+namespace fleet::strategies {
+namespace {
+
+using std::chrono::milliseconds;
+using transport::Phase;
+
+// Files, MPI's own, the loop's.
+constexpr uint64_t kOtherDescriptors = 128;
+
+// MPI where the ranks have it: the other back end needs nothing but a place to meet.
+bool uses_mpi(const RuntimeConfig& config, const role_maker::ClusterSpec& cluster) {
+  if (config.collectives != "auto") return config.collectives == "mpi";
+  return transport::MpiSession::has_launcher() || transport::MpiSession::is_open() ||
+         (cluster.worker_endpoints.empty() && cluster.rendezvous.empty());
+}
+
+// The communicator as the control thread uses it: a verdict may come before there is one to end.
+class CommunicatorForControl {
+ public:
+  void set(transport::CollectiveCommunicator& communicator) {
+    const std::lock_guard guard(mutex_);
+    communicator_ = &communicator;
+    if (!verdict_.ok()) communicator.abort(verdict_);
+  }
+  void forget() {
+    const std::lock_guard guard(mutex_);
+    communicator_ = nullptr;
+  }
+  void call(const Status& verdict) {
+    const std::lock_guard guard(mutex_);
+    verdict_ = verdict;
+    if (communicator_ != nullptr) communicator_->abort(verdict);
+  }
+  std::string awaited() const {
+    const std::lock_guard guard(mutex_);
+    return communicator_ == nullptr ? std::string() : communicator_->awaited();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  transport::CollectiveCommunicator* communicator_ = nullptr;
+  Status verdict_;
+};
+
+}  // namespace
+
+Duration longest_wait(const RuntimeConfig& config) {
+  return milliseconds(config.stall_deadline_ms) + 2 * milliseconds(config.heartbeat_timeout_ms);
+}
+
+struct CollectiveGroup::State {
+  std::unique_ptr<transport::CollectiveCommunicator> connect() {
+    if (cluster.worker_num == 1) return transport::single_communicator();
+    const bool over_mpi = uses_mpi(config, cluster);
+    facts.emplace("collectives", over_mpi ? "mpi" : "sockets");
+    const auto lanes = static_cast<uint64_t>(cluster.index == 0 ? cluster.worker_num : 1) +
+                       (over_mpi ? 0 : 2 * static_cast<uint64_t>(cluster.worker_num));
+    provide_descriptors(kOtherDescriptors + lanes, cluster.process_name()).throw_if_error();
+    return over_mpi ? connect_mpi() : connect_sockets();
+  }
+
+  std::unique_ptr<transport::CollectiveCommunicator> connect_mpi() {
+    std::string identity;
+    for (const auto& [name, value] : facts) {
+      const bool may_differ = name.starts_with(transport::kBitsFact) && !config.require_same_bits;
+      if (!may_differ) identity += str_cat(name, "=", value, " ");
+    }
+    const auto deadline = milliseconds(config.rpc_deadline_ms);
+    auto communicator = connect_over_mpi(cluster, identity, deadline);
+    logger.info("collective",
+                "tensors travel over MPI, whose traffic is neither authenticated nor encrypted; "
+                "use a network that you trust");
+    auto& session = transport::MpiSession::get();
+    MembershipOptions options = membership_options(choose_job_secret(config, cluster));
+    options.host = session.address(config.socket_ifname);
+    const auto broadcast = [&session, deadline](const std::string& from_rank_0) {
+      return session.broadcast(from_rank_0, 0, deadline).value();
+    };
+    control.set(*communicator);
+    membership.emplace(
+        std::move(options), broadcast, [this](const Status& verdict) { control.call(verdict); },
+        logger);
+    // From here on each of them learns when another one leaves.
+    try {
+      membership->meet("join");
+    } catch (...) {
+      control.forget();
+      throw;
+    }
+    return communicator;
+  }
+
+  std::unique_ptr<transport::CollectiveCommunicator> connect_sockets() {
+    const Endpoint coordinator = coordinator_endpoint(cluster);
+    RuntimeConfig own = config;
+    const bool no_secret = own.job_secret.empty() && own.job_secret_file.empty() &&
+                           cluster.job_secret.empty() && !own.insecure;
+    // The kernel vouches for ranks of one user on one machine.
+    if (no_secret && on_one_machine(cluster)) own.transport = "unix";
+    MembershipOptions options = membership_options(choose_job_secret(own, cluster));
+    options.transport = transport::parse_transport_choice(own.transport).value();
+    sockets.emplace(options, config.socket_ifname, longest_wait(config), logger);
+    membership.emplace(
+        std::move(options), coordinator, [this](const Status& verdict) { control.call(verdict); },
+        logger);
+    auto communicator = sockets->connect(*membership);
+    control.set(*communicator);
+    logger.info("collective", "tensors travel over sockets",
+                {{"transport", own.transport},
+                 {"coordinator", coordinator.to_string()},
+                 {"listens", sockets->endpoint().to_string()}});
+    return communicator;
+  }
+
+  MembershipOptions membership_options(transport::Secret secret) {
+    MembershipOptions options{
+        .cluster = cluster,
+        .secret = std::move(secret),
+        .facts = facts,
+        .require_same_bits = config.require_same_bits,
+        .transport = transport::parse_transport_choice(config.transport).value(),
+        .rpc_deadline = milliseconds(config.rpc_deadline_ms),
+        .heartbeat_interval = milliseconds(config.heartbeat_interval_ms),
+        .heartbeat_timeout = milliseconds(config.heartbeat_timeout_ms),
+        .reconnect_grace = {.remote = milliseconds(config.reconnect_grace_ms)},
+        .stall_report = milliseconds(config.stall_report_ms),
+        .stall_deadline = milliseconds(config.stall_deadline_ms)};
+    options.cluster.job_id = choose_job_id(config, cluster);
+    options.awaits = [this] { return control.awaited(); };
+    if (observer) {
+      options.waits = &observer->waits;
+      options.on_stall = [observer = observer](const auto& stall) { observer->set_stall(stall); };
+    }
+    return options;
+  }
+
+  role_maker::ClusterSpec cluster;
+  RuntimeConfig config;
+  std::map<std::string, std::string> facts;
+  std::shared_ptr<JobObserver> observer;
+  Logger logger;
+  std::optional<SocketRanks> sockets = std::nullopt;  // none over MPI
+  CommunicatorForControl control = {};
+  std::optional<CollectiveMembership> membership = std::nullopt;
+};
+
+CollectiveGroup::CollectiveGroup(role_maker::ClusterSpec cluster, RuntimeConfig config,
+                                 std::map<std::string, std::string> facts,
+                                 std::shared_ptr<JobObserver> observer, Logger logger)
+    : state_(new State{std::move(cluster), std::move(config), std::move(facts), std::move(observer),
+                       std::move(logger)}) {}
+
+CollectiveGroup::~CollectiveGroup() = default;
+
+std::unique_ptr<transport::CollectiveCommunicator> CollectiveGroup::connect() {
+  return state_->connect();
+}
+
+void CollectiveGroup::enter(Phase phase, uint64_t step) {
+  if (state_->membership) state_->membership->set_phase(phase, step);
+}
+
+void CollectiveGroup::abort(const Status& why, uint64_t step) {
+  if (!state_->membership) return;
+  state_->membership->abort(
+      {.culprit = {transport::PeerRole::kWorker, static_cast<uint32_t>(state_->cluster.index)},
+       .phase = Phase::kComputing,
+       .step = step,
+       .code = why.code(),
+       .reason = why.text().what});
+}
+
+void CollectiveGroup::leave() {
+  if (!state_->membership) return;
+  state_->membership->leave();
+  if (state_->sockets) state_->sockets->leave();
+  end();
+}
+
+void CollectiveGroup::end() {
+  state_->membership.reset();
+}
+
+}  // namespace fleet::strategies
