@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 get_property(FLEET_INSTALLED_LIBRARIES GLOBAL PROPERTY FLEET_LIBRARIES)
-list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools fleet_experiments)
+list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools fleet_tools_comm_bench fleet_experiments)
 
 add_library(fleet_everything INTERFACE)
 add_library(Fleet::fleet ALIAS fleet_everything)
@@ -25,7 +25,8 @@ install(DIRECTORY base fluid transport role_maker transpiler strategies fleet la
 install(DIRECTORY tools/explain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1/tools"
         COMPONENT development FILES_MATCHING PATTERN "*.h")
 
-set(FLEET_INSTALLED_PROGRAMS launch launch_ps fleet_agent fleet_report fleet_explain)
+set(FLEET_INSTALLED_PROGRAMS launch launch_ps fleet_agent fleet_report fleet_explain
+    fleet_comm_bench)
 install(TARGETS ${FLEET_INSTALLED_PROGRAMS}
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 # Builds all that is installed, and nothing else.
