@@ -32,7 +32,9 @@ constexpr std::array kJob = {
              "the same machine, else TCP."},
     Variable{"FLEET_COLLECTIVES", "auto", "auto, mpi, sockets",
              "What ranks of a collective job exchange tensors over. auto: MPI where its launcher "
-             "started the process, else sockets. The same in every rank."},
+             "started the process, else sockets. Where sockets would be used, ranks of one machine "
+             "and one user share memory instead, unless FLEET_TRANSPORT is tcp. The same in every "
+             "rank."},
     Variable{"FLEET_SOCKET_IFNAME", "", "interfaces, comma separated",
              "The network interface whose address other machines are told, the first of them that "
              "is there; each machine its own. Not set: the one that routes to rank 0 or by default "

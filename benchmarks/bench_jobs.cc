@@ -55,6 +55,25 @@ Row collective_2(const Rounds& rounds, int rows, double target) {
   return row;
 }
 
+// Against as many copies of the net that train alone beside each other, without a sum.
+Row collective_2_net(const Rounds& rounds, const std::string& net, int rows, int steps) {
+  JobShape shape = JobShape::ranks(2, steps);
+  shape.net = net;
+  shape.rows = rows;
+  JobShape alone = JobShape::alone(steps);
+  alone.net = net;
+  alone.rows = rows;
+  Row row = {.unit = "steps/s",
+             .peer = "two runs that exchange nothing",
+             .kind = BenchPeer::kLimit,
+             .target = 0.92,
+             .note = instruction_set()};
+  row.take(rounds.pairs(
+      kRounds, [&] { return run_job(shape).steps_per_s; },
+      [&] { return steps_per_s_side_by_side(alone, 2); }));
+  return row;
+}
+
 Row start_2x2(const Rounds& rounds) {
   const auto seconds =
       rounds.values(kRounds, [] { return run_job(JobShape::parameter_servers(2, 2, 1)).seconds; });
@@ -90,6 +109,10 @@ int main(int argc, char** argv) {
        {"collective_2_mlp_b32", [](const Rounds& rounds) { return collective_2(rounds, 32, 0.7); }},
        {"collective_2_mlp_b128",
         [](const Rounds& rounds) { return collective_2(rounds, 128, 0.8); }},
+       {"collective_2_lenet",
+        [](const Rounds& rounds) { return collective_2_net(rounds, "lenet", 64, 120); }},
+       {"collective_2_resnet20",
+        [](const Rounds& rounds) { return collective_2_net(rounds, "resnet20", 32, 40); }},
        {"start_2x2", start_2x2},
        {"memory_server", memory_server}});
 }

@@ -68,6 +68,8 @@ std::vector<std::string> worker_command(const JobShape& shape, const std::string
   add("--hidden", shape.hidden);
   add("--sleep_ms", shape.sleep_ms);
   add("--threads", shape.threads);
+  argv.insert(argv.end(), {"--optimizer", shape.optimizer});
+  if (!shape.net.empty()) argv.insert(argv.end(), {"--net", shape.net});
   if (!shape.strategy.empty()) argv.insert(argv.end(), {"--strategy", shape.strategy});
   argv.emplace_back("--report");
   argv.push_back(report);

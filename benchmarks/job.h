@@ -17,6 +17,8 @@ struct JobShape {
   int rows = 32;  // of each worker
   int inputs = 32;
   int hidden = 128;
+  std::string optimizer = "sgd";  // or "momentum", "dgc"
+  std::string net;  // of benchmarks/nets.h; empty: inputs, two hidden layers and 2 classes
   int sleep_ms = 0;
   int threads = 1;                       // of each worker
   std::string strategy;                  // of measured_worker; empty: the default

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "benchmarks/nets.h"
 #include "fleet/fleet.h"
 #include "fluid/fluid.h"
 
@@ -28,6 +29,8 @@ struct Options {
   int sleep_ms = 0;  // before each step
   int threads = 1;   // that train
   std::string strategy;
+  std::string optimizer;
+  std::string net;
   bool spans = false;
   std::string report;
 };
@@ -43,6 +46,7 @@ double cpu_us() {
 }
 
 fluid::Feed rows_of(const Options& options) {
+  if (!options.net.empty()) return fleet::benchmarks::make_batch(options.net, options.rows);
   fluid::Tensor x(fluid::DType::kFloat32, {options.rows, options.inputs});
   fluid::Tensor y(fluid::DType::kInt64, {options.rows, 1});
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 0.5f;
@@ -100,6 +104,18 @@ strategies::DistributedStrategy strategy_of(const std::string& name) {
   throw po::validation_error(po::validation_error::invalid_option_value, "strategy", name);
 }
 
+std::unique_ptr<fluid::optimizer::Optimizer> optimizer_of(const std::string& name) {
+  namespace optimizer = fluid::optimizer;
+  if (name == "sgd")
+    return std::make_unique<optimizer::SGD>(optimizer::SGDOptions{.learning_rate = 0.01});
+  if (name == "momentum")
+    return std::make_unique<optimizer::Momentum>(optimizer::MomentumOptions{.learning_rate = 0.01});
+  if (name == "dgc")
+    return std::make_unique<optimizer::DGCMomentum>(
+        optimizer::DGCMomentumOptions{.learning_rate = 0.01});
+  throw po::validation_error(po::validation_error::invalid_option_value, "optimizer", name);
+}
+
 // What one thread measured of its steps, the first of them not.
 Measured measure(const Options& options, fluid::Executor& exe, const fluid::Program& program,
                  const fluid::Variable& cost) {
@@ -125,18 +141,23 @@ Measured measure(const Options& options, fluid::Executor& exe, const fluid::Prog
   return measured;
 }
 
-int train(const Options& options) {
+fluid::Variable loss_of(const Options& options) {
   namespace layers = fluid::layers;
+  if (!options.net.empty()) return fleet::benchmarks::append_net(options.net);
   const auto x = layers::data("x", {options.inputs}, fluid::DType::kFloat32);
   const auto y = layers::data("y", {1}, fluid::DType::kInt64);
   const auto first = layers::fc(x, options.hidden, {.act = "tanh"});
   const auto hidden = layers::fc(first, options.hidden, {.act = "tanh"});
   const auto prediction = layers::fc(hidden, 2, {.act = "softmax"});
-  const auto cost = layers::mean(layers::cross_entropy(prediction, y));
-  fluid::optimizer::SGD sgd({.learning_rate = 0.01});
+  return layers::mean(layers::cross_entropy(prediction, y));
+}
+
+int train(const Options& options) {
+  const auto cost = loss_of(options);
+  const auto plain = optimizer_of(options.optimizer);
 
   fleet::init(role_maker::PaddleCloudRoleMaker());
-  auto optimizer = fleet::distributed_optimizer(sgd, strategy_of(options.strategy));
+  auto optimizer = fleet::distributed_optimizer(*plain, strategy_of(options.strategy));
   optimizer.minimize(cost);
   if (fleet::is_server()) return serve(options);
   fleet::init_worker();
@@ -169,9 +190,12 @@ int main(int argc, char** argv) {
   add("rows", po::value(&options.rows)->default_value(32), "rows of each worker and step");
   add("inputs", po::value(&options.inputs)->default_value(32), "width of the input");
   add("hidden", po::value(&options.hidden)->default_value(128), "width of the two hidden layers");
+  add("net", po::value(&options.net)->default_value(""),
+      "a net of benchmarks/nets.h in place of inputs and hidden layers");
   add("sleep_ms", po::value(&options.sleep_ms)->default_value(0), "sleep before each step");
   add("threads", po::value(&options.threads)->default_value(1),
       "threads that train, each with rows of its own (with CPU_NUM as many)");
+  add("optimizer", po::value(&options.optimizer)->default_value("sgd"), "sgd, momentum or dgc");
   add("strategy", po::value(&options.strategy)->default_value(""),
       "sync_slices16, async, half_async, geo100 or localsgd8; else the default of the job's kind");
   add("spans", po::bool_switch(&options.spans), "report when each step began and ended");

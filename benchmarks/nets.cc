@@ -22,9 +22,10 @@ struct Model {
   int64_t steps = 1;  // of a sequence: rows of x that belong together
 };
 
+template <int kHidden>
 Variable mlp(const Variable& x, int64_t classes) {
-  const auto first = layers::fc(x, 128, {.act = "tanh"});
-  return layers::fc(layers::fc(first, 128, {.act = "tanh"}), classes, {.act = "softmax"});
+  const auto first = layers::fc(x, kHidden, {.act = "tanh"});
+  return layers::fc(layers::fc(first, kHidden, {.act = "tanh"}), classes, {.act = "softmax"});
 }
 
 Variable ctr_dense(const Variable& x, int64_t classes) {
@@ -98,7 +99,8 @@ Variable transformer(const Variable& x, int64_t classes) {
 
 const std::map<std::string, Model>& models() {
   static const std::map<std::string, Model> kModels = {
-      {"mlp", {.input = {32}, .classes = 2, .build = mlp}},
+      {"mlp", {.input = {32}, .classes = 2, .build = mlp<128>}},
+      {"mlp_2048", {.input = {784}, .build = mlp<2048>}},
       {"lenet", {.input = {1, 28, 28}, .build = lenet}},
       {"resnet20", {.input = {3, 32, 32}, .build = resnet20}},
       {"ctr_dense", {.input = {273}, .classes = 2, .build = ctr_dense}},
@@ -107,7 +109,24 @@ const std::map<std::string, Model>& models() {
   return kModels;
 }
 
-fluid::Feed batch(const Model& model, int64_t rows) {
+const Model& model_of(const std::string& name) {
+  const auto found = models().find(name);
+  if (found != models().end()) return found->second;
+  throw_error(ErrorCode::kInput, {.what = "no such net", .where = "make_net", .got = name});
+}
+
+}  // namespace
+
+fluid::Variable append_net(const std::string& name) {
+  const Model& model = model_of(name);
+  const auto x = layers::data("x", model.input, fluid::DType::kFloat32,
+                              {.lod_level = model.steps > 1 ? 1 : 0});
+  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
+  return layers::mean(layers::cross_entropy(model.build(x, model.classes), y));
+}
+
+fluid::Feed make_batch(const std::string& name, int64_t rows) {
+  const Model& model = model_of(name);
   fluid::Shape shape{rows * model.steps};
   for (const int64_t dim : model.input) shape.push_back(dim);
   fluid::Tensor x(fluid::DType::kFloat32, shape);
@@ -125,24 +144,14 @@ fluid::Feed batch(const Model& model, int64_t rows) {
   return {{"x", x}, {"y", y}};
 }
 
-}  // namespace
-
 Net make_net(const std::string& name, int64_t rows) {
-  const auto found = models().find(name);
-  if (found == models().end()) {
-    throw_error(ErrorCode::kInput, {.what = "no such net", .where = "make_net", .got = name});
-  }
-  const Model& model = found->second;
   Net net;
   const fluid::ProgramGuard programs(net.main, net.startup);
   const fluid::unique_name::Guard names;
-  const auto x = layers::data("x", model.input, fluid::DType::kFloat32,
-                              {.lod_level = model.steps > 1 ? 1 : 0});
-  const auto y = layers::data("y", {1}, fluid::DType::kInt64);
-  const auto loss = layers::mean(layers::cross_entropy(model.build(x, model.classes), y));
+  const auto loss = append_net(name);
   fluid::optimizer::SGD({.learning_rate = 0.01}).minimize(loss);
   net.cost = loss.name();
-  net.feed = batch(model, rows);
+  net.feed = make_batch(name, rows);
   return net;
 }
 

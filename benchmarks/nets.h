@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fluid/executor/executor.h"
+#include "fluid/layers/layers.h"
 #include "fluid/program/program.h"
 
 namespace fleet::benchmarks {
@@ -19,14 +20,21 @@ struct Net {
   void train(fluid::Executor& executor) const { executor.run(main, feed, {cost}); }
 };
 
-// One of:
+// `name` is one of:
 //   mlp          32-128-128-2, tanh
+//   mlp_2048     784-2048-2048-10, tanh
 //   lenet        20-50-500-10 on 1 x 28 x 28
 //   resnet20     3 stages of 3 blocks, 16/32/64 channels, 1 x 1 projections, on 3 x 32 x 32
 //   ctr_dense    273-400-400-400-2, relu
 //   lstm         32 steps of 128 inputs and 128 units, the last state to 10 classes
 //   transformer  2 encoder layers, 128 wide, 4 heads, inner 512, 64 positions, mean to 10 classes
 // Every one ends in softmax and cross entropy. Throws for another name.
+//
+// Appends the net, up to its loss, to the calling thread's default programs.
+fluid::Variable append_net(const std::string& name);
+// What it is fed with.
+fluid::Feed make_batch(const std::string& name, int64_t rows);
+// With the ops of SGD, in programs of its own.
 Net make_net(const std::string& name, int64_t rows);
 
 }  // namespace fleet::benchmarks

@@ -23,6 +23,7 @@ set(FLEET_LAYERS
   "transport_collective: base"
   "transport_mpi: base transport_collective transport_mpi_session"
   "transport_socket_collective: base transport_link transport_session transport_rpc transport_collective"
+  "transport_shared_collective: base transport_session transport_collective transport_socket_collective"
   "cluster_spec: base"
   "role_maker: base cluster_spec transport_mpi_session"
   "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"
@@ -34,7 +35,7 @@ set(FLEET_LAYERS
   "strategies_parameter_server_client: base fluid_core fluid_kernels transport_link transport_session transport_rpc transport_coordinator strategies_parameter_server strategies_parameter_server_protocol"
   "strategies_parameter_server_worker: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport_link strategies_runtime strategies_parameter_server strategies_parameter_server_protocol strategies_parameter_server_client"
   "strategies_parameter_server_server: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transport_link transport_session transport_rpc transport_coordinator strategies_runtime strategies_parameter_server strategies_parameter_server_protocol"
-  "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport_link transport_session transport_coordinator transport_collective transport_mpi transport_socket_collective cluster_spec"
+  "strategies_collective: base fluid_core fluid_program fluid_ops fluid_kernels transport_link transport_session transport_coordinator transport_collective transport_mpi transport_socket_collective transport_shared_collective cluster_spec"
   "strategies_jobs: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport_link transport_session transport_coordinator transport_collective transport_mpi_session cluster_spec transpiler strategies_config strategies_dump strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_parameter_server_server strategies_collective"
   "strategies: base fluid_core fluid_program fluid_ops fluid_executor cluster_spec transpiler strategies_config strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_collective strategies_jobs"
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io cluster_spec role_maker transpiler strategies_dump strategies_parameter_server strategies_jobs strategies"
@@ -42,7 +43,7 @@ set(FLEET_LAYERS
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_io transpiler strategies_dump tools"
   "tools_comm_bench: base transport_collective cluster_spec role_maker strategies_config strategies_parameter_server strategies_jobs fleet tools"
-  "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
+  "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_optimizer fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )
 
 function(fleet_check_edge library dependency)

@@ -32,6 +32,17 @@ function(fleet_add_library name)
       target_compile_options(fleet_${name} PRIVATE ${FLEET_COLD_OPTIONS})
       target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled)
     endif()
+    if(FLEET_SANITIZE)
+      # The sources of a folder at once, in half the time; the other presets see that each stands
+      # alone.
+      set_target_properties(fleet_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+      foreach(source IN LISTS ARG_SOURCES)
+        get_filename_component(folder ${source} DIRECTORY)
+        string(MAKE_C_IDENTIFIER "in_${folder}" group)
+        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+      endforeach()
+      target_compile_options(fleet_${name} PRIVATE -Wno-subobject-linkage)
+    endif()
   else()
     add_library(fleet_${name} INTERFACE)
     set(scope INTERFACE)
@@ -55,9 +66,13 @@ function(fleet_add_executable name)
 endfunction()
 
 # What scripts/sanitize.sh builds: the tests labelled sanitize (asan), and those labelled threads
-# (tsan).
-add_custom_target(tests_labelled_sanitize)
-add_custom_target(tests_labelled_threads)
+# (tsan). tests_labelled_<label>.txt in the build folder lists them.
+function(fleet_label_test label name)
+  set_property(GLOBAL APPEND PROPERTY FLEET_TESTS_${label} ${name})
+  get_property(names GLOBAL PROPERTY FLEET_TESTS_${label})
+  list(JOIN names "\n" lines)
+  file(WRITE ${CMAKE_BINARY_DIR}/tests_labelled_${label}.txt "${lines}\n")
+endfunction()
 
 # Tests spend their time in the system's headers and in code that runs once: a precompiled header
 # and little optimisation halve what they take to build. -Wno-invalid-pch: a test whose options
@@ -98,7 +113,7 @@ function(fleet_add_test name)
     list(APPEND properties LABELS "${labels}")
     foreach(label IN ITEMS sanitize threads)
       if(label IN_LIST ARG_LABELS)
-        add_dependencies(tests_labelled_${label} ${name})
+        fleet_label_test(${label} ${name})
       endif()
     endforeach()
   endif()
@@ -115,7 +130,7 @@ endfunction()
 # fleet_sanitize_whole(name): all cases of a test under asan, in one process, since a process for
 # each of many short ones would take minutes.
 function(fleet_sanitize_whole name)
-  add_dependencies(tests_labelled_sanitize ${name})
+  fleet_label_test(sanitize ${name})
   if(FLEET_SANITIZE)
     add_test(NAME ${name}_whole COMMAND ${name})
     set_tests_properties(${name}_whole PROPERTIES LABELS sanitize TIMEOUT 1500)

@@ -71,6 +71,8 @@ const std::vector<Experiment>& all_experiments() {
       {"elastic", "GEO and EASGD reach ASGD's error with a tenth of the messages", run_elastic},
       {"local_sgd", "LocalSGD reaches the synchronous error with an eighth of the averages",
        run_local_sgd_intervals},
+      {"compressed_gradients", "gradients of which 0.1 % travel train as well as whole ones",
+       run_compressed_gradients},
   };
   return all;
 }

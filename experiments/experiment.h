@@ -63,6 +63,7 @@ Findings run_dc_asgd(const ClassificationData& data, const ExperimentOptions& op
 Findings run_bounded_staleness(const ClassificationData& data, const ExperimentOptions& options);
 Findings run_elastic(const ClassificationData& data, const ExperimentOptions& options);
 Findings run_local_sgd_intervals(const ClassificationData& data, const ExperimentOptions& options);
+Findings run_compressed_gradients(const ClassificationData& data, const ExperimentOptions& options);
 
 // Calls `run` once for each seed, on several threads, each with a model of its own.
 void for_each_seed(const ClassificationData& data, const ExperimentOptions& options,

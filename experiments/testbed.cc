@@ -21,16 +21,19 @@ Model::Model(const ClassificationData& data, const std::vector<int64_t>& hidden)
   bind();
 }
 
-void Model::build(const std::vector<int64_t>& hidden) {
-  const fluid::ProgramGuard programs(main_, startup_);
-  const fluid::unique_name::Guard names;
-  const fluid::Variable x = fluid::layers::data("x", {data_.width()});
+Classifier append_classifier(const ClassificationData& data, const std::vector<int64_t>& hidden) {
+  const fluid::Variable x = fluid::layers::data("x", {data.width()});
   const fluid::Variable y = fluid::layers::data("y", {1}, fluid::DType::kInt64);
   fluid::Variable top = x;
   for (const int64_t width : hidden) top = fluid::layers::fc(top, width, {.act = "relu"});
-  const fluid::Variable logits = fluid::layers::fc(top, data_.classes);
-  const fluid::Variable loss =
-      fluid::layers::mean(fluid::layers::softmax_with_cross_entropy(logits, y));
+  const fluid::Variable logits = fluid::layers::fc(top, data.classes);
+  return {logits, fluid::layers::mean(fluid::layers::softmax_with_cross_entropy(logits, y))};
+}
+
+void Model::build(const std::vector<int64_t>& hidden) {
+  const fluid::ProgramGuard programs(main_, startup_);
+  const fluid::unique_name::Guard names;
+  const auto [logits, loss] = append_classifier(data_, hidden);
   test_ = main_.clone(/*for_test=*/true);
   logits_ = logits.name();
   loss_ = loss.name();
@@ -71,20 +74,39 @@ Weights Model::initial(uint64_t seed) const {
   return weights;
 }
 
-double Model::gradient(std::span<const float> weights, std::span<const int64_t> rows,
-                       std::span<float> gradient) {
+const fluid::Feed& Model::batch(std::span<const int64_t> rows) {
   const auto count = static_cast<int64_t>(rows.size());
   const auto width = static_cast<size_t>(data_.width());
-  batch_x_.reset(fluid::DType::kFloat32, {count, data_.width()});
-  batch_y_.reset(fluid::DType::kInt64, {count, 1});
+  Tensor& x = batch_[0].second;
+  Tensor& y = batch_[1].second;
+  x.reset(fluid::DType::kFloat32, {count, data_.width()});
+  y.reset(fluid::DType::kInt64, {count, 1});
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto row = static_cast<size_t>(rows[i]);
-    std::copy_n(data_.train_x.data<float>() + row * width, width,
-                batch_x_.data<float>() + i * width);
-    batch_y_.data<int64_t>()[i] = data_.train_y.values<int64_t>()[row];
+    std::copy_n(data_.train_x.data<float>() + row * width, width, x.data<float>() + i * width);
+    y.data<int64_t>()[i] = data_.train_y.values<int64_t>()[row];
   }
+  return batch_;
+}
+
+void Model::write(std::span<const float> weights, const fluid::Scope& scope) const {
+  for (const Part& part : parts_) {
+    std::copy_n(weights.data() + part.begin, part.size, scope.tensor(part.name).data<float>());
+  }
+}
+
+Weights Model::read(const fluid::Scope& scope) const {
+  Weights weights(size_);
+  for (const Part& part : parts_) {
+    std::copy_n(scope.tensor(part.name).data<float>(), part.size, weights.data() + part.begin);
+  }
+  return weights;
+}
+
+double Model::gradient(std::span<const float> weights, std::span<const int64_t> rows,
+                       std::span<float> gradient) {
   std::copy(weights.begin(), weights.end(), flat_.data<float>());
-  const auto results = executor_.run(main_, {{"x", batch_x_}, {"y", batch_y_}}, fetches_);
+  const auto results = executor_.run(main_, batch(rows), fetches_);
   for (size_t i = 0; i < parts_.size(); ++i) {
     std::copy_n(results[i + 1].data<float>(), parts_[i].size, gradient.data() + parts_[i].begin);
   }

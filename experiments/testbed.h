@@ -42,8 +42,15 @@ ClassificationData load_idx(const std::filesystem::path& images,
 
 using Weights = std::vector<float>;
 
-// A multi-layer perceptron with ReLU between its layers, softmax cross entropy, mean over rows.
-// Used by one thread.
+// What the default programs get: a multi-layer perceptron with ReLU between its layers, softmax
+// cross entropy, mean over rows.
+struct Classifier {
+  fluid::Variable logits;
+  fluid::Variable loss;
+};
+Classifier append_classifier(const ClassificationData& data, const std::vector<int64_t>& hidden);
+
+// A classifier whose gradients are computed at given weights. Used by one thread.
 class Model {
  public:
   Model(const ClassificationData& data, const std::vector<int64_t>& hidden);
@@ -54,6 +61,11 @@ class Model {
   // The mean loss over these training rows and its gradient at `weights`.
   double gradient(std::span<const float> weights, std::span<const int64_t> rows,
                   std::span<float> gradient);
+  // These training rows, until the next call.
+  const fluid::Feed& batch(std::span<const int64_t> rows);
+  // Between flat weights and the scope of another program with this classifier.
+  void write(std::span<const float> weights, const fluid::Scope& scope) const;
+  Weights read(const fluid::Scope& scope) const;
   // Wrong answers, in percent of the test rows. NaN counts as wrong.
   double test_error(std::span<const float> weights);
   // The mean loss over all training rows.
@@ -83,8 +95,7 @@ class Model {
   size_t size_ = 0;
   fluid::Tensor flat_;  // the parameters of the scope are views of it
   fluid::Executor executor_;
-  fluid::Tensor batch_x_;
-  fluid::Tensor batch_y_;
+  fluid::Feed batch_ = {{"x", fluid::Tensor()}, {"y", fluid::Tensor()}};
 };
 
 }  // namespace fleet::experiments

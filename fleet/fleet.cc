@@ -239,14 +239,14 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss) {
 void DistributedOptimizer::minimize(const fluid::Variable& loss,
                                     const fluid::optimizer::MinimizeOptions& options) {
   require_first("DistributedOptimizer::minimize");
-  optimizer_.minimize(loss, options);
+  optimizer_.minimize(loss, completed(options));
   rewrite(loss.program(), options.startup_program);
 }
 
 std::vector<fluid::ParamGrad> DistributedOptimizer::backward(
     const fluid::Variable& loss, const fluid::optimizer::MinimizeOptions& options) {
   require_first("DistributedOptimizer::backward");
-  return optimizer_.backward(loss, options);
+  return optimizer_.backward(loss, completed(options));
 }
 
 void DistributedOptimizer::apply_gradients(std::vector<fluid::ParamGrad> params_grads,
@@ -259,6 +259,23 @@ void DistributedOptimizer::apply_gradients(std::vector<fluid::ParamGrad> params_
   fluid::Program& main = params_grads.front().param.program();
   optimizer_.apply_gradients(std::move(params_grads), startup_program);
   rewrite(main, startup_program);
+}
+
+fluid::optimizer::MinimizeOptions DistributedOptimizer::completed(
+    fluid::optimizer::MinimizeOptions options) const {
+  if (!strategy_.get()) return options;
+  auto checkpoints = strategy_.get()->recompute_checkpoints();
+  if (checkpoints.empty() || checkpoints == options.checkpoints) return options;
+  if (!options.checkpoints.empty()) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "two places name different checkpoints for recomputation",
+                 .where = "MinimizeOptions::checkpoints, recompute_checkpoints of the strategy",
+                 .expected = "the same in both, or only one of them",
+                 .got = str_cat(join(options.checkpoints, ","), " and ", join(checkpoints, ",")),
+                 .fix = "leave one out"});
+  }
+  options.checkpoints = std::move(checkpoints);
+  return options;
 }
 
 void DistributedOptimizer::require_first(const char* caller) const {

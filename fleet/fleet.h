@@ -63,6 +63,8 @@ class DistributedOptimizer {
 
  private:
   void require_first(const char* caller) const;
+  // With the strategy's own checkpoints.
+  fluid::optimizer::MinimizeOptions completed(fluid::optimizer::MinimizeOptions options) const;
   void rewrite(fluid::Program& main, fluid::Program* startup);
 
   Fleet& fleet_;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <sched.h>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/process/usable_cores.h"
 #include "base/strings.h"
 
 namespace fleet::launch {
@@ -53,6 +53,12 @@ po::options_description describe_options(Launcher launcher) {
         "what ranks exchange tensors over: MPI, under mpirun (default on one node), or sockets, "
         "without MPI");
   }
+  add("hosts", po::value<std::string>()->value_name("LIST"),
+      "start this launcher on each of these hosts over ssh, in this folder and with the same "
+      "options; in place of --cluster_node_ips");
+  add("ssh", po::value<std::string>()->value_name("COMMAND"),
+      "what reaches a host of --hosts (default ssh -o BatchMode=yes)");
+  add("end_with_stdin", po::bool_switch(), "end the job when stdin is closed");
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");
   add("tee", po::bool_switch(), "show the output of all processes, prefixed by rank");
@@ -127,7 +133,8 @@ std::vector<std::string> scheduled_options(const po::variables_map& values,
                                            const po::options_description& options,
                                            const Environment& environment) {
   const bool sky = environment.get("SKYPILOT_NUM_NODES").value_or("1") != "1";
-  const bool chosen = values.count("cluster_node_ips") > 0 || values.count("nnodes") > 0;
+  const bool listed = values.count("cluster_node_ips") > 0 || values.count("hosts") > 0;
+  const bool chosen = listed || values.count("nnodes") > 0;
   std::vector<std::string> found;
   if (sky && !chosen) {
     if (environment.has("PET_NNODES")) {
@@ -158,8 +165,7 @@ std::vector<std::string> scheduled_options(const po::variables_map& values,
   for (const auto& [option, variable] : kDefaults) {
     const auto value = environment.get(variable);
     const bool of_nodes = std::string_view(option) != "nproc_per_node";
-    const bool given =
-        values.count(option) > 0 || (of_nodes && values.count("cluster_node_ips") > 0);
+    const bool given = values.count(option) > 0 || (of_nodes && listed);
     if (!value || given || options.find_nothrow(option, false) == nullptr) continue;
     found.push_back(str_cat("--", option, "=", *value));
   }
@@ -246,7 +252,49 @@ int read_port(const po::variables_map& values, const std::string& option, int st
         "give a lower port");
 }
 
+// Hosts as ssh has them, user@host; nodes are their addresses.
+void read_hosts(const po::variables_map& values, CommandLine& line) {
+  line.hosts = read_list(values, "hosts");
+  if (values.count("ssh") > 0) line.ssh = values["ssh"].as<std::string>();
+  if (line.hosts.empty() && values.count("ssh") > 0) {
+    wrong("--ssh goes with --hosts", "--ssh", "--hosts beside it", "no hosts",
+          "leave it out, or name hosts");
+  }
+  if (trim(line.ssh).empty()) {
+    wrong("an empty command", "--ssh", "a program, and options of it", "''", "leave it out");
+  }
+  if (line.hosts.empty()) return;
+  for (const char* option : {"cluster_node_ips", "node_ip", "nnodes", "node_rank", "master_addr",
+                             "master_port", "standalone"}) {
+    if (values.count(option) == 0 || values[option].defaulted()) continue;
+    wrong("two options exclude each other", str_cat("--hosts and --", option), "one of them",
+          "both", "leave one out");
+  }
+  line.nodes.clear();
+  for (std::string& host : line.hosts) {
+    const size_t user = host.find('@') + 1;
+    line.nodes.push_back(bare_host(host.substr(user)));
+    host = host.substr(0, user) + line.nodes.back();
+  }
+  line.node_ip = line.nodes.front();
+}
+
+// The own options but for --hosts and --ssh.
+std::vector<std::string> options_of_hosts(const std::vector<std::string>& own) {
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::string option = spelled(own[i]);
+    if (option == "--hosts" || option == "--ssh") {
+      ++i;
+    } else if (!option.starts_with("--hosts=") && !option.starts_with("--ssh=")) {
+      kept.push_back(option);
+    }
+  }
+  return kept;
+}
+
 void read_nodes(const po::variables_map& values, CommandLine& line) {
+  read_hosts(values, line);
   auto nodes = read_list(values, "cluster_node_ips");
   for (std::string& node : nodes) node = bare_host(node);
   if (!nodes.empty()) line.nodes = nodes;
@@ -255,10 +303,10 @@ void read_nodes(const po::variables_map& values, CommandLine& line) {
   if (named && nodes.empty()) line.nodes = {line.node_ip};
   if (!named && line.nodes.size() == 1) line.node_ip = line.nodes.front();
   if (std::set<std::string>(line.nodes.begin(), line.nodes.end()).size() != line.nodes.size()) {
-    wrong("a node is named twice", "--cluster_node_ips", "each node once", join(line.nodes, ","),
-          "correct the list");
+    wrong("a node is named twice", line.hosts.empty() ? "--cluster_node_ips" : "--hosts",
+          "each node once", join(line.nodes, ","), "correct the list");
   }
-  if (!named && line.nodes.size() > 1) {
+  if (!named && line.nodes.size() > 1 && line.hosts.empty()) {
     wrong("which node is this?", "--node_ip", "one of " + join(line.nodes, ", "), "nothing",
           "give --node_ip, another one on each node");
   }
@@ -276,12 +324,6 @@ void read_word(const po::variables_map& values, const std::string& option,
   if (std::find(known.begin(), known.end(), word) != known.end()) return;
   wrong("an option has a value that cannot be used" + did_you_mean(word, known), "--" + option,
         join(known, " or "), "'" + word + "'", "give one of them");
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 int read_ranks(const po::variables_map& values) {
@@ -420,6 +462,9 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   line.insecure = values["insecure"].as<bool>();
   read_word(values, "on_nonfinite", {"stop", "warn"}, line.on_nonfinite);
   line.supervision.tee = values["tee"].as<bool>();
+  line.supervision.ends_with_stdin = values["end_with_stdin"].as<bool>();
+  line.options_of_hosts =
+      options_of_hosts({arguments.begin(), arguments.begin() + static_cast<long>(own)});
   line.supervision.progress = values["progress"].as<bool>();
   line.supervision.json = values["json"].as<bool>();
   if (line.supervision.json && line.supervision.tee) {

@@ -25,7 +25,11 @@ struct CommandLine {
   std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
   std::string node_ip = "127.0.0.1";               // --node_ip
   std::optional<NumberedNodes> numbered;           // launch: several, in place of `nodes`
-  std::vector<std::string> gpus;                   // --selected_gpus
+  // --hosts: where a launcher is started for each of `nodes`, as ssh has it; empty: this is one.
+  std::vector<std::string> hosts;
+  std::string ssh = "ssh -o BatchMode=yes";   // --ssh: command and its options
+  std::vector<std::string> options_of_hosts;  // what those launchers get of this one's options
+  std::vector<std::string> gpus;              // --selected_gpus
   // launch: "mpi", under mpirun, or "sockets", which needs none.
   std::string collectives = "mpi";  // --collectives
   std::string log_dir = "logs";

@@ -15,6 +15,7 @@
 #include "launch/job.h"
 #include "launch/process/event_loop.h"
 #include "launch/process/run_folder.h"
+#include "launch/remote_hosts.h"
 #include "launch/supervisor.h"
 
 namespace fleet::launch {
@@ -177,7 +178,8 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
 // What nobody has read yet is written when nothing is left of the job, so that Ctrl-C ends that.
 int launch(const CommandLine& line, const Environment& environment) {
   Console console(name_of(line.launcher));
-  const int code = run_job(line, environment, console);
+  const int code = line.hosts.empty() ? run_job(line, environment, console)
+                                      : run_on_hosts(line, environment, console);
   console.finish();
   return code;
 }

@@ -2,13 +2,13 @@
 #include <csignal>
 #include <deque>
 #include <map>
-#include <sched.h>
 #include <set>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/process/random_hex.h"
+#include "base/process/usable_cores.h"
 #include "base/strings.h"
 #include "launch/agent_channel.h"
 #include "launch/host.h"
@@ -28,11 +28,6 @@ constexpr const char* kLost = "(lost)";
 constexpr const char* kWokenLast = "(woken)";
 constexpr const char* kAskedLast = "(asked)";
 constexpr const char* kRankVariable = "OMPI_COMM_WORLD_RANK";
-
-int usable_cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 // Whether one process may read another's memory here, as far as a process can tell by itself;
 // containers often forbid the call, and Open MPI then complains for every message.

@@ -87,6 +87,7 @@ int Supervisor::run(Host& host) {
         [this](const Member& member, std::string_view line) { console_.tee(member.title(), line); },
         [this] { return console_.behind(); });
   }
+  if (options_.ends_with_stdin) watch_stdin();
   start_guard();
   try {
     host.start(*this);
@@ -149,6 +150,16 @@ void Supervisor::on_signal(int signal) {
   console_.say(str_cat(signal_name(signal), ": ending ", counted(running(), "process"),
                        " (again to kill at once)"));
   begin_end();
+}
+
+void Supervisor::watch_stdin() {
+  loop_.watch(STDIN_FILENO, [this] {
+    char ignored[256];
+    const ssize_t count = ::read(STDIN_FILENO, ignored, sizeof ignored);
+    if (count > 0 || (count < 0 && errno == EINTR)) return;
+    loop_.unwatch(STDIN_FILENO);
+    on_signal(SIGTERM);
+  });
 }
 
 void Supervisor::reap() {

@@ -29,6 +29,8 @@ struct SupervisorOptions {
   Duration server_grace = std::chrono::seconds(5);
   // Workers elsewhere may still need them: server_grace does not count.
   bool servers_end_themselves = false;
+  // The end of stdin ends the job, as SIGTERM does.
+  bool ends_with_stdin = false;
   // A worker that takes part in the job and ends without stop_worker has failed, with code 0 too.
   bool workers_take_leave = false;
   // For a process that is stopped.
@@ -70,6 +72,7 @@ class Supervisor : private HostListener {
   void start_guard();
   void stop_guard();
   void on_signal(int signal);
+  void watch_stdin();
   void reap();
   void on_guard_lost(const siginfo_t& info);
   void await_messages();

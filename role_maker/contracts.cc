@@ -53,6 +53,7 @@ std::string joined_endpoint(std::string_view host, std::string_view port) {
 
 std::vector<std::string> bare_hosts(const std::vector<std::string>& addresses) {
   std::vector<std::string> hosts;
+  hosts.reserve(addresses.size());
   for (const auto& address : addresses) hosts.push_back(bare_host(address));
   return hosts;
 }
@@ -75,8 +76,9 @@ std::vector<std::string> read_servers(VariableReader& read) {
     }
     return joined;
   }
-  const auto list = read_list(*endpoints);
+  auto list = read_list(*endpoints);
   std::vector<std::string> hosts;
+  hosts.reserve(list.size());
   for (const auto& endpoint : list) {
     hosts.push_back(parse_endpoint(endpoint, "PADDLE_PSERVERS_IP_PORT_LIST").host);
   }

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Checks the layout of every source with clang-format, and with clang-tidy the files that changed.
+# Checks the layout of every source with clang-format, with clang-tidy the files that changed, and
+# that headers stand alone which changed or include, however far, one that did.
 #
 # Usage: scripts/lint.sh [BASE]
-#   BASE  commit that clang-tidy compares with; default: the branch point from origin/main, else
+#   BASE  commit to compare with; default: the branch point from origin/main, else
 #         the parent commit
 # FLEET_TIDY_SECONDS bounds clang-tidy's time (default 300): files it had no time for are listed.
 #
@@ -22,10 +23,10 @@ base=${1:-$(git merge-base HEAD origin/main 2>/dev/null || true)}
 if [ -z "$base" ] || [ "$(git rev-parse "$base")" = "$(git rev-parse HEAD)" ]; then
   base=$(git rev-parse --verify -q HEAD~1 || git hash-object -t tree /dev/null)
 fi
+cmake --preset release >/dev/null
 mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
 say "Static checks (clang-tidy) of ${#changed[@]} files changed since ${base:0:12}"
 if [ ${#changed[@]} -gt 0 ]; then
-  cmake --preset release >/dev/null
   # Clang cannot read what GCC precompiles.
   mkdir -p build/lint
   sed 's/ -include [^ ]*cmake_pch.hxx//' build/release/compile_commands.json \
@@ -42,7 +43,34 @@ if [ ${#changed[@]} -gt 0 ]; then
   done
 fi
 
-say "Tree and layers"
-build_preset release tree_test public_headers
+# The headers that changed since the base, and those that include one of them, however far.
+affected_headers() {
+  {
+    git diff --name-only --diff-filter=d "$base" -- '*.h' | sed 's/^/changed /'
+    git grep '^#include "' -- '*.h' | sed -E 's/^([^:]*):#include "([^"]*)".*/includes \1 \2/'
+  } | awk '
+    $1 == "changed" { affected[$2] = 1 }
+    $1 == "includes" { includers[$3] = includers[$3] " " $2 }
+    END {
+      for (header in affected) queue[++last] = header
+      for (at = 1; at <= last; ++at) {
+        count = split(includers[queue[at]], found, " ")
+        for (i = 1; i <= count; ++i) {
+          if (!(found[i] in affected)) { affected[found[i]] = 1; queue[++last] = found[i] }
+        }
+      }
+      for (header in affected) print header
+    }'
+}
+
+say "Tree and layers, and headers that stand alone"
+mapfile -t headers < <(affected_headers)
+objects=()
+for header in "${headers[@]}"; do
+  name=${header//\//_}
+  [ -f "build/release/tests/tree/alone/$name.cc" ] || continue
+  objects+=("tests/tree/CMakeFiles/public_headers.dir/alone/$name.cc.o")
+done
+build_preset release tree_test "${objects[@]}"
 build/release/bin/tree_test --gtest_brief=1 || status=1
 exit $status

@@ -43,13 +43,19 @@ void contradiction(const std::string& first, const std::string& second, const st
 void check(const DistributedStrategy& strategy) {
   one_of("mode", strategy.mode, {"nccl2", "collective"});
   one_of("collective_mode", strategy.collective_mode, {"", "grad_allreduce", "local_sgd"});
-  refuse(strategy.use_hierarchical_allreduce, "use_hierarchical_allreduce");
-  refuse(strategy.hierarchical_allreduce_inter_nranks != 0, "hierarchical_allreduce_inter_nranks");
   refuse(strategy.use_dist_fc, "use_dist_fc");
-  refuse(strategy.forward_recompute || !strategy.recompute_checkpoints.empty(),
-         "forward_recompute");
+  if (strategy.forward_recompute != !strategy.recompute_checkpoints.empty()) {
+    throw_error(
+        ErrorCode::kInvalidArgument,
+        {.what = "forward_recompute and recompute_checkpoints go together",
+         .where = str_cat(kWhere, ".recompute_checkpoints"),
+         .expected = strategy.forward_recompute ? "names of variables to keep" : "none",
+         .got = strategy.forward_recompute ? "none" : join(strategy.recompute_checkpoints, ","),
+         .fix = strategy.forward_recompute
+                    ? "name variables between the layers of the forward part"
+                    : "set forward_recompute, or leave recompute_checkpoints out"});
+  }
   refuse(strategy.use_amp, "use_amp");
-  refuse(strategy.sync_batch_norm, "sync_batch_norm");
   if (strategy.nccl_comm_num < 1) {
     throw_error(ErrorCode::kInvalidArgument, {.what = "a job needs a communicator",
                                               .where = str_cat(kWhere, ".nccl_comm_num"),
@@ -81,10 +87,17 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
     if (gradient_merge != 1)
       contradiction("use_local_sgd = true", str_cat("gradient_merge = ", gradient_merge),
                     "leave one out");
+    if (use_hierarchical_allreduce)
+      contradiction("use_local_sgd = true", "use_hierarchical_allreduce = true",
+                    "LocalSGD averages parameters now and then");
+    if (sync_batch_norm)
+      contradiction("use_local_sgd = true", "sync_batch_norm = true",
+                    "workers of LocalSGD train alone");
     if (wire_dtype != "float32")
       contradiction("use_local_sgd = true", str_cat("wire_dtype = '", wire_dtype, "'"),
                     "LocalSGD averages parameters, not gradients");
-    return LocalSgdStrategy{.options = local_sgd}.make();
+    return LocalSgdStrategy{.options = local_sgd, .recompute_checkpoints = recompute_checkpoints}
+        .make();
   }
   GradAllReduceStrategy all_reduce;
   all_reduce.logical_shards = logical_shards;
@@ -92,6 +105,10 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
   all_reduce.bucket_bytes = fuse_all_reduce_ops ? bucket_bytes : 1;
   all_reduce.wire_dtype = wire_dtype;
   all_reduce.nccl_comm_num = nccl_comm_num;
+  all_reduce.use_hierarchical_allreduce = use_hierarchical_allreduce;
+  all_reduce.hierarchical_allreduce_inter_nranks = hierarchical_allreduce_inter_nranks;
+  all_reduce.recompute_checkpoints = recompute_checkpoints;
+  all_reduce.sync_batch_norm = sync_batch_norm;
   return all_reduce.make();
 }
 

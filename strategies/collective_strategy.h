@@ -29,15 +29,21 @@ struct DistributedStrategy {
   // "float32", "float16" or "bfloat16", as GradAllReduceStrategy has it.
   std::string wire_dtype = "float32";
 
-  // Refused when they are set: this release does not have them.
-  bool use_hierarchical_allreduce = false;
-  int hierarchical_allreduce_inter_nranks = 0;
-  bool use_dist_fc = false;
+  // As GradAllReduceStrategy has it.
+  bool sync_batch_norm = false;
+  // Backward keeps the variables of recompute_checkpoints, and computes what lies between them
+  // again.
   bool forward_recompute = false;
   std::vector<std::string> recompute_checkpoints = {};
+
+  // As GradAllReduceStrategy has them.
+  bool use_hierarchical_allreduce = false;
+  int hierarchical_allreduce_inter_nranks = 0;
+
+  // Refused when they are set: this release does not have them.
+  bool use_dist_fc = false;
   bool use_amp = false;
   double amp_loss_scaling = 32768;
-  bool sync_batch_norm = false;
 
   std::shared_ptr<const Strategy> make() const;
 };

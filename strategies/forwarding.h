@@ -44,6 +44,10 @@ class ForwardingRuntime : public StrategyRuntime {
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
     return inner_->run(call);
   }
+  void sum_shards(const fluid::CommCall& call, std::span<const double* const> parts, double* out,
+                  size_t count) override {
+    inner_->sum_shards(call, parts, out, count);
+  }
   // The own one, where it was set.
   fluid::FiniteWatch* finite_watch() override {
     fluid::FiniteWatch* own = StrategyRuntime::finite_watch();
@@ -77,6 +81,9 @@ class ForwardingStrategy : public Strategy {
   std::string to_string() const override { return inner_->to_string(); }
   std::string describe(const RuntimeConfig& config) const override {
     return inner_->describe(config);
+  }
+  std::vector<std::string> recompute_checkpoints() const override {
+    return inner_->recompute_checkpoints();
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     return inner_->transpiler_config();

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/nn/sync_batch_norm.h"
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -37,15 +38,26 @@ class GradAllReduce final : public Strategy {
                                                 .fix = "leave it at its default of 1 MiB"});
     }
     check_gradient_merge("GradAllReduceStrategy", options_.gradient_merge, options_.logical_shards);
+    const int group = options_.hierarchical_allreduce_inter_nranks;
+    if (group < 0 || (group > 0 && !options_.use_hierarchical_allreduce)) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "ranks of a group without hierarchical all-reduce",
+                   .where = "hierarchical_allreduce_inter_nranks",
+                   .expected = "0, or more with use_hierarchical_allreduce",
+                   .got = str_cat(group),
+                   .fix = "set use_hierarchical_allreduce, or leave the number out"});
+    }
   }
 
   std::string_view name() const override { return "all_reduce"; }
 
   StrategyResult rewrite(const StrategyInput& input) const override {
     require_collective(input, "GradAllReduceStrategy");
+    if (options_.use_hierarchical_allreduce) take_groups(input);
     const int shards =
         resolve_logical_shards(options_.logical_shards, input.cluster, options_.gradient_merge);
     auto programs = transpiled(input, *transpiler_config(), shards);
+    if (options_.sync_batch_norm) fluid::synchronize_batch_norms(programs.main);
     CollectiveRuntimeOptions runtime{.logical_shards = shards};
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
     runtime.reducer.wire = wire_;
@@ -60,8 +72,15 @@ class GradAllReduce final : public Strategy {
         .add("gradient_merge", options_.gradient_merge, defaults.gradient_merge)
         .add("bucket_bytes", options_.bucket_bytes, defaults.bucket_bytes)
         .add("wire_dtype", options_.wire_dtype, defaults.wire_dtype)
+        .add("sync_batch_norm", options_.sync_batch_norm, defaults.sync_batch_norm)
+        .add("recompute_checkpoints", join(options_.recompute_checkpoints, ","), std::string())
         .add("nccl_comm_num", options_.nccl_comm_num, defaults.nccl_comm_num)
+        .add("use_hierarchical_allreduce", options_.use_hierarchical_allreduce, false)
+        .add("hierarchical_allreduce_inter_nranks", options_.hierarchical_allreduce_inter_nranks, 0)
         .text();
+  }
+  std::vector<std::string> recompute_checkpoints() const override {
+    return options_.recompute_checkpoints;
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;
@@ -72,6 +91,21 @@ class GradAllReduce final : public Strategy {
   }
 
  private:
+  // As in Paddle, ranks that are no more than one group have no hierarchy.
+  void take_groups(const StrategyInput& input) const {
+    const int workers = input.cluster.worker_num;
+    const int group = options_.hierarchical_allreduce_inter_nranks;
+    if (group > 0 && workers > group && workers % group != 0) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "the workers do not divide into groups of this size",
+                   .where = "hierarchical_allreduce_inter_nranks",
+                   .expected = str_cat("a divisor of the number of workers, ", workers),
+                   .got = str_cat(group),
+                   .fix = "change it, or leave it out"});
+    }
+    input.logger.info("all_reduce", "use_hierarchical_allreduce has no effect on CPU", {});
+  }
+
   GradAllReduceStrategy options_;
   std::optional<ElementType> wire_;  // none: as they are
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "strategies/strategy.h"
 
@@ -25,8 +26,21 @@ struct GradAllReduceStrategy {
   // 8 bits and every magnitude. Parameters and updates stay float32; sparse gradients travel as
   // they are.
   std::string wire_dtype = "float32";
+  // Batch norms take the mean and the variance of all rows of a step, not of a shard's
+  // (fluid/ops/nn/sync_batch_norm.h). The shards of a worker then keep their values until all of
+  // them have come so far.
+  bool sync_batch_norm = false;
+  // Variables of the forward part that backward keeps, in the order of the program; it computes
+  // what lies between them again, to the same bits, and a step takes less memory. None: it keeps
+  // all.
+  std::vector<std::string> recompute_checkpoints = {};
   // Communicators that take turns.
   int nccl_comm_num = 1;
+  // Groups of hierarchical_allreduce_inter_nranks ranks, 0: those of a machine, that sum among
+  // themselves first. On CPU all ranks are one communicator whatever this says, and a line of the
+  // log says so: sums follow one tree over all shards, and ranks of a machine share memory anyway.
+  bool use_hierarchical_allreduce = false;
+  int hierarchical_allreduce_inter_nranks = 0;
 
   std::shared_ptr<const Strategy> make() const;
 };

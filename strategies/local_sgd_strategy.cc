@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/strings.h"
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -11,7 +12,10 @@ namespace {
 
 class LocalSgd final : public Strategy {
  public:
-  explicit LocalSgd(const LocalSgdOptions& options) : options_(options) { validate(options_); }
+  explicit LocalSgd(LocalSgdStrategy strategy)
+      : options_(strategy.options), checkpoints_(std::move(strategy.recompute_checkpoints)) {
+    validate(options_);
+  }
 
   std::string_view name() const override { return "local_sgd"; }
 
@@ -35,8 +39,10 @@ class LocalSgd final : public Strategy {
         .add("shrink", options_.shrink, defaults.shrink)
         .add("min_interval", options_.min_interval, defaults.min_interval)
         .add("max_interval", options_.max_interval, defaults.max_interval)
+        .add("recompute_checkpoints", join(checkpoints_, ","), std::string())
         .text();
   }
+  std::vector<std::string> recompute_checkpoints() const override { return checkpoints_; }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;
     config.mode = "collective";
@@ -47,12 +53,13 @@ class LocalSgd final : public Strategy {
 
  private:
   LocalSgdOptions options_;
+  std::vector<std::string> checkpoints_;
 };
 
 }  // namespace
 
 std::shared_ptr<const Strategy> LocalSgdStrategy::make() const {
-  return std::make_shared<LocalSgd>(options);
+  return std::make_shared<LocalSgd>(*this);
 }
 
 }  // namespace fleet::strategies

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "strategies/collective/local_sgd_schedule.h"
 #include "strategies/strategy.h"
@@ -15,6 +17,8 @@ namespace fleet::strategies {
 //   fleet::distributed_optimizer(sgd, strategies::LocalSgdStrategy{{.interval = 8}});
 struct LocalSgdStrategy {
   LocalSgdOptions options = {};
+  // As GradAllReduceStrategy has it.
+  std::vector<std::string> recompute_checkpoints = {};
 
   std::shared_ptr<const Strategy> make() const;
 };

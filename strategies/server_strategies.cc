@@ -126,8 +126,8 @@ class ServerStrategy final : public Strategy {
     ServerJob job = make_server_job(input, *this, shards, config);
     job.config.facts.emplace("placement", placement_fact(programs.main.distribution()));
     if (!synchronous(options_)) {
-      job.async = configured(options_.async, config.trainer, input.config.cpu_num,
-                             linear_in_the_gradient(input.main));
+      job.options = configured(options_.async, config.trainer, input.config.cpu_num,
+                               linear_in_the_gradient(input.main));
     }
     auto runtime = make_runtime(std::move(job), input.cluster.is_server(), input.main);
     return {std::move(programs.main), std::move(programs.startup), std::move(runtime)};

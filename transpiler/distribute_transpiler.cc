@@ -238,6 +238,7 @@ void DistributeTranspiler::transpile(const TranspileOptions& options) {
     fresh->runner.observer = printing(options.logger, options.pass_observer);
   }
   if (config.mode == "pserver") {
+    refuse_compressed_gradients(fresh->main, "parameter servers");
     const int shards = shard_count(options);
     fresh->trainer = {.trainer_id = options.trainer_id,
                       .current_endpoint = options.current_endpoint,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/ops/optimize/dgc.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -168,6 +169,20 @@ void keep_clips_on_trainer(fluid::Program& program) {
     }
     if (!decays.ops[i]) block.edit_op(i).role = OpRole::kBackward;
   }
+}
+
+void refuse_compressed_gradients(const fluid::Program& program, const char* mode) {
+  const auto& ops = program.global_block().ops();
+  const auto found = std::find_if(ops.begin(), ops.end(),
+                                  [](const auto& op) { return op->type == fluid::kCompress; });
+  if (found == ops.end()) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = str_cat("compressed gradients cannot be trained with ", mode),
+               .where = str_cat("op '", fluid::kCompress, "' of parameter '",
+                                (*found)->input("Param").front(), "'"),
+               .expected = "a collective job that sums gradients (GradAllReduceStrategy)",
+               .got = mode,
+               .fix = "use the Momentum optimizer, or GradAllReduceStrategy"});
 }
 
 bool is_update_role(const Operator& op) {

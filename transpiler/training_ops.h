@@ -39,6 +39,10 @@ struct TrainingOps {
 // it, and decay it.
 void keep_clips_on_trainer(fluid::Program& program);
 
+// For modes in which gradients are not summed over ranks: throws ProgramError for a program whose
+// optimizer compresses them (DGCMomentum). `mode`: in words.
+void refuse_compressed_gradients(const fluid::Program& program, const char* mode);
+
 bool is_update_role(const fluid::Operator& op);     // optimize, but not lrsched
 bool is_post_update_op(const fluid::Operator& op);  // as TrainingOps::post_update_ops
 bool is_schedule_role(const fluid::Operator& op);   // lrsched, also with optimize

@@ -78,6 +78,7 @@ std::string chosen_address(const std::string& interfaces, int family) {
     if (found != nullptr) return found->address;
   }
   std::vector<std::string> there;
+  there.reserve(addresses.size());
   for (const InterfaceAddress& each : addresses) {
     there.push_back(str_cat(each.interface, " (", each.address, ")"));
   }

@@ -29,9 +29,13 @@ std::string missing(const PythonPackage& package) {
                  package.install, ")");
 }
 
+std::string peer_file(const std::string& program) {
+  return str_cat(FLEET_BENCH_PEERS, "/", program);
+}
+
 std::vector<double> run_python(const std::string& program,
                                const std::vector<std::string>& arguments) {
-  std::vector<std::string> argv = {python(), str_cat(FLEET_BENCH_PEERS, "/", program)};
+  std::vector<std::string> argv = {python(), peer_file(program)};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   const auto result = run_to_success(argv, {"OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"});
   std::istringstream text(result.output);

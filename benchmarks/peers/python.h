@@ -20,6 +20,8 @@ PythonPackage jax();
 // Why peers in it cannot run; empty when they can.
 std::string missing(const PythonPackage& package);
 
+// The path of one of the programs.
+std::string peer_file(const std::string& program);
 // Runs one of the programs, with one OpenMP thread a process, and returns the numbers that it
 // printed. Throws when it fails or prints none.
 std::vector<double> run_python(const std::string& program,

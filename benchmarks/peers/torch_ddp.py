@@ -1,5 +1,5 @@
 """Two processes train the net INPUTS-HIDDEN-HIDDEN-2 (tanh, SGD) with PyTorch's
-DistributedDataParallel over Gloo.
+DistributedDataParallel over Gloo, or with INPUTS 0 the net lenet of benchmarks/nets.h.
 
     torch_ddp.py INPUTS HIDDEN ROWS STEPS BUCKET_MB [compiled]
 
@@ -21,24 +21,43 @@ RANKS = 2
 WARM_UP = 50
 
 
-def train(rank, meeting, rates, inputs, hidden, rows, steps, bucket_mb, compiled):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=RANKS)
-    torch.manual_seed(1)
-    net = nn.Sequential(
+def lenet():
+    return nn.Sequential(
+        nn.Conv2d(1, 20, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 50, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(800, 500),
+        nn.ReLU(),
+        nn.Linear(500, 10),
+    )
+
+
+def mlp(inputs, hidden):
+    return nn.Sequential(
         nn.Linear(inputs, hidden),
         nn.Tanh(),
         nn.Linear(hidden, hidden),
         nn.Tanh(),
         nn.Linear(hidden, 2),
     )
+
+
+def train(rank, meeting, rates, inputs, hidden, rows, steps, bucket_mb, compiled):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=RANKS)
+    torch.manual_seed(1)
+    net = lenet() if inputs == 0 else mlp(inputs, hidden)
     net = nn.parallel.DistributedDataParallel(
         net, gradient_as_bucket_view=True, static_graph=True, bucket_cap_mb=bucket_mb
     )
     if compiled:
         net = torch.compile(net)
     sgd = torch.optim.SGD(net.parameters(), lr=0.01, fused=True)
-    x = torch.full((rows, inputs), 0.5)
+    x = torch.rand(rows, 1, 28, 28) if inputs == 0 else torch.full((rows, inputs), 0.5)
     y = torch.ones(rows, dtype=torch.int64)
     start = 0.0
     for step in range(WARM_UP + steps):

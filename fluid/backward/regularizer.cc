@@ -17,19 +17,22 @@ Penalty L1Decay(double coefficient) {
 
 }  // namespace regularizer
 
+void check_regularizer(const Penalty& penalty, const Variable& param) {
+  if (penalty.kind == "L1Decay" || penalty.kind == "L2Decay") return;
+  throw_error(ErrorCode::kUnknownName, {.what = "unknown regularizer",
+                                        .where = "parameter '" + param.name() + "'",
+                                        .expected = "L1Decay or L2Decay",
+                                        .got = penalty.kind,
+                                        .fix = "use regularizer::L2Decay or L1Decay"});
+}
+
 namespace {
 
 using internal::append_simple;
 
 // The variable that holds the decay of a parameter.
 Variable append_decay(Block& block, const Variable& param, const Penalty& penalty) {
-  if (penalty.kind != "L1Decay" && penalty.kind != "L2Decay") {
-    throw_error(ErrorCode::kUnknownName, {.what = "unknown regularizer",
-                                          .where = "parameter '" + param.name() + "'",
-                                          .expected = "L1Decay or L2Decay",
-                                          .got = penalty.kind,
-                                          .fix = "use regularizer::L2Decay or L1Decay"});
-  }
+  check_regularizer(penalty, param);
   const AttributeMap scale = {{"scale", penalty.values.at("regularization_coeff")}};
   Variable decay =
       internal::make_var(block, unique_name::generate("_generated_var"), param.dtype());

@@ -16,6 +16,9 @@ Penalty L1Decay(double coefficient);
 
 }  // namespace regularizer
 
+// Throws UsageError for a regularizer of another kind than the two.
+void check_regularizer(const Penalty& penalty, const Variable& param);
+
 // Appends the decay of each parameter: its own regularizer, or else `common`. The sum is written
 // back to the gradient, or, where that is of selected rows, to a dense variable
 // "<gradient>@NEWGRAD@" that takes its place in what is returned. Throws UsageError for an unknown

@@ -7,11 +7,13 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/lod.h"
+#include "fluid/executor/compiled_program_impl.h"
 #include "fluid/executor/plan/plan_impl.h"
 #include "fluid/executor/profile_impl.h"
 #include "fluid/executor/shard_feeds_impl.h"
 #include "fluid/executor/step_runner_impl.h"
 #include "fluid/kernels/device_kernels.h"
+#include "fluid/ops/distributed/names.h"
 #include "fluid/program/default_programs.h"
 
 namespace fleet::fluid {
@@ -33,7 +35,8 @@ class PlanCache {
     for (const Entry& entry : plans_) {
       const PlanKey& other = entry.plan->key();
       if (other.program == key.program && other.block == key.block && other.feeds == key.feeds &&
-          other.fetches == key.fetches && entry.whole_step == whole_step) {
+          other.fetches == key.fetches && other.replicas == key.replicas &&
+          entry.whole_step == whole_step) {
         return entry.plan;
       }
     }
@@ -148,6 +151,37 @@ void check_runnable(const ProgramRuntime& attached) {
               {.what = "this program must not be run", .where = "Executor::run", .fix = refusal});
 }
 
+[[noreturn]] void refuse_replicas(std::string what, const char* field, std::string expected,
+                                  std::string got) {
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = std::move(what),
+               .where = str_cat("Executor::run of a CompiledProgram, ", field),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .fix = str_cat("leave ", field, " to what the job has")});
+}
+
+// Shards of a job are given; replicas and trainers must be those.
+void check_replicas(const Replication& asked, const StepShards& job) {
+  if (asked.count > 0 && asked.count != job.count()) {
+    refuse_replicas("the job has other replicas in this process", "places", str_cat(job.count()),
+                    str_cat(asked.count));
+  }
+  if (asked.trainers == 1) {
+    if (!asked.sums) return;
+    refuse_replicas("who runs this program's communication averages its gradients",
+                    "gradient_scale_strategy", "kCoeffNumDevice", "another");
+  }
+  if (asked.trainers * job.count() != job.total) {
+    refuse_replicas("the job has other trainers", "num_trainers", str_cat(job.total / job.count()),
+                    str_cat(asked.trainers));
+  }
+  if (asked.trainer_id * job.count() != job.begin) {
+    refuse_replicas("this process is another trainer of the job", "trainer_id",
+                    str_cat(job.begin / job.count()), str_cat(asked.trainer_id));
+  }
+}
+
 void check_threads(int threads) {
   if (threads >= 1 && threads <= ExecutorOptions::kMaxThreads) return;
   throw_error(ErrorCode::kInvalidArgument,
@@ -218,6 +252,39 @@ struct Executor::State {
     return found_runtime != nullptr ? found_runtime : runtime.get();
   }
 
+  // The runtime of a job whose ranks this process joined: the executor's, or what the startup
+  // program left in the scope.
+  CommRuntime& job_runtime(const Program& program) {
+    if (CommRuntime* known = runtime_of(program)) return *known;
+    if (const auto* keeper = scope->keeper(kNcclId)) {
+      runtime = std::dynamic_pointer_cast<CommRuntime>(keeper->lock());
+    }
+    if (runtime != nullptr) return *runtime;
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "this process has not joined the other trainers",
+                 .where = "Executor::run of a CompiledProgram, num_trainers",
+                 .expected = "the runtime of a job with ranks",
+                 .got = "none",
+                 .fix = "transpile with mode \"nccl2\", call strategies::attach(exe, startup), and "
+                        "run the startup program on this scope first"});
+  }
+
+  // Of replicas, what they change of a step.
+  void replicate(Workspace::Step& step, const Replication& replicas) const {
+    if (step.runtime != nullptr) {
+      check_replicas(replicas, step.shards);
+    } else {
+      const int usual = place.is_cpu() ? *options.threads : 1;
+      const int count = replicas.count > 0 ? replicas.count : usual;
+      step.shards = {0, count, count};
+    }
+    step.sums = replicas.sums;
+    if (replicas.threads > 0) step.threads = replicas.threads;
+  }
+
+  std::vector<Tensor> run_step(const Program& program, const Feed& feed,
+                               const std::vector<Fetch>& fetch, const Replication* replicas);
+
   Workspace::Step step_of(const Plan& plan) {
     Workspace::Step step;
     CommRuntime* known = runtime_of(plan.program());
@@ -264,33 +331,64 @@ Executor::~Executor() = default;
 Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
 
-std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
-                                  const std::vector<Fetch>& fetch) {
-  State& s = *state_;
-  StepRunner* runner = s.find_runner([&](const CachedWorkspace& entry) {
+std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed& feed,
+                                              const std::vector<Fetch>& fetch,
+                                              const Replication* replicas) {
+  StepRunner* runner = find_runner([&](const CachedWorkspace& entry) {
     return entry.program == &program && entry.whole_step &&
+           entry.runner->plan().key().replicas == (replicas != nullptr) &&
            same_names(feed, entry.runner->plan().key().feeds) &&
            same_names(fetch, entry.runner->plan().key().fetches);
   });
   if (runner == nullptr) {
-    PlanKey key = {.program = &program, .block = 0, .feeds = {}, .fetches = {}, .place = s.place};
+    PlanKey key = {.program = &program,
+                   .block = 0,
+                   .feeds = {},
+                   .fetches = {},
+                   .place = place,
+                   .replicas = replicas != nullptr};
     for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
     for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
-    runner = &s.add_runner(key, true, *s.scope);
+    runner = &add_runner(key, true, *scope);
   }
   const Plan& plan = runner->plan();
-  Workspace::Step step = s.step_of(plan);
-  s.feeds.clear();
-  for (const auto& [name, tensor] : feed) s.feeds.push_back(tensor);
+  Workspace::Step step = step_of(plan);
+  if (replicas != nullptr) replicate(step, *replicas);
+  feeds.clear();
+  for (const auto& [name, tensor] : feed) feeds.push_back(tensor);
   for (const PlanVar& var : plan.vars()) {
     if (var.feed < 0) continue;
-    check_feed(var, s.feeds[static_cast<size_t>(var.feed)], step.shards, plan.sharded());
+    check_feed(var, feeds[static_cast<size_t>(var.feed)], step.shards, plan.sharded());
   }
-  step.feeds = s.feeds;
-  if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, s.feeds));
+  step.feeds = feeds;
+  if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, feeds));
   std::vector<Tensor> results = runner->run(step);
-  s.feeds.clear();
+  feeds.clear();
   return results;
+}
+
+std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
+                                  const std::vector<Fetch>& fetch) {
+  return state_->run_step(program, feed, fetch, nullptr);
+}
+
+std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,
+                                  const std::vector<Fetch>& fetch) {
+  CompiledProgram::State& compiled = *program.state_;
+  if (!compiled.data_parallel) return run(compiled.program, feed, fetch);
+  const Replication replicas = compiled.replication(state_->place);
+  int total = 1;
+  if (compiled.of_job()) {
+    const StepShards job = state_->job_runtime(compiled.program).shards();
+    check_replicas(replicas, job);
+    total = job.total;
+  }
+  if (const Program* sharing = compiled.sharing(*state_->scope)) run(*sharing);
+  const Program& parallel = compiled.parallel(total);
+  for (int step = 1; step < compiled.options.exec_strategy.num_iteration_per_run; ++step) {
+    state_->run_step(parallel, feed, {}, &replicas);
+  }
+  return state_->run_step(parallel, feed, fetch, &replicas);
 }
 
 std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fetch) {

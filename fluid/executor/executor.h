@@ -1,4 +1,4 @@
-// Runs programs.
+// Runs programs. Those that several replicas run are fluid/executor/compiled_program.h.
 #pragma once
 
 #include <initializer_list>
@@ -49,9 +49,10 @@ struct ExecutorOptions {
 // else of the engine takes a setting from there. Throws UsageError for a value that cannot be used.
 ExecutorOptions with_environment(ExecutorOptions options);
 
-// A compiled program: immutable, shared by threads. Made for (program, feed names, fetches,
-// place), whatever the batch size.
+// How a program runs, compiled: immutable, shared by threads. Made for (program, feed names,
+// fetches, place), whatever the batch size.
 class Plan;
+class CompiledProgram;
 
 // Compiles each program once and keeps the plan. Persistable variables live in the executor's
 // scope (or the one given), everything else in a workspace of the calling thread's own. One
@@ -83,6 +84,12 @@ class Executor {
                           const std::vector<Fetch>& fetch = {});
   // The same of the calling thread's default main program.
   std::vector<Tensor> run(const Feed& feed, const std::vector<Fetch>& fetch);
+
+  // The same of replicas (compiled_program.h): what is fetched of each replica is joined by rows,
+  // losses too. Throws UsageError where the program's strategy does not fit the job or the place,
+  // ProgramError (kPrecondition) for several trainers without a runtime.
+  std::vector<Tensor> run(CompiledProgram& program, const Feed& feed = {},
+                          const std::vector<Fetch>& fetch = {});
 
   // Runs one block on the given scope, for servers: variables that the scope lacks are made in a
   // workspace of their own. Random numbers are those of `step`, from 0 on; without it the executor

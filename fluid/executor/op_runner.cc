@@ -65,9 +65,10 @@ bool OpRunner::fits(const Entry& entry) const {
 bool OpRunner::takes_blocks(const Kernel& kernel, const Entry& entry, const Shape& image) const {
   for (const ValueSpec& spec : entry.inputs) {
     if (spec.kind == ValueKind::kNone) continue;
-    if (spec.kind != ValueKind::kTensor || !can_be_blocked(spec.dtype, image)) return false;
+    if (spec.kind != ValueKind::kTensor) return false;
     const bool number = kernel.images == ImageOrder::kChannels && spec.shape.rank() < 2;
-    if (!number && !(spec.shape == image)) return false;
+    if (number) continue;
+    if (!can_be_blocked(spec.dtype, image) || !(spec.shape == image)) return false;
   }
   return std::all_of(op_.outputs.begin(), op_.outputs.end(), [&](int i) {
     if (i < 0) return true;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+
 #include "base/error.h"
 #include "base/shard_tree.h"
 #include "fluid/executor/shard_feeds_impl.h"
@@ -8,16 +11,18 @@
 namespace fleet::fluid {
 namespace {
 
-// Elements [begin, end) of the tree sum of the shards' tensors, times 1 / their number, in the
-// tensors' own type. `out` may be one of them.
+// Elements [begin, end) of the tree sum of the shards' tensors in the tensors' own type, for a mean
+// times 1 / their number. `out` may be one of them.
 template <class T>
-void tree_mean_as(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end) {
+void join_as(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end,
+             bool mean) {
   std::vector<const T*> arrays;
   arrays.reserve(shards.size());
   for (const Tensor& shard : shards) arrays.push_back(shard.data<T>() + begin);
   T* result = out.data<T>() + begin;
   const auto n = static_cast<size_t>(end - begin);
   tree_sum<T>(arrays, result, n);
+  if (!mean) return;
   const T factor = T{1} / static_cast<T>(shards.size());
   for (size_t i = 0; i < n; ++i) result[i] *= factor;
 }
@@ -41,15 +46,30 @@ void check_shards(const std::vector<Tensor>& shards, const std::string& name) {
                                           .fix = "cast it in the program"});
 }
 
-void tree_mean(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end) {
-  if (out.dtype() == DType::kFloat32) return tree_mean_as<float>(shards, out, begin, end);
-  tree_mean_as<double>(shards, out, begin, end);
+void join_elements(const std::vector<Tensor>& shards, Tensor& out, int64_t begin, int64_t end,
+                   bool mean) {
+  if (out.dtype() == DType::kFloat32) return join_as<float>(shards, out, begin, end, mean);
+  join_as<double>(shards, out, begin, end, mean);
 }
 
-void tree_mean(const std::vector<Tensor>& shards, const std::string& name, Tensor& out) {
+Tensor joined(const std::vector<Tensor>& shards, const std::string& name, bool mean) {
   check_shards(shards, name);
-  out.reset(shards.front().dtype(), shards.front().shape());
-  tree_mean(shards, out, 0, out.numel());
+  Tensor out(shards.front().dtype(), shards.front().shape());
+  join_elements(shards, out, 0, out.numel(), mean);
+  return out;
+}
+
+Tensor tree_mean(const std::vector<Tensor>& shards, const std::string& name) {
+  return joined(shards, name, true);
+}
+
+bool all_alike(const std::vector<Tensor>& shards) {
+  const Tensor& first = shards.front();
+  return first.place().is_cpu() &&
+         std::all_of(shards.begin(), shards.end(), [&first](const Tensor& shard) {
+           return shard.initialized() && shard.bytes() == first.bytes() &&
+                  std::memcmp(shard.raw(), first.raw(), first.bytes()) == 0;
+         });
 }
 
 const Tensor& dense(const Value& value, const std::string& name) {
@@ -144,46 +164,47 @@ void ShardResults::keep_fetches(const Workspace& lane, int part) {
   }
 }
 
-void ShardResults::join_gradients_on_host() {
+void ShardResults::join_gradients_on_host(bool sums_only) {
   const auto& sums = plan().per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
     auto* out = std::get_if<Tensor>(&home_.value(sums[i]));
     if (out == nullptr) continue;
-    Tensor mean;
-    tree_mean(gradients_[i], name_of(sums[i]), mean);
-    out->copy_from(mean);
+    out->copy_from(joined(gradients_[i], name_of(sums[i]), !sums_only));
   }
 }
 
-void ShardResults::join_gradients(ShardThreads* threads, int lanes) {
+void ShardResults::join_gradients(const Join& join) {
   const auto& sums = plan().per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
     if (std::holds_alternative<SelectedRows>(home_.value(sums[i]))) {
-      home_.value(sums[i]) = mean_of_rows(sparse_gradients_[i]);
+      home_.value(sums[i]) =
+          join.sums ? sum_of_rows(sparse_gradients_[i]) : mean_of_rows(sparse_gradients_[i]);
     } else {
       check_shards(gradients_[i], name_of(sums[i]));
     }
   }
-  if (!plan().key().place.is_cpu()) return join_gradients_on_host();
-  const auto join = [&](int lane) {
+  if (!plan().key().place.is_cpu()) return join_gradients_on_host(join.sums);
+  const auto join_lane = [&](int lane) {
     for (size_t i = 0; i < sums.size(); ++i) {
       auto* out = std::get_if<Tensor>(&home_.value(sums[i]));
       if (out == nullptr) continue;
       const int64_t n = out->numel();
-      tree_mean(gradients_[i], *out, n * lane / lanes, n * (lane + 1) / lanes);
+      join_elements(gradients_[i], *out, n * lane / join.lanes, n * (lane + 1) / join.lanes,
+                    !join.sums);
     }
   };
-  if (threads == nullptr) return join(0);
-  threads->run(join);
+  if (join.threads == nullptr) return join_lane(0);
+  join.threads->run(join_lane);
 }
 
 void ShardResults::join_statistics() {
   for (size_t i = 0; i < statistics_.size(); ++i) {
     if (!statistics_begin_[i].initialized()) continue;
     const int var = plan().statistics()[i];
-    Tensor mean;
-    tree_mean(statistics_[i], name_of(var), mean);
-    std::get_if<Tensor>(&home_.value(var))->copy_from(mean);
+    Tensor& now = *std::get_if<Tensor>(&home_.value(var));
+    // Those that all shards have alike, as from sync_batch_norm, need no mean, which would round.
+    const bool alike = all_alike(statistics_[i]);
+    now.copy_from(alike ? statistics_[i].front() : tree_mean(statistics_[i], name_of(var)));
   }
 }
 
@@ -197,7 +218,7 @@ std::vector<Tensor> ShardResults::fetches(std::span<const Tensor> feeds) const {
     } else if (fetched_[i].empty()) {
       results.push_back(dense(home_.value(fetch.var), var.name).copy_to(CPUPlace()));
     } else if (fetch.kind == PlanFetch::Kind::kMean) {
-      tree_mean(fetched_[i], var.name, results.emplace_back());
+      results.push_back(tree_mean(fetched_[i], var.name));
     } else {
       results.push_back(join_rows(fetched_[i]));
     }

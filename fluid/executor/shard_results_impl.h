@@ -27,9 +27,15 @@ class ShardResults {
   void keep_statistics(const Workspace& lane, int part);
   void keep_fetches(const Workspace& lane, int part);
 
-  // After the last shard: tree means over the shards. `threads`, if not null, are `lanes`, each of
-  // which adds up its elements of every gradient; the bits are the same for any number.
-  void join_gradients(ShardThreads* threads, int lanes);
+  // `threads`, if not null, are `lanes`, each of which adds up its elements of every gradient; the
+  // bits are the same for any number.
+  struct Join {
+    ShardThreads* threads = nullptr;
+    int lanes = 1;
+    bool sums = false;  // not divided by the number of shards
+  };
+  // After the last shard: tree means over the shards.
+  void join_gradients(const Join& join);
   void join_statistics();
 
   // The fetched variables of a step, in host memory.
@@ -38,7 +44,7 @@ class ShardResults {
  private:
   const Plan& plan() const { return home_.plan(); }
   const std::string& name_of(int var) const { return plan().vars()[static_cast<size_t>(var)].name; }
-  void join_gradients_on_host();
+  void join_gradients_on_host(bool sums);
 
   Workspace& home_;
   // Per variable that shards contribute to (Plan::per_shard): the tensors of the shards.

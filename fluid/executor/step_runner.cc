@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <variant>
 
+#include "base/shard_tree.h"
 #include "fluid/executor/finite_checks_impl.h"
 #include "fluid/executor/step_runner_impl.h"
 #include "fluid/kernels/device_kernels.h"
@@ -17,20 +19,26 @@ void StepRunner::run_shard(Workspace& lane, const Workspace::Step& step, int par
   const int shard = plan_->sharded() ? step.shards.begin + part : -1;
   lane.run_ops(step, plan_->head(), plan_->tail(), shard);
   if (parts == 1) return;
-  const bool copies = lanes_.size() + 1 < static_cast<size_t>(parts);
+  keep_results(lane, step, part, lanes_.size() + 1 < static_cast<size_t>(parts));
+}
+
+void StepRunner::keep_results(Workspace& lane, const Workspace::Step& step, int part, bool copies) {
   if (step.runtime == nullptr) results_.keep_gradients(lane, part, copies);
   results_.keep_statistics(lane, part);
   results_.keep_fetches(lane, part);
 }
 
-void StepRunner::run_on_threads(const Workspace::Step& step, int parts, int threads) {
-  if (threads_ == nullptr) {  // an executor has as many shards and threads in every step
-    for (int lane = 1; lane < threads; ++lane) {
-      lanes_.push_back(
-          std::make_unique<Workspace>(plan_, home_.scope(), nullptr, Workspace::Statistics::kOwn));
-    }
-    threads_ = std::make_unique<ShardThreads>(threads - 1);
+// An executor has as many shards and threads in every step.
+void StepRunner::make_lanes(int lanes, int threads) {
+  while (static_cast<int>(lanes_.size()) + 1 < lanes) {
+    lanes_.push_back(
+        std::make_unique<Workspace>(plan_, home_.scope(), nullptr, Workspace::Statistics::kOwn));
   }
+  if (threads > 1 && threads_ == nullptr) threads_ = std::make_unique<ShardThreads>(threads - 1);
+}
+
+void StepRunner::run_on_threads(const Workspace::Step& step, int parts, int threads) {
+  make_lanes(threads, threads);
   threads_->run([&](int lane) {
     Workspace& workspace = lane == 0 ? home_ : *lanes_[static_cast<size_t>(lane) - 1];
     for (int part = lane; part < parts; part += threads) run_shard(workspace, step, part, parts);
@@ -38,18 +46,85 @@ void StepRunner::run_on_threads(const Workspace::Step& step, int parts, int thre
   for (auto& lane : lanes_) lane->release_feeds();
 }
 
+// Every shard has values of its own, and all of them come to an op before it joins them.
+void StepRunner::run_joined(const Workspace::Step& step, int parts, int threads) {
+  make_lanes(parts, threads);
+  const auto run_all = [&](int begin, int end, bool first, bool last) {
+    const auto run = [&](int part) {
+      Workspace& lane = lane_of(part, parts);
+      if (first) lane.bind_feeds(step, part, parts);
+      if (first && parts > 1) results_.start(lane);
+      if (first) lane.clear_arrays();
+      lane.run_ops(step, begin, end, plan_->sharded() ? step.shards.begin + part : -1);
+      if (last && parts > 1) keep_results(lane, step, part, false);
+    };
+    if (threads == 1) {
+      for (int part = 0; part < parts; ++part) run(part);
+    } else {
+      threads_->run([&](int thread) {
+        for (int part = thread; part < parts; part += threads) run(part);
+      });
+    }
+  };
+  int begin = plan_->head();
+  for (const int op : plan_->joins()) {
+    run_all(begin, op, begin == plan_->head(), false);
+    join(step, op, parts);
+    begin = op + 1;
+  }
+  run_all(begin, plan_->tail(), false, true);
+  for (auto& lane : lanes_) lane->release_feeds();
+}
+
+// The sum of what the shards have in the op's input goes to all of them.
+void StepRunner::join(const Workspace::Step& step, int op, int parts) {
+  const PlanOp& planned = plan_->ops()[static_cast<size_t>(op)];
+  std::vector<const double*> given;
+  std::vector<Tensor*> results;
+  for (int part = 0; part < parts; ++part) {
+    Workspace& lane = lane_of(part, parts);
+    const auto& in = std::get<Tensor>(lane.value(planned.inputs.front()));
+    Value& out = lane.value(planned.outputs.front());
+    if (!std::holds_alternative<Tensor>(out)) out = Tensor();
+    results.push_back(&std::get<Tensor>(out));
+    results.back()->reset(in.dtype(), in.shape());
+    given.push_back(in.data<double>());
+  }
+  const auto count = static_cast<size_t>(results.back()->numel());
+  double* const sum = results.back()->data<double>();
+  // A step that is not cut into shards is this process's alone.
+  if (step.runtime == nullptr || !plan_->sharded()) {
+    tree_sum<double>(given, sum, count);
+  } else {
+    const CommCall call{.program = plan_->program(),
+                        .block = plan_->block(),
+                        .op = *planned.op,
+                        .scope = home_.scope(),
+                        .inputs = {},
+                        .outputs = {},
+                        .step = step.number};
+    step.runtime->sum_shards(call, given, sum, count);
+  }
+  for (Tensor* result : results) {
+    if (result != results.back()) result->copy_from(*results.back());
+  }
+}
+
 void StepRunner::run_shards(const Workspace::Step& step, int parts) {
   const bool apart =
       plan_->shards_are_apart() && step.runtime == nullptr && plan_->key().place.is_cpu();
   const int threads = apart ? std::min(step.threads, parts) : 1;
-  if (threads == 1) {
+  if (!plan_->joins().empty()) {
+    run_joined(step, parts, threads);
+  } else if (threads == 1) {
     for (int part = 0; part < parts; ++part) run_shard(home_, step, part, parts);
   } else {
     run_on_threads(step, parts, threads);
   }
   if (parts == 1) return;
   if (step.runtime == nullptr) {
-    results_.join_gradients(threads == 1 ? nullptr : threads_.get(), threads);
+    results_.join_gradients(
+        {.threads = threads == 1 ? nullptr : threads_.get(), .lanes = threads, .sums = step.sums});
   }
   results_.join_statistics();
 }

@@ -26,6 +26,14 @@ class StepRunner {
   void run_shards(const Workspace::Step& step, int parts);
   void run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts);
   void run_on_threads(const Workspace::Step& step, int parts, int threads);
+  void run_joined(const Workspace::Step& step, int parts, int threads);
+  void join(const Workspace::Step& step, int op, int parts);
+  // Where a shard of a step whose shards meet has its values: the last one in the step's own.
+  Workspace& lane_of(int part, int parts) {
+    return part + 1 == parts ? home_ : *lanes_[static_cast<size_t>(part)];
+  }
+  void keep_results(Workspace& lane, const Workspace::Step& step, int part, bool copies);
+  void make_lanes(int lanes, int threads);
 
   std::shared_ptr<const Plan> plan_;
   Workspace home_;

@@ -61,7 +61,7 @@ void Workspace::add_runner(size_t k) {
   block_runners_.emplace_back();
   if (op.block != nullptr) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
-  } else if (!remote) {
+  } else if (!remote && op.schema->run_by != RunBy::kShards) {
     runners_.back() =
         std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs), buffers_,
                                    scratch_, stream_.get(), nonfinite_word_.get());

@@ -40,7 +40,8 @@ class Workspace {
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
     FiniteWatch* watch = nullptr;
-    int threads = 1;  // that may run shards at once
+    int threads = 1;    // that may run shards at once
+    bool sums = false;  // what shards make is added up and not divided
   };
 
   // Ops [begin, end) of the plan; `shard` is -1 for those that run once a step.

@@ -70,6 +70,13 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   // Starts one op. Null when it is finished on return.
   virtual std::unique_ptr<CommToken> run(const CommCall& call) = 0;
 
+  // In the middle of a step: adds up, by the tree of base/shard_tree.h, what all logical shards of
+  // the step give, whichever process computes them; `parts` are this process's, in their order, of
+  // `count` numbers each. Every process calls it at the same place of its step, and waits for the
+  // others. UsageError where the shards of a step do not meet.
+  virtual void sum_shards(const CommCall& call, std::span<const double* const> parts, double* out,
+                          size_t count);
+
   // Told of steps whose loss or parameters are not finite; null: nobody is.
   virtual FiniteWatch* finite_watch() { return nullptr; }
 

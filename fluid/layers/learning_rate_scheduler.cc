@@ -18,29 +18,9 @@
 namespace fleet::fluid::layers {
 namespace {
 
-// The step as float32; the first call in a program makes the counter, which `begin` starts.
-Variable step_counter(int begin = 0) {
-  const LayerHelper helper("global_step_counter");
-  Block& block = helper.main().global_block();
-  if (VarDesc* there = block.find_var(kStepCounter)) {
-    return cast(Variable(block, *there), DType::kFloat32);
-  }
-  VarDesc desc;
-  desc.name = kStepCounter;
-  desc.dtype = DType::kInt64;
-  desc.shape = Shape{1};
-  desc.persistable = true;
-  desc.stop_gradient = true;
-  const Variable counter = helper.global(std::move(desc));
-  const initializer::Constant before_first{.value = begin - 1.0, .force_cpu = true};
-  helper.initialize(counter, before_first);
-  Operator op;
-  op.type = "increment";
-  op.inputs["X"] = {counter.name()};
-  op.outputs["Out"] = {counter.name()};
-  op.attrs = to_attributes(IncrementAttrs{.step = 1.0f});
-  insert_op(block, 0, std::move(op));
-  return cast(counter, DType::kFloat32);
+// The step as float32.
+Variable step_counter(int64_t begin = 0) {
+  return cast(autoincreased_step_counter(kStepCounter, begin), DType::kFloat32);
 }
 
 enum class Rounding : uint8_t { kNone, kDown, kUp };
@@ -178,6 +158,28 @@ RoleGuard schedule_role() {
 }
 
 }  // namespace
+
+Variable autoincreased_step_counter(const std::string& counter_name, int64_t begin, int64_t step) {
+  const LayerHelper helper("global_step_counter");
+  Block& block = helper.main().global_block();
+  if (VarDesc* there = block.find_var(counter_name)) return Variable(block, *there);
+  VarDesc desc;
+  desc.name = counter_name;
+  desc.dtype = DType::kInt64;
+  desc.shape = Shape{1};
+  desc.persistable = true;
+  desc.stop_gradient = true;
+  const Variable counter = helper.global(std::move(desc));
+  helper.initialize(counter, initializer::Constant{.value = static_cast<double>(begin - step),
+                                                   .force_cpu = true});
+  Operator op;
+  op.type = "increment";
+  op.inputs["X"] = {counter_name};
+  op.outputs["Out"] = {counter_name};
+  op.attrs = to_attributes(IncrementAttrs{.step = static_cast<float>(step)});
+  insert_op(block, 0, std::move(op));
+  return counter;
+}
 
 Variable exponential_decay(double learning_rate, double decay_steps, double decay_rate,
                            bool staircase, DecayForm form) {

@@ -4,12 +4,18 @@
 // shares the counter with it, a warm-up around it included.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "fluid/layers/numbers.h"
 #include "fluid/program/variable.h"
 
 namespace fleet::fluid::layers {
+
+// A persistable variable [1], int64, of the main program: `begin` in its first step, and `step`
+// more in each that follows. One of that name that is there already is returned as it is.
+Variable autoincreased_step_counter(const std::string& counter_name, int64_t begin = 1,
+                                    int64_t step = 1);
 
 // How a step is divided by a number of steps before it is rounded to whole periods.
 enum class DecayForm : uint8_t {

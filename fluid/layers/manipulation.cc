@@ -32,7 +32,7 @@ Variable found(const char* op, const Variable& x, const char* slot, DType dtype,
   return out;
 }
 
-Variable unary(const char* op, const Variable& x, const std::string& name, AttributeMap attrs) {
+Variable moved(const char* op, const Variable& x, const std::string& name, AttributeMap attrs) {
   const LayerHelper helper(op, name);
   helper.check_input(x, "x");
   return helper.append_unary(op, x, std::move(attrs));
@@ -183,11 +183,11 @@ Variable expand(const Variable& x, const Numbers& expand_times, const std::strin
 Variable pad(const Variable& x, const std::vector<int>& paddings, double pad_value,
              const std::string& name) {
   const PadAttrs attrs{.paddings = paddings, .pad_value = static_cast<float>(pad_value)};
-  return unary("pad", x, name, to_attributes(attrs));
+  return moved("pad", x, name, to_attributes(attrs));
 }
 
 Variable reverse(const Variable& x, const std::vector<int>& axis) {
-  return unary("reverse", x, {}, to_attributes(ReverseAttrs{.axis = axis}));
+  return moved("reverse", x, {}, to_attributes(ReverseAttrs{.axis = axis}));
 }
 
 Variable cumsum(const Variable& x, const CumsumOptions& options) {
@@ -195,7 +195,7 @@ Variable cumsum(const Variable& x, const CumsumOptions& options) {
                           .flatten = !options.axis.has_value(),
                           .exclusive = options.exclusive,
                           .reverse = options.reverse};
-  return unary("cumsum", x, {}, to_attributes(attrs));
+  return moved("cumsum", x, {}, to_attributes(attrs));
 }
 
 Variable one_hot(const Variable& x, const Number& depth, bool allow_out_of_range) {

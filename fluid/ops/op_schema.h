@@ -30,6 +30,7 @@ enum class RunBy : uint8_t {
   kKernel,    // a kernel of the program's kernel table
   kRuntime,   // the communication runtime of the job (fluid/kernels/comm_runtime.h)
   kExecutor,  // the executor, which runs the block in attribute sub_block; only ops of this library
+  kShards,    // the executor, for all shards of a step at once: shard_sum (nn/sync_batch_norm.h)
 };
 
 // What shape inference sees of one op: the variables behind its slots.

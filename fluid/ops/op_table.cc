@@ -20,8 +20,10 @@
 #include "fluid/ops/nn/norm.h"
 #include "fluid/ops/nn/sampled.h"
 #include "fluid/ops/nn/selected_rows.h"
+#include "fluid/ops/nn/sync_batch_norm.h"
 #include "fluid/ops/op_schema.h"
 #include "fluid/ops/optimize/average.h"
+#include "fluid/ops/optimize/dgc.h"
 #include "fluid/ops/optimize/optimize.h"
 #include "fluid/ops/sequence/rnn.h"
 #include "fluid/ops/sequence/sequence.h"
@@ -51,11 +53,13 @@ const OpTable& OpTable::standard() {
     add_metric_ops(all);
     add_mul_ops(all);
     add_norm_ops(all);
+    add_sync_batch_norm_ops(all);
     add_rnn_ops(all);
     add_sampled_ops(all);
     add_selected_rows_ops(all);
     add_sequence_ops(all);
     add_optimize_ops(all);
+    add_dgc_ops(all);
     add_print_op(all);
     add_reduce_ops(all);
     add_regression_loss_ops(all);

@@ -3,6 +3,11 @@
 // departs from its source.
 #pragma once
 
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "fluid/optimizer/optimizer_base.h"
 
 namespace fleet::fluid::optimizer {
@@ -31,6 +36,50 @@ struct MomentumOptions {
 class Momentum : public Optimizer {
  public:
   explicit Momentum(const MomentumOptions& options = {});
+};
+
+// Momentum whose workers send only the largest elements of their gradients (DGCMomentumOptimizer of
+// Paddle; fluid/ops/optimize/dgc.h has the rule). Clip and decay are part of what each logical
+// shard sends. Tensors of fewer than min_numel elements, those that are not float32 and gradients
+// of selected rows are left to Momentum. For one process, and for collective jobs that add up
+// gradients. What shards keep back is not in checkpoints: a job that goes on from one begins with
+// nothing kept.
+struct DGCMomentumOptions {
+  LearningRate learning_rate = 0.001;
+  double momentum = 0.9;
+  // Steps of plain momentum before the first that compresses.
+  int64_t rampup_begin_step = 0;
+  // The steps in which the shares of `sparsity` follow each other; the last stays.
+  int64_t rampup_step = 1;
+  // The shares of elements that are kept back, from 0 to below 1.
+  std::vector<double> sparsity = {0.999};
+  bool use_nesterov = false;
+  std::optional<Penalty> regularization = {};  // L1Decay or L2Decay
+  // GradientClipByNorm only: each shard's gradient, divided by their number, is clipped to
+  // clip_norm / sqrt(num_trainers), so that the sum of independent ones has clip_norm.
+  std::optional<Penalty> grad_clip = {};
+  // The logical shards of a step; needed with grad_clip.
+  int num_trainers = 0;
+  int64_t min_numel = 16384;
+  bool paddle_form = false;  // see DgcAttrs
+  std::string name = {};
+};
+class DGCMomentum : public Optimizer {
+ public:
+  // Throws UsageError for options outside of what is said above.
+  explicit DGCMomentum(const DGCMomentumOptions& options);
+
+ protected:
+  void change_gradients(const Context& context, std::vector<ParamGrad>& pairs) override;
+  bool is_finished(const ParamGrad& pair) const override;
+  void append_update(const Context& context, const ParamGrad& pair) override;
+
+ private:
+  bool compresses(const ParamGrad& pair) const;
+  Variable compress(const Context& context, const ParamGrad& pair, const Variable& step);
+
+  DGCMomentumOptions options_;
+  std::set<std::pair<uint64_t, std::string>> sent_;  // what is sent, by program
 };
 
 struct LarsMomentumOptions {

@@ -67,7 +67,28 @@ std::vector<ParamGrad> Optimizer::backward(const Variable& loss, const MinimizeO
   for (const VarDesc* param : loss.program().global_block().parameters()) {
     if (!param->trainable) backward.no_grad_set.insert(param->name);
   }
-  return append_backward(loss, backward);
+  std::vector<ParamGrad> pairs = append_backward(loss, backward);
+  if (pairs.empty()) return pairs;
+  Program& startup = startup_of(options.startup_program);
+  const ProgramGuard programs(loss.program(), startup);
+  change_gradients({loss.program(), startup, pairs.front().param.dtype()}, pairs);
+  return pairs;
+}
+
+// Appends clips and decay of gradients that have not had them; the order stays.
+std::vector<ParamGrad> Optimizer::clipped_and_decayed(const std::vector<ParamGrad>& pairs) const {
+  std::vector<ParamGrad> open;
+  for (const ParamGrad& pair : pairs) {
+    if (!is_finished(pair)) open.push_back(pair);
+  }
+  open = common_.grad_clip ? append_gradient_clip(open, *common_.grad_clip, common_.need_clip)
+                           : append_noted_clips(open);
+  open = append_regularization(open, common_.regularization);
+  std::vector<ParamGrad> all;
+  all.reserve(pairs.size());
+  auto next = open.begin();
+  for (const ParamGrad& pair : pairs) all.push_back(is_finished(pair) ? pair : *next++);
+  return all;
 }
 
 std::vector<const Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> pairs,
@@ -79,9 +100,7 @@ std::vector<const Operator*> Optimizer::apply_gradients(std::vector<ParamGrad> p
   const Context context{main, startup, pairs.front().param.dtype()};
   std::sort(pairs.begin(), pairs.end(),
             [](const ParamGrad& a, const ParamGrad& b) { return a.param.name() < b.param.name(); });
-  pairs = common_.grad_clip ? append_gradient_clip(pairs, *common_.grad_clip, common_.need_clip)
-                            : append_noted_clips(pairs);
-  pairs = append_regularization(pairs, common_.regularization);
+  pairs = clipped_and_decayed(pairs);
 
   Block& block = main.global_block();
   const size_t first = block.op_count();

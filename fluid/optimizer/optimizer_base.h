@@ -108,6 +108,10 @@ class Optimizer {
     DType dtype;  // of the parameters, and so of the rate
   };
 
+  // What an optimizer does to gradients in the backward part, once for each logical shard.
+  virtual void change_gradients(const Context&, std::vector<ParamGrad>&) {}
+  // True for a gradient that was clipped and decayed there.
+  virtual bool is_finished(const ParamGrad&) const { return false; }
   // Makes the state variables of a parameter; those of the rule by default.
   virtual void create_accumulators(const Context& context, const Variable& param);
   // Appends the update op; that of the rule by default.
@@ -137,6 +141,7 @@ class Optimizer {
   void append(const Context& context, SlotMap inputs, SlotMap outputs, AttributeMap attrs = {});
 
  private:
+  std::vector<ParamGrad> clipped_and_decayed(const std::vector<ParamGrad>& pairs) const;
   void check_program(const Context& context, const Variable& given, const char* what) const;
   Variable global_rate(const Context& context);
   Variable make_rate(const Context& context) const;

@@ -47,7 +47,7 @@ Prepared prepare(const ChildOptions& options) {
   }
   prepared.argv.push_back(nullptr);
   for (const auto& [name, value] : options.environment.all()) {
-    prepared.environment_text.push_back(name + "=" + value);
+    prepared.environment_text.push_back(str_cat(name, "=", value));
   }
   for (std::string& entry : prepared.environment_text) prepared.environment.push_back(entry.data());
   prepared.environment.push_back(nullptr);
@@ -87,8 +87,9 @@ Prepared prepare(const ChildOptions& options) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 
+  const int input = options.input_fd >= 0 ? options.input_fd : prepared.null.get();
   const int output = options.output_fd >= 0 ? options.output_fd : prepared.null.get();
-  if (::dup2(prepared.null.get(), 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) {
+  if (::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) {
     give_up(prepared);
   }
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
@@ -165,7 +166,7 @@ std::string find_program(const std::string& name, const Environment& environment
   if (name.find('/') == std::string::npos) {
     const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
     for (const std::string& folder : split(path, ':')) {
-      const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+      std::string candidate = str_cat(folder.empty() ? "." : folder, "/", name);
       if (runnable(candidate)) return candidate;
     }
     const bool here = fs::exists(name, ignored);

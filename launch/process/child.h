@@ -25,15 +25,16 @@ struct ChildOptions {
   std::string program;            // the file, found by find_program()
   std::vector<std::string> argv;  // argv[0] included
   Environment environment;        // the child's whole environment
+  int input_fd = -1;              // its stdin; -1: /dev/null
   int output_fd = -1;             // its stdout and stderr; -1: /dev/null
   int passed_fd = -1;             // kept open in the child as descriptor kPassedFd; -1: none
   bool dies_with_parent = true;   // SIGKILL when the calling thread ends, however it ends
 };
 constexpr int kPassedFd = 3;
 
-// Starts the program in a session of its own (its process group is its pid) with /dev/null as
-// stdin, default signal handling, and no descriptor of ours but those named. Throws ResourceError
-// when the file cannot be run.
+// Starts the program in a session of its own (its process group is its pid) with default signal
+// handling, and no descriptor of ours but those named. Throws ResourceError when the file cannot be
+// run.
 pid_t spawn_child(const ChildOptions& options);
 
 // The file that a shell would run for `name`: a path, or a name looked up in PATH. Throws

@@ -7,6 +7,8 @@
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/distributed/trainer_program.h"
+#include "fluid/ops/optimize/dgc.h"
+#include "strategies/collective/rank_ops.h"
 #include "strategies/collective/same_parameters.h"
 #include "transport/mpi/mpi_communicator.h"
 
@@ -19,68 +21,11 @@ int resolve(int asked, const role_maker::ClusterSpec& cluster) {
   return asked == 0 ? cluster.worker_num : asked;
 }
 
-std::optional<ElementType> element_type(fluid::DType dtype) {
-  if (dtype == fluid::DType::kFloat32) return ElementType::kFloat32;
-  if (dtype == fluid::DType::kFloat64) return ElementType::kFloat64;
-  if (dtype == fluid::DType::kInt64) return ElementType::kInt64;
-  return std::nullopt;
-}
-
-ElementType element_type(const fluid::Tensor& tensor, const fluid::CommCall& call) {
-  if (const auto type = element_type(tensor.dtype())) return *type;
-  throw_error(ErrorCode::kDTypeMismatch,
-              {.what = "a tensor of this type cannot be summed over ranks",
-               .where = str_cat("op ", call.op.type, ", variable ", join(call.op.input("X"), ",")),
-               .expected = "float32, float64 or int64",
-               .got = std::string(fluid::dtype_name(tensor.dtype())),
-               .fix = "cast the gradient before it is reduced"});
-}
-
-[[noreturn]] void fail_value(const fluid::CommCall& call, std::string_view slot) {
-  throw_error(ErrorCode::kInvalidProgram, {.what = "a communication op needs dense tensors",
-                                           .where = str_cat("op ", call.op.type, ", slot ", slot),
-                                           .expected = "one tensor",
-                                           .got = "no value, or one that is not a dense tensor",
-                                           .fix = "run the startup program first"});
-}
-
-fluid::Tensor& input_tensor(const fluid::CommCall& call, size_t at = 0) {
-  auto* tensor = call.inputs.size() <= at || call.inputs[at] == nullptr
-                     ? nullptr
-                     : std::get_if<fluid::Tensor>(call.inputs[at]);
-  if (tensor == nullptr || !tensor->initialized()) fail_value(call, "X");
-  return *tensor;
-}
-
-// The output, in the shape of the input; usually the same variable.
-fluid::Tensor& output_tensor(const fluid::CommCall& call, const fluid::Tensor& input,
-                             size_t at = 0) {
-  if (call.outputs.size() <= at || call.outputs[at] == nullptr) fail_value(call, "Out");
-  fluid::Value& value = *call.outputs[at];
-  if (&value == call.inputs[at]) return std::get<fluid::Tensor>(value);
-  if (!std::holds_alternative<fluid::Tensor>(value)) value = fluid::Tensor();
-  auto& output = std::get<fluid::Tensor>(value);
-  if (!output.initialized() || output.shape() != input.shape() || output.dtype() != input.dtype()) {
-    output.reset(input.dtype(), input.shape(), input.place());
-  }
-  return output;
-}
-
-// The gradients in the order in which a step reduces them; those of rows are only counted.
-std::vector<ReductionShape> gradients_of(const fluid::RankProgram& program, size_t& of_rows) {
-  std::vector<ReductionShape> gradients;
-  of_rows = 0;
-  for (const fluid::VarDesc* var : program.sums) {
-    if (var->kind == fluid::VarKind::kSelectedRows) {
-      ++of_rows;
-      continue;
-    }
-    const auto type = element_type(var->dtype);
-    if (type && var->shape.numel() >= 0) {
-      gradients.push_back({*type, static_cast<size_t>(var->shape.numel())});
-    }
-  }
-  return gradients;
+// How the program numbers the step; 0 where it does not.
+int64_t counter_in(const fluid::Scope& scope) {
+  const fluid::Value* value = scope.find(fluid::kDgcCounter);
+  const auto* counter = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+  return counter == nullptr || !counter->initialized() ? 0 : *counter->data<int64_t>();
 }
 
 std::vector<fluid::Tensor*> tensors_in(const std::vector<std::string>& names,
@@ -199,8 +144,17 @@ void CollectiveRuntime::begin_step(const fluid::Program& program, uint64_t step)
   reducer_->begin_step(step);
   rows_->begin_step(step);
   stepping_ = !average_ && communicator_->size() > 1 && trains(program);
-  if (!stepping_) return;
-  agreement_->begin({.kind = Intent::Kind::kStep, .shards = shards().count()}, step);
+  said_ = false;
+}
+
+// Once a step, before the first exchange: its schedules have run.
+void CollectiveRuntime::say_step(const fluid::CommCall* call) {
+  if (!stepping_ || std::exchange(said_, true)) return;
+  agreement_->begin({.kind = Intent::Kind::kStep,
+                     .shards = shards().count(),
+                     .counter = call == nullptr ? 0 : counter_in(call->scope)},
+                    reducer_->step());
+  if (call != nullptr) compare_parameters(call);
 }
 
 // In one order at all ranks: first what is dense, then the rows.
@@ -212,6 +166,7 @@ void CollectiveRuntime::finish_sums() {
 }
 
 void CollectiveRuntime::end_step(const fluid::Program&, uint64_t) {
+  say_step(nullptr);
   finish_sums();
   if (!stepping_) return;
   agreement_->finish();
@@ -223,8 +178,13 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& 
   connect();
   const std::string& type = call.op.type;
   if (type == "c_allreduce_sum") {
-    if (stepping_) compare_parameters(&call);
+    say_step(&call);
     return all_reduce(call);
+  }
+  if (is_rank_op(type)) {
+    require_one_shard(call);
+    run_rank_op(call, *communicator_, options_.reducer);
+    return nullptr;
   }
   if (type == "c_sync_comm_stream") {
     const bool last_shard = call.shard < 0 || call.shard + 1 == shards().end;
@@ -243,17 +203,27 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::run(const fluid::CommCall& 
     init_communicator(call);
     return nullptr;
   }
-  // The calling thread has finished what it computed, and MPI needs no id.
+  // The calling thread has finished what it computed, and ranks on CPU need no id.
   if (type == "c_sync_calc_stream" || type == "c_gen_nccl_id" || type == "gen_nccl_id" ||
       type == "c_comm_init_all") {
     return nullptr;
   }
   throw_error(ErrorCode::kNotSupported, {.what = "this op does not belong to a collective job",
                                          .where = str_cat("op ", type),
-                                         .expected = "c_allreduce_sum, c_broadcast, c_comm_init, "
-                                                     "c_gen_nccl_id or a c_sync op",
+                                         .expected = "an op c_… or gen_nccl_id",
                                          .got = type,
                                          .fix = "run the program with the strategy that made it"});
+}
+
+// What follows in a shard cannot wait for shards that this worker computes after it.
+void CollectiveRuntime::require_one_shard(const fluid::CommCall& call) const {
+  if (call.shard < 0 || shards().count() == 1) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "this op needs the values of all shards at once",
+               .where = str_cat("op ", call.op.type, ", variable ", join(call.op.input("X"), ",")),
+               .expected = "one logical shard a worker",
+               .got = str_cat(shards().count(), " on this worker"),
+               .fix = "train with as many logical shards as workers"});
 }
 
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::CommCall& call) {
@@ -261,23 +231,36 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
     const auto* rows = std::get_if<fluid::SelectedRows>(call.inputs[0]);
     if (rows != nullptr) return all_reduce_rows(call, *rows);
   }
-  if (call.inputs.empty()) fail_value(call, "X");
+  if (call.inputs.empty()) fail_comm_value(call, "X");
+  const bool at_once =
+      fluid::parse_attributes<fluid::CAllReduceAttrs>(call.op.type, call.op.attrs).use_calc_stream;
+  if (at_once) require_one_shard(call);
   const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
   size_t last = 0;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const fluid::Tensor& input = input_tensor(call, i);
-    const ElementType type = element_type(input, call);
-    fluid::Tensor& output = output_tensor(call, input, i);
+    const fluid::Tensor& input = comm_input(call, i);
+    const ElementType type = comm_element_type(input, call);
+    fluid::Tensor& output = comm_output(call, input, i);
     last =
         reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
   }
-  if (local + 1 < shards().count()) return nullptr;
+  if (at_once) finish_sums();
+  if (at_once || local + 1 < shards().count()) return nullptr;
   return std::make_unique<Token>(*reducer_, last + 1 - call.inputs.size(), call.inputs.size());
+}
+
+void CollectiveRuntime::sum_shards(const fluid::CommCall& call,
+                                   std::span<const double* const> parts, double* out,
+                                   size_t count) {
+  if (average_) return CommRuntime::sum_shards(call, parts, out, count);
+  connect();
+  say_step(&call);
+  reducer_->sum_at_once(parts, out, count);
 }
 
 std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce_rows(
     const fluid::CommCall& call, const fluid::SelectedRows& rows) {
-  if (call.outputs.empty() || call.outputs[0] == nullptr) fail_value(call, "Out");
+  if (call.outputs.empty() || call.outputs[0] == nullptr) fail_comm_value(call, "Out");
   const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
   rows_->add(local, rows, *call.outputs[0]);
   if (local + 1 < shards().count()) return nullptr;
@@ -286,8 +269,8 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce_rows(
 
 void CollectiveRuntime::broadcast(const fluid::CommCall& call) {
   const auto attrs = fluid::parse_attributes<fluid::CBroadcastAttrs>(call.op.type, call.op.attrs);
-  const fluid::Tensor& input = input_tensor(call);
-  fluid::Tensor& output = output_tensor(call, input);
+  const fluid::Tensor& input = comm_input(call);
+  fluid::Tensor& output = comm_output(call, input);
   if (&output != &input && attrs.root == communicator_->rank()) output.copy_from(input);
   wait(communicator_->broadcast({output.raw(), output.bytes()}, attrs.root,
                                 {.phase = "startup broadcast"}));
@@ -327,9 +310,10 @@ void CollectiveRuntime::expect(const fluid::Program& program) {
   const fluid::RankProgram ranks = fluid::read_rank_program(program);
   compares_ = !average_ && ranks.sums_gradients;
   if (!average_) {
-    expected_ = GradientReducer::shapes_of(gradients_of(ranks, row_gradients_), options_.reducer);
+    sums_ = StepSums(ranks);
+    row_gradients_ = sums_.in(0).rows;
   } else if (ranks.average != nullptr) {
-    expected_ = average_->shapes(program.global_block(), *ranks.average);
+    averaged_ = average_->shapes(program.global_block(), *ranks.average);
   }
 }
 
@@ -347,12 +331,16 @@ void CollectiveRuntime::compare_parameters(const fluid::CommCall* call) {
   require_same_parameters(parameters, *communicator_, options_.reducer);
 }
 
-// The reductions of the own last step, which the others' steps have too.
-void CollectiveRuntime::give_empty_step() {
+// The reductions of the own last step, which the others' steps have too, unless they change.
+void CollectiveRuntime::give_empty_step(int64_t counter) {
   compare_parameters(nullptr);
-  const auto last = average_ ? expected_ : reducer_->shapes();
-  empty_->give(last.empty() ? expected_ : last, steps_);
-  if (!average_) rows_->give_nothing(row_gradients_, steps_);
+  if (average_) return empty_->give(averaged_, steps_);
+  const StepSums::OfStep sums = sums_.in(counter);
+  const auto last = reducer_->shapes();
+  const bool by_program = last.empty() || sums_.change();
+  empty_->give(by_program ? GradientReducer::shapes_of(sums.dense, options_.reducer) : last,
+               steps_);
+  rows_->give_nothing(sums_.change() ? sums.rows : row_gradients_, steps_);
 }
 
 Agreed CollectiveRuntime::meet(Meeting kind, uint64_t size) {
@@ -361,7 +349,7 @@ Agreed CollectiveRuntime::meet(Meeting kind, uint64_t size) {
     agreement_->begin({.kind = Intent::Kind::kMeet, .meeting = kind, .size = size}, steps_);
     const Agreed& agreed = agreement_->finish();
     if (agreed.stepping == 0) return agreed;
-    give_empty_step();
+    give_empty_step(agreed.counter);
   }
 }
 
@@ -371,7 +359,7 @@ void CollectiveRuntime::leave() {
     agreement_->begin({.kind = Intent::Kind::kLeave}, steps_);
     const Agreed& agreed = agreement_->finish();
     if (agreed.stepping > 0) {
-      give_empty_step();
+      give_empty_step(agreed.counter);
     } else if (agreed.meeting > 0) {
       shadow(agreed);
     } else {
@@ -394,7 +382,7 @@ void CollectiveRuntime::shadow(const Agreed& meeting) {
       share_newest({}, meeting.size);
       return;
     case Meeting::kAverage: {
-      std::span<const ReductionShape> parts = expected_;
+      std::span<const ReductionShape> parts = averaged_;
       if (average_ && average_->schedule().adapts()) parts = parts.subspan(1);
       empty_->give(parts, steps_);
       return;

@@ -1,6 +1,8 @@
 // What the communication ops of a collective job talk to on CPU: gradients are summed over all
 // logical shards of the step by a GradientReducer, parameters are broadcast or, in a LocalSGD job,
-// averaged now and then, and stream ops do nothing. All rings are one communicator.
+// averaged now and then, and stream ops do nothing. All rings are one communicator. Ops that need
+// their result at once (rank_ops.h, c_allreduce_sum with use_calc_stream) need one shard a worker,
+// and workers that take the same steps.
 //
 // Workers may do different numbers of steps (rank_agreement.h): one that calls leave() goes on
 // giving nothing to the others' steps until all have left. A sum over fewer shards than the step
@@ -24,6 +26,7 @@
 #include "strategies/collective/local_average.h"
 #include "strategies/collective/rank_agreement.h"
 #include "strategies/collective/row_reducer.h"
+#include "strategies/collective/step_sums.h"
 #include "transport/collective/collective.h"
 
 namespace fleet::strategies {
@@ -77,19 +80,23 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void begin_step(const fluid::Program& program, uint64_t step) override;
   void end_step(const fluid::Program& program, uint64_t step) override;
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
+  void sum_shards(const fluid::CommCall& call, std::span<const double* const> parts, double* out,
+                  size_t count) override;
 
  private:
   class Token;
   class RowToken;
 
   bool trains(const fluid::Program& program);
-  void give_empty_step();
+  void say_step(const fluid::CommCall* call);
+  void give_empty_step(int64_t counter);
   Agreed meet(Meeting kind, uint64_t size);
   void shadow(const Agreed& meeting);
   double contribution_factor();
   void finish_sums();
   void compare_parameters(const fluid::CommCall* call);
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
+  void require_one_shard(const fluid::CommCall& call) const;
   std::unique_ptr<fluid::CommToken> all_reduce(const fluid::CommCall& call);
   std::unique_ptr<fluid::CommToken> all_reduce_rows(const fluid::CommCall& call,
                                                     const fluid::SelectedRows& rows);
@@ -110,10 +117,12 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   std::unique_ptr<EmptyContribution> empty_;
   std::optional<LocalAverage> average_;
   std::unordered_map<uint64_t, bool> trains_;  // by program id
-  std::vector<ReductionShape> expected_;       // reductions of a step, by its program
+  StepSums sums_;                              // by its program
   size_t row_gradients_ = 0;                   // sparse gradients of a step
+  std::vector<ReductionShape> averaged_;       // by its program, in a LocalSGD job
   uint64_t steps_ = 0;                         // taken by this worker
   bool stepping_ = false;
+  bool said_ = false;      // that it does, to the others
   bool compares_ = false;  // what the ranks begin with, at the next sum
 };
 

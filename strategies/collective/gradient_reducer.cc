@@ -47,8 +47,7 @@ void GradientReducer::begin_step(uint64_t step) {
   step_ = step;
   factor_.reset();
   ++generation_;
-  current_shard_ = 0;
-  next_slot_ = 0;
+  next_slots_.assign(static_cast<size_t>(local_shards_), 0);
   started_ = 0;
   used_buckets_ = 0;
   next_delivery_ = 0;
@@ -57,11 +56,7 @@ void GradientReducer::begin_step(uint64_t step) {
 
 size_t GradientReducer::add(int local_shard, ElementType type, const void* in, void* out,
                             size_t count) {
-  if (local_shard != current_shard_) {
-    current_shard_ = local_shard;
-    next_slot_ = 0;
-  }
-  const size_t number = next_slot_++;
+  const size_t number = next_slots_[static_cast<size_t>(local_shard)]++;
   if (local_shard > 0 && number >= slots_.size()) {
     throw_error(ErrorCode::kInvalidProgram,
                 {.what = "a logical shard has more gradients than others",
@@ -81,6 +76,31 @@ size_t GradientReducer::add(int local_shard, ElementType type, const void* in, v
   return number;
 }
 
+void GradientReducer::sum_at_once(std::span<const double* const> shards, double* out,
+                                  size_t count) {
+  start_all();
+  Bucket& bucket = next_bucket(ElementType::kFloat64);
+  bucket.at_once = true;
+  bucket.bytes = count * sizeof(double);
+  bucket.full = bucket.started = true;
+  ++started_;
+  std::vector<const void*> parts;
+  std::vector<std::vector<double>> sums;
+  size_t first = 0;
+  for (const TreeSum& node : node_sums_) {
+    const auto inputs = static_cast<size_t>(node.inputs());
+    std::vector<double>& sum = sums.emplace_back(count);
+    tree_sum<double>(shards.subspan(first, inputs), sum.data(), count);
+    parts.push_back(sum.data());
+    first += inputs;
+  }
+  bucket.token =
+      communicator_.all_reduce(layout_, bucket.type, parts, out, count,
+                               {.phase = "sum of shards", .step = static_cast<int64_t>(step_)});
+  wait_for(bucket.token, options_);
+  bucket.delivered = true;
+}
+
 bool GradientReducer::test(size_t gradient) {
   Bucket& bucket = buckets_[slots_[gradient].bucket];
   return bucket.delivered || (bucket.started && bucket.token.test());
@@ -94,10 +114,14 @@ void GradientReducer::wait(size_t gradient) {
   deliver(buckets_[wanted]);
 }
 
-void GradientReducer::finish() {
+void GradientReducer::start_all() {
   for (size_t i = 0; i < used_buckets_; ++i) {
     if (!buckets_[i].started) start(buckets_[i]);
   }
+}
+
+void GradientReducer::finish() {
+  start_all();
   for (; next_delivery_ < used_buckets_; ++next_delivery_) deliver(buckets_[next_delivery_]);
 }
 
@@ -117,6 +141,19 @@ GradientReducer::Slot& GradientReducer::place(ElementType type, size_t count) {
   return slots_.emplace_back(slot);
 }
 
+GradientReducer::Bucket& GradientReducer::next_bucket(ElementType type) {
+  if (used_buckets_ == buckets_.size()) buckets_.emplace_back();
+  Bucket& bucket = buckets_[used_buckets_++];
+  bucket.type = type;
+  bucket.bytes = 0;
+  bucket.first_slot = slots_.size();
+  bucket.slots = 0;
+  bucket.full = bucket.started = bucket.delivered = bucket.at_once = false;
+  bucket.lone = nullptr;
+  bucket.token = {};
+  return bucket;
+}
+
 void GradientReducer::begin_bucket(ElementType type, size_t bytes) {
   // What was open before can take no more gradients.
   if (used_buckets_ > 0) {
@@ -125,20 +162,12 @@ void GradientReducer::begin_bucket(ElementType type, size_t bytes) {
     before.full = true;
     if (was_open && single_shard() && !before.started) start(before);
   }
-  if (used_buckets_ == buckets_.size()) buckets_.emplace_back();
-  Bucket& bucket = buckets_[used_buckets_++];
-  bucket.type = type;
-  bucket.bytes = 0;
-  bucket.first_slot = slots_.size();
-  bucket.slots = 0;
-  bucket.full = bucket.started = bucket.delivered = false;
-  bucket.lone = nullptr;
-  bucket.token = {};
+  Bucket& bucket = next_bucket(type);
   bucket.shards.resize(static_cast<size_t>(local_shards_));
   const bool in_place = single_shard() && bytes >= options_.bucket_bytes;
   const size_t capacity = std::max(bytes, 2 * options_.bucket_bytes);
   for (Buffer& shard : bucket.shards) {
-    if (!in_place && shard.size() < capacity) shard = Buffer(capacity);
+    if (!in_place && shard.size() < capacity) shard = communicator_.allocate(capacity);
   }
 }
 
@@ -192,6 +221,7 @@ std::vector<const void*> GradientReducer::node_sums(Bucket& bucket, size_t count
   for (const TreeSum& sum : node_sums_) {
     if (sum.inputs() > 1) {
       std::vector<const void*> shards;
+      shards.reserve(static_cast<size_t>(sum.inputs()));
       for (int i = 0; i < sum.inputs(); ++i) {
         shards.push_back(bucket.shards[first + static_cast<size_t>(i)].data());
       }
@@ -257,7 +287,8 @@ std::vector<ReductionShape> GradientReducer::shapes() const {
   std::vector<ReductionShape> shapes;
   for (size_t i = 0; i < used_buckets_; ++i) {
     const Bucket& bucket = buckets_[i];
-    shapes.push_back({on_wire(bucket.type, options_), bucket.bytes / size_of(bucket.type)});
+    shapes.push_back(
+        {on_wire(bucket.type, options_), bucket.bytes / size_of(bucket.type), bucket.at_once});
   }
   return shapes;
 }
@@ -269,7 +300,8 @@ std::vector<ReductionShape> GradientReducer::shapes_of(std::span<const Reduction
     const auto bytes = [](const ReductionShape& shape) {
       return shape.count * size_of(shape.type);
     };
-    const bool joins = !shapes.empty() && bytes(shapes.back()) < options.bucket_bytes &&
+    const bool joins = !shapes.empty() && !gradient.at_once && !shapes.back().at_once &&
+                       bytes(shapes.back()) < options.bucket_bytes &&
                        shapes.back().type == gradient.type &&
                        bytes(gradient) < options.bucket_bytes;
     if (joins) {

@@ -42,6 +42,7 @@ struct GradientReducerOptions {
 struct ReductionShape {
   transport::ElementType type{};
   size_t count = 0;
+  bool at_once = false;  // apart from buckets
 
   bool operator==(const ReductionShape&) const = default;
 };
@@ -58,12 +59,17 @@ class GradientReducer {
                   const transport::ShardLayout& layout, GradientReducerOptions options = {});
 
   void begin_step(uint64_t step);
+  uint64_t step() const { return step_; }
 
   // The next gradient of a local shard, counted from 0; shards come one after the other. `in` is
   // free again on return, unless this is the last shard; then `in`, and `out`, where the sum goes,
   // belong to the reducer until wait() or finish(). They may be the same. The result is the
   // gradient's number in this step.
   size_t add(int local_shard, transport::ElementType type, const void* in, void* out, size_t count);
+
+  // Adds up at once what the local shards give, apart from the buckets; those that have begun start
+  // before. `out` may be one of them. For all local shards together.
+  void sum_at_once(std::span<const double* const> shards, double* out, size_t count);
 
   // Makes progress; true when the sum of that gradient has come. It does not start anything.
   bool test(size_t gradient);
@@ -74,7 +80,8 @@ class GradientReducer {
 
   // The reductions of the last step, in order.
   std::vector<ReductionShape> shapes() const;
-  // Those of a step with these gradients, none of which is waited for before all have come.
+  // Those of a step with these gradients, none of which is waited for before all have come. What
+  // is summed at once has a reduction of its own.
   static std::vector<ReductionShape> shapes_of(std::span<const ReductionShape> gradients,
                                                const GradientReducerOptions& options);
 
@@ -99,6 +106,7 @@ class GradientReducer {
     bool full = false;
     bool started = false;
     bool delivered = false;
+    bool at_once = false;
     std::vector<Buffer> shards;  // what each local shard gave
     const void* lone = nullptr;  // the only gradient of the only shard, used where it is
     Buffer wire;                 // what leaves, where it is rounded
@@ -108,9 +116,11 @@ class GradientReducer {
   bool single_shard() const { return local_shards_ == 1; }
   Slot& place(transport::ElementType type, size_t count);
   void check_same(const Slot& slot, transport::ElementType type, size_t count, int shard) const;
+  Bucket& next_bucket(transport::ElementType type);
   void begin_bucket(transport::ElementType type, size_t bytes);
   void store(Bucket& bucket, const Slot& slot, int local_shard, const void* in);
   void start(Bucket& bucket);
+  void start_all();
   std::vector<const void*> node_sums(Bucket& bucket, size_t count);
   void round_for_wire(Bucket& bucket, std::vector<const void*>& parts, size_t count) const;
   bool is_rounded(const Bucket& bucket) const;
@@ -125,8 +135,7 @@ class GradientReducer {
   std::vector<TreeSum> node_sums_;  // one for each of this rank's nodes
   uint64_t step_ = 0;
   uint64_t generation_ = 0;
-  int current_shard_ = 0;
-  size_t next_slot_ = 0;
+  std::vector<size_t> next_slots_;  // by local shard
   size_t started_ = 0;
   std::optional<double> factor_;  // of this step
   std::vector<Slot> slots_;

@@ -50,6 +50,7 @@ void RankAgreement::begin(const Intent& intent, uint64_t step) {
     case Intent::Kind::kStep:
       said_[0] = 1;
       said_[1] = intent.shards;
+      said_[8] = intent.counter;
       break;
     case Intent::Kind::kMeet: {
       const int64_t key = key_of(intent);
@@ -76,6 +77,17 @@ const Agreed& RankAgreement::finish() {
   under_way_ = false;
   wait_for(token_, options_);
   agreed_ = {.stepping = sum_[0], .shards = sum_[1], .meeting = sum_[2], .leaving = sum_[3]};
+  if (agreed_.stepping > 0) agreed_.counter = sum_[8] / agreed_.stepping;
+  if (said_[0] > 0 && said_[8] * agreed_.stepping != sum_[8]) {
+    throw_error(
+        ErrorCode::kPrecondition,
+        {.what = "the workers are not in the same step",
+         .where = "the program's count of steps",
+         .expected = str_cat(said_[8], ", as here, at all workers"),
+         .got = str_cat("a mean of ",
+                        static_cast<double>(sum_[8]) / static_cast<double>(agreed_.stepping)),
+         .fix = "load the same checkpoint in all workers, and take steps with all of them"});
+  }
   if (agreed_.meeting > 0) {
     agreed_.kind = static_cast<Meeting>(sum_[6] / agreed_.meeting);
     agreed_.size = static_cast<uint64_t>(sum_[7] / agreed_.meeting);

@@ -32,7 +32,8 @@ std::string_view meeting_name(Meeting meeting);
 struct Intent {
   enum class Kind { kStep, kMeet, kLeave };
   Kind kind = Kind::kStep;
-  int64_t shards = 0;  // kStep: contributions to the step
+  int64_t shards = 0;   // kStep: contributions to the step
+  int64_t counter = 0;  // kStep: what the program numbers the step with, if it does
   Meeting meeting = Meeting::kBarrier;
   uint64_t size = 0;
 };
@@ -43,6 +44,7 @@ struct Agreed {
   int64_t shards = 0;    // contributions to the step
   int64_t meeting = 0;   // ranks
   int64_t leaving = 0;   // ranks
+  int64_t counter = 0;   // of those that step
   Meeting kind = Meeting::kBarrier;
   uint64_t size = 0;  // of the meeting
 };
@@ -56,17 +58,17 @@ class RankAgreement {
   // Says it, and does not wait.
   void begin(const Intent& intent, uint64_t step);
   // What all ranks said; waits for the last of them. Throws PeerError when a rank does not come,
-  // UsageError when the ranks meet for different things.
+  // UsageError when the ranks meet for different things, or number a step differently.
   const Agreed& finish();
 
  private:
   transport::CollectiveCommunicator& communicator_;
   GradientReducerOptions options_;
   transport::ShardLayout layout_;
-  // Ranks that step, shards, ranks that meet, ranks that leave, and of those that meet the sums of
-  // key, squared key, kind and size.
-  std::array<int64_t, 8> said_{};
-  std::array<int64_t, 8> sum_{};
+  // Ranks that step, shards, ranks that meet, ranks that leave; of those that meet the sums of key,
+  // squared key, kind and size; of those that step the sum of counters.
+  std::array<int64_t, 9> said_{};
+  std::array<int64_t, 9> sum_{};
   std::string_view caller_;
   transport::CollectiveToken token_;
   bool under_way_ = false;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/row_sum.h"
 #include "fluid/kernels/shard_rows.h"
@@ -10,10 +12,13 @@
 namespace fleet::strategies {
 namespace {
 
-// The numbers of the rows, and then their values; each begins at a multiple of 8.
-size_t packed_bytes(int64_t rows, size_t row_bytes) {
-  const size_t values = static_cast<size_t>(rows) * row_bytes;
-  return static_cast<size_t>(rows) * sizeof(int64_t) + (values + 7) / 8 * 8;
+// A contributor's rows of a gradient: their values, and then how far each row number is from the
+// one before, in groups of 7 bits, low ones first, with the eighth bit where another follows. Each
+// part begins at a multiple of 8.
+constexpr uint64_t kMore = 0x80;
+
+size_t whole(size_t bytes) {
+  return (bytes + 7) / 8 * 8;
 }
 
 size_t row_bytes_of(const fluid::SelectedRows& rows) {
@@ -22,13 +27,50 @@ size_t row_bytes_of(const fluid::SelectedRows& rows) {
 }
 
 void pack(const fluid::SelectedRows& rows, std::vector<std::byte>& bytes) {
+  if (rows.rows.empty()) return;
   const size_t at = bytes.size();
-  const auto count = static_cast<int64_t>(rows.rows.size());
-  bytes.resize(at + packed_bytes(count, row_bytes_of(rows)));
-  if (count == 0) return;
-  const size_t numbers = rows.rows.size() * sizeof(int64_t);
-  std::memcpy(bytes.data() + at, rows.rows.data(), numbers);
-  std::memcpy(bytes.data() + at + numbers, rows.value.raw(), rows.value.bytes());
+  bytes.resize(at + whole(rows.value.bytes()));
+  std::memcpy(bytes.data() + at, rows.value.raw(), rows.value.bytes());
+  int64_t last = 0;
+  for (const int64_t row : rows.rows) {
+    auto distance = static_cast<uint64_t>(row - std::exchange(last, row));
+    for (; distance >= kMore; distance >>= 7) {
+      bytes.push_back(static_cast<std::byte>(distance | kMore));
+    }
+    bytes.push_back(static_cast<std::byte>(distance));
+  }
+  bytes.resize(whole(bytes.size()));
+}
+
+[[noreturn]] void fail_packed(size_t rows, int64_t height) {
+  throw_error(ErrorCode::kBadFrame, {.what = "the rows of another rank are not valid",
+                                     .where = "sum of sparse gradients",
+                                     .expected = str_cat(rows, " ascending rows below ", height),
+                                     .got = "others",
+                                     .fix = "run the same program and version at all ranks"});
+}
+
+// Reads from `at` on, and moves it behind what it read.
+std::vector<int64_t> unpack_rows(std::span<const std::byte> bytes, size_t& at, size_t count,
+                                 int64_t height) {
+  std::vector<int64_t> rows(count);
+  uint64_t row = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t distance = 0;
+    for (int shift = 0;; shift += 7) {
+      if (at >= bytes.size() || shift > 56) fail_packed(count, height);
+      const auto byte = static_cast<uint64_t>(bytes[at++]);
+      distance |= (byte & ~kMore) << shift;
+      if ((byte & kMore) == 0) break;
+    }
+    row += distance;
+    if (row >= static_cast<uint64_t>(height) || (i > 0 && distance == 0)) {
+      fail_packed(count, height);
+    }
+    rows[i] = static_cast<int64_t>(row);
+  }
+  if (count > 0) at = whole(at);
+  return rows;
 }
 
 }  // namespace
@@ -108,19 +150,23 @@ template <class T>
 fluid::SelectedRows RowReducer::sum(const Gathered& gathered, size_t index,
                                     std::vector<size_t>& begin, double factor) const {
   const fluid::SelectedRows& own = gradients_[index].nodes.front();
-  std::vector<fluid::RowsView<T>> parts;
+  std::vector<std::vector<int64_t>> numbers;
+  std::vector<const T*> first;
   for (int rank = 0; rank < layout_.ranks(); ++rank) {
     size_t& at = begin[static_cast<size_t>(rank)];
+    const std::span<const std::byte> bytes(
+        gathered.bytes.data() + static_cast<size_t>(rank) * gathered.of_a_rank, gathered.of_a_rank);
     for (size_t node = 0; node < layout_.nodes(rank).size(); ++node) {
-      const int64_t count = gathered.counts[count_at(rank, index, node, gradients_.size())];
-      const std::byte* from =
-          gathered.bytes.data() + static_cast<size_t>(rank) * gathered.of_a_rank + at;
-      const auto rows = static_cast<size_t>(count);
-      parts.push_back({{reinterpret_cast<const int64_t*>(from), rows},
-                       reinterpret_cast<const T*>(from + rows * sizeof(int64_t))});
-      at += packed_bytes(count, row_bytes_of(own));
+      const auto count =
+          static_cast<size_t>(gathered.counts[count_at(rank, index, node, gradients_.size())]);
+      if (count > (bytes.size() - at) / row_bytes_of(own)) fail_packed(count, own.height);
+      first.push_back(reinterpret_cast<const T*>(bytes.data() + at));
+      at += whole(count * row_bytes_of(own));
+      numbers.push_back(unpack_rows(bytes, at, count, own.height));
     }
   }
+  std::vector<fluid::RowsView<T>> parts;
+  for (size_t i = 0; i < numbers.size(); ++i) parts.push_back({numbers[i], first[i]});
   fluid::SelectedRows total =
       fluid::sum_of_parts<T>(parts, own.height, own.value.shape(), layout_.sum());
   if (factor == 1.0) return total;

@@ -16,6 +16,7 @@ using transport::CollectiveCommunicator;
 
 std::vector<uint32_t> checksums(const std::vector<NamedParameter>& parameters) {
   std::vector<uint32_t> sums;
+  sums.reserve(parameters.size());
   for (const auto& [name, value] : parameters) {
     sums.push_back(crc32c({value->raw(), value->bytes()}));
   }

@@ -5,8 +5,10 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/distributed/server_program.h"
+#include "fluid/ops/distributed/trainer_program.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
+#include "strategies/jobs/collective_job.h"
 #include "strategies/jobs/job_identity.h"
 #include "strategies/jobs/listening_servers.h"
 #include "strategies/jobs/server_job.h"
@@ -105,16 +107,65 @@ void check_mode(const DistributionInfo& job, const AsyncOptions& options) {
                .fix = "transpile for that mode, or correct AsyncOptions::mode"});
 }
 
+role_maker::ClusterSpec cluster_of(const fluid::RankPlace& place) {
+  role_maker::ClusterSpec cluster;
+  cluster.mode = role_maker::Mode::kCollective;
+  cluster.contract = role_maker::Contract::kArguments;
+  if (place.in_process) {
+    cluster.local_worker_num = 1;
+    return cluster;
+  }
+  cluster.index = place.rank;
+  cluster.worker_num = static_cast<int>(place.endpoints.size());
+  cluster.worker_endpoints = place.endpoints;
+  return cluster;
+}
+
+// What the program's loss gradient is divided by; an executor that reduces has CPU_NUM shards.
+int shards_of(const fluid::RankPlace& place, const role_maker::ClusterSpec& cluster,
+              const RuntimeConfig& config) {
+  const auto threads = static_cast<int>(config.cpu_num);
+  if (place.executor_reduces) return cluster.worker_num * threads;
+  if (place.shards > 0) return place.shards;
+  return place.in_process ? threads : cluster.worker_num;
+}
+
+std::shared_ptr<StrategyRuntime> attach_rank(fluid::Executor& executor,
+                                             const fluid::Program& program,
+                                             const fluid::RankPlace& place,
+                                             const RuntimeConfig& config, Logger logger) {
+  if (place.endpoints.empty() && !place.in_process) {
+    throw_error(ErrorCode::kInvalidArgument,
+                {.what = "the program does not say where its ranks are",
+                 .where = "strategies::attach, endpoint and other_endpoints of c_gen_nccl_id",
+                 .expected = "the endpoints of all ranks",
+                 .got = "none",
+                 .fix = "transpile with trainers=\"host:port,host:port\""});
+  }
+  const auto cluster = cluster_of(place);
+  dump(config, program, cluster);
+  logger.set_identity(cluster.process_name());
+  CollectiveRuntimeOptions options{.logical_shards = shards_of(place, cluster, config)};
+  auto runtime = make_transpiled_runtime(
+      {.program = program, .cluster = cluster, .config = config, .logger = logger},
+      std::move(options));
+  watch_steps(*runtime, config, cluster.index, nullptr, std::move(logger));
+  executor.set_comm_runtime(runtime);
+  return runtime;
+}
+
 const DistributionInfo& require_record(const fluid::Program& program) {
   if (program.distribution().server_mode) return program.distribution();
   throw_error(ErrorCode::kInvalidArgument,
-              {.what = "this program was not transpiled for parameter servers, or does not say so",
+              {.what = "this program was not transpiled for a job, or does not say so",
                .where = "strategies::attach, DistributionInfo.server_mode",
                .expected = "a program of DistributeTranspiler::get_trainer_program or "
-                           "get_pserver_program",
+                           "get_pserver_program, or a startup program with gen_nccl_id, "
+                           "c_gen_nccl_id or c_comm_init_all",
                .got = "a program that records no mode",
-               .fix = "attach with the program that you run; for one that Paddle transpiled, give "
-                      "attach a DistributionInfo with its server_mode"});
+               .fix = "of a job without servers, attach with the startup program; else with the "
+                      "program that you run, and for one that Paddle transpiled give attach a "
+                      "DistributionInfo with its server_mode"});
 }
 
 [[noreturn]] void refuse_job(std::string what, const char* field, std::string expected,
@@ -187,7 +238,7 @@ std::shared_ptr<StrategyRuntime> attach_async(fluid::Executor& executor,
                                               const RuntimeConfig& config, Logger logger) {
   ServerJob job = common_job(program, info, config, std::move(logger));
   const TrainerRuntimeConfig trainer = TrainerRuntimeConfig().over(config.trainer, config.cpu_num);
-  job.async = configured(options, trainer, config.cpu_num, options.merge_by_sum);
+  job.options = configured(options, trainer, config.cpu_num, options.merge_by_sum);
   return attach_job(executor, program, std::move(job), config);
 }
 
@@ -206,6 +257,9 @@ std::shared_ptr<StrategyRuntime> attach_as(fluid::Executor& executor, const flui
 
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const RuntimeConfig& config, Logger logger) {
+  if (const auto place = fluid::read_rank_place(program)) {
+    return attach_rank(executor, program, *place, config, std::move(logger));
+  }
   return attach_as(executor, program, require_record(program), config, std::move(logger));
 }
 
@@ -219,6 +273,7 @@ std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::
 std::shared_ptr<StrategyRuntime> attach(fluid::Executor& executor, const fluid::Program& program,
                                         const AsyncOptions& options, const RuntimeConfig& config,
                                         Logger logger) {
+  validate(options);
   const DistributionInfo& job = require_record(program);
   check_mode(job, options);
   check_push_interval(job, options);

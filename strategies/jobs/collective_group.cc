@@ -9,6 +9,7 @@
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
 #include "strategies/collective/collective_runtime.h"
+#include "strategies/collective/shared_ranks.h"
 #include "strategies/collective/socket_ranks.h"
 #include "strategies/jobs/job_identity.h"
 #include "transport/mpi_session/mpi_session.h"
@@ -64,7 +65,7 @@ Duration longest_wait(const RuntimeConfig& config) {
   return milliseconds(config.stall_deadline_ms) + 2 * milliseconds(config.heartbeat_timeout_ms);
 }
 
-struct CollectiveGroup::State {
+struct CollectiveGroup::State : GroupOptions {
   std::unique_ptr<transport::CollectiveCommunicator> connect() {
     if (cluster.worker_num == 1) return transport::single_communicator();
     const bool over_mpi = uses_mpi(config, cluster);
@@ -119,6 +120,12 @@ struct CollectiveGroup::State {
     membership.emplace(
         std::move(options), coordinator, [this](const Status& verdict) { control.call(verdict); },
         logger);
+    if (auto communicator = share_memory()) {
+      control.set(*communicator);
+      logger.info("collective", "tensors travel through shared memory",
+                  {{"coordinator", coordinator.to_string()}});
+      return communicator;
+    }
     auto communicator = sockets->connect(*membership);
     control.set(*communicator);
     logger.info("collective", "tensors travel over sockets",
@@ -126,6 +133,22 @@ struct CollectiveGroup::State {
                  {"coordinator", coordinator.to_string()},
                  {"listens", sockets->endpoint().to_string()}});
     return communicator;
+  }
+
+  // Null where the ranks cannot, or are not to; the same at all of them.
+  std::unique_ptr<transport::CollectiveCommunicator> share_memory() {
+    const bool wanted = config.transport != "tcp";
+    auto shared = connect_shared(*membership, cluster, wanted);
+    if (shared.ok()) {
+      sockets.reset();
+      return std::move(shared.value());
+    }
+    if (wanted) {
+      const ErrorText& why = shared.status().text();
+      logger.info("collective", "ranks do not share memory, and use sockets",
+                  {{"where", why.where}, {"got", why.got}});
+    }
+    return nullptr;
   }
 
   MembershipOptions membership_options(transport::Secret secret) {
@@ -150,21 +173,12 @@ struct CollectiveGroup::State {
     return options;
   }
 
-  role_maker::ClusterSpec cluster;
-  RuntimeConfig config;
-  std::map<std::string, std::string> facts;
-  std::shared_ptr<JobObserver> observer;
-  Logger logger;
-  std::optional<SocketRanks> sockets = std::nullopt;  // none over MPI
+  std::optional<SocketRanks> sockets = std::nullopt;  // not over MPI, nor in shared memory
   CommunicatorForControl control = {};
   std::optional<CollectiveMembership> membership = std::nullopt;
 };
 
-CollectiveGroup::CollectiveGroup(role_maker::ClusterSpec cluster, RuntimeConfig config,
-                                 std::map<std::string, std::string> facts,
-                                 std::shared_ptr<JobObserver> observer, Logger logger)
-    : state_(new State{std::move(cluster), std::move(config), std::move(facts), std::move(observer),
-                       std::move(logger)}) {}
+CollectiveGroup::CollectiveGroup(GroupOptions options) : state_(new State{std::move(options)}) {}
 
 CollectiveGroup::~CollectiveGroup() = default;
 

@@ -20,14 +20,19 @@ namespace fleet::strategies {
 // culprit.
 Duration longest_wait(const RuntimeConfig& config);
 
+struct GroupOptions {
+  role_maker::ClusterSpec cluster;
+  RuntimeConfig config;
+  std::map<std::string, std::string> facts;  // what all ranks must agree on, by name
+  // Told of stalls and of what the group waits for; may be null.
+  std::shared_ptr<JobObserver> observer;
+  Logger logger;
+};
+
 // Used by one thread.
 class CollectiveGroup {
  public:
-  // `facts`: what all ranks must agree on, by name. The observer, which may be null, is told of
-  // stalls and of what the group waits for.
-  CollectiveGroup(role_maker::ClusterSpec cluster, RuntimeConfig config,
-                  std::map<std::string, std::string> facts, std::shared_ptr<JobObserver> observer,
-                  Logger logger);
+  explicit CollectiveGroup(GroupOptions options);
   // Ends the job with this rank to blame, unless it has left. The communicator must be gone, or
   // end() have been called.
   ~CollectiveGroup();

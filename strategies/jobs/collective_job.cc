@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/strings.h"
+#include "fluid/ops/distributed/names.h"
 #include "strategies/jobs/collective_group.h"
 #include "strategies/jobs/job_identity.h"
 
@@ -13,15 +15,21 @@ using transport::Phase;
 
 class CollectiveJobRuntime final : public StrategyRuntime {
  public:
-  CollectiveJobRuntime(const StrategyInput& input, const Strategy& strategy,
-                       const fluid::Program& main, CollectiveRuntimeOptions options)
-      : origin_(input.main),
-        writes_(input.cluster.index == 0),
-        group_(input.cluster, input.config, job_facts(input, strategy), input.observer,
-               input.logger),
+  // Of the program of a step, and of the one whose persistable variables are saved.
+  struct Programs {
+    const fluid::Program& main;
+    fluid::Program origin;
+  };
+
+  CollectiveJobRuntime(const GroupOptions& group, Programs programs,
+                       CollectiveRuntimeOptions options)
+      : origin_(std::move(programs.origin)),
+        writes_(group.cluster.index == 0),
+        group_(group),
         ops_(
-            input.cluster, [this] { return group_.connect(); }, told_of_waits(std::move(options))) {
-    ops_.expect(main);
+            group.cluster, [this] { return group_.connect(); },
+            told_of_waits(std::move(options), longest_wait(group.config))) {
+    ops_.expect(programs.main);
   }
 
   ~CollectiveJobRuntime() override { group_.end(); }
@@ -62,7 +70,13 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     ops_.end_step(program, step);
   }
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override {
+    if (call.op.type == "gen_nccl_id") call.scope.set_keeper(fluid::kNcclId, weak_from_this());
     return ops_.run(call);
+  }
+
+  void sum_shards(const fluid::CommCall& call, std::span<const double* const> parts, double* out,
+                  size_t count) override {
+    ops_.sum_shards(call, parts, out, count);
   }
 
   const fluid::Program* checkpoint_program() const override { return &origin_; }
@@ -83,7 +97,8 @@ class CollectiveJobRuntime final : public StrategyRuntime {
 
  private:
   // A rank that waits for others is not to blame for standing still.
-  CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options) {
+  CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options, Duration longest) {
+    options.reducer.timeout = longest;
     options.reducer.on_wait = [this](bool waits) {
       enter(waits ? Phase::kReducing : Phase::kComputing);
     };
@@ -114,8 +129,27 @@ std::shared_ptr<StrategyRuntime> make_collective_runtime(const StrategyInput& in
                                                          const Strategy& strategy,
                                                          const fluid::Program& main,
                                                          CollectiveRuntimeOptions options) {
-  options.reducer.timeout = longest_wait(input.config);
-  return std::make_shared<CollectiveJobRuntime>(input, strategy, main, std::move(options));
+  return std::make_shared<CollectiveJobRuntime>(GroupOptions{.cluster = input.cluster,
+                                                             .config = input.config,
+                                                             .facts = job_facts(input, strategy),
+                                                             .observer = input.observer,
+                                                             .logger = input.logger},
+                                                CollectiveJobRuntime::Programs{main, input.main},
+                                                std::move(options));
+}
+
+std::shared_ptr<StrategyRuntime> make_transpiled_runtime(const TranspiledRanks& job,
+                                                         CollectiveRuntimeOptions options) {
+  auto facts = bits_facts();
+  facts.emplace("endpoints", join(job.cluster.worker_endpoints, ","));
+  facts.emplace("shards", str_cat(options.logical_shards));
+  return std::make_shared<CollectiveJobRuntime>(
+      GroupOptions{.cluster = job.cluster,
+                   .config = job.config,
+                   .facts = std::move(facts),
+                   .observer = nullptr,
+                   .logger = job.logger},
+      CollectiveJobRuntime::Programs{job.program, job.program}, std::move(options));
 }
 
 }  // namespace fleet::strategies

@@ -18,4 +18,14 @@ std::shared_ptr<StrategyRuntime> make_collective_runtime(const StrategyInput& in
                                                          const fluid::Program& main,
                                                          CollectiveRuntimeOptions options);
 
+// The job of a program that was transpiled for ranks (fluid::read_rank_place).
+struct TranspiledRanks {
+  const fluid::Program& program;
+  const role_maker::ClusterSpec& cluster;
+  const RuntimeConfig& config;
+  Logger logger;
+};
+std::shared_ptr<StrategyRuntime> make_transpiled_runtime(const TranspiledRanks& job,
+                                                         CollectiveRuntimeOptions options);
+
 }  // namespace fleet::strategies

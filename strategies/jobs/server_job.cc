@@ -109,17 +109,17 @@ AsyncOptions configured(AsyncOptions options, const TrainerRuntimeConfig& traine
 
 std::shared_ptr<StrategyRuntime> make_runtime(ServerJob job, bool is_server,
                                               fluid::Program origin) {
-  if (job.async) {
-    validate(*job.async);
-    for (const auto& [name, value] : async_facts(*job.async)) {
+  if (!is_synchronous(job.options.mode)) {
+    validate(job.options);
+    for (const auto& [name, value] : async_facts(job.options)) {
       job.config.facts.emplace(name, value);
     }
   }
   if (is_server) {
-    return std::make_shared<ServerRuntime>(std::move(job.config), job.async, job.transport,
+    return std::make_shared<ServerRuntime>(std::move(job.config), job.options, job.transport,
                                            job.logger);
   }
-  return std::make_shared<WorkerRuntime>(job.config, job.async, job.transport, std::move(origin),
+  return std::make_shared<WorkerRuntime>(job.config, job.options, job.transport, std::move(origin),
                                          std::move(job.server_names), job.logger);
 }
 

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,7 @@ namespace fleet::strategies {
 
 struct ServerJob {
   ParameterServerConfig config;
-  std::optional<AsyncOptions> async;  // none: synchronous
+  AsyncOptions options = {.mode = ServerMode::kSync};
   transport::TransportChoice transport = transport::TransportChoice::kAuto;
   // The servers' endpoints as programs name them, by index.
   std::vector<std::string> server_names;

@@ -43,7 +43,9 @@ struct DelayCompensationOptions {
 };
 
 struct AsyncOptions {
-  ServerMode mode = ServerMode::kAsync;  // any but kSync
+  // Of kSync nothing else counts: runtimes are told so that training is synchronous; users'
+  // options name another mode.
+  ServerMode mode = ServerMode::kAsync;
 
   // Trainer threads in each worker process (CPU_NUM). With GEO and EASGD each thread is a worker
   // of its own, so that N is workers times threads.

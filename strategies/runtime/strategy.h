@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "fluid/program/program.h"
@@ -51,6 +52,9 @@ class Strategy {
   // The same, with what the environment set; for people. The other one is what the processes of a
   // job compare.
   virtual std::string describe(const RuntimeConfig&) const { return to_string(); }
+  // Variables of the forward part that backward keeps, where it computes the others again
+  // (fluid::optimizer::MinimizeOptions::checkpoints). None: it keeps all.
+  virtual std::vector<std::string> recompute_checkpoints() const { return {}; }
   // How rewrite transpiles, for tools that do the same; null when that says nothing of it.
   virtual std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const {
     return nullptr;

@@ -129,6 +129,36 @@ TEST_F(Examples, TranspilerDirectTrainsAsThreeProcesses) {
   }
 }
 
+std::string line_of(const std::string& text, const std::string& begin) {
+  const size_t at = text.find(begin);
+  if (at == std::string::npos) return "no line " + begin + " in " + text;
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+TEST_F(Examples, TranspilerNccl2HasTheSameBitsAsOneAndAsTwoProcesses) {
+  const std::vector<std::string> program = {binary_path("bin/transpiler_nccl2")};
+  Process alone(program, {{"CPU_NUM", "2"}}, path("alone"));
+  EXPECT_EQ(alone.wait(), 0) << alone.output();
+  const std::string weights = line_of(alone.output(), "weights ");
+  EXPECT_THAT(weights, HasSubstr("0x"));
+
+  Variables job = {{"TRAINERS", str_cat("127.0.0.1:", free_port(), ",127.0.0.1:", free_port())},
+                   {"CPU_NUM", "1"},
+                   {"FLEET_COLLECTIVES", "sockets"},
+                   {"FLEET_JOB_SECRET", "0123456789abcdef0123456789abcdef"}};
+  Process first(program, job, path("first"));
+  job["TRAINER_ID"] = "1";
+  Process second(program, job, path("second"));
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_EQ(line_of(first.output(), "weights "), weights);
+  EXPECT_EQ(line_of(second.output(), "weights "), weights);
+  const auto loss = [&alone](const std::string& step) {
+    return std::stod(line_of(alone.output(), step + " loss ").substr(step.size() + 6));
+  };
+  EXPECT_LT(loss("step 100"), loss("step 25"));
+}
+
 class TranspilerDirect : public Examples {
  protected:
   // One trainer and one server; `common` and `of_trainer` are shell text in front of the program.

@@ -43,7 +43,8 @@ TEST_P(Claims, OrderHoldsOnASecondSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Claims,
-                         ::testing::Values("dc_asgd", "bounded_staleness", "elastic", "local_sgd"),
+                         ::testing::Values("dc_asgd", "bounded_staleness", "elastic", "local_sgd",
+                                           "compressed_gradients"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -30,10 +30,20 @@ const char* name_of(Moment moment) {
   return moment == Moment::kStart ? "start" : moment == Moment::kMiddle ? "middle" : "end";
 }
 
-enum class Kind { kServers, kRanks, kRanksOverSockets };
+enum class Kind { kServers, kRanks, kRanksOverSockets, kRanksSharingMemory };
 
 const char* name_of(Kind kind) {
-  return kind == Kind::kServers ? "servers" : kind == Kind::kRanks ? "ranks" : "sockets";
+  switch (kind) {
+    case Kind::kServers:
+      return "servers";
+    case Kind::kRanks:
+      return "ranks";
+    case Kind::kRanksOverSockets:
+      return "sockets";
+    case Kind::kRanksSharingMemory:
+      return "shared";
+  }
+  return "?";
 }
 
 struct Fault {
@@ -84,6 +94,7 @@ class Faults : public ::testing::Test {
   Outcome run(const Fault& fault) {
     const JobUnderTest::Plan plan{.servers = fault.kind == Kind::kServers,
                                   .over_mpi = fault.kind == Kind::kRanks,
+                                  .over_tcp = fault.kind == Kind::kRanksOverSockets,
                                   .steps = fault.steps(),
                                   .heartbeat_timeout_ms = kHeartbeatTimeoutMs};
     JobUnderTest job(plan, folder_);
@@ -214,6 +225,21 @@ TEST_F(Faults, StoppedWhileRanksOverSocketsEnd) {
 }
 TEST_F(Faults, StoppedWhileRanksOverSocketsTrain) {
   run_series(Kind::kRanksOverSockets, SIGSTOP, Moment::kMiddle, per_series());
+}
+TEST_F(Faults, KilledWhileRanksSharingMemoryStart) {
+  run_series(Kind::kRanksSharingMemory, SIGKILL, Moment::kStart, per_series());
+}
+TEST_F(Faults, KilledWhileRanksSharingMemoryTrain) {
+  run_series(Kind::kRanksSharingMemory, SIGKILL, Moment::kMiddle, per_series() + 1);
+}
+TEST_F(Faults, KilledWhileRanksSharingMemoryEnd) {
+  run_series(Kind::kRanksSharingMemory, SIGKILL, Moment::kEnd, per_series());
+}
+TEST_F(Faults, StoppedWhileRanksSharingMemoryEnd) {
+  run_series(Kind::kRanksSharingMemory, SIGSTOP, Moment::kEnd, per_series());
+}
+TEST_F(Faults, StoppedWhileRanksSharingMemoryTrain) {
+  run_series(Kind::kRanksSharingMemory, SIGSTOP, Moment::kMiddle, per_series());
 }
 
 TEST_F(Faults, KilledWhileRanksStart) {

@@ -103,6 +103,7 @@ JobUnderTest::JobUnderTest(const Plan& plan, std::string folder) : folder_(std::
   if (launcher_ != 0) return;
   setenv("FLEET_HEARTBEAT_TIMEOUT_MS", std::to_string(plan.heartbeat_timeout_ms).c_str(), 1);
   setenv("FLEET_HEARTBEAT_INTERVAL_MS", "200", 1);
+  if (plan.over_tcp) setenv("FLEET_TRANSPORT", "tcp", 1);
   const int out = open((folder_ + "/output").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   dup2(out, STDOUT_FILENO);
   dup2(out, STDERR_FILENO);

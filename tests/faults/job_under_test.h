@@ -16,8 +16,9 @@ using Seconds = std::chrono::duration<double>;
 class JobUnderTest {
  public:
   struct Plan {
-    bool servers = true;   // launch_ps with 2 workers and 2 servers, or launch with 2 ranks
-    bool over_mpi = true;  // of ranks; else over sockets
+    bool servers = true;    // launch_ps with 2 workers and 2 servers, or launch with 2 ranks
+    bool over_mpi = true;   // of ranks; else they share memory,
+    bool over_tcp = false;  // or not
     int steps = 100000;
     int heartbeat_timeout_ms = 2000;
   };

@@ -79,6 +79,81 @@ TEST(Facade, GradientsMayBeChangedBetweenTheParts) {
   EXPECT_THAT(placed, ::testing::ElementsAre(chosen.param.name()));
 }
 
+// A net of two layers whose first one may be computed again, as a collective job of one rank.
+struct RecomputingNet {
+  fluid::Program main;
+  fluid::Program startup;
+  fluid::ProgramGuard programs{main, startup};
+  fluid::unique_name::Guard names;
+  fluid::Variable first = fluid::layers::fc(fluid::layers::data("x", {4}), 3, {.act = "tanh"});
+  fluid::Variable second = fluid::layers::fc(first, 3, {.act = "tanh"});
+  fluid::Variable loss = fluid::layers::mean(fluid::layers::fc(second, 2, {.act = "tanh"}));
+  fluid::optimizer::SGD sgd{{.learning_rate = 0.1}};
+  Fleet fleet{Environment(Variables{})};
+
+  RecomputingNet() {
+    startup.set_random_seed(3);
+    role_maker::UserDefinedCollectiveRoleMaker maker({.worker_endpoints = {"127.0.0.1:1"}});
+    fleet.init(maker);
+  }
+  bool recomputes() const {
+    return fleet.main_program().to_string().find(".subprog_") != std::string::npos;
+  }
+  std::vector<float> trained(const strategies::DistributedStrategy& strategy) {
+    fleet.distributed_optimizer(sgd, strategy).minimize(loss);
+    fluid::Executor exe{fluid::CPUPlace()};
+    fleet.init_worker();
+    exe.run(fleet.startup_program());
+    const std::vector<float> x = {1, 2, 3, 4, -1, 0.5, 2, -3};
+    std::vector<float> losses;
+    for (int step = 0; step < 3; ++step) {
+      const auto fetched = exe.run(fleet.main_program(),
+                                   {{"x", fluid::Tensor::from(x, fluid::Shape{2, 4})}}, {loss});
+      losses.push_back(*fetched[0].data<float>());
+    }
+    fleet.stop_worker();
+    return losses;
+  }
+};
+
+TEST(Facade, AStrategyNamesWhatBackwardKeeps) {
+  const auto plain = RecomputingNet().trained(strategies::GradAllReduceStrategy{});
+  for (const bool averages : {false, true}) {
+    RecomputingNet net;
+    EXPECT_EQ(net.trained(strategies::collective::DistributedStrategy{
+                  .use_local_sgd = averages,
+                  .forward_recompute = true,
+                  .recompute_checkpoints = {net.first.name(), net.second.name()}}),
+              plain);
+    EXPECT_TRUE(net.recomputes());
+  }
+}
+
+TEST(Facade, AStrategySynchronisesBatchNorms) {
+  for (const bool sync : {false, true}) {
+    RecomputingNet net;
+    const auto normal = fluid::layers::mean(fluid::layers::batch_norm(net.second));
+    net.fleet
+        .distributed_optimizer(net.sgd,
+                               strategies::collective::DistributedStrategy{.sync_batch_norm = sync})
+        .minimize(normal);
+    const std::string text = net.fleet.main_program().to_string();
+    EXPECT_EQ(text.find("= sync_batch_norm(") != std::string::npos, sync);
+    EXPECT_EQ(text.find("= shard_sum(") != std::string::npos, sync);
+    EXPECT_EQ(net.fleet.origin_program().to_string().find("sync_"), std::string::npos);
+  }
+}
+
+TEST(Facade, CheckpointsOfTheStrategyAndOfMinimizeMayNotDiffer) {
+  RecomputingNet net;
+  const strategies::GradAllReduceStrategy strategy{.recompute_checkpoints = {net.first.name()}};
+  auto optimizer = net.fleet.distributed_optimizer(net.sgd, strategy);
+  EXPECT_THAT(refusal([&] { optimizer.minimize(net.loss, {.checkpoints = {net.second.name()}}); }),
+              HasSubstr("two places name different checkpoints"));
+  optimizer.minimize(net.loss, {.checkpoints = {net.first.name()}});
+  EXPECT_TRUE(net.recomputes());
+}
+
 TEST(Facade, ProgramsAreRewrittenOnce) {
   Net net(role_maker::Role::kWorker);
   auto optimizer = net.fleet.distributed_optimizer(net.sgd);

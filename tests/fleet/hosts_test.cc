@@ -86,8 +86,8 @@ TEST_F(Hosts, AKilledProcessOfAnotherHostIsNamedAtOnce) {
                 "--leave_by kill");
     const auto grace = str_cat("env FLEET_RECONNECT_GRACE_MS=40000 ", kind);
     const auto begin = std::chrono::steady_clock::now();
-    std::thread other([&] { second = run_command(grace + launcher(1, options) + job, 60); });
-    const CommandResult first = run_command(grace + launcher(0, options) + job, 60);
+    std::thread other([&] { second = run_command(str_cat(grace, launcher(1, options), job), 60); });
+    const CommandResult first = run_command(str_cat(grace, launcher(0, options), job), 60);
     other.join();
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
     EXPECT_EQ(first.code, 1) << first.output;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/strings.h"
+#include "tests/fleet/torchrun.h"
 #include "tests/fleet/two_hosts.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
@@ -121,6 +122,18 @@ TEST_P(RankHosts, MeetByVariablesOfSchedulers) {
   };
   expect_trained(run_on_both(launcher(0, sky(0), "") + job, launcher(1, sky(1), "") + job),
                  "scheduled");
+}
+
+TEST_P(RankHosts, AreStartedByTorchrunItself) {
+  const std::string program = torchrun_program();
+  if (program.empty()) GTEST_SKIP() << "PyTorch's torchrun is not installed";
+  const auto agent = [&](int host) {
+    return str_cat(TwoHosts::on(host), "env ", kSecret, program, " --nnodes 2 --node-rank ", host,
+                   " --master-addr ", hosts_.address(0),
+                   " --master-port 7800 --nproc-per-node 2 --no-python ",
+                   binary_path("bin/facade_worker"), " --steps 40 --save ", path("torchrun"));
+  };
+  expect_trained(run_on_both(agent(0), agent(1)), "torchrun");
 }
 
 TEST_P(RankHosts, AKilledRankOfAnotherHostIsNamedOnBoth) {

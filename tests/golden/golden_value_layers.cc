@@ -317,6 +317,11 @@ void add_schedules(std::map<std::string, Builder>& builders) {
       return {rate.variable()};
     };
   }
+  builders["autoincreased_step_counter"] = [](Call& call) -> Outputs {
+    return {layers::autoincreased_step_counter(text(call, "counter_name"),
+                                               call.args.get<int64_t>("begin", 1),
+                                               call.args.get<int64_t>("step", 1))};
+  };
 }
 
 }  // namespace

@@ -148,6 +148,26 @@ TEST(Nodes, ANodeIsNamedAndBelongsToTheJob) {
               HasSubstr("c:1"));
 }
 
+TEST(Nodes, HostsGetALauncherEach) {
+  const CommandLine line = parse_command_line(
+      Launcher::kCollective,
+      {"--hosts", "me@a,[fd00::1]", "--tee", "--ssh=ssh -p 22", "--nproc-per-node", "3", "prog"},
+      {});
+  EXPECT_THAT(line.hosts, ElementsAre("me@a", "fd00::1"));
+  EXPECT_THAT(line.nodes, ElementsAre("a", "fd00::1"));
+  EXPECT_EQ(line.ssh, "ssh -p 22");
+  EXPECT_THAT(line.options_of_hosts, ElementsAre("--tee", "--nproc_per_node", "3"));
+  EXPECT_THAT(parse_ps({"prog"}).hosts, ::testing::IsEmpty());
+  const auto refused = [](std::vector<std::string> options) {
+    options.emplace_back("prog");
+    return refusal(Launcher::kCollective, options);
+  };
+  EXPECT_THAT(refused({"--hosts", "a,b", "--node_ip", "a"}), HasSubstr("--hosts and --node_ip"));
+  EXPECT_THAT(refused({"--hosts", "a,b", "--nnodes", "2"}), HasSubstr("--hosts and --nnodes"));
+  EXPECT_THAT(refused({"--hosts", "a,a"}), HasSubstr("twice"));
+  EXPECT_THAT(refused({"--ssh", "ssh"}), HasSubstr("--ssh goes with --hosts"));
+}
+
 CommandLine parse_ranks(std::vector<std::string> arguments, const Environment& environment = {}) {
   arguments.emplace_back("prog");
   return parse_command_line(Launcher::kCollective, arguments, environment);

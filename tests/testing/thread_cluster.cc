@@ -18,6 +18,8 @@
 namespace fleet::testing {
 namespace {
 
+const strategies::AsyncOptions kInStep{.mode = strategies::ServerMode::kSync};
+
 using strategies::ParameterServerConfig;
 
 std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
@@ -150,7 +152,7 @@ class ThreadCluster {
     strategies::ServerRuntime::Events events;
     events.on_listening = [this, index](const Endpoint& bound) { addresses_.set(index, bound); };
     const auto runtime = std::make_shared<strategies::ServerRuntime>(
-        std::move(config), std::nullopt, job_.transport, Logger(), std::move(events));
+        std::move(config), kInStep, job_.transport, Logger(), std::move(events));
     programs.main.set_runtime(runtime);
     fluid::Executor executor;
     executor.run(programs.startup);
@@ -187,7 +189,7 @@ class ThreadCluster {
     if (servers.empty()) return;
     const ParameterServerConfig config = config_for(index, reach(index, servers));
     const auto runtime = std::make_shared<strategies::WorkerRuntime>(
-        config, std::nullopt, transport_of(index), *task_.main, names_);
+        config, kInStep, transport_of(index), *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
     fluid::Executor executor;

@@ -125,7 +125,11 @@ int run(const po::variables_map& given) {
       .waits = [observer] { return observer->waits.ask(std::chrono::milliseconds(500)); },
       .logger = logger});
 
-  strategies::CollectiveGroup group(cluster, config, facts_of(given), observer, logger);
+  strategies::CollectiveGroup group({.cluster = cluster,
+                                     .config = config,
+                                     .facts = facts_of(given),
+                                     .observer = observer,
+                                     .logger = logger});
   const auto options = options_of(given, config);
   std::vector<tools::CommRow> rows;
   {

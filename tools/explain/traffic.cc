@@ -7,6 +7,7 @@
 #include "fluid/ops/distributed/comm.h"
 #include "fluid/ops/nn/sampled.h"
 #include "fluid/ops/op_schema.h"
+#include "fluid/ops/optimize/dgc.h"
 #include "tools/explain/placement.h"
 #include "transpiler/training_ops.h"
 
@@ -256,17 +257,44 @@ std::string param_of(const Block& block, const std::string& gradient) {
   return {};
 }
 
+// Row numbers travel as distances, in groups of 7 bits.
+double distance_bytes(double height, double rows) {
+  double bytes = 1;
+  for (double distance = height / std::max(1.0, rows); distance >= 128; distance /= 128) ++bytes;
+  return bytes;
+}
+
+// What is left once a compressed gradient's ramp is over; false for another gradient.
+bool add_compressed(const Block& block, const std::string& name, Reduced& reduced) {
+  for (const auto& op : block.ops()) {
+    if (op->type != fluid::kCompress || op->output("Grad_out").front() != name) continue;
+    const auto attrs = fluid::parse_attributes<fluid::DgcAttrs>(op->type, op->attrs);
+    const int64_t elements = block.var(name).shape.numel();
+    const auto sent = fluid::dgc_sent(attrs, attrs.rampup_begin_step + attrs.rampup_step, elements);
+    const auto count = static_cast<double>(sent.elements);
+    const double bytes = sizeof(float) + distance_bytes(static_cast<double>(elements), count);
+    if (sent.as_rows) {
+      reduced.rows += count * bytes;
+    } else {
+      reduced.dense += bytes_of(block.var(name));
+    }
+    return true;
+  }
+  return false;
+}
+
 void add_gradient(const Program& program, const std::string& name, const ExplainOptions& options,
                   Reduced& reduced) {
   const Block& block = program.global_block();
+  if (add_compressed(block, name, reduced)) return;
   const VarDesc& var = block.var(name);
   if (var.kind != fluid::VarKind::kSelectedRows) {
     reduced.dense += bytes_of(var);
     return;
   }
   const auto height = static_cast<double>(var.shape[0]);
-  const double used = rows_used(program, param_of(block, name), options.batch);
-  reduced.rows += std::min(height, used) * (bytes_of(var) / height + kIdBytes);
+  const double used = std::min(height, rows_used(program, param_of(block, name), options.batch));
+  reduced.rows += used * (bytes_of(var) / height + distance_bytes(height, used));
 }
 
 Reduced reduced_in_step(const Program& program, const ExplainOptions& options) {

@@ -7,9 +7,8 @@
 
 #include "base/strings.h"
 #include "fluid/ops/distributed/comm.h"
-#include "fluid/ops/distributed/trainer_program.h"
-#include "fluid/ops/math/scale.h"
-#include "fluid/ops/no_attrs.h"
+#include "fluid/ops/distributed/names.h"
+#include "fluid/ops/distributed/rank_sums.h"
 #include "transpiler/pass.h"
 
 namespace fleet::transpiler {
@@ -23,93 +22,12 @@ using fluid::VarDesc;
 using Names = std::vector<std::string>;
 using fluid::OpList;
 
-Operator in_place(std::string type, const std::string& var, fluid::AttributeMap attrs,
-                  OpRole role) {
-  Operator op;
-  op.type = std::move(type);
-  op.inputs["X"] = {var};
-  op.outputs["Out"] = {var};
-  op.attrs = std::move(attrs);
-  op.role = role;
-  return op;
-}
-
-Operator sync_comm_stream(const std::string& var, int ring, OpRole role) {
-  return in_place("c_sync_comm_stream", var,
-                  fluid::to_attributes(fluid::CSyncCommStreamAttrs{.ring_id = ring}), role);
-}
-
-bool is_loss_gradient(const Operator& op) {
-  return op.role == (OpRole::kBackward | OpRole::kLoss);
-}
-
 void scale_loss_gradient(Program& program, const CollectiveOptions& options) {
-  Block& block = program.global_block();
-  OpList rewritten;
-  for (auto& op : block.take_ops()) {
-    rewritten.push_back(std::move(op));
-    if (!is_loss_gradient(*rewritten.back())) continue;
-    fluid::ScaleAttrs attrs;
-    attrs.scale = 1.0 / options.shards;
-    const std::string gradient = rewritten.back()->output_names().front();
-    rewritten.emplace_back(
-        in_place("scale", gradient, fluid::to_attributes(attrs), OpRole::kBackward));
-  }
-  block.set_ops(std::move(rewritten));
-}
-
-// The gradients that an op of backward finishes.
-std::vector<std::string> finished_gradients(const Operator& op) {
-  std::vector<std::string> gradients;
-  if (!fluid::has_role(op.role, OpRole::kBackward)) return gradients;
-  for (size_t i = 1; i < op.role_var.size(); i += 2) gradients.push_back(op.role_var[i]);
-  return gradients;
-}
-
-// All-reduces of one op: the op waits once, and the last of its gradients goes first.
-void emit_all_reduce(const std::vector<std::string>& gradients, int last_ring, int rings,
-                     OpList& out) {
-  out.emplace_back(in_place("c_sync_calc_stream", gradients.front(),
-                            fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
-  int ring = last_ring;
-  for (auto gradient = gradients.rbegin(); gradient != gradients.rend(); ++gradient) {
-    Operator sum = fluid::make_rank_sum(*gradient, ring);
-    sum.role = OpRole::kBackward;
-    out.emplace_back(std::move(sum));
-    ring = (ring + rings - 1) % rings;
-  }
+  fluid::scale_loss_gradient(program, 1.0 / options.shards);
 }
 
 void insert_all_reduces(Program& program, const CollectiveOptions& options) {
-  Block& block = program.global_block();
-  auto ops = block.take_ops();
-  // Rings are assigned from the end of the program, so count what follows each op.
-  std::vector<size_t> assigned(ops.size(), 0);
-  size_t total = 0;
-  for (size_t i = ops.size(); i-- > 0;) {
-    total += finished_gradients(*ops[i]).size();
-    assigned[i] = total;
-  }
-  const auto rings = static_cast<size_t>(options.rings);
-  std::string first_gradient;
-  bool synchronised = false;
-  OpList rewritten;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    if (!synchronised && !first_gradient.empty() &&
-        fluid::has_role(ops[i]->role, OpRole::kOptimize)) {
-      for (int ring = 0; ring < options.rings; ++ring) {
-        rewritten.emplace_back(sync_comm_stream(first_gradient, ring, OpRole::kBackward));
-      }
-      synchronised = true;
-    }
-    const auto gradients = finished_gradients(*ops[i]);
-    rewritten.push_back(std::move(ops[i]));
-    if (gradients.empty()) continue;
-    if (first_gradient.empty()) first_gradient = gradients.back();
-    const auto last_ring = static_cast<int>((assigned[i] - 1) % rings);
-    emit_all_reduce(gradients, last_ring, options.rings, rewritten);
-  }
-  block.set_ops(std::move(rewritten));
+  fluid::insert_rank_sums(program, options.rings);
 }
 
 std::vector<std::string> others(const CollectiveOptions& options) {
@@ -155,21 +73,18 @@ void broadcast_parameters(Program& startup, const CollectiveOptions& options) {
   int ring = 0;
   std::string last;
   for (const VarDesc* param : block.parameters()) {
-    fluid::CBroadcastAttrs attrs;
-    attrs.ring_id = ring;
-    block.append_op(
-        in_place("c_broadcast", param->name, fluid::to_attributes(attrs), OpRole::kForward));
+    block.append_op(fluid::make_rank_broadcast(param->name, ring));
     ring = (ring + 1) % options.rings;
     last = param->name;
   }
   if (last.empty()) return;
   for (int i = 0; i < options.rings; ++i) {
-    block.append_op(sync_comm_stream(last, i, OpRole::kForward));
+    block.append_op(fluid::make_sync_comm_stream(last, i, OpRole::kForward));
   }
 }
 
 std::string nccl_id_name(std::string_view prefix, int index) {
-  return index == 0 && prefix.empty() ? "NCCLID" : str_cat(prefix, "NCCLID_", index);
+  return index == 0 && prefix.empty() ? fluid::kNcclId : str_cat(prefix, "NCCLID_", index);
 }
 
 void append_gen_nccl_id(Program& startup, const Nccl2Options& options) {
@@ -222,8 +137,7 @@ void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
   std::set<std::string> waiting;  // gradients that are not summed yet
   const auto flush = [&](size_t ring) {
     if (open[ring]) {
-      rewritten.emplace_back(in_place("c_sync_calc_stream", open[ring]->input("X").front(),
-                                      fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
+      rewritten.emplace_back(fluid::make_sync_calc_stream(open[ring]->input("X").front()));
       rewritten.push_back(std::move(open[ring]));
     }
     bytes[ring] = 0;
@@ -237,8 +151,7 @@ void fuse_all_reduces(Program& program, const CollectiveOptions& options) {
     if (op->type == "c_allreduce_sum") {
       // Rows differ from rank to rank: they go alone.
       if (block.var(op->input("X").front()).kind == fluid::VarKind::kSelectedRows) {
-        rewritten.emplace_back(in_place("c_sync_calc_stream", op->input("X").front(),
-                                        fluid::to_attributes(fluid::NoAttrs{}), OpRole::kBackward));
+        rewritten.emplace_back(fluid::make_sync_calc_stream(op->input("X").front()));
         rewritten.push_back(std::move(op));
         continue;
       }

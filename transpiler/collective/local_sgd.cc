@@ -12,6 +12,7 @@
 #include "fluid/ops/math/elementwise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/no_attrs.h"
+#include "transpiler/training_ops.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -175,6 +176,7 @@ void check_shards(const CollectiveOptions& options) {
 ProgramPair make_local_sgd_programs(const Program& main, const Program& startup,
                                     const CollectiveOptions& options, const PassRunner& runner) {
   check_shards(options);
+  refuse_compressed_gradients(main, "LocalSGD");
   ProgramPair pair{.main = main, .startup = startup};
   record_collective(pair.main, options);
   record_collective(pair.startup, options);

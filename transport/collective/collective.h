@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/shard_tree.h"
 #include "base/status.h"
@@ -119,6 +120,10 @@ class CollectiveCommunicator {
   // The operation that a thread waits for in this communicator just now, as text such as
   // "operation 17, all_reduce of 1024 float32"; empty when none does. From any thread.
   virtual std::string awaited() const { return {}; }
+
+  // Memory in which arrays of reductions best lie: where ranks can read each other's memory, they
+  // do not copy such arrays first. It may outlive the communicator.
+  virtual Buffer allocate(size_t bytes) { return Buffer(bytes); }
 
   // Breaks the communicator with this status, which says why, for example because the coordinator
   // lost a rank; waiting calls return it. From any thread.

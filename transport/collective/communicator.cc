@@ -27,6 +27,10 @@ class Communicator : public CollectiveCommunicator {
                  [&](Group& group, const OperationId& id) -> std::unique_ptr<Machine> {
                    auto reduction = make_reduction(layout, type, parts, out, count);
                    const size_t bytes = count * transport::size_of(type);
+                   if (is_readable(bytes)) {
+                     return reading_all_reduce(group, id, std::move(reduction),
+                                               options_.reading_piece_bytes);
+                   }
                    if (is_small(layout, bytes)) {
                      return few() ? direct_all_reduce(group, id, reduction)
                                   : doubling_all_reduce(group, id, std::move(reduction));
@@ -76,6 +80,12 @@ class Communicator : public CollectiveCommunicator {
   }
 
   std::string awaited() const override { return engine_->awaited(); }
+
+  Buffer allocate(size_t bytes) override {
+    Buffer readable = engine_->memory() ? engine_->memory()->allocate(bytes) : Buffer();
+    return readable ? readable : Buffer(bytes);
+  }
+
   void abort(Status reason) override { engine_->fail(reason); }
 
  private:
@@ -83,6 +93,9 @@ class Communicator : public CollectiveCommunicator {
   bool is_small(const ShardLayout& layout, size_t bytes) const {
     return few() ? bytes * layout.parts() <= options_.direct_limit_bytes
                  : bytes <= options_.doubling_limit_bytes;
+  }
+  bool is_readable(size_t bytes) const {
+    return engine_->memory() != nullptr && bytes > options_.reading_limit_bytes;
   }
   // So few bytes that each rank's share of them would be a small message.
   bool is_middle(size_t bytes) const {

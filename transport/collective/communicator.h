@@ -3,12 +3,13 @@
 //
 // Sums follow the shard tree (base/shard_tree.h), so their bits depend neither on timing nor on
 // the number of ranks; the algorithm that is chosen does not change them either. With N ranks and
-// an array of M bytes, an all-reduce takes one of four ways:
+// an array of M bytes, an all-reduce takes one of these ways:
 //
 //   direct     few ranks, small M   N - 1 messages of M bytes, one delay
 //   doubling   more, small M        log2(N) messages of about M bytes, as many delays
 //   halving    more, middle M       2 log2(N) messages of M/2, M/4 … bytes
 //   pieces     large M              2 M / (bytes of a piece) messages, the bytes of a ring
+//   reading    large M, where ranks can read each other's memory (PeerMemory)
 //
 // Doubling and halving go along the tree: ranks at distance 1, 2, 4 … exchange the values of the
 // largest tree nodes that they know, one or two when ranks own one shard each, more when ranges are
@@ -42,6 +43,9 @@ struct CommunicatorOptions {
   // Among more ranks, data of which each rank's share has fewer bytes than this goes in log2(N)
   // messages: an all-reduce and a reduce-scatter by halving, an all-gather by doubling.
   size_t least_piece_bytes = 64 * 1024;
+  // Where ranks read each other's memory, all-reduces of more bytes do so, in such pieces.
+  size_t reading_limit_bytes = 16 * 1024;
+  size_t reading_piece_bytes = 128 * 1024;
   // Rounds of pieces (one for each rank) that are under way together.
   int window = 4;
 };

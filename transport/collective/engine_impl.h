@@ -67,6 +67,7 @@ class Engine {
 
   int rank() const { return group_.rank; }
   int size() const { return group_.size; }
+  PeerMemory* memory() const { return peers_->peer_memory(); }
 
   // The next operation; `make(group, id)` gives its machine.
   template <std::invocable<Group&, const OperationId&> Make>

@@ -21,14 +21,19 @@
 
 namespace fleet::transport::collective_detail {
 
+// Shares of an array end where a line of memory does.
+inline constexpr size_t kElementsPerLine = 16;
+
 // As many whole units as `value` takes.
 inline size_t whole(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Memory for contributions of others, reused from one operation to the next.
+// Memory for contributions of others, or for them to read, reused from one operation to the next.
 class ScratchPool {
  public:
+  // Of that memory, if there is any.
+  explicit ScratchPool(PeerMemory* memory = nullptr) : memory_(memory) {}
   // At least `bytes`, aligned to 64, uninitialised.
   Buffer take(size_t bytes);
   void give_back(Buffer buffer);
@@ -36,6 +41,7 @@ class ScratchPool {
   const std::vector<std::shared_ptr<const void>>& owners() const { return owners_; }
 
  private:
+  PeerMemory* memory_;
   std::vector<Buffer> free_;  // by size
   std::vector<std::shared_ptr<const void>> owners_;
 };
@@ -66,7 +72,8 @@ struct Group {
   PointToPoint& peers;
   const int rank = peers.rank();
   const int size = peers.size();
-  ScratchPool scratch = {};
+  ScratchPool scratch = ScratchPool();
+  ScratchPool readable = ScratchPool(peers.peer_memory());
   std::map<int, ExchangePlan> plans = {};  // by number of shards
 
   const ExchangePlan& plan(const ShardLayout& layout);
@@ -119,6 +126,11 @@ std::unique_ptr<Machine> halving_reduce_scatter(Group& group, const OperationId&
 // the array has pieces, twice, with at most N to a round.
 std::unique_ptr<Machine> piecewise_all_reduce(Group& group, const OperationId& id,
                                               Reduction reduction, Pieces pieces);
+
+// The same pieces, over memory that ranks read where it lies: every rank tells where its arrays
+// are, sums its pieces from there, and reads the sums of others. Messages say only how far it is.
+std::unique_ptr<Machine> reading_all_reduce(Group& group, const OperationId& id,
+                                            Reduction reduction, size_t piece_bytes);
 
 // Every rank sends each other rank that one's slice, and sums its own. `counts` by rank.
 std::unique_ptr<Machine> direct_reduce_scatter(Group& group, const OperationId& id,

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/collective/collective.h"
@@ -62,11 +64,27 @@ class MessageSet {
   virtual void unfinished(std::vector<int>& ranks) = 0;
 };
 
+// Memory of each rank that the others read where it lies, where a back end has such.
+class PeerMemory {
+ public:
+  virtual ~PeerMemory() = default;
+  // Of this rank, for the others to read; aligned to 4 KiB, kept by its handles, which may outlive
+  // this. Empty when there is no more.
+  virtual Buffer allocate(size_t bytes) = 0;
+  // Where these bytes lie, as the others call it; none unless all are in such memory.
+  virtual std::optional<uint64_t> place_of(std::span<const std::byte> bytes) const = 0;
+  // Bytes of another rank at a place that it told; null unless all are inside its memory. They may
+  // change at any time, whatever was agreed.
+  virtual const std::byte* at(int rank, uint64_t place, size_t bytes) const = 0;
+};
+
 class PointToPoint {
  public:
   virtual ~PointToPoint() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // Null where ranks cannot read each other's memory; the same at every rank.
+  virtual PeerMemory* peer_memory() { return nullptr; }
   // Outlived by this.
   virtual std::unique_ptr<MessageSet> messages(const OperationId& operation) = 0;
   // Held around calls of this and of its message sets by who calls them; empty where none is

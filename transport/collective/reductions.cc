@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "transport/collective/pipeline_impl.h"
@@ -7,7 +8,6 @@ namespace fleet::transport::collective_detail {
 namespace {
 
 constexpr size_t kLine = 64;
-constexpr size_t kElementsPerLine = 16;
 
 // Every rank has the contributions of all to one array, and sums them.
 class Contributions {
@@ -200,7 +200,9 @@ Buffer ScratchPool::take(size_t bytes) {
   const auto found = std::find_if(free_.begin(), free_.end(),
                                   [&](const Buffer& buffer) { return buffer.size() >= bytes; });
   if (found == free_.end()) {
-    Buffer made(std::max<size_t>(bytes, kLine));
+    const size_t size = std::max<size_t>(bytes, kLine);
+    Buffer made = memory_ == nullptr ? Buffer(size) : memory_->allocate(size);
+    if (!made) throw std::bad_alloc();
     owners_.push_back(made.owner());
     return made;
   }

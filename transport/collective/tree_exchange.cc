@@ -9,7 +9,6 @@ namespace fleet::transport::collective_detail {
 namespace {
 
 constexpr size_t kAlignment = 8;  // of each array in a message
-constexpr size_t kLine = 16;      // elements; shares end where a line does
 
 // What becomes of the array on the way: all of it is exchanged at each step, or the half that the
 // other of a pair keeps. Halves of an all-reduce come together again by the same steps backwards.
@@ -79,7 +78,7 @@ class TreeExchange : public Machine {
 
   void divide_evenly() {
     const size_t shares = way_ == Way::kDoubling ? 1 : pairing();
-    const size_t each = whole((reduction_.count + shares - 1) / shares, kLine);
+    const size_t each = whole((reduction_.count + shares - 1) / shares, kElementsPerLine);
     for (size_t i = 0; i < shares; ++i) bounds_.push_back(std::min(i * each, reduction_.count));
     bounds_.push_back(reduction_.count);
   }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <sched.h>
 #include <utility>
 
 #include "base/archive.h"
+#include "base/process/usable_cores.h"
 #include "base/strings.h"
 
 namespace fleet::transport {
@@ -67,12 +67,6 @@ Result<MessageId> id_in(const FrameHeader& header, ConstBytes control) {
                    .fix = {}});
   }
   return MessageId{{header.step, said.kind, said.type, said.count}, header.variable, said.bytes};
-}
-
-size_t usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 Status no_such_rank(std::string_view call, int rank, int size) {
@@ -273,7 +267,7 @@ void SocketPeers::connect(const std::vector<Endpoint>& endpoints) {
   const std::string& host = endpoints[static_cast<size_t>(rank_)].host;
   const auto here = std::count_if(endpoints.begin(), endpoints.end(),
                                   [&](const Endpoint& other) { return other.host == host; });
-  spins_ = static_cast<size_t>(here) <= usable_cores();
+  spins_ = here <= usable_cores();
   for (int other = 0; other < size(); ++other) {
     if (other != rank_) open_channel(other, endpoints[static_cast<size_t>(other)]);
   }

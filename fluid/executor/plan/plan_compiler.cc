@@ -90,6 +90,7 @@ bool PlanCompiler::in_shard(const Operator& op) const {
 void PlanCompiler::order_ops() {
   size_t end = 0;
   const auto& ops = block().ops();
+  plan_.sharded = plan_.key.replicas;
   for (size_t i = 0; i < ops.size(); ++i) {
     plan_.compiled_ops.push_back(ops[i].version());
     if (in_shard(*ops[i])) end = i + 1;
@@ -156,7 +157,9 @@ void PlanCompiler::add_op(const Operator& op) {
   planned.communication = planned.schema->run_by == RunBy::kRuntime;
   planned.fetches_table = fetches_table(*planned.schema, op);
   if (planned.schema->run_by == RunBy::kExecutor) add_block(op, planned);
-  const bool computed = !planned.communication && planned.block == nullptr;
+  const bool joins = planned.schema->run_by == RunBy::kShards;
+  if (joins) add_join(op);
+  const bool computed = !planned.communication && planned.block == nullptr && !joins;
   if (computed && !plan_.kernels->knows(op.type, plan_.key.place.kind)) {
     throw_error(ErrorCode::kNotSupported,
                 {.what = "no kernel computes this op" +
@@ -170,6 +173,17 @@ void PlanCompiler::add_op(const Operator& op) {
   add_inputs(op, planned);
   add_outputs(op, planned);
   plan_.ops.push_back(std::move(planned));
+}
+
+void PlanCompiler::add_join(const Operator& op) {
+  const auto at = static_cast<int>(plan_.ops.size());
+  if (plan_.whole_step && at >= plan_.head && at < plan_.tail) return plan_.joins.push_back(at);
+  throw_error(ErrorCode::kInvalidProgram,
+              {.what = "shards of a step cannot meet here",
+               .where = op.to_string(),
+               .expected = "an op of the forward or backward part, in the main block",
+               .got = plan_.whole_step ? "one that runs once a step" : "one of another block",
+               .fix = "leave sync_batch_norm off"});
 }
 
 void PlanCompiler::add_inputs(const Operator& op, PlanOp& planned) {
@@ -257,7 +271,8 @@ void PlanCompiler::add_fetches() {
     if (wanted.feed >= 0 && !wanted.written) {
       fetch.kind = PlanFetch::Kind::kFeed;
     } else if (!wanted.in_scope && !summed && written_in_shard(plan_, fetch.var)) {
-      fetch.kind = is_loss(fetch.var) ? PlanFetch::Kind::kMean : PlanFetch::Kind::kRows;
+      const bool mean = !plan_.key.replicas && is_loss(fetch.var);
+      fetch.kind = mean ? PlanFetch::Kind::kMean : PlanFetch::Kind::kRows;
     }
     plan_.fetches.push_back(fetch);
   }

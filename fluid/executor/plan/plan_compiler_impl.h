@@ -35,6 +35,7 @@ class PlanCompiler {
   bool is_loss(int i) const;
 
   void add_op(const Operator& op);
+  void add_join(const Operator& op);
   void add_inputs(const Operator& op, PlanOp& planned);
   void add_outputs(const Operator& op, PlanOp& planned);
   // The plan of the op's block, and what it touches of this one.

@@ -71,6 +71,8 @@ struct PlanKey {
   std::vector<std::string> feeds;
   std::vector<std::string> fetches;
   Place place;
+  // Replicas run it: cut into shards whatever it does, and losses are fetched of each.
+  bool replicas = false;
 };
 
 // What a plan is made of. PlanCompiler and its passes fill it.
@@ -96,6 +98,7 @@ struct PlanData {
   bool sharded = false;
   bool communicates = false;
   bool shards_are_apart = false;
+  std::vector<int> joins;
 };
 
 // Immutable, shared by threads. Points into the program, which must outlive it and stay as it is;
@@ -142,6 +145,9 @@ class Plan {
   // True when the shards of a step touch nothing of each other, and nothing but gradients,
   // statistics and fetches comes out of them: they may run at once, each in a workspace.
   bool shards_are_apart() const { return data_.shards_are_apart; }
+
+  // Ops among those of shards that the executor runs for all shards at once (RunBy::kShards).
+  const std::vector<int>& joins() const { return data_.joins; }
 
   // False once ops of the block were added, taken away, replaced or changed, or the seed or the
   // program's library changed.

@@ -35,6 +35,37 @@ OpSchema in_place(std::string type) {
   return schema;
 }
 
+// Backward asks for no synchronisation: what follows needs the finished value.
+GradientFunction summed_gradient(std::string type) {
+  return [usual = usual_gradient({.inputs = {}, .type = std::move(type)})](const auto& context) {
+    std::vector<Operator> ops = usual(context);
+    for (Operator& op : ops) {
+      op.inputs = {{"X", op.input("Out@GRAD")}};
+      op.outputs = {{"Out", op.output("X@GRAD")}};
+      op.attrs["use_calc_stream"] = true;
+    }
+    return ops;
+  };
+}
+
+// The rows of X, times `nranks` or divided by it.
+template <bool kTimes>
+void infer_rows(InferContext& context) {
+  const auto attrs = context.attrs<CRowsAttrs>();
+  context.require(attrs.nranks > 0, "X", "attribute nranks of 1 or more", str_cat(attrs.nranks));
+  const VarDesc& x = context.input("X");
+  context.require(x.shape.rank() > 0, "X", "at least one dimension", x.shape.to_string());
+  Shape shape = x.shape;
+  const int64_t rows = shape[0];
+  if (rows != Shape::kUnknown) {
+    context.require(kTimes || rows % attrs.nranks == 0, "X",
+                    str_cat("rows for ", attrs.nranks, " ranks, each as many"),
+                    x.shape.to_string());
+    shape.set(0, kTimes ? rows * attrs.nranks : rows / attrs.nranks);
+  }
+  context.set_output("Out", shape, x.dtype);
+}
+
 void infer_split_byref(InferContext& context) {
   const auto attrs = context.attrs<SplitByrefAttrs>();
   const VarDesc& x = context.input("X");
@@ -80,7 +111,16 @@ void add_collective_ops(OpTable& table) {
   average.inputs.push_back(maybe("LearningRate"));
   table.add(std::move(average));
   table.add(in_place<CBroadcastAttrs>("c_broadcast"));
-  table.add(in_place<CAllReduceAttrs>("c_allreduce_sum"));
+  OpSchema sum = in_place<CAllReduceAttrs>("c_allreduce_sum");
+  sum.gradient = summed_gradient("c_allreduce_sum");
+  table.add(std::move(sum));
+  for (const char* type : {"c_allreduce_max", "c_allreduce_min", "c_allreduce_prod"}) {
+    table.add(in_place<CAllReduceAttrs>(type));
+  }
+  table.add(reduces(make_schema<CRowsAttrs>("c_allgather", {one("X")}, {one("Out")},
+                                            infer_rows<true>, summed_gradient("c_reducescatter"))));
+  table.add(reduces(make_schema<CRowsAttrs>("c_reducescatter", {one("X")}, {one("Out")},
+                                            infer_rows<false>, summed_gradient("c_allgather"))));
   table.add(in_place<NoAttrs>("c_sync_calc_stream"));
   table.add(in_place<CSyncCommStreamAttrs>("c_sync_comm_stream"));
 }

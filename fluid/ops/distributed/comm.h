@@ -18,11 +18,17 @@
 //   c_comm_init_all      ->: makes ring `ring_id` among the devices of this process
 //   c_broadcast          X -> Out: the value of rank `root`
 //   c_allreduce_sum      X -> Out: the sum over ranks, of every logical shard
+//   c_allreduce_max, c_allreduce_min, c_allreduce_prod
+//                        X -> Out: element by element over the ranks
+//   c_allgather          X -> Out: the rows of all ranks, by rank
+//   c_reducescatter      X -> Out: the rank's part of the rows of the sum over ranks
 //   c_local_sgd          X+, Loss?, LearningRate? -> Out+: now and then, when the job's schedule
 //                        says so, the mean of X over the ranks
 //   c_sync_calc_stream   X -> Out: what follows sees finished computation
 //   c_sync_comm_stream   X -> Out: what follows sees finished communication of `ring_id`
-// X and Out of the last five are the same variables.
+// In the programs of transpilers X and Out are the same variables. Gradients: that of
+// c_allreduce_sum is the sum of Out's over the ranks; c_allgather and c_reducescatter are each
+// other's. The others have none.
 #pragma once
 
 #include "fluid/ops/op_schema.h"
@@ -201,6 +207,17 @@ struct CAllReduceAttrs {
   template <class Archive>
   void serialize(Archive& ar) {
     ar(CEREAL_NVP(ring_id), CEREAL_NVP(use_calc_stream));
+  }
+};
+
+// c_allgather and c_reducescatter.
+struct CRowsAttrs {
+  int32_t nranks = 1;
+  int32_t ring_id = 0;
+  bool use_calc_stream = false;
+  template <class Archive>
+  void serialize(Archive& ar) {
+    ar(CEREAL_NVP(nranks), CEREAL_NVP(ring_id), CEREAL_NVP(use_calc_stream));
   }
 };
 

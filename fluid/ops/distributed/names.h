@@ -15,6 +15,10 @@ inline constexpr const char* kTrainerId = "@TRAINER_ID@";
 // What the notice sends that says that a trainer starts from what it received (trainer_program.h).
 inline constexpr const char* kParamInit = "param_init";
 
+// What gen_nccl_id makes. On CPU the job's runtime keeps it: whoever finds it in a scope finds the
+// runtime.
+inline constexpr const char* kNcclId = "NCCLID";
+
 // The attribute of ops that look up rows of a table on servers: the names of its parts there.
 inline constexpr const char* kTableNames = "table_names";
 

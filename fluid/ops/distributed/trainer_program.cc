@@ -1,10 +1,15 @@
 #include "fluid/ops/distributed/trainer_program.h"
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <utility>
 
+#include "base/error.h"
+#include "base/strings.h"
 #include "fluid/ops/distributed/names.h"
 #include "fluid/ops/no_attrs.h"
+#include "fluid/ops/optimize/dgc.h"
 #include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid {
@@ -17,6 +22,7 @@ constexpr const char* kReceive = "recv";
 constexpr const char* kJoin = "concat";
 constexpr const char* kFetchBarrier = "fetch_barrier";
 constexpr const char* kRankSum = "c_allreduce_sum";
+constexpr const char* kShardSum = "shard_sum";
 constexpr const char* kRankAverage = "c_local_sgd";
 
 Operator make_op(std::string type, Names inputs, Names outputs, AttributeMap attrs) {
@@ -41,7 +47,75 @@ std::string joined(const Operator& op, const Names& parts) {
   return joins ? op.output("Out").front() : "";
 }
 
+[[noreturn]] void throw_place(const Operator& op, std::string what, std::string expected,
+                              std::string got) {
+  throw_error(ErrorCode::kInvalidProgram, {.what = std::move(what),
+                                           .where = "op " + op.type,
+                                           .expected = std::move(expected),
+                                           .got = std::move(got),
+                                           .fix = "transpile the program for this rank again"});
+}
+
+RankPlace checked_place(const Operator& op, RankPlace place) {
+  const auto ranks = static_cast<int32_t>(place.endpoints.size());
+  if (place.rank >= 0 && place.rank < ranks) return place;
+  throw_place(op, "the rank has no endpoint", str_cat("a rank from 0 to ", ranks - 1),
+              str_cat(place.rank));
+}
+
+RankPlace place_of(const Operator& op, const CGenNcclIdAttrs& attrs) {
+  RankPlace place{.rank = attrs.rank, .endpoints = attrs.other_endpoints};
+  if (attrs.endpoint.empty() && attrs.other_endpoints.empty()) return place;
+  if (attrs.rank < 0 || static_cast<size_t>(attrs.rank) > attrs.other_endpoints.size()) {
+    throw_place(op, "the rank has no place among the endpoints",
+                str_cat("a rank from 0 to ", attrs.other_endpoints.size()), str_cat(attrs.rank));
+  }
+  place.endpoints.insert(place.endpoints.begin() + attrs.rank, attrs.endpoint);
+  return place;
+}
+
+std::optional<RankPlace> place_of(const Operator& op) {
+  if (op.type == "c_gen_nccl_id") {
+    return place_of(op, parse_attributes<CGenNcclIdAttrs>(op.type, op.attrs));
+  }
+  if (op.type == "gen_nccl_id") {
+    auto attrs = parse_attributes<GenNcclIdAttrs>(op.type, op.attrs);
+    return checked_place(op, {.rank = attrs.trainer_id,
+                              .endpoints = std::move(attrs.trainers),
+                              .executor_reduces = true});
+  }
+  if (op.type == "c_comm_init_all") return RankPlace{.in_process = true};
+  return std::nullopt;
+}
+
+bool reduces(const Program& program) {
+  const RankProgram rank = read_rank_program(program);
+  return !rank.sums.empty() || rank.average != nullptr;
+}
+
 }  // namespace
+
+std::optional<RankPlace> read_rank_place(const Program& program) {
+  const DistributionInfo& record = program.distribution();
+  std::optional<RankPlace> place;
+  for (const auto& op : program.global_block().ops()) {
+    std::optional<RankPlace> said = place_of(*op);
+    if (!said) continue;
+    if (place && (place->rank != said->rank || place->endpoints != said->endpoints)) {
+      throw_place(*op, "two communicators of the program are not those of the same ranks",
+                  str_cat("rank ", place->rank, " of ", join(place->endpoints, ",")),
+                  str_cat("rank ", said->rank, " of ", join(said->endpoints, ",")));
+    }
+    place = std::move(said);
+  }
+  if (!place && !record.server_mode && !record.trainers_endpoints.empty()) {
+    place = RankPlace{.rank = record.trainer_id,
+                      .endpoints = record.trainers_endpoints,
+                      .executor_reduces = !reduces(program)};
+  }
+  if (place && !record.server_mode) place->shards = record.trainers;
+  return place;
+}
 
 TrainerBlock read_trainer_block(const Block& block) {
   TrainerBlock trainer;
@@ -63,12 +137,19 @@ TrainerBlock read_trainer_block(const Block& block) {
 RankProgram read_rank_program(const Program& program) {
   RankProgram rank;
   bool others = false;
+  std::map<std::string_view, const Operator*> compressions;  // by what they make
   for (int32_t b = 0; b < program.block_count(); ++b) {
     const Block& block = program.block(b);
     for (const auto& op : block.ops()) {
-      if (op->type != kRankSum) continue;
-      others = others || !has_role(op->role, OpRole::kBackward);
-      for (const std::string& name : op->input("X")) rank.sums.push_back(&block.var(name));
+      if (op->type == kCompress) compressions[op->output("Grad_out").front()] = op.get();
+      const bool at_once = op->type == kShardSum;
+      if (op->type != kRankSum && !at_once) continue;
+      others = others || (!at_once && !has_role(op->role, OpRole::kBackward));
+      for (const std::string& name : op->input("X")) {
+        const auto made = compressions.find(name);
+        rank.sums.push_back(
+            {&block.var(name), at_once, made == compressions.end() ? nullptr : made->second});
+      }
     }
   }
   rank.sums_gradients = !rank.sums.empty() && !others;
@@ -115,7 +196,7 @@ Operator make_rank_sum(const std::string& variable, int32_t ring) {
   return make_op(kRankSum, {variable}, {variable}, to_attributes(attrs));
 }
 
-Operator make_rank_average(Names variables, const std::string& loss, Names learning_rate) {
+Operator make_rank_average(const Names& variables, const std::string& loss, Names learning_rate) {
   Operator op = make_op(kRankAverage, variables, variables, to_attributes(NoAttrs{}));
   if (!loss.empty()) op.inputs["Loss"] = {loss};
   if (!learning_rate.empty()) op.inputs["LearningRate"] = std::move(learning_rate);

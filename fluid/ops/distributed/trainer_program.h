@@ -4,6 +4,7 @@
 // what the ops look like. They are Paddle's, so that its programs are read as well.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,35 @@ struct TrainerBlock {
 TrainerBlock read_trainer_block(const Block& block);
 
 // What a rank's program does with others. The program must outlive it.
+struct RankSum {
+  const VarDesc* var = nullptr;
+  bool at_once = false;                   // shard_sum, whose result the next op needs
+  const Operator* compression = nullptr;  // the op dgc that makes it
+
+  bool operator==(const RankSum&) const = default;
+};
 struct RankProgram {
-  std::vector<const VarDesc*> sums;   // summed over the ranks, in the order of a step
+  std::vector<RankSum> sums;          // over the ranks, in the order of a step
   bool sums_gradients = false;        // all of them: no parameter changes before the first sum
   const Operator* average = nullptr;  // c_local_sgd of the global block
 };
 // Throws Error (kUnknownName) when the program sums a variable that it does not declare.
 RankProgram read_rank_program(const Program& program);
+
+// Where a program that was made for one rank of a job runs, as its ops that make communicators say,
+// else as it records.
+struct RankPlace {
+  int32_t rank = 0;
+  std::vector<std::string> endpoints;  // by rank; empty where the program does not say them
+  int32_t shards = 0;                  // of a step; 0: the program does not say
+  // nccl2: nothing in the program reduces, its executor does (ParallelExecutor, CompiledProgram).
+  bool executor_reduces = false;
+  // c_comm_init_all: the ranks are devices of this process.
+  bool in_process = false;
+};
+// None for a program that was not made for ranks. Throws Error (kInvalidProgram) when its ops name
+// different places, or a rank that has no endpoint.
+std::optional<RankPlace> read_rank_place(const Program& program);
 
 // Writers. Operators that are made have the role of communication, but for those of ranks and
 // make_join, whose role is the caller's.
@@ -54,7 +77,7 @@ Operator make_start_notice(const std::string& control);
 // X = the sum of X over the ranks.
 Operator make_rank_sum(const std::string& variable, int32_t ring);
 // Now and then, X = its mean over the ranks; without `loss` or `learning_rate` where it is empty.
-Operator make_rank_average(std::vector<std::string> variables, const std::string& loss,
+Operator make_rank_average(const std::vector<std::string>& variables, const std::string& loss,
                            std::vector<std::string> learning_rate);
 
 }  // namespace fleet::fluid

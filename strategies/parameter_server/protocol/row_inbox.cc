@@ -16,6 +16,7 @@ using transport::PayloadTarget;
 
 std::vector<bool> sparse_of(const std::vector<SliceGeometry>& slices) {
   std::vector<bool> sparse;
+  sparse.reserve(slices.size());
   for (const SliceGeometry& slice : slices) sparse.push_back(slice.rows);
   return sparse;
 }

@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace fleet::strategies {
@@ -28,7 +29,10 @@ namespace fleet::strategies {
 struct RowGradient {
   uint32_t slice = 0;
   uint32_t contributor = 0;
-  friend auto operator<=>(const RowGradient&, const RowGradient&) = default;
+  friend bool operator==(const RowGradient&, const RowGradient&) = default;
+  friend bool operator<(const RowGradient& left, const RowGradient& right) {
+    return std::tie(left.slice, left.contributor) < std::tie(right.slice, right.contributor);
+  }
 };
 
 // One thread at a time. Bytes are those of a whole gradient on the wire.

@@ -30,10 +30,10 @@ void check_compensation(const fluid::ServerProgram& program, const AsyncOptions&
 
 }  // namespace
 
-ServerRuntime::ServerRuntime(ParameterServerConfig config, std::optional<AsyncOptions> async,
+ServerRuntime::ServerRuntime(ParameterServerConfig config, const AsyncOptions& options,
                              transport::TransportChoice transport, Logger logger, Events events)
     : config_(std::move(config)),
-      async_(async),
+      options_(options),
       transport_(transport),
       logger_(std::move(logger)),
       events_(std::move(events)) {}
@@ -48,16 +48,16 @@ void ServerRuntime::refuse(const char* call) {
 
 std::unique_ptr<fluid::CommToken> ServerRuntime::run(const fluid::CommCall& call) {
   require_listen_and_serv(call.op);
-  const uint32_t contributors = async_ ? config_.worker_num : config_.shards();
+  const bool in_step = is_synchronous(options_.mode);
+  const uint32_t contributors = in_step ? config_.shards() : config_.worker_num;
   auto parsed =
-      read_server_program(call.program, call.op, async_ ? async_->mode : ServerMode::kSync,
-                          static_cast<int>(contributors));
-  if (async_) check_compensation(parsed, *async_);
+      read_server_program(call.program, call.op, options_.mode, static_cast<int>(contributors));
+  if (!in_step) check_compensation(parsed, options_);
   ServerSteps steps(call.program, std::move(parsed), call.scope);
   ProcessEnvironment environment(transport_, 0, config_.data_lanes);
   const AsyncServer* core = nullptr;
   const auto make_lanes = [&](ServingEvents events) -> std::unique_ptr<ServerLanes> {
-    if (!async_) {
+    if (in_step) {
       return std::make_unique<SyncParameterServer>(config_, steps.make_model(), std::move(events),
                                                    logger_);
     }

@@ -26,9 +26,8 @@ class ServerRuntime final : public StrategyRuntime {
     // What an asynchronous server does, in its order, on the serving thread.
     std::function<void(const AsyncEvent&)> on_event;
   };
-  // `config.index` is the server's. Its endpoint may have port 0. Without `async` the server is
-  // synchronous.
-  ServerRuntime(ParameterServerConfig config, std::optional<AsyncOptions> async,
+  // `config.index` is the server's. Its endpoint may have port 0. `options` tell the mode.
+  ServerRuntime(ParameterServerConfig config, const AsyncOptions& options,
                 transport::TransportChoice transport, Logger logger = {}, Events events = {});
 
   // UsageError: these are calls of workers.
@@ -55,7 +54,7 @@ class ServerRuntime final : public StrategyRuntime {
   void serve(ServerNode& node);
 
   ParameterServerConfig config_;
-  std::optional<AsyncOptions> async_;
+  AsyncOptions options_;
   transport::TransportChoice transport_;
   Logger logger_;
   Events events_;

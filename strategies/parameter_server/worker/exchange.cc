@@ -37,12 +37,13 @@ AsyncOptions resolved(AsyncOptions options) {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
-                                        const std::optional<AsyncOptions>& options,
+                                        const AsyncOptions& options,
                                         transport::TransportChoice transport, Logger logger) {
-  if (!options) return std::make_unique<InStepExchange>(config, transport, std::move(logger));
-  const AsyncOptions exchanged = resolved(*options);
-  if (sends_differences(options->mode)) {
-    return std::make_unique<DifferenceExchange>(config, exchanged, *options, transport,
+  if (is_synchronous(options.mode))
+    return std::make_unique<InStepExchange>(config, transport, std::move(logger));
+  const AsyncOptions exchanged = resolved(options);
+  if (sends_differences(options.mode)) {
+    return std::make_unique<DifferenceExchange>(config, exchanged, options, transport,
                                                 std::move(logger));
   }
   return std::make_unique<BackgroundExchange>(config, exchanged, transport, std::move(logger));

@@ -70,9 +70,9 @@ class Exchange {
   virtual void restarted(fluid::Scope&) {}
 };
 
-// Of the mode that the options tell; none: synchronous. Throws UsageError when they are not valid.
+// Of the mode that the options tell. Throws UsageError when they are not valid.
 std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
-                                        const std::optional<AsyncOptions>& options,
+                                        const AsyncOptions& options,
                                         transport::TransportChoice transport, Logger logger);
 
 // Throws UsageError when a gradient is not what its slices on the servers are made for.

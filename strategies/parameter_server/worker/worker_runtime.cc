@@ -14,8 +14,7 @@ namespace fleet::strategies {
 
 using transport::Phase;
 
-WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config,
-                             const std::optional<AsyncOptions>& options,
+WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
                              transport::TransportChoice transport, fluid::Program origin,
                              std::vector<std::string> server_names, Logger logger)
     : index_(config.index),

@@ -19,11 +19,11 @@ namespace fleet::strategies {
 // an executor and a scope of its own (trainer_threads.h).
 class WorkerRuntime final : public StrategyRuntime {
  public:
-  // `options` tell the mode; none: synchronous. `origin` is the program before it was transpiled:
+  // `options` tell the mode. `origin` is the program before it was transpiled:
   // its persistable variables make up a checkpoint. `server_names` are the endpoints as programs
   // name them (epmap), by server index; empty: those of `config`. Throws UsageError when the
   // options are not valid.
-  WorkerRuntime(const ParameterServerConfig& config, const std::optional<AsyncOptions>& options,
+  WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
                 transport::TransportChoice transport, fluid::Program origin,
                 std::vector<std::string> server_names = {}, Logger logger = {});
 

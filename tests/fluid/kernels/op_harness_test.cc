@@ -152,10 +152,14 @@ std::set<std::string> tested_elsewhere() {
           "adam", "momentum", "sgd", "adadelta", "adagrad", "adamax", "assign_value",
           "average_accumulates", "decayed_adagrad", "dpsgd", "ftrl", "lamb", "lars_momentum",
           "lookahead", "rmsprop", "truncated_gaussian_random",
-          // Networks and sequences: tests/fluid/layers and numeric_golden_test.
+          // tests/strategies/collective/dgc_training_test.cc.
+          "dgc", "dgc_momentum",
+          // Networks and sequences: tests/fluid/layers and numeric_golden_test; sync_batch_norm:
+          // tests/strategies/collective/norms_over_shards_test.cc.
           "batch_norm", "conv2d", "conv2d_transpose", "depthwise_conv2d",
-          "depthwise_conv2d_transpose", "dropout", "get_tensor_from_selected_rows", "group_norm",
-          "gru", "hierarchical_sigmoid", "layer_norm", "lod_array_length", "lookup_table",
+          "depthwise_conv2d_transpose", "dropout", "sync_batch_norm", "sync_batch_norm_sums",
+          "sync_batch_norm_grad_sums", "get_tensor_from_selected_rows", "group_norm", "gru",
+          "hierarchical_sigmoid", "layer_norm", "lod_array_length", "lookup_table",
           "lookup_table_v2", "lstm", "merge_selected_rows", "nce", "pool2d", "read_from_array",
           "select_input", "select_output", "sequence_concat", "sequence_conv", "sequence_expand",
           "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reverse", "sequence_softmax",

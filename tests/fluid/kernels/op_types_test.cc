@@ -407,6 +407,12 @@ TypedOps tried_elsewhere() {
   // dense_ops_test.cc, tests/fluid/layers/sequence_test.cc, slices_test.cc, averages_test.cc.
   add({"range", "sequence_mask"}, kWhole);
   add({"where_index", "split_ids", "average_accumulates"}, {DType::kInt64});
+  // tests/strategies/collective/norms_over_shards_test.cc.
+  add({"sync_batch_norm", "sync_batch_norm_sums", "sync_batch_norm_grad",
+       "sync_batch_norm_grad_sums"},
+      {DType::kFloat32, DType::kFloat64});
+  // tests/strategies/collective/dgc_training_test.cc.
+  add({"dgc", "dgc_momentum"}, {DType::kFloat32});
   return pairs;
 }
 

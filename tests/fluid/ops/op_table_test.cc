@@ -67,12 +67,13 @@ std::vector<std::string> types_where(Holds holds) {
 }
 
 TEST(OpTable, SaysWhoRunsAnOp) {
-  EXPECT_THAT(
-      types_where([](const OpSchema& op) { return op.run_by == RunBy::kRuntime; }),
-      ElementsAre("c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
-                  "c_gen_nccl_id", "c_local_sgd", "c_sync_calc_stream", "c_sync_comm_stream",
-                  "checkpoint_notify", "distributed_lookup_table", "exchange_rows", "fetch_barrier",
-                  "gen_nccl_id", "listen_and_serv", "prefetch", "recv", "send", "send_barrier"));
+  EXPECT_THAT(types_where([](const OpSchema& op) { return op.run_by == RunBy::kRuntime; }),
+              ElementsAre("c_allgather", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod",
+                          "c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
+                          "c_gen_nccl_id", "c_local_sgd", "c_reducescatter", "c_sync_calc_stream",
+                          "c_sync_comm_stream", "checkpoint_notify", "distributed_lookup_table",
+                          "exchange_rows", "fetch_barrier", "gen_nccl_id", "listen_and_serv",
+                          "prefetch", "recv", "send", "send_barrier"));
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.run_by == RunBy::kExecutor; }),
               ElementsAre("conditional_block", "conditional_block_grad", "recurrent",
                           "recurrent_grad", "while", "while_grad"));
@@ -137,8 +138,9 @@ TEST(OpTable, SaysWhatOpsDrawCountAndDifferentiate) {
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.comm == CommKind::kSends; }),
               ElementsAre("send", "send_barrier"));
   EXPECT_THAT(types_where([](const OpSchema& op) { return op.comm == CommKind::kReduces; }),
-              ElementsAre("c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
-                          "c_gen_nccl_id", "c_local_sgd", "c_sync_calc_stream",
+              ElementsAre("c_allgather", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod",
+                          "c_allreduce_sum", "c_broadcast", "c_comm_init", "c_comm_init_all",
+                          "c_gen_nccl_id", "c_local_sgd", "c_reducescatter", "c_sync_calc_stream",
                           "c_sync_comm_stream", "gen_nccl_id"));
 }
 

@@ -1,5 +1,6 @@
 #include "strategies/collective/collective_runtime.h"
 
+#include <cmath>
 #include <gmock/gmock.h>
 #include <thread>
 
@@ -59,6 +60,7 @@ template <class Body>
 void run_workers(int workers, int shards, const Body& body) {
   transport::InProcessGroup group(workers);
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(workers));
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank] {
       CollectiveRuntime runtime(worker(rank, workers), [&] { return group.member(rank); },
@@ -162,6 +164,86 @@ TEST(CollectiveRuntimeTest, ForeignOpsAndValuesAreRefusedByName) {
     EXPECT_THROW(call("c_allreduce_sum", &empty, 0), ProgramError);
     Value words = Tensor::scalar(int32_t{1});
     EXPECT_THROW(call("c_allreduce_sum", &words, 0), ProgramError);
+  });
+}
+
+// Of an op whose output is another variable.
+Value result_of(CollectiveRuntime& runtime, const std::string& type, Value input,
+                fluid::AttributeMap attrs = {}, int shard = -1) {
+  fluid::Program program;
+  fluid::Scope scope;
+  fluid::Operator op;
+  op.type = type;
+  op.inputs["X"] = {"x"};
+  op.outputs["Out"] = {"out"};
+  op.attrs = std::move(attrs);
+  Value output;
+  Value* const inputs[] = {&input};
+  Value* const outputs[] = {&output};
+  EXPECT_EQ(runtime.run({.program = program,
+                         .block = program.global_block(),
+                         .op = op,
+                         .scope = scope,
+                         .inputs = inputs,
+                         .outputs = outputs,
+                         .step = 0,
+                         .shard = shard}),
+            nullptr);
+  return output;
+}
+
+template <class T>
+std::vector<T> values_of(const Value& value) {
+  const auto values = std::get<Tensor>(value).values<T>();
+  return {values.begin(), values.end()};
+}
+
+TEST(CollectiveRuntimeTest, RanksFindTheLargestTheSmallestAndTheProduct) {
+  run_workers(3, 3, [](CollectiveRuntime& runtime, Caller&, int rank) {
+    const auto r = static_cast<float>(rank);
+    const Value value = Tensor::from(std::vector<float>{r, -r, r == 1 ? NAN : r, 2 + r}, {4});
+    const auto largest = values_of<float>(result_of(runtime, "c_allreduce_max", value));
+    EXPECT_EQ(largest[0], 2);
+    EXPECT_EQ(largest[1], 0);
+    EXPECT_TRUE(std::isnan(largest[2]));
+    const auto smallest = values_of<float>(result_of(runtime, "c_allreduce_min", value));
+    EXPECT_EQ(smallest[0], 0);
+    EXPECT_EQ(smallest[1], -2);
+    EXPECT_TRUE(std::isnan(smallest[2]));
+    EXPECT_EQ(values_of<float>(result_of(runtime, "c_allreduce_prod", value))[3], 2 * 3 * 4);
+    const Value whole = Tensor::from(std::vector<int32_t>{rank + 1}, {1});
+    EXPECT_EQ(values_of<int32_t>(result_of(runtime, "c_allreduce_prod", whole))[0], 6);
+  });
+}
+
+TEST(CollectiveRuntimeTest, RowsAreGatheredAndScattered) {
+  run_workers(2, 2, [](CollectiveRuntime& runtime, Caller&, int rank) {
+    const auto two = fluid::to_attributes(fluid::CRowsAttrs{.nranks = 2});
+    const auto r = static_cast<float>(rank);
+    const Value rows = Tensor::from(std::vector<float>{r, r + 10, r + 20, r + 30}, {2, 2});
+    const Value all = result_of(runtime, "c_allgather", rows, two);
+    EXPECT_EQ(std::get<Tensor>(all).shape(), (fluid::Shape{4, 2}));
+    EXPECT_EQ(values_of<float>(all), (std::vector<float>{0, 10, 20, 30, 1, 11, 21, 31}));
+    const Value part = result_of(runtime, "c_reducescatter", rows, two);
+    EXPECT_EQ(std::get<Tensor>(part).shape(), (fluid::Shape{1, 2}));
+    EXPECT_EQ(values_of<float>(part),
+              rank == 0 ? (std::vector<float>{1, 21}) : (std::vector<float>{41, 61}));
+    const Value odd = Tensor::from(std::vector<float>{1, 2, 3}, {3});
+    EXPECT_THROW(result_of(runtime, "c_reducescatter", odd, two), ProgramError);
+    const auto three = fluid::to_attributes(fluid::CRowsAttrs{.nranks = 3});
+    EXPECT_THROW(result_of(runtime, "c_allgather", rows, three), Error);
+  });
+}
+
+TEST(CollectiveRuntimeTest, WhatIsNeededAtOnceNeedsOneShardAWorker) {
+  run_workers(1, 2, [](CollectiveRuntime& runtime, Caller&, int) {
+    try {
+      result_of(runtime, "c_allreduce_max", Tensor::scalar(1.0f), {}, 0);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNotSupported);
+      EXPECT_THAT(error.what(), HasSubstr("one logical shard a worker"));
+    }
   });
 }
 

@@ -22,6 +22,7 @@ template <class Body>
 void run_ranks(int ranks, const Body& body) {
   transport::InProcessGroup group(ranks);
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&body, member = std::shared_ptr(group.member(rank))] { body(*member); });
   }
@@ -41,6 +42,8 @@ std::vector<float> gradient_of(uint64_t step, size_t gradient, int shard, size_t
 std::vector<float> local_sum(uint64_t step, size_t gradient, int shards, size_t count) {
   std::vector<std::vector<float>> values;
   std::vector<const float*> arrays;
+  values.reserve(static_cast<size_t>(shards));
+  arrays.reserve(static_cast<size_t>(shards));
   for (int s = 0; s < shards; ++s) values.push_back(gradient_of(step, gradient, s, count));
   for (const auto& array : values) arrays.push_back(array.data());
   std::vector<float> sum(count);
@@ -117,10 +120,12 @@ TEST(GradientReducerTest, GradientsMayTravelInHalfTheBytes) {
           for (const ReductionShape& shape : reducer.shapes()) EXPECT_EQ(shape.type, wire);
           for (size_t g = 0; g < sizes.size(); ++g) {
             std::vector<std::vector<float>> parts;
+            parts.reserve(static_cast<size_t>(ranks));
             for (int shard = 0; shard < ranks; ++shard) {
               parts.push_back(rounded(gradient_of(1, g, shard, sizes[g]), wire));
             }
             std::vector<const float*> arrays;
+            arrays.reserve(parts.size());
             for (const auto& part : parts) arrays.push_back(part.data());
             std::vector<float> sum(sizes[g]);
             tree_sum<float>(arrays, sum.data(), sum.size());

@@ -50,6 +50,7 @@ std::vector<std::vector<fluid::SelectedRows>> reduce(int ranks, int shards, size
   transport::InProcessGroup group(ranks);
   std::vector<std::vector<fluid::SelectedRows>> results(static_cast<size_t>(ranks));
   std::vector<std::jthread> threads;
+  threads.reserve(results.size());
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto communicator = group.member(rank);
@@ -83,6 +84,7 @@ std::vector<std::vector<fluid::SelectedRows>> reduce(int ranks, int shards, size
 
 std::vector<fluid::SelectedRows> shards_of(int shards, size_t number) {
   std::vector<fluid::SelectedRows> all;
+  all.reserve(static_cast<size_t>(shards));
   for (int shard = 0; shard < shards; ++shard) all.push_back(gradient_of(shard, number));
   return all;
 }
@@ -116,6 +118,39 @@ TEST(RowReducer, RanksThatGiveNothingCountAsZeros) {
       EXPECT_EQ(values_of(results[rank][i]), values_of(wanted));
     }
   }
+}
+
+// Numbers travel as distances, in as many bytes as they need.
+TEST(RowReducer, RowNumbersOfAnySizeArrive) {
+  const std::vector<std::vector<int64_t>> rows = {
+      {0, 1, 128, 255, 256, 16384 + 256, int64_t{1} << 40, (int64_t{1} << 62) - 1},
+      {},
+      {(int64_t{1} << 62) - 2}};
+  transport::InProcessGroup group(3);
+  std::vector<fluid::SelectedRows> results(3);
+  std::vector<std::jthread> threads;
+  threads.reserve(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank, own = rows[static_cast<size_t>(rank)]] {
+      const auto communicator = group.member(rank);
+      const transport::ShardLayout layout(3, 3);
+      RowReducer reducer(*communicator, layout, {});
+      reducer.begin_step(0);
+      fluid::Value out;
+      const auto count = static_cast<int64_t>(own.size());
+      reducer.add(0,
+                  {.rows = own,
+                   .height = int64_t{1} << 62,
+                   .value = fluid::Tensor::zeros(fluid::DType::kFloat32, {count, 1})},
+                  out);
+      reducer.finish(1.0);
+      results[static_cast<size_t>(rank)] = std::get<fluid::SelectedRows>(out);
+    });
+  }
+  threads.clear();
+  auto all = rows[0];
+  all.insert(all.end() - 1, rows[2][0]);
+  for (const auto& result : results) EXPECT_EQ(result.rows, all);
 }
 
 TEST(RowReducer, RefusesAShardWithMoreGradients) {

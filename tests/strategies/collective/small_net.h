@@ -53,6 +53,16 @@ inline fluid::Feed rows(const std::vector<uint64_t>& numbers) {
   return {{"x", fluid::Tensor::from(x, {count, 6})}, {"y", fluid::Tensor::from(y, {count, 1})}};
 }
 
+// Rows [begin, end) of a step of kBatch rows.
+constexpr int64_t kBatch = 24;
+inline fluid::Feed batch(int step, int64_t begin, int64_t end) {
+  std::vector<uint64_t> numbers;
+  for (int64_t row = begin; row < end; ++row) {
+    numbers.push_back(static_cast<uint64_t>(step * kBatch + row));
+  }
+  return rows(numbers);
+}
+
 using Parameters = std::map<std::string, std::vector<float>>;
 
 inline Parameters parameters_of(const fluid::Scope& scope, const Net& net) {

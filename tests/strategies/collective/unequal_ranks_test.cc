@@ -24,6 +24,7 @@ void build(Net& net) {
 
 fluid::Feed rows_at(int step, int first, int count) {
   std::vector<uint64_t> numbers;
+  numbers.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) numbers.push_back(static_cast<uint64_t>(step * 16 + first + i));
   return small_net::rows(numbers);
 }
@@ -71,6 +72,7 @@ Outcome run_job(const Job& job) {
   Outcome outcome{std::vector<Parameters>(workers), std::vector<std::string>(workers)};
   transport::InProcessGroup group(job.workers);
   std::vector<std::jthread> threads;
+  threads.reserve(workers);
   for (int rank = 0; rank < job.workers; ++rank) {
     threads.emplace_back([&, rank] {
       try {

@@ -228,8 +228,10 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   EXPECT_THAT(message({.collective_mode = "local_sgd"}), HasSubstr("mode = 'nccl2'"));
   EXPECT_THAT(message({.mode = "collective"}), HasSubstr("collective_mode = ''"));
   EXPECT_THAT(message({.use_amp = true}), HasSubstr("use_amp is not available"));
-  EXPECT_THAT(message({.use_hierarchical_allreduce = true}),
-              HasSubstr("use_hierarchical_allreduce is not available"));
+  EXPECT_THAT(message({.hierarchical_allreduce_inter_nranks = 2}),
+              HasSubstr("ranks of a group without hierarchical all-reduce"));
+  EXPECT_THAT(message({.use_local_sgd = true, .use_hierarchical_allreduce = true}),
+              HasSubstr("use_hierarchical_allreduce = true"));
   EXPECT_THAT(message({.use_local_sgd = true, .gradient_merge = 2}),
               HasSubstr("gradient_merge = 2"));
   EXPECT_THAT(message({.nccl_comm_num = 0}), HasSubstr("nccl_comm_num"));
@@ -237,6 +239,22 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
               AllOf(HasSubstr("wire_dtype"), HasSubstr("float16 or bfloat16")));
   EXPECT_THAT(message({.use_local_sgd = true, .wire_dtype = "float16"}),
               HasSubstr("averages parameters"));
+  EXPECT_THAT(message({.use_local_sgd = true, .sync_batch_norm = true}),
+              HasSubstr("sync_batch_norm = true"));
+  EXPECT_THAT(message({.forward_recompute = true}), HasSubstr("names of variables to keep"));
+  EXPECT_THAT(message({.recompute_checkpoints = {"hidden"}}), HasSubstr("set forward_recompute"));
+}
+
+TEST(CollectiveStrategyTest, CheckpointsForRecomputationAreTheStrategys) {
+  using collective::DistributedStrategy;
+  const std::vector<std::string> kept = {"a", "b"};
+  for (const bool averages : {false, true}) {
+    const DistributedStrategy strategy{
+        .use_local_sgd = averages, .forward_recompute = true, .recompute_checkpoints = kept};
+    EXPECT_EQ(strategy.make()->recompute_checkpoints(), kept);
+    EXPECT_THAT(text_of(strategy), HasSubstr("recompute_checkpoints = a,b  (code)"));
+  }
+  EXPECT_THAT(GradAllReduceStrategy{}.make()->recompute_checkpoints(), IsEmpty());
 }
 
 TEST(DistributedStrategyTest, AConfigurationKeepsItsDelayCompensation) {
@@ -308,9 +326,9 @@ TEST(DistributedStrategyTest, EasgdTakesHowParametersAreCut) {
   EXPECT_THAT(strategy->to_string(), HasSubstr("HashName"));
 }
 
-// What a process of a job with two servers, or of two ranks, prints while it is rewritten.
-std::vector<std::string> printed(const transpiler::DistributeTranspilerConfig& config,
-                                 role_maker::Role role, int index) {
+// What a process of a job with two servers, or of `workers` ranks, logs while it is rewritten.
+std::vector<std::string> logged(const DistributedStrategy& strategy, role_maker::Role role,
+                                int index, int workers = 2) {
   fluid::Program main;
   fluid::Program startup;
   const fluid::ProgramGuard programs(main, startup);
@@ -318,24 +336,45 @@ std::vector<std::string> printed(const transpiler::DistributeTranspilerConfig& c
   const auto x = fluid::layers::data("x", {100});
   fluid::optimizer::SGD({.learning_rate = 0.1})
       .minimize(fluid::layers::mean(fluid::layers::fc(x, 200)));
-  role_maker::ClusterSpec cluster{.role = role, .index = index, .worker_num = 2};
-  const bool servers = config.mode == "pserver";
+  role_maker::ClusterSpec cluster{.role = role, .index = index, .worker_num = workers};
+  const bool servers = strategy.get()->transpiler_config()->mode == "pserver";
   cluster.mode = servers ? role_maker::Mode::kParameterServer : role_maker::Mode::kCollective;
   cluster.server_num = servers ? 2 : 0;
   if (servers) cluster.server_endpoints = {"127.0.0.1:6174", "127.0.0.1:6175"};
-  cluster.worker_endpoints = {"127.0.0.1:6184", "127.0.0.1:6185"};
+  for (int i = 0; i < workers; ++i) {
+    cluster.worker_endpoints.push_back("127.0.0.1:" + std::to_string(6184 + i));
+  }
   cluster.job_id = "test";
   std::vector<std::string> lines;
-  const Logger logger(LogLevel::kInfo, [&lines](LogLevel, std::string_view line) {
-    if (line.find("transpiler") != std::string_view::npos) lines.emplace_back(line);
-  });
+  const Logger logger(LogLevel::kInfo,
+                      [&lines](LogLevel, std::string_view line) { lines.emplace_back(line); });
   const auto runtime =
       RuntimeConfig::from_environment(environment_of({{"FLEET_JOB_SECRET", "a secret of tests"}}));
-  const DistributedStrategy strategy(config);
   const StrategyResult result =
       strategy.get()->rewrite({main, startup, cluster, runtime, logger, nullptr});
   EXPECT_FALSE(result.main.global_block().ops().empty());
   return lines;
+}
+
+std::vector<std::string> printed(const transpiler::DistributeTranspilerConfig& config,
+                                 role_maker::Role role, int index) {
+  std::vector<std::string> lines = logged(DistributedStrategy(config), role, index);
+  std::erase_if(
+      lines, [](const std::string& line) { return line.find("transpiler") == std::string::npos; });
+  return lines;
+}
+
+TEST(CollectiveStrategyTest, GroupsOfRanksMustDivideThem) {
+  const auto of_groups = [](int ranks, int workers) {
+    const GradAllReduceStrategy strategy{.use_hierarchical_allreduce = true,
+                                         .hierarchical_allreduce_inter_nranks = ranks};
+    return logged(strategy, role_maker::Role::kWorker, 0, workers);
+  };
+  for (const auto& [ranks, workers] : {std::pair(0, 3), {2, 4}, {2, 2}, {8, 2}}) {
+    EXPECT_THAT(of_groups(ranks, workers),
+                Contains(HasSubstr("use_hierarchical_allreduce has no effect on CPU")));
+  }
+  EXPECT_THAT(error_of([&] { of_groups(2, 3); }), HasSubstr("do not divide into groups"));
 }
 
 TEST(DistributedStrategyTest, PrintLogIsPrintedByTheFirstWorkerAlone) {

@@ -411,7 +411,7 @@ TEST_F(Attach, RefusesProgramsWithoutServers) {
     attach(executor, main_, runtime_config());
     ADD_FAILURE() << "nobody transpiled it";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("was not transpiled for parameter servers"));
+    EXPECT_THAT(error.what(), HasSubstr("was not transpiled for a job"));
   }
 }
 

@@ -273,7 +273,9 @@ TEST(ThreadCluster, GivesUpOnServersThatNeverCome) {
   config.job_id = "nobody";
   config.secret = transport::Secret::of_text("a secret of one alone", "test");
   config.rpc_deadline = std::chrono::milliseconds(300);
-  strategies::WorkerRuntime runtime(config, std::nullopt, TransportChoice::kUnix, *task.main);
+  strategies::WorkerRuntime runtime(config,
+                                    strategies::AsyncOptions{.mode = strategies::ServerMode::kSync},
+                                    TransportChoice::kUnix, *task.main);
   try {
     runtime.begin_step(*task.main, 0);
     FAIL() << "nobody listens";

@@ -140,12 +140,14 @@ void expect_measured(const TrafficNet& net, const CollectiveJob& job) {
                                       .batch = net.rows / job.ranks,
                                       .average_every = job.average_every});
     const RankBytes& measured = bytes[static_cast<size_t>(rank)];
-    EXPECT_DOUBLE_EQ(told.traffic.trainer_out, measured.out / kSteps);
-    EXPECT_DOUBLE_EQ(told.traffic.trainer_in, measured.in / kSteps);
+    // How many bytes the numbers of rows take depends on the rows.
+    const double slack = told.traffic.estimated ? 0.01 : 1e-12;
+    EXPECT_NEAR(told.traffic.trainer_out, measured.out / kSteps, slack * measured.out / kSteps);
+    EXPECT_NEAR(told.traffic.trainer_in, measured.in / kSteps, slack * measured.in / kSteps);
     total += measured.out;
     said = told.traffic.total;
   }
-  EXPECT_DOUBLE_EQ(said, total / kSteps);
+  EXPECT_NEAR(said, total / kSteps, 0.01 * total / kSteps);
 }
 
 TEST(ExplainCollectiveTraffic, IsWhatRanksReduce) {

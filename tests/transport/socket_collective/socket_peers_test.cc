@@ -94,6 +94,24 @@ TEST_P(OverBoth, ARankThatIsAheadWaitsWithoutFillingTheOthers) {
   });
 }
 
+TEST_P(OverBoth, OperationsOfEveryTypeArePossible) {
+  RankThreads ranks(2, GetParam());
+  ranks.run_well([](SocketPeers& peers) {
+    uint64_t sequence = 0;
+    for (const ElementType type :
+         {ElementType::kFloat32, ElementType::kFloat64, ElementType::kInt64, ElementType::kFloat16,
+          ElementType::kBFloat16}) {
+      const auto messages = peers.messages({++sequence, CollectiveKind::kAllReduce, type, 1});
+      std::byte got{};
+      const std::byte mine{7};
+      messages->receive(1 - peers.rank(), {&got, 1});
+      messages->send(1 - peers.rank(), {&mine, 1});
+      ASSERT_TRUE(wait(peers, *messages));
+      EXPECT_EQ(got, mine);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(, OverBoth,
                          ::testing::Values(TransportChoice::kTcp, TransportChoice::kUnix),
                          [](const auto& choice) {

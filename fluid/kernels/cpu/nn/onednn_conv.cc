@@ -1,3 +1,5 @@
+#include <mutex>
+
 #include "fluid/kernels/cpu/nn/conv.h"
 #include "fluid/kernels/cpu/nn/onednn_call_impl.h"
 #include "fluid/kernels/cpu/one_openmp_thread_impl.h"
@@ -135,6 +137,9 @@ class OneDnnConv final : public Conv<float> {
 
 std::unique_ptr<Conv<float>> onednn_conv(ConvPart part, const ConvShape& shape) {
   if (shape.batch == 0) return nullptr;
+  // oneDNN orders the use of its cache of primitives in a way that ThreadSanitizer does not see.
+  static std::mutex one_at_a_time;
+  const std::lock_guard guard(one_at_a_time);
   try {
     return std::make_unique<OneDnnConv>(part, shape);
   } catch (const dnnl::error&) {

@@ -19,12 +19,12 @@ ImageStrides strides_of(int64_t channels, int64_t height, int64_t width, bool ch
 }
 
 // Outputs [begin, end) of one dimension whose window position k lies inside the image.
-struct Inside {
+struct OutputRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-Inside inside(const WindowAxis& axis, int64_t k) {
+OutputRange inside(const WindowAxis& axis, int64_t k) {
   const int64_t shift = k * axis.dilation - axis.pad_before;  // in = out * stride + shift
   const int64_t begin = shift >= 0 ? 0 : (-shift + axis.stride - 1) / axis.stride;
   const int64_t room = axis.in - 1 - shift;
@@ -73,9 +73,9 @@ class ReferenceConv final : public Conv<T> {
     const WindowAxis& high = s_.window[0];
     const WindowAxis& wide = s_.window[1];
     for (int64_t ky = 0; ky < high.kernel; ++ky) {
-      const Inside rows = inside(high, ky);
+      const OutputRange rows = inside(high, ky);
       for (int64_t kx = 0; kx < wide.kernel; ++kx) {
-        const Inside columns = inside(wide, kx);
+        const OutputRange columns = inside(wide, kx);
         T* weight = filter + ky * wide.kernel + kx;
         for (int64_t y = rows.begin; y < rows.end; ++y) {
           T* from =

@@ -4,6 +4,7 @@ namespace fleet::fluid::cpu {
 
 void register_nn(KernelTable& table) {
   register_batch_norm(table);
+  register_sync_batch_norm(table);
   register_conv(table);
   register_dropout(table);
   register_embedding(table);

@@ -6,6 +6,7 @@
 namespace fleet::fluid::cpu {
 
 void register_batch_norm(KernelTable& table);
+void register_sync_batch_norm(KernelTable& table);
 void register_conv(KernelTable& table);
 void register_dropout(KernelTable& table);
 void register_embedding(KernelTable& table);

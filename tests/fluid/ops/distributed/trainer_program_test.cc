@@ -70,14 +70,18 @@ void declare(Block& block, const std::string& name) {
 TEST(RankProgram, SumsComeInTheirOrder) {
   Program program;
   Block& block = program.global_block();
-  for (const char* name : {"a", "b", "c"}) declare(block, name);
+  for (const char* name : {"a", "b", "c", "d"}) declare(block, name);
   EXPECT_THAT(read_rank_program(program).sums, IsEmpty());
   block.append_op(make_rank_sum("c", 1));
   Operator fused = make_rank_sum("b", 0);
   fused.inputs["X"].emplace_back("a");
   block.append_op(std::move(fused));
+  Operator joins = make_rank_sum("d", 0);
+  joins.type = "shard_sum";
+  block.append_op(std::move(joins));
   EXPECT_THAT(read_rank_program(program).sums,
-              ElementsAre(&block.var("c"), &block.var("b"), &block.var("a")));
+              ElementsAre(RankSum{&block.var("c")}, RankSum{&block.var("b")},
+                          RankSum{&block.var("a")}, RankSum{&block.var("d"), true}));
   block.append_op(make_rank_sum("nobody", 0));
   EXPECT_THROW(read_rank_program(program), Error);
 }
@@ -92,6 +96,47 @@ TEST(RankProgram, TheAverageHasWhatItsScheduleAsksFor) {
   EXPECT_THAT(average->output("Out"), ElementsAre("w", "b"));
   EXPECT_THAT(average->input("Loss"), ElementsAre("loss"));
   EXPECT_THAT(make_rank_average({"w"}, "", {}).inputs, testing::SizeIs(1));
+}
+
+Program with_op(std::string type, AttributeMap attrs) {
+  Program program;
+  Operator op;
+  op.type = std::move(type);
+  op.attrs = std::move(attrs);
+  program.global_block().append_op(std::move(op));
+  return program;
+}
+
+TEST(RankPlace, IsThatOfTheOpsThatMakeCommunicators) {
+  const CGenNcclIdAttrs second{.endpoint = "b:2", .other_endpoints = {"a:1", "c:3"}, .rank = 1};
+  const auto collective = read_rank_place(with_op("c_gen_nccl_id", to_attributes(second)));
+  EXPECT_EQ(collective->rank, 1);
+  EXPECT_THAT(collective->endpoints, ElementsAre("a:1", "b:2", "c:3"));
+  EXPECT_FALSE(collective->executor_reduces);
+
+  const GenNcclIdAttrs nccl2{.trainers = {"a:1", "b:2"}, .trainer_id = 1};
+  const auto whole = read_rank_place(with_op("gen_nccl_id", to_attributes(nccl2)));
+  EXPECT_EQ(whole->rank, 1);
+  EXPECT_THAT(whole->endpoints, ElementsAre("a:1", "b:2"));
+  EXPECT_TRUE(whole->executor_reduces);
+
+  EXPECT_TRUE(read_rank_place(with_op("c_comm_init_all", {}))->in_process);
+  EXPECT_FALSE(read_rank_place(with_op("mean", {})));
+}
+
+TEST(RankPlace, ARankWithoutAnEndpointIsRefused) {
+  const CGenNcclIdAttrs far{.endpoint = "b:2", .other_endpoints = {"a:1"}, .rank = 2};
+  EXPECT_THROW(read_rank_place(with_op("c_gen_nccl_id", to_attributes(far))), ProgramError);
+  const GenNcclIdAttrs none{.trainers = {"a:1"}, .trainer_id = 1};
+  EXPECT_THROW(read_rank_place(with_op("gen_nccl_id", to_attributes(none))), ProgramError);
+  Program two =
+      with_op("c_gen_nccl_id",
+              to_attributes(CGenNcclIdAttrs{.endpoint = "b:2", .other_endpoints = {"a:1"}}));
+  Operator other;
+  other.type = "c_gen_nccl_id";
+  other.attrs = to_attributes(CGenNcclIdAttrs{.endpoint = "b:2", .other_endpoints = {"c:1"}});
+  two.global_block().append_op(std::move(other));
+  EXPECT_THROW(read_rank_place(two), ProgramError);
 }
 
 }  // namespace
