@@ -24,3 +24,15 @@ if(FLEET_WITH_CUDA)
   endif()
   find_package(CUDAToolkit REQUIRED)
 endif()
+
+# NCCL is opened when a job wants it (transport/nccl); only its header decides here.
+if(NOT FLEET_WITH_NCCL STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+  find_path(FLEET_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(CUDAToolkit_FOUND AND FLEET_NCCL_INCLUDE_DIR)
+    set(FLEET_NCCL_FOUND ON)
+  elseif(NOT FLEET_WITH_NCCL STREQUAL "AUTO")
+    message(FATAL_ERROR "FLEET_WITH_NCCL=ON needs nccl.h and the CUDA toolkit. Install them "
+      "(Debian: libnccl-dev), or name the header's folder in FLEET_NCCL_INCLUDE_DIR.")
+  endif()
+endif()

@@ -24,6 +24,8 @@ set(FLEET_LAYERS
   "transport_mpi: base transport_collective transport_mpi_session"
   "transport_socket_collective: base transport_link transport_session transport_rpc transport_collective"
   "transport_shared_collective: base transport_session transport_collective transport_socket_collective"
+  "transport_nccl: base transport_collective"
+  "transport_nccl_cuda: base transport_collective transport_nccl"
   "cluster_spec: base"
   "role_maker: base cluster_spec transport_mpi_session"
   "transpiler: base fluid_core fluid_program fluid_ops cluster_spec"

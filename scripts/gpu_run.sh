@@ -19,18 +19,20 @@ command -v nvidia-smi >/dev/null || die "nvidia-smi is not there: this machine h
 nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.total --format=csv
 
 folder=${1:-build/cuda}
-test_binary=$folder/bin/cuda_kernels_test
+programs=(cuda_kernels_test cuda_queue_test)
 if [ $# -eq 0 ]; then
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
   say "Building the preset cuda"
-  build_preset cuda cuda_kernels_test
+  build_preset cuda "${programs[@]}"
 fi
-[ -x "$test_binary" ] || die "$test_binary is not there: build the target cuda_kernels_test first"
 
-say "CUDA tests"
 status=0
-"$test_binary" 2>&1 | tee "$folder/gpu_run.log" || status=1
-if grep -q "no CUDA device" "$folder/gpu_run.log"; then
-  die "the tests found no device that CUDA can use; the reason is above"
-fi
+for program in "${programs[@]}"; do
+  [ -x "$folder/bin/$program" ] || die "$folder/bin/$program is not there: build that target first"
+  say "$program"
+  "$folder/bin/$program" 2>&1 | tee "$folder/gpu_run.log" || status=1
+  if grep -q "no CUDA device" "$folder/gpu_run.log"; then
+    die "the tests found no device that CUDA can use; the reason is above"
+  fi
+done
 exit $status

@@ -1,0 +1,17 @@
+// Sums along the shard tree on a device. Internal to transport/nccl/cuda.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+
+#include "transport/collective/collective.h"
+#include "transport/nccl/additions.h"
+
+namespace fleet::transport::cuda {
+
+// out[i] for i < count. `arrays` and `additions` lie on the device.
+cudaError_t launch_tree_sum(ElementType type, const void* const* arrays, const Addition* additions,
+                            int32_t how_many, void* out, size_t count, cudaStream_t stream);
+
+}  // namespace fleet::transport::cuda
