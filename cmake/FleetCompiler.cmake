@@ -1,6 +1,7 @@
 # Compiler settings that every target of this project shares, through fleet_compile_options.
 set(FLEET_SANITIZE "" CACHE STRING "Sanitizers to build with, for example address,undefined")
 option(FLEET_CLANG_TIDY "Run clang-tidy while compiling" OFF)
+option(FLEET_JOIN_SOURCES "Compile the sources of a folder together: quicker to build as a whole" ON)
 option(FLEET_FUZZ "Build the libFuzzer targets (needs Clang)" OFF)
 option(FLEET_ASSERTIONS "Check the standard library's preconditions at run time" OFF)
 mark_as_advanced(FLEET_FUZZ)

@@ -13,6 +13,19 @@ foreach(kind precompiled precompiled_hot)
 endforeach()
 target_compile_options(fleet_precompiled PRIVATE ${FLEET_COLD_OPTIONS})
 
+# With FLEET_JOIN_SOURCES: the sources of a folder in one unit, which takes half the time. Names in
+# them must not clash; that each stands alone, the presets dev and tidy see. HOT libraries are joined
+# for sanitizers only: what is measured are loops as they are compiled alone.
+function(fleet_join_sources_of_folders target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "in_${folder}" group)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+endfunction()
+
 # fleet_add_library(name [HOT] SOURCES ... DEPENDS <layers> PRIVATE_LINK <targets>
 #                   PUBLIC_LINK <targets>)
 # A static library of this project; DEPENDS are held against the layer table. HOT: it has loops over
@@ -32,16 +45,8 @@ function(fleet_add_library name)
       target_compile_options(fleet_${name} PRIVATE ${FLEET_COLD_OPTIONS})
       target_precompile_headers(fleet_${name} REUSE_FROM fleet_precompiled)
     endif()
-    if(FLEET_SANITIZE)
-      # The sources of a folder at once, in half the time; the other presets see that each stands
-      # alone.
-      set_target_properties(fleet_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-      foreach(source IN LISTS ARG_SOURCES)
-        get_filename_component(folder ${source} DIRECTORY)
-        string(MAKE_C_IDENTIFIER "in_${folder}" group)
-        set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
-      endforeach()
-      target_compile_options(fleet_${name} PRIVATE -Wno-subobject-linkage)
+    if(FLEET_JOIN_SOURCES AND (FLEET_SANITIZE OR NOT ARG_HOT))
+      fleet_join_sources_of_folders(fleet_${name} ${ARG_SOURCES})
     endif()
   else()
     add_library(fleet_${name} INTERFACE)
@@ -94,15 +99,20 @@ if(FLEET_BUILD_TESTS)
     <thread> <vector>)
 endif()
 
-# fleet_add_test(name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [SERIAL]): a GoogleTest
-# binary, one CTest entry per case. Each binary is its own target, named like the test.
+# fleet_add_test(name SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [SERIAL] [ALONE]): a GoogleTest
+# binary, one CTest entry per case. Each binary is its own target, named like the test. ALONE: names
+# in its sources clash, so they are never joined.
 function(fleet_add_test name)
-  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;ALONE" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE
     fleet_compile_options ${ARG_LINK} fleet_test_paths GTest::gmock_main)
   target_compile_options(${name} PRIVATE ${FLEET_TEST_OPTIONS})
   target_precompile_headers(${name} REUSE_FROM fleet_test_precompiled)
+  if(FLEET_JOIN_SOURCES AND NOT ARG_ALONE)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    target_compile_options(${name} PRIVATE -Wno-subobject-linkage)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()

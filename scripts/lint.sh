@@ -24,12 +24,14 @@ if [ -z "$base" ] || [ "$(git rev-parse "$base")" = "$(git rev-parse HEAD)" ]; t
   base=$(git rev-parse --verify -q HEAD~1 || git hash-object -t tree /dev/null)
 fi
 cmake --preset release >/dev/null
+# Where each source is compiled alone.
+cmake --preset dev >/dev/null
 mapfile -t changed < <(git diff --name-only --diff-filter=d "$base" -- '*.cc')
 say "Static checks (clang-tidy) of ${#changed[@]} files changed since ${base:0:12}"
 if [ ${#changed[@]} -gt 0 ]; then
   # Clang cannot read what GCC precompiles.
   mkdir -p build/lint
-  sed 's/ -include [^ ]*cmake_pch.hxx//' build/release/compile_commands.json \
+  sed 's/ -include [^ ]*cmake_pch.hxx//' build/dev/compile_commands.json \
     >build/lint/compile_commands.json
   deadline=$((SECONDS + ${FLEET_TIDY_SECONDS:-300}))
   for file in "${changed[@]}"; do
