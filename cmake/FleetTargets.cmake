@@ -13,8 +13,8 @@ foreach(kind precompiled precompiled_hot)
 endforeach()
 target_compile_options(fleet_precompiled PRIVATE ${FLEET_COLD_OPTIONS})
 
-# With FLEET_JOIN_SOURCES: the sources of a folder in one unit, which takes half the time. Names in
-# them must not clash; that each stands alone, the presets dev and tidy see. HOT libraries are joined
+# With FLEET_JOIN_SOURCES: the sources of a folder in one unit, which read their headers once. Names
+# in them must not clash; that each stands alone, the presets dev and tidy see. HOT libraries are joined
 # for sanitizers only: what is measured are loops as they are compiled alone.
 function(fleet_join_sources_of_folders target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
