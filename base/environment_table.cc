@@ -174,8 +174,12 @@ constexpr std::array kScheduled = {
 
 constexpr std::array kLaunched = {
     Variable{"FLAGS_selected_gpus", "", "number",
-             "`launch --selected_gpus`: this rank's entry, for the program. Fleet does not read "
-             "it."},
+             "`launch --gpus`: this rank's GPU, as CUDA numbers those of `CUDA_VISIBLE_DEVICES`. "
+             "`fluid::place_named(\"gpu\")` and `fluid::cuda_places()` read it."},
+    Variable{
+        "CUDA_VISIBLE_DEVICES", "", "list",
+        "CUDA's own: the GPUs that a process sees. `launch` gives its ranks those of `--gpus`, "
+        "and without that one rank to each that is there."},
     Variable{"FLEET_PROGRESS_FD", "", "descriptor",
              "Where a process writes its progress; set with `--progress` and `--json`."},
     Variable{"FLEET_LAUNCH_ID", "", "text", "Marks every process of one run of a launcher."},

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/process/usable_cores.h"
 #include "base/strings.h"
+#include "launch/gpus.h"
 
 namespace fleet::launch {
 namespace {
@@ -33,7 +34,8 @@ po::options_description describe_options(Launcher launcher) {
         "the servers' host:port, comma separated, in place of --start_port");
   } else {
     add("nproc_per_node", po::value<std::string>()->value_name("N"),
-        "number of ranks on this node (default 2), or auto: one for each core");
+        "number of ranks on this node (default: one for each GPU, or 2 where there is none), or "
+        "auto: one for each core");
     add("cluster_node_ips", po::value<std::string>()->value_name("LIST"),
         "the nodes of the job, comma separated; start launch with the same options on each");
     add("node_ip", po::value<std::string>()->value_name("IP"), "which of them this one is");
@@ -46,9 +48,10 @@ po::options_description describe_options(Launcher launcher) {
     add("master_port", po::value<int>()->value_name("P"),
         "ranks meet on node 0 at port P + 1 (default 29500)");
     add("standalone", po::bool_switch(), "one node, which is the default");
-    add("selected_gpus", po::value<std::string>()->value_name("LIST"),
-        "a rank for each entry, comma separated; sets FLAGS_selected_gpus for the program, while "
-        "Fleet's collective jobs train on the CPU");
+    add("gpus", po::value<std::string>()->value_name("LIST|all"),
+        "a rank for each of these GPUs of the node, comma separated, as CUDA_VISIBLE_DEVICES names "
+        "them; the program finds its own as CUDAPlace(FLAGS_selected_gpus)");
+    add("selected_gpus", po::value<std::string>()->value_name("LIST|all"), "the same");
     add("collectives", po::value<std::string>()->value_name("mpi|sockets"),
         "what ranks exchange tensors over: MPI, under mpirun (default on one node), or sockets, "
         "without MPI");
@@ -374,10 +377,28 @@ void read_numbered_nodes(const po::variables_map& values, CommandLine& line) {
   line.numbered = nodes;
 }
 
-void read_collective(const po::variables_map& values, CommandLine& line) {
-  line.gpus = read_list(values, "selected_gpus");
-  line.workers =
-      agree(values, "nproc_per_node", "selected_gpus", line.gpus.size(), read_ranks(values));
+// A rank for each GPU that is named, or that there is when nothing says how many ranks to start.
+void read_gpus(const po::variables_map& values, const Environment& environment, CommandLine& line) {
+  const bool both = values.count("gpus") > 0 && values.count("selected_gpus") > 0;
+  if (both) {
+    wrong("two options say the same", "--gpus and --selected_gpus", "one of them", "both",
+          "leave one out");
+  }
+  const std::string option = values.count("gpus") > 0 ? "gpus" : "selected_gpus";
+  line.workers = read_ranks(values);
+  if (values.count("hosts") > 0) return;  // the launcher of each host has GPUs of its own
+  const std::vector<std::string> visible = visible_gpus(environment);
+  if (values.count(option) > 0) {
+    line.gpus = select_gpus(values[option].as<std::string>(), "--" + option, visible);
+  } else if (values.count("nproc_per_node") == 0) {
+    line.gpus = visible;
+  }
+  line.workers = agree(values, "nproc_per_node", option, line.gpus.size(), line.workers);
+}
+
+void read_collective(const po::variables_map& values, const Environment& environment,
+                     CommandLine& line) {
+  read_gpus(values, environment, line);
   line.servers = 0;
   read_nodes(values, line);
   read_numbered_nodes(values, line);
@@ -455,7 +476,7 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   if (launcher == Launcher::kParameterServer) {
     read_parameter_server(values, line);
   } else {
-    read_collective(values, line);
+    read_collective(values, environment, line);
   }
   if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
   line.print_config = values["print_config"].as<bool>();

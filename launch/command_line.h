@@ -29,7 +29,7 @@ struct CommandLine {
   std::vector<std::string> hosts;
   std::string ssh = "ssh -o BatchMode=yes";   // --ssh: command and its options
   std::vector<std::string> options_of_hosts;  // what those launchers get of this one's options
-  std::vector<std::string> gpus;              // --selected_gpus
+  std::vector<std::string> gpus;              // of the ranks of this node: --gpus
   // launch: "mpi", under mpirun, or "sockets", which needs none.
   std::string collectives = "mpi";  // --collectives
   std::string log_dir = "logs";

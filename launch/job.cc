@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/strings.h"
+#include "launch/gpus.h"
 
 namespace fleet::launch {
 namespace {
@@ -138,7 +139,7 @@ namespace {
 
 Member rank_of(int index, size_t local, Environment variables, const std::vector<std::string>& gpus,
                const std::string& log_folder) {
-  if (!gpus.empty()) variables.set("FLAGS_selected_gpus", gpus.at(local));
+  if (!gpus.empty()) variables = merged(variables, gpu_variables(gpus, local));
   return {.role = Role::kWorker,
           .index = index,
           .log_file = str_cat(log_folder, "/workerlog.", index),

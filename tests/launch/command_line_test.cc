@@ -76,7 +76,8 @@ TEST(CommandLine, WrongValuesAreRefused) {
 TEST(CommandLine, EndpointsAndGpusGiveTheCounts) {
   EXPECT_EQ(parse_ps({"--endpoints", "a:1,b:2,c:3", "prog"}).servers, 3);
   const CommandLine line =
-      parse_command_line(Launcher::kCollective, {"--selected_gpus", "0,2", "prog"}, Environment());
+      parse_command_line(Launcher::kCollective, {"--selected_gpus", "0,2", "prog"},
+                         testing::variable("CUDA_VISIBLE_DEVICES", "0,1,2"));
   EXPECT_EQ(line.workers, 2);
   EXPECT_THAT(line.gpus, ElementsAre("0", "2"));
 }

@@ -65,21 +65,22 @@ TEST(Launch, GivesEachRankTheCollectiveContract) {
   const Environment outer({{"TRAINING_ROLE", "PSERVER"},
                            {"PADDLE_PSERVERS_IP_PORT_LIST", "1.1.1.1:1"},
                            {"OMPI_COMM_WORLD_RANK", "7"},
-                           {"RANK", "3"}});
+                           {"RANK", "3"},
+                           {"CUDA_VISIBLE_DEVICES", "4,5,6"}});
   auto options = arguments(2, {place.script("env")});
-  options.insert(options.begin(), {"--selected_gpus", "4,6"});
+  options.insert(options.begin(), {"--gpus", "4,6"});
   LauncherProcess launcher(place, "launch", options, outer);
   ASSERT_EQ(launcher.wait(), 0) << launcher.output();
   for (const int rank : {0, 1}) {
     const std::string log = place.read(str_cat("logs/workerlog.", rank));
-    EXPECT_THAT(log,
-                AllOf(HasSubstr(str_cat("\nPADDLE_TRAINER_ID=", rank, "\n")),
-                      HasSubstr("PADDLE_TRAINERS_NUM=2\n"),
-                      HasSubstr("PADDLE_TRAINER_ENDPOINTS=127.0.0.1:"),
-                      HasSubstr("PADDLE_CURRENT_ENDPOINT=127.0.0.1:"),
-                      HasSubstr(str_cat("OMPI_COMM_WORLD_RANK=", rank, "\n")),
-                      HasSubstr(rank == 0 ? "FLAGS_selected_gpus=4\n" : "FLAGS_selected_gpus=6\n"),
-                      HasSubstr("FLEET_JOB_SECRET_FILE=/")));
+    EXPECT_THAT(
+        log, AllOf(HasSubstr(str_cat("\nPADDLE_TRAINER_ID=", rank, "\n")),
+                   HasSubstr("PADDLE_TRAINERS_NUM=2\n"),
+                   HasSubstr("PADDLE_TRAINER_ENDPOINTS=127.0.0.1:"),
+                   HasSubstr("PADDLE_CURRENT_ENDPOINT=127.0.0.1:"),
+                   HasSubstr(str_cat("OMPI_COMM_WORLD_RANK=", rank, "\n")),
+                   HasSubstr(str_cat("FLAGS_selected_gpus=", rank, "\n")),
+                   HasSubstr("CUDA_VISIBLE_DEVICES=4,6\n"), HasSubstr("FLEET_JOB_SECRET_FILE=/")));
     for (const char* foreign : {"TRAINING_ROLE", "PADDLE_PSERVERS", "FLEET_AGENT", "\nRANK="}) {
       EXPECT_THAT(log, Not(HasSubstr(foreign)));
     }
