@@ -11,6 +11,7 @@
 #include "fluid/executor/compiled_program.h"
 #include "fluid/executor/executor.h"
 #include "fluid/executor/parallel_executor.h"
+#include "fluid/executor/places.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
 #include "fluid/kernels/op_library.h"

@@ -13,7 +13,7 @@ int train(const quick_start::Options& options) {
   fluid::optimizer::SGD sgd({.learning_rate = options.learning_rate});
 
   sgd.minimize(cost);
-  fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = options.shards});
+  fluid::Executor exe(fluid::place_named(options.place), {.logical_shards = options.shards});
   exe.run(fluid::default_startup_program());
   if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
   quick_start::Report report(options);

@@ -44,6 +44,8 @@ po::options_description flags(Options& options) {
   add("model_dir", po::value(&options.model_dir), "save the parameters here at the end");
   add("init_from", po::value(&options.init_from), "load the parameters from here at the start");
   add("metrics_file", po::value(&options.metrics_file), "write a JSON report here");
+  add("place", po::value(&options.place)->default_value(options.place),
+      "where the trainer computes: cpu, gpu (the one that launch gave it) or gpu:N");
   add("progress", po::bool_switch(&options.progress), "show a progress line");
   add("role_maker", po::value(&options.role_maker)->default_value(options.role_maker),
       "who tells this process its role: cloud or mpi_symetric");

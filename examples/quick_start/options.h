@@ -26,6 +26,7 @@ struct Options {
   std::string init_from;     // parameters are loaded from here at the start
   std::string metrics_file;  // a JSON report is written here
   bool progress = false;
+  std::string place = "cpu";         // where a trainer computes: fluid::place_named
   std::string role_maker = "cloud";  // or "mpi_symetric"
   // How a job of several processes trains; a process alone trains locally.
   std::string strategy = "default";

@@ -145,6 +145,10 @@ Tensor Tensor::copy_to(const Place& place) const {
   return copy;
 }
 
+Tensor Tensor::on_host() const {
+  return place_.is_cpu() ? *this : copy_to(CPUPlace());
+}
+
 void Tensor::copy_from(const Tensor& source) {
   if (source.dtype_ != dtype_ || source.numel_ != numel_) {
     throw_error(ErrorCode::kShapeMismatch,
@@ -189,6 +193,14 @@ void Tensor::throw_wrong_dtype(DType wanted) const {
                                           .expected = std::string(dtype_name(wanted)),
                                           .got = std::string(dtype_name(dtype_)),
                                           .fix = "read it with its own type, or cast it"});
+}
+
+void Tensor::throw_on_device() const {
+  throw_error(ErrorCode::kInvalidArgument, {.what = "the tensor's elements are on a device",
+                                            .where = "Tensor" + shape_.to_string(),
+                                            .expected = "cpu",
+                                            .got = place_.to_string(),
+                                            .fix = "read those of copy_to(CPUPlace())"});
 }
 
 double Tensor::item_as_double() const {

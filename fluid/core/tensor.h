@@ -49,8 +49,8 @@ class Tensor {
 
   std::byte* raw() { return buffer_.data() + offset_; }
   const std::byte* raw() const { return buffer_.data() + offset_; }
-  // Typed access; throws ProgramError when T is not the element type. What is on a device is read
-  // by its kernels only: copy_to(CPUPlace()) for the values.
+  // Typed access; throws ProgramError when T is not the element type, or the tensor is on a device,
+  // whose memory its kernels read (through raw()): copy_to(CPUPlace()) has the values.
   template <class T>
   T* data() {
     check_dtype(dtype_of<T>());
@@ -83,6 +83,8 @@ class Tensor {
   Tensor clone() const;
   // Own memory of a place, same contents; between host and device too.
   Tensor copy_to(const Place& place) const;
+  // This tensor when it is in host memory, else a copy of it there.
+  Tensor on_host() const;
   // Copies the elements of a tensor of the same type and element count into this memory, wherever
   // both are.
   void copy_from(const Tensor& source);
@@ -104,8 +106,10 @@ class Tensor {
  private:
   void check_dtype(DType wanted) const {
     if (wanted != dtype_) throw_wrong_dtype(wanted);
+    if (!place_.is_cpu()) throw_on_device();
   }
   [[noreturn]] void throw_wrong_dtype(DType wanted) const;
+  [[noreturn]] void throw_on_device() const;
   double item_as_double() const;
 
   DType dtype_ = DType::kFloat32;

@@ -26,4 +26,11 @@ struct Raw {
 
 using Value = std::variant<std::monostate, Tensor, SelectedRows, TensorArray, Raw>;
 
+// Makes `to` hold the elements of `from`, at `place`: in its own memory where that fits. What is
+// neither a tensor nor selected rows is the same at every place.
+void copy_value(const Value& from, Value& to, const Place& place);
+
+// Brings what the value holds to `place`, if it is elsewhere.
+void move_value(Value& value, const Place& place);
+
 }  // namespace fleet::fluid

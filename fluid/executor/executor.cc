@@ -36,7 +36,7 @@ class PlanCache {
       const PlanKey& other = entry.plan->key();
       if (other.program == key.program && other.block == key.block && other.feeds == key.feeds &&
           other.fetches == key.fetches && other.replicas == key.replicas &&
-          entry.whole_step == whole_step) {
+          other.device_sums == key.device_sums && entry.whole_step == whole_step) {
         return entry.plan;
       }
     }
@@ -133,15 +133,6 @@ bool same_names(const std::vector<Fetch>& fetch, const std::vector<std::string>&
     if (fetch[i].name != names[i]) return false;
   }
   return true;
-}
-
-[[noreturn]] void refuse_device(const Place& place) {
-  throw_error(ErrorCode::kNotSupported,
-              {.what = "the runtimes of distributed jobs read tensors in host memory only",
-               .where = "Executor::run",
-               .expected = "cpu",
-               .got = place.to_string(),
-               .fix = "train with CPUPlace(), or locally on the GPU"});
 }
 
 void check_runnable(const ProgramRuntime& attached) {
@@ -269,6 +260,17 @@ struct Executor::State {
                         "run the startup program on this scope first"});
   }
 
+  // Whether the program's sums over ranks are taken on the executor's device.
+  bool sums_on_device(const Program& program) {
+    if (place.is_cpu()) return false;
+    const auto& ops = program.global_block().ops();
+    const bool sums = std::any_of(ops.begin(), ops.end(), [&program](const auto& op) {
+      return schema_of(program, *op).takes_devices;
+    });
+    CommRuntime* const known = sums ? runtime_of(program) : nullptr;
+    return known != nullptr && known->sums_on(place);
+  }
+
   // Of replicas, what they change of a step.
   void replicate(Workspace::Step& step, const Replication& replicas) const {
     if (step.runtime != nullptr) {
@@ -289,7 +291,6 @@ struct Executor::State {
     Workspace::Step step;
     CommRuntime* known = runtime_of(plan.program());
     step.runtime = plan.communicates() ? known : nullptr;
-    if (step.runtime != nullptr && !place.is_cpu()) refuse_device(place);
     step.shards = known != nullptr ? known->shards()
                                    : StepShards{0, options.logical_shards, options.logical_shards};
     step.number = steps_run[plan.program().id()]++;
@@ -346,7 +347,9 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
                    .feeds = {},
                    .fetches = {},
                    .place = place,
-                   .replicas = replicas != nullptr};
+                   .replicas = replicas != nullptr,
+                   .strict_place = options.strict_place,
+                   .device_sums = sums_on_device(program)};
     for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
     for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
     runner = &add_runner(key, true, *scope);
@@ -403,8 +406,12 @@ void Executor::run_block(const Program& program, int32_t block, Scope& scope,
            &entry.runner->scope() == &scope;
   });
   if (runner == nullptr) {
-    const PlanKey key = {
-        .program = &program, .block = block, .feeds = {}, .fetches = {}, .place = s.place};
+    const PlanKey key = {.program = &program,
+                         .block = block,
+                         .feeds = {},
+                         .fetches = {},
+                         .place = s.place,
+                         .strict_place = s.options.strict_place};
     runner = &s.add_runner(key, false, scope);
   }
   Workspace::Step run = s.step_of(runner->plan());

@@ -33,6 +33,9 @@ struct ExecutorOptions {
   // Report the first op, variable and step that turns NaN or infinite. Not given:
   // FLAGS_check_nan_inf.
   std::optional<bool> check_nan_inf = std::nullopt;
+  // On a device, throw for an op that has no kernel there (ProgramError, not supported), instead of
+  // running it on the CPU with copies of what it reads and writes (fluid/kernels/op_places.h).
+  bool strict_place = false;
   // Kernels to run with, whatever the program; null: those of each program (kernel_table). Must
   // outlive the executor.
   const KernelTable* kernels = nullptr;
@@ -45,8 +48,8 @@ struct ExecutorOptions {
 };
 
 // The options with the environment's values in place of those that are not given, and defaults
-// where it has none: false, 1 thread, no profile. An Executor calls it when it is made; nothing
-// else of the engine takes a setting from there. Throws UsageError for a value that cannot be used.
+// where it has none: false, 1 thread, no profile. An Executor calls it when it is made; only
+// places.h takes another setting from there. Throws UsageError for a value that cannot be used.
 ExecutorOptions with_environment(ExecutorOptions options);
 
 // How a program runs, compiled: immutable, shared by threads. Made for (program, feed names,

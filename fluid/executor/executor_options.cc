@@ -1,4 +1,4 @@
-// The one place where the engine takes settings from the environment.
+// Where the engine takes settings from the environment; places.cc asks for its GPU.
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"

@@ -36,6 +36,7 @@ OpRunner::OpRunner(const Plan& plan, const PlanOp& op, std::vector<Value*> input
             return std::span<Value* const>(outputs_);
           }(),
           scratch) {
+  context_.set_place(op.place);
   context_.set_stream(stream);
   context_.set_nonfinite_word(nonfinite_word);
 }
@@ -54,7 +55,8 @@ bool OpRunner::fits(const Entry& entry) const {
     if (!wanted.declared) continue;
     const auto* tensor = std::get_if<Tensor>(outputs_[i]);
     if (tensor == nullptr || !tensor->initialized() || tensor->dtype() != wanted.dtype ||
-        tensor->layout() != wanted.layout || !(tensor->shape() == wanted.shape)) {
+        tensor->layout() != wanted.layout || !(tensor->shape() == wanted.shape) ||
+        !(tensor->place() == op_.place)) {
       return false;
     }
   }
@@ -127,7 +129,7 @@ std::unique_ptr<OpRunner::Entry> OpRunner::prepare() const {
   for (const Value* value : inputs_) entry->inputs.push_back(spec_of(*value));
   const Operator& op = *op_.op;
   const DType dtype = kernel_dtype(plan_.block(), op, entry->inputs);
-  for (const Kernel& kernel : plan_.kernels().find(op.type, plan_.key().place.kind, dtype)) {
+  for (const Kernel& kernel : plan_.kernels().find(op.type, op_.place.kind, dtype)) {
     if (prepare_with(kernel, *entry)) return entry;
   }
   std::vector<std::string> given;
@@ -137,7 +139,7 @@ std::unique_ptr<OpRunner::Entry> OpRunner::prepare() const {
   throw_error(ErrorCode::kNotSupported, {.what = "no kernel of this op takes these inputs",
                                          .where = op.to_string(),
                                          .expected = str_cat("a kernel for ", dtype_name(dtype),
-                                                             " on ", plan_.key().place.to_string()),
+                                                             " on ", op_.place.to_string()),
                                          .got = join(given, ", "),
                                          .fix = "cast the inputs, or add a kernel for this type"});
 }
@@ -168,21 +170,21 @@ void OpRunner::give_memory(const PrepareContext::OutputSpec& spec, size_t i) {
   if (!std::holds_alternative<Tensor>(value)) value = Tensor();
   Tensor& tensor = *std::get_if<Tensor>(&value);
   if (tensor.initialized() && tensor.dtype() == spec.dtype && tensor.shape() == spec.shape &&
-      tensor.layout() == spec.layout) {
+      tensor.layout() == spec.layout && tensor.place() == op_.place) {
     return;
   }
   const int var = op_.outputs[i];
   const int slot = var < 0 ? -1 : plan_.vars()[static_cast<size_t>(var)].buffer;
   if (slot < 0) {
-    tensor.reset(spec.dtype, spec.shape, plan_.key().place);
+    tensor.reset(spec.dtype, spec.shape, op_.place);
     return;
   }
   const size_t bytes = static_cast<size_t>(spec.shape.numel()) * dtype_size(spec.dtype);
   Buffer& shared = buffers_[static_cast<size_t>(slot)];
   if (!shared || shared.size() < bytes) {
-    shared = Buffer(std::max<size_t>(bytes, 64), allocator_of(plan_.key().place));
+    shared = Buffer(std::max<size_t>(bytes, 64), allocator_of(op_.place));
   }
-  tensor = Tensor(spec.dtype, spec.shape, shared, 0, plan_.key().place);
+  tensor = Tensor(spec.dtype, spec.shape, shared, 0, op_.place);
   if (spec.layout == Layout::kBlocked) tensor.set_layout(Layout::kBlocked);
 }
 

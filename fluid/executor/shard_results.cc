@@ -119,7 +119,8 @@ void ShardResults::start(Workspace& lane) const {
     Value& value = lane.value(plan().statistics()[i]);
     if (!std::holds_alternative<Tensor>(value)) value = Tensor();
     auto& now = *std::get_if<Tensor>(&value);
-    if (!now.initialized()) now.reset(begin.dtype(), begin.shape());
+    const Place& home = plan().vars()[static_cast<size_t>(plan().statistics()[i])].place;
+    if (!now.initialized()) now.reset(begin.dtype(), begin.shape(), home);
     now.copy_from(begin);
   }
 }
@@ -136,7 +137,7 @@ void ShardResults::keep_gradients(const Workspace& lane, int part, bool copies) 
     }
     const Tensor& tensor = dense(made, name_of(sums[i]));
     Tensor& slot = gradients_[i][at];
-    if (!copies) {
+    if (!copies && tensor.place().is_cpu()) {
       slot = tensor;
       continue;
     }
@@ -164,11 +165,12 @@ void ShardResults::keep_fetches(const Workspace& lane, int part) {
   }
 }
 
-void ShardResults::join_gradients_on_host(bool sums_only) {
+// Of gradients on a device: added up on the host.
+void ShardResults::join_device_gradients(bool sums_only) {
   const auto& sums = plan().per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
     auto* out = std::get_if<Tensor>(&home_.value(sums[i]));
-    if (out == nullptr) continue;
+    if (out == nullptr || out->place().is_cpu()) continue;
     out->copy_from(joined(gradients_[i], name_of(sums[i]), !sums_only));
   }
 }
@@ -183,11 +185,11 @@ void ShardResults::join_gradients(const Join& join) {
       check_shards(gradients_[i], name_of(sums[i]));
     }
   }
-  if (!plan().key().place.is_cpu()) return join_gradients_on_host(join.sums);
+  if (!plan().key().place.is_cpu()) join_device_gradients(join.sums);
   const auto join_lane = [&](int lane) {
     for (size_t i = 0; i < sums.size(); ++i) {
       auto* out = std::get_if<Tensor>(&home_.value(sums[i]));
-      if (out == nullptr) continue;
+      if (out == nullptr || !out->place().is_cpu()) continue;
       const int64_t n = out->numel();
       join_elements(gradients_[i], *out, n * lane / join.lanes, n * (lane + 1) / join.lanes,
                     !join.sums);

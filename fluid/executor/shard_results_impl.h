@@ -44,7 +44,7 @@ class ShardResults {
  private:
   const Plan& plan() const { return home_.plan(); }
   const std::string& name_of(int var) const { return plan().vars()[static_cast<size_t>(var)].name; }
-  void join_gradients_on_host(bool sums);
+  void join_device_gradients(bool sums);
 
   Workspace& home_;
   // Per variable that shards contribute to (Plan::per_shard): the tensors of the shards.

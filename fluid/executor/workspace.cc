@@ -37,10 +37,13 @@ void Workspace::bind_values(Statistics statistics) {
     Value* found = nullptr;
     if (vars[i].outer && outer_ != nullptr) found = outer_->find(vars[i].name);
     const bool whole = plan_->whole_step() || (plan_->inner() && !vars[i].outer);
-    const bool looks = found == nullptr && (vars[i].in_scope || !whole);
+    const bool looks = found == nullptr && vars[i].copy_of < 0 && (vars[i].in_scope || !whole);
     if (looks) found = scope_.find(vars[i].name);
     if (vars[i].in_scope && found == nullptr) found = &scope_.var(vars[i].name);
     values_.push_back(found != nullptr ? found : &own_[i]);
+  }
+  for (const auto& [name, home] : plan_->persistables()) {
+    if (Value* value = scope_.find(name)) persistables_.emplace_back(value, home);
   }
   if (statistics == Statistics::kOwn) {
     for (const int i : plan_->statistics())
@@ -61,10 +64,10 @@ void Workspace::add_runner(size_t k) {
   block_runners_.emplace_back();
   if (op.block != nullptr) {
     block_runners_.back() = BlockRunner::make(*this, static_cast<int>(k));
-  } else if (!remote && op.schema->run_by != RunBy::kShards) {
-    runners_.back() =
-        std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs), buffers_,
-                                   scratch_, stream_.get(), nonfinite_word_.get());
+  } else if (!remote && !op.copies && op.schema->run_by != RunBy::kShards) {
+    void* const stream = op.place.is_cpu() ? nullptr : stream_.get();
+    runners_.back() = std::make_unique<OpRunner>(*plan_, op, std::move(inputs), std::move(outputs),
+                                                 buffers_, scratch_, stream, nonfinite_word_.get());
   }
 }
 
@@ -80,19 +83,22 @@ void Workspace::clear_arrays() {
   }
 }
 
+// What the op of the block put into its variables may come from another place.
+void Workspace::bring_home() {
+  if (plan_->key().place.is_cpu()) return;
+  for (size_t i = 0; i < own_.size(); ++i) {
+    if (plan_->vars()[i].copy_of < 0) move_value(own_[i], plan_->vars()[i].place);
+  }
+}
+
 void Workspace::run_inner(const Step& step, int shard) {
   clear_arrays();
+  bring_home();
   run_ops(step, 0, static_cast<int>(plan_->ops().size()), shard);
 }
 
 void Workspace::fetch_persistables_in() {
-  const Place& place = plan_->key().place;
-  for (size_t i = 0; i < values_.size(); ++i) {
-    if (!plan_->vars()[i].in_scope) continue;
-    auto* tensor = std::get_if<Tensor>(values_[i]);
-    if (tensor == nullptr || !tensor->initialized() || tensor->place() == place) continue;
-    *tensor = tensor->copy_to(place);
-  }
+  for (const auto& [value, home] : persistables_) move_value(*value, home);
 }
 
 void Workspace::bind_feeds(const Step& step, int part, int parts) {
@@ -102,9 +108,8 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
     const Tensor& fed = step.feeds[static_cast<size_t>(var.feed)];
     const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
     Tensor bound = cut ? part_of_feed(fed, part, parts) : fed;
-    const Place& place = plan_->key().place;
-    const bool moves = !(bound.place() == place);
-    own_[i] = moves || var.fed_and_written ? bound.copy_to(place) : std::move(bound);
+    const bool moves = !(bound.place() == var.place);
+    own_[i] = moves || var.fed_and_written ? bound.copy_to(var.place) : std::move(bound);
   }
 }
 
@@ -133,6 +138,7 @@ void Workspace::run_op(const Step& step, int k, int shard) {
     if (step.watch != nullptr) finite_checks_->watch(step, k, 0);
     return;
   }
+  if (plan_->ops()[static_cast<size_t>(k)].copies) return copy(k);
   if (runner == nullptr) {
     communication_.run(step.runtime, k, step.number, shard);
     return;
@@ -142,6 +148,13 @@ void Workspace::run_op(const Step& step, int k, int shard) {
   runner->run(step.number, shard);
   if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number);
   if (step.watch != nullptr) finite_checks_->watch(step, k, runner->written());
+}
+
+void Workspace::copy(int k) {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  if (plan_->communicates()) communication_.wait_before(k);
+  const int to = op.outputs.front();
+  copy_value(value(op.inputs.front()), value(to), plan_->vars()[static_cast<size_t>(to)].place);
 }
 
 void Workspace::measure_op(const Step& step, int k, int shard) {

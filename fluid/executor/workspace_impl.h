@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "fluid/core/scope.h"
@@ -55,7 +56,8 @@ class Workspace {
   Value& value(int var) { return *values_[static_cast<size_t>(var)]; }
   const Value& value(int var) const { return *values_[static_cast<size_t>(var)]; }
 
-  // Before a step: what was loaded from files, or computed elsewhere, comes to the plan's device.
+  // Before a step: what was loaded from files, or computed elsewhere, comes to where the plan has
+  // it.
   void fetch_persistables_in();
   // Part `part` of `parts` of what is fed; release_feeds lets go of it.
   void bind_feeds(const Step& step, int part, int parts);
@@ -72,6 +74,8 @@ class Workspace {
 
  private:
   void bind_values(Statistics statistics);
+  void bring_home();
+  void copy(int k);
   void add_runner(size_t k);
   void run_op(const Step& step, int k, int shard);
   void measure_op(const Step& step, int k, int shard);
@@ -82,6 +86,7 @@ class Workspace {
   Workspace* outer_ = nullptr;
   std::vector<Value> own_;
   std::vector<Value*> values_;
+  std::vector<std::pair<Value*, Place>> persistables_;  // with their homes
   std::vector<Buffer> buffers_;
   Scratch scratch_;
   // What updates say when their work is done, and the stream of the plan's place (null on CPU):

@@ -60,6 +60,11 @@ class CommRuntime : public ProgramRuntime, public Keeper {
  public:
   virtual StepShards shards() const = 0;
 
+  // Whether ops that say so (OpSchema::takes_devices) are given tensors in the memory of this
+  // device. Asked before a program with such ops is compiled, by every process of the job that runs
+  // it; may wait for the others.
+  virtual bool sums_on(const Place&) { return false; }
+
   // Brackets each run of a program that has communication ops.
   virtual void begin_step(const Program& program, uint64_t step) = 0;
   virtual void end_step(const Program& program, uint64_t step) = 0;

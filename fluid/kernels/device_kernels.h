@@ -1,5 +1,4 @@
-// The seam to devices other than the CPU. no_cuda/ implements it for builds without the toolkit,
-// cuda/ for builds with it.
+// The seam to devices other than the CPU.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 namespace fleet::fluid {
 
+// Of the build's devices; emulated ones (fluid/core/device_memory.h) have no kernels but their own.
 void register_device_kernels(KernelTable& table);
 
 // Throws Error (not supported) for a place that this build or this machine cannot run on.

@@ -48,7 +48,7 @@ Tensor& KernelContext::make_dense(int i, DType dtype, const Shape& shape) const 
   Value& value = output_value(i);
   if (!std::holds_alternative<Tensor>(value)) value = Tensor();
   Tensor& tensor = *std::get_if<Tensor>(&value);
-  tensor.reset(dtype, shape);
+  tensor.reset(dtype, shape, place_);
   return tensor;
 }
 
@@ -56,7 +56,7 @@ SelectedRows& KernelContext::make_rows(int i, DType dtype, const Shape& shape) c
   Value& value = output_value(i);
   if (!std::holds_alternative<SelectedRows>(value)) value = SelectedRows();
   SelectedRows& rows = *std::get_if<SelectedRows>(&value);
-  rows.value.reset(dtype, shape);
+  rows.value.reset(dtype, shape, place_);
   return rows;
 }
 

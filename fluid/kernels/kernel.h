@@ -85,6 +85,9 @@ class KernelContext {
   // Kernels on the workspace's stream may write it; it stays where it is.
   uint32_t* nonfinite_word() const { return nonfinite_word_; }
 
+  // Where the op runs and its outputs are.
+  const Place& place() const { return place_; }
+  void set_place(const Place& place) { place_ = place; }
   void set_stream(void* stream) { stream_ = stream; }
   void set_nonfinite_word(uint32_t* word) { nonfinite_word_ = word; }
   void set_step(uint64_t step, int shard) {
@@ -102,6 +105,7 @@ class KernelContext {
   std::span<Value* const> inputs_;
   std::span<Value* const> outputs_;
   Scratch* scratch_;
+  Place place_;
   void* stream_ = nullptr;  // of the device; null on CPU
   uint32_t* nonfinite_word_ = nullptr;
   uint64_t step_ = 0;

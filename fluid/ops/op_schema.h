@@ -192,6 +192,11 @@ struct OpSchema {
   // Multiplications and additions of one run, for profiles; empty: they are not counted.
   std::function<double(const RunShapes&)> flops;
   CommKind comm = CommKind::kReceives;
+  // Of an op of the job's runtime: it may be given tensors on a device where the runtime sums there
+  // (CommRuntime::sums_on).
+  bool takes_devices = false;
+  // Of an op of the job's runtime: it says when, and neither reads nor writes its variables.
+  bool only_orders = false;
   BlockGradient block_gradient;
   RunBy run_by = RunBy::kKernel;
   // Runs once for each logical shard of a step, whatever its role; a step with such an op is cut

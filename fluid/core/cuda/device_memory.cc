@@ -1,5 +1,3 @@
-#include "fluid/core/device_memory.h"
-
 #include <algorithm>
 #include <cuda_runtime_api.h>
 #include <memory>
@@ -10,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
+#include "fluid/core/device_memory_impl.h"
 
 namespace fleet::fluid {
 namespace {
@@ -127,6 +126,12 @@ CudaDeviceGuard::~CudaDeviceGuard() {
   if (cudaGetDevice(&current) == cudaSuccess && current != previous_) cudaSetDevice(previous_);
 }
 
+namespace built_in {
+
+int device_count() {
+  return cuda_device_count(nullptr);
+}
+
 Allocator& device_allocator(const Place& place) {
   static auto* const kAllocators = new Allocators;
   return kAllocators->of(place);
@@ -137,5 +142,7 @@ void copy_device_memory(void* to, const Place& to_place, const void* from, const
   const CudaDeviceGuard guard(to_place.is_cpu() ? from_place : to_place);
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
 }
+
+}  // namespace built_in
 
 }  // namespace fleet::fluid

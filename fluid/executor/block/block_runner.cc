@@ -79,7 +79,7 @@ class ForwardRunner : public BlockRunner {
 
 bool is_true(const Tensor& condition, const Operator& op, const std::string& name) {
   if (condition.dtype() == DType::kBool && condition.numel() == 1) {
-    return condition.values<bool>().front();
+    return condition.item<bool>();
   }
   throw_error(ErrorCode::kInvalidProgram,
               {.what = "a condition is not one boolean",

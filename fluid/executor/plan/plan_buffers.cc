@@ -22,8 +22,9 @@ class BufferPlanner {
     std::vector<int> order;
     for (int i = 0; i < static_cast<int>(all.size()); ++i) {
       const PlanVar& candidate = var(i);
-      const bool shares = !candidate.in_scope && candidate.feed < 0 && candidate.written &&
-                          candidate.is_dense() && !all[static_cast<size_t>(i)].pinned;
+      const bool shares = !candidate.in_scope && candidate.copy_of < 0 && candidate.feed < 0 &&
+                          candidate.written && candidate.is_dense() &&
+                          !all[static_cast<size_t>(i)].pinned;
       if (shares) order.push_back(i);
     }
     std::sort(order.begin(), order.end(), [&all](int a, int b) {
@@ -39,7 +40,7 @@ class BufferPlanner {
         chosen = static_cast<int>(buffers.size());
         buffers.emplace_back();
       }
-      buffers[static_cast<size_t>(chosen)] = {life.end, var(i).desc};
+      buffers[static_cast<size_t>(chosen)] = {life.end, var(i).desc, var(i).place};
       var(i).buffer = chosen;
     }
     plan_.buffer_count = static_cast<int>(buffers.size());
@@ -110,6 +111,7 @@ class BufferPlanner {
   struct Shared {
     int free_after = -1;
     const VarDesc* last = nullptr;
+    Place place;
 
     bool suits(const VarDesc* desc) const {
       return desc != nullptr && last != nullptr && desc->shape == last->shape &&
@@ -130,7 +132,8 @@ class BufferPlanner {
       const int b = plan_.vars[static_cast<size_t>(input)].buffer;
       if (b < 0) continue;
       const Shared& buffer = buffers[static_cast<size_t>(b)];
-      const bool dies = buffer.free_after == k && buffer.last == var_desc(input);
+      const bool dies = buffer.free_after == k && buffer.last == var_desc(input) &&
+                        buffer.place == plan_.vars[static_cast<size_t>(i)].place;
       if (dies && buffer.suits(var_desc(i))) return b;
     }
     return -1;
@@ -141,7 +144,9 @@ class BufferPlanner {
     int chosen = -1;
     for (int b = 0; b < static_cast<int>(buffers.size()); ++b) {
       const Shared& buffer = buffers[static_cast<size_t>(b)];
-      if (buffer.free_after >= k) continue;
+      if (buffer.free_after >= k || !(buffer.place == plan_.vars[static_cast<size_t>(i)].place)) {
+        continue;
+      }
       const bool same = buffer.suits(var_desc(i));
       if (chosen < 0 || same) chosen = b;
       if (same) break;
@@ -153,8 +158,8 @@ class BufferPlanner {
 
   // Kernels that may compute an op on tensors of the variable's type.
   std::span<const Kernel> kernels_of(const PlanOp& op, const PlanVar& var) const {
-    if (var.desc == nullptr || op.communication || op.block != nullptr) return {};
-    return plan_.kernels->find(op.op->type, plan_.key.place.kind, var.desc->dtype);
+    if (var.desc == nullptr || op.communication || op.copies || op.block != nullptr) return {};
+    return plan_.kernels->find(op.op->type, op.place.kind, var.desc->dtype);
   }
 
   PlanData& plan_;

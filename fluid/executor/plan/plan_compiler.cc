@@ -55,22 +55,32 @@ bool is_lr(const Operator& op) {
 
 }  // namespace
 
-PlanCompiler::PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step,
-                           bool inner) {
+PlanCompiler::PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step)
+    : PlanCompiler(
+          key, kernels,
+          std::make_shared<const OpPlaces>(key.program->block(key.block), kernels, key.place,
+                                           OpPlaces::Options{key.strict_place, key.device_sums})) {
+  plan_.whole_step = whole_step;
+  plan_.inner = false;
+}
+
+PlanCompiler::PlanCompiler(const PlanKey& key, const KernelTable& kernels,
+                           std::shared_ptr<const OpPlaces> places)
+    : places_(std::move(places)), copies_(plan_, *places_) {
   plan_.key = key;
   plan_.program_id = key.program->id();
   plan_.seed = key.program->random_seed();
   plan_.block = &key.program->block(key.block);
   plan_.kernels = &kernels;
   plan_.op_library = key.program->op_library();
-  plan_.whole_step = whole_step;
-  plan_.inner = inner;
+  plan_.whole_step = false;
+  plan_.inner = true;
 }
 
 std::shared_ptr<const Plan> PlanCompiler::compile() {
   order_ops();
   add_feeds();
-  for (const Operator* op : order_) add_op(*op);
+  add_ops();
   find_per_shard(plan_);
   find_statistics(plan_);
   add_fetches();
@@ -111,6 +121,24 @@ void PlanCompiler::order_ops() {
   }
 }
 
+void PlanCompiler::add_ops() {
+  const auto head = static_cast<size_t>(plan_.head);
+  const auto tail = static_cast<size_t>(plan_.tail);
+  for (size_t i = 0; i <= order_.size(); ++i) {
+    if (i == head) {
+      copies_.meet(true);
+      plan_.head = static_cast<int>(plan_.ops.size());
+    }
+    if (i == tail) {
+      copies_.meet(false);
+      plan_.tail = static_cast<int>(plan_.ops.size());
+    }
+    in_shards_ = i >= head && i < tail;
+    if (i < order_.size()) add_op(*order_[i]);
+  }
+  copies_.meet(false);
+}
+
 std::vector<std::string> PlanCompiler::known_names() const {
   std::vector<std::string> names;
   for (const VarDesc* var : block().vars()) names.push_back(var->name);
@@ -125,6 +153,8 @@ int PlanCompiler::index_of(const std::string& name) {
     var.desc = block().find_var_recursive(name);
     var.in_scope = var.desc != nullptr && var.desc->persistable;
     var.outer = plan_.inner && !var.in_scope && block().find_var(name) == nullptr;
+    var.place = places_->home(name);
+    if (var.in_scope) plan_.persistables[name] = var.place;
     plan_.vars.push_back(std::move(var));
   }
   return found->second;
@@ -147,6 +177,7 @@ void PlanCompiler::add_feeds() {
     PlanVar& fed = var(index_of(feeds[i]));
     fed.feed = static_cast<int>(i);
     fed.in_scope = false;
+    plan_.persistables.erase(fed.name);
   }
 }
 
@@ -158,26 +189,28 @@ void PlanCompiler::add_op(const Operator& op) {
   planned.fetches_table = fetches_table(*planned.schema, op);
   if (planned.schema->run_by == RunBy::kExecutor) add_block(op, planned);
   const bool joins = planned.schema->run_by == RunBy::kShards;
-  if (joins) add_join(op);
+  if (joins) require_shards(op);
   const bool computed = !planned.communication && planned.block == nullptr && !joins;
-  if (computed && !plan_.kernels->knows(op.type, plan_.key.place.kind)) {
+  const Place place = places_->of(block(), op);
+  if (computed && !plan_.kernels->knows(op.type, place.kind)) {
     throw_error(ErrorCode::kNotSupported,
                 {.what = "no kernel computes this op" +
-                         did_you_mean(op.type, plan_.kernels->ops(plan_.key.place.kind)),
+                         did_you_mean(op.type, plan_.kernels->ops(place.kind)),
                  .where = "op '" + op.type + "'",
-                 .expected = "an op that has a kernel on " + plan_.key.place.to_string(),
+                 .expected = "an op that has a kernel on " + place.to_string(),
                  .got = op.type,
                  .fix = "give the program the library that has the op and its kernels "
                         "(Program::set_op_library); files do not hold it"});
   }
   add_inputs(op, planned);
   add_outputs(op, planned);
+  copies_.place(planned);
+  if (joins) plan_.joins.push_back(static_cast<int>(plan_.ops.size()));
   plan_.ops.push_back(std::move(planned));
 }
 
-void PlanCompiler::add_join(const Operator& op) {
-  const auto at = static_cast<int>(plan_.ops.size());
-  if (plan_.whole_step && at >= plan_.head && at < plan_.tail) return plan_.joins.push_back(at);
+void PlanCompiler::require_shards(const Operator& op) const {
+  if (plan_.whole_step && in_shards_) return;
   throw_error(ErrorCode::kInvalidProgram,
               {.what = "shards of a step cannot meet here",
                .where = op.to_string(),
@@ -200,6 +233,7 @@ void PlanCompiler::add_inputs(const Operator& op, PlanOp& planned) {
       }
       if (plan_.whole_step) throw_never_written(op, read);
       read.in_scope = true;
+      plan_.persistables[name] = read.place;
     }
   }
 }
@@ -231,7 +265,9 @@ void PlanCompiler::add_block(const Operator& op, PlanOp& planned) {
                        .feeds = {},
                        .fetches = {},
                        .place = plan_.key.place};
-  planned.block = PlanCompiler(key, *plan_.kernels, false, true).compile();
+  planned.block = PlanCompiler(key, *plan_.kernels, places_).compile();
+  const auto& inner = planned.block->persistables();
+  plan_.persistables.insert(inner.begin(), inner.end());
   for (const PlanVar& inside : planned.block->vars()) {
     if (!inside.outer || this->block().find_var_recursive(inside.name) == nullptr) continue;
     const int i = index_of(inside.name);
@@ -240,10 +276,13 @@ void PlanCompiler::add_block(const Operator& op, PlanOp& planned) {
   }
 }
 
-bool PlanCompiler::is_loss(int i) const {
+bool PlanCompiler::is_loss(int i) {
   for (const PlanOp& op : plan_.ops) {
     if (!has_role(op.op->role, OpRole::kLoss) || has_role(op.op->role, OpRole::kBackward)) continue;
-    if (std::find(op.outputs.begin(), op.outputs.end(), i) != op.outputs.end()) return true;
+    const bool makes = std::any_of(op.outputs.begin(), op.outputs.end(), [&](int output) {
+      return output == i || (output >= 0 && var(output).copy_of == i);
+    });
+    if (makes) return true;
   }
   return false;
 }

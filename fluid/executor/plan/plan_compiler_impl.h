@@ -7,17 +7,22 @@
 #include <vector>
 
 #include "fluid/executor/plan/plan_impl.h"
+#include "fluid/executor/plan/plan_places_impl.h"
 
 namespace fleet::fluid {
 
 // For one plan; PlanKey and KernelTable as for Plan::compile.
 class PlanCompiler {
  public:
-  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step, bool inner = false);
+  PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool whole_step);
 
   std::shared_ptr<const Plan> compile();
 
  private:
+  // For the block of an op of a plan whose places are given.
+  PlanCompiler(const PlanKey& key, const KernelTable& kernels,
+               std::shared_ptr<const OpPlaces> places);
+
   const Block& block() const { return *plan_.block; }
   const OpSchema& row(const Operator& op) const { return schema_of(*plan_.key.program, op); }
   PlanVar& var(int i) { return plan_.vars[static_cast<size_t>(i)]; }
@@ -32,10 +37,13 @@ class PlanCompiler {
   int index_of(const std::string& name);
   void add_feeds();
   void add_fetches();
-  bool is_loss(int i) const;
+  bool is_loss(int i);
 
+  // Copies between places, too.
+  void add_ops();
   void add_op(const Operator& op);
-  void add_join(const Operator& op);
+  // Throws where the shards of a step cannot meet.
+  void require_shards(const Operator& op) const;
   void add_inputs(const Operator& op, PlanOp& planned);
   void add_outputs(const Operator& op, PlanOp& planned);
   // The plan of the op's block, and what it touches of this one.
@@ -49,7 +57,10 @@ class PlanCompiler {
   void find_lod();
 
   PlanData plan_;
+  std::shared_ptr<const OpPlaces> places_;
+  PlacePlanner copies_;
   std::vector<const Operator*> order_;
+  bool in_shards_ = false;  // of the ops that are being added
 };
 
 }  // namespace fleet::fluid

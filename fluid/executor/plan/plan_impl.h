@@ -19,6 +19,8 @@ namespace fleet::fluid {
 struct PlanVar {
   std::string name;
   const VarDesc* desc = nullptr;
+  Place place;             // where the value is
+  int copy_of = -1;        // the variable at its home, of which this is what another place has
   bool in_scope = false;   // persistable: the value is the scope's, else the workspace's
   bool outer = false;      // of an enclosing block: the value is the enclosing workspace's
   int feed = -1;           // position among the feeds
@@ -35,6 +37,8 @@ struct PlanVar {
 struct PlanOp {
   const Operator* op = nullptr;
   const OpSchema* schema = nullptr;  // the op's row (schema_of)
+  Place place;                       // where it runs, and where its variables are
+  bool copies = false;               // its input to its output, which is at another place
   // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
   std::vector<int> inputs;
   std::vector<int> outputs;
@@ -73,6 +77,8 @@ struct PlanKey {
   Place place;
   // Replicas run it: cut into shards whatever it does, and losses are fetched of each.
   bool replicas = false;
+  bool strict_place = false;  // ExecutorOptions::strict_place
+  bool device_sums = false;   // CommRuntime::sums_on(place)
 };
 
 // What a plan is made of. PlanCompiler and its passes fill it.
@@ -89,6 +95,9 @@ struct PlanData {
   std::vector<uint64_t> compiled_ops;  // versions
   std::vector<PlanVar> vars;
   std::vector<PlanOp> ops;
+  std::vector<std::shared_ptr<const Operator>> copies;  // ops that the program does not have
+  // Persistable variables of the plan and of the blocks that its ops run, with their homes.
+  std::map<std::string, Place> persistables;
   std::vector<PlanFetch> fetches;
   std::vector<int> per_shard;
   std::vector<int> statistics;
@@ -128,6 +137,7 @@ class Plan {
   const std::vector<PlanOp>& ops() const { return data_.ops; }
   const std::vector<PlanFetch>& fetches() const { return data_.fetches; }
   int buffer_count() const { return data_.buffer_count; }
+  const std::map<std::string, Place>& persistables() const { return data_.persistables; }
 
   // Ops [0, head) run once first, [head, tail) once per shard, the others once at the end.
   int head() const { return data_.head; }

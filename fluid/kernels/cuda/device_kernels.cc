@@ -1,5 +1,3 @@
-#include "fluid/kernels/device_kernels.h"
-
 #include <new>
 
 #include "base/error.h"
@@ -7,6 +5,7 @@
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/core/device_memory.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/device_kernels_impl.h"
 
 namespace fleet::fluid {
 namespace cuda {
@@ -61,16 +60,18 @@ void register_device_kernels(KernelTable& table) {
   cuda::register_update(table);
 }
 
+namespace built_in {
+
 void check_place(const Place& place) {
-  if (!place.is_cpu()) device_allocator(place);
+  device_allocator(place);
 }
 
 void enter_place(const Place& place) {
-  if (!place.is_cpu()) check_cuda(cudaSetDevice(place.device), "cudaSetDevice");
+  check_cuda(cudaSetDevice(place.device), "cudaSetDevice");
 }
 
 void* create_stream(const Place& place) {
-  return place.is_cpu() ? nullptr : new cuda::Stream(place);
+  return new cuda::Stream(place);
 }
 
 void destroy_stream(const Place&, void* stream) noexcept {
@@ -78,12 +79,11 @@ void destroy_stream(const Place&, void* stream) noexcept {
 }
 
 void synchronize_stream(const Place&, void* stream) {
-  if (stream != nullptr) static_cast<const cuda::Stream*>(stream)->synchronize();
+  static_cast<const cuda::Stream*>(stream)->synchronize();
 }
 
 // Mapped, so that nothing is copied in the steps in which no kernel writes it.
 std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
-  if (place.is_cpu()) return std::make_shared<uint32_t>(0);
   const CudaDeviceGuard guard(place);
   void* memory = nullptr;
   check_cuda(cudaHostAlloc(&memory, sizeof(uint32_t), cudaHostAllocMapped | cudaHostAllocPortable),
@@ -91,5 +91,7 @@ std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
   auto* word = new (memory) uint32_t(0);
   return {word, [](uint32_t* given) { cudaFreeHost(given); }};
 }
+
+}  // namespace built_in
 
 }  // namespace fleet::fluid

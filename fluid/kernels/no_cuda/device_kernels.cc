@@ -1,13 +1,13 @@
-#include "fluid/kernels/device_kernels.h"
-
 #include "base/error.h"
+#include "fluid/kernels/device_kernels_impl.h"
 
 namespace fleet::fluid {
 
 void register_device_kernels(KernelTable&) {}
 
+namespace built_in {
+
 void check_place(const Place& place) {
-  if (place.is_cpu()) return;
   throw_error(ErrorCode::kNotSupported, {.what = "this build has no CUDA kernels",
                                          .where = "place " + place.to_string(),
                                          .expected = "cpu",
@@ -28,5 +28,7 @@ void synchronize_stream(const Place&, void*) {}
 std::shared_ptr<uint32_t> make_shared_word(const Place&) {
   return std::make_shared<uint32_t>(0);
 }
+
+}  // namespace built_in
 
 }  // namespace fleet::fluid

@@ -110,8 +110,11 @@ void add_collective_ops(OpTable& table) {
   average.inputs.push_back(maybe("Loss"));
   average.inputs.push_back(maybe("LearningRate"));
   table.add(std::move(average));
-  table.add(in_place<CBroadcastAttrs>("c_broadcast"));
+  OpSchema broadcast = in_place<CBroadcastAttrs>("c_broadcast");
+  broadcast.takes_devices = true;
+  table.add(std::move(broadcast));
   OpSchema sum = in_place<CAllReduceAttrs>("c_allreduce_sum");
+  sum.takes_devices = true;
   sum.gradient = summed_gradient("c_allreduce_sum");
   table.add(std::move(sum));
   for (const char* type : {"c_allreduce_max", "c_allreduce_min", "c_allreduce_prod"}) {
@@ -121,8 +124,11 @@ void add_collective_ops(OpTable& table) {
                                             infer_rows<true>, summed_gradient("c_reducescatter"))));
   table.add(reduces(make_schema<CRowsAttrs>("c_reducescatter", {one("X")}, {one("Out")},
                                             infer_rows<false>, summed_gradient("c_allgather"))));
-  table.add(in_place<NoAttrs>("c_sync_calc_stream"));
-  table.add(in_place<CSyncCommStreamAttrs>("c_sync_comm_stream"));
+  for (OpSchema order : {in_place<NoAttrs>("c_sync_calc_stream"),
+                         in_place<CSyncCommStreamAttrs>("c_sync_comm_stream")}) {
+    order.only_orders = true;
+    table.add(std::move(order));
+  }
 }
 
 }  // namespace

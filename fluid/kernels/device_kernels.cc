@@ -1,0 +1,45 @@
+#include "fluid/kernels/device_kernels.h"
+
+#include "fluid/core/device_memory.h"
+#include "fluid/kernels/device_kernels_impl.h"
+
+namespace fleet::fluid {
+namespace {
+
+// On the CPU, and on emulated devices, work is done when a call returns.
+bool has_streams(const Place& place) {
+  return !place.is_cpu() && emulated_devices() == nullptr;
+}
+
+}  // namespace
+
+void check_place(const Place& place) {
+  if (place.is_cpu()) return;
+  if (EmulatedDevices* emulated = emulated_devices()) {
+    emulated->allocator(place);
+  } else {
+    built_in::check_place(place);
+  }
+}
+
+void enter_place(const Place& place) {
+  if (has_streams(place)) built_in::enter_place(place);
+}
+
+void* create_stream(const Place& place) {
+  return has_streams(place) ? built_in::create_stream(place) : nullptr;
+}
+
+void destroy_stream(const Place& place, void* stream) noexcept {
+  if (stream != nullptr) built_in::destroy_stream(place, stream);
+}
+
+void synchronize_stream(const Place& place, void* stream) {
+  if (stream != nullptr) built_in::synchronize_stream(place, stream);
+}
+
+std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
+  return has_streams(place) ? built_in::make_shared_word(place) : std::make_shared<uint32_t>(0);
+}
+
+}  // namespace fleet::fluid

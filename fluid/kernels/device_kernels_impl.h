@@ -1,0 +1,16 @@
+// The devices of this build, as device_kernels.h has them: no_cuda/ for builds without the toolkit,
+// cuda/ for builds with it.
+#pragma once
+
+#include "fluid/kernels/device_kernels.h"
+
+namespace fleet::fluid::built_in {
+
+void check_place(const Place& place);
+void enter_place(const Place& place);
+void* create_stream(const Place& place);
+void destroy_stream(const Place& place, void* stream) noexcept;
+void synchronize_stream(const Place& place, void* stream);
+std::shared_ptr<uint32_t> make_shared_word(const Place& place);
+
+}  // namespace fleet::fluid::built_in

@@ -1,0 +1,152 @@
+#include "fluid/kernels/op_places.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "fluid/ops/op_schema.h"
+
+namespace fleet::fluid {
+namespace {
+
+bool is_dense(const Block& block, const std::string& name) {
+  const VarDesc* desc = name.empty() ? nullptr : block.find_var_recursive(name);
+  return desc == nullptr || (desc->kind == VarKind::kLodTensor && desc->typed);
+}
+
+bool all_dense(const Block& block, const Operator& op) {
+  for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
+    for (const auto& [slot, names] : *slots) {
+      for (const std::string& name : names) {
+        if (!is_dense(block, name)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// What is known of an op's inputs before it runs.
+std::vector<ValueSpec> declared_specs(const Block& block, const Operator& op) {
+  std::vector<ValueSpec> specs;
+  for (const auto& [slot, names] : op.inputs) {
+    for (const std::string& name : names) {
+      ValueSpec spec;
+      if (const VarDesc* desc = block.find_var_recursive(name)) {
+        spec = {.kind = ValueKind::kTensor, .dtype = desc->dtype, .shape = desc->shape};
+      }
+      specs.push_back(spec);
+    }
+  }
+  return specs;
+}
+
+bool is_true(const Operator& op, std::string_view name) {
+  const Attribute* attr = op.attr(name);
+  const auto* set = attr == nullptr ? nullptr : std::get_if<bool>(attr);
+  return set != nullptr && *set;
+}
+
+bool asks_for_host(const Operator& op) {
+  const Attribute* attr = op.attr("op_device");
+  const auto* device = attr == nullptr ? nullptr : std::get_if<std::string>(attr);
+  return is_true(op, "force_cpu") || (device != nullptr && *device == "cpu");
+}
+
+}  // namespace
+
+const Block* block_of(const Block& block, const Operator& op) {
+  if (schema_of(block.program(), op).run_by != RunBy::kExecutor) return nullptr;
+  const Attribute* attr = op.attr("sub_block");
+  const auto* inner = attr == nullptr ? nullptr : std::get_if<BlockRef>(attr);
+  const bool known =
+      inner != nullptr && inner->index > 0 && inner->index < block.program().block_count();
+  return known ? &block.program().block(inner->index) : nullptr;
+}
+
+OpPlaces::OpPlaces(const Block& block, const KernelTable& kernels, const Place& place,
+                   Options options)
+    : kernels_(kernels), place_(place), options_(options) {
+  if (place.is_cpu()) return;
+  find_host_blocks(block);
+  walk(block);
+}
+
+// Blocks whose gradient the program computes: a backward op runs a block, too.
+void OpPlaces::find_host_blocks(const Block& block) {
+  const bool differentiated =
+      std::any_of(block.ops().begin(), block.ops().end(), [&block](const auto& op) {
+        return has_role(op->role, OpRole::kBackward) && block_of(block, *op) != nullptr;
+      });
+  for (const auto& op : block.ops()) {
+    const Block* inner = block_of(block, *op);
+    if (inner == nullptr) continue;
+    find_host_blocks(*inner);
+    if (differentiated) keep_on_host(block, *op);
+  }
+}
+
+// The op's block, and what it shares with its surroundings.
+void OpPlaces::keep_on_host(const Block& block, const Operator& op) {
+  for (const std::string& name : op.input_names()) written_.emplace(name, CPUPlace());
+  for (const std::string& name : op.output_names()) written_.emplace(name, CPUPlace());
+  const Block* inner = block_of(block, op);
+  if (inner == nullptr) return;
+  host_blocks_.insert(inner->index());
+  for (const auto& each : inner->ops()) keep_on_host(*inner, *each);
+}
+
+void OpPlaces::walk(const Block& block) {
+  for (const auto& op : block.ops()) {
+    if (const Block* inner = block_of(block, *op)) walk(*inner);
+    if (schema_of(block.program(), *op).only_orders) continue;
+    const Place place = of(block, *op);
+    if (options_.strict && place.is_cpu()) require_kernel(block, *op);
+    for (const std::string& name : op->input_names()) {
+      const auto [found, added] = read_.emplace(name, place);
+      if (!added && !place.is_cpu()) found->second = place;
+    }
+    for (const std::string& name : op->output_names()) written_.emplace(name, place);
+  }
+}
+
+bool OpPlaces::belongs_to_host(const Block& block, const Operator& op) const {
+  const OpSchema& schema = schema_of(block.program(), op);
+  if (schema.run_by == RunBy::kRuntime) return !schema.takes_devices || !options_.device_sums;
+  return schema.run_by != RunBy::kKernel || !schema.table_slot.empty() ||
+         schema.leaves_values_to_servers || has_role(op.role, OpRole::kLrSched) ||
+         asks_for_host(op);
+}
+
+// Or the job's runtime in place of a kernel.
+bool OpPlaces::has_kernel(const Block& block, const Operator& op) const {
+  if (!all_dense(block, op)) return false;
+  if (schema_of(block.program(), op).run_by == RunBy::kRuntime) return true;
+  const DType dtype = kernel_dtype(block, op, declared_specs(block, op));
+  return !kernels_.find(op.type, place_.kind, dtype).empty();
+}
+
+void OpPlaces::require_kernel(const Block& block, const Operator& op) const {
+  if (belongs_to_host(block, op) || has_kernel(block, op)) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "no kernel computes this op on the device, and strict_place is set",
+               .where = op.to_string(),
+               .expected = "an op that has a kernel on " + place_.to_string() +
+                           " for the types of its variables",
+               .got = op.type,
+               .fix = "leave strict_place unset: the op then runs on the CPU, and what it reads "
+                      "and writes is copied"});
+}
+
+Place OpPlaces::of(const Block& block, const Operator& op) const {
+  const bool host = place_.is_cpu() || host_blocks_.contains(block.index()) ||
+                    belongs_to_host(block, op) || !has_kernel(block, op);
+  return host ? CPUPlace() : place_;
+}
+
+Place OpPlaces::home(std::string_view variable) const {
+  if (const auto found = written_.find(variable); found != written_.end()) return found->second;
+  const auto found = read_.find(variable);
+  return found == read_.end() ? CPUPlace() : found->second;
+}
+
+}  // namespace fleet::fluid

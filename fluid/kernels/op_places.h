@@ -1,0 +1,59 @@
+// Where the ops and the variables of a program are when it runs on a device.
+//
+// An op runs on the device when a kernel computes it there. It runs on the host
+//   - when the job's runtime carries it out (send, recv, …), but for sums and broadcasts of a
+//     runtime that sums on devices, or it looks rows of a table up;
+//   - when it belongs to the learning rate: numbers of one element cost more there than they save;
+//   - when it says so itself: attribute op_device "cpu", as of fill_constant;
+//   - when one of its variables is no dense tensor (selected rows, arrays);
+//   - in a block whose gradient the program computes: the executor adds those up on the host;
+//   - when it has no kernel on the device for its type, unless the caller is strict.
+//
+// A variable has a home, the place of the op that writes it first; one that is only read is at home
+// on the device if an op reads it there. Whoever runs the program copies what an op touches
+// elsewhere. On the CPU, everything is on the host.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid {
+
+// Immutable. The program, as it is now, and the table must outlive it.
+class OpPlaces {
+ public:
+  struct Options {
+    bool strict = false;       // throw ProgramError (not supported) that names an op without kernel
+    bool device_sums = false;  // CommRuntime::sums_on(place)
+  };
+  // Of the program's block and the blocks that its ops run.
+  OpPlaces(const Block& block, const KernelTable& kernels, const Place& place, Options options);
+
+  Place of(const Block& block, const Operator& op) const;
+  Place home(std::string_view variable) const;
+
+ private:
+  void find_host_blocks(const Block& block);
+  void keep_on_host(const Block& block, const Operator& op);
+  void walk(const Block& block);
+  bool belongs_to_host(const Block& block, const Operator& op) const;
+  bool has_kernel(const Block& block, const Operator& op) const;
+  void require_kernel(const Block& block, const Operator& op) const;
+
+  const KernelTable& kernels_;
+  Place place_;
+  Options options_;
+  std::set<int32_t> host_blocks_;
+  std::map<std::string, Place, std::less<>> written_;
+  std::map<std::string, Place, std::less<>> read_;
+};
+
+// The block in attribute sub_block of an op that the executor runs; null for other ops, and where
+// the program has no such block.
+const Block* block_of(const Block& block, const Operator& op);
+
+}  // namespace fleet::fluid
