@@ -96,6 +96,9 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
     if (wire_dtype != "float32")
       contradiction("use_local_sgd = true", str_cat("wire_dtype = '", wire_dtype, "'"),
                     "LocalSGD averages parameters, not gradients");
+    if (device_sums != "ordered")
+      contradiction("use_local_sgd = true", str_cat("device_sums = '", device_sums, "'"),
+                    "LocalSGD averages parameters, not gradients");
     return LocalSgdStrategy{.options = local_sgd, .recompute_checkpoints = recompute_checkpoints}
         .make();
   }
@@ -104,6 +107,7 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
   all_reduce.gradient_merge = gradient_merge;
   all_reduce.bucket_bytes = fuse_all_reduce_ops ? bucket_bytes : 1;
   all_reduce.wire_dtype = wire_dtype;
+  all_reduce.device_sums = device_sums;
   all_reduce.nccl_comm_num = nccl_comm_num;
   all_reduce.use_hierarchical_allreduce = use_hierarchical_allreduce;
   all_reduce.hierarchical_allreduce_inter_nranks = hierarchical_allreduce_inter_nranks;

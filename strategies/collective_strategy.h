@@ -28,6 +28,8 @@ struct DistributedStrategy {
   int64_t bucket_bytes = 1 << 20;
   // "float32", "float16" or "bfloat16", as GradAllReduceStrategy has it.
   std::string wire_dtype = "float32";
+  // "ordered", "fast" or "host", as GradAllReduceStrategy has it.
+  std::string device_sums = "ordered";
 
   // As GradAllReduceStrategy has it.
   bool sync_batch_norm = false;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -26,10 +27,25 @@ std::optional<ElementType> wire_type(const std::string& name) {
                                             .fix = "leave it at its default of float32"});
 }
 
+DeviceSums sums_on_devices(const std::string& name) {
+  if (name == "ordered") return DeviceSums::kOrdered;
+  if (name == "fast") return DeviceSums::kFast;
+  if (name == "host") return DeviceSums::kHost;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "gradients on devices cannot be summed in this way" +
+                       did_you_mean(name, std::vector<std::string>{"ordered", "fast", "host"}),
+               .where = "device_sums",
+               .expected = "ordered, fast or host",
+               .got = name,
+               .fix = "leave it at its default of ordered"});
+}
+
 class GradAllReduce final : public Strategy {
  public:
   explicit GradAllReduce(GradAllReduceStrategy options)
-      : options_(std::move(options)), wire_(wire_type(options_.wire_dtype)) {
+      : options_(std::move(options)),
+        wire_(wire_type(options_.wire_dtype)),
+        device_sums_(sums_on_devices(options_.device_sums)) {
     if (options_.bucket_bytes <= 0) {
       throw_error(ErrorCode::kInvalidArgument, {.what = "the size of a bucket must be positive",
                                                 .where = "bucket_bytes",
@@ -61,6 +77,7 @@ class GradAllReduce final : public Strategy {
     CollectiveRuntimeOptions runtime{.logical_shards = shards};
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
     runtime.reducer.wire = wire_;
+    runtime.device_sums = device_sums_;
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
     return {std::move(programs.main), std::move(programs.startup), std::move(made)};
   }
@@ -72,6 +89,7 @@ class GradAllReduce final : public Strategy {
         .add("gradient_merge", options_.gradient_merge, defaults.gradient_merge)
         .add("bucket_bytes", options_.bucket_bytes, defaults.bucket_bytes)
         .add("wire_dtype", options_.wire_dtype, defaults.wire_dtype)
+        .add("device_sums", options_.device_sums, defaults.device_sums)
         .add("sync_batch_norm", options_.sync_batch_norm, defaults.sync_batch_norm)
         .add("recompute_checkpoints", join(options_.recompute_checkpoints, ","), std::string())
         .add("nccl_comm_num", options_.nccl_comm_num, defaults.nccl_comm_num)
@@ -103,11 +121,14 @@ class GradAllReduce final : public Strategy {
                    .got = str_cat(group),
                    .fix = "change it, or leave it out"});
     }
-    input.logger.info("all_reduce", "use_hierarchical_allreduce has no effect on CPU", {});
+    input.logger.info("all_reduce",
+                      "use_hierarchical_allreduce has no effect: all ranks are one communicator",
+                      {});
   }
 
   GradAllReduceStrategy options_;
   std::optional<ElementType> wire_;  // none: as they are
+  DeviceSums device_sums_;
 };
 
 }  // namespace

@@ -26,6 +26,12 @@ struct GradAllReduceStrategy {
   // 8 bits and every magnitude. Parameters and updates stay float32; sparse gradients travel as
   // they are.
   std::string wire_dtype = "float32";
+  // How gradients on GPUs are summed: "ordered" (by NCCL, along the tree of shards, with the same
+  // bits at any number of ranks), "fast" (by ncclAllReduce, in an order of its own), or "host" (in
+  // host memory, with the bits of "ordered"). Where a rank has no NCCL, and with 16 bits on the
+  // wire, it is host memory, and a line of the log says so. Of gradients on the CPU it says
+  // nothing.
+  std::string device_sums = "ordered";
   // Batch norms take the mean and the variance of all rows of a step, not of a shard's
   // (fluid/ops/nn/sync_batch_norm.h). The shards of a worker then keep their values until all of
   // them have come so far.

@@ -25,7 +25,7 @@ int resolve(int asked, const role_maker::ClusterSpec& cluster) {
 int64_t counter_in(const fluid::Scope& scope) {
   const fluid::Value* value = scope.find(fluid::kDgcCounter);
   const auto* counter = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-  return counter == nullptr || !counter->initialized() ? 0 : *counter->data<int64_t>();
+  return counter == nullptr || !counter->initialized() ? 0 : counter->item<int64_t>();
 }
 
 std::vector<fluid::Tensor*> tensors_in(const std::vector<std::string>& names,
@@ -125,8 +125,31 @@ transport::CollectiveCommunicator& CollectiveRuntime::communicator() {
   return *communicator_;
 }
 
+bool CollectiveRuntime::sums_on(const fluid::Place& place) {
+  connect();
+  // Of 16 bits, the reducer makes floats on the host.
+  if (place.is_cpu() || communicator_->size() == 1 || !options_.connect_devices || average_ ||
+      options_.reducer.wire) {
+    return false;
+  }
+  if (!device_) {
+    device_ = place;
+    device_communicator_ = options_.connect_devices(*communicator_, place);
+    if (device_communicator_ != nullptr) {
+      device_reducer_ =
+          std::make_unique<GradientReducer>(*device_communicator_, layout_, options_.reducer);
+      device_empty_ =
+          std::make_unique<EmptyContribution>(*device_communicator_, layout_, options_.reducer);
+    }
+  }
+  return device_communicator_ != nullptr && *device_ == place;
+}
+
 void CollectiveRuntime::disconnect() {
   if (!communicator_) return;
+  device_empty_.reset();
+  device_reducer_.reset();
+  device_communicator_.reset();
   empty_.reset();
   agreement_.reset();
   rows_.reset();
@@ -142,6 +165,7 @@ fluid::StepShards CollectiveRuntime::shards() const {
 void CollectiveRuntime::begin_step(const fluid::Program& program, uint64_t step) {
   connect();
   reducer_->begin_step(step);
+  if (device_reducer_) device_reducer_->begin_step(step);
   rows_->begin_step(step);
   stepping_ = !average_ && communicator_->size() > 1 && trains(program);
   said_ = false;
@@ -160,6 +184,7 @@ void CollectiveRuntime::say_step(const fluid::CommCall* call) {
 // In one order at all ranks: first what is dense, then the rows.
 void CollectiveRuntime::finish_sums() {
   reducer_->finish();
+  if (device_reducer_) device_reducer_->finish();
   if (!rows_->pending()) return;
   row_gradients_ = rows_->gradients();
   rows_->finish(contribution_factor());
@@ -237,16 +262,21 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
   if (at_once) require_one_shard(call);
   const int local = call.shard < 0 ? 0 : call.shard - shards().begin;
   size_t last = 0;
+  GradientReducer& reducer = reducer_of(comm_input(call, 0));
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const fluid::Tensor& input = comm_input(call, i);
     const ElementType type = comm_element_type(input, call);
     fluid::Tensor& output = comm_output(call, input, i);
-    last =
-        reducer_->add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
+    last = reducer.add(local, type, input.raw(), output.raw(), static_cast<size_t>(input.numel()));
   }
   if (at_once) finish_sums();
   if (at_once || local + 1 < shards().count()) return nullptr;
-  return std::make_unique<Token>(*reducer_, last + 1 - call.inputs.size(), call.inputs.size());
+  return std::make_unique<Token>(reducer, last + 1 - call.inputs.size(), call.inputs.size());
+}
+
+// An op's tensors are all at one place.
+GradientReducer& CollectiveRuntime::reducer_of(const fluid::Tensor& tensor) {
+  return tensor.place().is_cpu() ? *reducer_ : *device_reducer_;
 }
 
 void CollectiveRuntime::sum_shards(const fluid::CommCall& call,
@@ -272,8 +302,9 @@ void CollectiveRuntime::broadcast(const fluid::CommCall& call) {
   const fluid::Tensor& input = comm_input(call);
   fluid::Tensor& output = comm_output(call, input);
   if (&output != &input && attrs.root == communicator_->rank()) output.copy_from(input);
-  wait(communicator_->broadcast({output.raw(), output.bytes()}, attrs.root,
-                                {.phase = "startup broadcast"}));
+  auto& communicator = output.place().is_cpu() ? *communicator_ : *device_communicator_;
+  wait(communicator.broadcast({output.raw(), output.bytes()}, attrs.root,
+                              {.phase = "startup broadcast"}));
 }
 
 void CollectiveRuntime::init_communicator(const fluid::CommCall& call) {
@@ -336,10 +367,21 @@ void CollectiveRuntime::give_empty_step(int64_t counter) {
   compare_parameters(nullptr);
   if (average_) return empty_->give(averaged_, steps_);
   const StepSums::OfStep sums = sums_.in(counter);
-  const auto last = reducer_->shapes();
-  const bool by_program = last.empty() || sums_.change();
-  empty_->give(by_program ? GradientReducer::shapes_of(sums.dense, options_.reducer) : last,
-               steps_);
+  std::vector<ReductionShape> host = reducer_->shapes();
+  std::vector<ReductionShape> device;
+  if (device_reducer_) device = device_reducer_->shapes();
+  if ((host.empty() && device.empty()) || sums_.change()) {
+    // What is summed at once, in the middle of a step, is on the host.
+    std::vector<ReductionShape> at_once;
+    std::vector<ReductionShape> buckets;
+    for (const ReductionShape& sum : sums.dense) {
+      (device_reducer_ && !sum.at_once ? buckets : at_once).push_back(sum);
+    }
+    host = GradientReducer::shapes_of(at_once, options_.reducer);
+    device = GradientReducer::shapes_of(buckets, options_.reducer);
+  }
+  empty_->give(host, steps_);
+  if (device_empty_) device_empty_->give(device, steps_);
   rows_->give_nothing(sums_.change() ? sums.rows : row_gradients_, steps_);
 }
 
@@ -431,14 +473,17 @@ void CollectiveRuntime::share_newest(std::span<fluid::Tensor* const> values, uin
   std::vector<std::byte> packed(bytes);
   std::byte* at = packed.data();
   for (const fluid::Tensor* value : values) {
-    std::memcpy(at, value->raw(), value->bytes());
+    const fluid::Tensor host = value->on_host();
+    std::memcpy(at, host.raw(), host.bytes());
     at += value->bytes();
   }
   wait(
       communicator_->broadcast(packed, static_cast<int>(newest - all.begin()), {.phase = "align"}));
   at = packed.data();
   for (fluid::Tensor* value : values) {
-    std::memcpy(value->raw(), at, value->bytes());
+    fluid::Tensor host = value->on_host();
+    std::memcpy(host.raw(), at, host.bytes());
+    value->copy_from(host);
     at += value->bytes();
   }
 }

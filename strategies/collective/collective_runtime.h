@@ -1,8 +1,11 @@
-// What the communication ops of a collective job talk to on CPU: gradients are summed over all
+// What the communication ops of a collective job talk to: gradients are summed over all
 // logical shards of the step by a GradientReducer, parameters are broadcast or, in a LocalSGD job,
 // averaged now and then, and stream ops do nothing. All rings are one communicator. Ops that need
 // their result at once (rank_ops.h, c_allreduce_sum with use_calc_stream) need one shard a worker,
 // and workers that take the same steps.
+//
+// Tensors on a device are summed and broadcast there when all ranks can (device_ranks.h); what
+// ranks agree on, sparse gradients and everything else goes over the communicator of host memory.
 //
 // Workers may do different numbers of steps (rank_agreement.h): one that calls leave() goes on
 // giving nothing to the others' steps until all have left. A sum over fewer shards than the step
@@ -31,11 +34,22 @@
 
 namespace fleet::strategies {
 
+// How gradients on devices are summed: by NCCL in the order of the shard tree, with the same bits
+// at any number of ranks; by NCCL in an order of its own; or over host memory, with the bits of the
+// tree. Where NCCL is not at every rank, over host memory.
+enum class DeviceSums : uint8_t { kOrdered, kFast, kHost };
+
 struct CollectiveRuntimeOptions {
   int logical_shards = 0;  // of a step; 0: one for each worker
   GradientReducerOptions reducer = {};
   // LocalSGD: ops c_local_sgd average by this schedule, and a worker computes one shard.
   std::optional<LocalSgdOptions> local_sgd = std::nullopt;
+  DeviceSums device_sums = DeviceSums::kOrdered;
+  // Makes the communicator of tensors on a device, once all ranks have one over host memory; null
+  // where sums go over that one. Empty: they do.
+  std::function<std::unique_ptr<transport::CollectiveCommunicator>(
+      transport::CollectiveCommunicator& host, const fluid::Place& place)>
+      connect_devices = nullptr;
 };
 
 // Used by one thread.
@@ -77,6 +91,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
 
   // fluid::CommRuntime
   fluid::StepShards shards() const override;
+  bool sums_on(const fluid::Place& place) override;
   void begin_step(const fluid::Program& program, uint64_t step) override;
   void end_step(const fluid::Program& program, uint64_t step) override;
   std::unique_ptr<fluid::CommToken> run(const fluid::CommCall& call) override;
@@ -94,6 +109,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void shadow(const Agreed& meeting);
   double contribution_factor();
   void finish_sums();
+  GradientReducer& reducer_of(const fluid::Tensor& tensor);
   void compare_parameters(const fluid::CommCall* call);
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);
   void require_one_shard(const fluid::CommCall& call) const;
@@ -112,6 +128,11 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   transport::ShardLayout one_each_;
   std::unique_ptr<transport::CollectiveCommunicator> communicator_;
   std::unique_ptr<GradientReducer> reducer_;
+  // Of tensors on devices; null where they are summed over host memory.
+  std::unique_ptr<transport::CollectiveCommunicator> device_communicator_;
+  std::unique_ptr<GradientReducer> device_reducer_;
+  std::unique_ptr<EmptyContribution> device_empty_;
+  std::optional<fluid::Place> device_;  // that the ranks have met about
   std::unique_ptr<RowReducer> rows_;
   std::unique_ptr<RankAgreement> agreement_;
   std::unique_ptr<EmptyContribution> empty_;

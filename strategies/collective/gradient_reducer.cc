@@ -1,7 +1,6 @@
 #include "strategies/collective/gradient_reducer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/numbers/half.h"
 #include "base/strings.h"
@@ -189,7 +188,8 @@ void GradientReducer::store(Bucket& bucket, const Slot& slot, int local_shard, c
     return;
   }
   if (bytes == 0) return;
-  std::memcpy(bucket.shards[static_cast<size_t>(local_shard)].data() + slot.offset, in, bytes);
+  communicator_.copy(bucket.shards[static_cast<size_t>(local_shard)].data() + slot.offset, in,
+                     bytes);
 }
 
 bool GradientReducer::is_rounded(const Bucket& bucket) const {
@@ -225,7 +225,7 @@ std::vector<const void*> GradientReducer::node_sums(Bucket& bucket, size_t count
       for (int i = 0; i < sum.inputs(); ++i) {
         shards.push_back(bucket.shards[first + static_cast<size_t>(i)].data());
       }
-      transport::sum_arrays(sum, bucket.type, shards, bucket.shards[first].data(), count);
+      communicator_.sum(sum, bucket.type, shards, bucket.shards[first].data(), count);
     }
     parts.push_back(bucket.shards[first].data());
     first += static_cast<size_t>(sum.inputs());
@@ -261,26 +261,14 @@ void GradientReducer::deliver(Bucket& bucket) {
       widen(reinterpret_cast<const uint16_t*>(bucket.wire.data()) + slot.offset / sizeof(float),
             static_cast<float*>(slot.out), slot.count);
     } else if (bucket.lone == nullptr) {
-      std::memcpy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
+      communicator_.copy(slot.out, bucket.shards[0].data() + slot.offset, bytes);
     }
     adjust(slot.type, slot.out, slot.count);
   }
 }
 
-namespace {
-
-template <class T>
-void multiply(void* values, size_t count, double factor) {
-  auto* typed = static_cast<T*>(values);
-  for (size_t i = 0; i < count; ++i) typed[i] = static_cast<T>(typed[i] * static_cast<T>(factor));
-}
-
-}  // namespace
-
 void GradientReducer::adjust(ElementType type, void* out, size_t count) {
-  if (*factor_ == 1.0) return;
-  if (type == ElementType::kFloat32) multiply<float>(out, count, *factor_);
-  if (type == ElementType::kFloat64) multiply<double>(out, count, *factor_);
+  if (*factor_ != 1.0) communicator_.multiply(type, out, count, *factor_);
 }
 
 std::vector<ReductionShape> GradientReducer::shapes() const {

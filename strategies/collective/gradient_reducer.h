@@ -50,8 +50,8 @@ struct ReductionShape {
 // Waits for the token as the options say; throws PeerError.
 void wait_for(transport::CollectiveToken& token, const GradientReducerOptions& options);
 
-// Used by one thread. Errors are thrown: PeerError when a rank does not come, ProgramError when
-// the gradients of two shards differ.
+// Used by one thread. Gradients are in the memory that the communicator takes. Errors are thrown:
+// PeerError when a rank does not come, ProgramError when the gradients of two shards differ.
 class GradientReducer {
  public:
   // Communicator and layout must outlive it.

@@ -96,12 +96,15 @@ void LocalAverage::average(std::vector<Tensor*> values,
     for (const Tensor* value : values) bytes += value->dtype() == dtype ? value->bytes() : 0;
     if (bytes == 0) continue;
     if (packed_.size() < bytes) packed_ = Buffer(bytes);
+    std::vector<Tensor> hosts;
+    hosts.reserve(values.size());
+    for (const Tensor* value : values) hosts.push_back(value->on_host());
     const auto for_each = [&](const auto& visit) {
       std::byte* at = packed_.data();
-      for (Tensor* value : values) {
-        if (value->dtype() != dtype) continue;
-        visit(value->raw(), at, value->bytes());
-        at += value->bytes();
+      for (Tensor& host : hosts) {
+        if (host.dtype() != dtype) continue;
+        visit(host.raw(), at, host.bytes());
+        at += host.bytes();
       }
     };
     for_each([](const void* value, std::byte* packed, size_t size) {
@@ -117,6 +120,7 @@ void LocalAverage::average(std::vector<Tensor*> values,
       if (dtype == DType::kFloat32) divide<float>(packed, workers, size, value);
       if (dtype == DType::kFloat64) divide<double>(packed, workers, size, value);
     });
+    for (size_t i = 0; i < values.size(); ++i) values[i]->copy_from(hosts[i]);
   }
 }
 

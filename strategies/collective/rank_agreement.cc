@@ -1,7 +1,6 @@
 #include "strategies/collective/rank_agreement.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -109,8 +108,8 @@ void EmptyContribution::give(std::span<const ReductionShape> parts, uint64_t ste
   size_t most = 0;
   for (const ReductionShape& part : parts) most = std::max(most, part.count * size_of(part.type));
   if (zeros_.size() < most) {
-    zeros_ = Buffer(most);
-    std::memset(zeros_.data(), 0, most);
+    zeros_ = communicator_.allocate(most);
+    communicator_.clear(zeros_.data(), most);
   }
   results_.resize(std::max(results_.size(), parts.size()));
   const std::vector<const void*> nodes(layout_.nodes(communicator_.rank()).size(), zeros_.data());
@@ -119,7 +118,7 @@ void EmptyContribution::give(std::span<const ReductionShape> parts, uint64_t ste
   std::vector<transport::CollectiveToken> tokens;
   for (size_t i = 0; i < parts.size(); ++i) {
     const size_t bytes = parts[i].count * size_of(parts[i].type);
-    if (results_[i].size() < bytes) results_[i] = Buffer(bytes);
+    if (results_[i].size() < bytes) results_[i] = communicator_.allocate(bytes);
     tokens.push_back(communicator_.all_reduce(layout_, parts[i].type, nodes, results_[i].data(),
                                               parts[i].count, label));
   }

@@ -117,7 +117,8 @@ Tensor& own_output(const CommCall& call, const Tensor& input, const Shape& shape
   fluid::Value& value = *call.outputs[0];
   if (!std::holds_alternative<Tensor>(value)) value = Tensor();
   auto& output = std::get<Tensor>(value);
-  if (!output.initialized() || output.shape() != shape || output.dtype() != input.dtype()) {
+  if (!output.initialized() || output.shape() != shape || output.dtype() != input.dtype() ||
+      !(output.place() == input.place())) {
     output.reset(input.dtype(), shape, input.place());
   }
   return output;

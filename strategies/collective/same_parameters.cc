@@ -18,7 +18,8 @@ std::vector<uint32_t> checksums(const std::vector<NamedParameter>& parameters) {
   std::vector<uint32_t> sums;
   sums.reserve(parameters.size());
   for (const auto& [name, value] : parameters) {
-    sums.push_back(crc32c({value->raw(), value->bytes()}));
+    const fluid::Tensor host = value->on_host();
+    sums.push_back(crc32c({host.raw(), host.bytes()}));
   }
   return sums;
 }

@@ -3,12 +3,14 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/process/descriptors.h"
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
 #include "strategies/collective/collective_runtime.h"
+#include "strategies/collective/device_ranks.h"
 #include "strategies/collective/shared_ranks.h"
 #include "strategies/collective/socket_ranks.h"
 #include "strategies/jobs/job_identity.h"
@@ -31,31 +33,35 @@ bool uses_mpi(const RuntimeConfig& config, const role_maker::ClusterSpec& cluste
          (cluster.worker_endpoints.empty() && cluster.rendezvous.empty());
 }
 
-// The communicator as the control thread uses it: a verdict may come before there is one to end.
-class CommunicatorForControl {
+// The job's communicators as the control thread uses them: a verdict may come before there are any
+// to end.
+class CommunicatorsForControl {
  public:
-  void set(transport::CollectiveCommunicator& communicator) {
+  void add(transport::CollectiveCommunicator& communicator) {
     const std::lock_guard guard(mutex_);
-    communicator_ = &communicator;
+    communicators_.push_back(&communicator);
     if (!verdict_.ok()) communicator.abort(verdict_);
   }
   void forget() {
     const std::lock_guard guard(mutex_);
-    communicator_ = nullptr;
+    communicators_.clear();
   }
   void call(const Status& verdict) {
     const std::lock_guard guard(mutex_);
     verdict_ = verdict;
-    if (communicator_ != nullptr) communicator_->abort(verdict);
+    for (auto* communicator : communicators_) communicator->abort(verdict);
   }
   std::string awaited() const {
     const std::lock_guard guard(mutex_);
-    return communicator_ == nullptr ? std::string() : communicator_->awaited();
+    for (const auto* communicator : communicators_) {
+      if (auto operation = communicator->awaited(); !operation.empty()) return operation;
+    }
+    return {};
   }
 
  private:
   mutable std::mutex mutex_;
-  transport::CollectiveCommunicator* communicator_ = nullptr;
+  std::vector<transport::CollectiveCommunicator*> communicators_;
   Status verdict_;
 };
 
@@ -93,7 +99,7 @@ struct CollectiveGroup::State : GroupOptions {
     const auto broadcast = [&session, deadline](const std::string& from_rank_0) {
       return session.broadcast(from_rank_0, 0, deadline).value();
     };
-    control.set(*communicator);
+    control.add(*communicator);
     membership.emplace(
         std::move(options), broadcast, [this](const Status& verdict) { control.call(verdict); },
         logger);
@@ -121,17 +127,25 @@ struct CollectiveGroup::State : GroupOptions {
         std::move(options), coordinator, [this](const Status& verdict) { control.call(verdict); },
         logger);
     if (auto communicator = share_memory()) {
-      control.set(*communicator);
+      control.add(*communicator);
       logger.info("collective", "tensors travel through shared memory",
                   {{"coordinator", coordinator.to_string()}});
       return communicator;
     }
     auto communicator = sockets->connect(*membership);
-    control.set(*communicator);
+    control.add(*communicator);
     logger.info("collective", "tensors travel over sockets",
                 {{"transport", own.transport},
                  {"coordinator", coordinator.to_string()},
                  {"listens", sockets->endpoint().to_string()}});
+    return communicator;
+  }
+
+  std::unique_ptr<transport::CollectiveCommunicator> connect_devices(
+      transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered) {
+    const DeviceRanksOptions options{.nccl = {.ordered = ordered}, .timeout = longest_wait(config)};
+    auto communicator = strategies::connect_devices(host, place, options, logger);
+    if (communicator != nullptr) control.add(*communicator);
     return communicator;
   }
 
@@ -174,7 +188,7 @@ struct CollectiveGroup::State : GroupOptions {
   }
 
   std::optional<SocketRanks> sockets = std::nullopt;  // not over MPI, nor in shared memory
-  CommunicatorForControl control = {};
+  CommunicatorsForControl control = {};
   std::optional<CollectiveMembership> membership = std::nullopt;
 };
 
@@ -184,6 +198,11 @@ CollectiveGroup::~CollectiveGroup() = default;
 
 std::unique_ptr<transport::CollectiveCommunicator> CollectiveGroup::connect() {
   return state_->connect();
+}
+
+std::unique_ptr<transport::CollectiveCommunicator> CollectiveGroup::connect_devices(
+    transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered) {
+  return state_->connect_devices(host, place, ordered);
 }
 
 void CollectiveGroup::enter(Phase phase, uint64_t step) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "fluid/core/place.h"
 #include "role_maker/cluster_spec.h"
 #include "strategies/config/runtime_config.h"
 #include "strategies/parameter_server/observer.h"
@@ -42,6 +43,10 @@ class CollectiveGroup {
   // Once; all ranks call it. The communicator must not outlive the group. Throws PeerError,
   // UsageError or ResourceError.
   std::unique_ptr<transport::CollectiveCommunicator> connect();
+  // The communicator of tensors on a device (strategies/collective/device_ranks.h), as connect();
+  // `host` is what that made. Null where sums go over host memory.
+  std::unique_ptr<transport::CollectiveCommunicator> connect_devices(
+      transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered);
   // What this rank does now, for heartbeats. Never blocks.
   void enter(transport::Phase phase, uint64_t step);
   // Ends the job, because of this rank.

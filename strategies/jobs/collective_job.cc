@@ -28,7 +28,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
         group_(group),
         ops_(
             group.cluster, [this] { return group_.connect(); },
-            told_of_waits(std::move(options), longest_wait(group.config))) {
+            with_devices(told_of_waits(std::move(options), longest_wait(group.config)))) {
     ops_.expect(programs.main);
   }
 
@@ -61,6 +61,7 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   }
 
   fluid::StepShards shards() const override { return ops_.shards(); }
+  bool sums_on(const fluid::Place& place) override { return ops_.sums_on(place); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     step_ = step;
     ops_.begin_step(program, step);
@@ -101,6 +102,15 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     options.reducer.timeout = longest;
     options.reducer.on_wait = [this](bool waits) {
       enter(waits ? Phase::kReducing : Phase::kComputing);
+    };
+    return options;
+  }
+  CollectiveRuntimeOptions with_devices(CollectiveRuntimeOptions options) {
+    if (options.device_sums == DeviceSums::kHost) return options;
+    const bool ordered = options.device_sums == DeviceSums::kOrdered;
+    options.connect_devices = [this, ordered](transport::CollectiveCommunicator& host,
+                                              const fluid::Place& place) {
+      return group_.connect_devices(host, place, ordered);
     };
     return options;
   }

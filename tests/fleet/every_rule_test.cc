@@ -165,7 +165,7 @@ TEST_P(EveryAverage, OfAWorkerHasTheBitsOfOneMachine) {
     for (const auto& [name, bytes] : local.persistables) {
       const auto* value = executor.scope().find(name);
       if (value == nullptr || local.parameters.contains(name)) continue;
-      const auto& tensor = std::get<fluid::Tensor>(*value);
+      const fluid::Tensor tensor = std::get<fluid::Tensor>(*value).on_host();
       const std::vector<std::byte> here(tensor.raw(), tensor.raw() + tensor.bytes());
       EXPECT_TRUE(here == bytes) << name;
       ++compared;

@@ -37,24 +37,34 @@ RankOutcome train_in_ranks(const TrainingTask& task, const RankJob& job) {
   outcome.persistables.resize(static_cast<size_t>(job.ranks));
   const auto train = [&](int rank) {
     auto programs = programs_of(task, job, rank);
+    strategies::CollectiveRuntimeOptions options{.logical_shards = shards,
+                                                 .local_sgd = job.local_sgd};
+    if (job.devices) {
+      options.connect_devices = [&](transport::CollectiveCommunicator& host,
+                                    const fluid::Place& place) {
+        return strategies::connect_devices(host, place, job.devices(rank), Logger());
+      };
+    }
     const auto runtime = std::make_shared<strategies::CollectiveRuntime>(
         role_maker::ClusterSpec{.mode = role_maker::Mode::kCollective,
                                 .index = rank,
                                 .worker_num = job.ranks,
                                 .job_id = "rank threads"},
-        [&] { return group.member(rank); },
-        strategies::CollectiveRuntimeOptions{.logical_shards = shards, .local_sgd = job.local_sgd});
+        [&] { return group.member(rank); }, std::move(options));
+    runtime->expect(programs.main);
     programs.main.set_runtime(runtime);
     programs.startup.set_runtime(runtime);
-    fluid::Executor executor;
+    fluid::Executor executor = trainer_executor(task);
     executor.run(programs.startup);
     const auto at = static_cast<size_t>(rank);
     const ShardRange own = owned_shards(rank, job.ranks, shards);
-    for (int step = 0; step < task.steps; ++step) {
+    const int steps = at < job.uneven_steps.size() ? job.uneven_steps[at] : task.steps;
+    for (int step = 0; step < steps; ++step) {
       const auto fetched = executor.run(programs.main, task.feed(step, own.begin, own.end, shards),
                                         {fluid::Fetch(task.loss)});
       outcome.losses[at].push_back(fetched.front().item<float>());
     }
+    runtime->leave();
     outcome.persistables[at] = values_of(*task.main, executor.scope(), false);
   };
   std::vector<std::jthread> threads;

@@ -164,7 +164,7 @@ class AsyncThreadCluster {
         config_for(index, reach(servers)), job_.options, choice, *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
-    std::optional<fluid::Executor> kept(std::in_place);
+    std::optional<fluid::Executor> kept(trainer_executor(task_));
     fluid::Executor& executor = *kept;
     runtime->init_worker();
     executor.run(startup);

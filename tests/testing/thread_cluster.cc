@@ -192,7 +192,7 @@ class ThreadCluster {
         config, kInStep, transport_of(index), *task_.main, names_);
     for (auto& main : mains) main.set_runtime(runtime);
     startup.set_runtime(runtime);
-    fluid::Executor executor;
+    fluid::Executor executor = trainer_executor(task_);
     runtime->init_worker();
     connecting_.count_down();
     executor.run(startup);
@@ -247,6 +247,18 @@ class ThreadCluster {
 
 }  // namespace
 
+TrainerPlace& trainer_place() {
+  static TrainerPlace place;
+  return place;
+}
+
+fluid::Executor trainer_executor(const TrainingTask& task) {
+  const bool usual = task.place.is_cpu() && task.kernels == nullptr;
+  const TrainerPlace& all = trainer_place();
+  return fluid::Executor(usual ? all.place : task.place,
+                         {.kernels = usual ? all.kernels : task.kernels});
+}
+
 Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool parameters_only) {
   Values values;
   for (const fluid::VarDesc* desc : program.global_block().vars()) {
@@ -254,7 +266,7 @@ Values values_of(const fluid::Program& program, const fluid::Scope& scope, bool 
     const fluid::Value* value = scope.find(desc->name);
     const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
     if (wanted && tensor != nullptr && tensor->initialized())
-      values[desc->name] = bytes_of(*tensor);
+      values[desc->name] = bytes_of(tensor->copy_to(fluid::CPUPlace()));
   }
   return values;
 }
@@ -280,9 +292,7 @@ ThreadOutcome train_in_threads(const TrainingTask& task, const ThreadJob& job) {
 
 LocalOutcome train_locally(const TrainingTask& task, int shards, bool keep_steps) {
   LocalOutcome outcome;
-  fluid::ExecutorOptions options;
-  options.logical_shards = shards;
-  fluid::Executor executor(fluid::CPUPlace(), options);
+  fluid::Executor executor(task.place, {.logical_shards = shards, .kernels = task.kernels});
   executor.run(*task.startup);
   for (int step = 0; step < task.steps; ++step) {
     const auto fetched = executor.run(*task.main, task.feed(step, 0, shards, shards), {task.loss});

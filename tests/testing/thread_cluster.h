@@ -25,7 +25,18 @@ struct TrainingTask {
   // The rows [begin, end) of `parts` equal parts of a step's batch.
   std::function<fluid::Feed(int step, int begin, int end, int parts)> feed;
   int steps = 20;
+  // Where trainers run, and with which kernels (null: those of the program).
+  fluid::Place place = {};
+  const fluid::KernelTable* kernels = nullptr;
 };
+
+// The place and the kernels of the trainers of all jobs, of tasks that say nothing else; the CPU.
+struct TrainerPlace {
+  fluid::Place place;
+  const fluid::KernelTable* kernels = nullptr;
+};
+TrainerPlace& trainer_place();
+fluid::Executor trainer_executor(const TrainingTask& task);
 
 struct ThreadJob {
   int workers = 2;

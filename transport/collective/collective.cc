@@ -69,6 +69,12 @@ class SingleCommunicator : public CollectiveCommunicator {
   Status broken_;
 };
 
+template <class T>
+void multiply_as(void* values, size_t count, double factor) {
+  auto* typed = static_cast<T*>(values);
+  for (size_t i = 0; i < count; ++i) typed[i] = static_cast<T>(typed[i] * static_cast<T>(factor));
+}
+
 }  // namespace
 
 size_t size_of(ElementType type) {
@@ -107,6 +113,24 @@ void sum_arrays(const TreeSum& order, ElementType type, std::span<const void* co
   addends.reserve(arrays.size());
   for (const void* array : arrays) addends.push_back({array, Form::kGiven});
   collective_detail::add_up(order, type, addends, out, Form::kGiven, count);
+}
+
+void CollectiveCommunicator::copy(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void CollectiveCommunicator::clear(void* to, size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
+}
+
+void CollectiveCommunicator::sum(const TreeSum& order, ElementType type,
+                                 std::span<const void* const> arrays, void* out, size_t count) {
+  sum_arrays(order, type, arrays, out, count);
+}
+
+void CollectiveCommunicator::multiply(ElementType type, void* values, size_t count, double factor) {
+  if (type == ElementType::kFloat32) multiply_as<float>(values, count, factor);
+  if (type == ElementType::kFloat64) multiply_as<double>(values, count, factor);
 }
 
 ShardLayout::ShardLayout(int ranks, int shards)

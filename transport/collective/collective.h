@@ -125,6 +125,17 @@ class CollectiveCommunicator {
   // do not copy such arrays first. It may outlive the communicator.
   virtual Buffer allocate(size_t bytes) { return Buffer(bytes); }
 
+  // ---- what callers do with arrays in the memory that the communicator takes, which is a device's
+  // where its operations are. They come after what the calling thread put on the device before, and
+  // before what it puts there next.
+  virtual void copy(void* to, const void* from, size_t bytes);
+  virtual void clear(void* to, size_t bytes);
+  // As sum_arrays below, along the tree of so many single shards.
+  virtual void sum(const TreeSum& order, ElementType type, std::span<const void* const> arrays,
+                   void* out, size_t count);
+  // float32 and float64: values[i] times the factor, rounded to their type first.
+  virtual void multiply(ElementType type, void* values, size_t count, double factor);
+
   // Breaks the communicator with this status, which says why, for example because the coordinator
   // lost a rank; waiting calls return it. From any thread.
   virtual void abort(Status reason) = 0;

@@ -1,4 +1,4 @@
-// Streams of CUDA devices, in builds with FLEET_WITH_CUDA.
+// Streams of CUDA devices.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 namespace fleet::transport {
 
 // A stream of the device that runs beside its default stream; follow_compute() waits for that one
-// and all that wait for it. Buffers may outlive the queue. Throws Error, with CUDA's words, when
-// the device cannot.
+// and all that wait for it. Buffers may outlive the queue. Throws Error: kNotSupported in a build
+// without CUDA, and with CUDA's words when the device cannot.
 std::unique_ptr<DeviceQueue> make_cuda_queue(int device);
 
 }  // namespace fleet::transport

@@ -19,7 +19,8 @@ class DeviceEvent {
   virtual bool done() = 0;
 };
 
-// Everything but events is put on the stream in order, and done later. Used by one thread.
+// Everything but events is put on the stream in order, and done later. Memory is the device's. Used
+// by one thread.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -35,7 +36,14 @@ class DeviceQueue {
   // be one of the arrays.
   virtual void sum(std::span<const ShardRange> nodes, ElementType type,
                    std::span<const void* const> arrays, void* out, size_t count) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+  virtual void clear(void* to, size_t bytes) = 0;
+  // values[i] = values[i] times the factor, which is rounded to their type first; float32 and
+  // float64.
+  virtual void multiply(ElementType type, void* values, size_t count, double factor) = 0;
   virtual std::unique_ptr<DeviceEvent> mark() = 0;
+  // What the calling thread puts on the device next begins when the work on the stream is done.
+  virtual void lead_compute() = 0;
   // Waits until everything on the stream is done, well or not.
   virtual void finish() noexcept = 0;
 };

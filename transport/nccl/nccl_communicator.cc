@@ -378,9 +378,42 @@ class NcclCommunicator : public CollectiveCommunicator {
 
   Buffer allocate(size_t bytes) override { return group_->queue().allocate(bytes); }
 
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes == 0) return;
+    between_compute([&](DeviceQueue& queue) { queue.copy(to, from, bytes); });
+  }
+  void clear(void* to, size_t bytes) override {
+    if (bytes == 0) return;
+    between_compute([&](DeviceQueue& queue) { queue.clear(to, bytes); });
+  }
+  void sum(const TreeSum&, ElementType type, std::span<const void* const> arrays, void* out,
+           size_t count) override {
+    between_compute([&](DeviceQueue& queue) {
+      queue.sum(single_shards(arrays.size()), type, arrays, out, count);
+    });
+  }
+  void multiply(ElementType type, void* values, size_t count, double factor) override {
+    if (count == 0) return;
+    between_compute([&](DeviceQueue& queue) { queue.multiply(type, values, count, factor); });
+  }
+
   void abort(Status reason) override { group_->fail(reason); }
 
  private:
+  static std::vector<ShardRange> single_shards(size_t count) {
+    std::vector<ShardRange> shards;
+    shards.reserve(count);
+    for (int i = 0; i < static_cast<int>(count); ++i) shards.push_back({i, i + 1});
+    return shards;
+  }
+
+  template <class Put>
+  void between_compute(const Put& put) {
+    group_->queue().follow_compute();
+    put(group_->queue());
+    group_->queue().lead_compute();
+  }
+
   static std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
   static Sum sum_of(const ShardLayout& layout, ElementType type,
@@ -395,10 +428,7 @@ class NcclCommunicator : public CollectiveCommunicator {
   const std::byte* own_sum(const Sum& sum, std::byte* memory, size_t count) {
     if (sum.parts.size() == 1) return sum.parts.front();
     const std::vector<const void*> arrays(sum.parts.begin(), sum.parts.end());
-    std::vector<ShardRange> leaves;
-    leaves.reserve(arrays.size());
-    for (int i = 0; i < static_cast<int>(arrays.size()); ++i) leaves.push_back({i, i + 1});
-    group_->queue().sum(leaves, sum.type, arrays, memory, count);
+    group_->queue().sum(single_shards(arrays.size()), sum.type, arrays, memory, count);
     return memory;
   }
 

@@ -164,9 +164,9 @@ bool InStepExchange::view_whole(const fluid::CommCall& call, const BoundOp& boun
   auto* whole = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
   int64_t rows = 0;
   for (const RemoteTensor& slice : bound.tensors) rows += slice.shape[0];
-  if (whole == nullptr || !whole->initialized() || whole->layout() != fluid::Layout::kPlain ||
-      whole->dtype() != bound.tensors.front().dtype || whole->shape().rank() == 0 ||
-      whole->shape()[0] != rows) {
+  if (whole == nullptr || !whole->initialized() || !whole->place().is_cpu() ||
+      whole->layout() != fluid::Layout::kPlain || whole->dtype() != bound.tensors.front().dtype ||
+      whole->shape().rank() == 0 || whole->shape()[0] != rows) {
     return false;
   }
   int64_t row = 0;

@@ -13,7 +13,8 @@ namespace fleet::strategies {
 namespace {
 
 std::vector<std::byte> bytes_of(const fluid::Tensor& tensor) {
-  return {tensor.raw(), tensor.raw() + tensor.bytes()};
+  const fluid::Tensor host = tensor.on_host();
+  return {host.raw(), host.raw() + host.bytes()};
 }
 
 template <class T>
@@ -22,8 +23,8 @@ std::span<T> elements(std::vector<std::byte>& bytes) {
 }
 
 template <class T>
-std::span<T> elements(fluid::Tensor& tensor) {
-  return {tensor.data<T>(), static_cast<size_t>(tensor.numel())};
+std::span<T> elements(fluid::Tensor& host) {
+  return {host.data<T>(), static_cast<size_t>(host.numel())};
 }
 
 // Runs `work` with a value of the parameter's element type.
@@ -158,10 +159,10 @@ void LocalTraining::send(size_t index, const Fill& fill) {
 
 void LocalTraining::send_geo(fluid::Scope& scope, Trainer& trainer) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    fluid::Tensor now = parameter(scope, i).on_host();
     with_type(parameters_[i], [&]<class T>(T) {
       send<T>(i, [&](std::span<T> difference) {
-        geo_difference<T>(elements<T>(parameter(scope, i)), elements<T>(trainer.old[i]), trainers_,
-                          difference);
+        geo_difference<T>(elements<T>(now), elements<T>(trainer.old[i]), trainers_, difference);
       });
     });
   }
@@ -172,10 +173,12 @@ void LocalTraining::receive_geo(fluid::Scope& scope, Trainer& trainer) {
   if (trainer.under_way == nullptr) return;
   const SharedValues pulled = client_.finish(std::exchange(trainer.under_way, nullptr));
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    fluid::Tensor now = parameter(scope, i).on_host();
     with_type(parameters_[i], [&]<class T>(T) {
-      geo_receive<T>((*pulled)[values_[i]].values<T>(), elements<T>(parameter(scope, i)),
+      geo_receive<T>((*pulled)[values_[i]].values<T>(), elements<T>(now),
                      elements<T>(trainer.old[i]));
     });
+    parameter(scope, i).copy_from(now);
   }
 }
 
@@ -183,12 +186,13 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
   const SharedValues centre = client_.fetch_values();
   const double alpha = easgd_alpha(options_.easgd_alpha, trainers_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    fluid::Tensor now = parameter(scope, i).on_host();
     with_type(parameters_[i], [&]<class T>(T) {
       send<T>(i, [&](std::span<T> difference) {
-        easgd_difference<T>(elements<T>(parameter(scope, i)), (*centre)[values_[i]].values<T>(),
-                            alpha, difference);
+        easgd_difference<T>(elements<T>(now), (*centre)[values_[i]].values<T>(), alpha, difference);
       });
     });
+    parameter(scope, i).copy_from(now);
   }
   client_.flush();
 }

@@ -29,7 +29,8 @@ void RemoteValues::add_wanted(const RemoteTensor& place, fluid::Tensor& value) {
   }
 }
 
-void RemoteValues::add_given(const RemoteTensor& place, const fluid::Tensor& value) {
+void RemoteValues::add_given(const RemoteTensor& place, const fluid::Tensor& given) {
+  const fluid::Tensor value = given.on_host();
   if (value.dtype() != place.dtype || value.numel() != place.shape.numel()) {
     throw_error(ErrorCode::kShapeMismatch,
                 {.what = "a value does not fit the variable that it is given to",

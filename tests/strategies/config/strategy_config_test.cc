@@ -217,6 +217,8 @@ TEST(CollectiveStrategyTest, ModesAreThoseOfPaddle) {
               HasSubstr("bucket_bytes = 1  (code)"));
   EXPECT_THAT(text_of(DistributedStrategy{.wire_dtype = "bfloat16"}),
               HasSubstr("wire_dtype = bfloat16  (code)"));
+  EXPECT_THAT(text_of(DistributedStrategy{.device_sums = "fast"}),
+              HasSubstr("device_sums = fast  (code)"));
 }
 
 TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
@@ -237,6 +239,10 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   EXPECT_THAT(message({.nccl_comm_num = 0}), HasSubstr("nccl_comm_num"));
   EXPECT_THAT(message({.wire_dtype = "float8"}),
               AllOf(HasSubstr("wire_dtype"), HasSubstr("float16 or bfloat16")));
+  EXPECT_THAT(message({.device_sums = "ordred"}),
+              AllOf(HasSubstr("device_sums"), HasSubstr("did you mean 'ordered'?")));
+  EXPECT_THAT(message({.use_local_sgd = true, .device_sums = "fast"}),
+              HasSubstr("averages parameters"));
   EXPECT_THAT(message({.use_local_sgd = true, .wire_dtype = "float16"}),
               HasSubstr("averages parameters"));
   EXPECT_THAT(message({.use_local_sgd = true, .sync_batch_norm = true}),
@@ -372,7 +378,7 @@ TEST(CollectiveStrategyTest, GroupsOfRanksMustDivideThem) {
   };
   for (const auto& [ranks, workers] : {std::pair(0, 3), {2, 4}, {2, 2}, {8, 2}}) {
     EXPECT_THAT(of_groups(ranks, workers),
-                Contains(HasSubstr("use_hierarchical_allreduce has no effect on CPU")));
+                Contains(HasSubstr("use_hierarchical_allreduce has no effect")));
   }
   EXPECT_THAT(error_of([&] { of_groups(2, 3); }), HasSubstr("do not divide into groups"));
 }

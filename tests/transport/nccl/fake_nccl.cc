@@ -34,7 +34,7 @@ void add_to(ElementType type, std::byte* sum, const std::byte* more, size_t coun
 
 // ---- the stream
 
-FakeStream::FakeStream() : thread_([this] { run(); }) {}
+FakeStream::FakeStream(TakeMemory take) : take_(std::move(take)), thread_([this] { run(); }) {}
 
 FakeStream::~FakeStream() {
   {
@@ -60,7 +60,10 @@ void FakeStream::run() {
     auto work = std::move(work_.front());
     work_.pop_front();
     lock.unlock();
-    work();
+    {
+      const auto memory = take_ ? take_() : nullptr;
+      work();
+    }
     work = nullptr;
     lock.lock();
     ++done_;
@@ -68,7 +71,7 @@ void FakeStream::run() {
 }
 
 Buffer FakeQueue::allocate(size_t bytes) {
-  Buffer memory(bytes);
+  Buffer memory(bytes, allocator_);
   std::byte* const data = memory.data();
   // In the stream's order.
   const std::shared_ptr<const void> owner(
@@ -84,6 +87,18 @@ void FakeQueue::sum(std::span<const ShardRange> nodes, ElementType type,
                 arrays = std::vector<const void*>(arrays.begin(), arrays.end())] {
     sum_arrays(order, type, arrays, out, count);
   });
+}
+
+void FakeQueue::copy(void* to, const void* from, size_t bytes) {
+  stream_->put([=] { std::memcpy(to, from, bytes); });
+}
+
+void FakeQueue::clear(void* to, size_t bytes) {
+  stream_->put([=] { std::memset(to, 0, bytes); });
+}
+
+void FakeQueue::multiply(ElementType type, void* values, size_t count, double factor) {
+  stream_->put([=] { single_communicator()->multiply(type, values, count, factor); });
 }
 
 std::unique_ptr<DeviceEvent> FakeQueue::mark() {

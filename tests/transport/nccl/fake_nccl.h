@@ -20,10 +20,13 @@
 
 namespace fleet::transport::testing {
 
+// Makes the memory that a stream's work touches its own, until what it returns is gone.
+using TakeMemory = std::function<std::shared_ptr<const void>()>;
+
 // Runs what is put on it, in order.
 class FakeStream {
  public:
-  FakeStream();
+  explicit FakeStream(TakeMemory take);
   ~FakeStream();
   uint64_t put(std::function<void()> work);  // its number
   bool is_done(uint64_t number) const { return done_.load() >= number; }
@@ -31,6 +34,7 @@ class FakeStream {
  private:
   void run();
 
+  TakeMemory take_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
@@ -42,17 +46,24 @@ class FakeStream {
 
 class FakeQueue : public DeviceQueue {
  public:
-  FakeQueue() : stream_(std::make_shared<FakeStream>()) {}
+  // Of memory that `allocator` gives, which must outlive the buffers.
+  explicit FakeQueue(Allocator& allocator = host_allocator(), TakeMemory take = nullptr)
+      : allocator_(allocator), stream_(std::make_shared<FakeStream>(std::move(take))) {}
 
   void* stream() override { return stream_.get(); }
   Buffer allocate(size_t bytes) override;
   void follow_compute() override {}
   void sum(std::span<const ShardRange> nodes, ElementType type, std::span<const void* const> arrays,
            void* out, size_t count) override;
+  void copy(void* to, const void* from, size_t bytes) override;
+  void clear(void* to, size_t bytes) override;
+  void multiply(ElementType type, void* values, size_t count, double factor) override;
   std::unique_ptr<DeviceEvent> mark() override;
+  void lead_compute() override { finish(); }
   void finish() noexcept override;
 
  private:
+  Allocator& allocator_;
   std::shared_ptr<FakeStream> stream_;
 };
 

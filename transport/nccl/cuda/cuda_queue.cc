@@ -1,4 +1,4 @@
-#include "transport/nccl/cuda/cuda_queue.h"
+#include "transport/nccl/cuda_queue.h"
 
 #include <algorithm>
 #include <cstring>
@@ -121,6 +121,26 @@ class CudaQueue : public DeviceQueue {
                               reinterpret_cast<const Addition*>(told.data() + arrays.size_bytes()),
                               static_cast<int32_t>(additions.size()), out, count, stream_->get()),
         "tree_sum");
+  }
+
+  void copy(void* to, const void* from, size_t bytes) override {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_->get()),
+          "cudaMemcpyAsync");
+  }
+
+  void clear(void* to, size_t bytes) override {
+    check(cudaMemsetAsync(to, 0, bytes, stream_->get()), "cudaMemsetAsync");
+  }
+
+  void multiply(ElementType type, void* values, size_t count, double factor) override {
+    const OnDevice on(stream_->device());
+    check(cuda::launch_multiply(type, values, count, factor, stream_->get()), "multiply");
+  }
+
+  void lead_compute() override {
+    const Event event(*stream_, stream_->get());
+    const OnDevice on(stream_->device());
+    check(cudaStreamWaitEvent(cudaStreamLegacy, event.get(), 0), "cudaStreamWaitEvent");
   }
 
   std::unique_ptr<DeviceEvent> mark() override {

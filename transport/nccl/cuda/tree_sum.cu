@@ -61,11 +61,29 @@ __global__ void tree_sum(const void* const* arrays, const Addition* additions, i
 }
 
 template <class T>
+__global__ void multiply(T* values, T factor, size_t count) {
+  const size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
+  for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    values[i] *= factor;
+  }
+}
+
+unsigned blocks_for(size_t count) {
+  return static_cast<unsigned>(std::min(kMostBlocks, (count + kThreads - 1) / kThreads));
+}
+
+template <class T>
+void launch_multiply_as(void* values, size_t count, double factor, cudaStream_t stream) {
+  multiply<T><<<blocks_for(count), kThreads, 0, stream>>>(static_cast<T*>(values),
+                                                          static_cast<T>(factor), count);
+}
+
+template <class T>
 void launch(const void* const* arrays, const Addition* additions, int32_t how_many, void* out,
             size_t count, cudaStream_t stream) {
-  const size_t blocks = std::min(kMostBlocks, (count + kThreads - 1) / kThreads);
-  tree_sum<T><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arrays, additions, how_many,
-                                                                      static_cast<T*>(out), count);
+  tree_sum<T><<<blocks_for(count), kThreads, 0, stream>>>(arrays, additions, how_many,
+                                                          static_cast<T*>(out), count);
 }
 
 }  // namespace
@@ -90,6 +108,13 @@ cudaError_t launch_tree_sum(ElementType type, const void* const* arrays, const A
       launch<__nv_bfloat16>(arrays, additions, how_many, out, count, stream);
       break;
   }
+  return cudaGetLastError();
+}
+
+cudaError_t launch_multiply(ElementType type, void* values, size_t count, double factor,
+                            cudaStream_t stream) {
+  if (type == ElementType::kFloat32) launch_multiply_as<float>(values, count, factor, stream);
+  if (type == ElementType::kFloat64) launch_multiply_as<double>(values, count, factor, stream);
   return cudaGetLastError();
 }
 

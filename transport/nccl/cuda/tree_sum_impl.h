@@ -1,4 +1,5 @@
-// Sums along the shard tree on a device. Internal to transport/nccl/cuda.
+// Arithmetic of arrays on a device: sums along the shard tree, products with a number. Internal to
+// transport/nccl/cuda.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +14,9 @@ namespace fleet::transport::cuda {
 // out[i] for i < count. `arrays` and `additions` lie on the device.
 cudaError_t launch_tree_sum(ElementType type, const void* const* arrays, const Addition* additions,
                             int32_t how_many, void* out, size_t count, cudaStream_t stream);
+
+// float32 and float64; does nothing to other types.
+cudaError_t launch_multiply(ElementType type, void* values, size_t count, double factor,
+                            cudaStream_t stream);
 
 }  // namespace fleet::transport::cuda

@@ -1,5 +1,5 @@
 // A stream of a real device; skipped where there is none.
-#include "transport/nccl/cuda/cuda_queue.h"
+#include "transport/nccl/cuda_queue.h"
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
