@@ -1,38 +1,134 @@
 #!/usr/bin/env bash
-# Runs the CUDA tests on a machine with a GPU: prints its devices, builds the preset cuda with the
-# tests labelled cuda (or takes a folder that is built already), and runs them.
+# Runs on a machine with a GPU everything that needs one, in three parts that can be stopped and taken
+# up again: 1 the tests of CUDA and NCCL, 2 the same under compute-sanitizer, 3 examples on the GPU,
+# alone and as two ranks that sum by NCCL. Items that passed before are not run again; those that
+# never ran come first.
 #
-# Usage: scripts/gpu_run.sh [BUILD_FOLDER]
+# Usage: scripts/gpu_run.sh [--part 1|2|3] [BUILD_FOLDER]
+#   --part        this part alone; without it all three, one after the other
+#   BUILD_FOLDER  what is built already, with what it needs; without it the preset cuda is built
+# FLEET_GPU_SECONDS bounds a part (default 480): items that there was no time for are listed.
 #
-# Ends with an error when the machine has no device that CUDA can use: tests that skip would say
-# nothing. What was printed is kept in BUILD_FOLDER/gpu_run.log.
+# What an item printed is BUILD_FOLDER/gpu_run/ITEM.log, and the report of all runs, also printed,
+# BUILD_FOLDER/gpu_run/report.txt. Ends with an error when an item failed or did not run, and when the
+# machine has no device that CUDA can use: tests that skip would say nothing.
 #
-# Example: scripts/gpu_run.sh build/cuda
+# Example: scripts/gpu_run.sh --part 1 build/cuda
 
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 help_if_asked "$0" "${1:-}"
-case ${1:-} in -*) usage_error "$1" ;; esac
+
+parts=(1 2 3)
+folder=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --part)
+      case ${2:-} in [123]) parts=("$2") ;; *) die "--part is 1, 2 or 3, not '${2:-}'" ;; esac
+      shift 2
+      ;;
+    -*) usage_error "$1" ;;
+    *)
+      folder=$1
+      shift
+      ;;
+  esac
+done
 
 say "Devices"
 command -v nvidia-smi >/dev/null || die "nvidia-smi is not there: this machine has no NVIDIA driver"
-nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.total --format=csv
+devices=$(nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.total --format=csv)
+printf '%s\n' "$devices"
 
-folder=${1:-build/cuda}
-programs=(cuda_kernels_test cuda_queue_test)
-if [ $# -eq 0 ]; then
+tests=(cuda_kernels_test cuda_queue_test)
+if [ -z "$folder" ]; then
+  folder=build/cuda
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
   say "Building the preset cuda"
-  build_preset cuda "${programs[@]}"
+  build_preset cuda "${tests[@]}" local_trainer collective_train launch fleet_agent
 fi
+results=$folder/gpu_run
+mkdir -p "$results"
+
+# An example for a few steps; what it learned is in the item's metrics file.
+trains() {
+  local item=$1
+  shift
+  "$@" --steps 200 --metrics_file "$results/$item.json"
+}
+
+# Two ranks on one GPU, which NCCL 2.30 and newer allow.
+ranks() {
+  local sums=$1
+  NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=1 \
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    trains "$sums" "$folder/bin/launch" --nproc_per_node 2 --collectives sockets --tee \
+    --log_dir "$results/$sums.logs" "$folder/bin/collective_train" --place gpu:0
+}
+
+items_of() {
+  case $1 in
+    1) printf '%s\n' "${tests[@]}" ;;
+    2) for test in "${tests[@]}"; do
+      for tool in memcheck racecheck initcheck; do echo "$test.$tool"; done
+    done ;;
+    3) printf '%s\n' local_trainer ranks_on_one_gpu ;;
+  esac
+}
+
+run_item() {
+  case $1 in
+    local_trainer) trains "$1" "$folder/bin/local_trainer" --place gpu:0 ;;
+    ranks_on_one_gpu) ranks "$1" ;;
+    *.*) compute-sanitizer --tool "${1#*.}" --error-exitcode 1 "$folder/bin/${1%%.*}" ;;
+    *) "$folder/bin/$1" ;;
+  esac
+}
+
+run_part() {
+  local part=$1 end=$((SECONDS + ${FLEET_GPU_SECONDS:-480})) item left
+  local order=()
+  # Those that failed before come after those that never ran.
+  for item in $(items_of "$part"); do [ -e "$results/$item.result" ] || order+=("$item"); done
+  for item in $(items_of "$part"); do
+    [ -e "$results/$item.result" ] && ! grep -q ^passed "$results/$item.result" && order+=("$item")
+  done
+  for item in "${order[@]}"; do
+    left=$((end - SECONDS))
+    if [ $left -lt 5 ]; then
+      echo "no time left: $item"
+      continue
+    fi
+    say "Part $part: $item"
+    local begin=$SECONDS status=0
+    export folder results
+    timeout "$left" bash -c "$(declare -f trains ranks run_item); run_item $item" \
+      >"$results/$item.log" 2>&1 </dev/null || status=$?
+    tail -5 "$results/$item.log"
+    if grep -q "no CUDA device" "$results/$item.log"; then
+      die "$item found no device that CUDA can use; $results/$item.log has the reason"
+    fi
+    local word="failed ($status)"
+    [ $status -ne 0 ] || word=passed
+    [ $status -ne 124 ] || word="ran out of time"
+    echo "$word in $((SECONDS - begin)) s" >"$results/$item.result"
+  done
+}
+
+for part in "${parts[@]}"; do run_part "$part"; done
 
 status=0
-for program in "${programs[@]}"; do
-  [ -x "$folder/bin/$program" ] || die "$folder/bin/$program is not there: build that target first"
-  say "$program"
-  "$folder/bin/$program" 2>&1 | tee "$folder/gpu_run.log" || status=1
-  if grep -q "no CUDA device" "$folder/gpu_run.log"; then
-    die "the tests found no device that CUDA can use; the reason is above"
-  fi
-done
+{
+  printf '%s\n' "$devices"
+  for part in 1 2 3; do
+    for item in $(items_of "$part"); do
+      printf '%-34s %s\n' "$part $item" "$(cat "$results/$item.result" 2>/dev/null || echo "not run")"
+    done
+  done
+} >"$results/report.txt"
+say "Report"
+cat "$results/report.txt"
+for part in "${parts[@]}"; do
+  for item in $(items_of "$part"); do grep -q ^passed "$results/$item.result" || status=1; done
+done 2>/dev/null
 exit $status
