@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/process/usable_cores.h"
 #include "base/strings.h"
-#include "launch/gpus.h"
+#include "launch/process/gpus.h"
 
 namespace fleet::launch {
 namespace {

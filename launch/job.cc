@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/strings.h"
-#include "launch/gpus.h"
+#include "launch/process/gpus.h"
 
 namespace fleet::launch {
 namespace {

@@ -76,7 +76,7 @@ std::vector<Member> parameter_server_members(int workers, const std::vector<Endp
 // Those endpoints that are on this node.
 std::vector<Endpoint> endpoints_here(const std::vector<Endpoint>& endpoints, const Nodes& nodes);
 // Paddle's collective contract: a worker for each endpoint on this node; ports are reserved as for
-// servers. `gpus` is empty, or has one for each of them (launch/gpus.h).
+// servers. `gpus` is empty, or has one for each of them (launch/process/gpus.h).
 std::vector<Member> collective_members(const std::vector<Endpoint>& endpoints,
                                        const std::vector<std::string>& gpus,
                                        const std::string& log_folder, const Nodes& nodes = {});

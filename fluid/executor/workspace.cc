@@ -43,6 +43,7 @@ void Workspace::bind_values(Statistics statistics) {
     values_.push_back(found != nullptr ? found : &own_[i]);
   }
   for (const auto& [name, home] : plan_->persistables()) {
+    if (plan_->key().place.is_cpu()) break;
     if (Value* value = scope_.find(name)) persistables_.emplace_back(value, home);
   }
   if (statistics == Statistics::kOwn) {

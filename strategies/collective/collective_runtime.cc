@@ -150,6 +150,7 @@ void CollectiveRuntime::disconnect() {
   device_empty_.reset();
   device_reducer_.reset();
   device_communicator_.reset();
+  device_.reset();
   empty_.reset();
   agreement_.reset();
   rows_.reset();
@@ -257,6 +258,7 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
     if (rows != nullptr) return all_reduce_rows(call, *rows);
   }
   if (call.inputs.empty()) fail_comm_value(call, "X");
+  require_communicator(comm_input(call, 0), call);
   const bool at_once =
       fluid::parse_attributes<fluid::CAllReduceAttrs>(call.op.type, call.op.attrs).use_calc_stream;
   if (at_once) require_one_shard(call);
@@ -272,6 +274,17 @@ std::unique_ptr<fluid::CommToken> CollectiveRuntime::all_reduce(const fluid::Com
   if (at_once) finish_sums();
   if (at_once || local + 1 < shards().count()) return nullptr;
   return std::make_unique<Token>(reducer, last + 1 - call.inputs.size(), call.inputs.size());
+}
+
+// A program that was compiled while there was a communicator of devices may run when it has gone.
+void CollectiveRuntime::require_communicator(const fluid::Tensor& tensor,
+                                             const fluid::CommCall& call) const {
+  if (tensor.place().is_cpu() || device_communicator_ != nullptr) return;
+  throw_error(ErrorCode::kPrecondition, {.what = "the ranks no longer sum on devices",
+                                         .where = str_cat("op ", call.op.type),
+                                         .expected = "a job that goes on",
+                                         .got = "one whose ranks have left",
+                                         .fix = "train before stop_worker"});
 }
 
 // An op's tensors are all at one place.
@@ -302,6 +315,7 @@ void CollectiveRuntime::broadcast(const fluid::CommCall& call) {
   const fluid::Tensor& input = comm_input(call);
   fluid::Tensor& output = comm_output(call, input);
   if (&output != &input && attrs.root == communicator_->rank()) output.copy_from(input);
+  require_communicator(output, call);
   auto& communicator = output.place().is_cpu() ? *communicator_ : *device_communicator_;
   wait(communicator.broadcast({output.raw(), output.bytes()}, attrs.root,
                               {.phase = "startup broadcast"}));

@@ -109,6 +109,7 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void shadow(const Agreed& meeting);
   double contribution_factor();
   void finish_sums();
+  void require_communicator(const fluid::Tensor& tensor, const fluid::CommCall& call) const;
   GradientReducer& reducer_of(const fluid::Tensor& tensor);
   void compare_parameters(const fluid::CommCall* call);
   void share_newest(std::span<fluid::Tensor* const> values, uint64_t bytes);

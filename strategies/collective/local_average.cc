@@ -91,7 +91,9 @@ void LocalAverage::average(const fluid::CommCall& call,
 void LocalAverage::average(std::vector<Tensor*> values,
                            transport::CollectiveCommunicator& communicator,
                            const transport::ShardLayout& one_each, int64_t workers) {
-  for (const auto& [dtype, type] : kTypes) {
+  for (const auto& each : kTypes) {
+    const DType dtype = each.first;
+    const ElementType type = each.second;
     size_t bytes = 0;
     for (const Tensor* value : values) bytes += value->dtype() == dtype ? value->bytes() : 0;
     if (bytes == 0) continue;

@@ -123,6 +123,8 @@ TEST_F(OtherPages, APlaceOnTheGpu) {
   const auto run_there = [] {
   // [ docs/gpu.md
   fluid::Executor exe(fluid::CUDAPlace(0));  // CPUPlace() on the CPU
+  // The GPU that launch gave this process.
+  fluid::Executor own(fluid::place_named("gpu"));
   // ]
   };
   (void)run_there;  // needs a device

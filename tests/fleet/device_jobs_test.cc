@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/strings.h"
 #include "tests/fleet/rank_threads.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/device/emulated_device.h"
 #include "tests/testing/sample_task.h"
 #include "tests/transpiler/sample_nets.h"
 #include "tests/transport/nccl/fake_nccl.h"

@@ -40,7 +40,7 @@ std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
                                         const AsyncOptions& options,
                                         transport::TransportChoice transport, Logger logger) {
   if (is_synchronous(options.mode))
-    return std::make_unique<InStepExchange>(config, transport, std::move(logger));
+    return std::make_unique<InStepExchange>(config, transport, logger);
   const AsyncOptions exchanged = resolved(options);
   if (sends_differences(options.mode)) {
     return std::make_unique<DifferenceExchange>(config, exchanged, options, transport,

@@ -61,10 +61,10 @@ struct InStepExchange::ReceiveNotes final : ExchangeNotes {
 };
 
 InStepExchange::InStepExchange(const ParameterServerConfig& config,
-                               transport::TransportChoice transport, Logger logger)
+                               transport::TransportChoice transport, const Logger& logger)
     : shards_(owned(config)),
       environment_(transport, kYields),
-      node_(environment_.node(), config, std::move(logger)) {}
+      node_(environment_.node(), config, logger) {}
 
 // ---- life
 

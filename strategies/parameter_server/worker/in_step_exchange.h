@@ -13,7 +13,7 @@ namespace fleet::strategies {
 class InStepExchange final : public Exchange {
  public:
   InStepExchange(const ParameterServerConfig& config, transport::TransportChoice transport,
-                 Logger logger);
+                 const Logger& logger);
 
   void start() override;
   const ServerClient& ready() override;

@@ -1,5 +1,6 @@
 // Programs of which some ops run on a device and others on the CPU. The device is emulated
-// (tests/testing/emulated_device.h): whoever touches its memory but its kernels and copies crashes.
+// (tests/testing/device/emulated_device.h): whoever touches its memory but its kernels and copies
+// crashes.
 
 #include "fluid/executor/places.h"
 
@@ -13,7 +14,7 @@
 #include "base/hash.h"
 #include "fluid/optimizer/optimizer.h"
 #include "tests/fluid/gradient_check.h"
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/device/emulated_device.h"
 
 namespace fleet::fluid {
 namespace {

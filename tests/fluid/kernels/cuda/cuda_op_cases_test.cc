@@ -83,9 +83,7 @@ TEST_P(CudaOpCases, AgreeWithTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, CudaOpCases, ::testing::ValuesIn(cases_of_cuda()),
-                         [](const auto& info) {
-                           return str_cat(info.param.type, "_", info.index);
-                         });
+                         [](const auto& one) { return str_cat(one.param.type, "_", one.index); });
 
 // A forward kernel without the backward one would send its gradient to the CPU and back.
 TEST(CudaOpCases, OpsWithAKernelHaveOneForTheirGradient) {

@@ -1,4 +1,4 @@
-#include "tests/testing/emulated_device.h"
+#include "tests/testing/device/emulated_device.h"
 
 #include <array>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "launch/gpus.h"
+#include "launch/process/gpus.h"
 
 #include <filesystem>
 #include <fstream>
