@@ -42,6 +42,7 @@ class Places : public GradientCheck {
     Executor cpu;
     cpu.run(startup_);
     std::vector<std::vector<Tensor>> expected;
+    expected.reserve(kRuns);
     for (int run = 0; run < kRuns; ++run) expected.push_back(cpu.run(main_, feed, fetch));
     for (uint64_t seed = 0; seed < 6; ++seed) {
       SCOPED_TRACE(str_cat("seed ", seed));

@@ -15,7 +15,6 @@ namespace fleet::strategies {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using transport::testing::FakeNccl;
 using transport::testing::FakeQueue;
