@@ -251,9 +251,9 @@ void PlanCompiler::add_outputs(const Operator& op, PlanOp& planned) {
 }
 
 void PlanCompiler::add_block(const Operator& op, PlanOp& planned) {
-  const Attribute* attr = op.attr("sub_block");
-  const auto* block = attr == nullptr ? nullptr : std::get_if<BlockRef>(attr);
-  if (block == nullptr || block->index <= 0 || block->index >= plan_.key.program->block_count()) {
+  const Block* inner = block_of(block(), op);
+  if (inner == nullptr) {
+    const Attribute* attr = op.attr("sub_block");
     throw_error(ErrorCode::kInvalidProgram, {.what = "an op names no block of the program",
                                              .where = op.to_string(),
                                              .expected = "attribute sub_block: an inner block",
@@ -261,13 +261,13 @@ void PlanCompiler::add_block(const Operator& op, PlanOp& planned) {
                                              .fix = "build the op with its layer"});
   }
   const PlanKey key = {.program = plan_.key.program,
-                       .block = block->index,
+                       .block = inner->index(),
                        .feeds = {},
                        .fetches = {},
                        .place = plan_.key.place};
   planned.block = PlanCompiler(key, *plan_.kernels, places_).compile();
-  const auto& inner = planned.block->persistables();
-  plan_.persistables.insert(inner.begin(), inner.end());
+  const auto& persistables = planned.block->persistables();
+  plan_.persistables.insert(persistables.begin(), persistables.end());
   for (const PlanVar& inside : planned.block->vars()) {
     if (!inside.outer || this->block().find_var_recursive(inside.name) == nullptr) continue;
     const int i = index_of(inside.name);

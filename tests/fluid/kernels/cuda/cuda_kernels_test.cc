@@ -6,25 +6,12 @@
 #include <set>
 
 #include "base/strings.h"
-#include "fluid/kernels/device_kernels.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/executor/mlp.h"
+#include "tests/fluid/kernels/cuda/device.h"
 
 namespace fleet::fluid {
 namespace {
-
-// Empty when there is a device.
-std::string why_no_device() {
-  try {
-    check_place(CUDAPlace(0));
-    return {};
-  } catch (const Error& error) {
-    return error.text().what;
-  }
-}
-
-#define SKIP_WITHOUT_DEVICE() \
-  if (const std::string why = why_no_device(); !why.empty()) GTEST_SKIP() << why
 
 struct Input {
   std::string slot;

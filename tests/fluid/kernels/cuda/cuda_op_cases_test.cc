@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/strings.h"
-#include "fluid/kernels/device_kernels.h"
+#include "tests/fluid/kernels/cuda/device.h"
 #include "tests/fluid/kernels/one_op.h"
 
 namespace fleet::fluid {
@@ -23,15 +22,6 @@ std::vector<OpCase> cases_of_cuda() {
   std::vector<OpCase> cases = op_cases();
   std::erase_if(cases, [](const OpCase& op_case) { return !has_cuda_kernel(op_case.type); });
   return cases;
-}
-
-std::string why_no_device() {
-  try {
-    check_place(CUDAPlace(0));
-    return {};
-  } catch (const Error& error) {
-    return error.text().what;
-  }
 }
 
 class CudaOpCases : public ::testing::TestWithParam<OpCase> {};
@@ -73,7 +63,7 @@ TEST_P(CudaOpCases, AgreeWithTheCpu) {
     const std::vector<Fetch> results = results_of(op, GetParam());
     const std::vector<Tensor> wanted = run_on(CPUPlace(), op, results);
     ASSERT_EQ(wanted.size(), results.size());
-    if (const std::string why = why_no_device(); !why.empty()) GTEST_SKIP() << why;
+    SKIP_WITHOUT_DEVICE();
     const std::vector<Tensor> got = run_on(CUDAPlace(0), op, results);
     for (size_t i = 0; i < results.size(); ++i) {
       SCOPED_TRACE(results[i].name);
