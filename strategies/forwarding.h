@@ -34,6 +34,7 @@ class ForwardingRuntime : public StrategyRuntime {
   // fluid::CommRuntime
   const char* refusal() const override { return inner_->refusal(); }
   fluid::StepShards shards() const override { return inner_->shards(); }
+  bool sums_on(const fluid::Place& place) override { return inner_->sums_on(place); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
     inner_->begin_step(program, step);
   }

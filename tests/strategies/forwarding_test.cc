@@ -21,6 +21,7 @@ class Recording : public StrategyRuntime {
   }
   const char* refusal() const override { return "not now"; }
   fluid::StepShards shards() const override { return {1, 2, 3}; }
+  bool sums_on(const fluid::Place& place) override { return place == fluid::CUDAPlace(2); }
   void begin_step(const fluid::Program&, uint64_t step) override { begun = step; }
   void end_step(const fluid::Program&, uint64_t step) override { ended = step; }
   void fed(int64_t rows) override { fed_rows = rows; }
@@ -76,6 +77,8 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   EXPECT_EQ(outer.all_reduce_worker(std::vector{1.5}), std::vector{3.0});
   EXPECT_STREQ(outer.refusal(), "not now");
   EXPECT_EQ(outer.shards().total, 3);
+  EXPECT_TRUE(outer.sums_on(fluid::CUDAPlace(2)));
+  EXPECT_FALSE(outer.sums_on(fluid::CUDAPlace(1)));
   EXPECT_EQ(outer.checkpoint_program(), &inner->program);
   EXPECT_FALSE(outer.gather_persistables(scope));
 }
