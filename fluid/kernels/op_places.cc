@@ -52,6 +52,12 @@ bool asks_for_host(const Operator& op) {
   return is_true(op, "force_cpu") || (device != nullptr && *device == "cpu");
 }
 
+bool has_attribute_tensors(const OpSchema& schema, const Operator& op) {
+  return std::any_of(schema.inputs.begin(), schema.inputs.end(), [&op](const SlotSpec& slot) {
+    return slot.for_attribute && !op.input(slot.name).empty();
+  });
+}
+
 }  // namespace
 
 const Block* block_of(const Block& block, const Operator& op) {
@@ -114,7 +120,7 @@ bool OpPlaces::belongs_to_host(const Block& block, const Operator& op) const {
   if (schema.run_by == RunBy::kRuntime) return !schema.takes_devices || !options_.device_sums;
   return schema.run_by != RunBy::kKernel || !schema.table_slot.empty() ||
          schema.leaves_values_to_servers || has_role(op.role, OpRole::kLrSched) ||
-         asks_for_host(op);
+         has_attribute_tensors(schema, op) || asks_for_host(op);
 }
 
 // Or the job's runtime in place of a kernel.

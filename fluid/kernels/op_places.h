@@ -4,6 +4,7 @@
 //   - when the job's runtime carries it out (send, recv, …), but for sums and broadcasts of a
 //     runtime that sums on devices, or it looks rows of a table up;
 //   - when it belongs to the learning rate: numbers of one element cost more there than they save;
+//   - when tensors give its attributes (SlotSpec::for_attribute), which are read on the host;
 //   - when it says so itself: attribute op_device "cpu", as of fill_constant;
 //   - when one of its variables is no dense tensor (selected rows, arrays);
 //   - in a block whose gradient the program computes: the executor adds those up on the host;

@@ -23,6 +23,9 @@ struct SlotSpec {
   // the declared type of the variable in the output slot with this mark; without any mark, the type
   // of the value in the first input slot of the row.
   bool gives_dtype = false;
+  // Its tensors are numbers that stand for an attribute (ShapeTensor, AxisTensor, …), which decide
+  // on shapes: kernels read them on the host.
+  bool for_attribute = false;
 };
 
 // Who runs an op.

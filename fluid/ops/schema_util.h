@@ -22,6 +22,12 @@ inline SlotSpec many(std::string name) {
 inline SlotSpec maybe_many(std::string name) {
   return {.name = std::move(name), .optional = true, .repeated = true};
 }
+inline SlotSpec maybe_attribute(std::string name) {
+  return {.name = std::move(name), .optional = true, .for_attribute = true};
+}
+inline SlotSpec maybe_attributes(std::string name) {
+  return {.name = std::move(name), .optional = true, .repeated = true, .for_attribute = true};
+}
 
 // The slot says the element type under which the op's kernels are listed.
 inline SlotSpec typed(SlotSpec slot) {

@@ -101,8 +101,8 @@ void infer_precision_recall(InferContext& context) {
 }  // namespace
 
 void add_metric_ops(OpTable& table) {
-  table.add(make_schema<TopKAttrs>("top_k", {one("X"), maybe("K")}, {one("Out"), one("Indices")},
-                                   infer_top_k,
+  table.add(make_schema<TopKAttrs>("top_k", {one("X"), maybe_attribute("K")},
+                                   {one("Out"), one("Indices")}, infer_top_k,
                                    usual_gradient({.inputs = {"X"}, .outputs = {"Indices"}})));
   table.add(make_schema<TopKAttrs>("top_k_grad", {one("X"), one("Indices"), one("Out@GRAD")},
                                    {one("X@GRAD")}, infer_shape_like({{"X", "X@GRAD"}})));

@@ -185,7 +185,7 @@ void add_padding(OpTable& table) {
                                  infer_like({{"X", "X@GRAD"}})));
   table.add(make_schema<NoAttrs>("sequence_reverse", {one("X")}, {one("Y")},
                                  infer_like({{"X", "Y"}}), reverse_gradient));
-  const std::vector<SlotSpec> mask = {one("X"), maybe("MaxLenTensor")};
+  const std::vector<SlotSpec> mask = {one("X"), maybe_attribute("MaxLenTensor")};
   table.add(make_schema<SequenceMaskAttrs>("sequence_mask", mask, {one("Y")}, infer_mask));
 }
 

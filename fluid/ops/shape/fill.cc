@@ -71,9 +71,11 @@ std::string float_text(double value) {
 }
 
 void add_fill_ops(OpTable& table) {
-  const std::vector<SlotSpec> shape_slots = {maybe("ShapeTensor"), maybe_many("ShapeTensorList")};
+  const std::vector<SlotSpec> shape_slots = {maybe_attribute("ShapeTensor"),
+                                             maybe_attributes("ShapeTensorList")};
   table.add(make_schema<FillConstantAttrs>(
-      "fill_constant", {maybe("ShapeTensor"), maybe_many("ShapeTensorList"), maybe("ValueTensor")},
+      "fill_constant",
+      {maybe_attribute("ShapeTensor"), maybe_attributes("ShapeTensorList"), maybe("ValueTensor")},
       {typed(one("Out"))}, infer_fill<FillConstantAttrs>));
   table.add(make_schema<FillConstantBatchSizeLikeAttrs>(
       "fill_constant_batch_size_like", {one("Input")}, {one("Out")}, infer_fill_like_batch));

@@ -227,9 +227,9 @@ std::vector<SlotSpec> joined(std::vector<SlotSpec> first, const std::vector<Slot
 }
 
 void add_slice(OpTable& table) {
-  const std::vector<SlotSpec> tensors = {maybe("StartsTensor"), maybe("EndsTensor"),
-                                         maybe_many("StartsTensorList"),
-                                         maybe_many("EndsTensorList")};
+  const std::vector<SlotSpec> tensors = {
+      maybe_attribute("StartsTensor"), maybe_attribute("EndsTensor"),
+      maybe_attributes("StartsTensorList"), maybe_attributes("EndsTensorList")};
   table.add(make_schema<SliceAttrs>(
       "slice", joined({one("Input")}, tensors), {one("Out")}, infer_slice,
       usual_gradient(
@@ -255,7 +255,8 @@ void add_row_ops(OpTable& table) {
 }
 
 void add_resizing_ops(OpTable& table) {
-  const std::vector<SlotSpec> times = {maybe("ExpandTimes"), maybe_many("expand_times_tensor")};
+  const std::vector<SlotSpec> times = {maybe_attribute("ExpandTimes"),
+                                       maybe_attributes("expand_times_tensor")};
   table.add(make_schema<ExpandAttrs>(
       "expand", joined({one("X")}, times), {one("Out")}, infer_expand,
       usual_gradient({.inputs = {"X", "ExpandTimes", "expand_times_tensor"}})));
@@ -327,8 +328,8 @@ void add_index_ops(OpTable& table) {
   table.add(
       make_schema<CumsumAttrs>("cumsum", {one("X")}, {one("Out")}, infer_cumsum, cumsum_gradient));
   for (const char* type : {"one_hot", "one_hot_v2"}) {
-    table.add(make_schema<OneHotAttrs>(type, {one("X"), maybe("depth_tensor")}, {one("Out")},
-                                       infer_one_hot));
+    table.add(make_schema<OneHotAttrs>(type, {one("X"), maybe_attribute("depth_tensor")},
+                                       {one("Out")}, infer_one_hot));
   }
   for (const char* type : {"arg_max", "arg_min"}) {
     table.add(make_schema<ArgMaxAttrs>(type, {one("X")}, {one("Out")}, infer_arg_max));

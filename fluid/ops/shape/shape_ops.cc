@@ -286,9 +286,9 @@ void add_relabelling_ops(OpTable& table) {
   const std::vector<SlotSpec> grad_ins = {one("XShape"), typed(one("Out@GRAD"))};
   table.add(
       make_schema<AxesAttrs>("squeeze2", {one("X")}, outs, infer_relabelled<squeezed>, gradient));
-  table.add(make_schema<AxesAttrs>("unsqueeze2",
-                                   {one("X"), maybe("AxesTensor"), maybe_many("AxesTensorList")},
-                                   outs, infer_relabelled<unsqueezed>, gradient));
+  table.add(make_schema<AxesAttrs>(
+      "unsqueeze2", {one("X"), maybe_attribute("AxesTensor"), maybe_attributes("AxesTensorList")},
+      outs, infer_relabelled<unsqueezed>, gradient));
   table.add(make_schema<FlattenAttrs>("flatten2", {one("X")}, outs, infer_relabelled<flattened>,
                                       gradient));
   for (const char* type : {"squeeze2_grad", "unsqueeze2_grad"}) {
@@ -432,19 +432,19 @@ Shape unknown_shape(const InferContext& context, std::string_view slot, int64_t 
 }
 
 void add_shape_ops(OpTable& table) {
-  table.add(make_schema<ConcatAttrs>("concat", {many("X"), maybe("AxisTensor")}, {one("Out")},
-                                     infer_concat,
+  table.add(make_schema<ConcatAttrs>("concat", {many("X"), maybe_attribute("AxisTensor")},
+                                     {one("Out")}, infer_concat,
                                      usual_gradient({.inputs = {"X", "AxisTensor"}})));
   table.add(make_schema<ConcatAttrs>("concat_grad",
-                                     {many("X"), maybe("AxisTensor"), one("Out@GRAD")},
+                                     {many("X"), maybe_attribute("AxisTensor"), one("Out@GRAD")},
                                      {many("X@GRAD")}, infer_like({{"X", "X@GRAD"}})));
   table.add(make_schema<SplitAttrs>(
-      "split", {one("X"), maybe("AxisTensor"), maybe_many("SectionsTensorList")}, {many("Out")},
-      infer_split, split_gradient));
-  table.add(make_schema<Reshape2Attrs>("reshape2",
-                                       {one("X"), maybe("Shape"), maybe_many("ShapeTensor")},
-                                       {one("Out"), one("XShape")}, infer_reshape2,
-                                       usual_gradient({.inputs = {}, .outputs = {"XShape"}})));
+      "split", {one("X"), maybe_attribute("AxisTensor"), maybe_attributes("SectionsTensorList")},
+      {many("Out")}, infer_split, split_gradient));
+  table.add(make_schema<Reshape2Attrs>(
+      "reshape2", {one("X"), maybe_attribute("Shape"), maybe_attributes("ShapeTensor")},
+      {one("Out"), one("XShape")}, infer_reshape2,
+      usual_gradient({.inputs = {}, .outputs = {"XShape"}})));
   table.add(make_schema<Reshape2Attrs>("reshape2_grad", {one("XShape"), typed(one("Out@GRAD"))},
                                        {one("X@GRAD")}, infer_from_xshape));
   table.add(make_schema<Transpose2Attrs>("transpose2", {one("X")}, {one("Out"), one("XShape")},
