@@ -53,11 +53,7 @@ void Stream::synchronize() const {
 }  // namespace cuda
 
 void register_device_kernels(KernelTable& table) {
-  cuda::register_elementwise(table);
-  cuda::register_fill(table);
-  cuda::register_loss(table);
-  cuda::register_matmul(table);
-  cuda::register_update(table);
+  cuda::register_all(table);
 }
 
 namespace built_in {

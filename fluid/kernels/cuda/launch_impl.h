@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <cuda_runtime.h>
+#ifndef __CUDACC__
+#include <functional>
+#endif
 
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/cuda/loops.h"
@@ -10,6 +13,24 @@
 namespace fleet::fluid::cuda {
 
 constexpr int kThreads = 256;
+
+// Puts a kernel of blocks of kThreads threads on the stream. Without nvcc, tests run it on the host
+// (tests/testing/cuda_on_host), where each thread of each block calls the function.
+#ifdef __CUDACC__
+template <class... Parameters, class... Arguments>
+void launch(RawStream stream, const char* name, void (*kernel)(Parameters...), unsigned blocks,
+            Arguments... arguments) {
+  kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  check_cuda(cudaGetLastError(), name);
+}
+#else
+void run_on_host(unsigned blocks, const std::function<void()>& thread);
+template <class... Parameters, class... Arguments>
+void launch(RawStream, const char*, void (*kernel)(Parameters...), unsigned blocks,
+            Arguments... arguments) {
+  run_on_host(blocks, [&] { kernel(arguments...); });
+}
+#endif
 
 // f(i) for each i below n.
 template <class F>
@@ -49,24 +70,20 @@ inline unsigned blocks_for(int64_t blocks) {
 template <class F>
 void launch_each(RawStream stream, const char* name, int64_t n, F f) {
   if (n <= 0) return;
-  each_kernel<<<blocks_for((n + kThreads - 1) / kThreads), kThreads, 0,
-                static_cast<cudaStream_t>(stream)>>>(n, f);
-  check_cuda(cudaGetLastError(), name);
+  launch(stream, name, each_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f);
 }
 
 template <class F>
 void launch_update(RawStream stream, const char* name, int64_t n, F f, uint32_t* nonfinite) {
   if (n <= 0) return;
-  update_kernel<<<blocks_for((n + kThreads - 1) / kThreads), kThreads, 0,
-                  static_cast<cudaStream_t>(stream)>>>(n, f, nonfinite);
-  check_cuda(cudaGetLastError(), name);
+  launch(stream, name, update_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f,
+         nonfinite);
 }
 
 template <class F>
 void launch_each_row(RawStream stream, const char* name, int64_t n, F f) {
   if (n <= 0) return;
-  each_row_kernel<<<blocks_for(n), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(n, f);
-  check_cuda(cudaGetLastError(), name);
+  launch(stream, name, each_row_kernel<F>, blocks_for(n), n, f);
 }
 
 // Combines one value of each thread of the block; every thread gets the result. The order is a

@@ -40,6 +40,9 @@ T* out_or_null(const KernelContext& context, int position) {
   return position >= 0 ? context.out<T>(position) : nullptr;
 }
 
+// All families but those of libraries that tests do not have on the host.
+void register_all(KernelTable& table);
+
 void register_elementwise(KernelTable& table);
 void register_fill(KernelTable& table);
 void register_loss(KernelTable& table);

@@ -1,0 +1,13 @@
+#include "fluid/kernels/cuda/register_impl.h"
+
+namespace fleet::fluid::cuda {
+
+void register_all(KernelTable& table) {
+  register_elementwise(table);
+  register_fill(table);
+  register_loss(table);
+  register_matmul(table);
+  register_update(table);
+}
+
+}  // namespace fleet::fluid::cuda

@@ -1,0 +1,98 @@
+// One device in memory of the host, in place of what fluid/core/cuda, fluid/kernels/cuda and the
+// CUDA libraries have: work is done when the call that puts it on a stream returns.
+#include <cstdlib>
+#include <cstring>
+#include <cublas_v2.h>
+#include <new>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/core/cuda/cuda_call_impl.h"
+#include "fluid/core/device_memory_impl.h"
+#include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/device_kernels_impl.h"
+
+namespace fleet::fluid {
+namespace {
+
+// What is read before it is written is found by its values, which no test expects.
+class HostAllocator final : public Allocator {
+ public:
+  std::byte* allocate(size_t bytes) override {
+    const size_t rounded = (bytes + 255) / 256 * 256 + 256;
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(256, rounded));
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0xC1, rounded);
+    return memory;
+  }
+  void deallocate(std::byte* memory, size_t) noexcept override { std::free(memory); }
+};
+
+}  // namespace
+
+void check_cuda(cudaError_t result, std::string_view call) {
+  if (result == cudaSuccess) return;
+  throw_error(ErrorCode::kInternal, {.what = str_cat(call, " failed: ", static_cast<int>(result))});
+}
+
+int cuda_device_count(const char** reason) {
+  if (reason != nullptr) *reason = "";
+  return 1;
+}
+
+CudaDeviceGuard::CudaDeviceGuard(const Place&) {}
+CudaDeviceGuard::~CudaDeviceGuard() = default;
+
+namespace cuda {
+
+Stream::Stream(const Place& place) : place_(place) {}
+Stream::~Stream() = default;
+cublasHandle_t Stream::blas() {
+  return reinterpret_cast<cublasHandle_t>(this);
+}
+void Stream::synchronize() const {}
+
+}  // namespace cuda
+
+void register_device_kernels(KernelTable& table) {
+  cuda::register_all(table);
+}
+
+namespace built_in {
+
+int device_count() {
+  return cuda_device_count();
+}
+
+Allocator& device_allocator(const Place& place) {
+  static auto* const kAllocator = new HostAllocator;
+  if (place.device == 0) return *kAllocator;
+  throw_error(ErrorCode::kNotSupported, {.what = "there is no such CUDA device",
+                                         .where = "place " + place.to_string(),
+                                         .expected = "cuda:0",
+                                         .got = place.to_string(),
+                                         .fix = "choose another place"});
+}
+
+void copy_device_memory(void* to, const Place&, const void* from, const Place&, size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void check_place(const Place& place) {
+  built_in::device_allocator(place);
+}
+void enter_place(const Place&) {}
+void* create_stream(const Place& place) {
+  return new cuda::Stream(place);
+}
+void destroy_stream(const Place&, void* stream) noexcept {
+  delete static_cast<cuda::Stream*>(stream);
+}
+void synchronize_stream(const Place&, void*) {}
+std::shared_ptr<uint32_t> make_shared_word(const Place&) {
+  return std::make_shared<uint32_t>(0);
+}
+
+}  // namespace built_in
+
+}  // namespace fleet::fluid
