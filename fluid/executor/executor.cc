@@ -36,7 +36,8 @@ class PlanCache {
       const PlanKey& other = entry.plan->key();
       if (other.program == key.program && other.block == key.block && other.feeds == key.feeds &&
           other.fetches == key.fetches && other.replicas == key.replicas &&
-          other.device_sums == key.device_sums && entry.whole_step == whole_step) {
+          other.device_sums == key.device_sums && other.tables_here == key.tables_here &&
+          entry.whole_step == whole_step) {
         return entry.plan;
       }
     }
@@ -271,6 +272,22 @@ struct Executor::State {
     return known != nullptr && known->sums_on(place);
   }
 
+  // Whether no table that the program looks rows up in is on servers.
+  bool tables_here(const Program& program, bool sums_on_devices) {
+    if (place.is_cpu()) return true;
+    if (!sums_on_devices && runtime_of(program) != nullptr) return false;
+    for (int32_t i = 0; i < program.block_count(); ++i) {
+      for (const auto& op : program.block(i).ops()) {
+        const std::string& slot = schema_of(program, *op).table_slot;
+        if (slot.empty()) continue;
+        for (const std::string& table : op->input(slot)) {
+          if (scope->keeper(table) != nullptr) return false;
+        }
+      }
+    }
+    return true;
+  }
+
   // Of replicas, what they change of a step.
   void replicate(Workspace::Step& step, const Replication& replicas) const {
     if (step.runtime != nullptr) {
@@ -350,6 +367,7 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
                    .replicas = replicas != nullptr,
                    .strict_place = options.strict_place,
                    .device_sums = sums_on_device(program)};
+    key.tables_here = tables_here(program, key.device_sums);
     for (const auto& [name, tensor] : feed) key.feeds.push_back(name);
     for (const Fetch& wanted : fetch) key.fetches.push_back(wanted.name);
     runner = &add_runner(key, true, *scope);

@@ -118,7 +118,9 @@ void OpPlaces::walk(const Block& block) {
 bool OpPlaces::belongs_to_host(const Block& block, const Operator& op) const {
   const OpSchema& schema = schema_of(block.program(), op);
   if (schema.run_by == RunBy::kRuntime) return !schema.takes_devices || !options_.device_sums;
-  return schema.run_by != RunBy::kKernel || !schema.table_slot.empty() ||
+  const bool looks_up = !schema.table_slot.empty();
+  if (looks_up && (!options_.tables_here || is_true(op, "is_sparse"))) return true;
+  return schema.run_by != RunBy::kKernel ||
          schema.leaves_values_to_servers || has_role(op.role, OpRole::kLrSched) ||
          has_attribute_tensors(schema, op) || asks_for_host(op);
 }

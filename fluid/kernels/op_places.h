@@ -2,7 +2,8 @@
 //
 // An op runs on the device when a kernel computes it there. It runs on the host
 //   - when the job's runtime carries it out (send, recv, …), but for sums and broadcasts of a
-//     runtime that sums on devices, or it looks rows of a table up;
+//     runtime that sums on devices;
+//   - when it looks up rows of a table that gets gradients as rows, or may be on servers;
 //   - when it belongs to the learning rate: numbers of one element cost more there than they save;
 //   - when tensors give its attributes (SlotSpec::for_attribute), which are read on the host;
 //   - when it says so itself: attribute op_device "cpu", as of fill_constant;
@@ -30,6 +31,7 @@ class OpPlaces {
   struct Options {
     bool strict = false;       // throw ProgramError (not supported) that names an op without kernel
     bool device_sums = false;  // CommRuntime::sums_on(place)
+    bool tables_here = false;  // no table that the program looks rows up in is on servers
   };
   // Of the program's block and the blocks that its ops run.
   OpPlaces(const Block& block, const KernelTable& kernels, const Place& place, Options options);

@@ -59,7 +59,9 @@ PlanCompiler::PlanCompiler(const PlanKey& key, const KernelTable& kernels, bool 
     : PlanCompiler(
           key, kernels,
           std::make_shared<const OpPlaces>(key.program->block(key.block), kernels, key.place,
-                                           OpPlaces::Options{key.strict_place, key.device_sums})) {
+                                           OpPlaces::Options{.strict = key.strict_place,
+                                                             .device_sums = key.device_sums,
+                                                             .tables_here = key.tables_here})) {
   plan_.whole_step = whole_step;
   plan_.inner = false;
 }

@@ -79,6 +79,7 @@ struct PlanKey {
   bool replicas = false;
   bool strict_place = false;  // ExecutorOptions::strict_place
   bool device_sums = false;   // CommRuntime::sums_on(place)
+  bool tables_here = true;    // OpPlaces::Options::tables_here
 };
 
 // What a plan is made of. PlanCompiler and its passes fill it.

@@ -46,6 +46,11 @@ cublasHandle_t Stream::blas() {
   return blas_;
 }
 
+std::byte* Stream::scratch_bytes(size_t bytes) {
+  if (bytes > scratch_.size()) scratch_ = Buffer(bytes, device_allocator(place_));
+  return scratch_.data();
+}
+
 void Stream::synchronize() const {
   check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }

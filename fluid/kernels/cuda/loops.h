@@ -15,14 +15,6 @@ using RawStream = void*;
 
 constexpr int kMaxDims = 9;
 
-enum class Unary { kRelu, kSigmoid, kTanh, kSquare };
-
-template <class T>
-void unary(RawStream stream, Unary function, const T* x, T* out, int64_t n);
-// The derivative times `grad`; `in` is the output (relu, sigmoid, tanh) or the input (square).
-template <class T>
-void unary_back(RawStream stream, Unary function, const T* in, const T* grad, T* out, int64_t n);
-
 // The dimensions of a broadcast result, and the steps of both operands along them, in elements.
 struct BroadcastDims {
   int rank = 0;
@@ -30,11 +22,6 @@ struct BroadcastDims {
   int64_t x_step[kMaxDims] = {};
   int64_t y_step[kMaxDims] = {};
 };
-
-// out = x + y_factor * y, over n elements of the result. y_factor is 1 or -1.
-template <class T>
-void add(RawStream stream, const BroadcastDims& dims, const T* x, const T* y, T y_factor, T* out,
-         int64_t n);
 
 // Sums of some dimensions of an array: `kept` ones number the results in row-major order, `gone`
 // ones are summed. Steps are those of the array.
@@ -49,9 +36,10 @@ struct SumDims {
   int64_t terms = 1;  // of each result
 };
 
-// out = sum / divisor, for each result.
+// out = sum / divisor, for each result. `partial`: reduce_partials(dims) elements
+// (math/reduce_loops.h).
 template <class T>
-void sum_dims(RawStream stream, const SumDims& dims, const T* x, T divisor, T* out);
+void sum_dims(RawStream stream, const SumDims& dims, const T* x, T divisor, T* partial, T* out);
 
 // out = x * scale + bias, or (x + bias) * scale; a non-null `factor` replaces scale.
 template <class T>

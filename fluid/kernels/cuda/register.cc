@@ -3,10 +3,13 @@
 namespace fleet::fluid::cuda {
 
 void register_all(KernelTable& table) {
-  register_elementwise(table);
+  register_binary(table);
   register_fill(table);
   register_loss(table);
   register_matmul(table);
+  register_move(table);
+  register_sum(table);
+  register_unary(table);
   register_update(table);
 }
 

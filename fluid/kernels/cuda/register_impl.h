@@ -23,11 +23,19 @@ class Stream {
   // Made at the first call.
   cublasHandle_t blas();
   void synchronize() const;
+  // Memory of the device for one op's work, `count` elements; the next call of any op gets the same.
+  template <class T>
+  T* scratch(int64_t count) {
+    return reinterpret_cast<T*>(scratch_bytes(static_cast<size_t>(count) * sizeof(T)));
+  }
 
  private:
+  std::byte* scratch_bytes(size_t bytes);
+
   Place place_;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
+  Buffer scratch_;
 };
 
 inline Stream& stream_of(const KernelContext& context) {
@@ -43,10 +51,17 @@ T* out_or_null(const KernelContext& context, int position) {
 // All families but those of libraries that tests do not have on the host.
 void register_all(KernelTable& table);
 
-void register_elementwise(KernelTable& table);
+void register_binary(KernelTable& table);
 void register_fill(KernelTable& table);
 void register_loss(KernelTable& table);
 void register_matmul(KernelTable& table);
+void register_move(KernelTable& table);
+void register_norm(KernelTable& table);
+void register_optimizer(KernelTable& table);
+void register_regression_loss(KernelTable& table);
+void register_rows(KernelTable& table);
+void register_sum(KernelTable& table);
+void register_unary(KernelTable& table);
 void register_update(KernelTable& table);
 
 }  // namespace fleet::fluid::cuda

@@ -12,6 +12,7 @@
 #include "fluid/ops/append.h"
 #include "tests/fluid/kernels/net_cases.h"
 #include "tests/fluid/kernels/one_op.h"
+#include "tests/fluid/kernels/typed_net.h"
 #include "tests/fluid/net_fixture.h"
 
 namespace fleet::fluid {
@@ -253,86 +254,7 @@ KernelTable noting(TypedOps& taken) {
   return table;
 }
 
-// A net in one floating type, and what it computes in some steps.
-class TypedNet {
- public:
-  TypedNet(const NetCase& net, DType dtype, const KernelTable& kernels)
-      : executor_(CPUPlace(), {.kernels = &kernels}) {
-    const ProgramGuard programs(main_, startup_);
-    const unique_name::Guard names;
-    for (const Variable& var : net.build(dtype)) compared_.emplace_back(var.name());
-    executor_.run(startup_);
-  }
-
-  // Persistable variables get the values that `other` has.
-  void begin_as(TypedNet& other) {
-    for (const VarDesc* desc : main_.global_block().vars()) {
-      const std::string& name = desc->name;
-      Value* value = executor_.scope().find(name);
-      if (!desc->persistable || value == nullptr) continue;
-      const Tensor& from = other.executor_.scope().tensor(name);
-      Tensor& to = std::get<Tensor>(*value);
-      ASSERT_EQ(from.shape(), to.shape()) << name;
-      for (int64_t i = 0; i < to.numel(); ++i) set_element(to, i, element(from, i));
-    }
-  }
-
-  // The offsets are those of data with sequences.
-  std::vector<Tensor> run(int step, int64_t rows = 6,
-                          const std::vector<int64_t>& offsets = {0, 2, 6}) {
-    return executor_.run(main_, feed(step, rows, offsets), compared_);
-  }
-
-  // What outlives steps, by name.
-  std::map<std::string, Tensor> kept() {
-    std::map<std::string, Tensor> tensors;
-    for (const VarDesc* desc : main_.global_block().vars()) {
-      const std::string& name = desc->name;
-      const Value* value = executor_.scope().find(name);
-      if (desc->persistable && value != nullptr) tensors[name] = std::get<Tensor>(*value);
-    }
-    return tensors;
-  }
-
- private:
-  Feed feed(int step, int64_t rows, const std::vector<int64_t>& offsets) const {
-    Feed feed;
-    for (const VarDesc* desc : main_.global_block().vars()) {
-      const std::string& name = desc->name;
-      if (!desc->is_data) continue;
-      Shape shape = desc->shape;
-      shape.set(0, rows);
-      Tensor tensor(desc->dtype, shape);
-      const RandomKey key = RandomKey::of(5, name);
-      for (int64_t i = 0; i < tensor.numel(); ++i) {
-        const auto word = static_cast<uint64_t>(step);
-        const float drawn = uniform_float(key, static_cast<uint64_t>(i), word);
-        const auto whole = static_cast<double>((i + step) % 3);
-        set_element(tensor, i, is_floating(desc->dtype) ? 0.1 + static_cast<double>(drawn) : whole);
-      }
-      if (desc->lod_level > 0) tensor.set_lod({offsets});
-      feed.emplace_back(name, std::move(tensor));
-    }
-    return feed;
-  }
-
-  Program main_;
-  Program startup_;
-  Executor executor_;
-  std::vector<Fetch> compared_;
-};
-
 class NetTypes : public testing::TestWithParam<NetCase> {};
-
-// Floats round where doubles do not, in each of many sums.
-void expect_near(const Tensor& got, const Tensor& exact, const std::string& name) {
-  ASSERT_EQ(got.shape(), exact.shape()) << name;
-  double scale = 1e-2;
-  for (int64_t i = 0; i < exact.numel(); ++i) scale = std::max(scale, std::abs(element(exact, i)));
-  for (int64_t i = 0; i < got.numel(); ++i) {
-    ASSERT_NEAR(element(got, i), element(exact, i), 1e-4 * scale) << name << " element " << i;
-  }
-}
 
 TEST_P(NetTypes, ComputeWhatDoublesDo) {
   TypedNet floats(GetParam(), DType::kFloat32, KernelTable::standard());
@@ -342,10 +264,10 @@ TEST_P(NetTypes, ComputeWhatDoublesDo) {
     const auto got = floats.run(step);
     const auto exact = doubles.run(step);
     ASSERT_EQ(got.size(), exact.size());
-    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], exact[i], str_cat("value ", i));
+    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], exact[i], 1e-4, str_cat("value ", i));
   }
   const auto exact = doubles.kept();
-  for (const auto& [name, tensor] : floats.kept()) expect_near(tensor, exact.at(name), name);
+  for (const auto& [name, tensor] : floats.kept()) expect_near(tensor, exact.at(name), 1e-4, name);
 }
 
 // A step, or an error that says what it lacks.

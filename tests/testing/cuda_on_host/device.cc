@@ -10,7 +10,14 @@
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/core/device_memory_impl.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/cuda/shape/move_loops.h"
 #include "fluid/kernels/device_kernels_impl.h"
+
+extern "C" cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                                       cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
 
 namespace fleet::fluid {
 namespace {
@@ -45,10 +52,27 @@ CudaDeviceGuard::~CudaDeviceGuard() = default;
 
 namespace cuda {
 
+// Few rows need no sorting, and here all are few.
+size_t sort_bytes(int64_t) {
+  return 0;
+}
+template <class T>
+void add_sorted_rows(RawStream, const RowIndices&, int64_t, const T*, T*, std::byte*) {
+  std::abort();
+}
+template void add_sorted_rows(RawStream, const RowIndices&, int64_t, const float*, float*,
+                              std::byte*);
+template void add_sorted_rows(RawStream, const RowIndices&, int64_t, const double*, double*,
+                              std::byte*);
+
 Stream::Stream(const Place& place) : place_(place) {}
 Stream::~Stream() = default;
 cublasHandle_t Stream::blas() {
   return reinterpret_cast<cublasHandle_t>(this);
+}
+std::byte* Stream::scratch_bytes(size_t bytes) {
+  if (bytes > scratch_.size()) scratch_ = Buffer(bytes, built_in::device_allocator(place_));
+  return scratch_.data();
 }
 void Stream::synchronize() const {}
 

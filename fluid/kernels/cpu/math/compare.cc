@@ -5,55 +5,12 @@
 #include <cmath>
 
 #include "fluid/kernels/cpu/math/binary.h"
+#include "fluid/kernels/functions/binary.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-struct Less {
-  template <class T>
-  static bool value(T x, T y) {
-    return x < y;
-  }
-};
-struct LessEqual {
-  template <class T>
-  static bool value(T x, T y) {
-    return x <= y;
-  }
-};
-struct Greater {
-  template <class T>
-  static bool value(T x, T y) {
-    return x > y;
-  }
-};
-struct GreaterEqual {
-  template <class T>
-  static bool value(T x, T y) {
-    return x >= y;
-  }
-};
-struct Equal {
-  template <class T>
-  static bool value(T x, T y) {
-    return x == y;
-  }
-};
-struct NotEqual {
-  template <class T>
-  static bool value(T x, T y) {
-    return x != y;
-  }
-};
-struct And {
-  static bool value(bool x, bool y) { return x && y; }
-};
-struct Or {
-  static bool value(bool x, bool y) { return x || y; }
-};
-struct Xor {
-  static bool value(bool x, bool y) { return x != y; }
-};
+using namespace functions;  // NOLINT(google-build-using-namespace)
 
 template <class Op>
 void add_compare(KernelTable& table, const char* type) {

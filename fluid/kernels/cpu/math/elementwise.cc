@@ -1,32 +1,12 @@
 // Values of binary elementwise ops; elementwise_grad.cc has the gradients.
-#include <cmath>
-
 #include "base/error.h"
 #include "fluid/kernels/cpu/math/binary.h"
+#include "fluid/kernels/functions/binary.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-struct Add {
-  template <class T>
-  static T value(T x, T y) {
-    return x + y;
-  }
-};
-
-struct Sub {
-  template <class T>
-  static T value(T x, T y) {
-    return x - y;
-  }
-};
-
-struct Mul {
-  template <class T>
-  static T value(T x, T y) {
-    return x * y;
-  }
-};
+using namespace functions;  // NOLINT(google-build-using-namespace)
 
 [[noreturn]] void throw_division_by_zero() {
   throw_error(ErrorCode::kNumerics, {.what = "a whole number was divided by 0",
@@ -51,7 +31,7 @@ struct Div {
     if constexpr (std::is_integral_v<T>) {
       return whole_quotient(x, y);
     } else {
-      return x / y;
+      return RealDiv::value(x, y);
     }
   }
 };
@@ -64,7 +44,7 @@ struct FloorDiv {
       const bool cut = y != -1 && x % y != 0 && (x < 0) != (y < 0);
       return cut ? quotient - 1 : quotient;
     } else {
-      return std::floor(x / y);
+      return RealFloorDiv::value(x, y);
     }
   }
 };
@@ -78,8 +58,7 @@ struct Mod {
       const T rest = x % y;
       return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
     } else {
-      const T rest = std::fmod(x, y);
-      return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+      return RealMod::value(x, y);
     }
   }
 };
@@ -104,31 +83,6 @@ struct CutMod {
       return y == -1 ? 0 : x % y;
     } else {
       return Mod::value(x, y);
-    }
-  }
-};
-
-struct Max {
-  template <class T>
-  static T value(T x, T y) {
-    return x > y ? x : y;
-  }
-};
-
-struct Min {
-  template <class T>
-  static T value(T x, T y) {
-    return x < y ? x : y;
-  }
-};
-
-struct Pow {
-  template <class T>
-  static T value(T x, T y) {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(std::llrint(std::pow(static_cast<double>(x), static_cast<double>(y))));
-    } else {
-      return std::pow(x, y);
     }
   }
 };

@@ -1,79 +1,11 @@
 // Gradients of binary elementwise ops.
-#include <cmath>
-
 #include "fluid/kernels/cpu/math/binary.h"
+#include "fluid/kernels/functions/binary.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-// Each: what an element passes back for an incoming gradient g.
-struct Negative {
-  template <class T>
-  static T back(T, T, T g) {
-    return -g;
-  }
-};
-struct TimesX {
-  template <class T>
-  static T back(T x, T, T g) {
-    return g * x;
-  }
-};
-struct TimesY {
-  template <class T>
-  static T back(T, T y, T g) {
-    return g * y;
-  }
-};
-struct DivToX {
-  template <class T>
-  static T back(T, T y, T g) {
-    return g / y;
-  }
-};
-struct DivToY {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return -g * (x / y) / y;
-  }
-};
-// Ties go to Y.
-struct WhereXIsLarger {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return x > y ? g : T{};
-  }
-};
-struct WhereXIsNotLarger {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return x > y ? T{} : g;
-  }
-};
-struct WhereXIsSmaller {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return x < y ? g : T{};
-  }
-};
-struct WhereXIsNotSmaller {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return x < y ? T{} : g;
-  }
-};
-struct PowToX {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return g * y * std::pow(x, y - 1);
-  }
-};
-struct PowToY {
-  template <class T>
-  static T back(T x, T y, T g) {
-    return g * std::log(x) * std::pow(x, y);
-  }
-};
+using namespace functions;  // NOLINT(google-build-using-namespace)
 
 template <class Op, class T>
 void row_gradient(const BinaryRow<T>& row, const T* g, T* out) {

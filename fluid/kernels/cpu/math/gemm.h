@@ -5,18 +5,9 @@
 
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/kernel.h"
+#include "fluid/kernels/matmul_products.h"
 
 namespace fleet::fluid::cpu {
-
-// C[m, n] = op(A) * op(B), row-major and dense. A is [m, k], or [k, m] when transposed; B is
-// [k, n], or [n, k] when transposed.
-struct GemmShape {
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  bool transpose_a = false;
-  bool transpose_b = false;
-};
 
 template <class T>
 class Gemm {

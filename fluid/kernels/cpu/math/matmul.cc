@@ -4,6 +4,7 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/matmul_products.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/ops/math/mul.h"
@@ -62,16 +63,6 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   });
 }
 
-// A product of matmul and where its parts lie: operand and result strides of a batch, 0 for a
-// single matrix. Several products may add up in one result.
-struct BatchedProduct {
-  GemmShape shape;
-  int64_t count = 1;
-  int64_t a_stride = 0;
-  int64_t b_stride = 0;
-  int64_t c_stride = 0;
-};
-
 template <class T>
 class BatchedGemm {
  public:
@@ -112,42 +103,6 @@ std::unique_ptr<BatchedGemm<T>> make_batched(const BatchedProduct& product, floa
   return std::make_unique<BatchedGemm<T>>(product, std::move(gemm), alpha);
 }
 
-std::string where_of(const PrepareContext& context) {
-  return str_cat("op '", context.op().type, "', X '", join(context.op().input("X"), ", "), "', Y '",
-                 join(context.op().input("Y"), ", "), "'");
-}
-
-MatmulShape matmul_shape_of(const PrepareContext& context) {
-  const auto attrs = context.attrs<MatmulAttrs>();
-  context.require(attrs.head_number == 1, "X", "head_number 1", str_cat(attrs.head_number));
-  return matmul_shape(context.in("X").shape, context.in("Y").shape, attrs, where_of(context));
-}
-
-int64_t stride_of(const MatmulSide& side) {
-  return side.batch == 0 ? 0 : side.rows * side.columns;
-}
-
-// A batch on the left with one matrix on the right is one product with more rows.
-BatchedProduct forward_product(const MatmulShape& s) {
-  const int64_t m = s.x.op_rows();
-  const int64_t n = s.y.op_columns();
-  BatchedProduct product = {.shape = {.m = m,
-                                      .n = n,
-                                      .k = s.x.op_columns(),
-                                      .transpose_a = s.x.transpose,
-                                      .transpose_b = s.y.transpose},
-                            .count = s.batch == 0 ? 1 : s.batch,
-                            .a_stride = stride_of(s.x),
-                            .b_stride = stride_of(s.y),
-                            .c_stride = m * n};
-  if (s.x.batch != 0 && s.y.batch == 0 && !s.x.transpose) {
-    product.shape.m *= product.count;
-    product.c_stride *= product.count;
-    product.count = 1;
-  }
-  return product;
-}
-
 // Without elements in the result there is nothing to multiply; gradients are 0.
 std::unique_ptr<Prepared> fill_zeros(std::vector<int> outputs) {
   return make_prepared([outputs = std::move(outputs)](const KernelContext& c) {
@@ -161,7 +116,7 @@ std::unique_ptr<Prepared> fill_zeros(std::vector<int> outputs) {
 
 template <class T, Backend backend>
 std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
-  const MatmulShape s = matmul_shape_of(context);
+  const MatmulShape s = checked_matmul_shape(context);
   if (s.out.numel() == 0) return fill_zeros({context.set_output("Out", s.out, dtype_of<T>())});
   const BatchedProduct product = forward_product(s);
   std::shared_ptr<BatchedGemm<T>> gemm =
@@ -175,55 +130,9 @@ std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
   });
 }
 
-// dX = G op(Y)^T, stored as X is: transposed, op(Y) G^T.
-BatchedProduct x_product(const MatmulShape& s) {
-  const int64_t m = s.x.op_rows();
-  const int64_t n = s.y.op_columns();
-  const int64_t k = s.x.op_columns();
-  BatchedProduct product = {.shape = {},
-                            .count = s.batch == 0 ? 1 : s.batch,
-                            .a_stride = m * n,
-                            .b_stride = stride_of(s.y),
-                            .c_stride = stride_of(s.x)};
-  if (s.x.transpose) {
-    product.shape = {.m = k, .n = m, .k = n, .transpose_a = s.y.transpose, .transpose_b = true};
-    std::swap(product.a_stride, product.b_stride);
-  } else {
-    product.shape = {.m = m, .n = k, .k = n, .transpose_a = false, .transpose_b = !s.y.transpose};
-    if (s.x.batch != 0 && s.y.batch == 0) {
-      product.shape.m *= product.count;
-      product.count = 1;
-    }
-  }
-  return product;
-}
-
-// dY = op(X)^T G, stored as Y is: transposed, G^T op(X).
-BatchedProduct y_product(const MatmulShape& s) {
-  const int64_t m = s.x.op_rows();
-  const int64_t n = s.y.op_columns();
-  const int64_t k = s.x.op_columns();
-  BatchedProduct product = {.shape = {},
-                            .count = s.batch == 0 ? 1 : s.batch,
-                            .a_stride = stride_of(s.x),
-                            .b_stride = m * n,
-                            .c_stride = stride_of(s.y)};
-  if (s.y.transpose) {
-    product.shape = {.m = n, .n = k, .k = m, .transpose_a = true, .transpose_b = s.x.transpose};
-    std::swap(product.a_stride, product.b_stride);
-  } else {
-    product.shape = {.m = k, .n = n, .k = m, .transpose_a = !s.x.transpose, .transpose_b = false};
-  }
-  if (s.x.batch != 0 && s.y.batch == 0 && !s.x.transpose) {
-    product.shape.k *= product.count;
-    product.count = 1;
-  }
-  return product;
-}
-
 template <class T, Backend backend>
 std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
-  const MatmulShape s = matmul_shape_of(context);
+  const MatmulShape s = checked_matmul_shape(context);
   if (s.out.numel() == 0) {
     return fill_zeros({context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>()),
                        context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>())});

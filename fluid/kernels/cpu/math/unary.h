@@ -9,19 +9,12 @@
 
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/functions/activations.h"
 
 namespace fleet::fluid::cpu {
 
 // Functions see at most so many elements at once.
 inline constexpr int64_t kUnaryBlock = 256;
-
-// The numbers of an op's attributes, in the order of its attribute struct.
-struct UnaryParams {
-  double a = 0;
-  double b = 0;
-  double c = 0;
-  double d = 0;
-};
 
 // Mathematical functions of whole blocks; in and out may be the same array.
 struct PlainMath {

@@ -5,189 +5,10 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/shape/strided.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/shape/expansion.h"
 
 namespace fleet::fluid::cpu {
 namespace {
-
-// Cuts a box out of a tensor, or puts a box into one.
-struct Box {
-  StridedWalk walk;    // from the whole to the part
-  int64_t offset = 0;  // of the box in the whole, in elements
-
-  Box(const Shape& whole, const std::vector<int64_t>& first, const Shape& length) {
-    const auto strides = strides_of(whole);
-    const auto part = strides_of(length);
-    for (int i = 0; i < whole.rank(); ++i) {
-      const auto at = static_cast<size_t>(i);
-      offset += first[at] * strides[at];
-      walk.add(length[i], strides[at], part[at]);
-    }
-  }
-};
-
-// The other way round: from the part to the whole.
-StridedWalk into(const Shape& whole, const Shape& length) {
-  const auto strides = strides_of(whole);
-  const auto part = strides_of(length);
-  StridedWalk walk;
-  for (int i = 0; i < whole.rank(); ++i) {
-    walk.add(length[i], part[static_cast<size_t>(i)], strides[static_cast<size_t>(i)]);
-  }
-  return walk;
-}
-
-std::unique_ptr<Prepared> cut_box(PrepareContext& context, const char* from, const char* to,
-                                  const std::vector<int64_t>& first, const Shape& length,
-                                  const Shape& out_shape) {
-  const ValueSpec& whole = context.in(from);
-  const Box box(whole.shape, first, length);
-  const int x = context.input(from);
-  const int out = context.set_output(to, out_shape, whole.dtype);
-  const size_t word = dtype_size(whole.dtype);
-  return make_prepared([=](const KernelContext& c) {
-    strided_copy(box.walk, word, c.input(x).raw() + box.offset * static_cast<int64_t>(word),
-                 c.output(out).raw());
-  });
-}
-
-// `value` everywhere, one element of `dtype`, and the box over it.
-std::unique_ptr<Prepared> put_box(PrepareContext& context, const char* from, const char* to,
-                                  const Shape& whole, const std::vector<int64_t>& first,
-                                  const Shape& length, uint64_t value) {
-  const DType dtype = context.in(from).dtype;
-  const size_t word = dtype_size(dtype);
-  const int64_t offset = Box(whole, first, length).offset * static_cast<int64_t>(word);
-  const StridedWalk walk = into(whole, length);
-  const int x = context.input(from);
-  const int out = context.set_output(to, whole, dtype);
-  StridedWalk fill;
-  fill.add(whole.numel(), 0, 1);
-  return make_prepared([=](const KernelContext& c) {
-    std::byte* outs = c.output(out).raw();
-    std::byte pattern[sizeof(value)];
-    std::memcpy(pattern, &value, sizeof(value));
-    strided_copy(fill, word, pattern, outs);
-    strided_copy(walk, word, c.input(x).raw(), outs + offset);
-  });
-}
-
-std::string where_of(const PrepareContext& context, const char* slot) {
-  return str_cat("op '", context.op().type, "', ", slot, " '", join(context.op().input(slot), ", "),
-                 "'");
-}
-
-std::unique_ptr<Prepared> prepare_slice(PrepareContext& context) {
-  const auto range = slice_range(context.in("Input").shape, context.attrs<SliceAttrs>(),
-                                 where_of(context, "Input"));
-  return cut_box(context, "Input", "Out", range.first, range.length, range.out);
-}
-
-std::unique_ptr<Prepared> prepare_slice_grad(PrepareContext& context) {
-  const Shape& whole = context.in("Input").shape;
-  const auto range = slice_range(whole, context.attrs<SliceAttrs>(), where_of(context, "Input"));
-  context.require(context.in("Out@GRAD").shape.numel() == range.length.numel(), "Out@GRAD",
-                  range.out.to_string(), context.in("Out@GRAD").shape.to_string());
-  return put_box(context, "Out@GRAD", "Input@GRAD", whole, range.first, range.length, 0);
-}
-
-struct Padding {
-  std::vector<int64_t> before;
-  Shape big;
-  Shape small;
-};
-
-// sign 1: `from` is the small one, -1: the big one.
-Padding padding_of(const PrepareContext& context, const char* slot, int sign) {
-  const Shape& from = context.in(slot).shape;
-  const auto paddings = context.attrs<PadAttrs>().paddings;
-  context.require(static_cast<int>(paddings.size()) == 2 * from.rank(), slot,
-                  str_cat(paddings.size() / 2, " dimensions, as paddings has"), from.to_string());
-  Padding padding{.before = {}, .big = from, .small = from};
-  for (int i = 0; i < from.rank(); ++i) {
-    const auto at = size_t{2} * static_cast<size_t>(i);
-    padding.before.push_back(paddings[at]);
-    Shape& other = sign > 0 ? padding.big : padding.small;
-    other.set(i, from[i] + sign * (int64_t{paddings[at]} + paddings[at + 1]));
-    context.require(other[i] >= 0, slot, "at least as long as the paddings", from.to_string());
-  }
-  return padding;
-}
-
-template <class T>
-std::unique_ptr<Prepared> prepare_pad(PrepareContext& context) {
-  const Padding padding = padding_of(context, "X", 1);
-  const T value = static_cast<T>(context.attrs<PadAttrs>().pad_value);
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(value));
-  return put_box(context, "X", "Out", padding.big, padding.before, padding.small, bits);
-}
-
-std::unique_ptr<Prepared> prepare_pad_grad(PrepareContext& context) {
-  const Padding padding = padding_of(context, "Out@GRAD", -1);
-  return cut_box(context, "Out@GRAD", "X@GRAD", padding.before, padding.small, padding.small);
-}
-
-std::unique_ptr<Prepared> prepare_reverse(PrepareContext& context) {
-  const ValueSpec& x = context.in("X");
-  const auto strides = strides_of(x.shape);
-  const int rank = x.shape.rank();
-  std::vector<bool> turned(static_cast<size_t>(rank), false);
-  for (const int32_t axis : context.attrs<ReverseAttrs>().axis) {
-    turned[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = true;
-  }
-  StridedWalk walk;
-  int64_t offset = 0;
-  for (int i = 0; i < rank; ++i) {
-    const auto at = static_cast<size_t>(i);
-    if (turned[at] && x.shape[i] > 0) offset += (x.shape[i] - 1) * strides[at];
-    walk.add(x.shape[i], turned[at] ? -strides[at] : strides[at], strides[at]);
-  }
-  const int in = context.input("X");
-  const int out = context.set_output("Out", x.shape, x.dtype);
-  const size_t word = dtype_size(x.dtype);
-  return make_prepared([=](const KernelContext& c) {
-    strided_copy(walk, word, c.input(in).raw() + offset * static_cast<int64_t>(word),
-                 c.output(out).raw());
-  });
-}
-
-// From X to Out: a dimension of repetitions outside each dimension.
-struct Expansion {
-  StridedWalk forward;
-  StridedWalk back;
-  Shape out;
-};
-
-Expansion expansion_of(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const auto times = context.attrs<ExpandAttrs>().expand_times;
-  context.require(static_cast<int>(times.size()) == x.rank(), "X",
-                  str_cat(times.size(), " dimensions, as expand_times has"), x.to_string());
-  context.require(std::all_of(times.begin(), times.end(), [](int32_t n) { return n >= 1; }), "X",
-                  "expand_times >= 1", "[" + join(times, ", ") + "]");
-  Expansion e;
-  for (int i = 0; i < x.rank(); ++i) e.out.push_back(x[i] * times[static_cast<size_t>(i)]);
-  const auto from = strides_of(x);
-  const auto to = strides_of(e.out);
-  for (int i = 0; i < x.rank(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    e.forward.add(times[at], 0, to[at] * x[i]);
-    e.forward.add(x[i], from[at], to[at]);
-    e.back.add(times[at], to[at] * x[i], 0);
-    e.back.add(x[i], to[at], from[at]);
-  }
-  return e;
-}
-
-std::unique_ptr<Prepared> prepare_expand(PrepareContext& context) {
-  const Expansion e = expansion_of(context);
-  const DType dtype = context.in("X").dtype;
-  const int x = context.input("X");
-  const int out = context.set_output("Out", e.out, dtype);
-  return make_prepared([=, walk = e.forward, word = dtype_size(dtype)](const KernelContext& c) {
-    strided_copy(walk, word, c.input(x).raw(), c.output(out).raw());
-  });
-}
 
 template <class T>
 std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
@@ -351,25 +172,13 @@ std::unique_ptr<Prepared> prepare_shape(PrepareContext& context) {
 }  // namespace
 
 void register_index(KernelTable& table) {
-  const std::vector<TensorAttribute> range = {
-      {.name = "starts", .whole = "StartsTensor", .list = "StartsTensorList"},
-      {.name = "ends", .whole = "EndsTensor", .list = "EndsTensorList"}};
   const std::vector<TensorAttribute> times = {
       {.name = "expand_times", .whole = "ExpandTimes", .list = "expand_times_tensor"}};
-  const PrepareKernel slice = with_tensor_attributes(prepare_slice, range);
-  const PrepareKernel slice_grad = with_tensor_attributes(prepare_slice_grad, range);
-  const PrepareKernel expand = with_tensor_attributes(prepare_expand, times);
   const auto add = [&table]<class T>(std::type_identity<T>, const char* op, const auto& prepare) {
     table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), {.name = "copy", .prepare = prepare});
   };
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T> type) {
-        add(type, "slice", slice);
-        add(type, "slice_grad", slice_grad);
-        add(type, "pad", prepare_pad<T>);
-        add(type, "pad_grad", prepare_pad_grad);
-        add(type, "reverse", prepare_reverse);
-        add(type, "expand", expand);
         add(type, "gather", prepare_gather);
         add(type, "shape", prepare_shape);
       });

@@ -1,5 +1,7 @@
 #include "fluid/kernels/cpu/shape/strided.h"
 
+#include "fluid/kernels/cpu/register.h"
+
 namespace fleet::fluid::cpu {
 namespace {
 
@@ -31,6 +33,35 @@ void strided_copy(const StridedWalk& walk, size_t word, const std::byte* from, s
     default:
       return copy_words<uint64_t>(walk, from, to);
   }
+}
+
+namespace {
+
+const Mover& cpu_mover() {
+  static const Mover kMover = {
+      .device = DeviceKind::kCpu,
+      .copy = [](const KernelContext&, const StridedWalk& walk, size_t word, const std::byte* from,
+                 std::byte* to) { strided_copy(walk, word, from, to); },
+      .copy_all =
+          [](const KernelContext&, const Tensor& from, Tensor& to) {
+            if (to.raw() != from.raw()) to.copy_from(from);
+          },
+      .fill =
+          [](const KernelContext&, uint64_t value, size_t word, std::byte* to, int64_t n) {
+            StridedWalk repeated;
+            repeated.add(n, 0, 1);
+            std::byte pattern[sizeof(value)];
+            std::memcpy(pattern, &value, sizeof(value));
+            strided_copy(repeated, word, pattern, to);
+          }};
+  return kMover;
+}
+
+}  // namespace
+
+void register_manipulation(KernelTable& table) {
+  register_moves(table, cpu_mover());
+  register_boxes(table, cpu_mover());
 }
 
 }  // namespace fleet::fluid::cpu

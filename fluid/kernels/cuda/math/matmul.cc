@@ -1,78 +1,103 @@
 // Matrix products by cuBLAS.
 #include <cublas_v2.h>
+#include <type_traits>
 
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/matmul_products.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
-// C[m, n] = op(A) op(B), row-major: A is [m, k], or [k, m] when transposed; B is [k, n], or [n, k].
-struct Product {
-  int64_t m = 0;
-  int64_t n = 0;
-  int64_t k = 0;
-  bool transpose_a = false;
-  bool transpose_b = false;
-};
-
-cublasStatus_t blas_gemm(cublasHandle_t blas, cublasOperation_t b_op, cublasOperation_t a_op,
-                         const Product& p, const float* b, int64_t ldb, const float* a, int64_t lda,
-                         float* c) {
-  const float one = 1;
-  const float zero = 0;
-  return cublasSgemm_64(blas, b_op, a_op, p.n, p.m, p.k, &one, b, ldb, a, lda, &zero, c, p.n);
-}
-
-cublasStatus_t blas_gemm(cublasHandle_t blas, cublasOperation_t b_op, cublasOperation_t a_op,
-                         const Product& p, const double* b, int64_t ldb, const double* a,
-                         int64_t lda, double* c) {
-  const double one = 1;
-  const double zero = 0;
-  return cublasDgemm_64(blas, b_op, a_op, p.n, p.m, p.k, &one, b, ldb, a, lda, &zero, c, p.n);
-}
-
 // cuBLAS reads matrices by columns. A row-major matrix read so is its transpose, and the transpose
 // of C is op(B)' op(A)': the operands change places, and nothing is copied.
+struct Call {
+  cublasHandle_t blas;
+  BatchedProduct p;
+  cublasOperation_t a_op = p.shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasOperation_t b_op = p.shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  int64_t lda = p.shape.transpose_a ? p.shape.m : p.shape.k;
+  int64_t ldb = p.shape.transpose_b ? p.shape.k : p.shape.n;
+};
+
+cublasStatus_t one_product(const Call& call, float alpha, const float* a, const float* b,
+                           float beta, float* c) {
+  const GemmShape& s = call.p.shape;
+  return cublasSgemm_64(call.blas, call.b_op, call.a_op, s.n, s.m, s.k, &alpha, b, call.ldb, a,
+                        call.lda, &beta, c, s.n);
+}
+cublasStatus_t one_product(const Call& call, double alpha, const double* a, const double* b,
+                           double beta, double* c) {
+  const GemmShape& s = call.p.shape;
+  return cublasDgemm_64(call.blas, call.b_op, call.a_op, s.n, s.m, s.k, &alpha, b, call.ldb, a,
+                        call.lda, &beta, c, s.n);
+}
+
+cublasStatus_t batch(const Call& call, float alpha, const float* a, const float* b, float* c) {
+  const BatchedProduct& p = call.p;
+  const float beta = 0;
+  return cublasSgemmStridedBatched_64(call.blas, call.b_op, call.a_op, p.shape.n, p.shape.m,
+                                      p.shape.k, &alpha, b, call.ldb, p.b_stride, a, call.lda,
+                                      p.a_stride, &beta, c, p.shape.n, p.c_stride, p.count);
+}
+cublasStatus_t batch(const Call& call, double alpha, const double* a, const double* b, double* c) {
+  const BatchedProduct& p = call.p;
+  const double beta = 0;
+  return cublasDgemmStridedBatched_64(call.blas, call.b_op, call.a_op, p.shape.n, p.shape.m,
+                                      p.shape.k, &alpha, b, call.ldb, p.b_stride, a, call.lda,
+                                      p.a_stride, &beta, c, p.shape.n, p.c_stride, p.count);
+}
+
 template <class T>
-void multiply(Stream& stream, const Product& p, const T* a, const T* b, T* c) {
-  if (p.m == 0 || p.n == 0) return;
-  if (p.k == 0) return fill<T>(stream.raw(), T{}, c, p.m * p.n);
-  const cublasOperation_t a_op = p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasOperation_t b_op = p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const int64_t lda = p.transpose_a ? p.m : p.k;
-  const int64_t ldb = p.transpose_b ? p.k : p.n;
-  const cublasStatus_t status = blas_gemm(stream.blas(), b_op, a_op, p, b, ldb, a, lda, c);
+void check(cublasStatus_t status, const GemmShape& s) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw_error(ErrorCode::kInternal,
               {.what = str_cat("a cuBLAS call failed: ", cublasGetStatusString(status)),
                .where = str_cat(std::is_same_v<T, float> ? "cublasSgemm" : "cublasDgemm", " of [",
-                                p.m, ", ", p.k, "] and [", p.k, ", ", p.n, "]"),
+                                s.m, ", ", s.k, "] and [", s.k, ", ", s.n, "]"),
                .expected = "CUBLAS_STATUS_SUCCESS",
                .got = cublasGetStatusName(status),
                .fix = "run with CUDA_LAUNCH_BLOCKING=1 to see which op's work it was"});
 }
 
 template <class T>
+void multiply(Stream& stream, const BatchedProduct& p, T alpha, const T* a, const T* b, T* c) {
+  const GemmShape& s = p.shape;
+  const int64_t results = p.c_stride == 0 ? 1 : p.count;
+  if (s.m == 0 || s.n == 0 || p.count == 0) return;
+  if (s.k == 0) return fill<T>(stream.raw(), T{}, c, s.m * s.n * results);
+  const Call call{.blas = stream.blas(), .p = p};
+  if (p.count > 1 && results > 1) return check<T>(batch(call, alpha, a, b, c), s);
+  // Several products into one result: one after the other, in one order.
+  for (int64_t i = 0; i < p.count; ++i) {
+    check<T>(
+        one_product(call, alpha, a + i * p.a_stride, b + i * p.b_stride, i == 0 ? T{0} : T{1}, c),
+        s);
+  }
+}
+
+template <class T>
 std::unique_ptr<Prepared> prepare_mul(PrepareContext& context) {
   const MulShape shape = mul_shape(context);
-  const Product product = {.m = shape.m, .n = shape.n, .k = shape.k};
+  const BatchedProduct product{.shape = {.m = shape.m, .n = shape.n, .k = shape.k}};
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.set_output("Out", shape.out, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    multiply<T>(stream_of(c), product, c.in<T>(x), c.in<T>(y), c.out<T>(out));
+    multiply<T>(stream_of(c), product, T{1}, c.in<T>(x), c.in<T>(y), c.out<T>(out));
   });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   const MulShape shape = mul_shape(context);
-  const Product to_x = {.m = shape.m, .n = shape.k, .k = shape.n, .transpose_b = true};
-  const Product to_y = {.m = shape.k, .n = shape.n, .k = shape.m, .transpose_a = true};
+  const BatchedProduct to_x{
+      .shape = {.m = shape.m, .n = shape.k, .k = shape.n, .transpose_b = true}};
+  const BatchedProduct to_y{
+      .shape = {.m = shape.k, .n = shape.n, .k = shape.m, .transpose_a = true}};
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out_grad = context.input("Out@GRAD");
@@ -83,8 +108,59 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) {
     const T* grad = c.in<T>(out_grad);
     Stream& stream = stream_of(c);
-    if (x_grad >= 0) multiply<T>(stream, to_x, grad, c.in<T>(y), c.out<T>(x_grad));
-    if (y_grad >= 0) multiply<T>(stream, to_y, c.in<T>(x), grad, c.out<T>(y_grad));
+    if (x_grad >= 0) multiply<T>(stream, to_x, T{1}, grad, c.in<T>(y), c.out<T>(x_grad));
+    if (y_grad >= 0) multiply<T>(stream, to_y, T{1}, c.in<T>(x), grad, c.out<T>(y_grad));
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
+  const MatmulShape s = checked_matmul_shape(context);
+  BatchedProduct product = forward_product(s);
+  if (s.out.numel() == 0) product.count = 0;
+  const T alpha = static_cast<T>(context.attrs<MatmulAttrs>().alpha);
+  const int x = context.input("X");
+  const int y = context.input("Y");
+  const int out = context.set_output("Out", s.out, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    multiply<T>(stream_of(c), product, alpha, c.in<T>(x), c.in<T>(y), c.out<T>(out));
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
+  const MatmulShape s = checked_matmul_shape(context);
+  context.require(context.in("Out@GRAD").shape.numel() == s.out.numel(), "Out@GRAD",
+                  s.out.to_string(), context.in("Out@GRAD").shape.to_string());
+  const T alpha = static_cast<T>(context.attrs<MatmulAttrs>().alpha);
+  const bool empty = s.out.numel() == 0;
+  const BatchedProduct to_x = empty ? BatchedProduct{} : x_product(s);
+  const BatchedProduct to_y = empty ? BatchedProduct{} : y_product(s);
+  const bool x_turned = s.x.transpose;
+  const bool y_turned = s.y.transpose;
+  const int64_t x_numel = context.in("X").shape.numel();
+  const int64_t y_numel = context.in("Y").shape.numel();
+  const int x = context.input("X");
+  const int y = context.input("Y");
+  const int grad = context.input("Out@GRAD");
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    Stream& stream = stream_of(c);
+    const T* xs = c.in<T>(x);
+    const T* ys = c.in<T>(y);
+    const T* gs = c.in<T>(grad);
+    if (empty) {
+      if (x_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(x_grad), x_numel);
+      if (y_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(y_grad), y_numel);
+      return;
+    }
+    if (x_grad >= 0) {
+      multiply<T>(stream, to_x, alpha, x_turned ? ys : gs, x_turned ? gs : ys, c.out<T>(x_grad));
+    }
+    if (y_grad >= 0) {
+      multiply<T>(stream, to_y, alpha, y_turned ? gs : xs, y_turned ? xs : gs, c.out<T>(y_grad));
+    }
   });
 }
 
@@ -92,9 +168,13 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
 
 void register_matmul(KernelTable& table) {
   cpu::for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const DType dtype = dtype_of<T>();
-    table.add_last("mul", DeviceKind::kCuda, dtype, {"cublas", prepare_mul<T>});
-    table.add_last("mul_grad", DeviceKind::kCuda, dtype, {"cublas", prepare_mul_grad<T>});
+    const auto list = [&table](const char* op, auto prepare) {
+      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "cublas", .prepare = prepare});
+    };
+    list("mul", prepare_mul<T>);
+    list("mul_grad", prepare_mul_grad<T>);
+    list("matmul", prepare_matmul<T>);
+    list("matmul_grad", prepare_matmul_grad<T>);
   });
 }
 

@@ -25,15 +25,18 @@ T constant_of(const PrepareContext& context, const FillConstantAttrs& attrs) {
 template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   const auto attrs = context.attrs<FillConstantAttrs>();
-  for (const char* slot : {"ShapeTensor", "ShapeTensorList", "ValueTensor"}) {
-    if (context.input_count(slot) != 0) return nullptr;
-  }
   const Shape shape(attrs.shape);
   const int64_t n = shape.numel();
   const T value = constant_of<T>(context, attrs);
+  const int given = optional_scalar_input<T>(context, "ValueTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared(
-      [=](const KernelContext& c) { fill<T>(stream_of(c).raw(), value, c.out<T>(out), n); });
+  return make_prepared([=](const KernelContext& c) {
+    if (given >= 0) {
+      fill_quotient<T>(stream_of(c).raw(), c.in<T>(given), T{1}, c.out<T>(out), n);
+    } else {
+      fill<T>(stream_of(c).raw(), value, c.out<T>(out), n);
+    }
+  });
 }
 
 template <class T>
@@ -59,6 +62,18 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
                                .bias_after_scale = attrs.bias_after_scale,
                                .factor = factor >= 0 ? c.in<T>(factor) : nullptr};
     scale<T>(stream_of(c).raw(), args, c.in<T>(x), c.out<T>(out), n);
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_increment(PrepareContext& context) {
+  const Shape shape = context.in("X").shape;
+  context.require(shape.numel() == 1, "X", "one element", shape.to_string());
+  const T step = static_cast<T>(context.attrs<IncrementAttrs>().step);
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    scale<T>(stream_of(c).raw(), {.scale = T{1}, .bias = step}, c.in<T>(x), c.out<T>(out), 1);
   });
 }
 
@@ -126,18 +141,22 @@ std::unique_ptr<Prepared> prepare_gaussian(PrepareContext& context) {
 }  // namespace
 
 void register_fill(KernelTable& table) {
-  cpu::for_types<float, double, bool, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
-    const auto list = [&table](const char* op, const char* name, auto prepare) {
-      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = name, .prepare = prepare});
-    };
-    list("fill_constant", "loop", prepare_fill_constant<T>);
-    list("fill_zeros_like", "loop", prepare_zeros_like<T>);
-    if constexpr (std::is_floating_point_v<T>) {
-      list("scale", "loop", prepare_scale<T>);
-      list("uniform_random", "philox", prepare_uniform<T>);
-      list("gaussian_random", "philox", prepare_gaussian<T>);
-    }
-  });
+  cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
+      [&table]<class T>(std::type_identity<T>) {
+        const auto list = [&table](const char* op, const char* name, auto prepare) {
+          table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = name, .prepare = prepare});
+        };
+        list("fill_constant", "loop", prepare_fill_constant<T>);
+        list("fill_zeros_like", "loop", prepare_zeros_like<T>);
+        if constexpr (sizeof(T) >= 4) {
+          list("scale", "loop", prepare_scale<T>);
+          list("increment", "loop", prepare_increment<T>);
+        }
+        if constexpr (std::is_floating_point_v<T>) {
+          list("uniform_random", "philox", prepare_uniform<T>);
+          list("gaussian_random", "philox", prepare_gaussian<T>);
+        }
+      });
 }
 
 }  // namespace fleet::fluid::cuda

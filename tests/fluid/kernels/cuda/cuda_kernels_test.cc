@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <set>
 
 #include "base/strings.h"
 #include "fluid/ops/append.h"
@@ -307,13 +306,10 @@ TEST_P(CudaUpdates, TellOfParametersThatAreNotFinite) {
 
 INSTANTIATE_TEST_SUITE_P(Table, CudaUpdates, ::testing::ValuesIn(updates()), name_of);
 
-TEST(CudaKernelTable, EveryOpHasACaseAndACpuKernel) {
-  std::set<std::string> covered = {"fill_constant", "gaussian_random", "uniform_random"};
-  for (const OpCase& op_case : cases()) covered.insert(op_case.type);
-  const auto ops = KernelTable::standard().ops(DeviceKind::kCuda);
-  EXPECT_EQ(ops.size(), covered.size());
-  for (const std::string& op : ops) {
-    EXPECT_TRUE(covered.contains(op)) << op;
+// Cases are here, in op_cases.h or in net_cases.h; the CPU's tests see to it that its kernels have
+// some.
+TEST(CudaKernelTable, EveryOpHasACpuKernel) {
+  for (const std::string& op : KernelTable::standard().ops(DeviceKind::kCuda)) {
     EXPECT_TRUE(KernelTable::standard().knows(op, DeviceKind::kCpu)) << op;
   }
 }

@@ -34,7 +34,9 @@ std::vector<Fetch> results_of(OneOp& op, const OpCase& op_case) {
       results.emplace_back(str_cat(slot, i));
     }
   }
-  if (OpTable::standard().at(op_case.type).gradient) {
+  const bool differentiable = std::any_of(op_case.inputs.begin(), op_case.inputs.end(),
+                                          [](const Input& input) { return input.differentiable; });
+  if (differentiable && OpTable::standard().at(op_case.type).gradient) {
     for (const std::string& name : op.append_gradients()) results.emplace_back(name);
   }
   return results;

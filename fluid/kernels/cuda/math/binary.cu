@@ -1,0 +1,178 @@
+#include <type_traits>
+
+#include "fluid/kernels/cuda/math/binary_loops.h"
+#include "fluid/kernels/cuda/math/reduce_impl.h"
+#include "fluid/kernels/functions/binary.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+using namespace functions;  // NOLINT(google-build-using-namespace)
+
+// The operands' elements that make an element of the result.
+struct Operands {
+  int64_t x = 0;
+  int64_t y = 0;
+};
+
+template <class Int>
+__device__ Operands operands_by(const BroadcastDims& dims, Int i) {
+  Operands at;
+  for (int d = dims.rank - 1; d >= 0; --d) {
+    const Int size = static_cast<Int>(dims.size[d]);
+    const Int part = i % size;
+    i /= size;
+    at.x += part * dims.x_step[d];
+    at.y += part * dims.y_step[d];
+  }
+  return at;
+}
+
+// Divisions of 32 bits cost a fraction of those of 64.
+__device__ inline Operands operands(const BroadcastDims& dims, int64_t i) {
+  if (dims.rank == 1) return {i * dims.x_step[0], i * dims.y_step[0]};
+  if (i <= UINT32_MAX) return operands_by(dims, static_cast<uint32_t>(i));
+  return operands_by(dims, static_cast<uint64_t>(i));
+}
+
+template <class F, class T, class R>
+struct ValueLoop {
+  BroadcastDims dims;
+  const T* x;
+  const T* y;
+  R* out;
+  __device__ void operator()(int64_t i) const {
+    const Operands at = operands(dims, i);
+    out[i] = F::value(x[at.x], y[at.y]);
+  }
+};
+template <class F, class T, class R>
+void value(RawStream stream, const BroadcastDims& dims, const T* x, const T* y, R* out, int64_t n) {
+  launch_each(stream, "binary", n, ValueLoop<F, T, R>{dims, x, y, out});
+}
+
+template <class F, class T>
+struct BackValue {
+  BroadcastDims dims;
+  const T* x;
+  const T* y;
+  const T* grad;
+  __device__ T operator()(int64_t i) const {
+    const Operands at = operands(dims, i);
+    return F::back(x[at.x], y[at.y], grad[i]);
+  }
+};
+// Passes the gradient itself; the operands may have no memory any more.
+struct Same {};
+template <class T>
+struct BackValue<Same, T> {
+  BroadcastDims dims;
+  const T* x;
+  const T* y;
+  const T* grad;
+  __device__ T operator()(int64_t i) const { return grad[i]; }
+};
+template <class T>
+struct BackValue<Negative, T> {
+  BroadcastDims dims;
+  const T* x;
+  const T* y;
+  const T* grad;
+  __device__ T operator()(int64_t i) const { return -grad[i]; }
+};
+
+template <class Value, class T>
+struct BackLoop {
+  Value value;
+  T* out;
+  __device__ void operator()(int64_t i) const { out[i] = value(i); }
+};
+
+template <class F, class T>
+void back(RawStream stream, const BroadcastDims& dims, const SumDims& sums, const T* x, const T* y,
+          const T* grad, T* partial, T* out) {
+  const BackValue<F, T> value{dims, x, y, grad};
+  if (sums.gone_rank == 0) {
+    launch_each(stream, "binary_back", sums.results, BackLoop<BackValue<F, T>, T>{value, out});
+  } else {
+    launch_reduce<T, SumOf>(stream, "binary_back", sums, value, T{1}, partial, out);
+  }
+}
+
+template <class ToX, class ToY, class T>
+constexpr BinaryGradient<T> gradient(const char* op) {
+  return {op, back<ToX, T>, back<ToY, T>};
+}
+
+template <class Row, int count>
+BinaryRows<Row> rows_of(const Row (&rows)[count]) {
+  return {rows, count};
+}
+
+}  // namespace
+
+template <class T>
+BinaryRows<BinaryFunction<T, T>> binary_functions() {
+  using Row = BinaryFunction<T, T>;
+  if constexpr (std::is_integral_v<T>) {
+    static constexpr Row kWhole[] = {
+        {"elementwise_add", value<Add, T, T>}, {"elementwise_sub", value<Sub, T, T>},
+        {"elementwise_mul", value<Mul, T, T>}, {"elementwise_max", value<Max, T, T>},
+        {"elementwise_min", value<Min, T, T>}, {"elementwise_pow", value<Pow, T, T>}};
+    return rows_of(kWhole);
+  } else {
+    static constexpr Row kReal[] = {{"elementwise_add", value<Add, T, T>},
+                                    {"elementwise_sub", value<Sub, T, T>},
+                                    {"elementwise_mul", value<Mul, T, T>},
+                                    {"elementwise_max", value<Max, T, T>},
+                                    {"elementwise_min", value<Min, T, T>},
+                                    {"elementwise_pow", value<Pow, T, T>},
+                                    {"elementwise_div", value<RealDiv, T, T>},
+                                    {"elementwise_floordiv", value<RealFloorDiv, T, T>},
+                                    {"elementwise_mod", value<RealMod, T, T>}};
+    return rows_of(kReal);
+  }
+}
+
+template <class T>
+BinaryRows<BinaryGradient<T>> binary_gradients() {
+  static constexpr BinaryGradient<T> kAll[] = {
+      gradient<Same, Same, T>("elementwise_add_grad"),
+      gradient<Same, Negative, T>("elementwise_sub_grad"),
+      gradient<TimesY, TimesX, T>("elementwise_mul_grad"),
+      gradient<DivToX, DivToY, T>("elementwise_div_grad"),
+      gradient<WhereXIsLarger, WhereXIsNotLarger, T>("elementwise_max_grad"),
+      gradient<WhereXIsSmaller, WhereXIsNotSmaller, T>("elementwise_min_grad"),
+      gradient<PowToX, PowToY, T>("elementwise_pow_grad")};
+  return rows_of(kAll);
+}
+
+template <class T>
+BinaryRows<BinaryFunction<T, bool>> comparisons() {
+  static constexpr BinaryFunction<T, bool> kAll[] = {
+      {"less_than", value<Less, T, bool>},       {"less_equal", value<LessEqual, T, bool>},
+      {"greater_than", value<Greater, T, bool>}, {"greater_equal", value<GreaterEqual, T, bool>},
+      {"equal", value<Equal, T, bool>},          {"not_equal", value<NotEqual, T, bool>}};
+  return rows_of(kAll);
+}
+
+BinaryRows<BinaryFunction<bool, bool>> logical_functions() {
+  static constexpr BinaryFunction<bool, bool> kAll[] = {{"logical_and", value<And, bool, bool>},
+                                                        {"logical_or", value<Or, bool, bool>},
+                                                        {"logical_xor", value<Xor, bool, bool>}};
+  return rows_of(kAll);
+}
+
+template BinaryRows<BinaryFunction<float, float>> binary_functions();
+template BinaryRows<BinaryFunction<double, double>> binary_functions();
+template BinaryRows<BinaryFunction<int32_t, int32_t>> binary_functions();
+template BinaryRows<BinaryFunction<int64_t, int64_t>> binary_functions();
+template BinaryRows<BinaryGradient<float>> binary_gradients();
+template BinaryRows<BinaryGradient<double>> binary_gradients();
+template BinaryRows<BinaryFunction<bool, bool>> comparisons();
+template BinaryRows<BinaryFunction<int32_t, bool>> comparisons();
+template BinaryRows<BinaryFunction<int64_t, bool>> comparisons();
+template BinaryRows<BinaryFunction<float, bool>> comparisons();
+template BinaryRows<BinaryFunction<double, bool>> comparisons();
+
+}  // namespace fleet::fluid::cuda

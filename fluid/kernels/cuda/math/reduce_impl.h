@@ -1,0 +1,118 @@
+// Reductions for .cu files: a block for each result where the elements of a result lie together,
+// else a thread for each, so that neighbouring threads read neighbours. Long reductions are cut
+// into parts, whose results are reduced in turn. Shapes alone fix the order.
+#pragma once
+
+#include "fluid/kernels/cuda/launch_impl.h"
+#include "fluid/kernels/cuda/math/reduce_loops.h"
+
+namespace fleet::fluid::cuda {
+
+__device__ inline int64_t position(int rank, const int64_t* size, const int64_t* step, int64_t i) {
+  if (rank == 1) return i * step[0];
+  int64_t at = 0;
+  for (int d = rank - 1; d >= 0; --d) {
+    at += i % size[d] * step[d];
+    i /= size[d];
+  }
+  return at;
+}
+
+__device__ inline int64_t kept_position(const SumDims& dims, int64_t i) {
+  return position(dims.kept_rank, dims.kept_size, dims.kept_step, i);
+}
+__device__ inline int64_t gone_position(const SumDims& dims, int64_t i) {
+  return position(dims.gone_rank, dims.gone_size, dims.gone_step, i);
+}
+
+// Combine has start<T>() and join(a, b). Value gives the element at a position of the array.
+template <class T, class Combine, class Value>
+struct ReduceByBlock {
+  SumDims dims;
+  ReduceParts parts;
+  Value value;
+  T divisor;
+  T* out;
+  __device__ void operator()(int64_t row) const {
+    const int64_t base = kept_position(dims, row / parts.count);
+    const int64_t first = row % parts.count * parts.length;
+    const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
+    T sum = Combine::template start<T>();
+    for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
+      sum = Combine::join(sum, value(base + gone_position(dims, i)));
+    }
+    sum = combine_block(sum, [](T a, T b) { return Combine::join(a, b); });
+    if (threadIdx.x == 0) out[row] = sum / divisor;
+  }
+};
+
+template <class T, class Combine, class Value>
+struct ReduceByThread {
+  SumDims dims;
+  ReduceParts parts;
+  Value value;
+  T divisor;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    const int64_t part = i / dims.results;
+    const int64_t base = kept_position(dims, i % dims.results);
+    const int64_t first = part * parts.length;
+    const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
+    T sum = Combine::template start<T>();
+    for (int64_t k = first; k < end; ++k) {
+      sum = Combine::join(sum, value(base + gone_position(dims, k)));
+    }
+    out[i] = sum / divisor;
+  }
+};
+
+template <class T>
+struct ArrayValue {
+  const T* x;
+  __device__ T operator()(int64_t i) const { return x[i]; }
+};
+
+template <class T, class Combine, class Value>
+void launch_parts(RawStream stream, const char* name, const SumDims& dims, const ReduceParts& parts,
+                  const Value& value, T divisor, T* out) {
+  if (parts.by_block) {
+    launch_each_row(stream, name, dims.results * parts.count,
+                    ReduceByBlock<T, Combine, Value>{dims, parts, value, divisor, out});
+  } else {
+    launch_each(stream, name, dims.results * parts.count,
+                ReduceByThread<T, Combine, Value>{dims, parts, value, divisor, out});
+  }
+}
+
+// `partial` has reduce_parts(dims).partials() elements.
+template <class T, class Combine, class Value>
+void launch_reduce(RawStream stream, const char* name, const SumDims& dims, const Value& value,
+                   T divisor, T* partial, T* out) {
+  const ReduceParts parts = reduce_parts(dims);
+  if (parts.count == 1) {
+    return launch_parts<T, Combine>(stream, name, dims, parts, value, divisor, out);
+  }
+  launch_parts<T, Combine>(stream, name, dims, parts, value, T{1}, partial);
+  // Parts of a result lie together behind blocks, and one row of results apart behind threads.
+  SumDims rest;
+  rest.kept_rank = rest.gone_rank = 1;
+  rest.results = rest.kept_size[0] = dims.results;
+  rest.terms = rest.gone_size[0] = parts.count;
+  rest.kept_step[0] = parts.by_block ? parts.count : 1;
+  rest.gone_step[0] = parts.by_block ? 1 : dims.results;
+  const ReduceParts whole = {.count = 1, .length = parts.count, .by_block = parts.by_block};
+  launch_parts<T, Combine>(stream, name, rest, whole, ArrayValue<T>{partial}, divisor, out);
+}
+
+struct SumOf {
+  template <class T>
+  __device__ static T start() {
+    return T{};
+  }
+  template <class T>
+  __device__ static T join(T a, T b) {
+    return a + b;
+  }
+};
+
+}  // namespace fleet::fluid::cuda

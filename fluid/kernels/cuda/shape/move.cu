@@ -1,0 +1,141 @@
+#include <cstdint>
+#include <type_traits>
+
+#include "fluid/kernels/cuda/launch_impl.h"
+#include "fluid/kernels/cuda/shape/move_loops.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+struct Offsets {
+  int64_t from = 0;
+  int64_t to = 0;
+};
+
+template <class Int>
+__device__ Offsets offsets_by(const WalkDims& walk, Int i) {
+  Offsets at;
+  for (int d = walk.rank - 1; d >= 0; --d) {
+    const Int size = static_cast<Int>(walk.size[d]);
+    const Int part = i % size;
+    i /= size;
+    at.from += static_cast<int64_t>(part) * walk.from[d];
+    at.to += static_cast<int64_t>(part) * walk.to[d];
+  }
+  return at;
+}
+
+template <class Word>
+struct WalkLoop {
+  WalkDims walk;
+  const Word* from;
+  Word* to;
+  __device__ void operator()(int64_t i) const {
+    // Divisions of 32 bits cost a fraction of those of 64.
+    const Offsets at = walk.count <= UINT32_MAX ? offsets_by(walk, static_cast<uint32_t>(i))
+                                                : offsets_by(walk, static_cast<uint64_t>(i));
+    to[at.to] = from[at.from];
+  }
+};
+
+template <class Word>
+void copy_words(RawStream stream, const WalkDims& walk, const std::byte* from, std::byte* to) {
+  launch_each(
+      stream, "copy", walk.count,
+      WalkLoop<Word>{walk, reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to)});
+}
+
+__device__ inline int64_t index_at(const RowIndices& index, int64_t i) {
+  return index.wide ? static_cast<const int64_t*>(index.values)[i]
+                    : static_cast<const int32_t*>(index.values)[i];
+}
+__device__ inline bool is_row(const RowIndices& index, int64_t row) {
+  return row >= 0 && row < index.rows && row != index.skipped;
+}
+
+template <class T>
+struct TakeLoop {
+  RowIndices index;
+  int64_t width;
+  const T* x;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = index_at(index, i / width);
+    if (is_row(index, row)) {
+      out[i] = x[row * width + i % width];
+    } else if (std::is_floating_point_v<T> && row != index.skipped) {
+      out[i] = static_cast<T>(NAN);
+    } else {
+      out[i] = T{};
+    }
+  }
+};
+
+// The block of an index's first occurrence adds up all of them.
+template <class T>
+struct AddLoop {
+  RowIndices index;
+  int64_t width;
+  const T* from;
+  T* to;
+  __device__ void operator()(int64_t first) const {
+    const int64_t row = index_at(index, first);
+    int before = is_row(index, row) ? 0 : 1;
+    for (int64_t i = threadIdx.x; i < first && before == 0; i += kThreads) {
+      if (index_at(index, i) == row) before = 1;
+    }
+    if (__syncthreads_or(before) != 0) return;
+    for (int64_t k = threadIdx.x; k < width; k += kThreads) {
+      T sum = to[row * width + k];
+      for (int64_t i = first; i < index.count; ++i) {
+        if (index_at(index, i) == row) sum += from[i * width + k];
+      }
+      to[row * width + k] = sum;
+    }
+  }
+};
+
+}  // namespace
+
+void copy_walk(RawStream stream, const WalkDims& walk, size_t word, const std::byte* from,
+               std::byte* to) {
+  switch (word) {
+    case 1:
+      return copy_words<uint8_t>(stream, walk, from, to);
+    case 2:
+      return copy_words<uint16_t>(stream, walk, from, to);
+    case 4:
+      return copy_words<uint32_t>(stream, walk, from, to);
+    case 8:
+      return copy_words<uint64_t>(stream, walk, from, to);
+    default:
+      return copy_words<uint4>(stream, walk, from, to);
+  }
+}
+
+template <class T>
+void take_rows(RawStream stream, const RowIndices& index, int64_t width, const T* x, T* out) {
+  launch_each(stream, "take_rows", index.count * width, TakeLoop<T>{index, width, x, out});
+}
+
+template <class T>
+void add_rows(RawStream stream, const RowIndices& index, int64_t width, const T* from, T* to,
+              std::byte* sorted) {
+  if (sorted != nullptr) return add_sorted_rows(stream, index, width, from, to, sorted);
+  launch_each_row(stream, "add_rows", index.count, AddLoop<T>{index, width, from, to});
+}
+
+#define FLEET_TAKE(T) template void take_rows(RawStream, const RowIndices&, int64_t, const T*, T*)
+FLEET_TAKE(bool);
+FLEET_TAKE(uint8_t);
+FLEET_TAKE(int8_t);
+FLEET_TAKE(int16_t);
+FLEET_TAKE(int32_t);
+FLEET_TAKE(int64_t);
+FLEET_TAKE(float);
+FLEET_TAKE(double);
+#undef FLEET_TAKE
+template void add_rows(RawStream, const RowIndices&, int64_t, const float*, float*, std::byte*);
+template void add_rows(RawStream, const RowIndices&, int64_t, const double*, double*, std::byte*);
+
+}  // namespace fleet::fluid::cuda

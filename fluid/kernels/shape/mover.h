@@ -1,0 +1,100 @@
+// Ops that move elements are one walk over two strided views; this is the walk, and what a device
+// does with it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fluid/core/shape.h"
+#include "fluid/kernels/kernel_table.h"
+
+namespace fleet::fluid {
+
+// Row-major strides of a shape, in elements.
+inline std::vector<int64_t> strides_of(const Shape& shape) {
+  std::vector<int64_t> strides(static_cast<size_t>(shape.rank()), 1);
+  for (int i = shape.rank() - 2; i >= 0; --i) {
+    strides[static_cast<size_t>(i)] = strides[static_cast<size_t>(i) + 1] * shape[i + 1];
+  }
+  return strides;
+}
+
+class StridedWalk {
+ public:
+  // Adds a dimension inside those that are there: its size, and the distance between neighbours on
+  // both sides, in elements (0: repeated; negative: turned around).
+  void add(int64_t size, int64_t from, int64_t to) {
+    if (size == 0) empty_ = true;
+    if (size == 1) return;
+    if (count_ > 0) {
+      Dim& outer = dims_[count_ - 1];
+      if (outer.from == from * size && outer.to == to * size) {
+        outer = {outer.size * size, from, to};
+        return;
+      }
+    }
+    dims_[count_++] = {size, from, to};
+  }
+
+  // Dimensions of more than one element, outermost first; none where all are of one.
+  struct Dim {
+    int64_t size = 1;
+    int64_t from = 0;
+    int64_t to = 0;
+  };
+  std::span<const Dim> dims() const { return {dims_, static_cast<size_t>(count_)}; }
+  bool empty() const { return empty_; }
+
+  // f(offset from, offset to, length, step from, step to) for each row of the innermost dimension,
+  // in row-major order.
+  template <class F>
+  void rows(F f) const {
+    if (empty_) return;
+    if (count_ == 0) return f(int64_t{0}, int64_t{0}, int64_t{1}, int64_t{1}, int64_t{1});
+    const Dim& row = dims_[count_ - 1];
+    int64_t index[2 * Shape::kMaxRank] = {};
+    int64_t from = 0;
+    int64_t to = 0;
+    for (;;) {
+      f(from, to, row.size, row.from, row.to);
+      int d = count_ - 2;
+      for (; d >= 0; --d) {
+        from += dims_[d].from;
+        to += dims_[d].to;
+        if (++index[d] < dims_[d].size) break;
+        from -= dims_[d].from * dims_[d].size;
+        to -= dims_[d].to * dims_[d].size;
+        index[d] = 0;
+      }
+      if (d < 0) return;
+    }
+  }
+
+ private:
+  Dim dims_[2 * Shape::kMaxRank];
+  int count_ = 0;
+  bool empty_ = false;
+};
+
+// How a device moves elements, of `word` bytes (1, 2, 4 or 8). Given to kernels by the device's
+// registration.
+struct Mover {
+  DeviceKind device;
+  // Along the walk.
+  void (*copy)(const KernelContext&, const StridedWalk&, size_t word, const std::byte* from,
+               std::byte* to);
+  // All of it; both of one size, which may be the same memory.
+  void (*copy_all)(const KernelContext&, const Tensor& from, Tensor& to);
+  // n elements, each with the first `word` bytes of `value`.
+  void (*fill)(const KernelContext&, uint64_t value, size_t word, std::byte* to, int64_t n);
+};
+
+// concat, split, reshape, transpose, stack … (fluid/ops/shape/shape_ops.h), slice, pad, reverse and
+// expand (index_ops.h), for all element types.
+void register_moves(KernelTable& table, const Mover& mover);
+void register_boxes(KernelTable& table, const Mover& mover);
+
+}  // namespace fleet::fluid
