@@ -23,6 +23,16 @@ if(FLEET_WITH_CUDA OR FLEET_CUDA_TESTS)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
   find_package(CUDAToolkit REQUIRED)
+  if(NOT FLEET_WITH_CUDNN STREQUAL "OFF")
+    find_path(FLEET_CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    find_library(FLEET_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+    if(FLEET_CUDNN_INCLUDE_DIR AND FLEET_CUDNN_LIBRARY)
+      set(FLEET_CUDNN_FOUND ON)
+    elseif(NOT FLEET_WITH_CUDNN STREQUAL "AUTO")
+      message(FATAL_ERROR "FLEET_WITH_CUDNN=ON needs cudnn.h and libcudnn, version 9. Install them "
+        "(Debian: cudnn-cuda-13), or name FLEET_CUDNN_INCLUDE_DIR and FLEET_CUDNN_LIBRARY.")
+    endif()
+  endif()
 endif()
 
 # NCCL is opened when a job wants it (transport/nccl); only its header decides here.

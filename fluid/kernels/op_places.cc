@@ -120,9 +120,9 @@ bool OpPlaces::belongs_to_host(const Block& block, const Operator& op) const {
   if (schema.run_by == RunBy::kRuntime) return !schema.takes_devices || !options_.device_sums;
   const bool looks_up = !schema.table_slot.empty();
   if (looks_up && (!options_.tables_here || is_true(op, "is_sparse"))) return true;
-  return schema.run_by != RunBy::kKernel ||
-         schema.leaves_values_to_servers || has_role(op.role, OpRole::kLrSched) ||
-         has_attribute_tensors(schema, op) || asks_for_host(op);
+  return schema.run_by != RunBy::kKernel || schema.leaves_values_to_servers ||
+         has_role(op.role, OpRole::kLrSched) || has_attribute_tensors(schema, op) ||
+         asks_for_host(op);
 }
 
 // Or the job's runtime in place of a kernel.

@@ -1,5 +1,6 @@
 #include <new>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
@@ -29,6 +30,7 @@ Stream::Stream(const Place& place) : place_(place) {
 }
 
 Stream::~Stream() {
+  library_.reset();
   if (blas_ != nullptr) cublasDestroy(blas_);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
@@ -40,8 +42,10 @@ cublasHandle_t Stream::blas() {
   check_blas(cublasCreate(&handle), "cublasCreate");
   blas_ = handle;
   check_blas(cublasSetStream(blas_, stream_), "cublasSetStream");
-  // Plain float32 products, and the same bits in every run.
-  check_blas(cublasSetMathMode(blas_, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  // The same bits in every run.
+  check_blas(
+      cublasSetMathMode(blas_, allows_tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+      "cublasSetMathMode");
   check_blas(cublasSetAtomicsMode(blas_, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return blas_;
 }
@@ -49,6 +53,21 @@ cublasHandle_t Stream::blas() {
 std::byte* Stream::scratch_bytes(size_t bytes) {
   if (bytes > scratch_.size()) scratch_ = Buffer(bytes, device_allocator(place_));
   return scratch_.data();
+}
+
+bool Stream::allows_tf32() {
+  static const bool kAllows = [] {
+    const char* const name = "FLAGS_enable_cublas_tensor_op_math";
+    const auto text = Environment::of_process().get(name);
+    if (!text) return false;
+    if (const auto flag = parse_flag(*text)) return *flag;
+    throw_error(ErrorCode::kEnvironment, {.what = "a variable has a value that cannot be used",
+                                          .where = name,
+                                          .expected = std::string(kFlagSpellings),
+                                          .got = "'" + *text + "'",
+                                          .fix = str_cat("correct or unset ", name)});
+  }();
+  return kAllows;
 }
 
 void Stream::synchronize() const {
@@ -59,6 +78,7 @@ void Stream::synchronize() const {
 
 void register_device_kernels(KernelTable& table) {
   cuda::register_all(table);
+  cuda::register_conv(table);
 }
 
 namespace built_in {

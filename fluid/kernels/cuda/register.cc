@@ -8,6 +8,7 @@ void register_all(KernelTable& table) {
   register_loss(table);
   register_matmul(table);
   register_move(table);
+  register_nn(table);
   register_sum(table);
   register_unary(table);
   register_update(table);

@@ -23,7 +23,14 @@ class Stream {
   // Made at the first call.
   cublasHandle_t blas();
   void synchronize() const;
-  // Memory of the device for one op's work, `count` elements; the next call of any op gets the same.
+  // What one library (cuDNN) keeps for this stream.
+  std::shared_ptr<void>& library() { return library_; }
+  // Whether products and convolutions of float32 may be made of TF32, which is faster and has 10
+  // bits of mantissa: FLAGS_enable_cublas_tensor_op_math, read once. UsageError for a value that is
+  // none.
+  static bool allows_tf32();
+  // Memory of the device for one op's work, `count` elements; the next call of any op gets the
+  // same.
   template <class T>
   T* scratch(int64_t count) {
     return reinterpret_cast<T*>(scratch_bytes(static_cast<size_t>(count) * sizeof(T)));
@@ -36,6 +43,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
   Buffer scratch_;
+  std::shared_ptr<void> library_;
 };
 
 inline Stream& stream_of(const KernelContext& context) {
@@ -52,11 +60,12 @@ T* out_or_null(const KernelContext& context, int position) {
 void register_all(KernelTable& table);
 
 void register_binary(KernelTable& table);
+void register_conv(KernelTable& table);
 void register_fill(KernelTable& table);
 void register_loss(KernelTable& table);
 void register_matmul(KernelTable& table);
 void register_move(KernelTable& table);
-void register_norm(KernelTable& table);
+void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_regression_loss(KernelTable& table);
 void register_rows(KernelTable& table);

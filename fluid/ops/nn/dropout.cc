@@ -23,7 +23,7 @@ void infer_dropout(InferContext& context) {
 
 void add_dropout_ops(OpTable& table) {
   table.add(draws_numbers(make_schema<DropoutAttrs>(
-      "dropout", {one("X"), maybe("Seed")}, {one("Out"), maybe("Mask")}, infer_dropout,
+      "dropout", {one("X"), maybe_attribute("Seed")}, {one("Out"), maybe("Mask")}, infer_dropout,
       usual_gradient({.inputs = {}, .outputs = {"Mask"}}))));
   table.add(make_schema<DropoutAttrs>("dropout_grad", {one("Mask"), typed(one("Out@GRAD"))},
                                       {one("X@GRAD")}, infer_like({{"Out@GRAD", "X@GRAD"}})));

@@ -4,27 +4,11 @@
 
 #include <memory>
 
+#include "fluid/kernels/conv_problem.h"
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/kernel.h"
-#include "fluid/ops/nn/window.h"
 
 namespace fleet::fluid::cpu {
-
-// src [n, in, h, w] with filter [out, in / groups, kh, kw] makes dst [n, out, oh, ow]; window has
-// the rest. With `channels_last` src and dst are [n, h, w, channels].
-struct ConvShape {
-  int64_t batch = 0;
-  int64_t in = 0;
-  int64_t out = 0;
-  int64_t groups = 1;
-  Window window;
-  bool channels_last = false;
-  // In blocks of channels (fluid/kernels/image_layout.h).
-  bool src_blocked = false;
-  bool dst_blocked = false;
-};
-
-enum class ConvPart { kForward, kBackwardData, kBackwardFilter };
 
 // One of the products. Operands by name: forward reads src and filter and writes dst,
 // backward-data reads dst and filter and writes src, backward-filter reads src and dst and writes

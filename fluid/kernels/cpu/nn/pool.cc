@@ -6,40 +6,23 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/pool_windows.h"
 #include "fluid/ops/nn/conv.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-// The part of the image that one window covers, in one dimension, and the divisor of an average.
-struct Span {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t divisor = 1;
-};
-
-std::vector<Span> spans_of(const WindowAxis& axis, bool adaptive, bool exclusive) {
-  std::vector<Span> spans;
-  for (int64_t o = 0; o < axis.out; ++o) {
-    Span span;
-    if (adaptive) {
-      span.begin = o * axis.in / axis.out;
-      span.end = ((o + 1) * axis.in + axis.out - 1) / axis.out;
-      span.divisor = span.end - span.begin;
-    } else {
-      const int64_t first = o * axis.stride - axis.pad_before;
-      span.begin = std::max<int64_t>(first, 0);
-      span.end = std::min(first + axis.kernel, axis.in);
-      span.divisor = exclusive ? span.end - span.begin : axis.kernel;
-    }
-    spans.push_back(span);
+std::vector<PoolSpan> spans_of(const PoolWindows& windows, size_t dimension) {
+  std::vector<PoolSpan> spans;
+  for (int64_t o = 0; o < windows.window[dimension].out; ++o) {
+    spans.push_back(windows.span(dimension, o));
   }
   return spans;
 }
 
 struct Pooling {
-  std::vector<Span> rows;
-  std::vector<Span> columns;
+  std::vector<PoolSpan> rows;
+  std::vector<PoolSpan> columns;
   int64_t in_row = 0;   // elements of a row of x
   int64_t out_row = 0;  // elements of a row of the result
   int64_t in_plane = 0;
@@ -50,35 +33,17 @@ struct Pooling {
 };
 
 Pooling pooling_of(const PrepareContext& context, const Pool2dAttrs& attrs) {
-  const Shape& x = context.in("X").shape;
-  context.require(x.rank() == 4, "X", "four dimensions", x.to_string());
-  const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
-                                    context.op().input("X").front(), "'");
-  const Window window = pool_window(attrs, x, where);
-  const ImageAxes axes = image_axes(attrs.data_format, where);
-  const bool ordinary = attrs.paddle_form && attrs.pooling_type == "max";
-  const bool adaptive = attrs.adaptive && !attrs.global_pooling && !ordinary;
+  const PoolWindows windows = pool_windows(context, attrs);
   Pooling p;
-  p.rows = spans_of(window[0], adaptive, attrs.exclusive);
-  p.columns = spans_of(window[1], adaptive, attrs.exclusive);
-  const bool last = axes.channels == 3;
-  p.lanes = last ? x[3] : 1;
-  p.planes = last ? x[0] : x[0] * x[1];
-  p.in_row = window[1].in * p.lanes;
-  p.out_row = window[1].out * p.lanes;
-  p.in_plane = window[0].in * p.in_row;
-  p.out_plane = window[0].out * p.out_row;
-  p.out = x;
-  p.out.set(axes.height, window[0].out);
-  p.out.set(axes.width, window[1].out);
-  for (const Span& span : p.rows) {
-    context.require(span.end > span.begin, "X", "windows that reach into the image",
-                    str_cat("a window over rows [", span.begin, ", ", span.end, ")"));
-  }
-  for (const Span& span : p.columns) {
-    context.require(span.end > span.begin, "X", "windows that reach into the image",
-                    str_cat("a window over columns [", span.begin, ", ", span.end, ")"));
-  }
+  p.rows = spans_of(windows, 0);
+  p.columns = spans_of(windows, 1);
+  p.lanes = windows.lanes;
+  p.planes = windows.planes;
+  p.in_row = windows.window[1].in * p.lanes;
+  p.out_row = windows.window[1].out * p.lanes;
+  p.in_plane = windows.window[0].in * p.in_row;
+  p.out_plane = windows.window[0].out * p.out_row;
+  p.out = windows.out;
   return p;
 }
 
@@ -96,7 +61,7 @@ void each_window(const Pooling& p, F f) {
 }
 
 template <class T, bool Max>
-T pool_one(const Pooling& p, const T* from, const Span& rows, const Span& columns) {
+T pool_one(const Pooling& p, const T* from, const PoolSpan& rows, const PoolSpan& columns) {
   T result = Max ? *from : T{};
   const int64_t height = rows.end - rows.begin;
   const int64_t width = columns.end - columns.begin;
@@ -116,7 +81,7 @@ T pool_one(const Pooling& p, const T* from, const Span& rows, const Span& column
 
 // The commonest window: 2 x 2, side by side, all inside of the image.
 bool is_square_of_two(const Pooling& p) {
-  const auto halves = [](const std::vector<Span>& spans) {
+  const auto halves = [](const std::vector<PoolSpan>& spans) {
     for (size_t i = 0; i < spans.size(); ++i) {
       const auto at = static_cast<int64_t>(2 * i);
       if (spans[i].begin != at || spans[i].end != at + 2) return false;
@@ -156,11 +121,12 @@ std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
         max_of_fours(p, from, to);
         continue;
       }
-      each_window(p, [&](int64_t at, int64_t result, const Span& rows, const Span& columns) {
-        for (int64_t lane = 0; lane < p.lanes; ++lane) {
-          to[result + lane] = pool_one<T, Max>(p, from + at + lane, rows, columns);
-        }
-      });
+      each_window(p,
+                  [&](int64_t at, int64_t result, const PoolSpan& rows, const PoolSpan& columns) {
+                    for (int64_t lane = 0; lane < p.lanes; ++lane) {
+                      to[result + lane] = pool_one<T, Max>(p, from + at + lane, rows, columns);
+                    }
+                  });
     }
   });
 }
@@ -173,8 +139,8 @@ std::unique_ptr<Prepared> prepare_any_pool(PrepareContext& context) {
 
 // The first element of the window, row by row, that is its maximum gets the whole gradient.
 template <class T>
-void give_to_max(const Pooling& p, const T* from, T max, T grad, T* to, const Span& rows,
-                 const Span& columns) {
+void give_to_max(const Pooling& p, const T* from, T max, T grad, T* to, const PoolSpan& rows,
+                 const PoolSpan& columns) {
   for (int64_t y = 0; y < rows.end - rows.begin; ++y) {
     for (int64_t x = 0; x < columns.end - columns.begin; ++x) {
       const int64_t at = y * p.in_row + x * p.lanes;
@@ -215,7 +181,7 @@ void give_to_fours(const Pooling& p, const T* from, const T* results, const T* g
 }
 
 template <class T>
-void give_to_all(const Pooling& p, T grad, T* to, const Span& rows, const Span& columns) {
+void give_to_all(const Pooling& p, T grad, T* to, const PoolSpan& rows, const PoolSpan& columns) {
   const T share = grad / static_cast<T>(rows.divisor * columns.divisor);
   for (int64_t y = 0; y < rows.end - rows.begin; ++y) {
     for (int64_t x = 0; x < columns.end - columns.begin; ++x)
@@ -249,24 +215,26 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
         give_to_fours(p, from, results, incoming, to);
         continue;
       }
-      each_window(p, [&](int64_t at, int64_t result, const Span& rows, const Span& columns) {
-        for (int64_t lane = 0; lane < p.lanes; ++lane) {
-          const int64_t i = result + lane;
-          if (max) {
-            give_to_max(p, from + at + lane, results[i], incoming[i], to + at + lane, rows,
-                        columns);
-          } else {
-            give_to_all(p, incoming[i], to + at + lane, rows, columns);
-          }
-        }
-      });
+      each_window(p,
+                  [&](int64_t at, int64_t result, const PoolSpan& rows, const PoolSpan& columns) {
+                    for (int64_t lane = 0; lane < p.lanes; ++lane) {
+                      const int64_t i = result + lane;
+                      if (max) {
+                        give_to_max(p, from + at + lane, results[i], incoming[i], to + at + lane,
+                                    rows, columns);
+                      } else {
+                        give_to_all(p, incoming[i], to + at + lane, rows, columns);
+                      }
+                    }
+                  });
     }
   });
 }
 
 // Where in its plane the first maximum of a window lies.
 template <class T>
-int64_t place_of_max(const Pooling& p, const T* plane, const Span& rows, const Span& columns) {
+int64_t place_of_max(const Pooling& p, const T* plane, const PoolSpan& rows,
+                     const PoolSpan& columns) {
   int64_t place = rows.begin * p.in_row + columns.begin;
   for (int64_t y = rows.begin; y < rows.end; ++y) {
     for (int64_t at = y * p.in_row + columns.begin; at < y * p.in_row + columns.end; ++at) {
@@ -287,7 +255,7 @@ std::unique_ptr<Prepared> prepare_max_with_index(PrepareContext& context) {
       const T* from = c.in<T>(x) + plane * p.in_plane;
       T* to = c.out<T>(out) + plane * p.out_plane;
       int32_t* places = mask >= 0 ? c.out<int32_t>(mask) + plane * p.out_plane : nullptr;
-      each_window(p, [&](int64_t, int64_t result, const Span& rows, const Span& columns) {
+      each_window(p, [&](int64_t, int64_t result, const PoolSpan& rows, const PoolSpan& columns) {
         const int64_t place = place_of_max(p, from, rows, columns);
         to[result] = from[place];
         if (places != nullptr) places[result] = static_cast<int32_t>(place);

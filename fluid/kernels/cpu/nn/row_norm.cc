@@ -5,73 +5,15 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/norm_rows.h"
 #include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-struct Rows {
-  int64_t count = 0;
-  int64_t runs = 1;
-  int64_t length = 0;            // of a run
-  int64_t run_stride = 0;        // elements from run to run
-  int64_t groups = 1;            // rows of one image
-  int64_t image = 0;             // elements from image to image
-  int64_t group = 0;             // elements from row to row of an image
-  int64_t width = 0;             // elements of Scale and Bias
-  int64_t channels = 0;          // of a group
-  int64_t missing = 0;           // of them in the last group of an image
-  bool channel_per_run = false;  // otherwise one per element of a run
-
-  int64_t missing_in(int64_t row) const { return row % groups == groups - 1 ? missing : 0; }
-  int64_t runs_of(int64_t row) const { return runs - (channel_per_run ? missing_in(row) : 0); }
-  int64_t length_of(int64_t row) const { return length - (channel_per_run ? 0 : missing_in(row)); }
-  int64_t size(int64_t row) const { return runs_of(row) * length_of(row); }
-  int64_t start(int64_t row) const { return row / groups * image + row % groups * group; }
-  // First element of Scale for a run.
-  int64_t channel(int64_t row, int64_t run) const {
-    return row % groups * channels + (channel_per_run ? run : 0);
-  }
-};
-
-Rows layer_rows(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const int axis = context.attrs<LayerNormAttrs>().begin_norm_axis;
-  context.require(axis >= 1 && axis < x.rank(), "X", "begin_norm_axis inside of the rank",
-                  str_cat(axis, " of ", x));
-  const int64_t columns = x.numel(axis, x.rank());
-  return {.count = x.numel(0, axis), .length = columns, .image = columns, .width = columns};
-}
-
-Rows group_rows(const PrepareContext& context) {
-  const char* slot = context.has_input("X") ? "X" : "Y";
-  const Shape& x = context.in(slot).shape;
-  const auto attrs = context.attrs<GroupNormAttrs>();
-  const std::string where = str_cat("op '", context.op().type, "', slot '", slot, "'");
-  context.require(x.rank() >= 2, slot, "at least two dimensions", x.to_string());
-  const int axis = channel_axis(attrs.data_layout, x.rank(), where);
-  const int64_t all = x[axis];
-  context.require(groups_fit(all, attrs.groups), slot, fitting_groups(attrs.groups), x.to_string());
-  const bool last = axis == x.rank() - 1 && axis != 1;
-  const int64_t channels = group_channels(all, attrs.groups);
-  const int64_t inner = x.numel(1, x.rank()) / std::max<int64_t>(all, 1);
-  Rows rows{.count = x[0] * attrs.groups,
-            .groups = attrs.groups,
-            .image = inner * all,
-            .width = all,
-            .channels = channels,
-            .missing = channels * attrs.groups - all,
-            .channel_per_run = !last};
-  rows.runs = last ? inner : channels;
-  rows.length = last ? channels : inner;
-  rows.run_stride = last ? all : inner;
-  rows.group = last ? channels : channels * inner;
-  return rows;
-}
-
 // The sum of value(position in x, position in Scale) over a row.
 template <class T, class F>
-T row_sum(const Rows& r, int64_t row, F value) {
+T row_sum(const NormRows& r, int64_t row, F value) {
   LaneSum<T> sum;
   const int64_t runs = r.runs_of(row);
   const int64_t length = r.length_of(row);
@@ -88,7 +30,7 @@ T row_sum(const Rows& r, int64_t row, F value) {
 }
 
 template <class F>
-void row_each(const Rows& r, int64_t row, F f) {
+void row_each(const NormRows& r, int64_t row, F f) {
   const int64_t runs = r.runs_of(row);
   const int64_t length = r.length_of(row);
   for (int64_t run = 0; run < runs; ++run) {
@@ -103,26 +45,9 @@ void row_each(const Rows& r, int64_t row, F f) {
 }
 
 template <class T>
-void check_vectors(const PrepareContext& context, const Rows& rows) {
-  for (const char* slot : {"Scale", "Bias"}) {
-    if (!context.has_input(slot)) continue;
-    const ValueSpec& spec = context.in(slot);
-    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == rows.width, slot,
-                    str_cat(dtype_name(dtype_of<T>()), "[", rows.width, "]"),
-                    str_cat(dtype_name(spec.dtype), spec.shape));
-  }
-}
-
-struct Norm {
-  Rows rows;
-  Shape statistics;  // of Mean and Variance
-  float epsilon = 0;
-};
-
-template <class T>
-std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const Norm& norm) {
-  const Rows r = norm.rows;
-  check_vectors<T>(context, r);
+std::unique_ptr<Prepared> prepare_norm(PrepareContext& context, const RowNorm& norm) {
+  const NormRows r = norm.rows;
+  check_norm_vectors(context, r, dtype_of<T>());
   const int x = context.input("X");
   const int scale = context.input("Scale");
   const int bias = context.input("Bias");
@@ -177,7 +102,7 @@ struct OfY {
 // epsilon).
 template <class T>
 struct NormGrad {
-  Rows r;
+  NormRows r;
   T epsilon;
   int x, y, scale, bias, mean, variance, grad;
   int x_grad, scale_grad, bias_grad;
@@ -235,9 +160,9 @@ struct NormGrad {
 };
 
 template <class T>
-std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context, const Norm& norm) {
+std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context, const RowNorm& norm) {
   const Shape shape = context.in("Y@GRAD").shape;
-  check_vectors<T>(context, norm.rows);
+  check_norm_vectors(context, norm.rows, dtype_of<T>());
   const bool of_y = context.has_input("Y");
   const char* normal = of_y ? "Y" : "X";
   context.require(context.in(normal).shape == shape, normal, shape.to_string(),
@@ -258,18 +183,7 @@ std::unique_ptr<Prepared> prepare_norm_grad(PrepareContext& context, const Norm&
                   .bias_grad = context.set_output("Bias@GRAD", vector, dtype_of<T>())});
 }
 
-Norm layer_norm_of(const PrepareContext& context) {
-  const Rows rows = layer_rows(context);
-  return {rows, Shape{rows.count}, context.attrs<LayerNormAttrs>().epsilon};
-}
-
-Norm group_norm_of(const PrepareContext& context) {
-  const Rows rows = group_rows(context);
-  return {rows, Shape{rows.count / rows.groups, rows.groups},
-          context.attrs<GroupNormAttrs>().epsilon};
-}
-
-template <class T, Norm (*norm_of)(const PrepareContext&)>
+template <class T, RowNorm (*norm_of)(const PrepareContext&)>
 void add_norm(KernelTable& table, const std::string& op) {
   table.add_last(
       op, DeviceKind::kCpu, dtype_of<T>(),

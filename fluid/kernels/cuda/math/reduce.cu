@@ -5,7 +5,11 @@
 namespace fleet::fluid::cuda {
 namespace {
 
-struct ProdOf {
+struct Itself {
+  __device__ static bool finish(bool result, bool) { return result; }
+};
+
+struct ProdOf : Quotient {
   template <class T>
   __device__ static T start() {
     return T{1};
@@ -22,7 +26,7 @@ template <class T>
 constexpr T kHighest = std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
                                                             : std::numeric_limits<T>::max();
 // What is not a number wins.
-struct MaxOf {
+struct MaxOf : Quotient {
   template <class T>
   __device__ static T start() {
     constexpr T value = kLowest<T>;
@@ -33,7 +37,7 @@ struct MaxOf {
     return b > a || b != b ? b : a;
   }
 };
-struct MinOf {
+struct MinOf : Quotient {
   template <class T>
   __device__ static T start() {
     constexpr T value = kHighest<T>;
@@ -44,14 +48,14 @@ struct MinOf {
     return b < a || b != b ? b : a;
   }
 };
-struct AllOf {
+struct AllOf : Itself {
   template <class T>
   __device__ static T start() {
     return true;
   }
   __device__ static bool join(bool a, bool b) { return a && b; }
 };
-struct AnyOf {
+struct AnyOf : Itself {
   template <class T>
   __device__ static T start() {
     return false;

@@ -25,7 +25,7 @@ __device__ inline int64_t gone_position(const SumDims& dims, int64_t i) {
   return position(dims.gone_rank, dims.gone_size, dims.gone_step, i);
 }
 
-// Combine has start<T>() and join(a, b). Value gives the element at a position of the array.
+// Combine has start<T>(), join(a, b) and finish(result, divisor). Value gives the element at a position of the array.
 template <class T, class Combine, class Value>
 struct ReduceByBlock {
   SumDims dims;
@@ -42,7 +42,7 @@ struct ReduceByBlock {
       sum = Combine::join(sum, value(base + gone_position(dims, i)));
     }
     sum = combine_block(sum, [](T a, T b) { return Combine::join(a, b); });
-    if (threadIdx.x == 0) out[row] = sum / divisor;
+    if (threadIdx.x == 0) out[row] = Combine::finish(sum, divisor);
   }
 };
 
@@ -62,7 +62,7 @@ struct ReduceByThread {
     for (int64_t k = first; k < end; ++k) {
       sum = Combine::join(sum, value(base + gone_position(dims, k)));
     }
-    out[i] = sum / divisor;
+    out[i] = Combine::finish(sum, divisor);
   }
 };
 
@@ -104,7 +104,14 @@ void launch_reduce(RawStream stream, const char* name, const SumDims& dims, cons
   launch_parts<T, Combine>(stream, name, rest, whole, ArrayValue<T>{partial}, divisor, out);
 }
 
-struct SumOf {
+struct Quotient {
+  template <class T>
+  __device__ static T finish(T result, T divisor) {
+    return result / divisor;
+  }
+};
+
+struct SumOf : Quotient {
   template <class T>
   __device__ static T start() {
     return T{};
@@ -112,6 +119,27 @@ struct SumOf {
   template <class T>
   __device__ static T join(T a, T b) {
     return a + b;
+  }
+};
+
+// Two sums of one pass.
+template <class T>
+struct Two {
+  T a;
+  T b;
+};
+struct TwoSums {
+  template <class T>
+  __device__ static T start() {
+    return T{0, 0};
+  }
+  template <class T>
+  __device__ static T join(T x, T y) {
+    return T{x.a + y.a, x.b + y.b};
+  }
+  template <class T>
+  __device__ static T finish(T result, T) {
+    return result;
   }
 };
 

@@ -1,0 +1,134 @@
+// Normalisation, pooling and dropout; conventions of fluid/kernels/cuda/loops.h.
+#pragma once
+
+#include "fluid/kernels/cuda/loops.h"
+#include "fluid/kernels/norm_rows.h"
+#include "fluid/kernels/pool_windows.h"
+
+namespace fleet::fluid::cuda {
+
+// layer_norm and group_norm. scale and bias may be null; mean and variance have one element a row.
+template <class T>
+struct RowNormArgs {
+  NormRows rows;
+  T epsilon{};
+  const T* scale = nullptr;
+  const T* bias = nullptr;
+};
+template <class T>
+void row_norm(RawStream stream, const RowNormArgs<T>& args, const T* x, T* y, T* mean, T* variance);
+
+// From x and mean, or where x is null from y. Outputs may be null. `partial` has
+// row_norm_partials(rows) elements.
+template <class T>
+struct RowNormBack {
+  const T* x = nullptr;
+  const T* y = nullptr;
+  const T* mean = nullptr;
+  const T* variance = nullptr;
+  const T* grad = nullptr;
+  T* x_grad = nullptr;
+  T* scale_grad = nullptr;
+  T* bias_grad = nullptr;
+};
+int64_t row_norm_partials(const NormRows& rows);
+template <class T>
+void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBack<T>& back,
+                   T* partial);
+
+// x seen as [outer, channels, inner].
+struct ChannelDims {
+  int64_t outer = 0;
+  int64_t count = 0;
+  int64_t inner = 1;
+  int64_t each() const { return outer * inner; }
+  int64_t numel() const { return outer * count * inner; }
+};
+int64_t channel_partials(const ChannelDims& dims);
+
+// The mean and the variance of each channel. `partial` has channel_partials(dims) elements.
+template <class T>
+void channel_moments(RawStream stream, const ChannelDims& dims, const T* x, T* partial, T* mean,
+                     T* variance);
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias.
+template <class T>
+struct ChannelNorm {
+  const T* mean = nullptr;
+  const T* variance = nullptr;
+  const T* scale = nullptr;
+  const T* bias = nullptr;
+  T epsilon{};
+};
+template <class T>
+void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
+                  T* y);
+// Of each channel: out = momentum * before + (1 - momentum) * now; `momentum_tensor`, unless null,
+// replaces it.
+template <class T>
+void move_average(RawStream stream, int64_t n, float momentum, const float* momentum_tensor,
+                  const T* before, const T* now, T* out);
+// out = 1 / sqrt(variance + epsilon), which may be `variance`.
+template <class T>
+void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance, T* out);
+
+// Of channel_norm, with inverse = 1 / sqrt(variance + epsilon). `fixed`: mean and inverse do not
+// depend on x. Outputs may be null; `sums` has 2 * count elements, `partial` twice
+// channel_partials(dims).
+template <class T>
+struct ChannelNormBack {
+  const T* x = nullptr;
+  const T* grad = nullptr;
+  const T* mean = nullptr;
+  const T* inverse = nullptr;
+  const T* scale = nullptr;
+  bool fixed = false;
+  T* x_grad = nullptr;
+  T* scale_grad = nullptr;
+  T* bias_grad = nullptr;
+};
+template <class T>
+void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelNormBack<T>& back,
+                       T* partial, T* sums);
+
+struct PoolDims {
+  WindowAxis rows;
+  WindowAxis columns;
+  bool adaptive = false;
+  bool exclusive = true;
+  int64_t planes = 0;
+  int64_t lanes = 1;
+};
+template <class T>
+void pool(RawStream stream, const PoolDims& dims, bool max, const T* x, T* out);
+// The first largest element of a window gets its gradient; of averages each its share.
+template <class T>
+void pool_back(RawStream stream, const PoolDims& dims, bool max, const T* x, const T* out,
+               const T* grad, T* x_grad);
+
+// mask[i] = 1 where word i of the stream is not below the threshold, else 0; out = x * factor
+// there, else 0.
+struct DropoutArgs {
+  RandomKey key;
+  uint64_t word = 0;
+  uint64_t threshold = 0;
+};
+template <class T>
+void dropout(RawStream stream, const DropoutArgs& args, T factor, const T* x, uint8_t* mask, T* out,
+             int64_t n);
+// out = x * factor where the mask is set, else 0.
+template <class T>
+void keep_masked(RawStream stream, const uint8_t* mask, T factor, const T* x, T* out, int64_t n);
+
+// The k largest of each row in falling order, equal ones in the order of their indices,
+// not-a-number last.
+template <class T>
+void top_k(RawStream stream, int64_t rows, int64_t n, int64_t k, const T* x, T* out,
+           int64_t* indices);
+template <class T>
+void top_k_back(RawStream stream, int64_t rows, int64_t n, int64_t k, const int64_t* indices,
+                const T* grad, T* out);
+// Rows whose label is among their k indices. Outputs may be null.
+void accuracy(RawStream stream, int64_t rows, int64_t k, const int64_t* indices,
+              const int64_t* labels, float* share, int32_t* correct, int32_t* total);
+
+}  // namespace fleet::fluid::cuda

@@ -1,0 +1,315 @@
+// Layer, group and batch normalisation.
+#include "fluid/kernels/cuda/math/reduce_impl.h"
+#include "fluid/kernels/cuda/nn/nn_loops.h"
+
+namespace fleet::fluid::cuda {
+namespace {
+
+// An element of a row, and its element of Scale.
+struct RowPlace {
+  int64_t at;
+  int64_t channel;
+};
+__device__ inline RowPlace place_in(const NormRows& r, int64_t row, int64_t e) {
+  if (r.runs == 1 && !r.channel_per_run) return {r.start(row) + e, r.channel(row, 0) + e};
+  const int64_t length = r.length_of(row);
+  const int64_t run = e / length;
+  const int64_t i = e % length;
+  return {r.start(row) + run * r.run_stride + i, r.channel(row, run) + (r.channel_per_run ? 0 : i)};
+}
+
+template <class T>
+struct RowNormLoop {
+  RowNormArgs<T> args;
+  const T* x;
+  T* y;
+  T* mean;
+  T* variance;
+  __device__ void operator()(int64_t row) const {
+    const NormRows& r = args.rows;
+    const int64_t size = r.size(row);
+    T sum{};
+    for (int64_t e = threadIdx.x; e < size; e += kThreads) sum += x[place_in(r, row, e).at];
+    const T centre = sum_block(sum) / static_cast<T>(size);
+    T squares{};
+    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+      const T apart = x[place_in(r, row, e).at] - centre;
+      squares += apart * apart;
+    }
+    const T spread = sum_block(squares) / static_cast<T>(size);
+    if (threadIdx.x == 0) {
+      mean[row] = centre;
+      variance[row] = spread;
+    }
+    const T inverse = T{1} / sqrt(spread + args.epsilon);
+    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+      const RowPlace p = place_in(r, row, e);
+      T value = (x[p.at] - centre) * inverse;
+      if (args.scale != nullptr) value *= args.scale[p.channel];
+      if (args.bias != nullptr) value += args.bias[p.channel];
+      y[p.at] = value;
+    }
+  }
+};
+
+// The normalised x, of x or of y.
+template <class T>
+struct Normal {
+  RowNormArgs<T> args;
+  RowNormBack<T> back;
+  __device__ T inverse(int64_t row) const { return T{1} / sqrt(back.variance[row] + args.epsilon); }
+  __device__ T operator()(int64_t row, const RowPlace& p) const {
+    if (back.x != nullptr) return (back.x[p.at] - back.mean[row]) * inverse(row);
+    const T scaled = args.bias != nullptr ? back.y[p.at] - args.bias[p.channel] : back.y[p.at];
+    const bool divides = args.scale != nullptr && args.scale[p.channel] != T{};
+    return divides ? scaled / args.scale[p.channel] : scaled;
+  }
+};
+
+template <class T>
+struct RowBackLoop {
+  Normal<T> normal;
+  __device__ T incoming(const RowPlace& p) const {
+    const T g = normal.back.grad[p.at];
+    return normal.args.scale != nullptr ? g * normal.args.scale[p.channel] : g;
+  }
+  __device__ void operator()(int64_t row) const {
+    const NormRows& r = normal.args.rows;
+    const int64_t size = r.size(row);
+    Two<T> sums{0, 0};
+    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+      const RowPlace p = place_in(r, row, e);
+      const T g = incoming(p);
+      sums.a += g;
+      sums.b += g * normal(row, p);
+    }
+    sums = combine_block(sums, [](Two<T> a, Two<T> b) { return TwoSums::join(a, b); });
+    const T mean_grad = sums.a / static_cast<T>(size);
+    const T mean_product = sums.b / static_cast<T>(size);
+    const T inverse = normal.inverse(row);
+    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+      const RowPlace p = place_in(r, row, e);
+      normal.back.x_grad[p.at] =
+          inverse * (incoming(p) - mean_grad - normal(row, p) * mean_product);
+    }
+  }
+};
+
+// Elements of a channel, over all images: [images, channels, inner] or [images, inner, channels].
+SumDims channel_sums(const NormRows& r) {
+  const int64_t images = r.groups == 0 ? 0 : r.count / r.groups;
+  const int64_t inner = r.width == 0 ? 0 : r.image / r.width;
+  SumDims dims;
+  dims.kept_rank = 1;
+  dims.results = dims.kept_size[0] = r.width;
+  dims.kept_step[0] = r.channel_per_run ? inner : 1;
+  dims.gone_rank = 2;
+  dims.gone_size[0] = images;
+  dims.gone_step[0] = r.image;
+  dims.gone_size[1] = inner;
+  dims.gone_step[1] = r.channel_per_run ? 1 : r.width;
+  dims.terms = images * inner;
+  return dims;
+}
+
+// g h and g for Scale and Bias, of a position in x.
+template <class T>
+struct ChannelTerms {
+  Normal<T> normal;
+  __device__ Two<T> operator()(int64_t at) const {
+    const NormRows& r = normal.args.rows;
+    const int64_t image = at / r.image;
+    const int64_t rest = at % r.image;
+    const int64_t inner = r.image / r.width;
+    const int64_t channel = r.channel_per_run ? rest / inner : rest % r.width;
+    const int64_t row = image * r.groups + (r.groups == 1 ? 0 : channel / r.channels);
+    const T g = normal.back.grad[at];
+    return {g * normal(row, {at, channel}), g};
+  }
+};
+
+template <class T>
+struct SplitLoop {
+  const Two<T>* sums;
+  T* first;
+  T* second;
+  __device__ void operator()(int64_t i) const {
+    if (first != nullptr) first[i] = sums[i].a;
+    if (second != nullptr) second[i] = sums[i].b;
+  }
+};
+
+SumDims sums_of_channels(const ChannelDims& d) {
+  SumDims dims;
+  dims.kept_rank = 1;
+  dims.results = dims.kept_size[0] = d.count;
+  dims.kept_step[0] = d.inner;
+  dims.gone_rank = 2;
+  dims.gone_size[0] = d.outer;
+  dims.gone_step[0] = d.count * d.inner;
+  dims.gone_size[1] = d.inner;
+  dims.gone_step[1] = 1;
+  dims.terms = d.each();
+  if (d.inner == 1) {
+    dims.gone_rank = 1;
+  }
+  return dims;
+}
+
+template <class T>
+struct SquareValue {
+  ChannelDims dims;
+  const T* x;
+  const T* mean;
+  __device__ T operator()(int64_t i) const {
+    const T apart = x[i] - mean[i / dims.inner % dims.count];
+    return apart * apart;
+  }
+};
+
+template <class T>
+struct ChannelNormLoop {
+  ChannelDims dims;
+  ChannelNorm<T> norm;
+  const T* x;
+  T* y;
+  __device__ void operator()(int64_t i) const {
+    const int64_t k = i / dims.inner % dims.count;
+    const T factor = T{1} / sqrt(norm.variance[k] + norm.epsilon) * norm.scale[k];
+    y[i] = (x[i] - norm.mean[k]) * factor + norm.bias[k];
+  }
+};
+
+template <class T>
+struct MoveLoop {
+  float momentum;
+  const float* momentum_tensor;
+  const T* before;
+  const T* now;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    const T m = static_cast<T>(momentum_tensor != nullptr ? *momentum_tensor : momentum);
+    out[i] = m * before[i] + (T{1} - m) * now[i];
+  }
+};
+
+template <class T>
+struct InverseLoop {
+  T epsilon;
+  const T* variance;
+  T* out;
+  __device__ void operator()(int64_t i) const { out[i] = T{1} / sqrt(variance[i] + epsilon); }
+};
+
+template <class T>
+struct BackTerms {
+  ChannelDims dims;
+  ChannelNormBack<T> back;
+  __device__ Two<T> operator()(int64_t i) const {
+    const int64_t k = i / dims.inner % dims.count;
+    const T g = back.grad[i];
+    return {g * ((back.x[i] - back.mean[k]) * back.inverse[k]), g};
+  }
+};
+
+template <class T>
+struct ChannelBackLoop {
+  ChannelDims dims;
+  ChannelNormBack<T> back;
+  const Two<T>* sums;
+  T share;  // 1 over the elements of a channel, 0 where the statistics are fixed
+  __device__ void operator()(int64_t i) const {
+    const int64_t k = i / dims.inner % dims.count;
+    const T all = back.scale[k] * back.inverse[k];
+    const T slope = sums[k].a * (share * back.inverse[k]);
+    back.x_grad[i] = all * (back.grad[i] - sums[k].b * share - (back.x[i] - back.mean[k]) * slope);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void row_norm(RawStream stream, const RowNormArgs<T>& args, const T* x, T* y, T* mean,
+              T* variance) {
+  launch_each_row(stream, "row_norm", args.rows.count, RowNormLoop<T>{args, x, y, mean, variance});
+}
+
+int64_t row_norm_partials(const NormRows& rows) {
+  return 2 * (reduce_partials(channel_sums(rows)) + rows.width);
+}
+
+template <class T>
+void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBack<T>& back,
+                   T* partial) {
+  const Normal<T> normal{args, back};
+  if (back.x_grad != nullptr) {
+    launch_each_row(stream, "row_norm_back", args.rows.count, RowBackLoop<T>{normal});
+  }
+  if (back.scale_grad == nullptr && back.bias_grad == nullptr) return;
+  auto* sums = reinterpret_cast<Two<T>*>(partial);
+  const SumDims dims = channel_sums(args.rows);
+  launch_reduce<Two<T>, TwoSums>(stream, "row_norm_back", dims, ChannelTerms<T>{normal},
+                                 Two<T>{1, 1}, sums + args.rows.width, sums);
+  launch_each(stream, "row_norm_back", args.rows.width,
+              SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
+}
+
+int64_t channel_partials(const ChannelDims& dims) {
+  return reduce_partials(sums_of_channels(dims));
+}
+
+template <class T>
+void channel_moments(RawStream stream, const ChannelDims& dims, const T* x, T* partial, T* mean,
+                     T* variance) {
+  const SumDims sums = sums_of_channels(dims);
+  const T each = static_cast<T>(dims.each());
+  launch_reduce<T, SumOf>(stream, "channel_mean", sums, ArrayValue<T>{x}, each, partial, mean);
+  launch_reduce<T, SumOf>(stream, "channel_variance", sums, SquareValue<T>{dims, x, mean}, each,
+                          partial, variance);
+}
+
+template <class T>
+void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
+                  T* y) {
+  launch_each(stream, "channel_norm", dims.numel(), ChannelNormLoop<T>{dims, norm, x, y});
+}
+
+template <class T>
+void move_average(RawStream stream, int64_t n, float momentum, const float* momentum_tensor,
+                  const T* before, const T* now, T* out) {
+  launch_each(stream, "move_average", n, MoveLoop<T>{momentum, momentum_tensor, before, now, out});
+}
+
+template <class T>
+void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance, T* out) {
+  launch_each(stream, "inverse_deviation", n, InverseLoop<T>{epsilon, variance, out});
+}
+
+template <class T>
+void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelNormBack<T>& back,
+                       T* partial, T* sums_memory) {
+  auto* sums = reinterpret_cast<Two<T>*>(sums_memory);
+  launch_reduce<Two<T>, TwoSums>(stream, "channel_norm_back", sums_of_channels(dims),
+                                 BackTerms<T>{dims, back}, Two<T>{1, 1},
+                                 reinterpret_cast<Two<T>*>(partial), sums);
+  launch_each(stream, "channel_norm_back", dims.count,
+              SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
+  if (back.x_grad == nullptr) return;
+  const T share = back.fixed ? T{} : T{1} / static_cast<T>(dims.each());
+  launch_each(stream, "channel_norm_back", dims.numel(),
+              ChannelBackLoop<T>{dims, back, sums, share});
+}
+
+#define FLEET_INSTANTIATE(T)                                                                      \
+  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);                 \
+  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);       \
+  template void channel_moments(RawStream, const ChannelDims&, const T*, T*, T*, T*);             \
+  template void channel_norm(RawStream, const ChannelDims&, const ChannelNorm<T>&, const T*, T*); \
+  template void move_average(RawStream, int64_t, float, const float*, const T*, const T*, T*);    \
+  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                           \
+  template void channel_norm_back(RawStream, const ChannelDims&, const ChannelNormBack<T>&, T*, T*)
+FLEET_INSTANTIATE(float);
+FLEET_INSTANTIATE(double);
+#undef FLEET_INSTANTIATE
+
+}  // namespace fleet::fluid::cuda
