@@ -23,8 +23,8 @@ struct SlotSpec {
   // the declared type of the variable in the output slot with this mark; without any mark, the type
   // of the value in the first input slot of the row.
   bool gives_dtype = false;
-  // Its tensors are numbers that stand for an attribute (ShapeTensor, AxisTensor, …), which decide
-  // on shapes: kernels read them on the host.
+  // Its tensors are numbers that stand for an attribute (ShapeTensor, AxisTensor, …): kernels read
+  // them on the host.
   bool for_attribute = false;
 };
 

@@ -67,8 +67,6 @@ void register_matmul(KernelTable& table);
 void register_move(KernelTable& table);
 void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
-void register_regression_loss(KernelTable& table);
-void register_rows(KernelTable& table);
 void register_sum(KernelTable& table);
 void register_unary(KernelTable& table);
 void register_update(KernelTable& table);

@@ -90,7 +90,8 @@ OpSchema leaves_other_rows(OpSchema schema) {
 
 OpSchema adam_schema(const UpdateSlots& slots) {
   OpSchema adam = update_schema<AdamAttrs>("adam", slots);
-  adam.inputs.insert(adam.inputs.end(), {maybe("Beta1Tensor"), maybe("Beta2Tensor")});
+  adam.inputs.insert(adam.inputs.end(),
+                     {maybe_attribute("Beta1Tensor"), maybe_attribute("Beta2Tensor")});
   adam.infer = [update = std::move(adam.infer)](InferContext& context) {
     require_number(context, "Beta1Tensor", DType::kFloat32);
     require_number(context, "Beta2Tensor", DType::kFloat32);

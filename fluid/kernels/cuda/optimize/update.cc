@@ -52,7 +52,6 @@ std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
-  if (context.has_input("Beta1Tensor") || context.has_input("Beta2Tensor")) return nullptr;
   const auto attrs = context.attrs<AdamAttrs>();
   const Shape shape = context.in("Param").shape;
   const int64_t n = shape.numel();
