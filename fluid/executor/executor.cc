@@ -314,6 +314,7 @@ struct Executor::State {
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = *options.threads;
+    step.graph = options.cuda_graph && !place.is_cpu();
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
     if (step.watch == nullptr) step.watch = watch;
     return step;

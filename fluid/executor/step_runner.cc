@@ -129,6 +129,25 @@ void StepRunner::run_shards(const Workspace::Step& step, int parts) {
   results_.join_statistics();
 }
 
+void StepRunner::run_op_by_op(const Workspace::Step& step, int parts) {
+  if (plan_->head() > 0) {
+    home_.bind_feeds(step, 0, 1);
+    home_.run_ops(step, 0, plan_->head(), -1);
+  }
+  run_shards(step, parts);
+  home_.run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
+}
+
+bool StepRunner::run_graph(const Workspace::Step& step, int parts) {
+  if (!step.graph || parts != 1 || !plan_->joins().empty()) return false;
+  if (graph_ == nullptr) graph_ = std::make_unique<StepGraph>(home_);
+  home_.bind_feeds(step, 0, 1);
+  return graph_->run(step, [&] {
+    home_.run_ops(step, 0, plan_->tail(), plan_->sharded() ? step.shards.begin : -1);
+    home_.run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
+  });
+}
+
 std::vector<Tensor> StepRunner::run(const Workspace::Step& step) {
   const Place& place = plan_->key().place;
   if (!place.is_cpu()) {
@@ -138,13 +157,8 @@ std::vector<Tensor> StepRunner::run(const Workspace::Step& step) {
   const int parts = plan_->sharded() ? step.shards.count() : 1;
   const bool brackets = step.runtime != nullptr && plan_->communicates();
   if (brackets) step.runtime->begin_step(plan_->program(), step.number);
-  if (plan_->head() > 0) {
-    home_.bind_feeds(step, 0, 1);
-    home_.run_ops(step, 0, plan_->head(), -1);
-  }
   results_.begin(parts);
-  run_shards(step, parts);
-  home_.run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
+  if (!run_graph(step, parts)) run_op_by_op(step, parts);
   home_.communication().wait_for_all();
   if (brackets) {
     step.runtime->end_step(plan_->program(), step.number);

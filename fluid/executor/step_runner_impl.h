@@ -6,6 +6,7 @@
 
 #include "fluid/executor/shard_results_impl.h"
 #include "fluid/executor/shard_threads_impl.h"
+#include "fluid/executor/step_graph_impl.h"
 #include "fluid/executor/workspace_impl.h"
 
 namespace fleet::fluid {
@@ -23,6 +24,9 @@ class StepRunner {
   std::vector<Tensor> run(const Workspace::Step& step);
 
  private:
+  // The whole of a step on a device, by what it recorded of one; false: it is to be run op by op.
+  bool run_graph(const Workspace::Step& step, int parts);
+  void run_op_by_op(const Workspace::Step& step, int parts);
   void run_shards(const Workspace::Step& step, int parts);
   void run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts);
   void run_on_threads(const Workspace::Step& step, int parts, int threads);
@@ -38,6 +42,7 @@ class StepRunner {
   std::shared_ptr<const Plan> plan_;
   Workspace home_;
   ShardResults results_;
+  std::unique_ptr<StepGraph> graph_;  // made when first needed
   // Where other threads run shards, and those threads; made when first needed.
   std::vector<std::unique_ptr<Workspace>> lanes_;
   std::unique_ptr<ShardThreads> threads_;

@@ -102,6 +102,17 @@ void Workspace::fetch_persistables_in() {
   for (const auto& [value, home] : persistables_) move_value(*value, home);
 }
 
+// On the place of the variable.
+Tensor& Workspace::feed_memory(size_t var, const Tensor& like) {
+  fed_.resize(plan_->vars().size());
+  Tensor& memory = fed_[var];
+  const Place& place = plan_->vars()[var].place;
+  if (!memory.initialized() || memory.dtype() != like.dtype() || memory.shape() != like.shape()) {
+    memory.reset(like.dtype(), like.shape(), place);
+  }
+  return memory;
+}
+
 void Workspace::bind_feeds(const Step& step, int part, int parts) {
   for (size_t i = 0; i < plan_->vars().size(); ++i) {
     const PlanVar& var = plan_->vars()[i];
@@ -110,7 +121,14 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
     const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
     Tensor bound = cut ? part_of_feed(fed, part, parts) : fed;
     const bool moves = !(bound.place() == var.place);
-    own_[i] = moves || var.fed_and_written ? bound.copy_to(var.place) : std::move(bound);
+    if (!var.place.is_cpu() && (moves || step.graph)) {
+      Tensor& memory = feed_memory(i, bound);
+      memory.copy_from(bound);
+      memory.share_lod(bound);
+      own_[i] = memory;
+    } else {
+      own_[i] = moves || var.fed_and_written ? bound.copy_to(var.place) : std::move(bound);
+    }
   }
 }
 

@@ -41,8 +41,9 @@ class Workspace {
     bool check_nan_inf = false;
     Profile* profile = nullptr;  // who measures
     FiniteWatch* watch = nullptr;
-    int threads = 1;    // that may run shards at once
-    bool sums = false;  // what shards make is added up and not divided
+    int threads = 1;     // that may run shards at once
+    bool sums = false;   // what shards make is added up and not divided
+    bool graph = false;  // ExecutorOptions::cuda_graph
   };
 
   // Ops [begin, end) of the plan; `shard` is -1 for those that run once a step.
@@ -74,6 +75,7 @@ class Workspace {
 
  private:
   void bind_values(Statistics statistics);
+  Tensor& feed_memory(size_t var, const Tensor& like);
   void bring_home();
   void copy(int k);
   void add_runner(size_t k);
@@ -87,6 +89,7 @@ class Workspace {
   std::vector<Value> own_;
   std::vector<Value*> values_;
   std::vector<std::pair<Value*, Place>> persistables_;  // with their homes
+  std::vector<Tensor> fed_;  // of a device: where feeds come to, in every step the same memory
   std::vector<Buffer> buffers_;
   Scratch scratch_;
   // What updates say when their work is done, and the stream of the plan's place (null on CPU):

@@ -38,6 +38,18 @@ void synchronize_stream(const Place& place, void* stream) {
   if (stream != nullptr) built_in::synchronize_stream(place, stream);
 }
 
+bool begin_recording(const Place& place, void* stream) {
+  return stream != nullptr && built_in::begin_recording(place, stream);
+}
+
+std::shared_ptr<void> end_recording(const Place& place, void* stream) {
+  return stream == nullptr ? nullptr : built_in::end_recording(place, stream);
+}
+
+void run_recorded(const Place& place, void* recorded, void* stream) {
+  built_in::run_recorded(place, recorded, stream);
+}
+
 std::shared_ptr<uint32_t> make_shared_word(const Place& place) {
   return has_streams(place) ? built_in::make_shared_word(place) : std::make_shared<uint32_t>(0);
 }

@@ -23,6 +23,13 @@ void destroy_stream(const Place& place, void* stream) noexcept;
 // Waits for what was put on the stream.
 void synchronize_stream(const Place& place, void* stream);
 
+// From now on, what is put on the stream is recorded and not done. False where a device cannot.
+bool begin_recording(const Place& place, void* stream);
+// What was recorded since; null when the device could not.
+std::shared_ptr<void> end_recording(const Place& place, void* stream);
+// Puts all of it on the stream.
+void run_recorded(const Place& place, void* recorded, void* stream);
+
 // 0, in host memory that kernels on the place's streams may write (KernelContext::nonfinite_word).
 // What they wrote is there when their stream was waited for.
 std::shared_ptr<uint32_t> make_shared_word(const Place& place);

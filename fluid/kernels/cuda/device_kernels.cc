@@ -12,6 +12,8 @@ namespace fleet::fluid {
 namespace cuda {
 namespace {
 
+constexpr size_t kBlasBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
+
 void check_blas(cublasStatus_t status, std::string_view call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw_error(ErrorCode::kInternal,
@@ -46,6 +48,9 @@ cublasHandle_t Stream::blas() {
   check_blas(
       cublasSetMathMode(blas_, allows_tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
       "cublasSetMathMode");
+  // Memory that stays where it is, so that products can be recorded.
+  blas_memory_ = Buffer(kBlasBytes, device_allocator(place_));
+  check_blas(cublasSetWorkspace(blas_, blas_memory_.data(), kBlasBytes), "cublasSetWorkspace");
   check_blas(cublasSetAtomicsMode(blas_, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return blas_;
 }
@@ -81,6 +86,14 @@ void register_device_kernels(KernelTable& table) {
   cuda::register_conv(table);
 }
 
+namespace {
+
+cudaStream_t cuda_stream(void* stream) {
+  return static_cast<cudaStream_t>(static_cast<cuda::Stream*>(stream)->raw());
+}
+
+}  // namespace
+
 namespace built_in {
 
 void check_place(const Place& place) {
@@ -101,6 +114,30 @@ void destroy_stream(const Place&, void* stream) noexcept {
 
 void synchronize_stream(const Place&, void* stream) {
   static_cast<const cuda::Stream*>(stream)->synchronize();
+}
+
+bool begin_recording(const Place&, void* stream) {
+  return cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal) ==
+         cudaSuccess;
+}
+
+std::shared_ptr<void> end_recording(const Place&, void* stream) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  bool good = cudaStreamEndCapture(cuda_stream(stream), &graph) == cudaSuccess && graph != nullptr;
+  if (good) good = cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  if (!good) {
+    cudaGetLastError();  // the step is run op by op instead
+    return nullptr;
+  }
+  return {executable,
+          [](void* given) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(given)); }};
+}
+
+void run_recorded(const Place&, void* recorded, void* stream) {
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recorded), cuda_stream(stream)),
+             "cudaGraphLaunch");
 }
 
 // Mapped, so that nothing is copied in the steps in which no kernel writes it.

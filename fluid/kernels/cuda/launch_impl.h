@@ -24,11 +24,11 @@ void launch(RawStream stream, const char* name, void (*kernel)(Parameters...), u
   check_cuda(cudaGetLastError(), name);
 }
 #else
-void run_on_host(unsigned blocks, const std::function<void()>& thread);
+void run_on_host(unsigned blocks, std::function<void()> thread);
 template <class... Parameters, class... Arguments>
 void launch(RawStream, const char*, void (*kernel)(Parameters...), unsigned blocks,
             Arguments... arguments) {
-  run_on_host(blocks, [&] { kernel(arguments...); });
+  run_on_host(blocks, [=] { kernel(arguments...); });
 }
 #endif
 

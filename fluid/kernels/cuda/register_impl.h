@@ -42,6 +42,7 @@ class Stream {
   Place place_;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
+  Buffer blas_memory_;
   Buffer scratch_;
   std::shared_ptr<void> library_;
 };

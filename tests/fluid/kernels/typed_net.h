@@ -20,8 +20,8 @@ namespace fleet::fluid {
 class TypedNet {
  public:
   TypedNet(const NetCase& net, DType dtype, const KernelTable& kernels = KernelTable::standard(),
-           const Place& place = CPUPlace())
-      : executor_(place, {.kernels = &kernels}) {
+           const Place& place = CPUPlace(), bool cuda_graph = false)
+      : executor_(place, {.cuda_graph = cuda_graph, .kernels = &kernels}) {
     const ProgramGuard programs(main_, startup_);
     const unique_name::Guard names;
     for (const Variable& var : net.build(dtype)) compared_.emplace_back(var.name());

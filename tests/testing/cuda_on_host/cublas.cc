@@ -3,6 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "tests/testing/cuda_on_host/stream.h"
+
 namespace {
 
 struct Matrix {
@@ -35,10 +37,12 @@ cublasStatus_t strided(cublasOperation_t a_op, cublasOperation_t b_op, int64_t m
                        int64_t k, T alpha, const T* a, int64_t lda, int64_t a_step, const T* b,
                        int64_t ldb, int64_t b_step, T beta, T* c, int64_t ldc, int64_t c_step,
                        int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    multiply<T>({a_op, lda}, {b_op, ldb}, m, n, k, alpha, a + i * a_step, b + i * b_step, beta,
-                c + i * c_step, ldc);
-  }
+  fleet::testing::put_on_stream([=] {
+    for (int64_t i = 0; i < count; ++i) {
+      multiply<T>({a_op, lda}, {b_op, ldb}, m, n, k, alpha, a + i * a_step, b + i * b_step, beta,
+                  c + i * c_step, ldc);
+    }
+  });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -12,12 +12,44 @@
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/cuda/shape/move_loops.h"
 #include "fluid/kernels/device_kernels_impl.h"
+#include "tests/testing/cuda_on_host/stream.h"
 
 extern "C" cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                                        cudaStream_t) {
-  std::memcpy(to, from, bytes);
+  fleet::testing::put_on_stream([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
+
+namespace fleet::testing {
+namespace {
+
+Work* g_recorded = nullptr;
+uint64_t g_recorded_runs = 0;
+
+}  // namespace
+
+void put_on_stream(std::function<void()> work) {
+  if (g_recorded == nullptr) {
+    work();
+  } else {
+    g_recorded->push_back(std::move(work));
+  }
+}
+
+void record_stream(Work* work) {
+  g_recorded = work;
+}
+
+void run_again(const Work& work) {
+  ++g_recorded_runs;
+  for (const auto& each : work) each();
+}
+
+uint64_t recorded_runs() {
+  return g_recorded_runs;
+}
+
+}  // namespace fleet::testing
 
 namespace fleet::fluid {
 namespace {
@@ -34,6 +66,8 @@ class HostAllocator final : public Allocator {
   }
   void deallocate(std::byte* memory, size_t) noexcept override { std::free(memory); }
 };
+
+std::shared_ptr<testing::Work> g_recording;
 
 }  // namespace
 
@@ -113,6 +147,18 @@ void destroy_stream(const Place&, void* stream) noexcept {
   delete static_cast<cuda::Stream*>(stream);
 }
 void synchronize_stream(const Place&, void*) {}
+bool begin_recording(const Place&, void*) {
+  g_recording = std::make_shared<testing::Work>();
+  testing::record_stream(g_recording.get());
+  return true;
+}
+std::shared_ptr<void> end_recording(const Place&, void*) {
+  testing::record_stream(nullptr);
+  return std::exchange(g_recording, nullptr);
+}
+void run_recorded(const Place&, void* recorded, void*) {
+  testing::run_again(*static_cast<testing::Work*>(recorded));
+}
 std::shared_ptr<uint32_t> make_shared_word(const Place&) {
   return std::make_shared<uint32_t>(0);
 }

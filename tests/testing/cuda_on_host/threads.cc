@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fluid/kernels/cuda/launch_impl.h"
+#include "tests/testing/cuda_on_host/stream.h"
 
 fleet::testing::DeviceIndex threadIdx;
 fleet::testing::DeviceIndex blockIdx;
@@ -126,12 +127,14 @@ int __syncthreads_or(int truth) {
 
 namespace fleet::fluid::cuda {
 
-void run_on_host(unsigned blocks, const std::function<void()>& thread) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  gridDim.x = blocks;
-  blockDim.x = kThreads;
-  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) testing::block().run(thread);
+void run_on_host(unsigned blocks, std::function<void()> thread) {
+  testing::put_on_stream([blocks, thread = std::move(thread)] {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    gridDim.x = blocks;
+    blockDim.x = kThreads;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) testing::block().run(thread);
+  });
 }
 
 }  // namespace fleet::fluid::cuda

@@ -1,0 +1,84 @@
+#include "base/log.h"
+#include "base/strings.h"
+#include "fluid/executor/step_graph_impl.h"
+#include "fluid/kernels/device_kernels.h"
+
+namespace fleet::fluid {
+namespace {
+
+std::string obstacle_of(const Plan& plan) {
+  if (plan.communicates()) return "the program exchanges values with other processes";
+  for (const PlanOp& op : plan.ops()) {
+    const std::string name = str_cat("op '", op.op->type, "'");
+    if (op.block != nullptr) return name + " runs a block";
+    if (op.place.is_cpu() || op.copies) return name + " runs on the CPU";
+    if (op.schema->draws_numbers) return name + " draws other random numbers in each step";
+    if (op.schema->run_by != RunBy::kKernel) return name + " is not a kernel's";
+  }
+  for (const PlanVar& var : plan.vars()) {
+    if (var.feed >= 0 && var.desc != nullptr && var.desc->lod_level > 0) {
+      return str_cat("'", var.name, "' is fed sequences");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+StepGraph::StepGraph(Workspace& workspace)
+    : workspace_(workspace), obstacle_(obstacle_of(workspace.plan())) {}
+
+void StepGraph::spots(std::vector<Spot>& spots) const {
+  spots.clear();
+  for (int i = 0; i < static_cast<int>(workspace_.plan().vars().size()); ++i) {
+    const auto* tensor = std::get_if<Tensor>(&workspace_.value(i));
+    Spot& spot = spots.emplace_back();
+    if (tensor != nullptr && tensor->initialized()) spot = {tensor->raw(), tensor->shape()};
+  }
+}
+
+void StepGraph::record(const std::function<void()>& run_ops) {
+  const Place& place = workspace_.plan().key().place;
+  void* const stream = workspace_.stream();
+  if (!begin_recording(place, stream)) {
+    obstacle_ = "this device repeats no recorded work";
+    return;
+  }
+  try {
+    run_ops();
+  } catch (...) {
+    end_recording(place, stream);
+    throw;
+  }
+  graph_ = end_recording(place, stream);
+  if (graph_ == nullptr) obstacle_ = "the device could not record the step";
+  // An op that took other memory meanwhile would not find it in a later step.
+  spots(now_);
+  if (now_ != known_) graph_.reset();
+}
+
+bool StepGraph::run(const Workspace::Step& step, const std::function<void()>& run_ops) {
+  if (!obstacle_.empty()) {
+    if (!told_) {
+      Logger().warning("executor", "cuda_graph has no effect on this program",
+                       {{"why", obstacle_}});
+    }
+    told_ = true;
+    return false;
+  }
+  // Who looks at single ops needs to run them.
+  if (step.profile != nullptr || step.check_nan_inf || step.watch != nullptr) return false;
+  spots(now_);
+  if (now_ != known_) {
+    std::swap(known_, now_);
+    settled_ = 0;
+    graph_.reset();
+    return false;
+  }
+  if (graph_ == nullptr && ++settled_ > 1) record(run_ops);
+  if (graph_ == nullptr) return false;
+  run_recorded(workspace_.plan().key().place, graph_.get(), workspace_.stream());
+  return true;
+}
+
+}  // namespace fleet::fluid
