@@ -85,12 +85,19 @@ struct AddLoop {
       if (index_at(index, i) == row) before = 1;
     }
     if (__syncthreads_or(before) != 0) return;
-    for (int64_t k = threadIdx.x; k < width; k += kThreads) {
-      T sum = to[row * width + k];
-      for (int64_t i = first; i < index.count; ++i) {
-        if (index_at(index, i) == row) sum += from[i * width + k];
+    __shared__ bool same[kThreads];
+    for (int64_t tile = first; tile < index.count; tile += kThreads) {
+      const int64_t own = tile + threadIdx.x;
+      same[threadIdx.x] = own < index.count && index_at(index, own) == row;
+      if (__syncthreads_or(same[threadIdx.x] ? 1 : 0) == 0) continue;
+      for (int64_t k = threadIdx.x; k < width; k += kThreads) {
+        T sum = to[row * width + k];
+        for (int i = 0; i < kThreads; ++i) {
+          if (same[i]) sum += from[(tile + i) * width + k];
+        }
+        to[row * width + k] = sum;
       }
-      to[row * width + k] = sum;
+      __syncthreads();
     }
   }
 };
