@@ -29,6 +29,7 @@ struct Options {
   int64_t rows = 64;
   double seconds = 2;
   bool device_feed = false;
+  bool graph = false;
 };
 
 // What is fed, and the loss that comes of it.
@@ -173,7 +174,7 @@ void run(const Options& options) {
   const auto loss = layers::mean(layers::softmax_with_cross_entropy(model.build(x), y));
   minimize(options.optimizer, loss);
   const fluid::Place place = fluid::place_named(options.place);
-  fluid::Executor executor(place);
+  fluid::Executor executor(place, {.cuda_graph = options.graph});
   executor.run(fluid::default_startup_program());
   fluid::Feed feed = batch_of(model, options.rows);
   if (options.device_feed) {
@@ -191,9 +192,9 @@ void run(const Options& options) {
   const double seconds = seconds_since(begin);
   const float last = executor.run(program, feed, {loss})[0].item<float>();
   std::printf(
-      "{\"net\": \"%s\", \"by\": \"fleet\", \"rows\": %lld, \"parameters\": %lld, "
+      "{\"net\": \"%s\", \"by\": \"fleet%s\", \"rows\": %lld, \"parameters\": %lld, "
       "\"steps_per_s\": %.2f, \"first_loss\": %.4f, \"last_loss\": %.4f, \"steps\": %lld}\n",
-      options.net.c_str(), static_cast<long long>(options.rows),
+      options.net.c_str(), options.graph ? " graph" : "", static_cast<long long>(options.rows),
       static_cast<long long>(parameters_of(program)), static_cast<double>(steps) / seconds,
       static_cast<double>(first), static_cast<double>(last), static_cast<long long>(steps));
 }
@@ -212,6 +213,7 @@ int main(int argc, char** argv) {
   add("optimizer", po::value(&options.optimizer)->default_value("momentum"), "momentum or adam");
   add("place", po::value(&options.place)->default_value("gpu:0"), "cpu, gpu or gpu:N");
   add("seconds", po::value(&options.seconds)->default_value(2), "how long to measure");
+  add("graph", po::bool_switch(&options.graph), "steps are recorded and repeated (cuda_graph)");
   add("device_feed", po::bool_switch(&options.device_feed), "the batch is on the device already");
   try {
     po::variables_map given;
