@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Steps a second of a net with PyTorch on a GPU: the nets of bench_gpu.cc, as a line of JSON.
 
-    torch_steps.py --net resnet50 --rows 64 --form eager|compile|reduce|channels_last [--tf32] [--bf16]
+    torch_steps.py --net resnet50 --rows 64 --form eager|compile|reduce|channels_last|captured [--tf32] [--bf16]
 
-reduce is torch.compile(mode="reduce-overhead"), which captures CUDA graphs.
+reduce is torch.compile(mode="reduce-overhead"); captured is a whole step, with its update, in one CUDA graph.
 """
 import argparse
 import json
@@ -91,7 +91,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--net', choices=NETS, required=True)
     parser.add_argument('--rows', type=int, default=64)
-    parser.add_argument('--form', choices=['eager', 'compile', 'reduce', 'channels_last'], default='eager')
+    parser.add_argument('--form', choices=['eager', 'compile', 'reduce', 'channels_last', 'captured'], default='eager')
     parser.add_argument('--optimizer', choices=['momentum', 'adam'], default='momentum')
     parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--tf32', action='store_true')
@@ -109,7 +109,7 @@ def main():
     if args.form == 'channels_last':
         net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
     parameters = sum(p.numel() for p in net.parameters())
-    optimizer = (torch.optim.Adam(net.parameters(), 1e-4, fused=True) if args.optimizer == 'adam'
+    optimizer = (torch.optim.Adam(net.parameters(), 1e-4, fused=True, capturable=True) if args.optimizer == 'adam'
                  else torch.optim.SGD(net.parameters(), 1e-3, 0.9, fused=True))
     if args.form in ('compile', 'reduce'):
         net = torch.compile(net, mode='reduce-overhead' if args.form == 'reduce' else 'default')
@@ -123,13 +123,26 @@ def main():
         return loss
 
     first = step().item()
+    run = step
+    if args.form == 'captured':
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            step()
+        run = graph.replay
     for _ in range(10):
-        step()
+        run()
     torch.cuda.synchronize()
     begin, steps = time.perf_counter(), 0
     while time.perf_counter() - begin < args.seconds:
         for _ in range(5):
-            step()
+            run()
         torch.cuda.synchronize()
         steps += 5
     seconds = time.perf_counter() - begin

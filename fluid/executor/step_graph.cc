@@ -59,7 +59,8 @@ void StepGraph::record(const std::function<void()>& run_ops) {
 
 bool StepGraph::run(const Workspace::Step& step, const std::function<void()>& run_ops) {
   if (!obstacle_.empty()) {
-    if (!told_) {
+    // A program without feeds, as a startup program, is not run again and again.
+    if (!told_ && !workspace_.plan().key().feeds.empty()) {
       Logger().warning("executor", "cuda_graph has no effect on this program",
                        {{"why", obstacle_}});
     }

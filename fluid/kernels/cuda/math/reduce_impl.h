@@ -47,6 +47,7 @@ struct ReduceByBlock {
     const int64_t first = row % parts.count * parts.length;
     const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
     T sum = Combine::template start<T>();
+#pragma unroll 4
     for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
       sum = Combine::join(sum, value(base + gone_position(dims, i)));
     }
@@ -68,6 +69,7 @@ struct ReduceByThread {
     const int64_t first = part * parts.length;
     const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
     T sum = Combine::template start<T>();
+#pragma unroll 4
     for (int64_t k = first; k < end; ++k) {
       sum = Combine::join(sum, value(base + gone_position(dims, k)));
     }

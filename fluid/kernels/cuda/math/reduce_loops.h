@@ -15,8 +15,8 @@ struct ReduceParts {
 };
 
 inline ReduceParts reduce_parts(const SumDims& dims) {
-  constexpr int64_t kWanted = 1 << 16;  // threads that keep a device busy
-  constexpr int64_t kShortest = 32;     // terms of a thread
+  constexpr int64_t kWanted = 1 << 19;  // threads that keep a device busy
+  constexpr int64_t kShortest = 16;     // terms of a thread
   ReduceParts parts;
   parts.by_block = dims.gone_rank == 0 || dims.gone_step[dims.gone_rank - 1] == 1;
   const int64_t threads = parts.by_block ? 256 : 1;

@@ -130,17 +130,15 @@ struct BatchNorm {
                          stream.template scratch<T>(channel_partials(dims)), now_mean,
                          now_variance);
     }
-    const ChannelNorm<T> norm{.mean = now_mean,
-                              .variance = now_variance,
-                              .scale = c.in<T>(scale),
-                              .bias = c.in<T>(bias),
-                              .epsilon = static_cast<T>(attrs.epsilon)};
-    channel_norm<T>(stream.raw(), dims, norm, c.in<T>(x), c.out<T>(y));
     if (!global) {
       move(c, mean, mean_out, now_mean);
       move(c, variance, variance_out, now_variance);
     }
-    inverse_deviation<T>(stream.raw(), dims.count, norm.epsilon, now_variance, now_variance);
+    inverse_deviation<T>(stream.raw(), dims.count, static_cast<T>(attrs.epsilon), now_variance,
+                         now_variance);
+    const ChannelNorm<T> norm{
+        .mean = now_mean, .inverse = now_variance, .scale = c.in<T>(scale), .bias = c.in<T>(bias)};
+    channel_norm<T>(stream.raw(), dims, norm, c.in<T>(x), c.out<T>(y));
   }
 
  private:

@@ -50,14 +50,13 @@ int64_t channel_partials(const ChannelDims& dims);
 template <class T>
 void channel_moments(RawStream stream, const ChannelDims& dims, const T* x, T* partial, T* mean,
                      T* variance);
-// y = (x - mean) / sqrt(variance + epsilon) * scale + bias.
+// y = (x - mean) * inverse * scale + bias, where inverse is 1 / sqrt(variance + epsilon).
 template <class T>
 struct ChannelNorm {
   const T* mean = nullptr;
-  const T* variance = nullptr;
+  const T* inverse = nullptr;
   const T* scale = nullptr;
   const T* bias = nullptr;
-  T epsilon{};
 };
 template <class T>
 void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
@@ -71,7 +70,7 @@ void move_average(RawStream stream, int64_t n, float momentum, const float* mome
 template <class T>
 void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance, T* out);
 
-// Of channel_norm, with inverse = 1 / sqrt(variance + epsilon). `fixed`: mean and inverse do not
+// Of channel_norm. `fixed`: mean and inverse do not
 // depend on x. Outputs may be null; `sums` has 2 * count elements, `partial` twice
 // channel_partials(dims).
 template <class T>

@@ -184,8 +184,7 @@ struct ChannelNormLoop {
   T* y;
   __device__ void operator()(int64_t i) const {
     const int64_t k = channel_at(dims, i);
-    const T factor = T{1} / sqrt(norm.variance[k] + norm.epsilon) * norm.scale[k];
-    y[i] = (x[i] - norm.mean[k]) * factor + norm.bias[k];
+    y[i] = (x[i] - norm.mean[k]) * (norm.inverse[k] * norm.scale[k]) + norm.bias[k];
   }
 };
 
