@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs on a machine with a GPU everything that needs one, in three parts that can be stopped and taken
 # up again: 1 the tests of CUDA and NCCL, 2 the same under compute-sanitizer, 3 examples on the GPU,
-# alone and as two ranks that sum by NCCL. Items that passed before are not run again; those that
-# never ran come first.
+# with servers, and as two and four ranks that sum by NCCL to the bytes of one alone, and rows of
+# docs/benchmarks.md, beside PyTorch where python3 has it. Items that passed before are not run
+# again; those that never ran come first.
 #
 # Usage: scripts/gpu_run.sh [--part 1|2|3] [BUILD_FOLDER]
 #   --part        this part alone; without it all three, one after the other
@@ -45,25 +46,58 @@ if [ -z "$folder" ]; then
   folder=build/cuda
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
   say "Building the preset cuda"
-  build_preset cuda "${tests[@]}" local_trainer collective_train launch fleet_agent
+  build_preset cuda "${tests[@]}" local_trainer collective_train distributed_train launch launch_ps \
+    fleet_agent bench_gpu bench_nccl
 fi
 results=$folder/gpu_run
 mkdir -p "$results"
 
-# An example for a few steps; what it learned is in the item's metrics file.
+# An example for a few steps; what it learned is in the item's metrics file, its model in a folder.
 trains() {
   local item=$1
   shift
-  "$@" --steps 200 --metrics_file "$results/$item.json"
+  "$@" --steps 60 --shards 4 --data_dir examples/data/digits --metrics_file "$results/$item.json" \
+    --model_dir "$results/$item.model"
 }
 
-# Two ranks on one GPU, which NCCL 2.30 and newer allow.
-ranks() {
-  local sums=$1
+# Several processes share the GPU, which NCCL 2.30 and newer allow.
+shares_gpu() {
   NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=1 \
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    trains "$sums" "$folder/bin/launch" --nproc_per_node 2 --collectives sockets --tee \
-    --log_dir "$results/$sums.logs" "$folder/bin/collective_train" --place gpu:0
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"
+}
+
+# Ranks whose sums NCCL takes, and whose model is that of a local run, byte for byte.
+ranks() {
+  local count=$1 item=ranks_$1
+  trains alone "$folder/bin/local_trainer" --place gpu:0
+  shares_gpu trains "$item" "$folder/bin/launch" --nproc_per_node "$count" --collectives sockets --tee \
+    --log_dir "$results/$item.logs" "$folder/bin/collective_train" --place gpu:0
+  grep -q "are summed by NCCL" "$results/$item.logs"/*
+  diff -r "$results/alone.model" "$results/$item.model"
+}
+
+servers() {
+  "$folder/bin/launch_ps" --worker_num 2 --server_num 2 --log_dir "$results/servers.logs" \
+    "$folder/bin/distributed_train" --place gpu:0 --strategy sync --steps 60 --data_dir examples/data/digits
+}
+
+steps() {
+  local rows=$1 net
+  shift
+  for net in "$@"; do
+    "$folder/bin/bench_gpu" --net "$net" --rows "$rows" --device_feed --graph
+    if python3 -c "import torch" 2>/dev/null; then
+      python3 benchmarks/gpu/torch_steps.py --net "$net" --rows "$rows" --form captured
+    fi
+  done
+}
+
+all_reduces() {
+  local id
+  id=$(mktemp -u)
+  shares_gpu "$folder/bin/bench_nccl" --rank 1 --id "$id" &
+  shares_gpu "$folder/bin/bench_nccl" --rank 0 --id "$id"
+  wait $!
 }
 
 items_of() {
@@ -72,14 +106,16 @@ items_of() {
     2) for test in "${tests[@]}"; do
       for tool in memcheck racecheck initcheck; do echo "$test.$tool"; done
     done ;;
-    3) printf '%s\n' local_trainer ranks_on_one_gpu ;;
+    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces small_steps steps ;;
   esac
 }
 
 run_item() {
   case $1 in
-    local_trainer) trains "$1" "$folder/bin/local_trainer" --place gpu:0 ;;
-    ranks_on_one_gpu) ranks "$1" ;;
+    ranks_*) ranks "${1#ranks_}" ;;
+    servers | all_reduces) "$1" ;;
+    small_steps) steps 512 mlp lenet ;;
+    steps) steps 32 resnet50 transformer ;;
     *.*) compute-sanitizer --tool "${1#*.}" --error-exitcode 1 "$folder/bin/${1%%.*}" ;;
     *) "$folder/bin/$1" ;;
   esac
@@ -102,7 +138,8 @@ run_part() {
     say "Part $part: $item"
     local begin=$SECONDS status=0
     export folder results
-    timeout "$left" bash -c "$(declare -f trains ranks run_item); run_item $item" \
+    timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers steps all_reduces run_item)
+      run_item $item" \
       >"$results/$item.log" 2>&1 </dev/null || status=$?
     tail -5 "$results/$item.log"
     if grep -q "no CUDA device" "$results/$item.log"; then

@@ -114,7 +114,7 @@ TEST(GpuRun, RunsAgainOnlyWhatHasNotPassed) {
                 AllOf(HasSubstr("1 cuda_kernels_test                passed"),
                       HasSubstr("1 cuda_queue_test                  failed (3)"),
                       HasSubstr("2 cuda_queue_test.memcheck         not run"),
-                      HasSubstr("3 ranks_on_one_gpu                 not run")));
+                      HasSubstr("3 ranks_2                          not run")));
   }
   EXPECT_EQ(text_of(place / "bin/cuda_kernels_test.runs"), "\n");
   EXPECT_EQ(text_of(place / "bin/cuda_queue_test.runs"), "\n\n");
