@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "base/clock.h"
+#include "base/error.h"
+#include "base/strings.h"
 #include "fluid/executor/block/block_runner_impl.h"
 #include "fluid/executor/finite_checks_impl.h"
 #include "fluid/executor/profile_impl.h"
@@ -164,9 +168,50 @@ void Workspace::run_op(const Step& step, int k, int shard) {
   }
   if (plan_->communicates()) communication_.wait_before(k);
   if (communication_.calls(k)) communication_.run(step.runtime, k, step.number, shard);
-  runner->run(step.number, shard);
+  try {
+    runner->run(step.number, shard);
+  } catch (const std::bad_alloc&) {
+    if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
+    throw_no_memory(k);
+  }
   if (step.check_nan_inf) finite_checks_->check_outputs(k, step.number);
   if (step.watch != nullptr) finite_checks_->watch(step, k, runner->written());
+}
+
+// Says whose memory it is: the largest variables, and what steps take beside them.
+void Workspace::throw_no_memory(int k) const {
+  const PlanOp& op = plan_->ops()[static_cast<size_t>(k)];
+  std::vector<std::pair<size_t, std::string>> held;
+  size_t variables = 0;
+  for (int i = 0; i < static_cast<int>(plan_->vars().size()); ++i) {
+    const auto* tensor = std::get_if<Tensor>(&value(i));
+    const PlanVar& var = plan_->vars()[static_cast<size_t>(i)];
+    const bool counts = tensor != nullptr && tensor->initialized() && var.buffer < 0;
+    if (!counts || !(tensor->place() == op.place)) continue;
+    held.emplace_back(tensor->bytes(), var.name);
+    variables += tensor->bytes();
+  }
+  std::sort(held.rbegin(), held.rend());
+  std::vector<std::string> largest;
+  for (size_t i = 0; i < std::min<size_t>(held.size(), 3); ++i) {
+    largest.push_back(str_cat("'", held[i].second, "' ", held[i].first, " bytes"));
+  }
+  size_t buffers = 0;
+  for (const Buffer& buffer : buffers_) buffers += buffer.size();
+  std::vector<std::string> inputs;
+  for (const int i : op.inputs) {
+    const auto* tensor = std::get_if<Tensor>(&value(i));
+    if (tensor == nullptr || !tensor->initialized()) continue;
+    inputs.push_back(str_cat(dtype_name(tensor->dtype()), tensor->shape()));
+  }
+  throw_error(ErrorCode::kNoMemory,
+              {.what = str_cat("the memory of ", op.place.to_string(), " is used up"),
+               .where = str_cat(op.op->to_string(), ", with inputs ", join(inputs, ", ")),
+               .expected = "memory for what the op makes",
+               .got = str_cat("this program's variables take ", variables, " bytes (the largest: ",
+                              join(largest, ", "), "), its steps ", buffers, " bytes beside them"),
+               .fix = "give smaller batches, recompute parts of the net "
+                      "(MinimizeOptions::checkpoints), or use a device with more memory"});
 }
 
 void Workspace::copy(int k) {

@@ -78,6 +78,7 @@ class Workspace {
   Tensor& feed_memory(size_t var, const Tensor& like);
   void bring_home();
   void copy(int k);
+  [[noreturn]] void throw_no_memory(int k) const;
   void add_runner(size_t k);
   void run_op(const Step& step, int k, int shard);
   void measure_op(const Step& step, int k, int shard);

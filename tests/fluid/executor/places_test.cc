@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -219,6 +220,25 @@ TEST_F(Places, ProfilesShowTheCopies) {
   }
   EXPECT_THAT(all.str(), HasSubstr("memcpy"));
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(Places, MemoryThatIsUsedUpIsToldWithTheOpAndWhoHasIt) {
+  const Variable x = data("x", {100});
+  const Variable h = layers::fc(x, 50, {.act = "tanh"});
+  Executor device = device_executor([](const std::string&) { return true; });
+  device.run(startup_);
+  const Tensor small = random_tensor({2, 100}, 1);
+  device.run(main_, {{"x", small}}, {h});
+  const Tensor large = random_tensor({1000, 100}, 1);
+  testing::limit_device_memory(large.bytes() + large.bytes() / 2);
+  expect_error(
+      [&] {
+        device.run(main_, {{"x", large}}, {h});
+      },
+      ErrorCode::kNoMemory,
+      {"cuda:0", "mul(", "float64[1000, 100]", "fc_0.w_0' 40000 bytes", "smaller batches"});
+  testing::limit_device_memory(std::numeric_limits<size_t>::max());
+  EXPECT_EQ(device.run(main_, {{"x", small}}, {h})[0].shape(), (Shape{2, 50}));
 }
 
 TEST_F(Places, ADevicesElementsAreNotReadOnTheHost) {

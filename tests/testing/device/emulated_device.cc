@@ -4,6 +4,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,9 +46,13 @@ class Memory {
 
   bool contains(const std::byte* at) const { return at >= begin_ && at < begin_ + kBytes; }
 
+  void limit(size_t bytes) { left_ = bytes; }
+
   std::byte* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
     const size_t size = std::bit_ceil(std::max<size_t>(bytes, 64));
+    if (size > left_) throw std::bad_alloc();
+    left_ -= size;
     std::vector<std::byte*>& free = free_[size];
     if (!free.empty()) {
       std::byte* memory = free.back();
@@ -67,6 +72,7 @@ class Memory {
   std::mutex mutex_;
   std::byte* begin_ = nullptr;
   size_t used_ = 0;
+  size_t left_ = std::numeric_limits<size_t>::max();
   int users_ = 0;
   std::map<size_t, std::vector<std::byte*>> free_;
 };
@@ -211,6 +217,10 @@ fluid::KernelTable kernels_with_device_ops(
     }
   }
   return table;
+}
+
+void limit_device_memory(size_t bytes) {
+  memory().limit(bytes);
 }
 
 uint64_t device_kernels_run() {

@@ -28,6 +28,9 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
+// Bytes that the devices have left to give, from now on, whatever was given before.
+void limit_device_memory(size_t bytes);
+
 // Kernels that have run on devices, and bytes copied to or from them, since the process began.
 uint64_t device_kernels_run();
 uint64_t device_bytes_copied();
