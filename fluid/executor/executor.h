@@ -40,8 +40,8 @@ struct ExecutorOptions {
   // places and in the same shapes, the work of a step is recorded, and started as a whole in later
   // ones (a CUDA graph). The results have the same bits. What it cannot be done for is run as
   // always, and a warning says why, once: programs of which an op runs on the CPU, draws random
-  // numbers, or exchanges values with other processes; sequences; steps that are profiled, checked
-  // for NaN or watched by a job.
+  // numbers (dropout may), or exchanges values with other processes; sequences; steps that are
+  // profiled, checked for NaN or watched by a job.
   bool cuda_graph = false;
   // Kernels to run with, whatever the program; null: those of each program (kernel_table). Must
   // outlive the executor.

@@ -12,7 +12,9 @@ std::string obstacle_of(const Plan& plan) {
     const std::string name = str_cat("op '", op.op->type, "'");
     if (op.block != nullptr) return name + " runs a block";
     if (op.place.is_cpu() || op.copies) return name + " runs on the CPU";
-    if (op.schema->draws_numbers) return name + " draws other random numbers in each step";
+    if (op.schema->draws_numbers && !redraws_when_repeated(op.op->type)) {
+      return name + " draws other random numbers in each step";
+    }
     if (op.schema->run_by != RunBy::kKernel) return name + " is not a kernel's";
   }
   for (const PlanVar& var : plan.vars()) {
@@ -78,7 +80,7 @@ bool StepGraph::run(const Workspace::Step& step, const std::function<void()>& ru
   }
   if (graph_ == nullptr && ++settled_ > 1) record(run_ops);
   if (graph_ == nullptr) return false;
-  run_recorded(workspace_.plan().key().place, graph_.get(), workspace_.stream());
+  run_recorded(workspace_.plan().key().place, graph_.get(), workspace_.stream(), step.number);
   return true;
 }
 

@@ -233,6 +233,8 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   }
   call.begin = steady_clock().now();
   run_op(step, k, shard);
+  // The time of the work itself, and not of putting it on the stream.
+  if (!op.place.is_cpu()) synchronize_stream(op.place, stream_.get());
   call.end = steady_clock().now();
   call.type = op.op->type;
   const auto shapes_of = [&](const std::vector<int>& vars) {

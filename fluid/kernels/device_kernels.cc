@@ -46,8 +46,12 @@ std::shared_ptr<void> end_recording(const Place& place, void* stream) {
   return stream == nullptr ? nullptr : built_in::end_recording(place, stream);
 }
 
-void run_recorded(const Place& place, void* recorded, void* stream) {
-  built_in::run_recorded(place, recorded, stream);
+void run_recorded(const Place& place, void* recorded, void* stream, uint64_t step) {
+  built_in::run_recorded(place, recorded, stream, step);
+}
+
+bool redraws_when_repeated(std::string_view op) {
+  return built_in::redraws_when_repeated(op);
 }
 
 std::shared_ptr<uint32_t> make_shared_word(const Place& place) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "fluid/kernels/kernel_table.h"
 
@@ -27,8 +28,11 @@ void synchronize_stream(const Place& place, void* stream);
 bool begin_recording(const Place& place, void* stream);
 // What was recorded since; null when the device could not.
 std::shared_ptr<void> end_recording(const Place& place, void* stream);
-// Puts all of it on the stream.
-void run_recorded(const Place& place, void* recorded, void* stream);
+// Puts all of it on the stream, as step `step`.
+void run_recorded(const Place& place, void* recorded, void* stream, uint64_t step);
+// Whether the devices' kernels of an op that draws random numbers draw those of the step when their
+// work is repeated.
+bool redraws_when_repeated(std::string_view op);
 
 // 0, in host memory that kernels on the place's streams may write (KernelContext::nonfinite_word).
 // What they wrote is there when their stream was waited for.

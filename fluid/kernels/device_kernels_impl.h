@@ -13,7 +13,8 @@ void destroy_stream(const Place& place, void* stream) noexcept;
 void synchronize_stream(const Place& place, void* stream);
 bool begin_recording(const Place& place, void* stream);
 std::shared_ptr<void> end_recording(const Place& place, void* stream);
-void run_recorded(const Place& place, void* recorded, void* stream);
+void run_recorded(const Place& place, void* recorded, void* stream, uint64_t step);
+bool redraws_when_repeated(std::string_view op);
 std::shared_ptr<uint32_t> make_shared_word(const Place& place);
 
 }  // namespace fleet::fluid::built_in

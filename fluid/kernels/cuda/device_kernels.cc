@@ -55,11 +55,6 @@ cublasHandle_t Stream::blas() {
   return blas_;
 }
 
-std::byte* Stream::scratch_bytes(size_t bytes) {
-  if (bytes > scratch_.size()) scratch_ = Buffer(bytes, device_allocator(place_));
-  return scratch_.data();
-}
-
 bool Stream::allows_tf32() {
   static const bool kAllows = [] {
     const char* const name = "FLAGS_enable_cublas_tensor_op_math";
@@ -117,11 +112,13 @@ void synchronize_stream(const Place&, void* stream) {
 }
 
 bool begin_recording(const Place&, void* stream) {
+  static_cast<cuda::Stream*>(stream)->record_step(true);
   return cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal) ==
          cudaSuccess;
 }
 
 std::shared_ptr<void> end_recording(const Place&, void* stream) {
+  static_cast<cuda::Stream*>(stream)->record_step(false);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   bool good = cudaStreamEndCapture(cuda_stream(stream), &graph) == cudaSuccess && graph != nullptr;
@@ -135,7 +132,8 @@ std::shared_ptr<void> end_recording(const Place&, void* stream) {
           [](void* given) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(given)); }};
 }
 
-void run_recorded(const Place&, void* recorded, void* stream) {
+void run_recorded(const Place&, void* recorded, void* stream, uint64_t step) {
+  static_cast<cuda::Stream*>(stream)->tell_step(step);
   check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recorded), cuda_stream(stream)),
              "cudaGraphLaunch");
 }

@@ -29,6 +29,11 @@ class Stream {
   // bits of mantissa: FLAGS_enable_cublas_tensor_op_math, read once. UsageError for a value that is
   // none.
   static bool allows_tf32();
+  // While work is recorded: where kernels find the step that they run in. Else null.
+  const uint64_t* recorded_step() const { return recording_ ? step() : nullptr; }
+  void record_step(bool recording);
+  // Before recorded work runs.
+  void tell_step(uint64_t step);
   // Memory of the device for one op's work, `count` elements; the next call of any op gets the
   // same.
   template <class T>
@@ -38,12 +43,15 @@ class Stream {
 
  private:
   std::byte* scratch_bytes(size_t bytes);
+  uint64_t* step() const { return reinterpret_cast<uint64_t*>(step_.data()); }
 
   Place place_;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
   Buffer blas_memory_;
   Buffer scratch_;
+  Buffer step_;
+  bool recording_ = false;
   std::shared_ptr<void> library_;
 };
 

@@ -33,7 +33,11 @@ std::shared_ptr<void> end_recording(const Place&, void*) {
   return nullptr;
 }
 
-void run_recorded(const Place&, void*, void*) {}
+void run_recorded(const Place&, void*, void*, uint64_t) {}
+
+bool redraws_when_repeated(std::string_view) {
+  return false;
+}
 
 std::shared_ptr<uint32_t> make_shared_word(const Place&) {
   return std::make_shared<uint32_t>(0);

@@ -104,10 +104,6 @@ Stream::~Stream() = default;
 cublasHandle_t Stream::blas() {
   return reinterpret_cast<cublasHandle_t>(this);
 }
-std::byte* Stream::scratch_bytes(size_t bytes) {
-  if (bytes > scratch_.size()) scratch_ = Buffer(bytes, built_in::device_allocator(place_));
-  return scratch_.data();
-}
 void Stream::synchronize() const {}
 
 }  // namespace cuda
@@ -147,16 +143,19 @@ void destroy_stream(const Place&, void* stream) noexcept {
   delete static_cast<cuda::Stream*>(stream);
 }
 void synchronize_stream(const Place&, void*) {}
-bool begin_recording(const Place&, void*) {
+bool begin_recording(const Place&, void* stream) {
+  static_cast<cuda::Stream*>(stream)->record_step(true);
   g_recording = std::make_shared<testing::Work>();
   testing::record_stream(g_recording.get());
   return true;
 }
-std::shared_ptr<void> end_recording(const Place&, void*) {
+std::shared_ptr<void> end_recording(const Place&, void* stream) {
+  static_cast<cuda::Stream*>(stream)->record_step(false);
   testing::record_stream(nullptr);
   return std::exchange(g_recording, nullptr);
 }
-void run_recorded(const Place&, void* recorded, void*) {
+void run_recorded(const Place&, void* recorded, void* stream, uint64_t step) {
+  static_cast<cuda::Stream*>(stream)->tell_step(step);
   testing::run_again(*static_cast<testing::Work*>(recorded));
 }
 std::shared_ptr<uint32_t> make_shared_word(const Place&) {

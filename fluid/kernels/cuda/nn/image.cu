@@ -141,7 +141,9 @@ struct DropoutLoop {
   T* out;
   int64_t n;
   __device__ void operator()(int64_t block) const {
-    const PhiloxBlock words = philox_block(args.key, static_cast<uint64_t>(block), args.word);
+    const uint64_t step = args.step_memory != nullptr ? *args.step_memory : args.step;
+    const PhiloxBlock words =
+        philox_block(args.key, static_cast<uint64_t>(block), (step + 1) << 16 | args.shard);
     for (int k = 0; k < 4; ++k) {
       const int64_t i = 4 * block + k;
       if (i >= n) return;

@@ -311,9 +311,11 @@ std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
       if (mask >= 0) fill<uint8_t>(stream, 1, c.out<uint8_t>(mask), n);
       return;
     }
-    const auto shard = static_cast<uint64_t>(std::max(c.shard(), 0));
-    const DropoutArgs args{
-        .key = key, .word = (c.step() + 1) << 16 | shard, .threshold = threshold};
+    const DropoutArgs args{.key = key,
+                           .step = c.step(),
+                           .step_memory = stream_of(c).recorded_step(),
+                           .shard = static_cast<uint64_t>(std::max(c.shard(), 0)),
+                           .threshold = threshold};
     dropout<T>(stream, args, factor, c.in<T>(x), out_or_null<uint8_t>(c, mask), c.out<T>(out), n);
   });
 }

@@ -106,9 +106,12 @@ void pool_back(RawStream stream, const PoolDims& dims, bool max, const T* x, con
 
 // mask[i] = 1 where word i of the stream is not below the threshold, else 0; out = x * factor
 // there, else 0.
+// The stream is that of a step and a shard; a step in the device's memory replaces the number.
 struct DropoutArgs {
   RandomKey key;
-  uint64_t word = 0;
+  uint64_t step = 0;
+  const uint64_t* step_memory = nullptr;
+  uint64_t shard = 0;
   uint64_t threshold = 0;
 };
 template <class T>
