@@ -10,7 +10,7 @@
 #include "fluid/executor/compiled_program_impl.h"
 #include "fluid/executor/plan/plan_impl.h"
 #include "fluid/executor/profile_impl.h"
-#include "fluid/executor/shard_feeds_impl.h"
+#include "fluid/executor/shards/shard_feeds_impl.h"
 #include "fluid/executor/step_runner_impl.h"
 #include "fluid/kernels/device_kernels.h"
 #include "fluid/ops/distributed/names.h"

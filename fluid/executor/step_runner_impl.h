@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "fluid/executor/shard_results_impl.h"
-#include "fluid/executor/shard_threads_impl.h"
+#include "fluid/executor/shards/shard_results_impl.h"
+#include "fluid/executor/shards/shard_threads_impl.h"
 #include "fluid/executor/step_graph_impl.h"
 #include "fluid/executor/workspace_impl.h"
 

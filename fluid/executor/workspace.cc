@@ -8,7 +8,7 @@
 #include "fluid/executor/block/block_runner_impl.h"
 #include "fluid/executor/finite_checks_impl.h"
 #include "fluid/executor/profile_impl.h"
-#include "fluid/executor/shard_feeds_impl.h"
+#include "fluid/executor/shards/shard_feeds_impl.h"
 #include "fluid/executor/workspace_impl.h"
 #include "fluid/kernels/device_kernels.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fluid/executor/executor.h"
-#include "fluid/executor/shard_feeds_impl.h"
+#include "fluid/executor/shards/shard_feeds_impl.h"
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"

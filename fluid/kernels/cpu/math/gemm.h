@@ -5,7 +5,7 @@
 
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/kernel.h"
-#include "fluid/kernels/matmul_products.h"
+#include "fluid/kernels/math/matmul_products.h"
 
 namespace fleet::fluid::cpu {
 

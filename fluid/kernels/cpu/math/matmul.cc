@@ -4,9 +4,9 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
-#include "fluid/kernels/matmul_products.h"
 #include "fluid/kernels/cpu/math/gemm.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/math/matmul_products.h"
 #include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid::cpu {

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "fluid/kernels/conv_problem.h"
 #include "fluid/kernels/cpu/isa.h"
 #include "fluid/kernels/kernel.h"
+#include "fluid/kernels/nn/conv_problem.h"
 
 namespace fleet::fluid::cpu {
 

@@ -6,7 +6,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
-#include "fluid/kernels/pool_windows.h"
+#include "fluid/kernels/nn/pool_windows.h"
 #include "fluid/ops/nn/conv.h"
 
 namespace fleet::fluid::cpu {

@@ -5,7 +5,7 @@
 #include "base/strings.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
-#include "fluid/kernels/norm_rows.h"
+#include "fluid/kernels/nn/norm_rows.h"
 #include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::cpu {

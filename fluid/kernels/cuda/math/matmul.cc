@@ -7,7 +7,7 @@
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/kernels/matmul_products.h"
+#include "fluid/kernels/math/matmul_products.h"
 
 namespace fleet::fluid::cuda {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "fluid/kernels/conv_problem.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/cuda/shape/move_loops.h"
+#include "fluid/kernels/nn/conv_problem.h"
 
 namespace fleet::fluid::cuda {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "fluid/kernels/cuda/loops.h"
-#include "fluid/kernels/norm_rows.h"
-#include "fluid/kernels/pool_windows.h"
+#include "fluid/kernels/nn/norm_rows.h"
+#include "fluid/kernels/nn/pool_windows.h"
 
 namespace fleet::fluid::cuda {
 

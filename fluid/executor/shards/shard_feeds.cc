@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fluid/executor/shard_feeds_impl.h"
+#include "fluid/executor/shards/shard_feeds_impl.h"
 
 namespace fleet::fluid {
 namespace {

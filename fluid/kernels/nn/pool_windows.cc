@@ -1,4 +1,4 @@
-#include "fluid/kernels/pool_windows.h"
+#include "fluid/kernels/nn/pool_windows.h"
 
 #include <string>
 

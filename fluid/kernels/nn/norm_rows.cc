@@ -1,4 +1,4 @@
-#include "fluid/kernels/norm_rows.h"
+#include "fluid/kernels/nn/norm_rows.h"
 
 #include <algorithm>
 #include <string>

@@ -3,9 +3,9 @@
 
 #include "base/error.h"
 #include "base/shard_tree.h"
-#include "fluid/executor/shard_feeds_impl.h"
-#include "fluid/executor/shard_results_impl.h"
-#include "fluid/executor/shard_threads_impl.h"
+#include "fluid/executor/shards/shard_feeds_impl.h"
+#include "fluid/executor/shards/shard_results_impl.h"
+#include "fluid/executor/shards/shard_threads_impl.h"
 #include "fluid/kernels/shard_rows.h"
 
 namespace fleet::fluid {

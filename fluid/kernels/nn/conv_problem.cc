@@ -1,4 +1,4 @@
-#include "fluid/kernels/conv_problem.h"
+#include "fluid/kernels/nn/conv_problem.h"
 
 #include <string>
 #include <type_traits>

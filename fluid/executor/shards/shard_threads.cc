@@ -1,4 +1,4 @@
-#include "fluid/executor/shard_threads_impl.h"
+#include "fluid/executor/shards/shard_threads_impl.h"
 
 namespace fleet::fluid {
 

@@ -1,4 +1,4 @@
-#include "fluid/kernels/matmul_products.h"
+#include "fluid/kernels/math/matmul_products.h"
 
 #include <string>
 #include <utility>
