@@ -4,7 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "base/host_device.h"
+#include "fluid/kernels/functions/host_device.h"
 
 namespace fleet::fluid::functions {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "base/host_device.h"
 #include "fluid/core/shape.h"
+#include "fluid/kernels/functions/host_device.h"
 
 namespace fleet::fluid {
 
