@@ -105,7 +105,7 @@ constexpr std::array kInspection = {
     Variable{"FLAGS_check_nan_inf", "0", "0 or 1",
              "1: every executor reports the first op, variable and step with a value that is not "
              "finite."},
-    Variable{"FLAGS_enable_cublas_tensor_op_math", "0", "0 or 1",
+    Variable{"FLAGS_enable_cublas_tensor_op_math", "", "0 or 1",
              "1: products and convolutions of float32 on GPUs may use TF32, which is faster and has "
              "10 bits of mantissa."},
     Variable{"FLEET_ON_NONFINITE", "stop", "stop or warn",

@@ -126,6 +126,9 @@ TEST_F(OtherPages, APlaceOnTheGpu) {
   // The GPU that launch gave this process.
   fluid::Executor own(fluid::place_named("gpu"));
   // ]
+  // [ docs/gpu.md
+  fluid::Executor repeats(fluid::CUDAPlace(0), {.cuda_graph = true});
+  // ]
   };
   (void)run_there;  // needs a device
 }

@@ -118,7 +118,7 @@ Shape padded(const InferContext& context, const char* slot, int sign) {
                   "[" + join(paddings, ", ") + "]", "give two numbers a dimension");
   Shape out = from;
   for (int i = 0; i < from.rank(); ++i) {
-    const auto at = static_cast<size_t>(2 * i);
+    const auto at = size_t{2} * static_cast<size_t>(i);
     context.require(paddings[at] >= 0 && paddings[at + 1] >= 0, slot, "paddings >= 0",
                     "[" + join(paddings, ", ") + "]",
                     "slice instead of padding by less than nothing");
@@ -271,11 +271,11 @@ void add_resizing_ops(OpTable& table) {
 }  // namespace
 
 SliceRange slice_range(const Shape& from, const SliceAttrs& attrs, std::string_view where) {
-  const auto fail = [&](std::string_view what, std::string expected, std::string got) {
+  const auto fail = [&](std::string_view what, std::string expected, const std::string& got) {
     throw_error(ErrorCode::kShapeMismatch, {.what = std::string(what),
                                             .where = std::string(where),
                                             .expected = std::move(expected),
-                                            .got = str_cat(std::move(got), " for ", from),
+                                            .got = str_cat(got, " for ", from),
                                             .fix = "correct axes, starts and ends"});
   };
   if (attrs.starts.size() != attrs.axes.size() || attrs.ends.size() != attrs.axes.size()) {

@@ -92,6 +92,7 @@ class SequenceNet {
     Executor executor(CPUPlace(), {.logical_shards = shards});
     executor.run(startup);
     std::vector<float> losses;
+    losses.reserve(12);
     for (int step = 0; step < 12; ++step) {
       losses.push_back(executor.run(main, feed(step, 8), {loss})[0].item<float>());
     }
