@@ -7,6 +7,7 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/math/binary_loops.h"
 #include "fluid/kernels/cuda/math/reduce_loops.h"
+#include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/ops/math/compare.h"
 #include "fluid/ops/math/elementwise.h"
@@ -205,9 +206,20 @@ std::unique_ptr<Prepared> prepare_reduce_to(PrepareContext& context, Reduce how,
   const T divisor = mean ? static_cast<T>(r.dims.terms) : T{1};
   const int x = context.input("X");
   const int out = context.set_output("Out", r.out, dtype_of<T>());
+  constexpr bool kCasts = !std::is_same_v<From, T>;
+  const int64_t n = kCasts ? context.in("X").shape.numel() : 0;
   return make_prepared([=, dims = r.dims](const KernelContext& c) {
-    reduce<From, T>(stream_of(c).raw(), how, dims, c.in<From>(x), divisor, partials<T>(c, dims),
-                    c.out<T>(out));
+    Stream& stream = stream_of(c);
+    T* partial = stream.scratch<T>(reduce_partials(dims) + n);
+    const T* xs = nullptr;
+    if constexpr (kCasts) {
+      T* cast_xs = partial + reduce_partials(dims);
+      cast<From, T>(stream.raw(), c.in<From>(x), cast_xs, n);
+      xs = cast_xs;
+    } else {
+      xs = c.in<T>(x);
+    }
+    reduce<T>(stream.raw(), how, dims, xs, divisor, partial, c.out<T>(out));
   });
 }
 

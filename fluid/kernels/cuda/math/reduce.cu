@@ -63,12 +63,6 @@ struct AnyOf : Itself {
   __device__ static bool join(bool a, bool b) { return a || b; }
 };
 
-template <class From, class T>
-struct CastValue {
-  const From* x;
-  __device__ T operator()(int64_t i) const { return static_cast<T>(x[i]); }
-};
-
 // An element's position in the array, by its result and its number among the result's elements.
 struct Split {
   SumDims dims;
@@ -148,10 +142,10 @@ void sum_dims(RawStream stream, const SumDims& dims, const T* x, T divisor, T* p
   launch_reduce<T, SumOf>(stream, "sum_dims", dims, ArrayValue<T>{x}, divisor, partial, out);
 }
 
-template <class From, class T>
-void reduce(RawStream stream, Reduce how, const SumDims& dims, const From* x, T divisor, T* partial,
+template <class T>
+void reduce(RawStream stream, Reduce how, const SumDims& dims, const T* x, T divisor, T* partial,
             T* out) {
-  const CastValue<From, T> value{x};
+  const ArrayValue<T> value{x};
   switch (how) {
     case Reduce::kSum:
       return launch_reduce<T, SumOf>(stream, "reduce_sum", dims, value, divisor, partial, out);
@@ -221,13 +215,7 @@ FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
 #undef FLEET_INSTANTIATE
 
-#define FLEET_REDUCE(From)                                                                        \
-  template void reduce(RawStream, Reduce, const SumDims&, const From*, float, float*, float*);    \
-  template void reduce(RawStream, Reduce, const SumDims&, const From*, double, double*, double*); \
-  template void reduce(RawStream, Reduce, const SumDims&, const From*, int32_t, int32_t*,         \
-                       int32_t*);                                                                 \
-  template void reduce(RawStream, Reduce, const SumDims&, const From*, int64_t, int64_t*, int64_t*)
-FLEET_REDUCE(bool);
+#define FLEET_REDUCE(T) template void reduce(RawStream, Reduce, const SumDims&, const T*, T, T*, T*)
 FLEET_REDUCE(int32_t);
 FLEET_REDUCE(int64_t);
 FLEET_REDUCE(float);

@@ -33,11 +33,10 @@ inline int64_t reduce_partials(const SumDims& dims) {
   return parts == 1 ? 0 : parts * dims.results;
 }
 
-// x as the reduction's type, combined. `partial` has reduce_partials(dims) elements. From and T:
-// float, double, int32, int64, and bool for From.
+// `partial` has reduce_partials(dims) elements. T: float, double, int32, int64.
 enum class Reduce { kSum, kMax, kMin, kProd };
-template <class From, class T>
-void reduce(RawStream stream, Reduce how, const SumDims& dims, const From* x, T divisor, T* partial,
+template <class T>
+void reduce(RawStream stream, Reduce how, const SumDims& dims, const T* x, T divisor, T* partial,
             T* out);
 // Of truth values: all of them, or any.
 void reduce_truth(RawStream stream, bool all, const SumDims& dims, const bool* x, bool* partial,
