@@ -10,6 +10,7 @@ void register_all(KernelTable& table) {
   register_move(table);
   register_nn(table);
   register_optimizer(table);
+  register_pointwise_loss(table);
   register_sum(table);
   register_unary(table);
   register_update(table);

@@ -76,6 +76,7 @@ void register_matmul(KernelTable& table);
 void register_move(KernelTable& table);
 void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
+void register_pointwise_loss(KernelTable& table);
 void register_sum(KernelTable& table);
 void register_unary(KernelTable& table);
 void register_update(KernelTable& table);
