@@ -103,14 +103,6 @@ struct HuberBackLoop {
   }
 };
 
-SumDims everything(int64_t n) {
-  SumDims dims;
-  dims.gone_rank = 1;
-  dims.terms = dims.gone_size[0] = n;
-  dims.gone_step[0] = 1;
-  return dims;
-}
-
 }  // namespace
 
 template <class T>
@@ -120,12 +112,12 @@ void sigmoid_loss(RawStream stream, T ignore, const T* divisor, const T* x, cons
 }
 
 int64_t count_partials(int64_t n) {
-  return reduce_partials(everything(n));
+  return reduce_partials(sum_of_all(n));
 }
 
 template <class T>
 void count_labels(RawStream stream, T ignore, const T* label, int64_t n, T* partial, T* out) {
-  launch_reduce<T, SumOf>(stream, "count_labels", everything(n), CountsValue<T>{ignore, label},
+  launch_reduce<T, SumOf>(stream, "count_labels", sum_of_all(n), CountsValue<T>{ignore, label},
                           T{1}, partial, out);
   launch_each(stream, "count_labels", 1, AtLeastLoop<T>{out});
 }

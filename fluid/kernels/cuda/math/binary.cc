@@ -136,18 +136,9 @@ std::unique_ptr<Prepared> prepare_binary_grad(PrepareContext& context,
   });
 }
 
-SumDims everything(int64_t n) {
-  SumDims all;
-  all.gone_rank = 1;
-  all.terms = n;
-  all.gone_size[0] = n;
-  all.gone_step[0] = 1;
-  return all;
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_mean(PrepareContext& context) {
-  const SumDims all = everything(context.in("X").shape.numel());
+  const SumDims all = sum_of_all(context.in("X").shape.numel());
   const int x = context.input("X");
   const int out = context.set_output("Out", Shape{1}, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
@@ -283,7 +274,7 @@ std::unique_ptr<Prepared> prepare_grad_with_out(PrepareContext& context) {
 
 template <class T, Finite question>
 std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
-  const SumDims all = everything(context.in("X").shape.numel());
+  const SumDims all = sum_of_all(context.in("X").shape.numel());
   const int x = context.input("X");
   const int out = context.set_output("Out", Shape{1}, DType::kBool);
   return make_prepared([=](const KernelContext& c) {

@@ -7,6 +7,15 @@
 
 namespace fleet::fluid::cuda {
 
+// One result of n elements.
+inline SumDims sum_of_all(int64_t n) {
+  SumDims dims;
+  dims.gone_rank = 1;
+  dims.terms = dims.gone_size[0] = n;
+  dims.gone_step[0] = 1;
+  return dims;
+}
+
 // How a reduction is carried out, which its dimensions decide.
 struct ReduceParts {
   int64_t count = 1;   // of each result

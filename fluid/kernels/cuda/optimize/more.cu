@@ -184,14 +184,6 @@ struct SquareOf {
   __device__ double operator()(int64_t i) const { return static_cast<double>(x[i]) * x[i]; }
 };
 
-SumDims everything(int64_t n) {
-  SumDims dims;
-  dims.gone_rank = 1;
-  dims.terms = dims.gone_size[0] = n;
-  dims.gone_step[0] = 1;
-  return dims;
-}
-
 }  // namespace
 
 template <class T>
@@ -216,15 +208,15 @@ void ftrl(RawStream stream, const UpdateArgs<T>& args, const Ftrl<T>& more) {
 }
 
 int64_t squares_partials(int64_t n) {
-  return reduce_partials(everything(n));
+  return reduce_partials(sum_of_all(n));
 }
 template <class T>
 void sum_squares(RawStream stream, const T* x, int64_t n, double* partial, double* out) {
-  launch_reduce<double, SumOf>(stream, "sum_squares", everything(n), SquareOf<T>{x}, 1.0, partial,
+  launch_reduce<double, SumOf>(stream, "sum_squares", sum_of_all(n), SquareOf<T>{x}, 1.0, partial,
                                out);
 }
 void sum_doubles(RawStream stream, const double* x, int64_t n, double* partial, double* out) {
-  launch_reduce<double, SumOf>(stream, "sum_doubles", everything(n), ArrayValue<double>{x}, 1.0,
+  launch_reduce<double, SumOf>(stream, "sum_doubles", sum_of_all(n), ArrayValue<double>{x}, 1.0,
                                partial, out);
 }
 
