@@ -105,9 +105,10 @@ constexpr std::array kInspection = {
     Variable{"FLAGS_check_nan_inf", "0", "0 or 1",
              "1: every executor reports the first op, variable and step with a value that is not "
              "finite."},
-    Variable{"FLAGS_enable_cublas_tensor_op_math", "", "0 or 1",
-             "1: products and convolutions of float32 on GPUs may use TF32, which is faster and has "
-             "10 bits of mantissa."},
+    Variable{
+        "FLAGS_enable_cublas_tensor_op_math", "", "0 or 1",
+        "1: products and convolutions of float32 on GPUs may use TF32, which is faster and has "
+        "10 bits of mantissa."},
     Variable{"FLEET_ON_NONFINITE", "stop", "stop or warn",
              "A loss or a parameter that is not finite ends the job, or is reported once."},
     Variable{"FLEET_SERVER_FOLDERS", "", "folders, separated by :",
