@@ -91,8 +91,7 @@ struct HandwrittenMlp::Products {
         first_gradient({.m = kI, .n = kH, .k = rows, .transpose_a = true}) {}
 
   struct Product {
-    explicit Product(const fluid::GemmShape& shape)
-        : gemm(fluid::cpu::tile_gemm<float>(shape)) {}
+    explicit Product(const fluid::GemmShape& shape) : gemm(fluid::cpu::tile_gemm<float>(shape)) {}
     std::unique_ptr<fluid::cpu::Gemm<float>> gemm;
   };
   void run(const Product& product, const float* a, const float* b, float* c) {

@@ -264,7 +264,8 @@ TEST_P(NetTypes, ComputeWhatDoublesDo) {
     const auto got = floats.run(step);
     const auto exact = doubles.run(step);
     ASSERT_EQ(got.size(), exact.size());
-    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], exact[i], 1e-4, str_cat("value ", i));
+    for (size_t i = 0; i < got.size(); ++i)
+      expect_near(got[i], exact[i], 1e-4, str_cat("value ", i));
   }
   const auto exact = doubles.kept();
   for (const auto& [name, tensor] : floats.kept()) expect_near(tensor, exact.at(name), 1e-4, name);
