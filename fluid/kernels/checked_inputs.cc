@@ -1,5 +1,6 @@
 #include "fluid/kernels/checked_inputs.h"
 
+#include "fluid/ops/math/activation.h"
 #include "fluid/ops/math/mul.h"
 
 namespace fleet::fluid {
@@ -36,6 +37,27 @@ void require_labels(const PrepareContext& context, const Shape& wanted, DType dt
   context.require(label.dtype == dtype && label.shape.numel() == wanted.numel(), "Label",
                   str_cat(dtype_name(dtype), wanted),
                   str_cat(dtype_name(label.dtype), label.shape));
+}
+
+PreluView prelu_view(const PrepareContext& context) {
+  const Shape& x = context.in("X").shape;
+  const std::string mode = context.attrs<PreluAttrs>().mode;
+  PreluView view{.outer = 1, .factors = 1, .inner = x.numel()};
+  if (mode != "all") {
+    context.require(x.rank() >= 2, "X", "two dimensions or more", x.to_string());
+    view.outer = x[0];
+    view.factors = mode == "channel" ? x[1] : x.numel(1, x.rank());
+    view.inner = mode == "channel" ? x.numel(2, x.rank()) : 1;
+  }
+  context.require(context.in("Alpha").shape.numel() == view.factors, "Alpha",
+                  str_cat(view.factors, " elements"), context.in("Alpha").shape.to_string());
+  return view;
+}
+
+void require_condition(const PrepareContext& context, const Shape& shape) {
+  const ValueSpec& condition = context.in("Condition");
+  context.require(condition.dtype == DType::kBool && condition.shape == shape, "Condition",
+                  str_cat("bool", shape), str_cat(dtype_name(condition.dtype), condition.shape));
 }
 
 }  // namespace fleet::fluid

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/strings.h"
+#include "fluid/kernels/functions/activations.h"
 #include "fluid/kernels/kernel.h"
 
 namespace fleet::fluid {
@@ -15,6 +16,12 @@ struct MulShape {
   Shape out;
 };
 MulShape mul_shape(const PrepareContext& context);
+
+// Of op prelu.
+PreluView prelu_view(const PrepareContext& context);
+
+// Input Condition is truth values of this shape.
+void require_condition(const PrepareContext& context, const Shape& shape);
 
 // One class for each row of `shape`.
 Shape with_one_class(Shape shape, int axis = -1);

@@ -112,9 +112,15 @@ void synchronize_stream(const Place&, void* stream) {
 }
 
 bool begin_recording(const Place&, void* stream) {
-  static_cast<cuda::Stream*>(stream)->record_step(true);
-  return cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal) ==
-         cudaSuccess;
+  auto* const own = static_cast<cuda::Stream*>(stream);
+  own->record_step(true);
+  if (cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal) ==
+      cudaSuccess) {
+    return true;
+  }
+  own->record_step(false);
+  cudaGetLastError();  // the step is run op by op instead
+  return false;
 }
 
 std::shared_ptr<void> end_recording(const Place&, void* stream) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #include "fluid/kernels/functions/host_device.h"
 
@@ -14,6 +15,14 @@ struct UnaryParams {
   double b = 0;
   double c = 0;
   double d = 0;
+};
+
+// X of op prelu as [outer, factors, inner]: which factor of Alpha belongs to an element.
+struct PreluView {
+  int64_t outer = 1;
+  int64_t factors = 1;
+  int64_t inner = 1;
+  int64_t numel() const { return outer * factors * inner; }
 };
 
 namespace functions {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/binary.h"
 #include "fluid/kernels/functions/binary.h"
 
@@ -38,12 +39,6 @@ std::unique_ptr<Prepared> prepare_not(PrepareContext& context) {
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
     for (int64_t i = 0; i < n; ++i) c.out<bool>(out)[i] = !c.in<bool>(x)[i];
   });
-}
-
-void require_condition(const PrepareContext& context, const Shape& shape) {
-  const ValueSpec& condition = context.in("Condition");
-  context.require(condition.dtype == DType::kBool && condition.shape == shape, "Condition",
-                  str_cat("bool", shape), str_cat(dtype_name(condition.dtype), condition.shape));
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 #include <numbers>
 
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/math/unary.h"
 #include "fluid/ops/math/activation.h"
@@ -351,28 +352,6 @@ std::unique_ptr<Prepared> prepare_pow_grad(PrepareContext& context) {
       for (int64_t i = 0; i < length; ++i) outs[at + i] = gs[at + i] * exponent * powers[i];
     }
   });
-}
-
-// X as [outer, factors, inner]: which factor of Alpha belongs to an element.
-struct PreluView {
-  int64_t outer = 1;
-  int64_t factors = 1;
-  int64_t inner = 1;
-};
-
-PreluView prelu_view(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const std::string mode = context.attrs<PreluAttrs>().mode;
-  PreluView view{.outer = 1, .factors = 1, .inner = x.numel()};
-  if (mode != "all") {
-    context.require(x.rank() >= 2, "X", "two dimensions or more", x.to_string());
-    view.outer = x[0];
-    view.factors = mode == "channel" ? x[1] : x.numel(1, x.rank());
-    view.inner = mode == "channel" ? x.numel(2, x.rank()) : 1;
-  }
-  context.require(context.in("Alpha").shape.numel() == view.factors, "Alpha",
-                  str_cat(view.factors, " elements"), context.in("Alpha").shape.to_string());
-  return view;
 }
 
 // f(first element, factor, elements, whether the factor moves along).

@@ -123,24 +123,9 @@ std::unique_ptr<Prepared> prepare_clip(PrepareContext& context) {
   });
 }
 
-PreluDims prelu_dims(const PrepareContext& context) {
-  const Shape& x = context.in("X").shape;
-  const std::string mode = context.attrs<PreluAttrs>().mode;
-  PreluDims dims{.outer = 1, .factors = 1, .inner = x.numel()};
-  if (mode != "all") {
-    context.require(x.rank() >= 2, "X", "two dimensions or more", x.to_string());
-    dims.outer = x[0];
-    dims.factors = mode == "channel" ? x[1] : x.numel(1, x.rank());
-    dims.inner = mode == "channel" ? x.numel(2, x.rank()) : 1;
-  }
-  context.require(context.in("Alpha").shape.numel() == dims.factors, "Alpha",
-                  str_cat(dims.factors, " elements"), context.in("Alpha").shape.to_string());
-  return dims;
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_prelu(PrepareContext& context) {
-  const PreluDims dims = prelu_dims(context);
+  const PreluView dims = prelu_view(context);
   const int x = context.input("X");
   const int alpha = context.input("Alpha");
   const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
@@ -151,7 +136,7 @@ std::unique_ptr<Prepared> prepare_prelu(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_prelu_grad(PrepareContext& context) {
-  const PreluDims dims = prelu_dims(context);
+  const PreluView dims = prelu_view(context);
   const Shape& shape = context.in("X").shape;
   context.require(context.in("Out@GRAD").shape == shape, "Out@GRAD", shape.to_string(),
                   context.in("Out@GRAD").shape.to_string());
@@ -190,12 +175,6 @@ std::unique_ptr<Prepared> prepare_not(PrepareContext& context) {
   return make_prepared([=, n = shape.numel()](const KernelContext& c) {
     logical_not(stream_of(c).raw(), c.in<bool>(x), c.out<bool>(out), n);
   });
-}
-
-void require_condition(const PrepareContext& context, const Shape& shape) {
-  const ValueSpec& condition = context.in("Condition");
-  context.require(condition.dtype == DType::kBool && condition.shape == shape, "Condition",
-                  str_cat("bool", shape), str_cat(dtype_name(condition.dtype), condition.shape));
 }
 
 template <class T>

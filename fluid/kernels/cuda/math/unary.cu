@@ -294,7 +294,7 @@ struct ClipBackLoop {
 
 template <class T>
 struct PreluLoop {
-  PreluDims dims;
+  PreluView dims;
   const T* x;
   const T* alpha;
   const T* passed;  // x, or the gradient
@@ -306,7 +306,7 @@ struct PreluLoop {
 };
 template <class T>
 struct PreluFactorLoop {
-  PreluDims dims;
+  PreluView dims;
   const T* x;
   const T* grad;
   T* out;
@@ -415,11 +415,11 @@ void clip_back(RawStream stream, const Scalar<T>& low, const Scalar<T>& high, co
 }
 
 template <class T>
-void prelu(RawStream stream, const PreluDims& dims, const T* x, const T* alpha, T* out) {
+void prelu(RawStream stream, const PreluView& dims, const T* x, const T* alpha, T* out) {
   launch_each(stream, "prelu", dims.numel(), PreluLoop<T>{dims, x, alpha, x, out});
 }
 template <class T>
-void prelu_back(RawStream stream, const PreluDims& dims, const T* x, const T* alpha, const T* grad,
+void prelu_back(RawStream stream, const PreluView& dims, const T* x, const T* alpha, const T* grad,
                 T* x_grad, T* alpha_grad) {
   if (x_grad != nullptr) {
     launch_each(stream, "prelu_back", dims.numel(), PreluLoop<T>{dims, x, alpha, grad, x_grad});
@@ -451,8 +451,8 @@ void select(RawStream stream, const bool* truth, const T* x, const T* y, T* out,
   template void clip(RawStream, const Scalar<T>&, const Scalar<T>&, const T*, T*, int64_t);      \
   template void clip_back(RawStream, const Scalar<T>&, const Scalar<T>&, const T*, const T*, T*, \
                           int64_t);                                                              \
-  template void prelu(RawStream, const PreluDims&, const T*, const T*, T*);                      \
-  template void prelu_back(RawStream, const PreluDims&, const T*, const T*, const T*, T*, T*)
+  template void prelu(RawStream, const PreluView&, const T*, const T*, T*);                      \
+  template void prelu_back(RawStream, const PreluView&, const T*, const T*, const T*, T*, T*)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
 #undef FLEET_INSTANTIATE

@@ -48,18 +48,11 @@ template <class T>
 void clip_back(RawStream stream, const Scalar<T>& low, const Scalar<T>& high, const T* x,
                const T* grad, T* out, int64_t n);
 
-// X as [outer, factors, inner], with a factor of Alpha for each of the middle.
-struct PreluDims {
-  int64_t outer = 1;
-  int64_t factors = 1;
-  int64_t inner = 1;
-  int64_t numel() const { return outer * factors * inner; }
-};
 template <class T>
-void prelu(RawStream stream, const PreluDims& dims, const T* x, const T* alpha, T* out);
+void prelu(RawStream stream, const PreluView& dims, const T* x, const T* alpha, T* out);
 // Outputs may be null.
 template <class T>
-void prelu_back(RawStream stream, const PreluDims& dims, const T* x, const T* alpha, const T* grad,
+void prelu_back(RawStream stream, const PreluView& dims, const T* x, const T* alpha, const T* grad,
                 T* x_grad, T* alpha_grad);
 
 // Between all element types of casts: bool, uint8, int8, int16, int32, int64, float, double.
