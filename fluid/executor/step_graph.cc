@@ -1,3 +1,5 @@
+#include <exception>
+
 #include "base/log.h"
 #include "base/strings.h"
 #include "fluid/executor/step_graph_impl.h"
@@ -48,9 +50,11 @@ void StepGraph::record(const std::function<void()>& run_ops) {
   }
   try {
     run_ops();
-  } catch (...) {
+  } catch (const std::exception& error) {
+    // What also fails op by op is told there.
     end_recording(place, stream);
-    throw;
+    obstacle_ = error.what();
+    return;
   }
   graph_ = end_recording(place, stream);
   if (graph_ == nullptr) obstacle_ = "the device could not record the step";
@@ -59,18 +63,21 @@ void StepGraph::record(const std::function<void()>& run_ops) {
   if (now_ != known_) graph_.reset();
 }
 
+// A program without feeds, as a startup program, is not run again and again.
+void StepGraph::tell(const std::string& why) {
+  if (!told_ && !workspace_.plan().key().feeds.empty()) {
+    Logger().warning("executor", "cuda_graph has no effect on this program", {{"why", why}});
+  }
+  told_ = true;
+}
+
 bool StepGraph::run(const Workspace::Step& step, const std::function<void()>& run_ops) {
-  if (!obstacle_.empty()) {
-    // A program without feeds, as a startup program, is not run again and again.
-    if (!told_ && !workspace_.plan().key().feeds.empty()) {
-      Logger().warning("executor", "cuda_graph has no effect on this program",
-                       {{"why", obstacle_}});
-    }
-    told_ = true;
+  const bool looked_at = step.profile != nullptr || step.check_nan_inf || step.watch != nullptr;
+  if (!obstacle_.empty() || looked_at) {
+    tell(obstacle_.empty() ? "its ops are profiled, checked for NaN or watched by a job one by one"
+                           : obstacle_);
     return false;
   }
-  // Who looks at single ops needs to run them.
-  if (step.profile != nullptr || step.check_nan_inf || step.watch != nullptr) return false;
   spots(now_);
   if (now_ != known_) {
     std::swap(known_, now_);

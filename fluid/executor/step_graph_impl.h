@@ -30,6 +30,7 @@ class StepGraph {
   };
   void spots(std::vector<Spot>& spots) const;
   void record(const std::function<void()>& run_ops);
+  void tell(const std::string& why);
 
   Workspace& workspace_;
   std::string obstacle_;  // why steps of this plan are not recorded; empty: they are
