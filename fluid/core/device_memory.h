@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "base/buffer.h"
 #include "fluid/core/place.h"
@@ -16,10 +17,37 @@ Allocator& device_allocator(const Place& place);
 // Devices that this build and this machine have.
 int device_count();
 
+// The stream of a device that its work is put on, by all threads of the process: kernels, copies,
+// memory that is taken and given back. Null where work is done when a call returns.
+void* work_stream(const Place& place);
+
 // Copies between two places, one of them at least a device, after the work that was started on
-// the devices; waits for a copy to or from the host. The ranges must not overlap.
+// the devices. When it returns, a copy to the host is done, and memory of the host has been read.
+// The ranges must not overlap.
 void copy_device_memory(void* to, const Place& to_place, const void* from, const Place& from_place,
                         size_t bytes);
+
+// Copies what is fed to a device while the device still works on what was started before. Used by
+// one thread; for one variable of one workspace.
+class FeedCopier {
+ public:
+  virtual ~FeedCopier() = default;
+  // When it returns, memory of the host has been read; what is put on the device next finds the
+  // bytes there. Waits for the copy before the last one.
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;
+};
+std::unique_ptr<FeedCopier> make_feed_copier(const Place& place);
+
+// A point of a device's work: all that was put on it before.
+class DevicePoint {
+ public:
+  virtual ~DevicePoint() = default;
+  // Waits until the work before it is done.
+  virtual void wait() = 0;
+  // Copies to the host what the work before it wrote, beside work that was started later.
+  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
+};
+std::unique_ptr<DevicePoint> mark_device(const Place& place);
 
 // Stands in for devices where a process has none: memory of a host that programs are placed on as
 // on devices. Its work is done when a call returns, so it has no streams.

@@ -3,11 +3,22 @@
 
 #include "fluid/core/device_memory.h"
 
-namespace fleet::fluid::built_in {
+namespace fleet::fluid {
+
+// Of devices whose work is done when a call returns.
+std::unique_ptr<FeedCopier> make_feed_copier_at_once(const Place& place);
+std::unique_ptr<DevicePoint> point_reached(const Place& place);
+
+namespace built_in {
 
 int device_count();
 Allocator& device_allocator(const Place& place);
+void* work_stream(const Place& place);
+std::unique_ptr<FeedCopier> make_feed_copier(const Place& place);
+std::unique_ptr<DevicePoint> mark_device(const Place& place);
 void copy_device_memory(void* to, const Place& to_place, const void* from, const Place& from_place,
                         size_t bytes);
 
-}  // namespace fleet::fluid::built_in
+}  // namespace built_in
+
+}  // namespace fleet::fluid

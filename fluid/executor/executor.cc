@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/device_memory.h"
 #include "fluid/core/lod.h"
 #include "fluid/executor/compiled_program_impl.h"
 #include "fluid/executor/plan/plan_impl.h"
@@ -186,6 +187,31 @@ void check_threads(int threads) {
 
 }  // namespace
 
+StartedStep::StartedStep(std::vector<Tensor> fetched) : fetched_(std::move(fetched)) {
+  const auto away = std::find_if(fetched_.begin(), fetched_.end(),
+                                 [](const Tensor& tensor) { return !tensor.place().is_cpu(); });
+  if (away != fetched_.end()) made_ = mark_device(away->place());
+}
+
+StartedStep::~StartedStep() = default;
+StartedStep::StartedStep(StartedStep&&) noexcept = default;
+StartedStep& StartedStep::operator=(StartedStep&&) noexcept = default;
+
+std::vector<Tensor> StartedStep::wait() {
+  std::vector<Tensor> results;
+  for (Tensor& fetched : fetched_) {
+    Tensor& result = results.emplace_back(std::move(fetched));
+    if (result.place().is_cpu()) continue;
+    const Tensor on_device = result;
+    result = Tensor(on_device.dtype(), on_device.shape());
+    result.share_lod(on_device);
+    if (result.bytes() > 0) made_->copy_to_host(result.raw(), on_device.raw(), result.bytes());
+  }
+  fetched_.clear();
+  made_.reset();
+  return results;
+}
+
 struct Executor::State {
   Place place;
   ExecutorOptions options;
@@ -302,7 +328,8 @@ struct Executor::State {
   }
 
   std::vector<Tensor> run_step(const Program& program, const Feed& feed,
-                               const std::vector<Fetch>& fetch, const Replication* replicas);
+                               const std::vector<Fetch>& fetch, const Replication* replicas,
+                               bool later = false);
 
   Workspace::Step step_of(const Plan& plan) {
     Workspace::Step step;
@@ -352,7 +379,7 @@ Executor& Executor::operator=(Executor&&) noexcept = default;
 
 std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed& feed,
                                               const std::vector<Fetch>& fetch,
-                                              const Replication* replicas) {
+                                              const Replication* replicas, bool later) {
   StepRunner* runner = find_runner([&](const CachedWorkspace& entry) {
     return entry.program == &program && entry.whole_step &&
            entry.runner->plan().key().replicas == (replicas != nullptr) &&
@@ -384,7 +411,7 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
   }
   step.feeds = feeds;
   if (step.runtime != nullptr && plan.sharded()) step.runtime->fed(rows_of(plan, feeds));
-  std::vector<Tensor> results = runner->run(step);
+  std::vector<Tensor> results = runner->run(step, later);
   feeds.clear();
   return results;
 }
@@ -392,6 +419,11 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
 std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
                                   const std::vector<Fetch>& fetch) {
   return state_->run_step(program, feed, fetch, nullptr);
+}
+
+StartedStep Executor::start(const Program& program, const Feed& feed,
+                            const std::vector<Fetch>& fetch) {
+  return StartedStep(state_->run_step(program, feed, fetch, nullptr, true));
 }
 
 std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,

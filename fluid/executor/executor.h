@@ -63,6 +63,24 @@ ExecutorOptions with_environment(ExecutorOptions options);
 // fetches, place), whatever the batch size.
 class Plan;
 class CompiledProgram;
+class DevicePoint;
+
+// A step that was started (Executor::start). Movable. What it fetched may be dropped unread.
+class StartedStep {
+ public:
+  explicit StartedStep(std::vector<Tensor> fetched);
+  ~StartedStep();
+  StartedStep(StartedStep&&) noexcept;
+  StartedStep& operator=(StartedStep&&) noexcept;
+
+  // What was fetched, in the order of the fetches: the caller's own, in host memory. Waits until
+  // it is there, and for no step that was started later. To be called once.
+  std::vector<Tensor> wait();
+
+ private:
+  std::vector<Tensor> fetched_;
+  std::unique_ptr<DevicePoint> made_;  // null where all is in host memory
+};
 
 // Compiles each program once and keeps the plan. Persistable variables live in the executor's
 // scope (or the one given), everything else in a workspace of the calling thread's own. One
@@ -94,6 +112,10 @@ class Executor {
                           const std::vector<Fetch>& fetch = {});
   // The same of the calling thread's default main program.
   std::vector<Tensor> run(const Feed& feed, const std::vector<Fetch>& fetch);
+  // The same, but on a device it does not wait for the step: what is fetched is read from it by
+  // wait(), while the device works on later steps. A run without fetches does not wait either. What
+  // the device's work fails with is thrown by a later call.
+  StartedStep start(const Program& program, const Feed& feed, const std::vector<Fetch>& fetch);
 
   // The same of replicas (compiled_program.h): what is fetched of each replica is joined by rows,
   // losses too. Throws UsageError where the program's strategy does not fit the job or the place,

@@ -148,7 +148,12 @@ bool StepRunner::run_graph(const Workspace::Step& step, int parts) {
   });
 }
 
-std::vector<Tensor> StepRunner::run(const Workspace::Step& step) {
+bool StepRunner::is_waited_for(const Workspace::Step& step, bool later) const {
+  const bool looked_at = step.watch != nullptr || step.check_nan_inf || step.profile != nullptr;
+  return looked_at || (!later && !plan_->fetches().empty());
+}
+
+std::vector<Tensor> StepRunner::run(const Workspace::Step& step, bool later) {
   const Place& place = plan_->key().place;
   if (!place.is_cpu()) {
     enter_place(place);
@@ -164,9 +169,11 @@ std::vector<Tensor> StepRunner::run(const Workspace::Step& step) {
     step.runtime->end_step(plan_->program(), step.number);
     home_.communication().leave_tables_to(*step.runtime);
   }
-  std::vector<Tensor> results = results_.fetches(step.feeds);
-  if (!place.is_cpu()) synchronize_stream(place, home_.stream());
+  std::vector<Tensor> results = results_.fetches(step.feeds, later);
+  const bool waits = is_waited_for(step, later);
+  if (waits && !place.is_cpu()) synchronize_stream(place, home_.stream());
   home_.release_feeds();
+  if (!waits) return results;
   const bool told = home_.take_nonfinite_word();
   if (told && step.watch != nullptr) home_.finite_checks().watch_parameters(step);
   return results;

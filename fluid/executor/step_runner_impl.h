@@ -20,10 +20,13 @@ class StepRunner {
   Scope& scope() const { return home_.scope(); }
   bool is_current() const { return plan().is_current() && home_.is_current(); }
 
-  // One step; returns the fetched tensors, which share no memory with the workspace.
-  std::vector<Tensor> run(const Workspace::Step& step);
+  // One step; returns the fetched tensors, which share no memory with the workspace. `later`:
+  // those of a device may stay there, and may not be made yet. The device may still work on the
+  // step when it returns, unless something was fetched now or is to be looked at.
+  std::vector<Tensor> run(const Workspace::Step& step, bool later = false);
 
  private:
+  bool is_waited_for(const Workspace::Step& step, bool later) const;
   // The whole of a step on a device, by what it recorded of one; false: it is to be run op by op.
   bool run_graph(const Workspace::Step& step, int parts);
   void run_op_by_op(const Workspace::Step& step, int parts);

@@ -106,14 +106,28 @@ void Workspace::fetch_persistables_in() {
   for (const auto& [value, home] : persistables_) move_value(*value, home);
 }
 
-// On the place of the variable.
-Tensor& Workspace::feed_memory(size_t var, const Tensor& like) {
+// `stays`: in every step at the same place in memory, unless it is read where it was fed.
+Tensor Workspace::fed_to_device(size_t var, const Tensor& fed, bool stays) {
   fed_.resize(plan_->vars().size());
-  Tensor& memory = fed_[var];
+  Fed& own = fed_[var];
   const Place& place = plan_->vars()[var].place;
-  if (!memory.initialized() || memory.dtype() != like.dtype() || memory.shape() != like.shape()) {
-    memory.reset(like.dtype(), like.shape(), place);
+  if (fed.place() == place && !plan_->vars()[var].fed_and_written) {
+    const bool known = own.direct == nullptr || own.direct == fed.raw();
+    own.moves = own.moves || !known;
+    own.direct = fed.raw();
+    if (!stays || !own.moves) return fed;
   }
+  Tensor& memory = own.memory;
+  if (!memory.initialized() || memory.dtype() != fed.dtype() || memory.shape() != fed.shape()) {
+    memory.reset(fed.dtype(), fed.shape(), place);
+  }
+  if (fed.place().is_cpu()) {
+    if (own.copier == nullptr) own.copier = make_feed_copier(place);
+    own.copier->copy(memory.raw(), fed.raw(), fed.bytes());
+  } else {
+    memory.copy_from(fed);
+  }
+  memory.share_lod(fed);
   return memory;
 }
 
@@ -124,14 +138,11 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
     const Tensor& fed = step.feeds[static_cast<size_t>(var.feed)];
     const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
     Tensor bound = cut ? part_of_feed(fed, part, parts) : fed;
-    const bool moves = !(bound.place() == var.place);
-    if (!var.place.is_cpu() && (moves || step.graph)) {
-      Tensor& memory = feed_memory(i, bound);
-      memory.copy_from(bound);
-      memory.share_lod(bound);
-      own_[i] = memory;
+    if (!var.place.is_cpu()) {
+      own_[i] = fed_to_device(i, bound, step.graph);
     } else {
-      own_[i] = moves || var.fed_and_written ? bound.copy_to(var.place) : std::move(bound);
+      const bool copies = !bound.place().is_cpu() || var.fed_and_written;
+      own_[i] = copies ? bound.copy_to(var.place) : std::move(bound);
     }
   }
 }

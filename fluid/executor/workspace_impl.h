@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "fluid/core/device_memory.h"
 #include "fluid/core/scope.h"
 #include "fluid/executor/comm_ops_impl.h"
 #include "fluid/executor/op_runner_impl.h"
@@ -75,7 +76,14 @@ class Workspace {
 
  private:
   void bind_values(Statistics statistics);
-  Tensor& feed_memory(size_t var, const Tensor& like);
+  // Where a device finds what is fed to a variable.
+  struct Fed {
+    Tensor memory;  // in every step the same
+    std::unique_ptr<FeedCopier> copier;
+    const void* direct = nullptr;  // what was fed was there, and was read there
+    bool moves = false;            // other memory was fed later
+  };
+  Tensor fed_to_device(size_t var, const Tensor& fed, bool stays);
   void bring_home();
   void copy(int k);
   [[noreturn]] void throw_no_memory(int k) const;
@@ -90,7 +98,7 @@ class Workspace {
   std::vector<Value> own_;
   std::vector<Value*> values_;
   std::vector<std::pair<Value*, Place>> persistables_;  // with their homes
-  std::vector<Tensor> fed_;  // of a device: where feeds come to, in every step the same memory
+  std::vector<Fed> fed_;  // by variable; only for a device
   std::vector<Buffer> buffers_;
   Scratch scratch_;
   // What updates say when their work is done, and the stream of the plan's place (null on CPU):

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/core/device_memory.h"
 #include "transport/nccl/cuda_queue.h"
 
 namespace fleet::strategies {
@@ -63,7 +64,9 @@ transport::NcclId told_id(transport::Nccl& nccl, CollectiveCommunicator& host, T
 Result<DeviceLibrary> open_device_library(const fluid::Place& place) {
   auto nccl = transport::load_nccl();
   if (!nccl.ok()) return nccl.status();
-  return DeviceLibrary{std::move(nccl).value(), transport::make_cuda_queue(place.device)};
+  return DeviceLibrary{
+      std::move(nccl).value(),
+      transport::make_cuda_queue(place.device, fluid::work_stream(place))};
 }
 
 std::unique_ptr<CollectiveCommunicator> connect_devices(CollectiveCommunicator& host,

@@ -4,7 +4,7 @@
 
 namespace fleet::transport {
 
-std::unique_ptr<DeviceQueue> make_cuda_queue(int device) {
+std::unique_ptr<DeviceQueue> make_cuda_queue(int device, void*) {
   throw_error(ErrorCode::kNotSupported, {.what = "this build has no CUDA streams",
                                          .where = str_cat("cuda:", device),
                                          .expected = "a build with CUDA",

@@ -13,11 +13,23 @@
 namespace fleet::fluid {
 namespace {
 
-// Everything happens on the device's default stream, which waits for the work of all streams that
-// create_stream made, and which they wait for.
+thread_local bool t_recording = false;
+
+void check_not_recording(const char* what) {
+  if (!t_recording) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = str_cat(what, " while a step is recorded"),
+               .where = "cuda_graph",
+               .expected = "work on the stream alone",
+               .got = {},
+               .fix = "run the step op by op"});
+}
+
+// Memory is taken and given back in the order of the work stream.
 class CudaAllocator final : public Allocator {
  public:
-  explicit CudaAllocator(const Place& place) : place_(place) {
+  explicit CudaAllocator(const Place& place)
+      : place_(place), stream_(make_cuda_stream(place)), read_stream_(make_cuda_stream(place)) {
     const CudaDeviceGuard guard(place_);
     int supported = 0;
     check_cuda(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, place_.device),
@@ -32,12 +44,16 @@ class CudaAllocator final : public Allocator {
                "cudaMemPoolSetAttribute");
   }
 
+  cudaStream_t work_stream() const { return stream_; }
+  cudaStream_t read_stream() const { return read_stream_; }
+
   std::byte* allocate(size_t bytes) override {
+    check_not_recording("memory is taken");
     const CudaDeviceGuard guard(place_);
     void* memory = nullptr;
     const size_t rounded = std::max<size_t>(bytes, 256);
     const cudaError_t result =
-        pooled_ ? cudaMallocAsync(&memory, rounded, nullptr) : cudaMalloc(&memory, rounded);
+        pooled_ ? cudaMallocAsync(&memory, rounded, stream_) : cudaMalloc(&memory, rounded);
     if (result == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // is told by the exception instead
       throw std::bad_alloc();
@@ -51,8 +67,9 @@ class CudaAllocator final : public Allocator {
     cudaGetDevice(&previous);
     cudaSetDevice(place_.device);
     if (pooled_) {
-      cudaFreeAsync(memory, nullptr);
+      cudaFreeAsync(memory, stream_);
     } else {
+      cudaStreamSynchronize(stream_);
       cudaFree(memory);
     }
     cudaSetDevice(previous);
@@ -60,13 +77,15 @@ class CudaAllocator final : public Allocator {
 
  private:
   Place place_;
+  cudaStream_t stream_;
+  cudaStream_t read_stream_;
   bool pooled_ = false;
 };
 
 // Made at the first use of each device, and never given back: buffers may outlive everything else.
 class Allocators {
  public:
-  Allocator& of(const Place& place) {
+  CudaAllocator& of(const Place& place) {
     const char* reason = nullptr;
     const int count = cuda_device_count(&reason);
     if (place.device < 0 || place.device >= count) {
@@ -91,7 +110,32 @@ class Allocators {
   std::vector<std::unique_ptr<CudaAllocator>> allocators_;
 };
 
+CudaAllocator& allocator_at(const Place& place) {
+  static auto* const kAllocators = new Allocators;
+  return kAllocators->of(place);
+}
+
 }  // namespace
+
+cudaStream_t cuda_work_stream(const Place& place) {
+  return allocator_at(place).work_stream();
+}
+
+cudaStream_t cuda_read_stream(const Place& place) {
+  return allocator_at(place).read_stream();
+}
+
+cudaStream_t make_cuda_stream(const Place& place) {
+  const CudaDeviceGuard guard(place);
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+             "cudaStreamCreateWithFlags");
+  return stream;
+}
+
+void set_recording_here(bool recording) {
+  t_recording = recording;
+}
 
 void check_cuda(cudaError_t result, std::string_view call) {
   if (result == cudaSuccess) return;
@@ -133,14 +177,22 @@ int device_count() {
 }
 
 Allocator& device_allocator(const Place& place) {
-  static auto* const kAllocators = new Allocators;
-  return kAllocators->of(place);
+  return allocator_at(place);
 }
 
+void* work_stream(const Place& place) {
+  return cuda_work_stream(place);
+}
+
+// A copy of host memory that is not pinned has read it when the call returns.
 void copy_device_memory(void* to, const Place& to_place, const void* from, const Place& from_place,
                         size_t bytes) {
-  const CudaDeviceGuard guard(to_place.is_cpu() ? from_place : to_place);
-  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  check_not_recording("bytes are copied");
+  const Place& device = to_place.is_cpu() ? from_place : to_place;
+  const CudaDeviceGuard guard(device);
+  const cudaStream_t stream = cuda_work_stream(device);
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+  if (to_place.is_cpu()) check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 }  // namespace built_in

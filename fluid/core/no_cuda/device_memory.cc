@@ -22,6 +22,18 @@ Allocator& device_allocator(const Place& place) {
   throw_no_cuda(place);
 }
 
+void* work_stream(const Place&) {
+  return nullptr;
+}
+
+std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
+  throw_no_cuda(place);
+}
+
+std::unique_ptr<DevicePoint> mark_device(const Place& place) {
+  throw_no_cuda(place);
+}
+
 void copy_device_memory(void*, const Place& to_place, const void*, const Place& from_place,
                         size_t) {
   throw_no_cuda(to_place.is_cpu() ? from_place : to_place);

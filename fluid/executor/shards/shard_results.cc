@@ -210,7 +210,7 @@ void ShardResults::join_statistics() {
   }
 }
 
-std::vector<Tensor> ShardResults::fetches(std::span<const Tensor> feeds) const {
+std::vector<Tensor> ShardResults::fetches(std::span<const Tensor> feeds, bool stay) const {
   std::vector<Tensor> results;
   for (size_t i = 0; i < fetched_.size(); ++i) {
     const PlanFetch& fetch = plan().fetches()[i];
@@ -218,7 +218,8 @@ std::vector<Tensor> ShardResults::fetches(std::span<const Tensor> feeds) const {
     if (fetch.kind == PlanFetch::Kind::kFeed) {
       results.push_back(feeds[static_cast<size_t>(var.feed)].copy_to(CPUPlace()));
     } else if (fetched_[i].empty()) {
-      results.push_back(dense(home_.value(fetch.var), var.name).copy_to(CPUPlace()));
+      const Tensor& made = dense(home_.value(fetch.var), var.name);
+      results.push_back(stay ? made.clone() : made.copy_to(CPUPlace()));
     } else if (fetch.kind == PlanFetch::Kind::kMean) {
       results.push_back(tree_mean(fetched_[i], var.name));
     } else {

@@ -39,7 +39,8 @@ class ShardResults {
   void join_statistics();
 
   // The fetched variables of a step, in host memory.
-  std::vector<Tensor> fetches(std::span<const Tensor> feeds) const;
+  // `stay`: those of unsharded steps may stay on their device.
+  std::vector<Tensor> fetches(std::span<const Tensor> feeds, bool stay) const;
 
  private:
   const Plan& plan() const { return home_.plan(); }

@@ -26,16 +26,26 @@ void check_blas(cublasStatus_t status, std::string_view call) {
 
 }  // namespace
 
-Stream::Stream(const Place& place) : place_(place) {
-  const CudaDeviceGuard guard(place_);
-  check_cuda(cudaStreamCreate(&stream_), "cudaStreamCreate");
-}
+Stream::Stream(const Place& place) : place_(place), stream_(cuda_work_stream(place)) {}
 
 Stream::~Stream() {
   library_.reset();
   if (blas_ != nullptr) cublasDestroy(blas_);
   cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
+  if (recording_stream_ != nullptr) cudaStreamDestroy(recording_stream_);
+}
+
+void Stream::switch_streams() {
+  if (recording_stream_ == nullptr) recording_stream_ = make_cuda_stream(place_);
+  stream_ = recording_ ? recording_stream_ : cuda_work_stream(place_);
+  if (blas_ != nullptr) set_blas_stream();
+}
+
+// Memory that stays where it is, so that products can be recorded.
+void Stream::set_blas_stream() {
+  check_blas(cublasSetStream(blas_, stream_), "cublasSetStream");
+  if (!blas_memory_) blas_memory_ = Buffer(kBlasBytes, device_allocator(place_));
+  check_blas(cublasSetWorkspace(blas_, blas_memory_.data(), kBlasBytes), "cublasSetWorkspace");
 }
 
 cublasHandle_t Stream::blas() {
@@ -43,14 +53,11 @@ cublasHandle_t Stream::blas() {
   cublasHandle_t handle = nullptr;
   check_blas(cublasCreate(&handle), "cublasCreate");
   blas_ = handle;
-  check_blas(cublasSetStream(blas_, stream_), "cublasSetStream");
+  set_blas_stream();
   // The same bits in every run.
   check_blas(
       cublasSetMathMode(blas_, allows_tf32() ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
       "cublasSetMathMode");
-  // Memory that stays where it is, so that products can be recorded.
-  blas_memory_ = Buffer(kBlasBytes, device_allocator(place_));
-  check_blas(cublasSetWorkspace(blas_, blas_memory_.data(), kBlasBytes), "cublasSetWorkspace");
   check_blas(cublasSetAtomicsMode(blas_, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return blas_;
 }
@@ -116,6 +123,7 @@ bool begin_recording(const Place&, void* stream) {
   own->record_step(true);
   if (cudaStreamBeginCapture(cuda_stream(stream), cudaStreamCaptureModeThreadLocal) ==
       cudaSuccess) {
+    set_recording_here(true);
     return true;
   }
   own->record_step(false);
@@ -124,10 +132,11 @@ bool begin_recording(const Place&, void* stream) {
 }
 
 std::shared_ptr<void> end_recording(const Place&, void* stream) {
-  static_cast<cuda::Stream*>(stream)->record_step(false);
+  set_recording_here(false);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   bool good = cudaStreamEndCapture(cuda_stream(stream), &graph) == cudaSuccess && graph != nullptr;
+  static_cast<cuda::Stream*>(stream)->record_step(false);
   if (good) good = cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;
   if (graph != nullptr) cudaGraphDestroy(graph);
   if (!good) {

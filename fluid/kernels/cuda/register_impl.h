@@ -10,8 +10,8 @@
 
 namespace fleet::fluid::cuda {
 
-// What create_stream makes and KernelContext::stream() carries: a stream that waits for the
-// device's default stream, and is waited for by it, with a cuBLAS handle of its own.
+// What create_stream makes and KernelContext::stream() carries: the device's work stream, as one
+// thread uses it, with a cuBLAS handle and scratch memory of its own.
 class Stream {
  public:
   explicit Stream(const Place& place);
@@ -19,6 +19,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  // The device's work stream; while work is recorded, a stream that nobody else uses.
   RawStream raw() const { return stream_; }
   // Made at the first call.
   cublasHandle_t blas();
@@ -31,6 +32,7 @@ class Stream {
   static bool allows_tf32();
   // While work is recorded: where kernels find the step that they run in. Else null.
   const uint64_t* recorded_step() const { return recording_ ? step() : nullptr; }
+  // From now on raw() is a stream to record on, or again the device's.
   void record_step(bool recording);
   // Before recorded work runs.
   void tell_step(uint64_t step);
@@ -45,8 +47,12 @@ class Stream {
   std::byte* scratch_bytes(size_t bytes);
   uint64_t* step() const { return reinterpret_cast<uint64_t*>(step_.data()); }
 
+  void switch_streams();
+  void set_blas_stream();
+
   Place place_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t recording_stream_ = nullptr;  // made when first needed
   cublasHandle_t blas_ = nullptr;
   Buffer blas_memory_;
   Buffer scratch_;

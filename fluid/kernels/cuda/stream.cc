@@ -12,8 +12,9 @@ std::byte* Stream::scratch_bytes(size_t bytes) {
 }
 
 void Stream::record_step(bool recording) {
-  recording_ = recording;
   if (!step_) step_ = Buffer(sizeof(uint64_t), device_allocator(place_));
+  recording_ = recording;
+  switch_streams();
 }
 
 void Stream::tell_step(uint64_t now) {

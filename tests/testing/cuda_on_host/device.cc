@@ -101,6 +101,7 @@ template void add_sorted_rows(RawStream, const RowIndices&, int64_t, const doubl
 
 Stream::Stream(const Place& place) : place_(place) {}
 Stream::~Stream() = default;
+void Stream::switch_streams() {}
 cublasHandle_t Stream::blas() {
   return reinterpret_cast<cublasHandle_t>(this);
 }
@@ -130,6 +131,18 @@ Allocator& device_allocator(const Place& place) {
 
 void copy_device_memory(void* to, const Place&, const void* from, const Place&, size_t bytes) {
   std::memcpy(to, from, bytes);
+}
+
+void* work_stream(const Place&) {
+  return nullptr;
+}
+
+std::unique_ptr<FeedCopier> make_feed_copier(const Place& place) {
+  return make_feed_copier_at_once(place);
+}
+
+std::unique_ptr<DevicePoint> mark_device(const Place& place) {
+  return point_reached(place);
 }
 
 void check_place(const Place& place) {

@@ -85,7 +85,9 @@ class Event : public DeviceEvent {
 
 class CudaQueue : public DeviceQueue {
  public:
-  explicit CudaQueue(int device) : stream_(std::make_shared<Stream>(device)) {}
+  CudaQueue(int device, void* compute)
+      : stream_(std::make_shared<Stream>(device)),
+        compute_(compute == nullptr ? cudaStreamLegacy : static_cast<cudaStream_t>(compute)) {}
   ~CudaQueue() override { CudaQueue::finish(); }
 
   void* stream() override { return stream_->get(); }
@@ -106,7 +108,7 @@ class CudaQueue : public DeviceQueue {
   }
 
   void follow_compute() override {
-    const Event event(*stream_, cudaStreamLegacy);
+    const Event event(*stream_, compute_);
     check(cudaStreamWaitEvent(stream_->get(), event.get(), 0), "cudaStreamWaitEvent");
   }
 
@@ -140,7 +142,7 @@ class CudaQueue : public DeviceQueue {
   void lead_compute() override {
     const Event event(*stream_, stream_->get());
     const OnDevice on(stream_->device());
-    check(cudaStreamWaitEvent(cudaStreamLegacy, event.get(), 0), "cudaStreamWaitEvent");
+    check(cudaStreamWaitEvent(compute_, event.get(), 0), "cudaStreamWaitEvent");
   }
 
   std::unique_ptr<DeviceEvent> mark() override {
@@ -164,12 +166,13 @@ class CudaQueue : public DeviceQueue {
   }
 
   std::shared_ptr<Stream> stream_;
+  cudaStream_t compute_;
 };
 
 }  // namespace
 
-std::unique_ptr<DeviceQueue> make_cuda_queue(int device) {
-  return std::make_unique<CudaQueue>(device);
+std::unique_ptr<DeviceQueue> make_cuda_queue(int device, void* compute) {
+  return std::make_unique<CudaQueue>(device, compute);
 }
 
 }  // namespace fleet::transport

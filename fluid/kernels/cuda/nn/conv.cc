@@ -37,9 +37,13 @@ cudnnHandle_t handle_of(Stream& stream) {
     check_dnn(cudnnCreate(&handle), "cudnnCreate");
     kept =
         std::shared_ptr<void>(handle, [](void* h) { cudnnDestroy(static_cast<cudnnHandle_t>(h)); });
-    check_dnn(cudnnSetStream(handle, static_cast<cudaStream_t>(stream.raw())), "cudnnSetStream");
   }
-  return static_cast<cudnnHandle_t>(kept.get());
+  auto* const handle = static_cast<cudnnHandle_t>(kept.get());
+  cudaStream_t current = nullptr;
+  check_dnn(cudnnGetStream(handle, &current), "cudnnGetStream");
+  const auto wanted = static_cast<cudaStream_t>(stream.raw());
+  if (current != wanted) check_dnn(cudnnSetStream(handle, wanted), "cudnnSetStream");
+  return handle;
 }
 
 template <class Descriptor>
