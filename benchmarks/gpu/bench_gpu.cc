@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "fluid/core/device_memory.h"
 #include "fluid/executor/executor.h"
 #include "fluid/executor/places.h"
 #include "fluid/layers/layers.h"
@@ -183,10 +184,12 @@ void run(const Options& options) {
   const fluid::Program& program = fluid::default_main_program();
   const float first = executor.run(program, feed, {loss})[0].item<float>();
   for (int i = 0; i < 5; ++i) executor.run(program, feed);
+  if (!place.is_cpu()) fluid::mark_device(place)->wait();
   const auto begin = std::chrono::steady_clock::now();
   int64_t steps = 0;
   while (seconds_since(begin) < options.seconds) {
     for (int i = 0; i < 5; ++i) executor.run(program, feed);
+    if (!place.is_cpu()) fluid::mark_device(place)->wait();
     steps += 5;
   }
   const double seconds = seconds_since(begin);

@@ -159,13 +159,14 @@ bool Workspace::take_nonfinite_word() {
 
 void Workspace::run_ops(const Step& step, int begin, int end, int shard) {
   if (step.profile == nullptr) {
-    for (int k = begin; k < end; ++k) run_op(step, k, shard);
+    const bool together = !step.check_nan_inf;
+    for (int k = begin; k < end; ++k) run_op(step, k, shard, together && k + 1 < end);
   } else {
     for (int k = begin; k < end; ++k) measure_op(step, k, shard);
   }
 }
 
-void Workspace::run_op(const Step& step, int k, int shard) {
+void Workspace::run_op(const Step& step, int k, int shard, bool together) {
   OpRunner* runner = runners_[static_cast<size_t>(k)].get();
   if (BlockRunner* block = block_runners_[static_cast<size_t>(k)].get()) {
     block->run(step, shard);
@@ -180,7 +181,7 @@ void Workspace::run_op(const Step& step, int k, int shard) {
   if (plan_->communicates()) communication_.wait_before(k);
   if (communication_.calls(k)) communication_.run(step.runtime, k, step.number, shard);
   try {
-    runner->run(step.number, shard);
+    runner->run(step.number, shard, together);
   } catch (const std::bad_alloc&) {
     if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
     throw_no_memory(k);
@@ -243,7 +244,7 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
     step.profile->add(call);
   }
   call.begin = steady_clock().now();
-  run_op(step, k, shard);
+  run_op(step, k, shard, false);
   // The time of the work itself, and not of putting it on the stream.
   if (!op.place.is_cpu()) synchronize_stream(op.place, stream_.get());
   call.end = steady_clock().now();

@@ -88,7 +88,7 @@ class Workspace {
   void copy(int k);
   [[noreturn]] void throw_no_memory(int k) const;
   void add_runner(size_t k);
-  void run_op(const Step& step, int k, int shard);
+  void run_op(const Step& step, int k, int shard, bool together);
   void measure_op(const Step& step, int k, int shard);
 
   std::shared_ptr<const Plan> plan_;
@@ -98,7 +98,7 @@ class Workspace {
   std::vector<Value> own_;
   std::vector<Value*> values_;
   std::vector<std::pair<Value*, Place>> persistables_;  // with their homes
-  std::vector<Fed> fed_;  // by variable; only for a device
+  std::vector<Fed> fed_;                                // by variable; only for a device
   std::vector<Buffer> buffers_;
   Scratch scratch_;
   // What updates say when their work is done, and the stream of the plan's place (null on CPU):

@@ -85,6 +85,12 @@ class KernelContext {
   // Kernels on the workspace's stream may write it; it stays where it is.
   uint32_t* nonfinite_word() const { return nonfinite_word_; }
 
+  // The op that runs next is of the same type, on the same device, and touches nothing that this
+  // one writes, nor writes what it reads. A kernel may leave its work to that op's, which puts the
+  // work of both on the stream, or leaves it to the next.
+  bool more_follow() const { return more_follow_; }
+  void set_more_follow(bool more) { more_follow_ = more; }
+
   // Where the op runs and its outputs are.
   const Place& place() const { return place_; }
   void set_place(const Place& place) { place_ = place; }
@@ -110,6 +116,7 @@ class KernelContext {
   uint32_t* nonfinite_word_ = nullptr;
   uint64_t step_ = 0;
   int shard_ = 0;
+  bool more_follow_ = false;
   mutable double written_ = 0;
 };
 
@@ -223,6 +230,15 @@ struct Kernel {
   ImageOrder images = ImageOrder::kPlain;
   // An output may be given the memory of an input of its shape; with kChannels, of an image.
   bool in_place = false;
+  // An output that has an input's elements in their order. The executor may give it that input's
+  // memory on a device, and the kernel leaves it alone then. Unless it reshapes, only an output of
+  // the input's shape is one.
+  struct View {
+    std::string input;
+    std::string output;
+    bool reshapes = false;
+  };
+  std::vector<View> views = {};
   // Of an op that reads rows of a table without giving them (OpSchema::table_slot): the rows that
   // it looks at with these values, in any order and perhaps more than once. Of the table only type
   // and shape may be taken.

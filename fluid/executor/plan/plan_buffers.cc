@@ -34,6 +34,13 @@ class BufferPlanner {
     std::vector<Shared> buffers;
     for (const int i : order) {
       const Life& life = all[static_cast<size_t>(i)];
+      if (const int viewed = buffer_viewed(i, life.begin); viewed >= 0) {
+        Shared& buffer = buffers[static_cast<size_t>(viewed)];
+        buffer.free_after = std::max(buffer.free_after, life.end);
+        buffer.last = nullptr;  // nobody writes over what several variables have
+        var(i).buffer = viewed;
+        continue;
+      }
       int chosen = buffer_of_input(i, life.begin, buffers);
       if (chosen < 0) chosen = free_buffer(i, life.begin, buffers);
       if (chosen < 0) {
@@ -118,6 +125,37 @@ class BufferPlanner {
              desc->dtype == last->dtype;
     }
   };
+
+  // The buffer of an input of op k whose elements output i has (Kernel::views); or -1. Images in
+  // blocks of channels, which the host alone has, lie in another order.
+  int buffer_viewed(int i, int k) const {
+    const PlanOp& op = plan_.ops[static_cast<size_t>(k)];
+    if (op.place.is_cpu()) return -1;
+    for (const Kernel& kernel : kernels_of(op, plan_.vars[static_cast<size_t>(i)])) {
+      for (const Kernel::View& view : kernel.views) {
+        const int input = viewed_input(op, view, i);
+        if (input >= 0) return plan_.vars[static_cast<size_t>(input)].buffer;
+      }
+    }
+    return -1;
+  }
+
+  // The variable that output i is a view of; or -1.
+  int viewed_input(const PlanOp& op, const Kernel::View& view, int i) const {
+    const VarDesc* output = var_desc(i);
+    const bool is_output = output != nullptr && op.op->output(view.output).size() == 1 &&
+                           op.op->output(view.output).front() == output->name;
+    if (!is_output) return -1;
+    for (const int input : op.inputs) {
+      const VarDesc* desc = var_desc(input);
+      const bool fits = desc != nullptr && desc->dtype == output->dtype &&
+                        op.op->input(view.input).size() == 1 &&
+                        op.op->input(view.input).front() == desc->name &&
+                        plan_.vars[static_cast<size_t>(input)].place == op.place;
+      if (fits && (view.reshapes || desc->shape == output->shape)) return input;
+    }
+    return -1;
+  }
 
   // The buffer of an input that op k reads last and may write its output i over; or -1.
   int buffer_of_input(int i, int k, const std::vector<Shared>& buffers) const {

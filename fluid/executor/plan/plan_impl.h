@@ -42,6 +42,8 @@ struct PlanOp {
   // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
   std::vector<int> inputs;
   std::vector<int> outputs;
+  // The next op's kernel may put this one's work on the device (KernelContext::more_follow).
+  bool with_next = false;
   bool communication = false;
   // The CommRuntime runs first, and fetches the rows of a table that the op's kernel reads.
   bool fetches_table = false;

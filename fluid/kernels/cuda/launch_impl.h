@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <cuda_runtime.h>
 #ifndef __CUDACC__
 #include <functional>
@@ -13,6 +14,9 @@
 namespace fleet::fluid::cuda {
 
 constexpr int kThreads = 256;
+
+// Functions are parameters of kernels with __grid_constant__: else each thread copies those that
+// have arrays, or whose address is taken, into memory of its own.
 
 // Puts a kernel of blocks of kThreads threads on the stream. Without nvcc, tests run it on the host
 // (tests/testing/cuda_on_host), where each thread of each block calls the function.
@@ -32,33 +36,65 @@ void launch(RawStream, const char*, void (*kernel)(Parameters...), unsigned bloc
 }
 #endif
 
+// A work of elements that is cut in two: element(i) reads what element i is made of, and out[i], or
+// store(i, value) where F has it, takes it. So a thread reads several elements before it writes.
+template <class F>
+constexpr bool kReadsFirst = requires(const F& f, int64_t i) {
+  f.element(i);
+};
+
+template <class F, class V>
+__device__ void store_value(const F& f, int64_t i, const V& value) {
+  if constexpr (requires { f.store(i, value); }) {
+    f.store(i, value);
+  } else {
+    f.out[i] = value;
+  }
+}
+
+// Elements that a thread reads before it writes, of arrays that are long enough to keep a device
+// busy all the same.
+constexpr int kReads = 4;
+constexpr int64_t kLong = int64_t{1} << 19;
+
+// The elements begin + k * kThreads that are below `end`, of kReads at most.
+template <class F>
+__device__ void read_and_store(const F& f, int64_t begin, int64_t end) {
+  using Value = decltype(f.element(begin));
+  if (begin + (kReads - 1) * kThreads < end) {
+    Value values[kReads];
+#pragma unroll
+    for (int k = 0; k < kReads; ++k) values[k] = f.element(begin + k * kThreads);
+#pragma unroll
+    for (int k = 0; k < kReads; ++k) store_value(f, begin + k * kThreads, values[k]);
+  } else {
+    for (int64_t i = begin; i < end; i += kThreads) store_value(f, i, f.element(i));
+  }
+}
+
+template <class F>
+__global__ void read_first_kernel(int64_t n, const __grid_constant__ F f) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * kThreads;
+  const int64_t reads = n < kLong ? 1 : kReads;
+  for (int64_t i = reads * block + threadIdx.x; i < n; i += reads * step) {
+    const int64_t end = i + (reads - 1) * kThreads + 1;
+    read_and_store(f, i, end < n ? end : n);
+  }
+}
+
 // f(i) for each i below n.
 template <class F>
-__global__ void each_kernel(int64_t n, F f) {
+__global__ void each_kernel(int64_t n, const __grid_constant__ F f) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
     f(i);
   }
 }
 
-// f(i) for each i below n, where f gives what it wrote into a parameter. *nonfinite, in host
-// memory, becomes 1 when any of it is not finite, and else is left alone. Blocks may write the
-// same 1.
-template <class F>
-__global__ void update_kernel(int64_t n, F f, uint32_t* nonfinite) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  int found = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
-    if (!isfinite(f(i))) found = 1;
-  }
-  if (__syncthreads_or(found) != 0 && threadIdx.x == 0) {
-    *static_cast<volatile uint32_t*>(nonfinite) = 1;
-  }
-}
-
 // f(row) for each row below n, by a whole block of kThreads threads.
 template <class F>
-__global__ void each_row_kernel(int64_t n, F f) {
+__global__ void each_row_kernel(int64_t n, const __grid_constant__ F f) {
   for (int64_t row = blockIdx.x; row < n; row += gridDim.x) f(row);
 }
 
@@ -70,14 +106,12 @@ inline unsigned blocks_for(int64_t blocks) {
 template <class F>
 void launch_each(RawStream stream, const char* name, int64_t n, F f) {
   if (n <= 0) return;
-  launch(stream, name, each_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f);
-}
-
-template <class F>
-void launch_update(RawStream stream, const char* name, int64_t n, F f, uint32_t* nonfinite) {
-  if (n <= 0) return;
-  launch(stream, name, update_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f,
-         nonfinite);
+  if constexpr (kReadsFirst<F>) {
+    const int64_t of_block = n < kLong ? kThreads : kThreads * kReads;
+    launch(stream, name, read_first_kernel<F>, blocks_for((n + of_block - 1) / of_block), n, f);
+  } else {
+    launch(stream, name, each_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f);
+  }
 }
 
 template <class F>
@@ -86,32 +120,103 @@ void launch_each_row(RawStream stream, const char* name, int64_t n, F f) {
   launch(stream, name, each_row_kernel<F>, blocks_for(n), n, f);
 }
 
-// Combines one value of each thread of the block; every thread gets the result. The order is a
-// tree over the threads' numbers. `combine` is called by all threads alike.
+constexpr int kWarp = 32;
+
+// The value of the thread whose number differs in these bits, of the same warp. Called by all
+// threads of the block alike.
+template <class T>
+__device__ T from_lane(T value, int bits) {
+  constexpr int kWords = static_cast<int>((sizeof(T) + 3) / 4);
+  uint32_t words[kWords] = {};
+  memcpy(words, &value, sizeof(T));
+  for (int k = 0; k < kWords; ++k) words[k] = __shfl_xor_sync(0xFFFFFFFFU, words[k], bits);
+  memcpy(&value, words, sizeof(T));
+  return value;
+}
+
+// Combines one value of each thread of the team; every thread gets the result. `combine` gives the
+// same for both orders of its values. The order is a tree over the threads' numbers. Called by all
+// threads of the block alike.
+template <class T, class F>
+__device__ T combine_warp(T value, F combine) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) value = combine(value, from_lane(value, bits));
+  return value;
+}
 template <class T, class F>
 __device__ T combine_block(T value, F combine) {
-  __shared__ T values[kThreads];
+  constexpr int kWarps = kThreads / kWarp;
+  __shared__ T values[kWarps];
+  value = combine_warp(value, combine);
   __syncthreads();
-  values[threadIdx.x] = value;
-  for (int width = kThreads / 2; width > 0; width /= 2) {
-    __syncthreads();
-    if (threadIdx.x < width) {
-      values[threadIdx.x] = combine(values[threadIdx.x], values[threadIdx.x + width]);
+  if (threadIdx.x % kWarp == 0) values[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  for (int width = kWarps / 2; width > 0; width /= 2) {
+    if (width == kWarps / 2) {
+      value = combine(values[threadIdx.x % width], values[threadIdx.x % width + width]);
+    } else {
+      value = combine(value, from_lane(value, width));
     }
   }
-  __syncthreads();
-  return values[0];
+  return value;
+}
+
+// Who works on a row: all threads of a block, or of a warp.
+struct BlockTeam {
+  static constexpr int kSize = kThreads;
+  template <class T, class F>
+  __device__ static T combine(T value, F combine) {
+    return combine_block(value, combine);
+  }
+};
+struct WarpTeam {
+  static constexpr int kSize = kWarp;
+  template <class T, class F>
+  __device__ static T combine(T value, F combine) {
+    return combine_warp(value, combine);
+  }
+};
+template <class Team>
+__device__ int64_t team_thread() {
+  return threadIdx.x % Team::kSize;
+}
+template <class Team, class T>
+__device__ T sum_of_team(T value) {
+  return Team::combine(value, [](T a, T b) { return a + b; });
+}
+// The largest; NaN when any is.
+template <class Team, class T>
+__device__ T max_of_team(T value) {
+  return Team::combine(value, [](T a, T b) { return b > a || b != b ? b : a; });
 }
 
 template <class T>
 __device__ T sum_block(T value) {
-  return combine_block(value, [](T a, T b) { return a + b; });
+  return sum_of_team<BlockTeam>(value);
 }
 
-// The largest; NaN when any is.
-template <class T>
-__device__ T max_block(T value) {
-  return combine_block(value, [](T a, T b) { return b > a || b != b ? b : a; });
+// f.template row<Team>(r) for each row r below n, by a team for each. A row may be worked on by
+// several teams, so what they write must not depend on what they wrote before.
+template <class Team, class F>
+__global__ void team_kernel(int64_t n, const __grid_constant__ F f) {
+  constexpr int64_t kTeams = kThreads / Team::kSize;
+  const int64_t own = threadIdx.x / Team::kSize;
+  for (int64_t row = blockIdx.x * kTeams; row < n; row += gridDim.x * kTeams) {
+    f.template row<Team>(row + own < n ? row + own : n - 1);
+  }
+}
+
+// A warp works on rows of up to so many elements.
+constexpr int64_t kWarpRow = 1024;
+
+template <class F>
+void launch_rows(RawStream stream, const char* name, int64_t n, int64_t elements, F f) {
+  if (n <= 0) return;
+  if (elements <= kWarpRow) {
+    constexpr int64_t kTeams = kThreads / kWarp;
+    launch(stream, name, team_kernel<WarpTeam, F>, blocks_for((n + kTeams - 1) / kTeams), n, f);
+  } else {
+    launch(stream, name, team_kernel<BlockTeam, F>, blocks_for(n), n, f);
+  }
 }
 
 }  // namespace fleet::fluid::cuda

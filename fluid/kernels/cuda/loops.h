@@ -120,18 +120,28 @@ template <class T>
 void gaussian(RawStream stream, const RandomStream& random, double mean, double std, T* out,
               int64_t n);
 
-// Updates: `rate` is one element; *nonfinite, which is in mapped host memory, becomes 1 when an
-// element of param_out is not finite, and is left alone otherwise.
+// Updates of tensors that are put on a stream as one piece of work.
+class UpdateBatch;
+
+// Where an update goes. *nonfinite, which is in mapped host memory, becomes 1 when an element that
+// is written to the parameter is not finite, and is left alone otherwise.
+struct UpdateTarget {
+  RawStream stream = nullptr;
+  uint32_t* nonfinite = nullptr;
+  UpdateBatch* batch = nullptr;
+  bool more_follow = false;  // a later update puts this one's work on the stream
+};
+
+// `rate` is one element.
 template <class T>
 struct SgdArgs {
   const T* param = nullptr;
   const T* grad = nullptr;
   const T* rate = nullptr;
   T* param_out = nullptr;
-  uint32_t* nonfinite = nullptr;
 };
 template <class T>
-void sgd(RawStream stream, const SgdArgs<T>& args, int64_t n);
+void sgd(const UpdateTarget& target, const SgdArgs<T>& args, int64_t n);
 
 template <class T>
 struct MomentumArgs {
@@ -141,12 +151,11 @@ struct MomentumArgs {
   const T* rate = nullptr;
   T* param_out = nullptr;
   T* velocity_out = nullptr;
-  uint32_t* nonfinite = nullptr;
   T mu{};
   bool nesterov = false;
 };
 template <class T>
-void momentum(RawStream stream, const MomentumArgs<T>& args, int64_t n);
+void momentum(const UpdateTarget& target, const MomentumArgs<T>& args, int64_t n);
 
 // The outputs of the powers may be null, or the inputs.
 template <class T>
@@ -163,12 +172,11 @@ struct AdamArgs {
   T* moment2_out = nullptr;
   T* power1_out = nullptr;
   T* power2_out = nullptr;
-  uint32_t* nonfinite = nullptr;
   T beta1{};
   T beta2{};
   T epsilon{};
 };
 template <class T>
-void adam(RawStream stream, const AdamArgs<T>& args, int64_t n);
+void adam(const UpdateTarget& target, const AdamArgs<T>& args, int64_t n);
 
 }  // namespace fleet::fluid::cuda

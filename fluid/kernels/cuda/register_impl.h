@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "fluid/kernels/cuda/loops.h"
+#include "fluid/kernels/cuda/update_batch_impl.h"
 #include "fluid/kernels/kernel_table.h"
 
 namespace fleet::fluid::cuda {
@@ -36,6 +37,7 @@ class Stream {
   void record_step(bool recording);
   // Before recorded work runs.
   void tell_step(uint64_t step);
+  UpdateBatch& updates() { return updates_; }
   // Memory of the device for one op's work, `count` elements; the next call of any op gets the
   // same.
   template <class T>
@@ -57,12 +59,26 @@ class Stream {
   Buffer blas_memory_;
   Buffer scratch_;
   Buffer step_;
+  UpdateBatch updates_;
   bool recording_ = false;
   std::shared_ptr<void> library_;
 };
 
 inline Stream& stream_of(const KernelContext& context) {
   return *static_cast<Stream*>(context.stream());
+}
+
+// Where an update goes, with others in a row or at once.
+inline UpdateTarget target_of(const KernelContext& context) {
+  Stream& stream = stream_of(context);
+  stream.updates().begin(context.step());
+  return {.stream = stream.raw(),
+          .nonfinite = context.nonfinite_word(),
+          .batch = &stream.updates(),
+          .more_follow = context.more_follow()};
+}
+inline UpdateTarget target_at_once(const KernelContext& context) {
+  return {.stream = stream_of(context).raw(), .nonfinite = context.nonfinite_word()};
 }
 
 // The pointer of an output, null when nobody wants it.

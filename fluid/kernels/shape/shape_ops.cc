@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
@@ -357,6 +360,15 @@ void register_moves(KernelTable& table, const Mover& mover) {
       .name = "sections", .whole = {}, .list = "SectionsTensorList"};
   const cpu::TensorAttribute shape{.name = "shape", .whole = "Shape", .list = "ShapeTensor"};
   const cpu::TensorAttribute axes{.name = "axes", .whole = "AxesTensor", .list = "AxesTensorList"};
+  const Kernel::View forward{.input = "X", .output = "Out", .reshapes = true};
+  const Kernel::View backward{.input = "Out@GRAD", .output = "X@GRAD", .reshapes = true};
+  const std::map<std::string_view, Kernel::View> views = {
+      {"reshape2", forward},       {"squeeze2", forward},         {"unsqueeze2", forward},
+      {"flatten2", forward},       {"reshape", forward},          {"squeeze", forward},
+      {"unsqueeze", forward},      {"flatten", forward},          {"reshape2_grad", backward},
+      {"squeeze2_grad", backward}, {"unsqueeze2_grad", backward}, {"flatten2_grad", backward},
+      {"reshape_grad", backward},  {"squeeze_grad", backward},    {"unsqueeze_grad", backward},
+      {"flatten_grad", backward}};
   const std::pair<const char*, cpu::PrepareKernel> kernels[] = {
       {"concat", by(prepare_concat, {axis})},
       {"concat_grad", by(prepare_concat_grad, {axis})},
@@ -388,7 +400,9 @@ void register_moves(KernelTable& table, const Mover& mover) {
   cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) {
         for (const auto& [op, prepare] : kernels) {
-          table.add_last(op, mover.device, dtype_of<T>(), {.name = "copy", .prepare = prepare});
+          Kernel kernel{.name = "copy", .prepare = prepare};
+          if (const auto view = views.find(op); view != views.end()) kernel.views = {view->second};
+          table.add_last(op, mover.device, dtype_of<T>(), std::move(kernel));
         }
         // The host's alone: it gives views.
         if (mover.device == DeviceKind::kCpu) {

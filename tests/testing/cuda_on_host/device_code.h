@@ -12,6 +12,8 @@
 #undef __forceinline__
 #define __forceinline__ inline
 #undef __restrict__
+#undef __grid_constant__
+#define __grid_constant__
 
 namespace fleet::testing {
 
@@ -29,6 +31,8 @@ extern fleet::testing::DeviceIndex gridDim;    // NOLINT
 
 void __syncthreads();             // NOLINT
 int __syncthreads_or(int truth);  // NOLINT
+// Called by all threads of the block.
+unsigned __shfl_xor_sync(unsigned lanes, unsigned value, int bits);  // NOLINT
 
 using std::max;
 using std::min;

@@ -125,6 +125,15 @@ int __syncthreads_or(int truth) {
   return fleet::testing::block().wait_or(truth);
 }
 
+unsigned __shfl_xor_sync(unsigned, unsigned value, int bits) {
+  static unsigned values[fleet::fluid::cuda::kThreads];
+  values[threadIdx.x] = value;
+  __syncthreads();
+  const unsigned other = values[threadIdx.x ^ static_cast<unsigned>(bits)];
+  __syncthreads();
+  return other;
+}
+
 namespace fleet::fluid::cuda {
 
 void run_on_host(unsigned blocks, std::function<void()> thread) {

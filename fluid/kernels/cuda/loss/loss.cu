@@ -1,6 +1,7 @@
 // Softmax and the losses of classification.
 #include <limits>
 
+#include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 
 namespace fleet::fluid::cuda {
@@ -33,27 +34,35 @@ __device__ bool is_class(int64_t label, const Rows& rows) {
   return label >= 0 && label < rows.n;
 }
 
-template <class T>
+template <class Team, class T>
 __device__ T row_max(const Rows& rows, const T* x) {
   T largest = -infinity<T>();
-  for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
+#pragma unroll 4
+  for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
     const T value = x[j * rows.inner];
     largest = value > largest || value != value ? value : largest;
   }
-  return max_block(largest);
+  return max_of_team<Team>(largest);
 }
 
-// out = exp(x - largest) / sum, by the whole block.
-template <class T>
-__device__ void softmax_row(const Rows& rows, const T* x, T largest, T* out) {
+// The sum of exp(x - largest).
+template <class Team, class T>
+__device__ T row_sum(const Rows& rows, const T* x, T largest) {
   T sum{};
-  for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
-    const T e = exp(x[j * rows.inner] - largest);
-    out[j * rows.inner] = e;
-    sum += e;
+#pragma unroll 4
+  for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
+    sum += exp(x[j * rows.inner] - largest);
   }
-  sum = sum_block(sum);
-  for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) out[j * rows.inner] /= sum;
+  return sum_of_team<Team>(sum);
+}
+
+template <class Team, class T>
+__device__ void softmax_row(const Rows& rows, const T* x, T largest, T sum, T* out) {
+  const T share = T{1} / sum;
+#pragma unroll 4
+  for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
+    out[j * rows.inner] = exp(x[j * rows.inner] - largest) * share;
+  }
 }
 
 template <class T>
@@ -61,9 +70,12 @@ struct SoftmaxLoop {
   Rows rows;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t row) const {
+  template <class Team>
+  __device__ void row(int64_t row) const {
     const int64_t base = row_base(rows, row);
-    softmax_row(rows, x + base, row_max(rows, x + base), out + base);
+    const T largest = row_max<Team>(rows, x + base);
+    const T sum = row_sum<Team>(rows, x + base, largest);
+    softmax_row<Team>(rows, x + base, largest, sum, out + base);
   }
 };
 
@@ -73,14 +85,17 @@ struct SoftmaxBackLoop {
   const T* out;
   const T* grad;
   T* x_grad;
-  __device__ void operator()(int64_t row) const {
+  template <class Team>
+  __device__ void row(int64_t row) const {
     const int64_t base = row_base(rows, row);
     T dot{};
-    for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
+#pragma unroll 4
+    for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
       dot += out[base + j * rows.inner] * grad[base + j * rows.inner];
     }
-    dot = sum_block(dot);
-    for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
+    dot = sum_of_team<Team>(dot);
+#pragma unroll 4
+    for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
       const int64_t at = base + j * rows.inner;
       x_grad[at] = out[at] * (grad[at] - dot);
     }
@@ -125,28 +140,25 @@ struct SoftLoop {
 template <class T>
 struct CrossEntropyBackLoop {
   Rows rows;
+  WideDivisor width;  // rows.n
   const T* x;
   const T* match;
   Labels<T> labels;
   const T* y_grad;
-  T* x_grad;
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = i / rows.n;
-    if (labels.index == nullptr) {
-      x_grad[i] = -labels.soft[i] * y_grad[row] / x[i];
-      return;
-    }
+  T* out;
+  __device__ T element(int64_t i) const {
+    int64_t row = i;
+    const int64_t j = width.split(row);
+    if (labels.index == nullptr) return -labels.soft[i] * y_grad[row] / x[i];
     const int64_t label = labels.index[row];
-    T value{};
-    if (label != labels.ignore) {
-      if (!is_class(label, rows)) value = not_a_number<T>();
-      if (label == i % rows.n) value = -y_grad[row] / (x != nullptr ? x[i] : match[row]);
-    }
-    x_grad[i] = value;
+    if (label == labels.ignore) return T{};
+    if (!is_class(label, rows)) return not_a_number<T>();
+    return label == j ? -y_grad[row] / (x != nullptr ? x[i] : match[row]) : T{};
   }
 };
 
-// Shifted logits are clipped at -64 in the loss, as on the CPU.
+// Shifted logits are clipped at -64 in the loss, as on the CPU. In the sum over the row that makes
+// no difference: what is clipped is below the rounding of the largest's 1.
 template <class T>
 struct WithSoftmaxLoop {
   Rows rows;
@@ -160,27 +172,25 @@ struct WithSoftmaxLoop {
     return value < T(-64) ? T(-64) : value;
   }
 
-  __device__ void operator()(int64_t row) const {
+  template <class Team>
+  __device__ void row(int64_t row) const {
     const int64_t base = row_base(rows, row);
-    const T largest = row_max(rows, logits + base);
-    T sum{};
-    for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
-      sum += exp(shifted(base + j * rows.inner, largest));
-    }
-    const T log_sum = log(sum_block(sum));
+    const T largest = row_max<Team>(rows, logits + base);
+    const T sum = row_sum<Team>(rows, logits + base, largest);
+    const T log_sum = log(sum);
     T cost{};
     if (labels.index == nullptr) {
-      for (int64_t j = threadIdx.x; j < rows.n; j += kThreads) {
+      for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
         const int64_t at = base + j * rows.inner;
         cost += labels.soft[at] * (log_sum - shifted(at, largest));
       }
-      cost = sum_block(cost);
+      cost = sum_of_team<Team>(cost);
     } else if (const int64_t label = labels.index[row]; label != labels.ignore) {
       cost = is_class(label, rows) ? log_sum - shifted(base + label * rows.inner, largest)
                                    : not_a_number<T>();
     }
-    softmax_row(rows, logits + base, largest, probability + base);
-    if (threadIdx.x == 0) loss[row] = cost;
+    softmax_row<Team>(rows, logits + base, largest, sum, probability + base);
+    if (team_thread<Team>() == 0) loss[row] = cost;
   }
 };
 
@@ -191,18 +201,21 @@ struct WithSoftmaxBackLoop {
   Labels<T> labels;
   const T* loss_grad;
   T* logits_grad;
-  __device__ void operator()(int64_t at) const {
-    const int64_t row = at / (rows.n * rows.inner) * rows.inner + at % rows.inner;
-    const int64_t j = at / rows.inner % rows.n;
-    if (labels.index == nullptr) {
-      logits_grad[at] = loss_grad[row] * (probability[at] - labels.soft[at]);
-      return;
+  template <class Team>
+  __device__ void row(int64_t row) const {
+    const int64_t base = row_base(rows, row);
+    const T incoming = loss_grad[row];
+    const int64_t label = labels.index == nullptr ? 0 : labels.index[row];
+    const bool ignored = labels.index != nullptr && label == labels.ignore;
+    const bool bad = labels.index != nullptr && !ignored && !is_class(label, rows);
+#pragma unroll 4
+    for (int64_t j = team_thread<Team>(); j < rows.n; j += Team::kSize) {
+      const int64_t at = base + j * rows.inner;
+      const T hard = label == j ? T{1} : T{};
+      const T target = labels.index == nullptr ? labels.soft[at] : hard;
+      const T value = bad ? not_a_number<T>() : incoming * (probability[at] - target);
+      logits_grad[at] = ignored ? T{} : value;
     }
-    const int64_t label = labels.index[row];
-    const T target = label == j ? T{1} : T{};
-    logits_grad[at] = label == labels.ignore   ? T{}
-                      : !is_class(label, rows) ? not_a_number<T>()
-                                               : loss_grad[row] * (probability[at] - target);
   }
 };
 
@@ -210,13 +223,13 @@ struct WithSoftmaxBackLoop {
 
 template <class T>
 void softmax(RawStream stream, const Rows& rows, const T* x, T* out) {
-  launch_each_row(stream, "softmax", rows.outer * rows.inner, SoftmaxLoop<T>{rows, x, out});
+  launch_rows(stream, "softmax", rows.outer * rows.inner, rows.n, SoftmaxLoop<T>{rows, x, out});
 }
 
 template <class T>
 void softmax_back(RawStream stream, const Rows& rows, const T* out, const T* grad, T* x_grad) {
-  launch_each_row(stream, "softmax_back", rows.outer * rows.inner,
-                  SoftmaxBackLoop<T>{rows, out, grad, x_grad});
+  launch_rows(stream, "softmax_back", rows.outer * rows.inner, rows.n,
+              SoftmaxBackLoop<T>{rows, out, grad, x_grad});
 }
 
 template <class T>
@@ -232,21 +245,23 @@ void cross_entropy(RawStream stream, const Rows& rows, const T* x, const Labels<
 template <class T>
 void cross_entropy_back(RawStream stream, const Rows& rows, const T* x, const T* match,
                         const Labels<T>& labels, const T* y_grad, T* x_grad) {
-  launch_each(stream, "cross_entropy_back", rows.outer * rows.n,
-              CrossEntropyBackLoop<T>{rows, x, match, labels, y_grad, x_grad});
+  const int64_t n = rows.outer * rows.n;
+  launch_each(
+      stream, "cross_entropy_back", n,
+      CrossEntropyBackLoop<T>{rows, WideDivisor(rows.n, n), x, match, labels, y_grad, x_grad});
 }
 
 template <class T>
 void softmax_with_cross_entropy(RawStream stream, const Rows& rows, const T* logits,
                                 const Labels<T>& labels, T* probability, T* loss) {
-  launch_each_row(stream, "softmax_with_cross_entropy", rows.outer * rows.inner,
-                  WithSoftmaxLoop<T>{rows, logits, labels, probability, loss});
+  launch_rows(stream, "softmax_with_cross_entropy", rows.outer * rows.inner, rows.n,
+              WithSoftmaxLoop<T>{rows, logits, labels, probability, loss});
 }
 
 template <class T>
 void softmax_with_cross_entropy_back(RawStream stream, const Rows& rows, const T* probability,
                                      const Labels<T>& labels, const T* loss_grad, T* logits_grad) {
-  launch_each(stream, "softmax_with_cross_entropy_back", rows.outer * rows.n * rows.inner,
+  launch_rows(stream, "softmax_with_cross_entropy_back", rows.outer * rows.inner, rows.n,
               WithSoftmaxBackLoop<T>{rows, probability, labels, loss_grad, logits_grad});
 }
 

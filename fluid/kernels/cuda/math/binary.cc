@@ -283,14 +283,26 @@ std::unique_ptr<Prepared> prepare_finite(PrepareContext& context) {
   });
 }
 
+// Gradients of sums pass what comes in.
+std::vector<Kernel::View> views_of(std::string_view op) {
+  const Kernel::View to_x{.input = "Out@GRAD", .output = "X@GRAD"};
+  const Kernel::View to_y{.input = "Out@GRAD", .output = "Y@GRAD"};
+  if (op == "elementwise_add_grad") return {to_x, to_y};
+  if (op == "elementwise_sub_grad") return {to_x};
+  return {};
+}
+
 template <class T>
 void add_floats(KernelTable& table) {
   const auto list = [&table](const std::string& op, auto prepare) {
     table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "loop", .prepare = prepare});
   };
   for (const BinaryGradient<T>& gradient : binary_gradients<T>()) {
-    list(gradient.op,
-         [gradient](PrepareContext& context) { return prepare_binary_grad<T>(context, gradient); });
+    const auto prepare = [gradient](PrepareContext& context) {
+      return prepare_binary_grad<T>(context, gradient);
+    };
+    table.add_last(gradient.op, DeviceKind::kCuda, dtype_of<T>(),
+                   {.name = "loop", .prepare = prepare, .views = views_of(gradient.op)});
   }
   list("mean", prepare_mean<T>);
   list("mean_grad", prepare_mean_grad<T>);

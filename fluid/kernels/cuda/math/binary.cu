@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/math/binary_loops.h"
 #include "fluid/kernels/cuda/math/reduce_impl.h"
 #include "fluid/kernels/functions/binary.h"
@@ -10,63 +11,44 @@ namespace {
 using namespace functions;  // NOLINT(google-build-using-namespace)
 
 // The operands' elements that make an element of the result.
-struct Operands {
-  int64_t x = 0;
-  int64_t y = 0;
-};
+using OperandPlaces = Places<2>;
 
-template <class Int>
-__device__ Operands operands_by(const BroadcastDims& dims, Int i) {
-  Operands at;
-  for (int d = dims.rank - 1; d >= 0; --d) {
-    const Int size = static_cast<Int>(dims.size[d]);
-    const Int part = i % size;
-    i /= size;
-    at.x += part * dims.x_step[d];
-    at.y += part * dims.y_step[d];
-  }
-  return at;
-}
-
-// Divisions of 32 bits cost a fraction of those of 64.
-__device__ inline Operands operands(const BroadcastDims& dims, int64_t i) {
-  if (dims.rank == 1) return {i * dims.x_step[0], i * dims.y_step[0]};
-  if (i <= UINT32_MAX) return operands_by(dims, static_cast<uint32_t>(i));
-  return operands_by(dims, static_cast<uint64_t>(i));
+OperandPlaces places_of(const BroadcastDims& dims) {
+  return {dims.rank, dims.size, {dims.x_step, dims.y_step}};
 }
 
 template <class F, class T, class R>
 struct ValueLoop {
-  BroadcastDims dims;
+  OperandPlaces places;
   const T* x;
   const T* y;
   R* out;
-  __device__ void operator()(int64_t i) const {
-    const Operands at = operands(dims, i);
-    out[i] = F::value(x[at.x], y[at.y]);
+  __device__ R element(int64_t i) const {
+    const auto at = places.at(i);
+    return F::value(x[at.of[0]], y[at.of[1]]);
   }
 };
 template <class F, class T, class R>
 void value(RawStream stream, const BroadcastDims& dims, const T* x, const T* y, R* out, int64_t n) {
-  launch_each(stream, "binary", n, ValueLoop<F, T, R>{dims, x, y, out});
+  launch_each(stream, "binary", n, ValueLoop<F, T, R>{places_of(dims), x, y, out});
 }
 
 template <class F, class T>
 struct BackValue {
-  BroadcastDims dims;
+  OperandPlaces places;
   const T* x;
   const T* y;
   const T* grad;
   __device__ T operator()(int64_t i) const {
-    const Operands at = operands(dims, i);
-    return F::back(x[at.x], y[at.y], grad[i]);
+    const auto at = places.at(i);
+    return F::back(x[at.of[0]], y[at.of[1]], grad[i]);
   }
 };
 // Passes the gradient itself; the operands may have no memory any more.
 struct Same {};
 template <class T>
 struct BackValue<Same, T> {
-  BroadcastDims dims;
+  OperandPlaces places;
   const T* x;
   const T* y;
   const T* grad;
@@ -74,7 +56,7 @@ struct BackValue<Same, T> {
 };
 template <class T>
 struct BackValue<Negative, T> {
-  BroadcastDims dims;
+  OperandPlaces places;
   const T* x;
   const T* y;
   const T* grad;
@@ -83,15 +65,16 @@ struct BackValue<Negative, T> {
 
 template <class Value, class T>
 struct BackLoop {
-  Value value;
+  Value of;
   T* out;
-  __device__ void operator()(int64_t i) const { out[i] = value(i); }
+  __device__ T element(int64_t i) const { return of(i); }
 };
 
 template <class F, class T>
 void back(RawStream stream, const BroadcastDims& dims, const SumDims& sums, const T* x, const T* y,
           const T* grad, T* partial, T* out) {
-  const BackValue<F, T> value{dims, x, y, grad};
+  if (out == grad) return;  // a view
+  const BackValue<F, T> value{places_of(dims), x, y, grad};
   if (sums.gone_rank == 0) {
     launch_each(stream, "binary_back", sums.results, BackLoop<BackValue<F, T>, T>{value, out});
   } else {

@@ -9,9 +9,9 @@ struct ScaleLoop {
   ScaleArgs<T> args;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const {
+  __device__ T element(int64_t i) const {
     const T by = args.factor != nullptr ? *args.factor : args.scale;
-    out[i] = args.bias_after_scale ? x[i] * by + args.bias : (x[i] + args.bias) * by;
+    return args.bias_after_scale ? x[i] * by + args.bias : (x[i] + args.bias) * by;
   }
 };
 
@@ -35,7 +35,7 @@ template <class T>
 struct TreeSumLoop {
   Summands<T> summands;
   T* out;
-  __device__ void operator()(int64_t i) const {
+  __device__ T element(int64_t i) const {
     T nodes[8];
     int depth = 0;
     for (int k = 0; k < summands.count; ++k) {
@@ -47,7 +47,7 @@ struct TreeSumLoop {
       --depth;
       nodes[depth - 1] = nodes[depth - 1] + nodes[depth];
     }
-    out[i] = nodes[0];
+    return nodes[0];
   }
 };
 

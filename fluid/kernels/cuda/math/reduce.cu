@@ -65,10 +65,14 @@ struct AnyOf : Itself {
 
 // An element's position in the array, by its result and its number among the result's elements.
 struct Split {
-  SumDims dims;
+  Split(const SumDims& dims) : places(dims), terms(dims.terms, dims.terms * dims.results) {}
+  __device__ int64_t result(int64_t i) const { return terms.quotient(i); }
   __device__ int64_t at(int64_t i) const {
-    return kept_position(dims, i / dims.terms) + gone_position(dims, i % dims.terms);
+    const int64_t term = terms.split(i);
+    return places.kept(i) + places.gone(term);
   }
+  SumPlaces places;
+  WideDivisor terms;
 };
 
 template <class T>
@@ -78,7 +82,7 @@ struct SpreadLoop {
   T divisor;
   T* out;
   __device__ void operator()(int64_t i) const {
-    out[split.at(i)] = grad[i / split.dims.terms] / divisor;
+    out[split.at(i)] = grad[split.result(i)] / divisor;
   }
 };
 template <class T>
@@ -90,7 +94,7 @@ struct SpreadToEqualLoop {
   T* out;
   __device__ void operator()(int64_t i) const {
     const int64_t at = split.at(i);
-    const int64_t result = i / split.dims.terms;
+    const int64_t result = split.result(i);
     out[at] = x[at] == value[result] ? grad[result] : T{};
   }
 };
@@ -98,17 +102,17 @@ struct SpreadToEqualLoop {
 // Without zeros the whole over the element; with one zero only that one has a gradient.
 template <class T>
 struct ProductBackLoop {
-  SumDims dims;
+  SumPlaces places;
   const T* x;
   const T* value;
   const T* grad;
   T* out;
   __device__ void operator()(int64_t row) const {
-    const int64_t base = kept_position(dims, row);
+    const int64_t base = places.kept(row);
     T zeros{};
     T others{1};
-    for (int64_t i = threadIdx.x; i < dims.terms; i += kThreads) {
-      const T element = x[base + gone_position(dims, i)];
+    for (int64_t i = threadIdx.x; i < places.terms; i += kThreads) {
+      const T element = x[base + places.gone(i)];
       if (element == T{}) {
         zeros += T{1};
       } else {
@@ -117,8 +121,8 @@ struct ProductBackLoop {
     }
     zeros = sum_block(zeros);
     others = combine_block(others, [](T a, T b) { return a * b; });
-    for (int64_t i = threadIdx.x; i < dims.terms; i += kThreads) {
-      const int64_t at = base + gone_position(dims, i);
+    for (int64_t i = threadIdx.x; i < places.terms; i += kThreads) {
+      const int64_t at = base + places.gone(i);
       const T alone = zeros == T{1} && x[at] == T{} ? others : T{};
       out[at] = grad[row] * (zeros == T{} ? value[row] / x[at] : alone);
     }

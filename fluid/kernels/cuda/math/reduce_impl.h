@@ -3,53 +3,60 @@
 // into parts, whose results are reduced in turn. Shapes alone fix the order.
 #pragma once
 
+#include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/math/reduce_loops.h"
 
 namespace fleet::fluid::cuda {
 
-template <class Int>
-__device__ int64_t position_by(int rank, const int64_t* size, const int64_t* step, Int i) {
-  int64_t at = 0;
-  for (int d = rank - 1; d > 0; --d) {
-    const Int n = static_cast<Int>(size[d]);
-    at += static_cast<int64_t>(i % n) * step[d];
-    i /= n;
-  }
-  return at + static_cast<int64_t>(i) * step[0];
-}
+// SumDims for the device.
+class SumPlaces {
+ public:
+  SumPlaces(const SumDims& dims)
+      : results(dims.results),
+        terms(dims.terms),
+        kept_(dims.kept_rank, dims.kept_size, {dims.kept_step}),
+        gone_(dims.gone_rank, dims.gone_size, {dims.gone_step}) {}
 
-// Number i of `count` places. Divisions of 32 bits cost a fraction of those of 64.
-__device__ inline int64_t position(int rank, const int64_t* size, const int64_t* step,
-                                   int64_t count, int64_t i) {
-  return count <= UINT32_MAX ? position_by(rank, size, step, static_cast<uint32_t>(i))
-                             : position_by(rank, size, step, static_cast<uint64_t>(i));
-}
+  // Where the elements of result i begin, and its element i from there.
+  __device__ int64_t kept(int64_t i) const { return kept_.at(i).of[0]; }
+  __device__ int64_t gone(int64_t i) const { return gone_.at(i).of[0]; }
 
-__device__ inline int64_t kept_position(const SumDims& dims, int64_t i) {
-  return position(dims.kept_rank, dims.kept_size, dims.kept_step, dims.results, i);
-}
-__device__ inline int64_t gone_position(const SumDims& dims, int64_t i) {
-  return position(dims.gone_rank, dims.gone_size, dims.gone_step, dims.terms, i);
-}
+  int64_t results;
+  int64_t terms;
+
+ private:
+  Places<1> kept_;
+  Places<1> gone_;
+};
 
 // Combine has start<T>(), join(a, b) and finish(result, divisor). Value gives the element at a
-// position of the array.
+// position of the array, and may be told the number of the result that it is for.
+template <class Value>
+__device__ auto value_at(const Value& value, int64_t at, int64_t result) {
+  if constexpr (requires { value(at, result); }) {
+    return value(at, result);
+  } else {
+    return value(at);
+  }
+}
+
 template <class T, class Combine, class Value>
 struct ReduceByBlock {
-  SumDims dims;
+  SumPlaces places;
   ReduceParts parts;
   Value value;
   T divisor;
   T* out;
   __device__ void operator()(int64_t row) const {
-    const int64_t base = kept_position(dims, row / parts.count);
+    const int64_t result = row / parts.count;
+    const int64_t base = places.kept(result);
     const int64_t first = row % parts.count * parts.length;
-    const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
+    const int64_t end = first + parts.length < places.terms ? first + parts.length : places.terms;
     T sum = Combine::template start<T>();
 #pragma unroll 4
     for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
-      sum = Combine::join(sum, value(base + gone_position(dims, i)));
+      sum = Combine::join(sum, value_at(value, base + places.gone(i), result));
     }
     sum = combine_block(sum, [](T a, T b) { return Combine::join(a, b); });
     if (threadIdx.x == 0) out[row] = Combine::finish(sum, divisor);
@@ -58,20 +65,21 @@ struct ReduceByBlock {
 
 template <class T, class Combine, class Value>
 struct ReduceByThread {
-  SumDims dims;
+  SumPlaces places;
   ReduceParts parts;
   Value value;
   T divisor;
   T* out;
   __device__ void operator()(int64_t i) const {
-    const int64_t part = i / dims.results;
-    const int64_t base = kept_position(dims, i % dims.results);
+    const int64_t part = i / places.results;
+    const int64_t result = i % places.results;
+    const int64_t base = places.kept(result);
     const int64_t first = part * parts.length;
-    const int64_t end = first + parts.length < dims.terms ? first + parts.length : dims.terms;
+    const int64_t end = first + parts.length < places.terms ? first + parts.length : places.terms;
     T sum = Combine::template start<T>();
 #pragma unroll 4
     for (int64_t k = first; k < end; ++k) {
-      sum = Combine::join(sum, value(base + gone_position(dims, k)));
+      sum = Combine::join(sum, value_at(value, base + places.gone(k), result));
     }
     out[i] = Combine::finish(sum, divisor);
   }
@@ -111,7 +119,9 @@ void launch_reduce(RawStream stream, const char* name, const SumDims& dims, cons
   rest.terms = rest.gone_size[0] = parts.count;
   rest.kept_step[0] = parts.by_block ? parts.count : 1;
   rest.gone_step[0] = parts.by_block ? 1 : dims.results;
-  const ReduceParts whole = {.count = 1, .length = parts.count, .by_block = parts.by_block};
+  // One thread would wait for many parts, one after the other.
+  const bool by_block = parts.by_block || parts.count >= kWarp;
+  const ReduceParts whole = {.count = 1, .length = parts.count, .by_block = by_block};
   launch_parts<T, Combine>(stream, name, rest, whole, ArrayValue<T>{partial}, divisor, out);
 }
 

@@ -209,7 +209,7 @@ struct ValueLoop {
   UnaryParams params;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const { out[i] = F::one(params, x[i]); }
+  __device__ T element(int64_t i) const { return F::one(params, x[i]); }
 };
 template <class F, class T>
 struct BackLoop {
@@ -217,7 +217,7 @@ struct BackLoop {
   const T* in;
   const T* grad;
   T* out;
-  __device__ void operator()(int64_t i) const { out[i] = F::back(params, in[i], grad[i]); }
+  __device__ T element(int64_t i) const { return F::back(params, in[i], grad[i]); }
 };
 
 template <class F, class T>
@@ -255,7 +255,7 @@ struct PowLoop {
   Scalar<T> factor;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const { out[i] = power(x[i], of(factor)); }
+  __device__ T element(int64_t i) const { return power(x[i], of(factor)); }
 };
 template <class T>
 struct PowBackLoop {
@@ -263,9 +263,9 @@ struct PowBackLoop {
   const T* x;
   const T* grad;
   T* out;
-  __device__ void operator()(int64_t i) const {
+  __device__ T element(int64_t i) const {
     const T exponent = of(factor);
-    out[i] = grad[i] * exponent * power(x[i], exponent - T{1});
+    return grad[i] * exponent * power(x[i], exponent - T{1});
   }
 };
 
@@ -275,9 +275,9 @@ struct ClipLoop {
   Scalar<T> high;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const {
-    const T value = x[i];
-    out[i] = value < of(low) ? of(low) : value > of(high) ? of(high) : value;
+  __device__ T element(int64_t i) const {
+    const T given = x[i];
+    return given < of(low) ? of(low) : given > of(high) ? of(high) : given;
   }
 };
 template <class T>
@@ -287,8 +287,8 @@ struct ClipBackLoop {
   const T* x;
   const T* grad;
   T* out;
-  __device__ void operator()(int64_t i) const {
-    out[i] = x[i] > of(low) && x[i] < of(high) ? grad[i] : T{};
+  __device__ T element(int64_t i) const {
+    return x[i] > of(low) && x[i] < of(high) ? grad[i] : T{};
   }
 };
 
@@ -325,12 +325,12 @@ template <class From, class To>
 struct CastLoop {
   const From* x;
   To* out;
-  __device__ void operator()(int64_t i) const { out[i] = static_cast<To>(x[i]); }
+  __device__ To element(int64_t i) const { return static_cast<To>(x[i]); }
 };
 struct NotLoop {
   const bool* x;
   bool* out;
-  __device__ void operator()(int64_t i) const { out[i] = !x[i]; }
+  __device__ bool element(int64_t i) const { return !x[i]; }
 };
 template <class T>
 struct SelectLoop {
@@ -338,9 +338,9 @@ struct SelectLoop {
   const T* x;
   const T* y;
   T* out;
-  __device__ void operator()(int64_t i) const {
+  __device__ T element(int64_t i) const {
     const T* from = truth[i] ? x : y;
-    out[i] = from != nullptr ? from[i] : T{};
+    return from != nullptr ? from[i] : T{};
   }
 };
 

@@ -1,6 +1,9 @@
 // Pooling, dropout and metrics.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
+#include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/nn/nn_loops.h"
 #include "fluid/kernels/cuda/random_impl.h"
@@ -15,25 +18,28 @@ struct ImagePlace {
   int64_t row;
   int64_t plane;
 };
-template <class Int>
-__device__ ImagePlace image_place_by(Int i, Int rows, Int columns, Int lanes) {
-  ImagePlace p;
-  p.lane = i % lanes;
-  i /= lanes;
-  p.column = i % columns;
-  i /= columns;
-  p.row = i % rows;
-  p.plane = i / rows;
-  return p;
-}
-// Divisions of 32 bits cost a fraction of those of 64.
-__device__ inline ImagePlace image_place(int64_t i, int64_t rows, int64_t columns, int64_t lanes) {
-  if (i <= UINT32_MAX) {
-    return image_place_by(static_cast<uint32_t>(i), static_cast<uint32_t>(rows),
-                          static_cast<uint32_t>(columns), static_cast<uint32_t>(lanes));
+class ImagePlaces {
+ public:
+  ImagePlaces(int64_t planes, int64_t rows, int64_t columns, int64_t lanes) {
+    const int64_t count = planes * rows * columns * lanes;
+    rows_ = WideDivisor(rows, count);
+    columns_ = WideDivisor(columns, count);
+    lanes_ = WideDivisor(lanes, count);
   }
-  return image_place_by(i, rows, columns, lanes);
-}
+  __device__ ImagePlace at(int64_t i) const {
+    ImagePlace p;
+    p.lane = lanes_.split(i);
+    p.column = columns_.split(i);
+    p.row = rows_.split(i);
+    p.plane = i;
+    return p;
+  }
+
+ private:
+  WideDivisor rows_;
+  WideDivisor columns_;
+  WideDivisor lanes_;
+};
 
 template <class T>
 struct Windows {
@@ -54,9 +60,10 @@ struct Windows {
 template <class T>
 struct PoolLoop {
   Windows<T> w;
+  ImagePlaces places;
   T* out;
   __device__ void operator()(int64_t i) const {
-    const ImagePlace o = image_place(i, w.dims.rows.out, w.dims.columns.out, w.dims.lanes);
+    const ImagePlace o = places.at(i);
     const PoolSpan rows = w.rows(o.row);
     const PoolSpan columns = w.columns(o.column);
     T result = w.max ? w.x[w.at(o.plane, rows.begin, columns.begin, o.lane)] : T{};
@@ -75,59 +82,103 @@ struct PoolLoop {
 };
 
 // The windows that may cover position i of a dimension: [first, last].
+template <class Int>
 struct Covering {
-  int64_t first;
-  int64_t last;
+  Int first;
+  Int last;
 };
-__device__ inline Covering covering(const WindowAxis& axis, bool adaptive, int64_t i) {
-  if (adaptive) {
-    const int64_t last = ((i + 1) * axis.out + axis.in - 1) / axis.in - 1;
-    return {i * axis.out / axis.in, last < axis.out ? last : axis.out - 1};
+// Of an axis, in the integers that a kernel counts in: divisions of 32 bits cost a fraction of
+// those of 64.
+template <class Int>
+struct Axis {
+  Int in;
+  Int out;
+  Int kernel;
+  Int stride;
+  Int pad;
+  bool adaptive;
+  bool exclusive;
+  WideDivisor by_stride;
+
+  Axis(const WindowAxis& axis, const PoolDims& dims)
+      : in(static_cast<Int>(axis.in)),
+        out(static_cast<Int>(axis.out)),
+        kernel(static_cast<Int>(axis.kernel)),
+        stride(static_cast<Int>(axis.stride)),
+        pad(static_cast<Int>(axis.pad_before)),
+        adaptive(dims.adaptive),
+        exclusive(dims.exclusive),
+        by_stride(axis.stride, axis.in + axis.pad_before + 1) {}
+
+  __device__ Int begin(Int o) const {
+    if (adaptive) return o * in / out;
+    const Int first = o * stride - pad;
+    return first > 0 ? first : 0;
   }
-  const int64_t padded = i + axis.pad_before;
-  const int64_t first = padded < axis.kernel ? 0 : (padded - axis.kernel) / axis.stride + 1;
-  const int64_t last = padded / axis.stride;
-  return {first, last < axis.out ? last : axis.out - 1};
-}
+  __device__ Int end(Int o) const {
+    if (adaptive) return ((o + 1) * in + out - 1) / out;
+    const Int last = o * stride - pad + kernel;
+    return last < in ? last : in;
+  }
+  __device__ Int divisor(Int o) const { return adaptive || exclusive ? end(o) - begin(o) : kernel; }
+  __device__ Covering<Int> covering(Int i) const {
+    if (adaptive) {
+      const Int last = ((i + 1) * out + in - 1) / in - 1;
+      return {i * out / in, last < out ? last : out - 1};
+    }
+    const Int padded = i + pad;
+    const Int first =
+        padded < kernel ? 0 : static_cast<Int>(by_stride.quotient(padded - kernel)) + 1;
+    const Int last = static_cast<Int>(by_stride.quotient(padded));
+    return {first, last < out ? last : out - 1};
+  }
+};
 
-template <class T>
+template <class T, class Int>
 struct PoolBackLoop {
-  Windows<T> w;
-  const T* out;
+  Axis<Int> rows;
+  Axis<Int> columns;
+  Int lanes;
+  bool max;
+  ImagePlaces places;
+  const T* x;
+  const T* y;
   const T* grad;
-  T* x_grad;
+  T* out;
 
-  // Whether the element is the first of its window that is the largest.
-  __device__ bool leads(const ImagePlace& p, const PoolSpan& rows, const PoolSpan& columns,
-                        T largest) const {
-    for (int64_t y = rows.begin; y < rows.end; ++y) {
-      for (int64_t x = columns.begin; x < columns.end; ++x) {
-        if (w.x[w.at(p.plane, y, x, p.lane)] == largest) return y == p.row && x == p.column;
+  // Whether element (row, column) is the first of its window that is the largest. `image` and
+  // `lane`: where the element's plane begins, and its place in a position.
+  __device__ bool leads(const T* image, Int oy, Int ox, Int row, Int column, T largest) const {
+    for (Int i = rows.begin(oy); i < rows.end(oy); ++i) {
+      for (Int j = columns.begin(ox); j < columns.end(ox); ++j) {
+        if (image[(i * columns.in + j) * lanes] == largest) return i == row && j == column;
       }
     }
     return false;
   }
-  __device__ void operator()(int64_t i) const {
-    const PoolDims& d = w.dims;
-    const ImagePlace p = image_place(i, d.rows.in, d.columns.in, d.lanes);
-    const Covering ys = covering(d.rows, d.adaptive, p.row);
-    const Covering xs = covering(d.columns, d.adaptive, p.column);
+
+  __device__ void operator()(int64_t at) const {
+    const ImagePlace p = places.at(at);
+    const Int row = static_cast<Int>(p.row);
+    const Int column = static_cast<Int>(p.column);
+    const T* const image = x + p.plane * rows.in * columns.in * lanes + p.lane;
+    const int64_t outputs = p.plane * rows.out * columns.out * lanes + p.lane;
+    const Covering<Int> ys = rows.covering(row);
+    const Covering<Int> xs = columns.covering(column);
     T sum{};
-    for (int64_t y = ys.first; y <= ys.last; ++y) {
-      const PoolSpan rows = w.rows(y);
-      if (p.row < rows.begin || p.row >= rows.end) continue;
-      for (int64_t x = xs.first; x <= xs.last; ++x) {
-        const PoolSpan columns = w.columns(x);
-        if (p.column < columns.begin || p.column >= columns.end) continue;
-        const int64_t o = ((p.plane * d.rows.out + y) * d.columns.out + x) * d.lanes + p.lane;
-        if (!w.max) {
-          sum += grad[o] / static_cast<T>(rows.divisor * columns.divisor);
-        } else if (w.x[i] == out[o] && leads(p, rows, columns, out[o])) {
+    for (Int oy = ys.first; oy <= ys.last; ++oy) {
+      if (row < rows.begin(oy) || row >= rows.end(oy)) continue;
+      for (Int ox = xs.first; ox <= xs.last; ++ox) {
+        if (column < columns.begin(ox) || column >= columns.end(ox)) continue;
+        const int64_t o = outputs + (oy * columns.out + ox) * lanes;
+        if (!max) {
+          sum += grad[o] / static_cast<T>(rows.divisor(oy) * columns.divisor(ox));
+        } else if (x[at] == y[o] && leads(image, oy, ox, row, column, y[o])) {
           sum += grad[o];
         }
       }
     }
-    x_grad[i] = sum;
+    out[at] = sum;
   }
 };
 
@@ -160,7 +211,7 @@ struct KeepLoop {
   T factor;
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const { out[i] = mask[i] != 0 ? x[i] * factor : T{}; }
+  __device__ T element(int64_t i) const { return mask[i] != 0 ? x[i] * factor : T{}; }
 };
 
 // Whether element a comes before element b.
@@ -246,14 +297,29 @@ struct AccuracyLoop {
 template <class T>
 void pool(RawStream stream, const PoolDims& dims, bool max, const T* x, T* out) {
   const int64_t n = dims.planes * dims.rows.out * dims.columns.out * dims.lanes;
-  launch_each(stream, "pool", n, PoolLoop<T>{{dims, max, x}, out});
+  const ImagePlaces places(dims.planes, dims.rows.out, dims.columns.out, dims.lanes);
+  launch_each(stream, "pool", n, PoolLoop<T>{{dims, max, x}, places, out});
 }
 
 template <class T>
 void pool_back(RawStream stream, const PoolDims& dims, bool max, const T* x, const T* out,
                const T* grad, T* x_grad) {
   const int64_t n = dims.planes * dims.rows.in * dims.columns.in * dims.lanes;
-  launch_each(stream, "pool_back", n, PoolBackLoop<T>{{dims, max, x}, out, grad, x_grad});
+  const ImagePlaces places(dims.planes, dims.rows.in, dims.columns.in, dims.lanes);
+  const auto put = [&]<class Int>(Int) {
+    launch_each(
+        stream, "pool_back", n,
+        PoolBackLoop<T, Int>{Axis<Int>(dims.rows, dims), Axis<Int>(dims.columns, dims),
+                             static_cast<Int>(dims.lanes), max, places, x, out, grad, x_grad});
+  };
+  // What the positions of a plane are counted with, and products of a position with a size.
+  const int64_t side =
+      std::max({dims.rows.in, dims.columns.in, dims.rows.out, dims.columns.out}) + 1;
+  if (side * side * dims.lanes <= INT32_MAX) {
+    put(int32_t{});
+  } else {
+    put(int64_t{});
+  }
 }
 
 template <class T>

@@ -123,28 +123,29 @@ struct BatchNorm {
     if (!global && dims.each() == 1) return pass_through(c);
     if (global) {
       copy(c, c.in<T>(mean), now_mean, dims.count);
-      copy(c, c.in<T>(variance), now_variance, dims.count);
       keep_running(c);
+      inverse_deviation<T>(stream.raw(), dims.count, static_cast<T>(attrs.epsilon),
+                           c.in<T>(variance), now_variance);
     } else {
-      channel_moments<T>(stream.raw(), dims, c.in<T>(x),
-                         stream.template scratch<T>(channel_partials(dims)), now_mean,
-                         now_variance);
+      channel_moments<T>(stream.raw(), dims, c.in<T>(x), moments(c, now_mean, now_variance),
+                         stream.template scratch<std::byte>(moments_bytes(dims)));
     }
-    if (!global) {
-      move(c, mean, mean_out, now_mean);
-      move(c, variance, variance_out, now_variance);
-    }
-    inverse_deviation<T>(stream.raw(), dims.count, static_cast<T>(attrs.epsilon), now_variance,
-                         now_variance);
     const ChannelNorm<T> norm{
         .mean = now_mean, .inverse = now_variance, .scale = c.in<T>(scale), .bias = c.in<T>(bias)};
     channel_norm<T>(stream.raw(), dims, norm, c.in<T>(x), c.out<T>(y));
   }
 
  private:
-  void move(const KernelContext& c, int before, int out, const T* now) const {
-    move_average<T>(stream_of(c).raw(), dims.count, attrs.momentum, in_or_null<float>(c, momentum),
-                    c.in<T>(before), now, c.out<T>(out));
+  ChannelMoments<T> moments(const KernelContext& c, T* now_mean, T* inverse) const {
+    return {.mean = now_mean,
+            .inverse = inverse,
+            .epsilon = static_cast<T>(attrs.epsilon),
+            .momentum = attrs.momentum,
+            .momentum_tensor = in_or_null<float>(c, momentum),
+            .mean_before = c.in<T>(mean),
+            .variance_before = c.in<T>(variance),
+            .mean_out = out_or_null<T>(c, mean_out),
+            .variance_out = out_or_null<T>(c, variance_out)};
   }
   void keep_running(const KernelContext& c) const {
     if (mean_out >= 0) copy(c, c.in<T>(mean), c.out<T>(mean_out), dims.count);

@@ -1,6 +1,8 @@
 // Normalisation, pooling and dropout; conventions of fluid/kernels/cuda/loops.h.
 #pragma once
 
+#include <cstddef>
+
 #include "fluid/kernels/cuda/loops.h"
 #include "fluid/kernels/nn/norm_rows.h"
 #include "fluid/kernels/nn/pool_windows.h"
@@ -46,10 +48,25 @@ struct ChannelDims {
 };
 int64_t channel_partials(const ChannelDims& dims);
 
-// The mean and the variance of each channel. `partial` has channel_partials(dims) elements.
+// Of each channel: its mean, 1 / sqrt(its variance + epsilon), and the averages that move, which
+// may be null: momentum times what was before, plus the rest times what is now.
 template <class T>
-void channel_moments(RawStream stream, const ChannelDims& dims, const T* x, T* partial, T* mean,
-                     T* variance);
+struct ChannelMoments {
+  T* mean = nullptr;
+  T* inverse = nullptr;
+  T epsilon{};
+  float momentum = 0;
+  const float* momentum_tensor = nullptr;  // replaces momentum
+  const T* mean_before = nullptr;
+  const T* variance_before = nullptr;
+  T* mean_out = nullptr;
+  T* variance_out = nullptr;
+};
+// `memory` has moments_bytes(dims). Sums are in double precision.
+int64_t moments_bytes(const ChannelDims& dims);
+template <class T>
+void channel_moments(RawStream stream, const ChannelDims& dims, const T* x,
+                     const ChannelMoments<T>& moments, std::byte* memory);
 // y = (x - mean) * inverse * scale + bias, where inverse is 1 / sqrt(variance + epsilon).
 template <class T>
 struct ChannelNorm {
@@ -61,11 +78,6 @@ struct ChannelNorm {
 template <class T>
 void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
                   T* y);
-// Of each channel: out = momentum * before + (1 - momentum) * now; `momentum_tensor`, unless null,
-// replaces it.
-template <class T>
-void move_average(RawStream stream, int64_t n, float momentum, const float* momentum_tensor,
-                  const T* before, const T* now, T* out);
 // out = 1 / sqrt(variance + epsilon), which may be `variance`.
 template <class T>
 void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance, T* out);

@@ -25,24 +25,30 @@ struct RowNormLoop {
   T* y;
   T* mean;
   T* variance;
-  __device__ void operator()(int64_t row) const {
+  template <class Team>
+  __device__ void row(int64_t row) const {
     const NormRows& r = args.rows;
     const int64_t size = r.size(row);
     T sum{};
-    for (int64_t e = threadIdx.x; e < size; e += kThreads) sum += x[place_in(r, row, e).at];
-    const T centre = sum_block(sum) / static_cast<T>(size);
+#pragma unroll 4
+    for (int64_t e = team_thread<Team>(); e < size; e += Team::kSize) {
+      sum += x[place_in(r, row, e).at];
+    }
+    const T centre = sum_of_team<Team>(sum) / static_cast<T>(size);
     T squares{};
-    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+#pragma unroll 4
+    for (int64_t e = team_thread<Team>(); e < size; e += Team::kSize) {
       const T apart = x[place_in(r, row, e).at] - centre;
       squares += apart * apart;
     }
-    const T spread = sum_block(squares) / static_cast<T>(size);
-    if (threadIdx.x == 0) {
+    const T spread = sum_of_team<Team>(squares) / static_cast<T>(size);
+    if (team_thread<Team>() == 0) {
       mean[row] = centre;
       variance[row] = spread;
     }
     const T inverse = T{1} / sqrt(spread + args.epsilon);
-    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+#pragma unroll 4
+    for (int64_t e = team_thread<Team>(); e < size; e += Team::kSize) {
       const RowPlace p = place_in(r, row, e);
       T value = (x[p.at] - centre) * inverse;
       if (args.scale != nullptr) value *= args.scale[p.channel];
@@ -73,21 +79,24 @@ struct RowBackLoop {
     const T g = normal.back.grad[p.at];
     return normal.args.scale != nullptr ? g * normal.args.scale[p.channel] : g;
   }
-  __device__ void operator()(int64_t row) const {
+  template <class Team>
+  __device__ void row(int64_t row) const {
     const NormRows& r = normal.args.rows;
     const int64_t size = r.size(row);
     Two<T> sums{0, 0};
-    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+#pragma unroll 4
+    for (int64_t e = team_thread<Team>(); e < size; e += Team::kSize) {
       const RowPlace p = place_in(r, row, e);
       const T g = incoming(p);
       sums.a += g;
       sums.b += g * normal(row, p);
     }
-    sums = combine_block(sums, [](Two<T> a, Two<T> b) { return TwoSums::join(a, b); });
+    sums = Team::combine(sums, [](Two<T> a, Two<T> b) { return TwoSums::join(a, b); });
     const T mean_grad = sums.a / static_cast<T>(size);
     const T mean_product = sums.b / static_cast<T>(size);
     const T inverse = normal.inverse(row);
-    for (int64_t e = threadIdx.x; e < size; e += kThreads) {
+#pragma unroll 4
+    for (int64_t e = team_thread<Team>(); e < size; e += Team::kSize) {
       const RowPlace p = place_in(r, row, e);
       normal.back.x_grad[p.at] =
           inverse * (incoming(p) - mean_grad - normal(row, p) * mean_product);
@@ -115,14 +124,24 @@ SumDims channel_sums(const NormRows& r) {
 // g h and g for Scale and Bias, of a position in x.
 template <class T>
 struct ChannelTerms {
+  explicit ChannelTerms(const Normal<T>& normal_) : normal(normal_) {
+    const NormRows& r = normal.args.rows;
+    const int64_t images = r.groups == 0 ? 0 : r.count / r.groups;
+    const int64_t inner = r.width == 0 ? 0 : r.image / r.width;
+    image = WideDivisor(r.image, images * r.image);
+    lane = WideDivisor(r.channel_per_run ? inner : r.width, images * r.image);
+  }
+
   Normal<T> normal;
+  WideDivisor image;  // elements of one
+  WideDivisor lane;   // elements of a channel, or of all channels at one place
   __device__ Two<T> operator()(int64_t at) const {
     const NormRows& r = normal.args.rows;
-    const int64_t image = at / r.image;
-    const int64_t rest = at % r.image;
-    const int64_t inner = r.image / r.width;
-    const int64_t channel = r.channel_per_run ? rest / inner : rest % r.width;
-    const int64_t row = image * r.groups + (r.groups == 1 ? 0 : channel / r.channels);
+    int64_t number = at;
+    int64_t run = image.split(number);
+    const int64_t rest = lane.split(run);
+    const int64_t channel = r.channel_per_run ? run : rest;
+    const int64_t row = number * r.groups + (r.groups == 1 ? 0 : channel / r.channels);
     const T g = normal.back.grad[at];
     return {g * normal(row, {at, channel}), g};
   }
@@ -156,48 +175,66 @@ SumDims sums_of_channels(const ChannelDims& d) {
   return dims;
 }
 
-// Divisions of 32 bits cost a fraction of those of 64.
-__device__ inline int64_t channel_at(const ChannelDims& dims, int64_t i) {
-  if (dims.outer * dims.count * dims.inner <= UINT32_MAX) {
-    return static_cast<uint32_t>(i) / static_cast<uint32_t>(dims.inner) %
-           static_cast<uint32_t>(dims.count);
+class ChannelPlaces {
+ public:
+  ChannelPlaces(const ChannelDims& dims)
+      : inner_(dims.inner, dims.numel()), count_(dims.count, dims.numel()) {}
+  // The channel of element i.
+  __device__ int64_t channel(int64_t i) const {
+    int64_t run = inner_.quotient(i);
+    return count_.split(run);
   }
-  return i / dims.inner % dims.count;
-}
 
+ private:
+  WideDivisor inner_;
+  WideDivisor count_;
+};
+
+// How far elements are from the first of their channel, and the squares of that.
 template <class T>
-struct SquareValue {
+struct MomentTerms {
   ChannelDims dims;
   const T* x;
-  const T* mean;
-  __device__ T operator()(int64_t i) const {
-    const T apart = x[i] - mean[channel_at(dims, i)];
-    return apart * apart;
+  __device__ Two<double> operator()(int64_t i, int64_t channel) const {
+    const double apart = static_cast<double>(x[i]) - static_cast<double>(x[channel * dims.inner]);
+    return {apart, apart * apart};
+  }
+};
+
+template <class T>
+struct MomentsLoop {
+  ChannelDims dims;
+  ChannelMoments<T> moments;
+  const T* x;
+  const Two<double>* sums;
+  __device__ void operator()(int64_t k) const {
+    const double each = static_cast<double>(dims.outer * dims.inner);
+    const double apart = sums[k].a / each;
+    const double spread = sums[k].b / each - apart * apart;
+    const T mean = static_cast<T>(static_cast<double>(x[k * dims.inner]) + apart);
+    const T variance = static_cast<T>(spread > 0 || spread != spread ? spread : 0);
+    moments.mean[k] = mean;
+    moments.inverse[k] = T{1} / sqrt(variance + moments.epsilon);
+    const T m = static_cast<T>(moments.momentum_tensor != nullptr ? *moments.momentum_tensor
+                                                                  : moments.momentum);
+    if (moments.mean_out != nullptr) {
+      moments.mean_out[k] = m * moments.mean_before[k] + (T{1} - m) * mean;
+    }
+    if (moments.variance_out != nullptr) {
+      moments.variance_out[k] = m * moments.variance_before[k] + (T{1} - m) * variance;
+    }
   }
 };
 
 template <class T>
 struct ChannelNormLoop {
-  ChannelDims dims;
+  ChannelPlaces places;
   ChannelNorm<T> norm;
   const T* x;
-  T* y;
-  __device__ void operator()(int64_t i) const {
-    const int64_t k = channel_at(dims, i);
-    y[i] = (x[i] - norm.mean[k]) * (norm.inverse[k] * norm.scale[k]) + norm.bias[k];
-  }
-};
-
-template <class T>
-struct MoveLoop {
-  float momentum;
-  const float* momentum_tensor;
-  const T* before;
-  const T* now;
   T* out;
-  __device__ void operator()(int64_t i) const {
-    const T m = static_cast<T>(momentum_tensor != nullptr ? *momentum_tensor : momentum);
-    out[i] = m * before[i] + (T{1} - m) * now[i];
+  __device__ T element(int64_t i) const {
+    const int64_t k = places.channel(i);
+    return (x[i] - norm.mean[k]) * (norm.inverse[k] * norm.scale[k]) + norm.bias[k];
   }
 };
 
@@ -211,10 +248,8 @@ struct InverseLoop {
 
 template <class T>
 struct BackTerms {
-  ChannelDims dims;
   ChannelNormBack<T> back;
-  __device__ Two<T> operator()(int64_t i) const {
-    const int64_t k = channel_at(dims, i);
+  __device__ Two<T> operator()(int64_t i, int64_t k) const {
     const T g = back.grad[i];
     return {g * ((back.x[i] - back.mean[k]) * back.inverse[k]), g};
   }
@@ -222,15 +257,16 @@ struct BackTerms {
 
 template <class T>
 struct ChannelBackLoop {
-  ChannelDims dims;
+  ChannelPlaces places;
   ChannelNormBack<T> back;
   const Two<T>* sums;
   T share;  // 1 over the elements of a channel, 0 where the statistics are fixed
-  __device__ void operator()(int64_t i) const {
-    const int64_t k = channel_at(dims, i);
+  T* out;
+  __device__ T element(int64_t i) const {
+    const int64_t k = places.channel(i);
     const T all = back.scale[k] * back.inverse[k];
     const T slope = sums[k].a * (share * back.inverse[k]);
-    back.x_grad[i] = all * (back.grad[i] - sums[k].b * share - (back.x[i] - back.mean[k]) * slope);
+    return all * (back.grad[i] - sums[k].b * share - (back.x[i] - back.mean[k]) * slope);
   }
 };
 
@@ -239,7 +275,8 @@ struct ChannelBackLoop {
 template <class T>
 void row_norm(RawStream stream, const RowNormArgs<T>& args, const T* x, T* y, T* mean,
               T* variance) {
-  launch_each_row(stream, "row_norm", args.rows.count, RowNormLoop<T>{args, x, y, mean, variance});
+  launch_rows(stream, "row_norm", args.rows.count, args.rows.size(0),
+              RowNormLoop<T>{args, x, y, mean, variance});
 }
 
 int64_t row_norm_partials(const NormRows& rows) {
@@ -251,12 +288,13 @@ void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBa
                    T* partial) {
   const Normal<T> normal{args, back};
   if (back.x_grad != nullptr) {
-    launch_each_row(stream, "row_norm_back", args.rows.count, RowBackLoop<T>{normal});
+    launch_rows(stream, "row_norm_back", args.rows.count, args.rows.size(0),
+                RowBackLoop<T>{normal});
   }
   if (back.scale_grad == nullptr && back.bias_grad == nullptr) return;
   auto* sums = reinterpret_cast<Two<T>*>(partial);
   const SumDims dims = channel_sums(args.rows);
-  launch_reduce<Two<T>, TwoSums>(stream, "row_norm_back", dims, ChannelTerms<T>{normal},
+  launch_reduce<Two<T>, TwoSums>(stream, "row_norm_back", dims, ChannelTerms<T>(normal),
                                  Two<T>{1, 1}, sums + args.rows.width, sums);
   launch_each(stream, "row_norm_back", args.rows.width,
               SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
@@ -265,27 +303,24 @@ void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBa
 int64_t channel_partials(const ChannelDims& dims) {
   return reduce_partials(sums_of_channels(dims));
 }
+int64_t moments_bytes(const ChannelDims& dims) {
+  return (channel_partials(dims) + dims.count) * static_cast<int64_t>(sizeof(Two<double>));
+}
 
 template <class T>
-void channel_moments(RawStream stream, const ChannelDims& dims, const T* x, T* partial, T* mean,
-                     T* variance) {
-  const SumDims sums = sums_of_channels(dims);
-  const T each = static_cast<T>(dims.each());
-  launch_reduce<T, SumOf>(stream, "channel_mean", sums, ArrayValue<T>{x}, each, partial, mean);
-  launch_reduce<T, SumOf>(stream, "channel_variance", sums, SquareValue<T>{dims, x, mean}, each,
-                          partial, variance);
+void channel_moments(RawStream stream, const ChannelDims& dims, const T* x,
+                     const ChannelMoments<T>& moments, std::byte* memory) {
+  auto* sums = reinterpret_cast<Two<double>*>(memory);
+  launch_reduce<Two<double>, TwoSums>(stream, "channel_moments", sums_of_channels(dims),
+                                      MomentTerms<T>{dims, x}, Two<double>{1, 1}, sums + dims.count,
+                                      sums);
+  launch_each(stream, "channel_moments", dims.count, MomentsLoop<T>{dims, moments, x, sums});
 }
 
 template <class T>
 void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
                   T* y) {
   launch_each(stream, "channel_norm", dims.numel(), ChannelNormLoop<T>{dims, norm, x, y});
-}
-
-template <class T>
-void move_average(RawStream stream, int64_t n, float momentum, const float* momentum_tensor,
-                  const T* before, const T* now, T* out) {
-  launch_each(stream, "move_average", n, MoveLoop<T>{momentum, momentum_tensor, before, now, out});
 }
 
 template <class T>
@@ -298,23 +333,23 @@ void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelN
                        T* partial, T* sums_memory) {
   auto* sums = reinterpret_cast<Two<T>*>(sums_memory);
   launch_reduce<Two<T>, TwoSums>(stream, "channel_norm_back", sums_of_channels(dims),
-                                 BackTerms<T>{dims, back}, Two<T>{1, 1},
+                                 BackTerms<T>{back}, Two<T>{1, 1},
                                  reinterpret_cast<Two<T>*>(partial), sums);
   launch_each(stream, "channel_norm_back", dims.count,
               SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
   if (back.x_grad == nullptr) return;
   const T share = back.fixed ? T{} : T{1} / static_cast<T>(dims.each());
   launch_each(stream, "channel_norm_back", dims.numel(),
-              ChannelBackLoop<T>{dims, back, sums, share});
+              ChannelBackLoop<T>{dims, back, sums, share, back.x_grad});
 }
 
-#define FLEET_INSTANTIATE(T)                                                                      \
-  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);                 \
-  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);       \
-  template void channel_moments(RawStream, const ChannelDims&, const T*, T*, T*, T*);             \
-  template void channel_norm(RawStream, const ChannelDims&, const ChannelNorm<T>&, const T*, T*); \
-  template void move_average(RawStream, int64_t, float, const float*, const T*, const T*, T*);    \
-  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                           \
+#define FLEET_INSTANTIATE(T)                                                                       \
+  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);                  \
+  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);        \
+  template void channel_moments(RawStream, const ChannelDims&, const T*, const ChannelMoments<T>&, \
+                                std::byte*);                                                       \
+  template void channel_norm(RawStream, const ChannelDims&, const ChannelNorm<T>&, const T*, T*);  \
+  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                            \
   template void channel_norm_back(RawStream, const ChannelDims&, const ChannelNormBack<T>&, T*, T*)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);

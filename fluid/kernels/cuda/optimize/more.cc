@@ -35,7 +35,6 @@ struct Update {
     return {.param = param.at(c),
             .grad = c.in<T>(grad),
             .rate = rate >= 0 ? c.in<T>(rate) : nullptr,
-            .nonfinite = c.nonfinite_word(),
             .n = n};
   }
 };
@@ -53,7 +52,7 @@ std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T
   const Update<T> update = update_of<T>(context);
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
   return make_prepared([=](const KernelContext& c) {
-    square_mean<T>(stream_of(c).raw(), update.at(c),
+    square_mean<T>(target_of(c), update.at(c),
                    {.moment = moment.at(c), .keep = keep, .add = add, .epsilon = epsilon});
   });
 }
@@ -78,7 +77,7 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
   const State<T> squares = state_of<T>(context, "AvgSquaredGrad", "AvgSquaredGradOut");
   const State<T> updates = state_of<T>(context, "AvgSquaredUpdate", "AvgSquaredUpdateOut");
   return make_prepared([=](const KernelContext& c) {
-    adadelta<T>(stream_of(c).raw(), update.at(c),
+    adadelta<T>(target_of(c), update.at(c),
                 {.squares = squares.at(c),
                  .updates = updates.at(c),
                  .rho = static_cast<T>(attrs.rho),
@@ -95,7 +94,7 @@ std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
   const State<T> norm = state_of<T>(context, "InfNorm", "InfNormOut");
   return make_prepared([=](const KernelContext& c) {
-    adamax<T>(stream_of(c).raw(), update.at(c),
+    adamax<T>(target_of(c), update.at(c),
               {.moment = moment.at(c),
                .norm = norm.at(c),
                .power = c.in<T>(power),
@@ -113,7 +112,7 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
   const State<T> mean = state_of<T>(context, "MeanGrad", "MeanGradOut");
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
   return make_prepared([=](const KernelContext& c) {
-    rmsprop<T>(stream_of(c).raw(), update.at(c),
+    rmsprop<T>(target_of(c), update.at(c),
                {.square = square.at(c),
                 .mean = mean.at(c),
                 .moment = moment.at(c),
@@ -131,7 +130,7 @@ std::unique_ptr<Prepared> prepare_ftrl(PrepareContext& context) {
   const State<T> squares = state_of<T>(context, "SquaredAccumulator", "SquaredAccumOut");
   const State<T> linear = state_of<T>(context, "LinearAccumulator", "LinearAccumOut");
   return make_prepared([=](const KernelContext& c) {
-    ftrl<T>(stream_of(c).raw(), update.at(c),
+    ftrl<T>(target_of(c), update.at(c),
             {.squares = squares.at(c),
              .linear = linear.at(c),
              .l1 = static_cast<T>(attrs.l1) + static_cast<T>(1e-10),
@@ -176,7 +175,7 @@ std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
     double* memory = stream_of(c).scratch<double>(room + of_grad.room(args.n));
     of_param.sum(c, args.param.from, args.n, memory);
     of_grad.sum(c, args.grad, args.n, memory + room);
-    lars_momentum<T>(stream_of(c).raw(), args,
+    lars_momentum<T>(target_at_once(c), args,
                      {.velocity = velocity.at(c),
                       .param_squares = memory,
                       .grad_squares = memory + room,
@@ -247,7 +246,7 @@ std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
     squares.sum(c, args.param.from, args.n, memory);
     squares.sum(c, static_cast<const T*>(direction), args.n, memory + room);
     args.grad = direction;
-    lamb_apply<T>(stream_of(c).raw(), args, memory, memory + room);
+    lamb_apply<T>(target_at_once(c), args, memory, memory + room);
   });
 }
 
@@ -267,16 +266,13 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
   const Squares of_direction = squares_of(context, "DirectionSquaredRowSums");
   const int64_t n = context.in("Param").shape.numel();
   return make_prepared([=](const KernelContext& c) {
-    const UpdateArgs<T> args{.param = param.at(c),
-                             .grad = c.in<T>(direction),
-                             .rate = c.in<T>(rate),
-                             .nonfinite = c.nonfinite_word(),
-                             .n = n};
+    const UpdateArgs<T> args{
+        .param = param.at(c), .grad = c.in<T>(direction), .rate = c.in<T>(rate), .n = n};
     const int64_t room = of_param.room(n);
     double* memory = stream_of(c).scratch<double>(room + of_direction.room(n));
     of_param.sum(c, args.param.from, n, memory);
     of_direction.sum(c, args.grad, n, memory + room);
-    lamb_apply<T>(stream_of(c).raw(), args, memory, memory + room);
+    lamb_apply<T>(target_at_once(c), args, memory, memory + room);
   });
 }
 

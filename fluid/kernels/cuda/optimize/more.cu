@@ -1,5 +1,6 @@
 #include "fluid/kernels/cuda/math/reduce_impl.h"
 #include "fluid/kernels/cuda/optimize/more_loops.h"
+#include "fluid/kernels/cuda/optimize/update_impl.h"
 
 namespace fleet::fluid::cuda {
 namespace {
@@ -187,24 +188,24 @@ struct SquareOf {
 }  // namespace
 
 template <class T>
-void square_mean(RawStream stream, const UpdateArgs<T>& args, const SquareMean<T>& more) {
-  launch_update(stream, "square_mean", args.n, SquareMeanLoop<T>{args, more}, args.nonfinite);
+void square_mean(const UpdateTarget& target, const UpdateArgs<T>& args, const SquareMean<T>& more) {
+  launch_update(target, "square_mean", args.n, SquareMeanLoop<T>{args, more});
 }
 template <class T>
-void adadelta(RawStream stream, const UpdateArgs<T>& args, const Adadelta<T>& more) {
-  launch_update(stream, "adadelta", args.n, AdadeltaLoop<T>{args, more}, args.nonfinite);
+void adadelta(const UpdateTarget& target, const UpdateArgs<T>& args, const Adadelta<T>& more) {
+  launch_update(target, "adadelta", args.n, AdadeltaLoop<T>{args, more});
 }
 template <class T>
-void adamax(RawStream stream, const UpdateArgs<T>& args, const Adamax<T>& more) {
-  launch_update(stream, "adamax", args.n, AdamaxLoop<T>{args, more}, args.nonfinite);
+void adamax(const UpdateTarget& target, const UpdateArgs<T>& args, const Adamax<T>& more) {
+  launch_update(target, "adamax", args.n, AdamaxLoop<T>{args, more});
 }
 template <class T>
-void rmsprop(RawStream stream, const UpdateArgs<T>& args, const Rmsprop<T>& more) {
-  launch_update(stream, "rmsprop", args.n, RmspropLoop<T>{args, more}, args.nonfinite);
+void rmsprop(const UpdateTarget& target, const UpdateArgs<T>& args, const Rmsprop<T>& more) {
+  launch_update(target, "rmsprop", args.n, RmspropLoop<T>{args, more});
 }
 template <class T>
-void ftrl(RawStream stream, const UpdateArgs<T>& args, const Ftrl<T>& more) {
-  launch_update(stream, "ftrl", args.n, FtrlLoop<T>{args, more}, args.nonfinite);
+void ftrl(const UpdateTarget& target, const UpdateArgs<T>& args, const Ftrl<T>& more) {
+  launch_update(target, "ftrl", args.n, FtrlLoop<T>{args, more});
 }
 
 int64_t squares_partials(int64_t n) {
@@ -221,8 +222,8 @@ void sum_doubles(RawStream stream, const double* x, int64_t n, double* partial, 
 }
 
 template <class T>
-void lars_momentum(RawStream stream, const UpdateArgs<T>& args, const Lars<T>& more) {
-  launch_update(stream, "lars_momentum", args.n, LarsLoop<T>{args, more}, args.nonfinite);
+void lars_momentum(const UpdateTarget& target, const UpdateArgs<T>& args, const Lars<T>& more) {
+  launch_update(target, "lars_momentum", args.n, LarsLoop<T>{args, more});
 }
 template <class T>
 void lamb_direction(RawStream stream, const UpdateArgs<T>& args, const Lamb<T>& more) {
@@ -230,10 +231,10 @@ void lamb_direction(RawStream stream, const UpdateArgs<T>& args, const Lamb<T>& 
   launch_each(stream, "lamb powers", 1, LambPowersLoop<T>{more});
 }
 template <class T>
-void lamb_apply(RawStream stream, const UpdateArgs<T>& args, const double* param_squares,
+void lamb_apply(const UpdateTarget& target, const UpdateArgs<T>& args, const double* param_squares,
                 const double* direction_squares) {
-  launch_update(stream, "lamb_apply", args.n,
-                LambApplyLoop<T>{args, param_squares, direction_squares}, args.nonfinite);
+  launch_update(target, "lamb_apply", args.n,
+                LambApplyLoop<T>{args, param_squares, direction_squares});
 }
 template <class T>
 void clip_by_norm(RawStream stream, const double* squares, T max_norm, const T* x, T* out,
@@ -241,16 +242,17 @@ void clip_by_norm(RawStream stream, const double* squares, T max_norm, const T* 
   launch_each(stream, "clip_by_norm", n, ClipLoop<T>{squares, max_norm, x, out});
 }
 
-#define FLEET_INSTANTIATE(T)                                                               \
-  template void square_mean(RawStream, const UpdateArgs<T>&, const SquareMean<T>&);        \
-  template void adadelta(RawStream, const UpdateArgs<T>&, const Adadelta<T>&);             \
-  template void adamax(RawStream, const UpdateArgs<T>&, const Adamax<T>&);                 \
-  template void rmsprop(RawStream, const UpdateArgs<T>&, const Rmsprop<T>&);               \
-  template void ftrl(RawStream, const UpdateArgs<T>&, const Ftrl<T>&);                     \
-  template void sum_squares(RawStream, const T*, int64_t, double*, double*);               \
-  template void lars_momentum(RawStream, const UpdateArgs<T>&, const Lars<T>&);            \
-  template void lamb_direction(RawStream, const UpdateArgs<T>&, const Lamb<T>&);           \
-  template void lamb_apply(RawStream, const UpdateArgs<T>&, const double*, const double*); \
+#define FLEET_INSTANTIATE(T)                                                                  \
+  template void square_mean(const UpdateTarget&, const UpdateArgs<T>&, const SquareMean<T>&); \
+  template void adadelta(const UpdateTarget&, const UpdateArgs<T>&, const Adadelta<T>&);      \
+  template void adamax(const UpdateTarget&, const UpdateArgs<T>&, const Adamax<T>&);          \
+  template void rmsprop(const UpdateTarget&, const UpdateArgs<T>&, const Rmsprop<T>&);        \
+  template void ftrl(const UpdateTarget&, const UpdateArgs<T>&, const Ftrl<T>&);              \
+  template void sum_squares(RawStream, const T*, int64_t, double*, double*);                  \
+  template void lars_momentum(const UpdateTarget&, const UpdateArgs<T>&, const Lars<T>&);     \
+  template void lamb_direction(RawStream, const UpdateArgs<T>&, const Lamb<T>&);              \
+  template void lamb_apply(const UpdateTarget&, const UpdateArgs<T>&, const double*,          \
+                           const double*);                                                    \
   template void clip_by_norm(RawStream, const double*, T, const T*, T*, int64_t)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);

@@ -14,13 +14,12 @@ struct StateArrays {
   T* to = nullptr;
 };
 
-// What every update has. *nonfinite becomes 1 when an element written to param.to is not finite.
+// What every update has.
 template <class T>
 struct UpdateArgs {
   StateArrays<T> param;
   const T* grad = nullptr;
   const T* rate = nullptr;  // one element; null: adadelta
-  uint32_t* nonfinite = nullptr;
   int64_t n = 0;
 };
 
@@ -33,7 +32,7 @@ struct SquareMean {
   T epsilon{};
 };
 template <class T>
-void square_mean(RawStream stream, const UpdateArgs<T>& args, const SquareMean<T>& more);
+void square_mean(const UpdateTarget& target, const UpdateArgs<T>& args, const SquareMean<T>& more);
 
 template <class T>
 struct Adadelta {
@@ -44,7 +43,7 @@ struct Adadelta {
   bool with_new = false;
 };
 template <class T>
-void adadelta(RawStream stream, const UpdateArgs<T>& args, const Adadelta<T>& more);
+void adadelta(const UpdateTarget& target, const UpdateArgs<T>& args, const Adadelta<T>& more);
 
 template <class T>
 struct Adamax {
@@ -56,7 +55,7 @@ struct Adamax {
   T epsilon{};
 };
 template <class T>
-void adamax(RawStream stream, const UpdateArgs<T>& args, const Adamax<T>& more);
+void adamax(const UpdateTarget& target, const UpdateArgs<T>& args, const Adamax<T>& more);
 
 template <class T>
 struct Rmsprop {
@@ -69,7 +68,7 @@ struct Rmsprop {
   bool centered = false;
 };
 template <class T>
-void rmsprop(RawStream stream, const UpdateArgs<T>& args, const Rmsprop<T>& more);
+void rmsprop(const UpdateTarget& target, const UpdateArgs<T>& args, const Rmsprop<T>& more);
 
 template <class T>
 struct Ftrl {
@@ -80,7 +79,7 @@ struct Ftrl {
   T power{};  // of the learning rate, -0.5 as a rule
 };
 template <class T>
-void ftrl(RawStream stream, const UpdateArgs<T>& args, const Ftrl<T>& more);
+void ftrl(const UpdateTarget& target, const UpdateArgs<T>& args, const Ftrl<T>& more);
 
 // *out = the sum of the squares of n elements, in double precision. `partial` has
 // squares_partials(n) elements.
@@ -101,7 +100,7 @@ struct Lars {
   T decay{};
 };
 template <class T>
-void lars_momentum(RawStream stream, const UpdateArgs<T>& args, const Lars<T>& more);
+void lars_momentum(const UpdateTarget& target, const UpdateArgs<T>& args, const Lars<T>& more);
 
 // Advances moments and powers and writes the direction; args.param.to and rate are not used.
 template <class T>
@@ -123,7 +122,7 @@ template <class T>
 void lamb_direction(RawStream stream, const UpdateArgs<T>& args, const Lamb<T>& more);
 // param -= rate * ratio of the norms * direction; args.grad is the direction.
 template <class T>
-void lamb_apply(RawStream stream, const UpdateArgs<T>& args, const double* param_squares,
+void lamb_apply(const UpdateTarget& target, const UpdateArgs<T>& args, const double* param_squares,
                 const double* direction_squares);
 
 // out = x * min(1, max_norm / norm).

@@ -19,9 +19,8 @@ std::unique_ptr<Prepared> prepare_sgd(PrepareContext& context) {
     const SgdArgs<T> args = {.param = c.in<T>(param),
                              .grad = c.in<T>(grad),
                              .rate = c.in<T>(rate),
-                             .param_out = c.out<T>(out),
-                             .nonfinite = c.nonfinite_word()};
-    sgd<T>(stream_of(c).raw(), args, n);
+                             .param_out = c.out<T>(out)};
+    sgd<T>(target_of(c), args, n);
   });
 }
 
@@ -43,10 +42,9 @@ std::unique_ptr<Prepared> prepare_momentum(PrepareContext& context) {
                                   .rate = c.in<T>(rate),
                                   .param_out = c.out<T>(out),
                                   .velocity_out = c.out<T>(velocity_out),
-                                  .nonfinite = c.nonfinite_word(),
                                   .mu = static_cast<T>(attrs.mu),
                                   .nesterov = attrs.use_nesterov};
-    momentum<T>(stream_of(c).raw(), args, n);
+    momentum<T>(target_of(c), args, n);
   });
 }
 
@@ -81,11 +79,10 @@ std::unique_ptr<Prepared> prepare_adam(PrepareContext& context) {
                               .moment2_out = c.out<T>(moment2_out),
                               .power1_out = out_or_null<T>(c, power1_out),
                               .power2_out = out_or_null<T>(c, power2_out),
-                              .nonfinite = c.nonfinite_word(),
                               .beta1 = static_cast<T>(attrs.beta1),
                               .beta2 = static_cast<T>(attrs.beta2),
                               .epsilon = static_cast<T>(attrs.epsilon)};
-    adam<T>(stream_of(c).raw(), args, n);
+    adam<T>(target_of(c), args, n);
   });
 }
 

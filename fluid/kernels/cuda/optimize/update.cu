@@ -1,5 +1,6 @@
 // Random numbers and the updates of optimizers.
 #include "fluid/kernels/cuda/launch_impl.h"
+#include "fluid/kernels/cuda/optimize/update_impl.h"
 #include "fluid/kernels/cuda/random_impl.h"
 
 namespace fleet::fluid::cuda {
@@ -52,48 +53,52 @@ struct GaussianLoop {
 template <class T>
 struct SgdLoop {
   SgdArgs<T> args;
-  __device__ T operator()(int64_t i) const {
-    const T written = args.param[i] - *args.rate * args.grad[i];
-    args.param_out[i] = written;
-    return written;
-  }
+  __device__ T element(int64_t i) const { return args.param[i] - *args.rate * args.grad[i]; }
+  __device__ T store(int64_t i, T param) const { return args.param_out[i] = param; }
 };
 
 template <class T>
 struct MomentumLoop {
   MomentumArgs<T> args;
-  __device__ T operator()(int64_t i) const {
+  struct Value {
+    T param;
+    T velocity;
+  };
+  __device__ Value element(int64_t i) const {
     const T g = args.grad[i];
     const T v = args.mu * args.velocity[i] + g;
     const T step = args.nesterov ? g + args.mu * v : v;
-    const T written = args.param[i] - *args.rate * step;
-    args.velocity_out[i] = v;
-    args.param_out[i] = written;
-    return written;
+    return {args.param[i] - *args.rate * step, v};
+  }
+  __device__ T store(int64_t i, const Value& value) const {
+    args.velocity_out[i] = value.velocity;
+    return args.param_out[i] = value.param;
   }
 };
 
 template <class T>
 struct AdamLoop {
   AdamArgs<T> args;
-  __device__ T operator()(int64_t i) const {
-    const T rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1);
+  T rate{};
+  struct Value {
+    T param;
+    T moment1;
+    T moment2;
+  };
+  __device__ void begin() { rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1); }
+  __device__ Value element(int64_t i) const {
     const T g = args.grad[i];
     const T m = args.beta1 * args.moment1[i] + (T{1} - args.beta1) * g;
     const T v = args.beta2 * args.moment2[i] + (T{1} - args.beta2) * g * g;
-    const T written = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
-    args.moment1_out[i] = m;
-    args.moment2_out[i] = v;
-    args.param_out[i] = written;
-    return written;
+    return {args.param[i] - rate * (m / (sqrt(v) + args.epsilon)), m, v};
   }
-};
-
-// After AdamLoop, which reads the powers in all its blocks.
-template <class T>
-struct AdamPowersLoop {
-  AdamArgs<T> args;
-  __device__ void operator()(int64_t) const {
+  __device__ T store(int64_t i, const Value& value) const {
+    args.moment1_out[i] = value.moment1;
+    args.moment2_out[i] = value.moment2;
+    return args.param_out[i] = value.param;
+  }
+  // The powers are read for every element.
+  __device__ void finish() const {
     if (args.power1_out != nullptr) *args.power1_out = *args.power1 * args.beta1;
     if (args.power2_out != nullptr) *args.power2_out = *args.power2 * args.beta2;
   }
@@ -113,27 +118,26 @@ void gaussian(RawStream stream, const RandomStream& random, double mean, double 
 }
 
 template <class T>
-void sgd(RawStream stream, const SgdArgs<T>& args, int64_t n) {
-  launch_update(stream, "sgd", n, SgdLoop<T>{args}, args.nonfinite);
+void sgd(const UpdateTarget& target, const SgdArgs<T>& args, int64_t n) {
+  launch_update(target, "sgd", n, SgdLoop<T>{args});
 }
 
 template <class T>
-void momentum(RawStream stream, const MomentumArgs<T>& args, int64_t n) {
-  launch_update(stream, "momentum", n, MomentumLoop<T>{args}, args.nonfinite);
+void momentum(const UpdateTarget& target, const MomentumArgs<T>& args, int64_t n) {
+  launch_update(target, "momentum", n, MomentumLoop<T>{args});
 }
 
 template <class T>
-void adam(RawStream stream, const AdamArgs<T>& args, int64_t n) {
-  launch_update(stream, "adam", n, AdamLoop<T>{args}, args.nonfinite);
-  launch_each(stream, "adam powers", 1, AdamPowersLoop<T>{args});
+void adam(const UpdateTarget& target, const AdamArgs<T>& args, int64_t n) {
+  launch_update(target, "adam", n, AdamLoop<T>{args});
 }
 
 #define FLEET_INSTANTIATE(T)                                                           \
   template void uniform(RawStream, const RandomStream&, T, T, T*, int64_t);            \
   template void gaussian(RawStream, const RandomStream&, double, double, T*, int64_t); \
-  template void sgd(RawStream, const SgdArgs<T>&, int64_t);                            \
-  template void momentum(RawStream, const MomentumArgs<T>&, int64_t);                  \
-  template void adam(RawStream, const AdamArgs<T>&, int64_t);
+  template void sgd(const UpdateTarget&, const SgdArgs<T>&, int64_t);                  \
+  template void momentum(const UpdateTarget&, const MomentumArgs<T>&, int64_t);        \
+  template void adam(const UpdateTarget&, const AdamArgs<T>&, int64_t);
 FLEET_INSTANTIATE(float)
 FLEET_INSTANTIATE(double)
 #undef FLEET_INSTANTIATE

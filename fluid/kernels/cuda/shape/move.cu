@@ -1,48 +1,38 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "fluid/kernels/cuda/divisor_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/shape/move_loops.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
-struct Offsets {
-  int64_t from = 0;
-  int64_t to = 0;
+// A word, and where it goes.
+template <class Word>
+struct Moved {
+  Word word;
+  int64_t to;
 };
-
-template <class Int>
-__device__ Offsets offsets_by(const WalkDims& walk, Int i) {
-  Offsets at;
-  for (int d = walk.rank - 1; d >= 0; --d) {
-    const Int size = static_cast<Int>(walk.size[d]);
-    const Int part = i % size;
-    i /= size;
-    at.from += static_cast<int64_t>(part) * walk.from[d];
-    at.to += static_cast<int64_t>(part) * walk.to[d];
-  }
-  return at;
-}
 
 template <class Word>
 struct WalkLoop {
-  WalkDims walk;
+  Places<2> places;
   const Word* from;
   Word* to;
-  __device__ void operator()(int64_t i) const {
-    // Divisions of 32 bits cost a fraction of those of 64.
-    const Offsets at = walk.count <= UINT32_MAX ? offsets_by(walk, static_cast<uint32_t>(i))
-                                                : offsets_by(walk, static_cast<uint64_t>(i));
-    to[at.to] = from[at.from];
+  __device__ Moved<Word> element(int64_t i) const {
+    const auto at = places.at(i);
+    return {from[at.of[0]], at.of[1]};
   }
+  __device__ void store(int64_t, const Moved<Word>& moved) const { to[moved.to] = moved.word; }
 };
 
 template <class Word>
 void copy_words(RawStream stream, const WalkDims& walk, const std::byte* from, std::byte* to) {
-  launch_each(
-      stream, "copy", walk.count,
-      WalkLoop<Word>{walk, reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to)});
+  launch_each(stream, "copy", walk.count,
+              WalkLoop<Word>{{walk.rank, walk.size, {walk.from, walk.to}},
+                             reinterpret_cast<const Word*>(from),
+                             reinterpret_cast<Word*>(to)});
 }
 
 __device__ inline int64_t index_at(const RowIndices& index, int64_t i) {
@@ -57,17 +47,16 @@ template <class T>
 struct TakeLoop {
   RowIndices index;
   int64_t width;
+  WideDivisor row_width;  // width
   const T* x;
   T* out;
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = index_at(index, i / width);
-    if (is_row(index, row)) {
-      out[i] = x[row * width + i % width];
-    } else if (std::is_floating_point_v<T> && row != index.skipped) {
-      out[i] = static_cast<T>(NAN);
-    } else {
-      out[i] = T{};
-    }
+  __device__ T element(int64_t i) const {
+    int64_t which = i;
+    const int64_t k = row_width.split(which);
+    const int64_t row = index_at(index, which);
+    if (is_row(index, row)) return x[row * width + k];
+    const bool missing = std::is_floating_point_v<T> && row != index.skipped;
+    return missing ? static_cast<T>(NAN) : T{};
   }
 };
 
@@ -122,7 +111,8 @@ void copy_walk(RawStream stream, const WalkDims& walk, size_t word, const std::b
 
 template <class T>
 void take_rows(RawStream stream, const RowIndices& index, int64_t width, const T* x, T* out) {
-  launch_each(stream, "take_rows", index.count * width, TakeLoop<T>{index, width, x, out});
+  const int64_t n = index.count * width;
+  launch_each(stream, "take_rows", n, TakeLoop<T>{index, width, WideDivisor(width, n), x, out});
 }
 
 template <class T>

@@ -1,6 +1,8 @@
 // Steps that nobody waits for: run without fetches, or started. Skipped where there is no device.
 #include <cstring>
 #include <gtest/gtest.h>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "base/philox.h"
@@ -8,7 +10,7 @@
 #include "fluid/layers/layers.h"
 #include "fluid/optimizer/optimizer.h"
 #include "tests/fluid/kernels/cuda/device.h"
-#include "tests/fluid/net_fixture.h"
+#include "tests/fluid/kernels/typed_net.h"
 
 namespace fleet::fluid {
 namespace {
@@ -39,7 +41,8 @@ class Trainer {
   const Feed& batch(int step) {
     const RandomKey key = RandomKey::of(7, "x");
     for (int64_t i = 0; i < x_.numel(); ++i) {
-      x_.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i), static_cast<uint64_t>(step));
+      x_.data<float>()[i] =
+          uniform_float(key, static_cast<uint64_t>(i), static_cast<uint64_t>(step));
     }
     for (int64_t i = 0; i < kRows; ++i) y_.data<int64_t>()[i] = (i + step) % 10;
     return host_feed_;
@@ -133,9 +136,86 @@ TEST_P(CudaSteps, ReadWhatIsOnTheDeviceAlready) {
   EXPECT_TRUE(same_bits(ahead.weights(), waiting.weights()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, CudaSteps, ::testing::Bool(), [](const auto& graph) {
-  return graph.param ? "recorded" : "op_by_op";
-});
+INSTANTIATE_TEST_SUITE_P(Both, CudaSteps, ::testing::Bool(),
+                         [](const auto& graph) { return graph.param ? "recorded" : "op_by_op"; });
+
+// More parameters than one kernel takes, of sizes below and above what a block takes, and one that
+// is updated twice in a row. Products and sums of one element have the same bits on the CPU.
+std::map<std::string, Tensor> updated_on(const Place& place, optimizer::Optimizer& optimizer) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  std::vector<Variable> losses;
+  for (int i = 0; i < 100; ++i) {
+    const Variable p = layers::create_parameter({1 + i * i % 7 * 1100});
+    losses.push_back(layers::mean(layers::square(p)));
+  }
+  optimizer.minimize(layers::sums(losses));
+  Block& block = main.global_block();
+  block.append_op(block.op(block.op_count() - 1));
+  startup.set_random_seed(3);
+  Executor executor(place);
+  executor.run(startup);
+  for (int step = 0; step < 3; ++step) executor.run(main);
+  std::map<std::string, Tensor> parameters;
+  for (const VarDesc* parameter : block.parameters()) {
+    parameters[parameter->name] = executor.scope().tensor(parameter->name).copy_to(CPUPlace());
+  }
+  return parameters;
+}
+
+template <class Optimizer, class Options>
+void expect_the_updates_of_the_cpu(const Options& options) {
+  SKIP_WITHOUT_DEVICE();
+  Optimizer for_cpu(options);
+  Optimizer for_device(options);
+  const auto wanted = updated_on(CPUPlace(), for_cpu);
+  for (const auto& [name, tensor] : updated_on(CUDAPlace(0), for_device)) {
+    expect_near(tensor, wanted.at(name), 1e-6, name);
+  }
+}
+
+TEST(CudaUpdates, OfManyParametersAreThoseOfTheCpu) {
+  expect_the_updates_of_the_cpu<optimizer::SGD>(optimizer::SGDOptions{.learning_rate = 0.5F});
+  expect_the_updates_of_the_cpu<optimizer::Momentum>(
+      optimizer::MomentumOptions{.learning_rate = 0.5F, .momentum = 0.9F});
+  expect_the_updates_of_the_cpu<optimizer::Adam>(optimizer::AdamOptions{.learning_rate = 0.01F});
+  expect_the_updates_of_the_cpu<optimizer::Adagrad>(
+      optimizer::AdagradOptions{.learning_rate = 0.01F});
+}
+
+// Arrays whose elements threads read by fours, with a rest, in views whose sizes are no powers of
+// two.
+std::vector<Tensor> long_arrays_on(const Place& place) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const Variable x = layers::data("x", {7, 1013, 11});
+  const Variable row = layers::create_parameter({1013}, DType::kFloat32, {.name = "row"});
+  const Variable added = layers::relu(layers::elementwise_add(x, row, {.axis = 2}));
+  const Variable turned = layers::transpose(added, {2, 0, 3, 1});
+  const Variable scaled = layers::scale(turned, {.scale = 0.5, .bias = 0.25});
+  const Variable loss = layers::mean(layers::square(scaled));
+  optimizer::SGD({.learning_rate = 100.0F}).minimize(loss);
+  startup.set_random_seed(3);
+  Executor executor(place);
+  executor.run(startup);
+  Tensor batch(DType::kFloat32, {9, 7, 1013, 11});
+  const RandomKey key = RandomKey::of(7, "x");
+  for (int64_t i = 0; i < batch.numel(); ++i) {
+    batch.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i), 0) - 0.5F;
+  }
+  return executor.run(main, {{"x", batch}}, {scaled, loss, "row"});
+}
+
+TEST(CudaLongArrays, AreThoseOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  const auto wanted = long_arrays_on(CPUPlace());
+  const auto got = long_arrays_on(CUDAPlace(0));
+  for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], wanted[i], 1e-5, str_cat(i));
+}
 
 // A program of its own for tests, and one executor for both, as users have it.
 TEST(CudaStepsOfTwoPrograms, RunInTheOrderInWhichTheyWereStarted) {
