@@ -34,6 +34,9 @@ void run_recorded(const Place& place, void* recorded, void* stream, uint64_t ste
 // work is repeated.
 bool redraws_when_repeated(std::string_view op);
 
+// convert_half (fluid/kernels/half/convert.h) on a device with streams.
+void convert_half_on_device(const Tensor& from, Tensor& to, void* stream);
+
 // 0, in host memory that kernels on the place's streams may write (KernelContext::nonfinite_word).
 // What they wrote is there when their stream was waited for.
 std::shared_ptr<uint32_t> make_shared_word(const Place& place);

@@ -66,6 +66,7 @@ class KernelContext {
   const SelectedRows& rows_input(int i) const {
     return *std::get_if<SelectedRows>(inputs_[static_cast<size_t>(i)]);
   }
+  size_t input_count() const { return inputs_.size(); }
   Value& output_value(int i) const { return *outputs_[static_cast<size_t>(i)]; }
 
   // For outputs of own_output: makes the output a dense tensor of that shape, or selected rows with
@@ -197,6 +198,12 @@ class PrepareContext {
     Layout layout = Layout::kPlain;
   };
   const std::vector<OutputSpec>& outputs() const { return outputs_; }
+  std::span<const ValueSpec> inputs() const { return inputs_; }
+  // Declares what a kernel that this one calls declared for the same op.
+  void declare(std::vector<OutputSpec> outputs, bool sets_lod) {
+    outputs_ = std::move(outputs);
+    own_lod_ = sets_lod;
+  }
   // Which outputs may lie in blocks; none unless the executor says so.
   void allow_blocks(std::vector<bool> outputs) { may_block_ = std::move(outputs); }
 

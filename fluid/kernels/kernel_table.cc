@@ -4,6 +4,8 @@
 
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/device_kernels.h"
+#include "fluid/kernels/half/convert.h"
+#include "fluid/kernels/half/widened.h"
 
 namespace fleet::fluid {
 namespace {
@@ -18,19 +20,27 @@ KernelTable make_standard() {
 }  // namespace
 
 void KernelTable::add_first(std::string_view op, DeviceKind device, DType dtype, Kernel kernel) {
+  if (dtype == DType::kFloat32) {
+    auto& wide = widened_[WidenedKey(op, device)];
+    wide.insert(wide.begin(), widened(kernel));
+  }
   auto& list = kernels_[Key(op, device, dtype)];
   list.insert(list.begin(), std::move(kernel));
 }
 
 void KernelTable::add_last(std::string_view op, DeviceKind device, DType dtype, Kernel kernel) {
+  if (dtype == DType::kFloat32) widened_[WidenedKey(op, device)].push_back(widened(kernel));
   kernels_[Key(op, device, dtype)].push_back(std::move(kernel));
 }
 
 std::span<const Kernel> KernelTable::find(std::string_view op, DeviceKind device,
                                           DType dtype) const {
   const auto found = kernels_.find(Key(op, device, dtype));
-  if (found == kernels_.end()) return {};
-  return found->second;
+  if (found != kernels_.end()) return found->second;
+  if (!is_half(dtype)) return {};
+  const auto wide = widened_.find(WidenedKey(op, device));
+  if (wide == widened_.end()) return {};
+  return wide->second;
 }
 
 bool KernelTable::knows(std::string_view op, DeviceKind device) const {

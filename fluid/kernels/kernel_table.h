@@ -23,7 +23,8 @@ class KernelTable {
   // Puts a kernel behind those that are there.
   void add_last(std::string_view op, DeviceKind device, DType dtype, Kernel kernel);
 
-  // Empty when there is none.
+  // Empty when there is none. For a 16-bit type without kernels of its own, those of float32, with
+  // what they read widened and what they make rounded (half/widened.h).
   std::span<const Kernel> find(std::string_view op, DeviceKind device, DType dtype) const;
   bool knows(std::string_view op, DeviceKind device) const;
   // Every (op, device, dtype) in order.
@@ -42,7 +43,9 @@ class KernelTable {
 
  private:
   using Key = std::tuple<std::string, DeviceKind, DType>;
+  using WidenedKey = std::tuple<std::string, DeviceKind>;
   std::map<Key, std::vector<Kernel>, std::less<>> kernels_;
+  std::map<WidenedKey, std::vector<Kernel>, std::less<>> widened_;
 };
 
 // What computes the ops of a program: the kernels of its library, or KernelTable::standard()

@@ -1,5 +1,6 @@
 // What streams are on a device and in tests on the host.
 #include "fluid/core/device_memory.h"
+#include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/device_kernels_impl.h"
 
@@ -22,6 +23,20 @@ void Stream::tell_step(uint64_t now) {
 }
 
 }  // namespace cuda
+
+void convert_half_on_device(const Tensor& from, Tensor& to, void* stream) {
+  const cuda::RawStream raw = static_cast<cuda::Stream*>(stream)->raw();
+  const bool widens = to.dtype() == DType::kFloat32;
+  const bool brain = (widens ? from : to).dtype() == DType::kBFloat16;
+  const int64_t n = from.numel();
+  if (widens) {
+    cuda::widen_halves(raw, brain, reinterpret_cast<const uint16_t*>(from.raw()),
+                       reinterpret_cast<float*>(to.raw()), n);
+  } else {
+    cuda::round_to_halves(raw, brain, reinterpret_cast<const float*>(from.raw()),
+                          reinterpret_cast<uint16_t*>(to.raw()), n);
+  }
+}
 
 namespace built_in {
 

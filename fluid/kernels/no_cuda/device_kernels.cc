@@ -5,6 +5,8 @@ namespace fleet::fluid {
 
 void register_device_kernels(KernelTable&) {}
 
+void convert_half_on_device(const Tensor&, Tensor&, void*) {}
+
 namespace built_in {
 
 void check_place(const Place& place) {

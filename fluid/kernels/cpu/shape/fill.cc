@@ -10,6 +10,7 @@
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
+#include "fluid/kernels/half/convert.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/shape_ops.h"
 
@@ -246,8 +247,22 @@ std::unique_ptr<Prepared> prepare_cast_to(PrepareContext& context) {
 }
 
 template <class From>
+std::unique_ptr<Prepared> prepare_cast_to_half(PrepareContext& context, DType half) {
+  const Shape shape = context.in("X").shape;
+  const int x = context.input("X");
+  const int out = context.set_output("Out", shape, half);
+  return make_prepared([=, wide = Tensor(DType::kFloat32, shape)](const KernelContext& c) mutable {
+    const From* xs = c.in<From>(x);
+    auto* floats = wide.data<float>();
+    for (int64_t i = 0; i < wide.numel(); ++i) floats[i] = static_cast<float>(xs[i]);
+    convert_half(wide, c.output(out), nullptr);
+  });
+}
+
+template <class From>
 std::unique_ptr<Prepared> prepare_cast(PrepareContext& context) {
   const DType wanted = context.attrs<CastAttrs>().out_dtype;
+  if (is_half(wanted)) return prepare_cast_to_half<From>(context, wanted);
   std::unique_ptr<Prepared> prepared;
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class To>(std::type_identity<To>) {

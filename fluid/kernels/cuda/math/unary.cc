@@ -9,6 +9,7 @@
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/half/convert.h"
 #include "fluid/ops/math/activation.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/fill.h"
@@ -151,9 +152,18 @@ std::unique_ptr<Prepared> prepare_prelu_grad(PrepareContext& context) {
   });
 }
 
+// Of float32: that of other types runs on the host.
+std::unique_ptr<Prepared> prepare_round(PrepareContext& context, DType half) {
+  const int x = context.input("X");
+  const int out = context.set_output("Out", context.in("X").shape, half);
+  return make_prepared(
+      [=](const KernelContext& c) { convert_half(c.input(x), c.output(out), c.stream()); });
+}
+
 template <class From>
 std::unique_ptr<Prepared> prepare_cast(PrepareContext& context) {
   const DType wanted = context.attrs<CastAttrs>().out_dtype;
+  if (std::is_same_v<From, float> && is_half(wanted)) return prepare_round(context, wanted);
   const Shape shape = context.in("X").shape;
   std::unique_ptr<Prepared> prepared;
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(

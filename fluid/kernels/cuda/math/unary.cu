@@ -1,3 +1,6 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 
@@ -327,6 +330,24 @@ struct CastLoop {
   To* out;
   __device__ To element(int64_t i) const { return static_cast<To>(x[i]); }
 };
+template <class Half>
+struct WidenLoop {
+  const Half* x;
+  float* out;
+  __device__ float element(int64_t i) const { return static_cast<float>(x[i]); }
+};
+__device__ inline __half rounded(float x, __half*) {
+  return __float2half_rn(x);
+}
+__device__ inline __nv_bfloat16 rounded(float x, __nv_bfloat16*) {
+  return __float2bfloat16_rn(x);
+}
+template <class Half>
+struct RoundLoop {
+  const float* x;
+  Half* out;
+  __device__ Half element(int64_t i) const { return rounded(x[i], out); }
+};
 struct NotLoop {
   const bool* x;
   bool* out;
@@ -433,6 +454,27 @@ void prelu_back(RawStream stream, const PreluView& dims, const T* x, const T* al
 template <class From, class To>
 void cast(RawStream stream, const From* x, To* out, int64_t n) {
   launch_each(stream, "cast", n, CastLoop<From, To>{x, out});
+}
+
+void widen_halves(RawStream stream, bool brain, const uint16_t* x, float* out, int64_t n) {
+  const auto put = [&]<class Half>(const Half* words) {
+    launch_each(stream, "widen_halves", n, WidenLoop<Half>{words, out});
+  };
+  if (brain) {
+    put(reinterpret_cast<const __nv_bfloat16*>(x));
+  } else {
+    put(reinterpret_cast<const __half*>(x));
+  }
+}
+void round_to_halves(RawStream stream, bool brain, const float* x, uint16_t* out, int64_t n) {
+  const auto put = [&]<class Half>(Half* words) {
+    launch_each(stream, "round_to_halves", n, RoundLoop<Half>{x, words});
+  };
+  if (brain) {
+    put(reinterpret_cast<__nv_bfloat16*>(out));
+  } else {
+    put(reinterpret_cast<__half*>(out));
+  }
 }
 
 void logical_not(RawStream stream, const bool* x, bool* out, int64_t n) {

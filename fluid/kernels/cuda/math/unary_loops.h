@@ -56,6 +56,9 @@ void prelu_back(RawStream stream, const PreluView& dims, const T* x, const T* al
                 T* x_grad, T* alpha_grad);
 
 // Between all element types of casts: bool, uint8, int8, int16, int32, int64, float, double.
+// Of 16-bit floats, as their words.
+void widen_halves(RawStream stream, bool brain, const uint16_t* x, float* out, int64_t n);
+void round_to_halves(RawStream stream, bool brain, const float* x, uint16_t* out, int64_t n);
 template <class From, class To>
 void cast(RawStream stream, const From* x, To* out, int64_t n);
 // out = -x of truth values.

@@ -1,0 +1,16 @@
+// Tensors of 16-bit floats and of float32.
+#pragma once
+
+#include "fluid/core/tensor.h"
+
+namespace fleet::fluid {
+
+inline bool is_half(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+}
+
+// The elements of one as the other's: one has a 16-bit type and one is float32, of one shape, on
+// one place. Rounded to nearest, ties to even. `stream`: of that place (KernelContext::stream).
+void convert_half(const Tensor& from, Tensor& to, void* stream);
+
+}  // namespace fleet::fluid

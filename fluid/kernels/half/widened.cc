@@ -1,0 +1,126 @@
+#include "fluid/kernels/half/widened.h"
+
+#include <utility>
+#include <vector>
+
+#include "fluid/kernels/half/convert.h"
+
+namespace fleet::fluid {
+namespace {
+
+std::vector<ValueSpec> widened_specs(std::span<const ValueSpec> specs) {
+  std::vector<ValueSpec> wide(specs.begin(), specs.end());
+  for (ValueSpec& spec : wide) {
+    if (spec.kind == ValueKind::kTensor && is_half(spec.dtype)) spec.dtype = DType::kFloat32;
+  }
+  return wide;
+}
+
+// The types that the program gives an op's outputs; float32 for those that nobody wants.
+std::vector<DType> output_types(const PrepareContext& context) {
+  std::vector<DType> types;
+  for (const auto& [slot, names] : context.op().outputs) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      const VarDesc* var = context.output_var(slot, i);
+      types.push_back(var == nullptr ? DType::kFloat32 : var->dtype);
+    }
+  }
+  return types;
+}
+
+class Widened final : public Prepared {
+ public:
+  using Outputs = std::vector<PrepareContext::OutputSpec>;
+  Widened(std::unique_ptr<Prepared> kernel, Outputs outputs, std::vector<DType> types)
+      : kernel_(std::move(kernel)),
+        outputs_(std::move(outputs)),
+        types_(std::move(types)),
+        made_(types_.size()) {}
+
+  void run(const KernelContext& context) override {
+    std::vector<Value*> inputs;
+    for (size_t i = 0; i < context.input_count(); ++i) inputs.push_back(widen(context, i));
+    std::vector<Value*> outputs;
+    for (size_t i = 0; i < types_.size(); ++i) outputs.push_back(output(context, i));
+    KernelContext inner(inputs, outputs, context.scratch());
+    inner.set_place(context.place());
+    inner.set_stream(context.stream());
+    inner.set_nonfinite_word(context.nonfinite_word());
+    inner.set_step(context.step(), context.shard());
+    kernel_->run(inner);
+    context.add_written(inner.written());
+    for (size_t i = 0; i < types_.size(); ++i) {
+      if (is_half(types_[i])) round(context, i);
+    }
+  }
+
+ private:
+  // Input i, in float32 where it has a 16-bit type.
+  Value* widen(const KernelContext& context, size_t i) {
+    wide_.resize(context.input_count());
+    Value& given = context.input_value(static_cast<int>(i));
+    const auto* tensor = std::get_if<Tensor>(&given);
+    if (tensor == nullptr || !tensor->initialized() || !is_half(tensor->dtype())) return &given;
+    if (!std::holds_alternative<Tensor>(wide_[i])) wide_[i] = Tensor();
+    auto& wide = std::get<Tensor>(wide_[i]);
+    wide.reset(DType::kFloat32, tensor->shape(), tensor->place());
+    wide.share_lod(*tensor);
+    convert_half(*tensor, wide, context.stream());
+    return &wide_[i];
+  }
+
+  // What the kernel writes in place of output i.
+  Value* output(const KernelContext& context, size_t i) {
+    if (!is_half(types_[i])) return &context.output_value(static_cast<int>(i));
+    if (outputs_[i].declared) {
+      if (!std::holds_alternative<Tensor>(made_[i])) made_[i] = Tensor();
+      std::get<Tensor>(made_[i]).reset(DType::kFloat32, outputs_[i].shape, context.place());
+    }
+    return &made_[i];
+  }
+
+  void round(const KernelContext& context, size_t i) {
+    const int at = static_cast<int>(i);
+    const auto* made = std::get_if<Tensor>(&made_[i]);
+    if (made == nullptr || !made->initialized() || made->dtype() != DType::kFloat32) {
+      context.output_value(at) = made_[i];
+      return;
+    }
+    Tensor& out = outputs_[i].declared ? context.output(at)
+                                       : context.make_dense(at, types_[i], made->shape());
+    if (!made->lod().empty()) out.share_lod(*made);
+    convert_half(*made, out, context.stream());
+  }
+
+  std::unique_ptr<Prepared> kernel_;
+  Outputs outputs_;  // as the kernel declared them
+  std::vector<DType> types_;
+  std::vector<Value> wide_;  // inputs in float32
+  std::vector<Value> made_;  // outputs in float32
+};
+
+}  // namespace
+
+Kernel widened(const Kernel& kernel) {
+  Kernel result{.name = kernel.name + " of float32", .prepare = {}};
+  result.table_rows = kernel.table_rows;
+  result.prepare = [prepare = kernel.prepare](PrepareContext& context) {
+    const std::vector<ValueSpec> specs = widened_specs(context.inputs());
+    PrepareContext inner(context.block(), context.op(), specs, context.outputs().size());
+    auto prepared = prepare(inner);
+    if (prepared == nullptr) return prepared;
+    std::vector<DType> types = output_types(context);
+    auto outputs = inner.outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].declared) continue;
+      if (outputs[i].dtype != DType::kFloat32) types[i] = DType::kFloat32;  // the kernel's own
+      if (is_half(types[i])) outputs[i].dtype = types[i];
+    }
+    context.declare(std::move(outputs), inner.sets_lod());
+    prepared = std::make_unique<Widened>(std::move(prepared), inner.outputs(), std::move(types));
+    return prepared;
+  };
+  return result;
+}
+
+}  // namespace fleet::fluid
