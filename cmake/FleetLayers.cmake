@@ -42,7 +42,7 @@ set(FLEET_LAYERS
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_executor fluid_data fluid_io cluster_spec role_maker transpiler strategies_dump strategies_parameter_server strategies_jobs strategies"
   "launch: base cluster_spec transport_link transport_rpc transport_coordinator"
   "tools: base"
-  "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_io transpiler strategies_dump tools"
+  "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transpiler strategies_dump tools"
   "tools_comm_bench: base transport_collective cluster_spec role_maker strategies_config strategies_parameter_server strategies_jobs fleet tools"
   "experiments: base fluid_core fluid_program fluid_ops fluid_backward fluid_layers fluid_executor fluid_optimizer fluid_data strategies_parameter_server strategies_parameter_server_protocol strategies_collective tools"
 )

@@ -60,6 +60,42 @@ bool has_attribute_tensors(const OpSchema& schema, const Operator& op) {
 
 }  // namespace
 
+std::string_view to_string(HostReason reason) {
+  switch (reason) {
+    case HostReason::kNone:
+      return "on the device";
+    case HostReason::kHostPlace:
+      return "the program runs on the CPU";
+    case HostReason::kRuntime:
+      return "the job's runtime carries it out";
+    case HostReason::kServers:
+      return "its values are the servers'";
+    case HostReason::kServerTable:
+      return "its table may be on servers";
+    case HostReason::kSparseTable:
+      return "its table gets gradients as rows";
+    case HostReason::kBlock:
+      return "runs a block, whose ops have places of their own";
+    case HostReason::kShards:
+      return "shards of a step meet there";
+    case HostReason::kLearningRate:
+      return "the learning rate";
+    case HostReason::kTensorAttribute:
+      return "tensors give its attributes";
+    case HostReason::kAsked:
+      return "it says so itself";
+    case HostReason::kGradientOfBlock:
+      return "in a block whose gradient is computed";
+    case HostReason::kNotDense:
+      return "selected rows or an array";
+    case HostReason::kNoKernel:
+      return "no kernel on the device";
+    case HostReason::kNoKernelOfType:
+      return "no kernel on the device for its types";
+  }
+  return "";
+}
+
 const Block* block_of(const Block& block, const Operator& op) {
   if (schema_of(block.program(), op).run_by != RunBy::kExecutor) return nullptr;
   const Attribute* attr = op.attr("sub_block");
@@ -115,26 +151,43 @@ void OpPlaces::walk(const Block& block) {
   }
 }
 
-bool OpPlaces::belongs_to_host(const Block& block, const Operator& op) const {
+HostReason OpPlaces::why_always_host(const Block& block, const Operator& op) const {
   const OpSchema& schema = schema_of(block.program(), op);
-  if (schema.run_by == RunBy::kRuntime) return !schema.takes_devices || !options_.device_sums;
-  const bool looks_up = !schema.table_slot.empty();
-  if (looks_up && (!options_.tables_here || is_true(op, "is_sparse"))) return true;
-  return schema.run_by != RunBy::kKernel || schema.leaves_values_to_servers ||
-         has_role(op.role, OpRole::kLrSched) || has_attribute_tensors(schema, op) ||
-         asks_for_host(op);
+  switch (schema.run_by) {
+    case RunBy::kRuntime:
+      return schema.takes_devices && options_.device_sums ? HostReason::kNone
+                                                          : HostReason::kRuntime;
+    case RunBy::kExecutor:
+      return HostReason::kBlock;
+    case RunBy::kShards:
+      return HostReason::kShards;
+    case RunBy::kKernel:
+      break;
+  }
+  if (!schema.table_slot.empty()) {
+    if (!options_.tables_here) return HostReason::kServerTable;
+    if (is_true(op, "is_sparse")) return HostReason::kSparseTable;
+  }
+  if (schema.leaves_values_to_servers) return HostReason::kServers;
+  if (has_role(op.role, OpRole::kLrSched)) return HostReason::kLearningRate;
+  if (has_attribute_tensors(schema, op)) return HostReason::kTensorAttribute;
+  return asks_for_host(op) ? HostReason::kAsked : HostReason::kNone;
 }
 
-// Or the job's runtime in place of a kernel.
-bool OpPlaces::has_kernel(const Block& block, const Operator& op) const {
-  if (!all_dense(block, op)) return false;
-  if (schema_of(block.program(), op).run_by == RunBy::kRuntime) return true;
+// Or nothing that the job's runtime could do in place of a kernel.
+HostReason OpPlaces::why_no_kernel(const Block& block, const Operator& op) const {
+  if (!all_dense(block, op)) return HostReason::kNotDense;
+  if (schema_of(block.program(), op).run_by == RunBy::kRuntime) return HostReason::kNone;
   const DType dtype = kernel_dtype(block, op, declared_specs(block, op));
-  return !kernels_.find(op.type, place_.kind, dtype).empty();
+  if (!kernels_.find(op.type, place_.kind, dtype).empty()) return HostReason::kNone;
+  return kernels_.knows(op.type, place_.kind) ? HostReason::kNoKernelOfType : HostReason::kNoKernel;
 }
 
 void OpPlaces::require_kernel(const Block& block, const Operator& op) const {
-  if (belongs_to_host(block, op) || has_kernel(block, op)) return;
+  if (why_always_host(block, op) != HostReason::kNone ||
+      why_no_kernel(block, op) == HostReason::kNone) {
+    return;
+  }
   throw_error(ErrorCode::kNotSupported,
               {.what = "no kernel computes this op on the device, and strict_place is set",
                .where = op.to_string(),
@@ -145,10 +198,15 @@ void OpPlaces::require_kernel(const Block& block, const Operator& op) const {
                       "and writes is copied"});
 }
 
+HostReason OpPlaces::why_host(const Block& block, const Operator& op) const {
+  if (place_.is_cpu()) return HostReason::kHostPlace;
+  if (host_blocks_.contains(block.index())) return HostReason::kGradientOfBlock;
+  const HostReason always = why_always_host(block, op);
+  return always == HostReason::kNone ? why_no_kernel(block, op) : always;
+}
+
 Place OpPlaces::of(const Block& block, const Operator& op) const {
-  const bool host = place_.is_cpu() || host_blocks_.contains(block.index()) ||
-                    belongs_to_host(block, op) || !has_kernel(block, op);
-  return host ? CPUPlace() : place_;
+  return why_host(block, op) == HostReason::kNone ? place_ : CPUPlace();
 }
 
 Place OpPlaces::home(std::string_view variable) const {

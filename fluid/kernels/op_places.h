@@ -16,6 +16,7 @@
 // elsewhere. On the CPU, everything is on the host.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -24,6 +25,27 @@
 #include "fluid/kernels/kernel_table.h"
 
 namespace fleet::fluid {
+
+// Why an op runs on the host.
+enum class HostReason : uint8_t {
+  kNone,             // it runs on the device
+  kHostPlace,        // the whole program does
+  kRuntime,          // the job's runtime carries it out, or fetches what it reads from servers
+  kServers,          // its values are left to the servers
+  kServerTable,      // it looks up rows of a table that may be on servers
+  kSparseTable,      // it looks up rows of a table that gets gradients as rows
+  kBlock,            // it runs a block, whose ops have places of their own
+  kShards,           // the shards of a step meet there
+  kLearningRate,     // it belongs to the learning rate
+  kTensorAttribute,  // tensors give its attributes
+  kAsked,            // it says so itself
+  kGradientOfBlock,  // it is in a block whose gradient is computed
+  kNotDense,         // one of its variables is no dense tensor: selected rows, an array
+  kNoKernel,         // the device has no kernel for it
+  kNoKernelOfType,   // the device has kernels for it, and none for the types of its variables
+};
+// In words, as above: "the learning rate", "no kernel on the device" …
+std::string_view to_string(HostReason reason);
 
 // Immutable. The program, as it is now, and the table must outlive it.
 class OpPlaces {
@@ -37,14 +59,16 @@ class OpPlaces {
   OpPlaces(const Block& block, const KernelTable& kernels, const Place& place, Options options);
 
   Place of(const Block& block, const Operator& op) const;
+  HostReason why_host(const Block& block, const Operator& op) const;
   Place home(std::string_view variable) const;
 
  private:
   void find_host_blocks(const Block& block);
   void keep_on_host(const Block& block, const Operator& op);
   void walk(const Block& block);
-  bool belongs_to_host(const Block& block, const Operator& op) const;
-  bool has_kernel(const Block& block, const Operator& op) const;
+  // Whatever kernels there are.
+  HostReason why_always_host(const Block& block, const Operator& op) const;
+  HostReason why_no_kernel(const Block& block, const Operator& op) const;
   void require_kernel(const Block& block, const Operator& op) const;
 
   const KernelTable& kernels_;

@@ -10,6 +10,7 @@
 #include "base/shard_tree.h"
 #include "base/strings.h"
 #include "fluid/program/live_blocks.h"
+#include "tools/explain/op_places.h"
 #include "tools/explain/placement.h"
 #include "tools/explain/provenance.h"
 #include "tools/explain/unknown_ops.h"
@@ -437,6 +438,7 @@ Explanation explain(const Program& main, const Program& startup, const ExplainOp
   take_as_they_are(whole, unknown);
   take_as_they_are(initial, unknown);
   Explanation explanation = Explainer(whole, initial, options).run();
+  if (!options.place.is_cpu()) place_ops(options, unknown, explanation);
   if (!unknown.empty()) {
     explanation.warnings.push_back(
         {"this tool does not know these ops: " + join(unknown, ", "),

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "fluid/core/place.h"
+#include "fluid/kernels/kernel_table.h"
 #include "fluid/program/program.h"
 #include "tools/explain/explanation.h"
 #include "transpiler/config.h"
@@ -32,6 +34,13 @@ struct ExplainOptions {
   int64_t batch = 1;
   // LocalSGD by schedule: steps between two averages.
   int average_every = 1;
+  // Where the trainer's executor is; on a device Explanation::places says what runs there. Servers
+  // are on the CPU.
+  fluid::Place place = {};
+  // All-reduces sum where the gradients are (GradAllReduceStrategy::device_sums, but for "host").
+  bool device_sums = true;
+  // Of the ops; null: those of a build with CUDA.
+  const fluid::KernelTable* kernels = nullptr;
   // Programs of servers that are kept; every server is planned and counted.
   size_t most_servers = 8;
 };

@@ -96,6 +96,36 @@ struct Traffic {
   std::string note;        // one sentence
 };
 
+// An op of a program that runs on a device, or a copy that the executor makes before it.
+struct OpAtPlace {
+  int32_t block = 0;
+  std::string label;  // of a copy: the variable
+  bool copies = false;
+  bool on_device = false;  // of a copy: where to
+  std::string reason;      // why an op is on the host
+  double bytes = 0;        // of a copy, in a step; negative where shapes do not tell
+};
+
+struct HostOps {
+  std::string reason;
+  size_t ops = 0;
+  std::vector<std::string> types;  // sorted
+};
+
+// What runs where when the executor's place is a device, and what crosses in a step.
+struct ProgramPlaces {
+  std::string process;
+  std::string place;           // "cuda:0"
+  std::vector<OpAtPlace> ops;  // in the order in which they run
+  size_t on_device = 0;
+  std::vector<HostOps> on_host;  // by reason, most ops first
+  double fed = 0;                // bytes that are fed to the device
+  double to_device = 0;          // bytes of copies
+  double to_host = 0;
+  size_t unknown = 0;      // copies whose bytes shapes do not tell
+  bool estimated = false;  // rows of sequences, or how often blocks run, depend on the data
+};
+
 struct Warning {
   std::string what;
   std::string advice;
@@ -120,6 +150,7 @@ struct Explanation {
   double imbalance = 1;  // the largest server's parameter bytes by the mean of all
   Traffic traffic;
   std::vector<Warning> warnings;
+  std::vector<ProgramPlaces> places;  // the local program's and the trainer's, if asked for
   // Processes of a real job that ran the very programs that are shown.
   std::vector<std::string> confirmed;
 };

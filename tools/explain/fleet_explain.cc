@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/executor/places.h"
 #include "fluid/io/atomic_file.h"
 #include "tools/command_line.h"
 #include "tools/explain/explain.h"
@@ -53,7 +54,12 @@ tools::ToolInfo tool_info() {
       "rows that a trainer feeds in a step, for estimates of sparse gradients")(
       "average_every", po::value<int>()->default_value(1),
       "steps between two averages of local_sgd")("startup", text(), "file of the startup program")(
-      "all", po::bool_switch(), "leave no row or server out")(
+      "place", text(),
+      "where executors of trainers are: gpu or gpu:N shows which ops run on the device, and what "
+      "is "
+      "copied; needs none")("host_sums", po::bool_switch(),
+                            "with --place: gradients are summed over host memory (device_sums = "
+                            "\"host\")")("all", po::bool_switch(), "leave no row or server out")(
       "json", po::bool_switch(), "write JSON")("dot", po::bool_switch(), "write Graphviz")(
       "html", po::bool_switch(), "write one HTML page that stands alone")(
       "output", text(), "write to this file instead of standard output");
@@ -131,6 +137,10 @@ explain::ExplainOptions options_for(const explain::Input& input, const po::varia
   options.trainer = given["trainer"].as<int>();
   options.batch = given["batch"].as<int>();
   options.average_every = std::max(1, given["average_every"].as<int>());
+  if (given.count("place") > 0) {
+    options.place = fluid::place_named(given["place"].as<std::string>());
+  }
+  options.device_sums = !given["host_sums"].as<bool>();
   if (given["all"].as<bool>()) options.most_servers = static_cast<size_t>(-1);
   return options;
 }

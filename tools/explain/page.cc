@@ -4,6 +4,7 @@
 
 #include "base/display.h"
 #include "base/strings.h"
+#include "tools/explain/op_places.h"
 #include "tools/explain/page_parts.h"
 #include "tools/explain/render.h"
 #include "tools/explain/side_by_side.h"
@@ -59,6 +60,7 @@ class Page {
                         "servers do. Open an op to see why it is there.");
     draw_programs("Once, before training", "startup", e_.startup,
                   "Startup programs initialise parameters and meet the other processes.");
+    for (const ProgramPlaces& places : e_.places) draw_places(places);
     draw_passes();
     out_ << "<footer>Written by fleet-explain. Bytes are payload of tensors, in decimal units; "
             "frames and their headers come on top.</footer>\n</main>\n</body>\n</html>\n";
@@ -332,6 +334,35 @@ class Page {
       }
     }
     out_ << "</div>";
+  }
+
+  void draw_places(const ProgramPlaces& places) {
+    heading(str_cat("Where ops run: ", places.process, " on ", places.place),
+            "An op that has a kernel on the device runs there, and what others read and write is "
+            "copied.");
+    out_ << "<ul>\n";
+    for (const std::string& sentence : place_sentences(places)) {
+      out_ << "<li>" << escape_markup(sentence) << "</li>\n";
+    }
+    out_ << "</ul>\n<details class=\"more\"><summary>All " << places.ops.size()
+         << " ops and copies</summary>\n<div class=\"scroll\"><table>\n"
+            "<tr><th>place</th><th class=\"left\">op, or variable that is copied</th>"
+            "<th class=\"left\">why, or how much</th></tr>\n";
+    const size_t shown = std::min(places.ops.size(), options_.most_rows);
+    for (size_t i = 0; i < shown; ++i) draw_place(places.ops[i]);
+    out_ << "</table></div>\n";
+    draw_rest(places.ops.size(), shown);
+    out_ << "</details>\n</section>\n";
+  }
+
+  void draw_place(const OpAtPlace& op) {
+    out_ << "<tr class=\""
+         << (op.copies      ? "moved"
+             : op.on_device ? "kept"
+                            : "changed")
+         << "\"><td>" << (op.copies ? "→ " : "") << (op.on_device ? "device" : "host")
+         << "</td><td class=\"left mono\">" << escape_markup(op.label) << "</td><td class=\"left\">"
+         << escape_markup(op.copies ? copied_bytes(op) : op.reason) << "</td></tr>\n";
   }
 
   void draw_passes() {

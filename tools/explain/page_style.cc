@@ -53,6 +53,7 @@ th, td { padding: 7px 14px; text-align: right; white-space: nowrap; border-top: 
 var(--line); font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 500; border-top: 0; }
 th:first-child, td:first-child, .left { text-align: left; } td.left { white-space: normal; }
+tr.moved { background: var(--moved); } tr.changed { background: var(--changed); }
 summary { cursor: pointer; } .more > summary { color: var(--blue); margin: 8px 0; }
 .key { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13px; color: var(--soft);
 margin: 12px 0; }

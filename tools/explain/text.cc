@@ -4,6 +4,7 @@
 
 #include "base/display.h"
 #include "base/strings.h"
+#include "tools/explain/op_places.h"
 #include "tools/explain/render.h"
 #include "tools/explain/side_by_side.h"
 
@@ -67,6 +68,7 @@ class TextDrawing {
     draw_placement();
     draw_programs("Programs of every step", e_.main);
     draw_programs("Programs that run once", e_.startup);
+    for (const ProgramPlaces& places : e_.places) draw_places(places);
     draw_reasons();
     draw_passes();
     std::string text = std::move(out_).str();
@@ -237,6 +239,28 @@ class TextDrawing {
     int64_t bytes = 0;
     for (const ServerLoad& server : e_.servers) bytes += server.parameter_bytes;
     return bytes;
+  }
+
+  void draw_places(const ProgramPlaces& places) {
+    heading(str_cat("Where ops run: ", places.process, " on ", places.place));
+    for (const std::string& sentence : place_sentences(places)) {
+      for (const std::string& line : wrapped(sentence, width_ - 2)) out_ << "  " << line << "\n";
+    }
+    const size_t shown = std::min(places.ops.size(), options_.most_rows);
+    for (size_t i = 0; i < shown; ++i) draw_place(places.ops[i]);
+    draw_rest(places.ops.size(), shown, "rows");
+  }
+
+  void draw_place(const OpAtPlace& op) {
+    constexpr size_t kPlaceColumn = 10;
+    const size_t most = (width_ - kPlaceColumn) / 2;
+    const std::string place =
+        op.copies ? (op.on_device ? "→ device" : "→ host") : (op.on_device ? "device" : "host");
+    const std::string what = cut(op.copies ? "copy " + op.label : op.label, most);
+    const std::string more = cut(op.copies ? copied_bytes(op) : op.reason, most - 3);
+    const Ink how = op.copies ? Ink::kMoved : op.on_device ? Ink::kSoft : Ink::kWarning;
+    out_ << "  " << ink(how, padded(place, kPlaceColumn));
+    out_ << (more.empty() ? what : padded(what, most) + " " + ink(Ink::kSoft, more)) << "\n";
   }
 
   void draw_programs(const std::string& title, const ProgramSet& programs) {

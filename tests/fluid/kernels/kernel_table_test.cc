@@ -1,5 +1,6 @@
 // Kernels against each other and against what they promise: backends, dropout, selected rows.
 #include "base/strings.h"
+#include "fluid/kernels/device_kernel_list.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/gradient_check.h"
 
@@ -348,6 +349,15 @@ TEST_F(Rows, OutsideOfTheTableAreRefusedByName) {
     EXPECT_THAT(error.what(), testing::HasSubstr("table"));
     EXPECT_THAT(error.what(), testing::HasSubstr("[0, 6)"));
   }
+}
+
+TEST(KernelsToPlaceOps, KnowTheDevicesKernelsInEveryBuild) {
+  const KernelTable table = kernels_to_place_ops();
+  EXPECT_TRUE(table.knows("mul", DeviceKind::kCuda));
+  EXPECT_FALSE(table.find("mul", DeviceKind::kCuda, DType::kFloat32).empty());
+  EXPECT_TRUE(table.find("mul", DeviceKind::kCuda, DType::kInt8).empty());
+  EXPECT_FALSE(table.knows("sequence_pool", DeviceKind::kCuda));
+  EXPECT_EQ(table.ops(DeviceKind::kCpu), KernelTable::standard().ops(DeviceKind::kCpu));
 }
 
 }  // namespace

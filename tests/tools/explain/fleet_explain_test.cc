@@ -72,6 +72,16 @@ TEST_F(FleetExplain, WritesEveryForm) {
   EXPECT_THAT(explain("--json --dot programs").output, HasSubstr("at most one of them"));
 }
 
+TEST_F(FleetExplain, ShowsWhatRunsOnAGpuWithoutOne) {
+  dump();
+  EXPECT_THAT(explain("--place gpu:1 programs").output,
+              AllOf(HasSubstr("Where ops run: local on cuda:1"), HasSubstr("29 of 29 ops"),
+                    HasSubstr("On the host: 14, the job's runtime carries it out")));
+  EXPECT_THAT(explain("--place cpu programs").output, Not(HasSubstr("Where ops run")));
+  EXPECT_EQ(explain("--place gpu --html --output job.html programs").code, 0);
+  EXPECT_THAT(read("job.html"), HasSubstr("Where ops run: trainer 0 on cuda:0"));
+}
+
 TEST_F(FleetExplain, DoesWhatItsHelpShows) {
   dump();
   const std::string help = explain("--help").output;
@@ -114,6 +124,7 @@ TEST_F(FleetExplain, SaysWhatIsWrongWithItsArguments) {
   expect_usage("programs --sevrers 2", "--servers");
   expect_usage("programs --set min_blok_size=9000", "min_block_size");
   expect_usage("programs --set slice_var_up=perhaps", "a bool");
+  expect_usage("programs --place gpuu", "cpu, gpu or gpu:N");
   expect_usage("programs --trainers 0", "");
   expect_usage("", "input");
   const CommandResult missing = explain("nowhere.json");
