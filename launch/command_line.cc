@@ -378,6 +378,7 @@ void read_numbered_nodes(const po::variables_map& values, CommandLine& line) {
 }
 
 // A rank for each GPU that is named, or that there is when nothing says how many ranks to start.
+// Where there are enough for the ranks, each has one of the first.
 void read_gpus(const po::variables_map& values, const Environment& environment, CommandLine& line) {
   const bool both = values.count("gpus") > 0 && values.count("selected_gpus") > 0;
   if (both) {
@@ -387,11 +388,13 @@ void read_gpus(const po::variables_map& values, const Environment& environment, 
   const std::string option = values.count("gpus") > 0 ? "gpus" : "selected_gpus";
   line.workers = read_ranks(values);
   if (values.count("hosts") > 0) return;  // the launcher of each host has GPUs of its own
-  const std::vector<std::string> visible = visible_gpus(environment);
+  const auto visible = visible_gpus(environment);
   if (values.count(option) > 0) {
     line.gpus = select_gpus(values[option].as<std::string>(), "--" + option, visible);
-  } else if (values.count("nproc_per_node") == 0) {
-    line.gpus = visible;
+  } else if (visible) {
+    line.gpus = *visible;
+    const auto ranks = static_cast<size_t>(line.workers);
+    if (values.count("nproc_per_node") > 0) line.gpus.resize(ranks <= visible->size() ? ranks : 0);
   }
   line.workers = agree(values, "nproc_per_node", option, line.gpus.size(), line.workers);
 }

@@ -9,6 +9,8 @@
 namespace fleet::launch {
 namespace {
 
+using Names = std::vector<std::string>;
+
 constexpr std::string_view kDevicePrefix = "nvidia";
 
 bool is_device(const std::string& file) {
@@ -25,12 +27,24 @@ bool is_device(const std::string& file) {
                                                    "CUDA_VISIBLE_DEVICES does not hide"});
 }
 
+std::string expected_list(const std::optional<Names>& visible) {
+  return visible ? "some of " + join(*visible, ",") + ", or all" : "numbers separated by commas";
+}
+
+bool is_visible(const std::string& gpu, const std::optional<Names>& visible) {
+  if (visible) return std::find(visible->begin(), visible->end(), gpu) != visible->end();
+  const auto number = parse_int(gpu);
+  return number && *number >= 0;
+}
+
 }  // namespace
 
-std::vector<std::string> visible_gpus(const Environment& environment, const std::string& devices) {
-  std::vector<std::string> gpus;
-  if (const auto listed = environment.get("CUDA_VISIBLE_DEVICES")) {
-    for (const std::string& entry : split(*listed, ',')) {
+std::optional<Names> visible_gpus(const Environment& environment, const std::string& devices) {
+  Names gpus;
+  // Set to nothing it hides all of them.
+  const auto& variables = environment.all();
+  if (const auto listed = variables.find("CUDA_VISIBLE_DEVICES"); listed != variables.end()) {
+    for (const std::string& entry : split(listed->second, ',')) {
       const std::string gpu(trim(entry));
       // CUDA sees nothing behind an entry that names no device.
       if (gpu.empty() || gpu.starts_with('-') || gpu == "NoDevFiles") break;
@@ -42,24 +56,25 @@ std::vector<std::string> visible_gpus(const Environment& environment, const std:
   for (const auto& entry : std::filesystem::directory_iterator(devices, ignored)) {
     if (is_device(entry.path().filename().string())) gpus.push_back(str_cat(gpus.size()));
   }
+  if (gpus.empty()) return std::nullopt;
   return gpus;
 }
 
-std::vector<std::string> select_gpus(const std::string& list, const std::string& option,
-                                     const std::vector<std::string>& visible) {
-  if (list == "all" && !visible.empty()) return visible;
-  if (list == "all") refuse("this machine has no GPU", option, "a GPU", "none");
-  std::vector<std::string> gpus;
-  for (const std::string& entry : split(list, ',')) {
+Names select_gpus(const std::string& list, const std::string& option,
+                  const std::optional<Names>& visible) {
+  const std::string wanted(trim(list));
+  if (wanted == "all" && !visible) refuse("no GPU was found", option, "a GPU", "none");
+  if (visible && visible->empty()) {
+    refuse("CUDA_VISIBLE_DEVICES hides all GPUs", option, "a variable that names some, or none",
+           "'" + wanted + "'");
+  }
+  if (wanted == "all") return *visible;
+  if (wanted.empty()) refuse("no GPU is named", option, expected_list(visible), "''");
+  Names gpus;
+  for (const std::string& entry : split(wanted, ',')) {
     const std::string gpu(trim(entry));
-    const bool known = visible.empty()
-                           ? parse_int(gpu).has_value()
-                           : std::find(visible.begin(), visible.end(), gpu) != visible.end();
-    if (!known) {
-      refuse("there is no such GPU here", option,
-             visible.empty() ? "numbers separated by commas, or all"
-                             : "some of " + join(visible, ",") + ", or all",
-             "'" + gpu + "'");
+    if (!is_visible(gpu, visible)) {
+      refuse("there is no such GPU here", option, expected_list(visible), "'" + gpu + "'");
     }
     if (std::find(gpus.begin(), gpus.end(), gpu) != gpus.end()) {
       refuse("a GPU is named twice", option, "each GPU once", "'" + list + "'");
