@@ -241,6 +241,13 @@ void DelayProxy::set_faults(const ProxyFaults& faults) {
   });
 }
 
+// Behind what the thread is at: what was passed on was read at once, perhaps before it was counted.
+uint64_t DelayProxy::bytes() {
+  uint64_t bytes = 0;
+  thread_.run_there([&] { bytes = bytes_; });
+  return bytes;
+}
+
 void DelayProxy::cut_all() {
   thread_.run_there([this] {
     for (const auto& [key, connection] : std::exchange(open_, {})) {

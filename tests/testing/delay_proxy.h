@@ -64,7 +64,8 @@ class DelayProxy {
 
   uint64_t connections() const { return connections_; }
   uint64_t cuts() const { return cuts_; }
-  uint64_t bytes() const { return bytes_; }
+  // That were passed on, with every byte that somebody has.
+  uint64_t bytes();
 
  private:
   class Connection;
@@ -78,11 +79,11 @@ class DelayProxy {
   Endpoint bound_;
   std::atomic<uint64_t> connections_{0};
   std::atomic<uint64_t> cuts_{0};
-  std::atomic<uint64_t> bytes_{0};
   transport::LoopThread thread_{"delay proxy"};
   // On the thread:
   ProxyFaults faults_;
   std::mt19937_64 random_;
+  uint64_t bytes_ = 0;
   bool held_ = false;
   std::map<Connection*, std::shared_ptr<Connection>> open_;
   std::unique_ptr<transport::Listener> listener_;

@@ -53,7 +53,7 @@ class ThroughProxy : public ::testing::Test {
 };
 
 TEST_F(ThroughProxy, DelayedChunksArriveWholeAndInOrder) {
-  const DelayProxy proxy(server_->bound(), {.seed = 7, .max_delay = 2ms, .chunk_bytes = 3000});
+  DelayProxy proxy(server_->bound(), {.seed = 7, .max_delay = 2ms, .chunk_bytes = 3000});
   ProxiedNetwork network({{server_->bound().port, &proxy}});
   Client client = make_client(network, 0);
   client.start();
