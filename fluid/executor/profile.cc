@@ -53,8 +53,9 @@ void Profile::write() const {
 
 void Profile::add(Call call) {
   const std::lock_guard lock(mutex_);
-  Row& row = rows_[call.type];
+  Row& row = rows_[{call.type, call.place}];
   row.type = call.type;
+  row.place = call.place;
   ++row.count;
   row.seconds += seconds_of(call);
   row.bytes += call.bytes;
@@ -68,26 +69,31 @@ std::vector<Profile::Row> Profile::rows() const {
   std::vector<Row> rows;
   double all = 0;
   const std::lock_guard lock(mutex_);
-  for (const auto& [type, row] : rows_) {
+  for (const auto& [key, row] : rows_) {
     rows.push_back(row);
     all += row.seconds;
   }
   for (Row& row : rows) row.share = all == 0 ? 0 : row.seconds / all;
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.seconds != b.seconds ? a.seconds > b.seconds : a.type < b.type;
-  });
+  // Those of the same time stay in the order of their types.
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.seconds > b.seconds; });
   return rows;
 }
 
 std::string Profile::table() const {
+  const std::vector<Row> all = rows();
+  const bool places =
+      std::any_of(all.begin(), all.end(), [](const Row& row) { return row.place != "cpu"; });
   std::vector<std::vector<std::string>> text = {
       {"op", "count", "total ms", "mean us", "share", "bytes", "GFLOP/s"}};
-  for (const Row& row : rows()) {
+  if (places) text.front().insert(text.front().begin() + 1, "place");
+  for (const Row& row : all) {
     const bool counted = row.flops > 0 && row.seconds > 0;
     text.push_back({row.type, str_cat(row.count), milliseconds(row.seconds),
                     fixed(1e6 * row.seconds / static_cast<double>(row.count), 1),
                     fixed(100 * row.share, 1) + " %", bytes_text(row.bytes),
                     counted ? fixed(1e-9 * row.flops / row.seconds, 1) : ""});
+    if (places) text.back().insert(text.back().begin() + 1, row.place);
   }
   return table_text(text);
 }
@@ -104,7 +110,8 @@ std::string Profile::trace() const {
     out << separator << "{\"name\": " << json_text(call.type) << ", \"ph\": \"X\", \"pid\": " << pid
         << ", \"tid\": " << thread << ", \"ts\": " << fixed(at, 3)
         << ", \"dur\": " << fixed(1e6 * seconds_of(call), 3)
-        << ", \"args\": {\"makes\": " << json_text(call.makes) << ", \"step\": " << call.step
+        << ", \"args\": {\"makes\": " << json_text(call.makes)
+        << ", \"place\": " << json_text(call.place) << ", \"step\": " << call.step
         << ", \"bytes\": " << fixed(call.bytes, 0) << "}}";
     separator = ",\n";
   }

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,17 +24,19 @@ namespace fleet::fluid {
 class Profile {
  public:
   struct Call {
-    std::string type;   // of the op, or "wait": until communication is done
-    std::string makes;  // the first variable that it writes
+    std::string type;           // of the op, or "wait": until communication is done
+    std::string makes;          // the first variable that it writes
+    std::string place = "cpu";  // where it ran; of a copy between places "to cpu", "to cuda:0"
     TimePoint begin;
     TimePoint end;
     uint64_t step = 0;
     double bytes = 0;  // of tensors that it reads and writes
     double flops = 0;  // 0 for an op whose arithmetic is not counted
   };
-  // All calls of one type.
+  // All calls of one type at one place.
   struct Row {
     std::string type;
+    std::string place;
     uint64_t count = 0;
     double seconds = 0;
     double share = 0;  // of all rows
@@ -52,7 +56,8 @@ class Profile {
   // The slowest type first. Time spent in an op that runs a block is told twice, for the op and for
   // the ops of its block.
   std::vector<Row> rows() const;
-  // Rows as text: count, total and mean time, share, bytes, GFLOP/s.
+  // Rows as text: count, total and mean time, share, bytes, GFLOP/s; with the place where one is
+  // not "cpu".
   std::string table() const;
   // Every call as an event, in Chrome's trace format; only the first kMostEvents are kept.
   std::string trace() const;
@@ -68,7 +73,7 @@ class Profile {
 
   std::filesystem::path folder_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, Row> rows_;
+  std::map<std::pair<std::string, std::string>, Row> rows_;  // by type and place
   std::vector<Event> events_;
   std::unordered_map<std::thread::id, size_t> threads_;
 };

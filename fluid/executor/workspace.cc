@@ -13,6 +13,14 @@
 #include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
+namespace {
+
+// In profiles.
+std::string place_of_copy(const PlanVar& to) {
+  return "to " + to.place.to_string();
+}
+
+}  // namespace
 
 Workspace::Workspace(std::shared_ptr<const Plan> plan, Scope& scope, Workspace* outer,
                      Statistics statistics)
@@ -139,7 +147,17 @@ void Workspace::bind_feeds(const Step& step, int part, int parts) {
     const bool cut = parts > 1 && var.desc->shape.rank() > 0 && var.desc->shape[0] < 0;
     Tensor bound = cut ? part_of_feed(fed, part, parts) : fed;
     if (!var.place.is_cpu()) {
+      const TimePoint begin = steady_clock().now();
       own_[i] = fed_to_device(i, bound, step.graph);
+      const bool copied = std::get<Tensor>(own_[i]).raw() != bound.raw();
+      if (step.profile == nullptr || !copied) continue;
+      step.profile->add({.type = "feed",
+                         .makes = var.name,
+                         .place = place_of_copy(var),
+                         .begin = begin,
+                         .end = steady_clock().now(),
+                         .step = step.number,
+                         .bytes = static_cast<double>(bound.bytes())});
     } else {
       const bool copies = !bound.place().is_cpu() || var.fed_and_written;
       own_[i] = copies ? bound.copy_to(var.place) : std::move(bound);
@@ -249,6 +267,9 @@ void Workspace::measure_op(const Step& step, int k, int shard) {
   if (!op.place.is_cpu()) synchronize_stream(op.place, stream_.get());
   call.end = steady_clock().now();
   call.type = op.op->type;
+  call.place =
+      op.copies ? "to " + plan_->vars()[static_cast<size_t>(op.outputs.front())].place.to_string()
+                : op.place.to_string();
   const auto shapes_of = [&](const std::vector<int>& vars) {
     std::vector<std::vector<int64_t>> shapes;
     for (const int var : vars) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -205,20 +206,33 @@ TEST_F(Places, SequencesKeepTheirStructure) {
   expect_gradients_of_cpu(loss_of(pooled), {{"x", random_sequences({2, 0, 3}, 3, 25)}});
 }
 
-TEST_F(Places, ProfilesShowTheCopies) {
+TEST_F(Places, ProfilesShowWhereOpsRanAndTheCopies) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "places_test_profile";
+  std::filesystem::remove_all(folder);
   const Variable x = data("x", {3});
-  const Variable h = layers::square(layers::tanh(layers::square(x)));
+  const Variable h = layers::square(layers::tanh(layers::square(x))) + layers::tanh(x);
   {
     Executor device = device_executor([](const std::string& op) { return op == "tanh"; },
                                       {.profile = folder.string()});
-    device.run(main_, {{"x", random_tensor({2, 3}, 1)}}, {h});
+    for (int step = 0; step < 2; ++step) {
+      device.run(main_, {{"x", random_tensor({2, 3}, 1)}}, {h});
+    }
   }
-  std::ostringstream all;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file()) all << std::ifstream(entry.path()).rdbuf();
+  std::map<std::string, std::vector<std::string>> files;  // their lines
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    files[entry.path().extension()] = split(text.str(), '\n');
   }
-  EXPECT_THAT(all.str(), HasSubstr("memcpy"));
+  using ::testing::Contains;
+  using ::testing::ContainsRegex;
+  for (const char* row : {"feed +to cuda:0 +2 ", "memcpy +to cuda:0 +2 ", "memcpy +to cpu +4 ",
+                          "tanh +cuda:0 +4 ", "square +cpu +4 "}) {
+    EXPECT_THAT(files[".txt"], Contains(ContainsRegex(row)));
+  }
+  EXPECT_THAT(files[".txt"],
+              ::testing::SizeIs(8));  // with the sum, the heading, and an end of line
+  EXPECT_THAT(files[".json"], Contains(ContainsRegex("\"memcpy\".*\"place\": \"to cpu\"")));
   std::filesystem::remove_all(folder);
 }
 

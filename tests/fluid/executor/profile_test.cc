@@ -45,6 +45,24 @@ TEST(Profile, AddsUpCallsByTypeTheSlowestFirst) {
             "  tanh      1     0.010     10.0  10.0 %  1.0 kB         \n");
 }
 
+TEST(Profile, TellsOpsOfSeveralPlacesApart) {
+  Profile profile;
+  profile.add(call_of("sum", 0, 10));
+  for (const char* place : {"cuda:0", "to cuda:0"}) {
+    Profile::Call call = call_of(place[0] == 't' ? "memcpy" : "sum", 0, 20);
+    call.place = place;
+    profile.add(call);
+  }
+  EXPECT_EQ(profile.table(),
+            "  op          place  count  total ms  mean us   share   bytes  GFLOP/s\n"
+            "  memcpy  to cuda:0      1     0.020     20.0  40.0 %  1.0 kB         \n"
+            "  sum        cuda:0      1     0.020     20.0  40.0 %  1.0 kB         \n"
+            "  sum           cpu      1     0.010     10.0  20.0 %  1.0 kB         \n");
+  const auto events = nlohmann::json::parse(profile.trace())["traceEvents"];
+  EXPECT_EQ(events[0]["args"]["place"], "cpu");
+  EXPECT_EQ(events[2]["args"]["place"], "to cuda:0");
+}
+
 TEST(Profile, TracesEveryCallWithItsThread) {
   Profile profile;
   profile.add(call_of("a \"quoted\"", 5, 15));
