@@ -2,17 +2,19 @@
 # Runs on a machine with a GPU everything that needs one, in three parts that can be stopped and taken
 # up again: 1 the tests of CUDA and NCCL, 2 the same under compute-sanitizer, 3 examples on the GPU,
 # with servers, and as two and four ranks that sum by NCCL to the bytes of one alone, and rows of
-# docs/benchmarks.md, beside PyTorch where python3 has it. Items that passed before are not run
-# again; those that never ran come first.
+# docs/benchmarks.md, beside PyTorch where python3 has it. Items that passed before with the same
+# programs are not run again; those that never ran come first, and those that ran out of time last.
 #
 # Usage: scripts/gpu_run.sh [--part 1|2|3] [BUILD_FOLDER]
 #   --part        this part alone; without it all three, one after the other
 #   BUILD_FOLDER  what is built already, with what it needs; without it the preset cuda is built
-# FLEET_GPU_SECONDS bounds a part (default 480): items that there was no time for are listed.
+# FLEET_GPU_SECONDS bounds a part (default 480): items that there was no time for are listed, and one
+# that does not end is killed.
 #
-# What an item printed is BUILD_FOLDER/gpu_run/ITEM.log, and the report of all runs, also printed,
-# BUILD_FOLDER/gpu_run/report.txt. Ends with an error when an item failed or did not run, and when the
-# machine has no device that CUDA can use: tests that skip would say nothing.
+# What an item printed is BUILD_FOLDER/gpu_run/ITEM.log. The report of all runs is printed, and is
+# BUILD_FOLDER/gpu_run/report.txt, written anew after each item. Ends with an error when an item
+# failed or did not run, and when the machine has no device that CUDA can use: tests that skip would
+# say nothing.
 #
 # Example: scripts/gpu_run.sh --part 1 build/cuda
 
@@ -38,19 +40,24 @@ done
 
 say "Devices"
 command -v nvidia-smi >/dev/null || die "nvidia-smi is not there: this machine has no NVIDIA driver"
-devices=$(nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.total --format=csv)
+devices=$(nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.total --format=csv 2>&1) ||
+  die "nvidia-smi fails: $devices"
 printf '%s\n' "$devices"
 
 tests=(cuda_kernels_test cuda_queue_test)
+programs=(local_trainer collective_train distributed_train launch launch_ps fleet_agent bench_gpu bench_nccl)
 if [ -z "$folder" ]; then
   folder=build/cuda
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
   say "Building the preset cuda"
-  build_preset cuda "${tests[@]}" local_trainer collective_train distributed_train launch launch_ps \
-    fleet_agent bench_gpu bench_nccl
+  build_preset cuda "${tests[@]}" "${programs[@]}"
 fi
 results=$folder/gpu_run
 mkdir -p "$results"
+# Results of other programs do not count.
+build=$(for name in "${tests[@]}" "${programs[@]}"; do
+  [ ! -e "$folder/bin/$name" ] || sha256sum <"$folder/bin/$name"
+done | sha256sum | cut -c1-12)
 
 # An example for a few steps; what it learned is in the item's metrics file, its model in a folder.
 trains() {
@@ -93,11 +100,15 @@ steps() {
 }
 
 all_reduces() {
-  local id
+  local id other
   id=$(mktemp -u)
   shares_gpu "$folder/bin/bench_nccl" --rank 1 --id "$id" &
-  shares_gpu "$folder/bin/bench_nccl" --rank 0 --id "$id"
-  wait $!
+  other=$!
+  shares_gpu "$folder/bin/bench_nccl" --rank 0 --id "$id" || {
+    kill $other # it waits for the rank that is gone
+    return 1
+  }
+  wait $other
 }
 
 items_of() {
@@ -121,51 +132,83 @@ run_item() {
   esac
 }
 
-run_part() {
-  local part=$1 end=$((SECONDS + ${FLEET_GPU_SECONDS:-480})) item left
-  local order=()
-  # Those that failed before come after those that never ran.
-  for item in $(items_of "$part"); do [ -e "$results/$item.result" ] || order+=("$item"); done
-  for item in $(items_of "$part"); do
-    [ -e "$results/$item.result" ] && ! grep -q ^passed "$results/$item.result" && order+=("$item")
+# Of this build; nothing for an item that never ran.
+result_of() { grep -s ", build $build\$" "$results/$1.result" || true; }
+
+order_of() {
+  local item
+  for item in $(items_of "$1"); do
+    case $(result_of "$item") in
+      passed*) ;;
+      "") echo "0 $item" ;;
+      failed*) echo "1 $item" ;;
+      *) echo "2 $item" ;;
+    esac
+  done | sort -s -k1,1n | cut -d " " -f 2
+}
+
+write_report() {
+  local part item result
+  printf '%s\n' "$devices"
+  for part in 1 2 3; do
+    for item in $(items_of "$part"); do
+      result=$(result_of "$item")
+      printf '%-34s %s\n' "$part $item" "${result:-not run}"
+    done
   done
-  for item in "${order[@]}"; do
-    left=$((end - SECONDS))
-    if [ $left -lt 5 ]; then
+}
+
+# So long may an item take to end when it is told to.
+grace=5
+running= # the process group of an item
+trap '[ -z "$running" ] || kill -KILL -- "-$running" 2>/dev/null || true' EXIT
+
+# What an item has left behind would hold the device.
+end_group() {
+  local end=$((SECONDS + grace))
+  while kill -0 -- "-$running" 2>/dev/null; do
+    [ $SECONDS -lt $end ] || kill -KILL -- "-$running" 2>/dev/null || break
+    sleep 0.1
+  done
+  running=
+}
+
+run_part() {
+  local part=$1 end=$((SECONDS + ${FLEET_GPU_SECONDS:-480})) item left begin status word
+  for item in $(order_of "$part"); do
+    left=$((end - SECONDS - grace))
+    if [ $left -le 0 ]; then
       echo "no time left: $item"
       continue
     fi
     say "Part $part: $item"
-    local begin=$SECONDS status=0
+    begin=$SECONDS status=0
     export folder results
     timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers steps all_reduces run_item)
       run_item $item" \
-      >"$results/$item.log" 2>&1 </dev/null || status=$?
+      >"$results/$item.log" 2>&1 </dev/null &
+    running=$! # timeout makes a group of its own
+    wait $running || status=$?
+    end_group
     tail -5 "$results/$item.log"
     if grep -q "no CUDA device" "$results/$item.log"; then
       die "$item found no device that CUDA can use; $results/$item.log has the reason"
     fi
-    local word="failed ($status)"
-    [ $status -ne 0 ] || word=passed
-    [ $status -ne 124 ] || word="ran out of time"
-    echo "$word in $((SECONDS - begin)) s" >"$results/$item.result"
+    case $status in
+      0) word=passed ;;
+      124) word="ran out of time" ;;
+      *) word="failed ($status)" ;;
+    esac
+    echo "$word in $((SECONDS - begin)) s, build $build" >"$results/$item.result"
+    write_report >"$results/report.txt"
   done
 }
 
 for part in "${parts[@]}"; do run_part "$part"; done
 
-status=0
-{
-  printf '%s\n' "$devices"
-  for part in 1 2 3; do
-    for item in $(items_of "$part"); do
-      printf '%-34s %s\n' "$part $item" "$(cat "$results/$item.result" 2>/dev/null || echo "not run")"
-    done
-  done
-} >"$results/report.txt"
+write_report >"$results/report.txt"
 say "Report"
 cat "$results/report.txt"
 for part in "${parts[@]}"; do
-  for item in $(items_of "$part"); do grep -q ^passed "$results/$item.result" || status=1; done
-done 2>/dev/null
-exit $status
+  [ -z "$(order_of "$part")" ] || exit 1
+done

@@ -1,4 +1,6 @@
 // What the scripts say without doing anything: help, the apt line, wrong arguments.
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -96,34 +98,120 @@ std::string text_of(const fs::path& file) {
 }
 
 // With stubs in place of the device's programs.
-TEST(GpuRun, RunsAgainOnlyWhatHasNotPassed) {
-  const fs::path place = fs::path(::testing::TempDir()) / "gpu_run_test";
-  fs::remove_all(place);
-  fs::create_directories(place / "bin");
-  for (const char* program : {"nvidia-smi", "compute-sanitizer"}) {
-    write_program(place / program, "");
+class GpuRun : public ::testing::Test {
+ protected:
+  GpuRun() {
+    fs::remove_all(place_);
+    fs::create_directories(place_ / "bin");
+    for (const char* program : {"nvidia-smi", "compute-sanitizer"}) {
+      write_program(place_ / program, "");
+    }
+    for (const char* program :
+         {"cuda_kernels_test", "cuda_queue_test", "local_trainer", "collective_train",
+          "distributed_train", "launch", "launch_ps", "fleet_agent", "bench_gpu", "bench_nccl"}) {
+      write_program(place_ / "bin" / program, kStub);
+    }
   }
-  write_program(place / "bin/cuda_kernels_test", "");
-  write_program(place / "bin/cuda_queue_test", "exit 3");
-  const std::string path = "PATH=" + place.string() + ":$PATH";
-  const std::string command = "gpu_run.sh --part 1 " + place.string();
+  ~GpuRun() override { fs::remove_all(place_); }
+
+  Outcome run_it(const std::string& options, const std::string& environment = "") const {
+    return run("gpu_run.sh " + options + " " + place_.string(),
+               environment + " PATH=" + place_.string() + ":$PATH");
+  }
+  std::string report() const { return text_of(place_ / "gpu_run/report.txt"); }
+  // A line for each.
+  std::string runs_of(const std::string& program) const {
+    return text_of(place_ / ("bin/" + program + ".runs"));
+  }
+
+  // Makes what is asked for by these options.
+  static constexpr const char* kStub = R"(while [ $# -gt 0 ]; do
+  case $1 in
+    --model_dir) mkdir -p "$2" && echo weights > "$2/w" ;;
+    --log_dir) mkdir -p "$2" && echo "gradients on devices are summed by NCCL" > "$2/log" ;;
+  esac
+  shift
+done)";
+
+  fs::path place_ = fs::path(::testing::TempDir()) / "gpu_run_test";
+};
+
+TEST_F(GpuRun, RunsAgainOnlyWhatHasNotPassed) {
+  write_program(place_ / "bin/cuda_queue_test", "exit 3");
   for (int time = 0; time < 2; ++time) {
-    const Outcome outcome = run(command, path);
+    const Outcome outcome = run_it("--part 1");
     EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
-    EXPECT_THAT(text_of(place / "gpu_run/report.txt"),
-                AllOf(HasSubstr("1 cuda_kernels_test                passed"),
-                      HasSubstr("1 cuda_queue_test                  failed (3)"),
-                      HasSubstr("2 cuda_queue_test.memcheck         not run"),
-                      HasSubstr("3 ranks_2                          not run")));
+    EXPECT_THAT(report(), AllOf(HasSubstr("1 cuda_kernels_test                passed"),
+                                HasSubstr("1 cuda_queue_test                  failed (3)"),
+                                HasSubstr("2 cuda_queue_test.memcheck         not run"),
+                                HasSubstr("3 ranks_2                          not run")));
   }
-  EXPECT_EQ(text_of(place / "bin/cuda_kernels_test.runs"), "\n");
-  EXPECT_EQ(text_of(place / "bin/cuda_queue_test.runs"), "\n\n");
-  write_program(place / "bin/cuda_queue_test", "");
-  EXPECT_EQ(run(command, path).exit_code, 0);
-  fs::remove_all(place);
+  EXPECT_EQ(runs_of("cuda_kernels_test"), "\n");
+  EXPECT_EQ(runs_of("cuda_queue_test"), "\n\n");
 }
 
-TEST(GpuRun, NeedsADriver) {
+TEST_F(GpuRun, OfOtherProgramsPassesCountForNothing) {
+  EXPECT_EQ(run_it("--part 1").exit_code, 0);
+  write_program(place_ / "bin/cuda_kernels_test", "exit 1");
+  EXPECT_EQ(run_it("--part 2").exit_code, 0) << "the sanitizer is a stub";
+  EXPECT_THAT(report(), HasSubstr("1 cuda_kernels_test                not run"));
+  EXPECT_EQ(run_it("--part 1").exit_code, 1);
+  EXPECT_THAT(report(), HasSubstr("1 cuda_kernels_test                failed (1)"));
+}
+
+TEST_F(GpuRun, PartsShareOneReport) {
+  for (const char* part : {"3", "1", "2"}) {
+    const Outcome outcome = run_it(std::string("--part ") + part);
+    EXPECT_EQ(outcome.exit_code, 0) << part << outcome.output;
+  }
+  const std::string whole = report();
+  EXPECT_THAT(whole, AllOf(HasSubstr("2 cuda_queue_test.racecheck        passed"),
+                           HasSubstr("3 ranks_4                          passed"),
+                           HasSubstr("3 steps                            passed"),
+                           Not(HasSubstr("not run"))));
+  EXPECT_EQ(runs_of("launch"), "\n\n");
+  EXPECT_EQ(run_it("").exit_code, 0);
+  EXPECT_EQ(report(), whole);
+  EXPECT_EQ(runs_of("launch"), "\n\n");
+}
+
+TEST_F(GpuRun, RanksWhoseModelDiffersFail) {
+  write_program(place_ / "bin/local_trainer",
+                std::string(kStub) + "\necho x > " + place_.string() + "/gpu_run/alone.model/w");
+  EXPECT_EQ(run_it("--part 3").exit_code, 1);
+  EXPECT_THAT(report(), AllOf(HasSubstr("3 ranks_2                          failed (1)"),
+                              HasSubstr("3 servers                          passed")));
+}
+
+// It ignores that it is told to end.
+TEST_F(GpuRun, WhatDoesNotEndIsKilledInTimeAndComesLast) {
+  const std::string released = (place_ / "released").string();
+  write_program(place_ / "bin/cuda_kernels_test", "trap '' TERM\necho $$ > " + place_.string() +
+                                                      "/pid\nwhile [ ! -e " + released +
+                                                      " ]; do sleep 0.2; done");
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome first = run_it("--part 1", "FLEET_GPU_SECONDS=6");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
+  EXPECT_EQ(first.exit_code, 1);
+  EXPECT_NE(kill(std::stoi(text_of(place_ / "pid")), 0), 0) << "it still holds the device";
+  EXPECT_THAT(first.output, HasSubstr("no time left: cuda_queue_test"));
+  EXPECT_THAT(report(), AllOf(HasSubstr("1 cuda_kernels_test                ran out of time"),
+                              HasSubstr("1 cuda_queue_test                  not run")));
+  std::ofstream(released) << "";
+  const Outcome second = run_it("--part 1");
+  EXPECT_EQ(second.exit_code, 0);
+  EXPECT_LT(second.output.find("Part 1: cuda_queue_test"),
+            second.output.find("Part 1: cuda_kernels_test"));
+}
+
+TEST_F(GpuRun, SaysWhatTheDriverSays) {
+  write_program(place_ / "nvidia-smi", "echo the driver does not answer; exit 9");
+  const Outcome outcome = run_it("--part 1");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.output, HasSubstr("nvidia-smi fails: ran nvidia-smi\nthe driver does not"));
+}
+
+TEST(GpuRunWithoutStubs, NeedsADriver) {
   const Outcome outcome = run("gpu_run.sh build/cuda", "PATH=/usr/bin:/bin");
   if (outcome.output.find("index, name") != std::string::npos) GTEST_SKIP() << "there is a driver";
   EXPECT_EQ(outcome.exit_code, 1);
