@@ -22,7 +22,6 @@ namespace fleet::fluid {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using Ops = std::set<std::string>;
 
 class Places : public GradientCheck {

@@ -55,8 +55,8 @@ TEST(ListedKernels, AreThoseThatThisBuildRegisters) {
     if (const auto found = wanted.find(row.first); found == wanted.end() || *found != row)
       fewer += line_of(row);
   }
-  EXPECT_EQ(more, "") << "add these lines to fluid/kernels/device_kernel_list.cc";
-  EXPECT_EQ(fewer, "") << "remove these lines from fluid/kernels/device_kernel_list.cc";
+  EXPECT_TRUE(more.empty()) << "add to fluid/kernels/device_kernel_list.cc:\n" << more;
+  EXPECT_TRUE(fewer.empty()) << "remove from fluid/kernels/device_kernel_list.cc:\n" << fewer;
 }
 
 TEST(ListedKernels, AreInTheOrderOfTheirNames) {
