@@ -31,6 +31,7 @@ std::vector<std::string> told(const std::string& visible, std::vector<std::strin
   LauncherProcess launcher(place, "launch", std::move(options), with_gpus(visible));
   EXPECT_EQ(launcher.wait(), 0) << launcher.output();
   std::vector<std::string> logs;
+  logs.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     logs.push_back(place.read(str_cat("logs/workerlog.", rank)));
   }
@@ -40,6 +41,7 @@ std::vector<std::string> told(const std::string& visible, std::vector<std::strin
 
 std::vector<std::string> each_its_own(const std::string& gpus, int ranks) {
   std::vector<std::string> logs;
+  logs.reserve(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     logs.push_back(str_cat("GPUs ", gpus, ", own ", rank, "\n"));
   }

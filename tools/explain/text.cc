@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -169,8 +170,8 @@ class TextDrawing {
 
   static std::string bar(double part) {
     std::string text;
-    const int cells = static_cast<int>(part * kBar + 0.5);
-    for (int i = 0; i < cells; ++i) text += "█";
+    const auto cells = std::lround(part * kBar);
+    for (auto i = cells; i > 0; --i) text += "█";
     return text;
   }
 

@@ -11,7 +11,6 @@ namespace {
 using namespace testing;  // NOLINT: the helpers of this folder
 using fleet::testing::DelayProxy;
 using fleet::testing::ProxiedNetwork;
-using fleet::testing::ProxyFaults;
 
 constexpr Duration kLimit = 30s;
 
