@@ -7,9 +7,27 @@
 #include "fluid/kernels/device_kernels.h"
 
 namespace fleet::fluid {
+namespace {
+
+bool is_head_fed(const Plan& plan) {
+  const auto fed = [&plan](int i) {
+    return i >= 0 && plan.vars()[static_cast<size_t>(i)].feed >= 0;
+  };
+  const auto& ops = plan.ops();
+  return std::any_of(ops.begin(), ops.begin() + plan.head(), [&fed](const PlanOp& op) {
+    return std::any_of(op.inputs.begin(), op.inputs.end(), fed) ||
+           std::any_of(op.outputs.begin(), op.outputs.end(), fed) ||
+           std::any_of(op.block_vars.begin(), op.block_vars.end(), fed);
+  });
+}
+
+}  // namespace
 
 StepRunner::StepRunner(std::shared_ptr<const Plan> plan, Scope& scope)
-    : plan_(std::move(plan)), home_(plan_, scope), results_(home_) {}
+    : plan_(std::move(plan)),
+      home_(plan_, scope),
+      results_(home_),
+      head_is_fed_(is_head_fed(*plan_)) {}
 
 // One shard of the step, in this workspace or a lane's.
 void StepRunner::run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts) {
@@ -130,10 +148,9 @@ void StepRunner::run_shards(const Workspace::Step& step, int parts) {
 }
 
 void StepRunner::run_op_by_op(const Workspace::Step& step, int parts) {
-  if (plan_->head() > 0) {
-    home_.bind_feeds(step, 0, 1);
-    home_.run_ops(step, 0, plan_->head(), -1);
-  }
+  // Shards are given their own parts.
+  if (head_is_fed_) home_.bind_feeds(step, 0, 1);
+  home_.run_ops(step, 0, plan_->head(), -1);
   run_shards(step, parts);
   home_.run_ops(step, plan_->tail(), static_cast<int>(plan_->ops().size()), -1);
 }

@@ -124,6 +124,22 @@ TEST_F(Places, LearningRatesAreComputedOnTheCpu) {
   expect_bits_of_cpu({{"x", random_tensor({2, 3}, 1)}}, {rate});
 }
 
+// They come before the shards of a step, and read nothing that is fed.
+TEST_F(Places, WithASchedulesOpsFeedsCrossOnce) {
+  const Variable x = data("x", {3});
+  const Variable loss = layers::mean(layers::fc(x, 2));
+  optimizer::SGD({.learning_rate = layers::exponential_decay(0.1, 1, 0.5)}).minimize(loss);
+  Executor device = device_executor([](const std::string&) { return true; });
+  device.run(startup_);
+  const Feed feed = {{"x", random_tensor({2, 3}, 1)}};
+  device.run(main_, feed);
+  const uint64_t before = testing::device_bytes_copied();
+  device.run(main_, feed);
+  const size_t fed = 6 * sizeof(double);
+  EXPECT_GT(testing::device_bytes_copied(), before + fed);  // and the rate
+  EXPECT_LT(testing::device_bytes_copied(), before + 2 * fed);
+}
+
 TEST_F(Places, ALoopCountsOnEitherPlace) {
   const Variable limit = index(5);
   const Variable i = index(0);

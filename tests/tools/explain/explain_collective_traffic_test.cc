@@ -6,6 +6,7 @@
 #include "base/strings.h"
 #include "fluid/executor/executor.h"
 #include "strategies/collective/collective_runtime.h"
+#include "tests/testing/device/emulated_device.h"
 #include "tests/tools/explain/traffic_nets.h"
 #include "transpiler/distribute_transpiler.h"
 #include "transport/collective/in_process_communicator.h"
@@ -83,6 +84,11 @@ struct CollectiveJob {
   int ranks = 2;
   int shards = 2;
   int average_every = 1;
+  const fluid::KernelTable* kernels = nullptr;  // of a device that the ranks are on; null: the CPU
+
+  fluid::Place place() const {
+    return kernels == nullptr ? fluid::CPUPlace() : fluid::CUDAPlace(0);
+  }
 };
 
 // By rank.
@@ -111,7 +117,7 @@ std::vector<RankBytes> train(const TrafficNet& net, const CollectiveJob& job, in
           options);
       programs.main.set_runtime(runtime);
       programs.startup.set_runtime(runtime);
-      fluid::Executor executor;
+      fluid::Executor executor(job.place(), {.kernels = job.kernels});
       executor.run(programs.startup);
       const ShardRange own = owned_shards(rank, job.ranks, job.shards);
       const testing::TrainingTask task = net.task(steps);
@@ -181,6 +187,45 @@ TEST(ExplainCollectiveTraffic, IsWhatRanksAverage) {
   config.local_sgd_scheduled = false;
   expect_measured(net, {.config = config, .ranks = 3, .shards = 3});
   expect_measured(rows_net(Rows::kLookup), {.config = config});
+}
+
+// Sums are taken on the host: of ranks on devices without NCCL.
+void expect_copied(const TrafficNet& net, CollectiveJob job) {
+  SCOPED_TRACE(str_cat(job.ranks, " ranks, ", job.shards, " shards"));
+  testing::emulate_two_devices();
+  const auto kernels =
+      testing::kernels_with_device_ops([](const std::string& op) { return op != "tanh"; });
+  job.kernels = &kernels;
+  const auto copied = [&](int steps) {
+    const uint64_t before = testing::device_bytes_copied();
+    train(net, job, steps);
+    return static_cast<double>(testing::device_bytes_copied() - before);
+  };
+  double said = 4.0 * job.shards;  // each shard's loss is fetched
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    const Explanation told = explain(net.main, net.startup,
+                                     {.config = job.config,
+                                      .trainers = job.ranks,
+                                      .shards = job.shards,
+                                      .trainer = rank,
+                                      .batch = net.rows / job.ranks,
+                                      .place = job.place(),
+                                      .device_sums = false,
+                                      .kernels = &kernels});
+    const ProgramPlaces& places = told.places.at(1);
+    said += places.fed + places.to_device + places.to_host;
+  }
+  constexpr int kFew = 3;
+  constexpr int kMany = 8;
+  EXPECT_EQ(said, (copied(kMany) - copied(kFew)) / (kMany - kFew));
+}
+
+TEST(ExplainCollectiveTraffic, OfRanksOnADeviceIsWhatTheyCopy) {
+  const auto config = config_of_mode("all_reduce");
+  expect_copied(dense_net(), {.config = config});
+  expect_copied(dense_net({.decays = true}), {.config = config, .ranks = 2, .shards = 6});
+  expect_copied(rows_net(Rows::kLookup), {.config = config, .ranks = 3, .shards = 3});
+  expect_copied(dense_net(), {.config = config_of_mode("local_sgd")});
 }
 
 }  // namespace
