@@ -54,6 +54,13 @@ class GradAllReduce final : public Strategy {
                                                 .fix = "leave it at its default of 1 MiB"});
     }
     check_gradient_merge("GradAllReduceStrategy", options_.gradient_merge, options_.logical_shards);
+    if (options_.nccl_comm_num < 1) {
+      throw_error(ErrorCode::kInvalidArgument, {.what = "a job needs a communicator",
+                                                .where = "nccl_comm_num",
+                                                .expected = "1 or more",
+                                                .got = str_cat(options_.nccl_comm_num),
+                                                .fix = "leave it at 1"});
+    }
     const int group = options_.hierarchical_allreduce_inter_nranks;
     if (group < 0 || (group > 0 && !options_.use_hierarchical_allreduce)) {
       throw_error(ErrorCode::kInvalidArgument,
@@ -78,6 +85,9 @@ class GradAllReduce final : public Strategy {
     runtime.reducer.bucket_bytes = static_cast<size_t>(options_.bucket_bytes);
     runtime.reducer.wire = wire_;
     runtime.device_sums = device_sums_;
+    runtime.device_communicators = options_.nccl_comm_num;
+    runtime.hierarchical = options_.use_hierarchical_allreduce;
+    runtime.group_ranks = options_.hierarchical_allreduce_inter_nranks;
     auto made = make_collective_runtime(input, *this, programs.main, std::move(runtime));
     return {std::move(programs.main), std::move(programs.startup), std::move(made)};
   }
@@ -121,9 +131,11 @@ class GradAllReduce final : public Strategy {
                    .got = str_cat(group),
                    .fix = "change it, or leave it out"});
     }
-    input.logger.info("all_reduce",
-                      "use_hierarchical_allreduce has no effect: all ranks are one communicator",
-                      {});
+    input.logger.info(
+        "all_reduce",
+        "use_hierarchical_allreduce has no effect on sums over host memory, where all "
+        "ranks are one communicator",
+        {});
   }
 
   GradAllReduceStrategy options_;

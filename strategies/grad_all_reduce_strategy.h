@@ -40,11 +40,13 @@ struct GradAllReduceStrategy {
   // what lies between them again, to the same bits, and a step takes less memory. None: it keeps
   // all.
   std::vector<std::string> recompute_checkpoints = {};
-  // Communicators that take turns.
+  // Communicators of NCCL that take turns, bucket by bucket.
   int nccl_comm_num = 1;
-  // Groups of hierarchical_allreduce_inter_nranks ranks, 0: those of a machine, that sum among
-  // themselves first. On CPU all ranks are one communicator whatever this says, and a line of the
-  // log says so: sums follow one tree over all shards, and ranks of a machine share memory anyway.
+  // By NCCL, groups of hierarchical_allreduce_inter_nranks ranks, 0: those of a machine, sum among
+  // themselves first, and their first ranks with each other. Ordered sums keep their bits: where
+  // the shards of groups are no node of the shard tree, all ranks sum at once, and a line of the
+  // log says so. Over host memory all ranks are one communicator, and a line of the log says so:
+  // ranks of a machine share memory there.
   bool use_hierarchical_allreduce = false;
   int hierarchical_allreduce_inter_nranks = 0;
 

@@ -45,6 +45,10 @@ struct CollectiveRuntimeOptions {
   // LocalSGD: ops c_local_sgd average by this schedule, and a worker computes one shard.
   std::optional<LocalSgdOptions> local_sgd = std::nullopt;
   DeviceSums device_sums = DeviceSums::kOrdered;
+  // Of NCCL, as DeviceRanksOptions has them (device_ranks.h).
+  int device_communicators = 1;
+  bool hierarchical = false;
+  int group_ranks = 0;
   // Makes the communicator of tensors on a device, once all ranks have one over host memory; null
   // where sums go over that one. Empty: they do.
   std::function<std::unique_ptr<transport::CollectiveCommunicator>(

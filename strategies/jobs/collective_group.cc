@@ -10,7 +10,6 @@
 #include "base/strings.h"
 #include "strategies/collective/collective_membership.h"
 #include "strategies/collective/collective_runtime.h"
-#include "strategies/collective/device_ranks.h"
 #include "strategies/collective/shared_ranks.h"
 #include "strategies/collective/socket_ranks.h"
 #include "strategies/jobs/job_identity.h"
@@ -142,8 +141,9 @@ struct CollectiveGroup::State : GroupOptions {
   }
 
   std::unique_ptr<transport::CollectiveCommunicator> connect_devices(
-      transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered) {
-    const DeviceRanksOptions options{.nccl = {.ordered = ordered}, .timeout = longest_wait(config)};
+      transport::CollectiveCommunicator& host, const fluid::Place& place,
+      DeviceRanksOptions options) {
+    options.timeout = options.nccl.late_limit = longest_wait(config);
     auto communicator = strategies::connect_devices(host, place, options, logger);
     if (communicator != nullptr) control.add(*communicator);
     return communicator;
@@ -201,8 +201,9 @@ std::unique_ptr<transport::CollectiveCommunicator> CollectiveGroup::connect() {
 }
 
 std::unique_ptr<transport::CollectiveCommunicator> CollectiveGroup::connect_devices(
-    transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered) {
-  return state_->connect_devices(host, place, ordered);
+    transport::CollectiveCommunicator& host, const fluid::Place& place,
+    DeviceRanksOptions options) {
+  return state_->connect_devices(host, place, std::move(options));
 }
 
 void CollectiveGroup::enter(Phase phase, uint64_t step) {

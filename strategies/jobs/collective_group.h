@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "fluid/core/place.h"
 #include "role_maker/cluster_spec.h"
+#include "strategies/collective/device_ranks.h"
 #include "strategies/config/runtime_config.h"
 #include "strategies/parameter_server/observer.h"
 #include "transport/collective/collective.h"
@@ -44,9 +45,11 @@ class CollectiveGroup {
   // UsageError or ResourceError.
   std::unique_ptr<transport::CollectiveCommunicator> connect();
   // The communicator of tensors on a device (strategies/collective/device_ranks.h), as connect();
-  // `host` is what that made. Null where sums go over host memory.
+  // `host` is what that made. How long it may take is the group's. Null where sums go over host
+  // memory.
   std::unique_ptr<transport::CollectiveCommunicator> connect_devices(
-      transport::CollectiveCommunicator& host, const fluid::Place& place, bool ordered);
+      transport::CollectiveCommunicator& host, const fluid::Place& place,
+      DeviceRanksOptions options);
   // What this rank does now, for heartbeats. Never blocks.
   void enter(transport::Phase phase, uint64_t step);
   // Ends the job, because of this rank.

@@ -107,10 +107,14 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   }
   CollectiveRuntimeOptions with_devices(CollectiveRuntimeOptions options) {
     if (options.device_sums == DeviceSums::kHost) return options;
-    const bool ordered = options.device_sums == DeviceSums::kOrdered;
-    options.connect_devices = [this, ordered](transport::CollectiveCommunicator& host,
-                                              const fluid::Place& place) {
-      return group_.connect_devices(host, place, ordered);
+    const DeviceRanksOptions ranks{.nccl = {.ordered = options.device_sums == DeviceSums::kOrdered},
+                                   .communicators = options.device_communicators,
+                                   .hierarchical = options.hierarchical,
+                                   .group_ranks = options.group_ranks,
+                                   .logical_shards = options.logical_shards};
+    options.connect_devices = [this, ranks](transport::CollectiveCommunicator& host,
+                                            const fluid::Place& place) {
+      return group_.connect_devices(host, place, ranks);
     };
     return options;
   }

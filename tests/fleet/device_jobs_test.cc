@@ -112,7 +112,9 @@ class Nccls {
               const auto take = [] { return std::make_shared<const DeviceAccess>(); };
               return strategies::DeviceLibrary{
                   std::make_shared<FakeNccl>(world, rank),
-                  std::make_unique<FakeQueue>(fluid::allocator_of(place), take)};
+                  [place, take] {
+                    return std::make_unique<FakeQueue>(fluid::allocator_of(place), take);
+                  }};
             },
             .nccl = {.ordered = ordered}};
   }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -55,11 +56,16 @@ class Nccl {
   virtual NcclResult init(ncclComm*& comm, int ranks, const NcclId& id, int rank) = 0;
   virtual NcclResult async_error(ncclComm* comm, NcclResult& state) = 0;
   // Makes what is under way on the device fail at once, as far as the library can; kSuccess where
-  // it cannot.
+  // it cannot. Nothing is under way when async_error() says kSuccess.
   virtual NcclResult revoke(ncclComm* comm) = 0;
+  // Whether revoke() does anything, and shrink() is there.
+  virtual bool can_shrink() const = 0;
+  // A communicator of the ranks of `comm` but for those, which are renumbered without gaps; called
+  // by all of them. What is under way in `comm` ends; it has to be aborted all the same.
+  virtual NcclResult shrink(ncclComm* comm, std::span<const int> without, ncclComm*& made) = 0;
   // Ends what is under way, and frees the communicator.
   virtual NcclResult abort(ncclComm* comm) = 0;
-  // Of a communicator without anything under way.
+  // Of a communicator without anything under way; kInProgress when it does not come to an end.
   virtual NcclResult destroy(ncclComm* comm) = 0;
 
   virtual NcclResult group_start() = 0;

@@ -1,22 +1,20 @@
 #include "transport/nccl/nccl_communicator.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
-#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "transport/collective/point_to_point.h"
+#include "transport/nccl/nccl_group.h"
 
 namespace fleet::transport {
 namespace {
 
 constexpr size_t kElementsPerPiece = 64;  // pieces are multiples of so many
-constexpr Duration kLook = std::chrono::microseconds(20);
 
 // The elements of an array that a rank adds up in a round.
 struct Slice {
@@ -29,20 +27,24 @@ struct Rounds {
   std::function<Slice(int rank, size_t round)> slice;
 };
 
+// The parts of a sum: those of this rank, and the nodes that every rank of its group gives, which
+// together are a tree.
 struct Sum {
-  const ShardLayout& layout;
   ElementType type;
   std::vector<const std::byte*> parts;
+  std::vector<std::vector<ShardRange>> nodes;
 
-  std::vector<ShardRange> nodes() const {
+  size_t width() const { return transport::size_of(type); }
+  size_t first_part(int rank) const {
+    size_t first = 0;
+    for (int other = 0; other < rank; ++other) first += nodes[static_cast<size_t>(other)].size();
+    return first;
+  }
+  std::vector<ShardRange> all_nodes() const {
     std::vector<ShardRange> all;
-    for (int rank = 0; rank < layout.ranks(); ++rank) {
-      const auto own = layout.nodes(rank);
-      all.insert(all.end(), own.begin(), own.end());
-    }
+    for (const auto& own : nodes) all.insert(all.end(), own.begin(), own.end());
     return all;
   }
-  size_t width() const { return transport::size_of(type); }
 };
 
 Slice within(size_t begin, size_t count, size_t end) {
@@ -50,172 +52,79 @@ Slice within(size_t begin, size_t count, size_t end) {
   return {first, std::min(begin + count, end) - first};
 }
 
-// The library's communicator and its stream, shared with operations. Used by one thread, except for
-// fail(), broken() and awaited().
-class Group {
- public:
-  Group(std::shared_ptr<Nccl> nccl, std::unique_ptr<DeviceQueue> queue, int rank, int size,
-        NcclOptions options)
-      : rank_(rank),
-        size_(size),
-        options_(options),
-        nccl_(std::move(nccl)),
-        queue_(std::move(queue)) {}
-
-  ~Group() {
-    if (comm_ == nullptr) return;
-    if (is_broken() || nccl_->destroy(comm_) != NcclResult::kSuccess) give_up();
+std::vector<ShardRange> shards_of_groups(const ShardLayout& layout,
+                                         const std::vector<int>& groups) {
+  std::vector<ShardRange> shards;
+  shards.reserve(groups.size());
+  int first = 0;
+  for (const int ranks : groups) {
+    shards.push_back({layout.range(first).begin, layout.range(first + ranks - 1).end});
+    first += ranks;
   }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  return shards;
+}
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  const NcclOptions& options() const { return options_; }
-  DeviceQueue& queue() { return *queue_; }
+// The library's communicators of one stream, with those of groups where there are any.
+struct Ring {
+  std::unique_ptr<NcclGroup> whole;
+  std::unique_ptr<NcclGroup> inner;  // of this rank's group
+  std::unique_ptr<NcclGroup> outer;  // of the first ranks of groups, at those
 
-  void connect(const NcclId& id, TimePoint deadline) {
-    const TimePoint begin = steady_clock().now();
-    const NcclResult made = nccl_->init(comm_, size_, id, rank_);
-    if (settle("ncclCommInitRankConfig", made, deadline)) return;
-    collective_detail::missing_ranks("start of NCCL", {.phase = "connect"}, rank_, {},
-                                     steady_clock().now() - begin)
-        .throw_if_error();
-  }
-
-  // ---- what is put on the stream
-
-  void send(const std::byte* from, size_t bytes, int to) {
-    if (bytes > 0) check("ncclSend", nccl_->send(from, bytes, to, comm_, queue_->stream()));
-  }
-  void receive(std::byte* to, size_t bytes, int from) {
-    if (bytes > 0) check("ncclRecv", nccl_->receive(to, bytes, from, comm_, queue_->stream()));
-  }
-  // `calls` are done together; a failure in them ends the group first, so that the library is not
-  // left inside of it.
-  template <class Calls>
-  void together(const Calls& calls) {
-    check("ncclGroupStart", nccl_->group_start());
-    try {
-      calls();
-    } catch (const Error&) {
-      (void)nccl_->group_end();
-      throw;
+  template <class Call>
+  void each(const Call& call) const {
+    for (NcclGroup* group : {whole.get(), inner.get(), outer.get()}) {
+      if (group != nullptr) call(*group);
     }
-    check("ncclGroupEnd", nccl_->group_end());
   }
-  void all_reduce(const void* from, void* to, size_t count, ElementType type) {
-    check("ncclAllReduce", nccl_->all_reduce(from, to, count, type, comm_, queue_->stream()));
-  }
-  void reduce_scatter(const void* from, void* to, size_t count, ElementType type) {
-    check("ncclReduceScatter",
-          nccl_->reduce_scatter(from, to, count, type, comm_, queue_->stream()));
-  }
-  void broadcast(std::span<std::byte> bytes, int root) {
-    check("ncclBroadcast",
-          nccl_->broadcast(bytes.data(), bytes.size(), root, comm_, queue_->stream()));
-  }
-  void all_gather(const std::byte* from, std::byte* to, size_t bytes) {
-    check("ncclAllGather", nccl_->all_gather(from, to, bytes, comm_, queue_->stream()));
-  }
+};
 
-  // ---- failures
+// All rings, shared with operations. Used by one thread, except for its health.
+class Rings {
+ public:
+  explicit Rings(NcclOptions options)
+      : options_(options), health_(std::make_shared<NcclHealth>()) {}
+  ~Rings() {
+    if (health_->is_broken()) give_up();
+  }
+  Rings(const Rings&) = delete;
+  Rings& operator=(const Rings&) = delete;
 
-  bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
-  Status broken() const {
-    const std::lock_guard guard(mutex_);
-    return broken_;
-  }
-  void fail(const Status& reason) {
-    const std::lock_guard guard(mutex_);
-    if (is_broken()) return;
-    broken_ = reason;
-    is_broken_.store(true, std::memory_order_release);
-  }
-  // By the thread that uses it: after it, the device uses no memory of operations any more.
+  NcclHealth& health() { return *health_; }
+  const std::shared_ptr<NcclHealth>& shared_health() const { return health_; }
+  const NcclOptions& options() const { return options_; }
+  // Operations refer to rings: none is added once there are some.
+  Ring& add() { return rings_.emplace_back(); }
+  size_t size() const { return rings_.size(); }
+  Ring& at(size_t number) { return rings_[number % rings_.size()]; }
+
+  // After it, the device uses no memory of operations any more.
   void give_up() {
-    if (comm_ == nullptr) return;
-    (void)nccl_->revoke(comm_);
-    (void)nccl_->abort(std::exchange(comm_, nullptr));
-    queue_->finish();
+    for (const Ring& ring : rings_) ring.each([](NcclGroup& group) { group.stop(); });
+    for (const Ring& ring : rings_) ring.whole->queue().finish();
   }
-  // An error that the library found later; throws it.
-  void look() {
-    NcclResult state = NcclResult::kSuccess;
-    const NcclResult asked = nccl_->async_error(comm_, state);
-    if (asked != NcclResult::kSuccess) state = asked;
-    if (state == NcclResult::kSuccess || state == NcclResult::kInProgress) return;
-    throw_failed("an operation of NCCL", state);
-  }
-
-  void set_awaited(std::string what) {
-    const std::lock_guard guard(mutex_);
-    awaited_ = std::move(what);
-  }
-  std::string awaited() const {
-    const std::lock_guard guard(mutex_);
-    return awaited_;
+  bool has_ranks() const {
+    return std::all_of(rings_.begin(), rings_.end(),
+                       [](const Ring& ring) { return ring.whole->has_ranks(); });
   }
 
  private:
-  void check(const char* call, NcclResult result) {
-    const TimePoint deadline = steady_clock().now() + options_.late_limit;
-    if (settle(call, result, deadline)) return;
-    throw_error(ErrorCode::kPeerLost, {.what = "another rank does not come to an operation of NCCL",
-                                       .where = str_cat(call, ", rank ", rank_),
-                                       .expected = "all ranks of the job",
-                                       .got = "a call that still waits for a connection",
-                                       .fix = "read the logs of the other ranks"});
-  }
-
-  // False when the call is still under way at the deadline. Inside of a group nothing is under way.
-  bool settle(const char* call, NcclResult result, TimePoint deadline) {
-    while (result == NcclResult::kInProgress && comm_ != nullptr) {
-      if (is_broken()) broken().throw_if_error();
-      if (steady_clock().now() >= deadline) return false;
-      std::this_thread::sleep_for(kLook);
-      const NcclResult asked = nccl_->async_error(comm_, result);
-      if (asked != NcclResult::kSuccess) result = asked;
-    }
-    if (result != NcclResult::kSuccess) throw_failed(call, result);
-    return true;
-  }
-
-  [[noreturn]] void throw_failed(const char* call, NcclResult result) const {
-    const bool remote = result == NcclResult::kRemoteError || result == NcclResult::kSystemError;
-    throw_error(remote ? ErrorCode::kPeerLost : ErrorCode::kInternal,
-                {.what = str_cat("NCCL failed: ", nccl_->explain(result, comm_)),
-                 .where = str_cat(call, ", rank ", rank_),
-                 .expected = "ncclSuccess",
-                 .got = std::string(name_of(result)),
-                 .fix = remote ? "read the log of the rank that ended or stands still"
-                               : "run with NCCL_DEBUG=INFO to see what the library says"});
-  }
-
-  const int rank_;
-  const int size_;
-  const NcclOptions options_;
-  std::shared_ptr<Nccl> nccl_;
-  std::unique_ptr<DeviceQueue> queue_;
-  ncclComm* comm_ = nullptr;
-  mutable std::mutex mutex_;
-  Status broken_;
-  std::string awaited_;
-  std::atomic<bool> is_broken_{false};
+  NcclOptions options_;
+  std::shared_ptr<NcclHealth> health_;
+  std::vector<Ring> rings_;
 };
 
 // Adds up along the shard tree, round by round: what a rank adds up comes from all ranks.
 class OrderedSum {
  public:
-  OrderedSum(Group& group, const Sum& sum, const Rounds& rounds)
-      : group_(group), sum_(sum), rounds_(rounds), nodes_(sum.nodes()) {
+  OrderedSum(NcclGroup& group, const Sum& sum, const Rounds& rounds)
+      : group_(group), sum_(sum), rounds_(rounds), nodes_(sum.all_nodes()) {
     size_t most = 0;
     for (size_t round = 0; round < rounds_.rounds; ++round) {
       most = std::max(most, own(round).count);
     }
     scratch_bytes_ = most * sum_.width();
     if (scratch_bytes_ > 0) {
-      scratch_ = group_.queue().allocate(scratch_bytes_ * sum_.layout.parts());
+      scratch_ = group_.queue().allocate(scratch_bytes_ * nodes_.size());
     }
   }
 
@@ -225,10 +134,10 @@ class OrderedSum {
     const Slice slice = own(round);
     if (slice.count == 0) return;
     const int rank = group_.rank();
-    std::vector<const void*> arrays(sum_.layout.parts());
+    std::vector<const void*> arrays(nodes_.size());
     for (size_t k = 0; k < arrays.size(); ++k) arrays[k] = place(k);
     for (size_t k = 0; k < sum_.parts.size(); ++k) {
-      arrays[sum_.layout.first_part(rank) + k] = sum_.parts[k] + slice.begin * sum_.width();
+      arrays[sum_.first_part(rank) + k] = sum_.parts[k] + slice.begin * sum_.width();
     }
     group_.queue().sum(nodes_, sum_.type, arrays, out, slice.count);
   }
@@ -258,14 +167,14 @@ class OrderedSum {
       for (const std::byte* part : sum_.parts) {
         group_.send(part + theirs.begin * sum_.width(), theirs.count * sum_.width(), other);
       }
-      const size_t first = sum_.layout.first_part(other);
-      for (size_t k = 0; k < sum_.layout.nodes(other).size(); ++k) {
+      const size_t first = sum_.first_part(other);
+      for (size_t k = 0; k < sum_.nodes[static_cast<size_t>(other)].size(); ++k) {
         group_.receive(place(first + k), mine, other);
       }
     }
   }
 
-  Group& group_;
+  NcclGroup& group_;
   const Sum& sum_;
   const Rounds& rounds_;
   const std::vector<ShardRange> nodes_;
@@ -275,43 +184,48 @@ class OrderedSum {
 
 class Operation : public CollectiveOperation {
  public:
-  Operation(std::shared_ptr<Group> group, std::unique_ptr<DeviceEvent> event, OperationId id,
-            CollectiveLabel label)
-      : group_(std::move(group)), event_(std::move(event)), id_(id), label_(label) {}
+  Operation(std::shared_ptr<Rings> rings, Ring& ring, OperationId id, CollectiveLabel label)
+      : rings_(std::move(rings)),
+        ring_(ring),
+        event_(ring.whole->queue().mark()),
+        id_(id),
+        label_(label) {}
 
   bool test() override {
-    if (done_ || group_->is_broken()) return true;
+    if (done_ || rings_->health().is_broken()) return true;
     try {
       // In this order: work that failed is done as well.
       const bool ended = event_->done();
-      group_->look();
+      ring_.each([](NcclGroup& group) { group.look(); });
       done_ = ended;
     } catch (const Error& error) {
-      group_->fail(Status(error.code(), error.text()));
+      rings_->health().fail(Status(error.code(), error.text()));
     }
-    return done_ || group_->is_broken();
+    return done_ || rings_->health().is_broken();
   }
 
   Status wait(TimePoint deadline) override {
     const TimePoint begin = steady_clock().now();
-    group_->set_awaited(id_.to_string());
+    NcclHealth& health = rings_->health();
+    health.set_awaited(id_.to_string());
     while (!test()) {
       const TimePoint now = steady_clock().now();
       if (now >= deadline) {
-        group_->fail(collective_detail::missing_ranks(name_of(id_.kind), label_, group_->rank(), {},
-                                                      now - begin));
+        health.fail(collective_detail::missing_ranks(name_of(id_.kind), label_, ring_.whole->rank(),
+                                                     {}, now - begin));
       } else {
-        std::this_thread::sleep_for(kLook);
+        std::this_thread::sleep_for(kNcclLook);
       }
     }
-    group_->set_awaited({});
+    health.set_awaited({});
     if (done_) return {};
-    group_->give_up();
-    return group_->broken();
+    rings_->give_up();
+    return health.broken();
   }
 
  private:
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<Rings> rings_;
+  Ring& ring_;
   std::unique_ptr<DeviceEvent> event_;
   OperationId id_;
   CollectiveLabel label_;
@@ -320,20 +234,24 @@ class Operation : public CollectiveOperation {
 
 class NcclCommunicator : public CollectiveCommunicator {
  public:
-  explicit NcclCommunicator(std::shared_ptr<Group> group) : group_(std::move(group)) {}
+  NcclCommunicator(std::shared_ptr<Rings> rings, NcclRanks ranks)
+      : rings_(std::move(rings)), ranks_(std::move(ranks)) {}
 
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
+  int rank() const override { return ranks_.rank; }
+  int size() const override { return ranks_.size; }
+  Rings& rings() const { return *rings_; }
 
   CollectiveToken all_reduce(const ShardLayout& layout, ElementType type,
                              std::span<const void* const> parts, void* out, size_t count,
                              CollectiveLabel label) override {
     auto checked = collective_detail::check_reduction(layout, rank(), size(), parts.size());
     if (!checked.ok()) return CollectiveToken(std::move(checked));
-    return start(CollectiveKind::kAllReduce, type, count, label, [&] {
+    return start(CollectiveKind::kAllReduce, type, count, label, [&](Ring& ring) {
       const Sum sum = sum_of(layout, type, parts);
-      if (group_->options().ordered) return ordered_all_reduce(sum, bytes_of(out), count);
-      group_->all_reduce(own_sum(sum, bytes_of(out), count), out, count, type);
+      if (ring.inner && may_group(layout, type)) {
+        return grouped_all_reduce(ring, layout, sum, bytes_of(out), count);
+      }
+      sum_up(*ring.whole, sum, bytes_of(out), count);
     });
   }
 
@@ -343,40 +261,41 @@ class NcclCommunicator : public CollectiveCommunicator {
     auto checked = collective_detail::check_reduction(layout, rank(), size(), parts.size());
     if (!checked.ok()) return CollectiveToken(std::move(checked));
     const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
-    return start(CollectiveKind::kReduceScatter, type, total, label, [&] {
+    return start(CollectiveKind::kReduceScatter, type, total, label, [&](Ring& ring) {
+      NcclGroup& group = *ring.whole;
       const Sum sum = sum_of(layout, type, parts);
       const bool equal =
           std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-      if (group_->options().ordered || !equal) {
-        return ordered_reduce_scatter(sum, bytes_of(out), counts);
+      if (rings_->options().ordered || !equal) {
+        return ordered_reduce_scatter(group, sum, bytes_of(out), counts);
       }
       const Buffer whole =
-          parts.size() > 1 ? group_->queue().allocate(total * sum.width()) : Buffer();
-      group_->reduce_scatter(own_sum(sum, whole.data(), total), out, counts[0], type);
+          parts.size() > 1 ? group.queue().allocate(total * sum.width()) : Buffer();
+      group.reduce_scatter(own_sum(group, sum, whole.data(), total), out, counts[0], type);
     });
   }
 
   CollectiveToken broadcast(std::span<std::byte> bytes, int root, CollectiveLabel label) override {
     return start(CollectiveKind::kBroadcast, {}, bytes.size(), label,
-                 [&] { group_->broadcast(bytes, root); });
+                 [&](Ring& ring) { ring.whole->broadcast(bytes, root); });
   }
 
   CollectiveToken all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                              CollectiveLabel label) override {
     return start(CollectiveKind::kAllGather, {}, mine.size(), label,
-                 [&] { group_->all_gather(mine.data(), all.data(), mine.size()); });
+                 [&](Ring& ring) { ring.whole->all_gather(mine.data(), all.data(), mine.size()); });
   }
 
   CollectiveToken barrier(CollectiveLabel label) override {
-    return start(CollectiveKind::kBarrier, {}, 0, label, [&] {
-      const Buffer all = group_->queue().allocate(static_cast<size_t>(size()));
-      group_->all_gather(all.data() + rank(), all.data(), 1);
+    return start(CollectiveKind::kBarrier, {}, 0, label, [&](Ring& ring) {
+      const Buffer all = ring.whole->queue().allocate(static_cast<size_t>(size()));
+      ring.whole->all_gather(all.data() + rank(), all.data(), 1);
     });
   }
 
-  std::string awaited() const override { return group_->awaited(); }
+  std::string awaited() const override { return rings_->health().awaited(); }
 
-  Buffer allocate(size_t bytes) override { return group_->queue().allocate(bytes); }
+  Buffer allocate(size_t bytes) override { return queue().allocate(bytes); }
 
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes == 0) return;
@@ -397,7 +316,7 @@ class NcclCommunicator : public CollectiveCommunicator {
     between_compute([&](DeviceQueue& queue) { queue.multiply(type, values, count, factor); });
   }
 
-  void abort(Status reason) override { group_->fail(reason); }
+  void abort(Status reason) override { rings_->health().fail(reason); }
 
  private:
   static std::vector<ShardRange> single_shards(size_t count) {
@@ -409,50 +328,96 @@ class NcclCommunicator : public CollectiveCommunicator {
 
   template <class Put>
   void between_compute(const Put& put) {
-    group_->queue().follow_compute();
-    put(group_->queue());
-    group_->queue().lead_compute();
+    queue().follow_compute();
+    put(queue());
+    queue().lead_compute();
   }
+
+  // Of what callers do with arrays themselves.
+  DeviceQueue& queue() { return rings_->at(0).whole->queue(); }
 
   static std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
   static Sum sum_of(const ShardLayout& layout, ElementType type,
                     std::span<const void* const> parts) {
-    Sum sum{layout, type, {}};
+    Sum sum{type, {}, {}};
     sum.parts.reserve(parts.size());
     for (const void* part : parts) sum.parts.push_back(static_cast<const std::byte*>(part));
+    sum.nodes.reserve(static_cast<size_t>(layout.ranks()));
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      const auto own = layout.nodes(rank);
+      sum.nodes.emplace_back(own.begin(), own.end());
+    }
     return sum;
   }
 
+  // What this rank's group adds up: its shards are a tree of their own.
+  Sum inner_sum(const ShardLayout& layout, const Sum& sum) const {
+    const auto [group, first] = ranks_.place();
+    const auto ranks = static_cast<size_t>(ranks_.groups[static_cast<size_t>(group)]);
+    const auto begin = sum.nodes.begin() + first;
+    Sum inner{sum.type, sum.parts, {begin, begin + static_cast<ptrdiff_t>(ranks)}};
+    const int shards_before = layout.range(first).begin;
+    for (auto& own : inner.nodes) {
+      for (ShardRange& node : own) node = {node.begin - shards_before, node.end - shards_before};
+    }
+    return inner;
+  }
+  // What the first ranks add up: the sums of groups.
+  Sum outer_sum(const ShardLayout& layout, ElementType type, const std::byte* of_group) const {
+    Sum outer{type, {of_group}, {}};
+    for (const ShardRange& shards : shards_of_groups(layout, ranks_.groups)) {
+      outer.nodes.push_back({shards});
+    }
+    return outer;
+  }
+  bool may_group(const ShardLayout& layout, ElementType type) const {
+    if (!rings_->options().ordered) return true;
+    return size_of(type) >= sizeof(float) && groups_are_nodes(layout, ranks_.groups);
+  }
+  void grouped_all_reduce(Ring& ring, const ShardLayout& layout, const Sum& sum, std::byte* out,
+                          size_t count) {
+    sum_up(*ring.inner, inner_sum(layout, sum), out, count);
+    if (ring.outer) sum_up(*ring.outer, outer_sum(layout, sum.type, out), out, count);
+    ring.inner->broadcast({out, count * sum.width()}, 0);
+  }
+  // The sum over the ranks of the group, at all of them.
+  void sum_up(NcclGroup& group, const Sum& sum, std::byte* out, size_t count) {
+    if (rings_->options().ordered) return ordered_all_reduce(group, sum, out, count);
+    group.all_reduce(own_sum(group, sum, out, count), out, count, sum.type);
+  }
+
   // Puts the sum of this rank's parts into `memory` when there are several of them.
-  const std::byte* own_sum(const Sum& sum, std::byte* memory, size_t count) {
+  static const std::byte* own_sum(NcclGroup& group, const Sum& sum, std::byte* memory,
+                                  size_t count) {
     if (sum.parts.size() == 1) return sum.parts.front();
     const std::vector<const void*> arrays(sum.parts.begin(), sum.parts.end());
-    group_->queue().sum(single_shards(arrays.size()), sum.type, arrays, memory, count);
+    group.queue().sum(single_shards(arrays.size()), sum.type, arrays, memory, count);
     return memory;
   }
 
   size_t piece_of(const Sum& sum, size_t count) const {
-    const size_t most = group_->options().piece_bytes / sum.width();
+    const size_t most = rings_->options().piece_bytes / sum.width();
     const size_t piece = std::min(most, count) + kElementsPerPiece - 1;
     return std::max(kElementsPerPiece, piece / kElementsPerPiece * kElementsPerPiece);
   }
 
-  void ordered_all_reduce(const Sum& sum, std::byte* out, size_t count) {
-    const auto ranks = static_cast<size_t>(size());
+  void ordered_all_reduce(NcclGroup& group, const Sum& sum, std::byte* out, size_t count) const {
+    const auto ranks = static_cast<size_t>(group.size());
     const size_t piece = piece_of(sum, (count + ranks - 1) / ranks);
     const Rounds rounds{(count + piece * ranks - 1) / (piece * ranks), [=](int rank, size_t round) {
                           const size_t begin = (round * ranks + static_cast<size_t>(rank)) * piece;
                           return within(begin, piece, count);
                         }};
-    OrderedSum ordered(*group_, sum, rounds);
+    OrderedSum ordered(group, sum, rounds);
     for (size_t round = 0; round < rounds.rounds; ++round) {
-      ordered.put(round, out + rounds.slice(rank(), round).begin * sum.width());
+      ordered.put(round, out + rounds.slice(group.rank(), round).begin * sum.width());
       ordered.tell(round, out);
     }
   }
 
-  void ordered_reduce_scatter(const Sum& sum, std::byte* out, std::span<const size_t> counts) {
+  void ordered_reduce_scatter(NcclGroup& group, const Sum& sum, std::byte* out,
+                              std::span<const size_t> counts) const {
     const size_t most = *std::max_element(counts.begin(), counts.end());
     const size_t piece = piece_of(sum, most);
     const Rounds rounds{(most + piece - 1) / piece, [=](int rank, size_t round) {
@@ -462,52 +427,120 @@ class NcclCommunicator : public CollectiveCommunicator {
                           const Slice slice = within(round * piece, piece, count);
                           return Slice{first + slice.begin, slice.count};
                         }};
-    OrderedSum ordered(*group_, sum, rounds);
+    OrderedSum ordered(group, sum, rounds);
     const size_t first = rounds.slice(rank(), 0).begin;
     for (size_t round = 0; round < rounds.rounds; ++round) {
       ordered.put(round, out + (rounds.slice(rank(), round).begin - first) * sum.width());
     }
   }
 
+  // All ranks call operations in the same order, so they put each on the same ring.
   template <class Put>
   CollectiveToken start(CollectiveKind kind, ElementType type, uint64_t count,
                         CollectiveLabel label, const Put& put) {
-    if (group_->is_broken()) return failed();
+    NcclHealth& health = rings_->health();
+    if (health.is_broken()) return failed();
     const OperationId id{operations_++, kind, type, count};
+    Ring& ring = rings_->at(id.sequence);
     try {
-      group_->queue().follow_compute();
-      put();
-      return CollectiveToken(
-          std::make_shared<Operation>(group_, group_->queue().mark(), id, label));
+      ring.whole->queue().follow_compute();
+      put(ring);
+      return CollectiveToken(std::make_shared<Operation>(rings_, ring, id, label));
     } catch (const Error& error) {
-      group_->fail(Status(error.code(), error.text()));
+      health.fail(Status(error.code(), error.text()));
       return failed();
     }
   }
 
   CollectiveToken failed() {
-    group_->give_up();
-    return CollectiveToken(group_->broken());
+    rings_->give_up();
+    return CollectiveToken(rings_->health().broken());
   }
 
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<Rings> rings_;
+  NcclRanks ranks_;
   uint64_t operations_ = 0;
+};
+
+// Makes the rings of one rank, in the same order at all ranks.
+struct Connecting {
+  std::shared_ptr<Nccl> nccl;
+  const NcclRanks& ranks;
+  std::shared_ptr<Rings> rings;
+  TimePoint deadline;
+
+  std::unique_ptr<NcclGroup> group(const std::shared_ptr<DeviceQueue>& queue, int rank, int size) {
+    const NcclGroupOptions options{.late_limit = rings->options().late_limit,
+                                   .keeps_ranks = rings->options().keeps_ranks,
+                                   .revoke_limit = rings->options().revoke_limit};
+    return std::make_unique<NcclGroup>(nccl, queue, rings->shared_health(), rank, size, options);
+  }
+
+  // `before` is the ring that is shrunk, if there is one.
+  void add(NcclRing from, Ring* before, const std::vector<int>& lost) {
+    const std::shared_ptr<DeviceQueue> queue = std::move(from.queue);
+    Ring& ring = rings->add();
+    ring.whole = group(queue, ranks.rank, ranks.size);
+    if (before != nullptr) {
+      ring.whole->connect_without(*before->whole, lost, deadline);
+    } else {
+      ring.whole->connect(from.id, deadline);
+    }
+    if (!ranks.groups.empty()) {
+      const auto [number, first] = ranks.place();
+      const int own = ranks.rank - first;
+      ring.inner = group(queue, own, ranks.groups[static_cast<size_t>(number)]);
+      ring.inner->connect(from.inner, deadline);
+      if (own == 0) {
+        ring.outer = group(queue, number, static_cast<int>(ranks.groups.size()));
+        ring.outer->connect(from.outer, deadline);
+      }
+    }
+  }
 };
 
 }  // namespace
 
+NcclRanks::Place NcclRanks::place() const {
+  Place place;
+  while (place.first + groups[static_cast<size_t>(place.group)] <= rank) {
+    place.first += groups[static_cast<size_t>(place.group++)];
+  }
+  return place;
+}
+
+bool groups_are_nodes(const ShardLayout& layout, const std::vector<int>& groups) {
+  const auto ranges = shards_of_groups(layout, groups);
+  return std::all_of(ranges.begin(), ranges.end(), [&](const ShardRange& shards) {
+    return is_tree_node(shards, layout.shards());
+  });
+}
+
+bool has_nccl_ranks(const CollectiveCommunicator& failed, size_t rings) {
+  const auto* const communicator = dynamic_cast<const NcclCommunicator*>(&failed);
+  if (communicator == nullptr) return false;
+  Rings& all = communicator->rings();
+  return all.health().is_broken() && all.size() == rings && all.has_ranks();
+}
+
 Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
-    std::shared_ptr<Nccl> nccl, std::unique_ptr<DeviceQueue> queue, const NcclId& id, int rank,
-    int ranks, TimePoint deadline, NcclOptions options) {
-  auto group = std::make_shared<Group>(std::move(nccl), std::move(queue), rank, ranks, options);
+    std::shared_ptr<Nccl> nccl, std::vector<NcclRing> rings, const NcclRanks& ranks,
+    TimePoint deadline, NcclOptions options, const NcclLoss& loss) {
+  auto made = std::make_shared<Rings>(options);
+  auto* const failed = dynamic_cast<NcclCommunicator*>(loss.failed);
+  Connecting connecting{std::move(nccl), ranks, made, deadline};
   try {
-    group->connect(id, deadline);
+    for (size_t i = 0; i < rings.size(); ++i) {
+      Ring* const before = failed == nullptr ? nullptr : &failed->rings().at(i);
+      connecting.add(std::move(rings[i]), before, loss.lost);
+    }
   } catch (const Error& error) {
-    group->give_up();
-    return Status(error.code(), error.text());
+    const Status why(error.code(), error.text());
+    made->health().fail(why);
+    return why;
   }
   return std::unique_ptr<CollectiveCommunicator>(
-      std::make_unique<NcclCommunicator>(std::move(group)));
+      std::make_unique<NcclCommunicator>(std::move(made), ranks));
 }
 
 }  // namespace fleet::transport

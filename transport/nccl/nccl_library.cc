@@ -1,7 +1,9 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <nccl.h>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/strings.h"
 #include "transport/nccl/nccl.h"
 
@@ -12,6 +14,8 @@ constexpr const char* kFix =
     "install NCCL 2.14 or newer where the loader finds it (ldconfig, LD_LIBRARY_PATH)";
 // The first that can be told not to block.
 constexpr int kOldest = 21400;
+constexpr Duration kFinalizeFor = std::chrono::seconds(30);
+constexpr int kShrinkAfterError = 1;  // NCCL_SHRINK_ABORT
 
 static_assert(static_cast<int>(NcclResult::kRemoteError) == ncclRemoteError);
 static_assert(static_cast<int>(NcclResult::kInProgress) == ncclInProgress);
@@ -40,7 +44,10 @@ struct Table {
   Pointer<decltype(ncclReduceScatter)> reduce_scatter;
   Pointer<decltype(ncclBroadcast)> broadcast;
   Pointer<decltype(ncclAllGather)> all_gather;
-  ncclResult_t (*revoke)(ncclComm_t, int);  // 2.28 and newer
+  // Newer than the oldest library, and maybe than nccl.h: 2.28, 2.27.
+  ncclResult_t (*revoke)(ncclComm_t comm, int flags);
+  ncclResult_t (*shrink)(ncclComm_t comm, int* without, int count, ncclComm_t* made,
+                         ncclConfig_t* config, int flags);
 };
 
 NcclResult from(ncclResult_t result) {
@@ -102,11 +109,20 @@ class Library final : public Nccl {
   NcclResult revoke(ncclComm* comm) override {
     return table_.revoke == nullptr ? NcclResult::kSuccess : from(table_.revoke(comm, 0));
   }
+  bool can_shrink() const override { return table_.revoke != nullptr && table_.shrink != nullptr; }
+  // The new communicator has the settings of the old one: it does not block.
+  NcclResult shrink(ncclComm* comm, std::span<const int> without, ncclComm*& made) override {
+    std::vector<int> lost(without.begin(), without.end());
+    return from(table_.shrink(comm, lost.data(), static_cast<int>(lost.size()), &made, nullptr,
+                              kShrinkAfterError));
+  }
   NcclResult abort(ncclComm* comm) override { return from(table_.abort(comm)); }
-  // Whoever destroys a communicator that does not block has finalized it before.
+  // Whoever destroys a communicator that does not block has finalized it before, which waits for
+  // ranks of this machine.
   NcclResult destroy(ncclComm* comm) override {
+    const TimePoint deadline = steady_clock().now() + kFinalizeFor;
     ncclResult_t state = table_.finalize(comm);
-    while (state == ncclInProgress) {
+    while (state == ncclInProgress && steady_clock().now() < deadline) {
       const ncclResult_t asked = table_.async_error(comm, &state);
       if (asked != ncclSuccess) state = asked;
     }
@@ -170,6 +186,7 @@ bool find(void* library, const char* name, Function& function) {
 // The name that is missing; null when none is.
 const char* fill(void* library, Table& table) {
   (void)find(library, "ncclCommRevoke", table.revoke);
+  (void)find(library, "ncclCommShrink", table.shrink);
 #define FLEET_FIND(member, name) \
   if (!find(library, #name, table.member)) return #name
   FLEET_FIND(get_version, ncclGetVersion);

@@ -32,13 +32,6 @@ struct Invitation {
   std::string word;
 };
 
-std::string this_machine() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
-}
-
 std::optional<Invitation> read_invitation(const std::string& text) {
   const auto fields = split(text, ' ');
   if (fields.size() != 4 || fields[0].empty() || fields[3].size() != kWordDigits) return {};
@@ -153,6 +146,13 @@ Status check_invitations(const std::vector<std::string>& invitations, int rank) 
 }
 
 }  // namespace
+
+std::string this_machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
 
 Status ArenaExchange::listen(int ranks) {
   name_ = str_cat("fleet-ranks-", random_hex(16));

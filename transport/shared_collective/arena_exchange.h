@@ -18,6 +18,9 @@
 
 namespace fleet::transport {
 
+// The same word for all processes of a machine, of its containers too; empty where it is not known.
+std::string this_machine();
+
 // Used by one thread.
 class ArenaExchange {
  public:

@@ -1,11 +1,15 @@
 #include "tests/transport/nccl/fake_nccl.h"
 
+#include <algorithm>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/strings.h"
 
-struct ncclComm {};
+struct ncclComm {
+  std::shared_ptr<fleet::transport::testing::FakeComm> shared;
+};
 
 namespace fleet::transport::testing {
 namespace {
@@ -119,7 +123,21 @@ void FakeWorld::fail(int rank, NcclResult error) {
 
 uint64_t FakeWorld::bytes_sent(int rank) {
   const std::lock_guard guard(mutex_);
-  return sent_[rank];
+  uint64_t bytes = 0;
+  for (const auto& [who, sent] : sent_) {
+    if (who.first == rank) bytes += sent;
+  }
+  return bytes;
+}
+
+uint64_t FakeWorld::bytes_sent(int rank, int ranks) {
+  const std::lock_guard guard(mutex_);
+  return sent_[{rank, ranks}];
+}
+
+void FakeWorld::sent(int rank, int ranks, size_t bytes) {
+  const std::lock_guard guard(mutex_);
+  sent_[{rank, ranks}] += bytes;
 }
 
 NcclResult FakeWorld::state(int rank) {
@@ -128,38 +146,25 @@ NcclResult FakeWorld::state(int rank) {
   return found == errors_.end() ? NcclResult::kSuccess : found->second;
 }
 
-void FakeWorld::join(int rank) {
-  const std::lock_guard guard(mutex_);
-  joined_.insert(rank);
+bool FakeComm::is_whole() {
+  for (int other = 0; other < size; ++other) {
+    if (!world.messages_->has_joined(name, other)) return false;
+  }
+  return world.start_delay_-- <= 0;
 }
 
-bool FakeWorld::is_whole() {
-  const std::lock_guard guard(mutex_);
-  return static_cast<int>(joined_.size()) == size_ && start_delay_-- <= 0;
+void FakeComm::post(int to, FakeBytes bytes) {
+  world.sent(job_rank, size, bytes.size());
+  world.messages_->post(name, rank, to, std::move(bytes));
 }
 
-void FakeWorld::post(int from, int to, Bytes bytes) {
-  const std::lock_guard guard(mutex_);
-  sent_[from] += bytes.size();
-  messages_[{from, to}].push_back(std::move(bytes));
-  changed_.notify_all();
-}
-
-FakeWorld::Bytes FakeWorld::take(int from, int to, bool& aborted) {
-  std::unique_lock lock(mutex_);
-  auto& waiting = messages_[{from, to}];
-  changed_.wait(lock, [&] { return !waiting.empty() || aborted_.contains(to); });
-  aborted = waiting.empty();
-  if (aborted) return {};
-  Bytes bytes = std::move(waiting.front());
-  waiting.pop_front();
-  return bytes;
-}
-
-void FakeWorld::abort(int rank) {
-  const std::lock_guard guard(mutex_);
-  aborted_.insert(rank);
-  changed_.notify_all();
+std::optional<FakeBytes> FakeComm::take(int from) {
+  while (!ended) {
+    if (auto bytes = world.messages_->take(name, from, rank, std::chrono::milliseconds(1))) {
+      return bytes;
+    }
+  }
+  return std::nullopt;
 }
 
 // ---- the library
@@ -169,32 +174,54 @@ std::string FakeNccl::explain(NcclResult result, ncclComm*) const {
 }
 
 NcclResult FakeNccl::unique_id(NcclId& id) {
-  id.fill('i');
+  const std::string name = str_cat("comm", getpid(), ".", world_->ids_++);
+  id.fill('\0');
+  std::copy(name.begin(), name.end(), id.begin());
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::init(ncclComm*& comm, int ranks, const NcclId&, int rank) {
-  EXPECT_EQ(ranks, world_->size());
-  EXPECT_EQ(rank, rank_);
-  comm = new ncclComm;
-  world_->join(rank);
+NcclResult FakeNccl::init(ncclComm*& comm, int ranks, const NcclId& id, int rank) {
+  EXPECT_LE(ranks, world_->size());
+  EXPECT_LT(rank, ranks);
+  ++world_->made_;
+  comm = new ncclComm{
+      std::shared_ptr<FakeComm>(new FakeComm{*world_, std::string(id.data()), rank_, rank, ranks})};
+  world_->messages_->join(comm->shared->name, rank);
   return NcclResult::kInProgress;
 }
 
 NcclResult FakeNccl::async_error(ncclComm* comm, NcclResult& state) {
   EXPECT_NE(comm, nullptr);
-  state = world_->state(rank_);
-  if (state == NcclResult::kSuccess && !world_->is_whole()) state = NcclResult::kInProgress;
+  FakeComm& shared = *comm->shared;
+  state = shared.revoked ? NcclResult::kSuccess : world_->state(rank_);
+  const bool under_way = shared.revoked ? world_->restless_ == rank_ : !shared.is_whole();
+  if (state == NcclResult::kSuccess && under_way) state = NcclResult::kInProgress;
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::revoke(ncclComm*) {
-  world_->abort(rank_);
-  return NcclResult::kSuccess;
+NcclResult FakeNccl::revoke(ncclComm* comm) {
+  if (world_->is_old_) return NcclResult::kSuccess;
+  comm->shared->revoked = true;
+  comm->shared->ended = true;
+  return NcclResult::kInProgress;
+}
+
+NcclResult FakeNccl::shrink(ncclComm* comm, std::span<const int> without, ncclComm*& made) {
+  FakeComm& old = *comm->shared;
+  EXPECT_EQ(std::count(without.begin(), without.end(), old.rank), 0);
+  ++world_->shrunk_;
+  old.ended = true;
+  const auto before = static_cast<int>(
+      std::count_if(without.begin(), without.end(), [&](int lost) { return lost < old.rank; }));
+  made = new ncclComm{std::shared_ptr<FakeComm>(
+      new FakeComm{*world_, str_cat(old.name, ".without", ++old.shrinks), rank_, old.rank - before,
+                   old.size - static_cast<int>(without.size())})};
+  world_->messages_->join(made->shared->name, made->shared->rank);
+  return NcclResult::kInProgress;
 }
 
 NcclResult FakeNccl::abort(ncclComm* comm) {
-  world_->abort(rank_);
+  comm->shared->ended = true;
   ++world_->aborts_;
   delete comm;
   return NcclResult::kSuccess;
@@ -215,68 +242,74 @@ NcclResult FakeNccl::group_start() {
 NcclResult FakeNccl::group_end() {
   EXPECT_TRUE(in_group_);
   in_group_ = false;
-  if (!group_.empty()) transfer(std::exchange(group_, {}), group_stream_);
+  if (!group_.empty()) transfer(std::exchange(group_, {}), group_comm_, group_stream_);
   return NcclResult::kInProgress;
 }
 
-NcclResult FakeNccl::add(Transfer what, NcclStream stream) {
+NcclResult FakeNccl::add(Transfer what, ncclComm* comm, NcclStream stream) {
   if (what.sends && world_->refuses_ == rank_) return NcclResult::kInvalidArgument;
   if (!in_group_) {
-    transfer({what}, stream);
+    transfer({what}, comm, stream);
     return NcclResult::kSuccess;
   }
+  group_comm_ = comm;
   group_stream_ = stream;
   group_.push_back(what);
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::send(const void* from, size_t bytes, int peer, ncclComm*, NcclStream stream) {
+NcclResult FakeNccl::send(const void* from, size_t bytes, int peer, ncclComm* comm,
+                          NcclStream stream) {
   auto* const memory = static_cast<std::byte*>(const_cast<void*>(from));
-  return add({true, memory, bytes, peer}, stream);
+  return add({true, memory, bytes, peer}, comm, stream);
 }
 
-NcclResult FakeNccl::receive(void* to, size_t bytes, int peer, ncclComm*, NcclStream stream) {
-  return add({false, static_cast<std::byte*>(to), bytes, peer}, stream);
+NcclResult FakeNccl::receive(void* to, size_t bytes, int peer, ncclComm* comm, NcclStream stream) {
+  return add({false, static_cast<std::byte*>(to), bytes, peer}, comm, stream);
 }
 
-void FakeNccl::transfer(std::vector<Transfer> transfers, NcclStream stream,
+void FakeNccl::transfer(std::vector<Transfer> transfers, ncclComm* comm, NcclStream stream,
                         std::function<void()> after) {
-  stream_of(stream).put(
-      [world = world_, rank = rank_, transfers = std::move(transfers), after = std::move(after)] {
-        for (const Transfer& one : transfers) {
-          if (one.sends) world->post(rank, one.peer, {one.memory, one.memory + one.bytes});
-        }
-        for (const Transfer& one : transfers) {
-          if (one.sends) continue;
-          bool aborted = false;
-          const auto bytes = world->take(one.peer, rank, aborted);
-          if (aborted) return;
-          // As ranks that call different operations: a device would read and write past the ends.
-          if (bytes.size() != one.bytes) return world->fail(rank, NcclResult::kInvalidUsage);
-          if (!bytes.empty()) std::memcpy(one.memory, bytes.data(), bytes.size());
-        }
-        if (after) after();
-      });
+  stream_of(stream).put([world = world_, comm = comm->shared, transfers = std::move(transfers),
+                         after = std::move(after)] {
+    while (world->stalled_ == comm->job_rank && !comm->ended) std::this_thread::yield();
+    for (const Transfer& one : transfers) {
+      if (one.sends) comm->post(one.peer, {one.memory, one.memory + one.bytes});
+    }
+    for (const Transfer& one : transfers) {
+      if (one.sends) continue;
+      const auto bytes = comm->take(one.peer);
+      if (!bytes) return;
+      // As ranks that call different operations: a device would read and write past the ends.
+      if (bytes->size() != one.bytes) {
+        return world->fail(comm->job_rank, NcclResult::kInvalidUsage);
+      }
+      if (!bytes->empty()) std::memcpy(one.memory, bytes->data(), bytes->size());
+    }
+    if (after) after();
+  });
 }
 
 void FakeNccl::gather(const void* from, const std::shared_ptr<std::vector<std::byte>>& all,
-                      size_t bytes, NcclStream stream, std::function<void()> after) {
+                      size_t bytes, ncclComm* comm, NcclStream stream,
+                      std::function<void()> after) {
   auto* const own = static_cast<std::byte*>(const_cast<void*>(from));
   std::vector<Transfer> transfers;
-  for (int other = 0; other < world_->size(); ++other) {
+  for (int other = 0; other < comm->shared->size; ++other) {
     const size_t place = static_cast<size_t>(other) * bytes;
     transfers.push_back({true, own, bytes, other});
     transfers.push_back({false, all->data() + place, bytes, other});
   }
-  transfer(std::move(transfers), stream, [all, after = std::move(after)] { after(); });
+  transfer(std::move(transfers), comm, stream, [all, after = std::move(after)] { after(); });
 }
 
 NcclResult FakeNccl::all_reduce(const void* from, void* to, size_t count, ElementType type,
-                                ncclComm*, NcclStream stream) {
+                                ncclComm* comm, NcclStream stream) {
   const size_t bytes = count * size_of(type);
-  auto all = std::make_shared<std::vector<std::byte>>(bytes * static_cast<size_t>(world_->size()));
+  auto all =
+      std::make_shared<std::vector<std::byte>>(bytes * static_cast<size_t>(comm->shared->size));
   // Each rank from another one on: an order of its own.
-  gather(from, all, bytes, stream, [all = all.get(), to, bytes, count, type] {
+  gather(from, all, bytes, comm, stream, [all = all.get(), to, bytes, count, type] {
     const size_t ranks = bytes == 0 ? 0 : all->size() / bytes;
     for (size_t rank = 1; rank < ranks; ++rank) {
       add_to(type, all->data(), all->data() + rank * bytes, count);
@@ -287,38 +320,41 @@ NcclResult FakeNccl::all_reduce(const void* from, void* to, size_t count, Elemen
 }
 
 NcclResult FakeNccl::reduce_scatter(const void* from, void* to, size_t count, ElementType type,
-                                    ncclComm*, NcclStream stream) {
+                                    ncclComm* comm, NcclStream stream) {
   const size_t bytes = count * size_of(type);
-  const auto ranks = static_cast<size_t>(world_->size());
+  const auto ranks = static_cast<size_t>(comm->shared->size);
   auto all = std::make_shared<std::vector<std::byte>>(bytes * ranks * ranks);
-  const size_t own = static_cast<size_t>(rank_) * bytes;
-  gather(from, all, bytes * ranks, stream, [all = all.get(), to, bytes, count, type, ranks, own] {
-    for (size_t rank = 1; rank < ranks; ++rank) {
-      add_to(type, all->data() + own, all->data() + rank * bytes * ranks + own, count);
-    }
-    if (bytes > 0) std::memcpy(to, all->data() + own, bytes);
-  });
+  const size_t own = static_cast<size_t>(comm->shared->rank) * bytes;
+  gather(from, all, bytes * ranks, comm, stream,
+         [all = all.get(), to, bytes, count, type, ranks, own] {
+           for (size_t rank = 1; rank < ranks; ++rank) {
+             add_to(type, all->data() + own, all->data() + rank * bytes * ranks + own, count);
+           }
+           if (bytes > 0) std::memcpy(to, all->data() + own, bytes);
+         });
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::broadcast(void* bytes, size_t size, int root, ncclComm*, NcclStream stream) {
+NcclResult FakeNccl::broadcast(void* bytes, size_t size, int root, ncclComm* comm,
+                               NcclStream stream) {
   auto* const memory = static_cast<std::byte*>(bytes);
   std::vector<Transfer> transfers;
-  if (rank_ != root) {
+  if (comm->shared->rank != root) {
     transfers.push_back({false, memory, size, root});
   } else {
-    for (int other = 0; other < world_->size(); ++other) {
+    for (int other = 0; other < comm->shared->size; ++other) {
       if (other != root) transfers.push_back({true, memory, size, other});
     }
   }
-  transfer(std::move(transfers), stream);
+  transfer(std::move(transfers), comm, stream);
   return NcclResult::kSuccess;
 }
 
-NcclResult FakeNccl::all_gather(const void* from, void* to, size_t bytes, ncclComm*,
+NcclResult FakeNccl::all_gather(const void* from, void* to, size_t bytes, ncclComm* comm,
                                 NcclStream stream) {
-  auto all = std::make_shared<std::vector<std::byte>>(bytes * static_cast<size_t>(world_->size()));
-  gather(from, all, bytes, stream, [all = all.get(), to] {
+  auto all =
+      std::make_shared<std::vector<std::byte>>(bytes * static_cast<size_t>(comm->shared->size));
+  gather(from, all, bytes, comm, stream, [all = all.get(), to] {
     if (!all->empty()) std::memcpy(to, all->data(), all->size());
   });
   return NcclResult::kSuccess;

@@ -1,5 +1,5 @@
-// A double of NCCL and of a device's stream, for ranks that are threads: streams are threads,
-// messages go through memory, and tests say what goes wrong.
+// A double of NCCL and of a device's stream: streams are threads, messages go through memory or
+// files, and tests say what goes wrong. Ranks are threads, or processes.
 #pragma once
 
 #include <atomic>
@@ -12,9 +12,9 @@
 #include <set>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
+#include "tests/transport/nccl/fake_messages.h"
 #include "transport/nccl/device_queue.h"
 #include "transport/nccl/nccl.h"
 
@@ -67,10 +67,11 @@ class FakeQueue : public DeviceQueue {
   std::shared_ptr<FakeStream> stream_;
 };
 
-// What the ranks of one job have in common.
+// What the ranks of one job have in common, in this process. Ranks are those of the job.
 class FakeWorld {
  public:
-  explicit FakeWorld(int size) : size_(size) {}
+  explicit FakeWorld(int size, std::shared_ptr<FakeMessages> messages = nullptr)
+      : size_(size), messages_(messages ? std::move(messages) : std::make_shared<FakeMemory>()) {}
 
   int size() const { return size_; }
 
@@ -80,36 +81,61 @@ class FakeWorld {
   void fail(int rank, NcclResult error);
   // The next send of this rank is refused.
   void refuse_send(int rank) { refuses_ = rank; }
+  // What this rank has put on its streams does not go on, until it is revoked or aborted.
+  void stall_device(int rank) { stalled_ = rank; }
+  // The library is too old to revoke and to shrink.
+  void be_old() { is_old_ = true; }
+  // A revoked communicator is never quiet.
+  void revoke_in_vain(int rank) { restless_ = rank; }
 
   // ---- what happened
   uint64_t bytes_sent(int rank);
+  // Bytes that this rank has sent in communicators of so many ranks.
+  uint64_t bytes_sent(int rank, int ranks);
   int aborts() const { return aborts_.load(); }
   int destroyed() const { return destroyed_.load(); }
+  int made() const { return made_.load(); }
+  int shrunk() const { return shrunk_.load(); }
 
  private:
   friend class FakeNccl;
-  using Bytes = std::vector<std::byte>;
+  friend struct FakeComm;
 
   NcclResult state(int rank);
-  void join(int rank);
-  bool is_whole();
-  void post(int from, int to, Bytes bytes);
-  // Empty when the rank is aborted first.
-  Bytes take(int from, int to, bool& aborted);
-  void abort(int rank);
+  void sent(int rank, int ranks, size_t bytes);
 
   const int size_;
+  std::shared_ptr<FakeMessages> messages_;
   std::atomic<int> start_delay_{0};
   std::atomic<int> refuses_{-1};
+  std::atomic<int> stalled_{-1};
+  std::atomic<int> restless_{-1};
+  std::atomic<bool> is_old_{false};
   std::atomic<int> aborts_{0};
   std::atomic<int> destroyed_{0};
+  std::atomic<int> made_{0};
+  std::atomic<int> shrunk_{0};
+  std::atomic<int> ids_{0};
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<int> joined_;
-  std::set<int> aborted_;
   std::map<int, NcclResult> errors_;
-  std::map<std::pair<int, int>, std::deque<Bytes>> messages_;
-  std::map<int, uint64_t> sent_;
+  std::map<std::pair<int, int>, uint64_t> sent_;
+};
+
+// What a communicator and the work of its streams share.
+struct FakeComm {
+  FakeWorld& world;
+  const std::string name;
+  const int job_rank;
+  const int rank;
+  const int size;
+  std::atomic<bool> ended{false};  // revoked or aborted
+  std::atomic<bool> revoked{false};
+  std::atomic<int> shrinks{0};
+
+  bool is_whole();
+  void post(int to, FakeBytes bytes);
+  // Empty when the communicator is ended first.
+  std::optional<FakeBytes> take(int from);
 };
 
 // One rank's.
@@ -119,11 +145,13 @@ class FakeNccl : public Nccl {
 
   int version() const override { return 22809; }
   std::string path() const override { return "a double"; }
-  std::string explain(NcclResult result, ncclComm*) const override;
+  std::string explain(NcclResult result, ncclComm* comm) const override;
   NcclResult unique_id(NcclId& id) override;
   NcclResult init(ncclComm*& comm, int ranks, const NcclId& id, int rank) override;
   NcclResult async_error(ncclComm* comm, NcclResult& state) override;
   NcclResult revoke(ncclComm* comm) override;
+  bool can_shrink() const override { return !world_->is_old_; }
+  NcclResult shrink(ncclComm* comm, std::span<const int> without, ncclComm*& made) override;
   NcclResult abort(ncclComm* comm) override;
   NcclResult destroy(ncclComm* comm) override;
   NcclResult group_start() override;
@@ -150,17 +178,18 @@ class FakeNccl : public Nccl {
 
   // On the stream: all sends, then all receives, which must be of the size that comes; then
   // `after`.
-  void transfer(std::vector<Transfer> transfers, NcclStream stream,
+  void transfer(std::vector<Transfer> transfers, ncclComm* comm, NcclStream stream,
                 std::function<void()> after = nullptr);
   // On the stream: everybody's bytes, by rank, in `all`.
   void gather(const void* from, const std::shared_ptr<std::vector<std::byte>>& all,
-              size_t bytes_of_each, NcclStream stream, std::function<void()> after);
-  NcclResult add(Transfer transfer, NcclStream stream);
+              size_t bytes_of_each, ncclComm* comm, NcclStream stream, std::function<void()> after);
+  NcclResult add(Transfer transfer, ncclComm* comm, NcclStream stream);
 
   std::shared_ptr<FakeWorld> world_;
   int rank_;
   bool in_group_ = false;
   std::vector<Transfer> group_;
+  ncclComm* group_comm_ = nullptr;
   NcclStream group_stream_ = nullptr;
 };
 

@@ -4,9 +4,8 @@
 
 #include <gmock/gmock.h>
 
-#include "base/caught.h"
 #include "tests/transport/collective/reference.h"
-#include "tests/transport/nccl/fake_nccl.h"
+#include "tests/transport/nccl/nccl_jobs.h"
 
 namespace fleet::transport {
 namespace {
@@ -14,44 +13,6 @@ namespace {
 using ::testing::HasSubstr;
 using namespace testing;            // NOLINT: the helpers of this folder
 using namespace testing_reference;  // NOLINT
-
-constexpr CollectiveLabel kLabel{.phase = "test", .step = 7};
-
-TimePoint soon(Duration limit = std::chrono::seconds(60)) {
-  return steady_clock().now() + limit;
-}
-
-Result<std::unique_ptr<CollectiveCommunicator>> connect(const std::shared_ptr<FakeWorld>& world,
-                                                        int rank, const NcclOptions& options = {},
-                                                        TimePoint deadline = soon()) {
-  auto nccl = std::make_shared<FakeNccl>(world, rank);
-  NcclId id;
-  (void)nccl->unique_id(id);
-  return make_nccl_communicator(nccl, std::make_unique<FakeQueue>(), id, rank, world->size(),
-                                deadline, options);
-}
-
-// Runs `body(communicator)` at every rank, in threads.
-template <class Body>
-void run_ranks(const std::shared_ptr<FakeWorld>& world, const Body& body,
-               const NcclOptions& options = {}) {
-  std::vector<std::jthread> threads;
-  threads.reserve(static_cast<size_t>(world->size()));
-  for (int rank = 0; rank < world->size(); ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const auto comm = connect(world, rank, options).value();
-        body(*comm);
-      } catch (...) {
-        ADD_FAILURE() << caught_status("rank").to_string();
-      }
-    });
-  }
-}
-
-std::shared_ptr<FakeWorld> world_of(int ranks) {
-  return std::make_shared<FakeWorld>(ranks);
-}
 
 template <class T>
 void check_sums(CollectiveCommunicator& comm, int shards, size_t count) {
@@ -94,7 +55,7 @@ TYPED_TEST(NcclOrderedSums, HaveTheBitsOfTheTree) {
                     check_sums<TypeParam>(comm, shards, count);
                   }
                 },
-                {.piece_bytes = 8192});
+                {.options = {.piece_bytes = 8192}});
     }
   }
 }
@@ -126,7 +87,7 @@ TEST(NcclFastSums, AreSumsInSomeOrder) {
               check_piece({333, 333, 333}, 333 * rank);
               check_piece({899, 0, 100}, rank == 0 ? 0 : 899);
             },
-            {.ordered = false});
+            {.options = {.ordered = false}});
 }
 
 TEST(NcclCommunicator, MovesBytes) {
