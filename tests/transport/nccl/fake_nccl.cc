@@ -207,6 +207,7 @@ NcclResult FakeNccl::revoke(ncclComm* comm) {
 }
 
 NcclResult FakeNccl::shrink(ncclComm* comm, std::span<const int> without, ncclComm*& made) {
+  if (world_->shrink_refused_ == rank_) return NcclResult::kInvalidUsage;
   FakeComm& old = *comm->shared;
   EXPECT_EQ(std::count(without.begin(), without.end(), old.rank), 0);
   ++world_->shrunk_;

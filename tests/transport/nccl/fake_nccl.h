@@ -87,6 +87,7 @@ class FakeWorld {
   void be_old() { is_old_ = true; }
   // A revoked communicator is never quiet.
   void revoke_in_vain(int rank) { restless_ = rank; }
+  void refuse_shrink(int rank) { shrink_refused_ = rank; }
 
   // ---- what happened
   uint64_t bytes_sent(int rank);
@@ -110,6 +111,7 @@ class FakeWorld {
   std::atomic<int> refuses_{-1};
   std::atomic<int> stalled_{-1};
   std::atomic<int> restless_{-1};
+  std::atomic<int> shrink_refused_{-1};
   std::atomic<bool> is_old_{false};
   std::atomic<int> aborts_{0};
   std::atomic<int> destroyed_{0};
