@@ -1,6 +1,7 @@
 #include "strategies/collective/gradient_reducer.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/numbers/half.h"
 #include "base/strings.h"
@@ -12,6 +13,8 @@ using transport::ShardLayout;
 
 namespace {
 
+constexpr Duration kLook = std::chrono::microseconds(20);
+
 // What floats become on their way.
 ElementType on_wire(ElementType type, const GradientReducerOptions& options) {
   return type == ElementType::kFloat32 ? options.wire.value_or(type) : type;
@@ -20,9 +23,14 @@ ElementType on_wire(ElementType type, const GradientReducerOptions& options) {
 }  // namespace
 
 void wait_for(transport::CollectiveToken& token, const GradientReducerOptions& options) {
+  const TimePoint deadline = steady_clock().now() + options.timeout;
+  // So long it is this rank that does not advance.
+  while (!token.begun() && !token.test() && steady_clock().now() < deadline) {
+    std::this_thread::sleep_for(kLook);
+  }
   const bool waits = options.on_wait != nullptr && !token.test();
   if (waits) options.on_wait(true);
-  const Status status = token.wait(steady_clock().now() + options.timeout);
+  const Status status = token.wait(deadline);
   if (waits) options.on_wait(false);
   status.throw_if_error();
 }

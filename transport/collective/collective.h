@@ -68,6 +68,8 @@ class CollectiveOperation {
   virtual ~CollectiveOperation() = default;
   // Advances the communicator; true when this operation is done, well or not.
   virtual bool test() = 0;
+  // False while it waits for nothing but this rank's own device, for what was put there before it.
+  virtual bool begun() { return true; }
   // Blocks until it is done. After the deadline the communicator is broken; the status names the
   // ranks that did not come.
   virtual Status wait(TimePoint deadline) = 0;
@@ -83,6 +85,7 @@ class [[nodiscard]] CollectiveToken {
       : operation_(std::move(operation)) {}
 
   bool test() { return !operation_ || operation_->test(); }
+  bool begun() { return !operation_ || operation_->begun(); }
   Status wait(TimePoint deadline) { return operation_ ? operation_->wait(deadline) : failed_; }
 
  private:

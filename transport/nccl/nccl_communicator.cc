@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -66,6 +67,8 @@ std::vector<ShardRange> shards_of_groups(const ShardLayout& layout,
 
 // The library's communicators of one stream, with those of groups where there are any.
 struct Ring {
+  std::shared_ptr<DeviceQueue> queue;
+  bool stands_still = false;  // its device
   std::unique_ptr<NcclGroup> whole;
   std::unique_ptr<NcclGroup> inner;  // of this rank's group
   std::unique_ptr<NcclGroup> outer;  // of the first ranks of groups, at those
@@ -97,10 +100,10 @@ class Rings {
   size_t size() const { return rings_.size(); }
   Ring& at(size_t number) { return rings_[number % rings_.size()]; }
 
-  // After it, the device uses no memory of operations any more.
+  // After it, the device uses no memory of operations any more, unless it stands still.
   void give_up() {
     for (const Ring& ring : rings_) ring.each([](NcclGroup& group) { group.stop(); });
-    for (const Ring& ring : rings_) ring.whole->queue().finish();
+    for (Ring& ring : rings_) finish(ring);
   }
   bool has_ranks() const {
     return std::all_of(rings_.begin(), rings_.end(),
@@ -108,6 +111,30 @@ class Rings {
   }
 
  private:
+  // A queue that does not come to its end is kept for ever: to drop it would wait for it.
+  void finish(Ring& ring) const {
+    if (ring.stands_still) return;
+    try {
+      const auto event = ring.queue->mark();
+      const TimePoint deadline = steady_clock().now() + options_.end_limit;
+      while (!event->done()) {
+        if (steady_clock().now() >= deadline) {
+          ring.stands_still = true;
+          return keep(ring.queue);
+        }
+        std::this_thread::sleep_for(kNcclLook);
+      }
+    } catch (
+        const Error&) {  // NOLINT(bugprone-empty-catch): a device that failed does nothing more
+    }
+  }
+  static void keep(const std::shared_ptr<DeviceQueue>& queue) {
+    static std::mutex mutex;
+    static auto* const kKept = new std::vector<std::shared_ptr<DeviceQueue>>;
+    const std::lock_guard guard(mutex);
+    kKept->push_back(queue);
+  }
+
   NcclOptions options_;
   std::shared_ptr<NcclHealth> health_;
   std::vector<Ring> rings_;
@@ -184,12 +211,26 @@ class OrderedSum {
 
 class Operation : public CollectiveOperation {
  public:
-  Operation(std::shared_ptr<Rings> rings, Ring& ring, OperationId id, CollectiveLabel label)
+  // `before` is where the ring's stream came to it.
+  Operation(std::shared_ptr<Rings> rings, Ring& ring, std::unique_ptr<DeviceEvent> before,
+            OperationId id, CollectiveLabel label)
       : rings_(std::move(rings)),
         ring_(ring),
-        event_(ring.whole->queue().mark()),
+        before_(std::move(before)),
+        event_(ring.queue->mark()),
         id_(id),
         label_(label) {}
+
+  bool begun() override {
+    if (before_ == nullptr || rings_->health().is_broken()) return true;
+    try {
+      if (!before_->done()) return false;
+    } catch (const Error& error) {
+      rings_->health().fail(Status(error.code(), error.text()));
+    }
+    before_ = nullptr;
+    return true;
+  }
 
   bool test() override {
     if (done_ || rings_->health().is_broken()) return true;
@@ -226,6 +267,7 @@ class Operation : public CollectiveOperation {
  private:
   std::shared_ptr<Rings> rings_;
   Ring& ring_;
+  std::unique_ptr<DeviceEvent> before_;
   std::unique_ptr<DeviceEvent> event_;
   OperationId id_;
   CollectiveLabel label_;
@@ -334,7 +376,7 @@ class NcclCommunicator : public CollectiveCommunicator {
   }
 
   // Of what callers do with arrays themselves.
-  DeviceQueue& queue() { return rings_->at(0).whole->queue(); }
+  DeviceQueue& queue() { return *rings_->at(0).queue; }
 
   static std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
@@ -443,9 +485,11 @@ class NcclCommunicator : public CollectiveCommunicator {
     const OperationId id{operations_++, kind, type, count};
     Ring& ring = rings_->at(id.sequence);
     try {
-      ring.whole->queue().follow_compute();
+      ring.queue->follow_compute();
+      auto before = ring.queue->mark();
       put(ring);
-      return CollectiveToken(std::make_shared<Operation>(rings_, ring, id, label));
+      return CollectiveToken(
+          std::make_shared<Operation>(rings_, ring, std::move(before), id, label));
     } catch (const Error& error) {
       health.fail(Status(error.code(), error.text()));
       return failed();
@@ -472,14 +516,15 @@ struct Connecting {
   std::unique_ptr<NcclGroup> group(const std::shared_ptr<DeviceQueue>& queue, int rank, int size) {
     const NcclGroupOptions options{.late_limit = rings->options().late_limit,
                                    .keeps_ranks = rings->options().keeps_ranks,
-                                   .revoke_limit = rings->options().revoke_limit};
+                                   .end_limit = rings->options().end_limit};
     return std::make_unique<NcclGroup>(nccl, queue, rings->shared_health(), rank, size, options);
   }
 
   // `before` is the ring that is shrunk, if there is one.
   void add(NcclRing from, Ring* before, const std::vector<int>& lost) {
-    const std::shared_ptr<DeviceQueue> queue = std::move(from.queue);
     Ring& ring = rings->add();
+    ring.queue = std::move(from.queue);
+    const auto& queue = ring.queue;
     ring.whole = group(queue, ranks.rank, ranks.size);
     if (before != nullptr) {
       ring.whole->connect_without(*before->whole, lost, deadline);

@@ -44,8 +44,9 @@ struct NcclOptions {
   // what is under way is revoked, and they are aborted with this communicator. Without it they are
   // aborted at once.
   bool keeps_ranks = false;
-  // How long revoking may take; after it they are aborted.
-  Duration revoke_limit = std::chrono::seconds(5);
+  // How long what is under way may take to end after a failure. Revoked communicators are aborted
+  // then; a device that stands still is left to the end of the process.
+  Duration end_limit = std::chrono::seconds(5);
 };
 
 // Who takes part.

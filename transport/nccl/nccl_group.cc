@@ -126,7 +126,7 @@ void NcclGroup::stop() {
 bool NcclGroup::revoke() {
   NcclResult state = nccl_->revoke(comm_);
   if (!options_.keeps_ranks) return false;
-  const TimePoint deadline = steady_clock().now() + options_.revoke_limit;
+  const TimePoint deadline = steady_clock().now() + options_.end_limit;
   while (state == NcclResult::kInProgress && steady_clock().now() < deadline) {
     std::this_thread::sleep_for(kNcclLook);
     if (nccl_->async_error(comm_, state) != NcclResult::kSuccess) return false;

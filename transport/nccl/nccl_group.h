@@ -41,7 +41,7 @@ class NcclHealth {
 struct NcclGroupOptions {
   Duration late_limit;
   bool keeps_ranks;
-  Duration revoke_limit;
+  Duration end_limit;
 };
 
 // The library's communicator. Its operations throw Error, and so does whoever finds that one has

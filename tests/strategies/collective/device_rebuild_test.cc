@@ -41,7 +41,7 @@ class LosingRanks : public ::testing::Test {
       : world_(std::make_shared<FakeWorld>(ranks)), all_(static_cast<size_t>(ranks)) {
     std::iota(all_.begin(), all_.end(), 0);
     options_.nccl.keeps_ranks = true;
-    options_.nccl.revoke_limit = std::chrono::milliseconds(300);
+    options_.nccl.end_limit = std::chrono::milliseconds(300);
     options_.timeout = kPatience;
   }
 

@@ -271,6 +271,7 @@ NcclResult FakeNccl::receive(void* to, size_t bytes, int peer, ncclComm* comm, N
 
 void FakeNccl::transfer(std::vector<Transfer> transfers, ncclComm* comm, NcclStream stream,
                         std::function<void()> after) {
+  if (world_->on_call_) world_->on_call_();
   stream_of(stream).put([world = world_, comm = comm->shared, transfers = std::move(transfers),
                          after = std::move(after)] {
     while (world->stalled_ == comm->job_rank && !comm->ended) std::this_thread::yield();

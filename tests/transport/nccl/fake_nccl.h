@@ -46,13 +46,19 @@ class FakeStream {
 
 class FakeQueue : public DeviceQueue {
  public:
-  // Of memory that `allocator` gives, which must outlive the buffers.
-  explicit FakeQueue(Allocator& allocator = host_allocator(), TakeMemory take = nullptr)
-      : allocator_(allocator), stream_(std::make_shared<FakeStream>(std::move(take))) {}
+  // Of memory that `allocator` gives, which must outlive the buffers. `compute` is what the device
+  // does of what the calling thread has put on it; on the stream.
+  explicit FakeQueue(Allocator& allocator = host_allocator(), TakeMemory take = nullptr,
+                     std::function<void()> compute = nullptr)
+      : allocator_(allocator),
+        stream_(std::make_shared<FakeStream>(std::move(take))),
+        compute_(std::move(compute)) {}
 
   void* stream() override { return stream_.get(); }
   Buffer allocate(size_t bytes) override;
-  void follow_compute() override {}
+  void follow_compute() override {
+    if (compute_) stream_->put(compute_);
+  }
   void sum(std::span<const ShardRange> nodes, ElementType type, std::span<const void* const> arrays,
            void* out, size_t count) override;
   void copy(void* to, const void* from, size_t bytes) override;
@@ -65,6 +71,7 @@ class FakeQueue : public DeviceQueue {
  private:
   Allocator& allocator_;
   std::shared_ptr<FakeStream> stream_;
+  std::function<void()> compute_;
 };
 
 // What the ranks of one job have in common, in this process. Ranks are those of the job.
@@ -83,6 +90,8 @@ class FakeWorld {
   void refuse_send(int rank) { refuses_ = rank; }
   // What this rank has put on its streams does not go on, until it is revoked or aborted.
   void stall_device(int rank) { stalled_ = rank; }
+  // Called before each call that puts something on a stream, by the rank's thread.
+  void on_call(std::function<void()> hook) { on_call_ = std::move(hook); }
   // The library is too old to revoke and to shrink.
   void be_old() { is_old_ = true; }
   // A revoked communicator is never quiet.
@@ -118,6 +127,7 @@ class FakeWorld {
   std::atomic<int> made_{0};
   std::atomic<int> shrunk_{0};
   std::atomic<int> ids_{0};
+  std::function<void()> on_call_;
   std::mutex mutex_;
   std::map<int, NcclResult> errors_;
   std::map<std::pair<int, int>, uint64_t> sent_;

@@ -243,6 +243,41 @@ TEST(NcclFailures, AnAbortOfAnotherThreadEndsTheWait) {
   });
 }
 
+// One rank, whose device does what `compute` does before each operation.
+Result<std::unique_ptr<CollectiveCommunicator>> alone_with(std::function<void()> compute) {
+  std::vector<NcclRing> rings;
+  rings.push_back({.queue = std::make_unique<FakeQueue>(host_allocator(), nullptr, compute),
+                   .id = id_of("alone")});
+  return make_nccl_communicator(std::make_shared<FakeNccl>(world_of(1), 0), std::move(rings),
+                                {.rank = 0, .size = 1}, soon(),
+                                {.end_limit = std::chrono::milliseconds(50)});
+}
+
+TEST(NcclCommunicator, AnOperationBeginsWhenTheDeviceHasComeToIt) {
+  std::atomic<bool> computes = true;
+  const auto comm = alone_with([&] {
+                      while (computes) std::this_thread::yield();
+                    }).value();
+  auto token = comm->barrier(kLabel);
+  EXPECT_FALSE(token.begun());
+  EXPECT_FALSE(token.test());
+  computes = false;
+  EXPECT_TRUE(token.wait(soon()).ok());
+  EXPECT_TRUE(token.begun());
+}
+
+TEST(NcclFailures, ADeviceThatStandsStillIsNotWaitedFor) {
+  static std::atomic<bool> stands = true;
+  {
+    const auto comm = alone_with([] {
+                        while (stands) std::this_thread::yield();
+                      }).value();
+    auto token = comm->barrier(kLabel);
+    EXPECT_EQ(token.wait(soon(std::chrono::milliseconds(20))).code(), ErrorCode::kPeerLost);
+  }
+  stands = false;
+}
+
 TEST(NcclFailures, AReductionMustFitItsLayout) {
   run_ranks(world_of(2), [](CollectiveCommunicator& comm) {
     const Status status =
