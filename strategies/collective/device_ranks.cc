@@ -106,7 +106,7 @@ std::vector<int> groups_of(Talk& talk, int ranks, const DeviceRanksOptions& opti
                            const Logger& logger) {
   if (!options.hierarchical) return {};
   std::vector<int> groups;
-  if (options.group_ranks > 0) {
+  if (options.group_ranks > 1) {
     groups = equal_groups(ranks, options.group_ranks, logger);
   } else {
     const std::string own = options.machine.empty() ? transport::this_machine() : options.machine;

@@ -38,9 +38,9 @@ struct DeviceRanksOptions {
   transport::NcclOptions nccl = {};
   // Communicators of NCCL that take turns.
   int communicators = 1;
-  // Ranks are summed in groups first: of `group_ranks` ranks, 0: those of a machine, which need to
-  // follow one another. In one group, or groups of one rank, there is nothing to sum first; what
-  // else stands against it is told to the log, and all ranks sum at once.
+  // Ranks are summed in groups first: of `group_ranks` ranks, up to 1: those of a machine, which
+  // need to follow one another. In one group, or groups of one rank, there is nothing to sum first;
+  // what else stands against it is told to the log, and all ranks sum at once.
   bool hierarchical = false;
   int group_ranks = 0;
   // Of a step; 0: one for each rank. Groups whose shards are no node of the shard tree cannot be

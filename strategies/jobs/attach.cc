@@ -145,7 +145,10 @@ std::shared_ptr<StrategyRuntime> attach_rank(fluid::Executor& executor,
   const auto cluster = cluster_of(place);
   dump(config, program, cluster);
   logger.set_identity(cluster.process_name());
-  CollectiveRuntimeOptions options{.logical_shards = shards_of(place, cluster, config)};
+  CollectiveRuntimeOptions options{.logical_shards = shards_of(place, cluster, config),
+                                   .device_communicators = place.communicators,
+                                   .hierarchical = place.hierarchical,
+                                   .group_ranks = place.group_ranks};
   auto runtime = make_transpiled_runtime(
       {.program = program, .cluster = cluster, .config = config, .logger = logger},
       std::move(options));

@@ -111,8 +111,7 @@ class Nccls {
                      rank](const fluid::Place& place) -> Result<strategies::DeviceLibrary> {
               const auto take = [] { return std::make_shared<const DeviceAccess>(); };
               return strategies::DeviceLibrary{
-                  std::make_shared<FakeNccl>(world, rank),
-                  [place, take] {
+                  std::make_shared<FakeNccl>(world, rank), [place, take] {
                     return std::make_unique<FakeQueue>(fluid::allocator_of(place), take);
                   }};
             },
@@ -136,6 +135,23 @@ TEST_P(OnADevice, RanksSumByNcclToTheBitsOfTheCpu) {
     EXPECT_GT(nccls.world().bytes_sent(0), 0U);
     EXPECT_EQ(nccls.world().aborts(), 0);
   }
+}
+
+TEST_P(OnADevice, RanksSumInGroupsByTurnsToTheBitsOfTheCpu) {
+  RankJob job{.ranks = 4, .shards = 4};
+  const RankOutcome cpu = train_in_ranks(host_, job);
+  Nccls nccls(4);
+  job.devices = [&nccls](int rank) {
+    auto options = nccls.options(rank);
+    options.communicators = 2;
+    options.hierarchical = true;
+    options.group_ranks = 2;
+    return options;
+  };
+  const RankOutcome device = train_in_ranks(device_, job);
+  EXPECT_EQ(device.losses, cpu.losses);
+  EXPECT_EQ(device.persistables, cpu.persistables);
+  EXPECT_GT(nccls.world().bytes_sent(0, 2), 0U);
 }
 
 TEST_P(OnADevice, RanksThatEndEarlierGiveNothingToTheOthersSums) {

@@ -82,7 +82,10 @@ std::optional<RankPlace> place_of(const Operator& op) {
     auto attrs = parse_attributes<GenNcclIdAttrs>(op.type, op.attrs);
     return checked_place(op, {.rank = attrs.trainer_id,
                               .endpoints = std::move(attrs.trainers),
-                              .executor_reduces = true});
+                              .executor_reduces = true,
+                              .communicators = std::max(attrs.nccl_comm_num, 1),
+                              .hierarchical = attrs.use_hierarchical_allreduce,
+                              .group_ranks = attrs.hierarchical_allreduce_inter_nranks});
   }
   if (op.type == "c_comm_init_all") return RankPlace{.in_process = true};
   return std::nullopt;
@@ -106,6 +109,8 @@ std::optional<RankPlace> read_rank_place(const Program& program) {
                   str_cat("rank ", place->rank, " of ", join(place->endpoints, ",")),
                   str_cat("rank ", said->rank, " of ", join(said->endpoints, ",")));
     }
+    // One op for each ring.
+    if (place) said->communicators = place->communicators + 1;
     place = std::move(said);
   }
   if (!place && !record.server_mode && !record.trainers_endpoints.empty()) {

@@ -53,6 +53,11 @@ struct RankPlace {
   bool executor_reduces = false;
   // c_comm_init_all: the ranks are devices of this process.
   bool in_process = false;
+  // For sums on devices: communicators that take turns, and whether groups of so many ranks (0:
+  // those of a machine) are summed first.
+  int32_t communicators = 1;
+  bool hierarchical = false;
+  int32_t group_ranks = 0;
 };
 // None for a program that was not made for ranks. Throws Error (kInvalidProgram) when its ops name
 // different places, or a rank that has no endpoint.

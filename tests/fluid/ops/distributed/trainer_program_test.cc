@@ -113,12 +113,23 @@ TEST(RankPlace, IsThatOfTheOpsThatMakeCommunicators) {
   EXPECT_EQ(collective->rank, 1);
   EXPECT_THAT(collective->endpoints, ElementsAre("a:1", "b:2", "c:3"));
   EXPECT_FALSE(collective->executor_reduces);
+  EXPECT_EQ(collective->communicators, 1);
+  auto rings = with_op("c_gen_nccl_id", to_attributes(second));
+  rings.global_block().append_op(Operator(*rings.global_block().ops().front()));
+  EXPECT_EQ(read_rank_place(rings)->communicators, 2);
 
-  const GenNcclIdAttrs nccl2{.trainers = {"a:1", "b:2"}, .trainer_id = 1};
+  const GenNcclIdAttrs nccl2{.trainers = {"a:1", "b:2"},
+                             .trainer_id = 1,
+                             .nccl_comm_num = 3,
+                             .use_hierarchical_allreduce = true,
+                             .hierarchical_allreduce_inter_nranks = 2};
   const auto whole = read_rank_place(with_op("gen_nccl_id", to_attributes(nccl2)));
   EXPECT_EQ(whole->rank, 1);
   EXPECT_THAT(whole->endpoints, ElementsAre("a:1", "b:2"));
   EXPECT_TRUE(whole->executor_reduces);
+  EXPECT_EQ(whole->communicators, 3);
+  EXPECT_TRUE(whole->hierarchical);
+  EXPECT_EQ(whole->group_ranks, 2);
 
   EXPECT_TRUE(read_rank_place(with_op("c_comm_init_all", {}))->in_process);
   EXPECT_FALSE(read_rank_place(with_op("mean", {})));
