@@ -16,6 +16,7 @@
 #include <iostream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "transport/nccl/cuda_queue.h"
@@ -83,10 +84,12 @@ void print(const Options& options, const char* form, double milliseconds) {
 
 double measure_form(const std::shared_ptr<transport::Nccl>& nccl, const Options& options, int use,
                     bool ordered, void* array, size_t count) {
-  const auto id = shared_id(*nccl, options, use);
+  std::vector<transport::NcclRing> rings;
+  rings.push_back(
+      {.queue = transport::make_cuda_queue(options.device), .id = shared_id(*nccl, options, use)});
   auto communicator = transport::make_nccl_communicator(
-                          nccl, transport::make_cuda_queue(options.device), id, options.rank,
-                          options.ranks, steady_clock().now() + kLongest, {.ordered = ordered})
+                          nccl, std::move(rings), {.rank = options.rank, .size = options.ranks},
+                          steady_clock().now() + kLongest, {.ordered = ordered})
                           .value();
   const transport::ShardLayout layout(options.ranks, options.ranks);
   const std::vector<const void*> parts = {array};

@@ -16,6 +16,7 @@ TEST(NcclLibrary, IsFoundOrSaysWhatToDo) {
   const auto loaded = load_nccl();
   if (loaded.ok()) {
     EXPECT_GE(loaded.value()->version(), 21400);
+    EXPECT_EQ(loaded.value()->can_shrink(), loaded.value()->version() >= 22800);
     EXPECT_THAT(loaded.value()->path(), HasSubstr("libnccl"));
     EXPECT_THAT(loaded.value()->explain(NcclResult::kInvalidUsage, nullptr), HasSubstr("usage"));
     return;
