@@ -36,59 +36,16 @@ void launch(RawStream, const char*, void (*kernel)(Parameters...), unsigned bloc
 }
 #endif
 
-// A work of elements that is cut in two: element(i) reads what element i is made of, and out[i], or
-// store(i, value) where F has it, takes it. So a thread reads several elements before it writes.
-template <class F>
-constexpr bool kReadsFirst = requires(const F& f, int64_t i) {
-  f.element(i);
-};
-
-template <class F, class V>
-__device__ void store_value(const F& f, int64_t i, const V& value) {
-  if constexpr (requires { f.store(i, value); }) {
-    f.store(i, value);
-  } else {
-    f.out[i] = value;
-  }
-}
-
-// Elements that a thread reads before it writes, of arrays that are long enough to keep a device
-// busy all the same.
-constexpr int kReads = 4;
-constexpr int64_t kLong = int64_t{1} << 19;
-
-// The elements begin + k * kThreads that are below `end`, of kReads at most.
-template <class F>
-__device__ void read_and_store(const F& f, int64_t begin, int64_t end) {
-  using Value = decltype(f.element(begin));
-  if (begin + (kReads - 1) * kThreads < end) {
-    Value values[kReads];
-#pragma unroll
-    for (int k = 0; k < kReads; ++k) values[k] = f.element(begin + k * kThreads);
-#pragma unroll
-    for (int k = 0; k < kReads; ++k) store_value(f, begin + k * kThreads, values[k]);
-  } else {
-    for (int64_t i = begin; i < end; i += kThreads) store_value(f, i, f.element(i));
-  }
-}
-
-template <class F>
-__global__ void read_first_kernel(int64_t n, const __grid_constant__ F f) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t block = static_cast<int64_t>(blockIdx.x) * kThreads;
-  const int64_t reads = n < kLong ? 1 : kReads;
-  for (int64_t i = reads * block + threadIdx.x; i < n; i += reads * step) {
-    const int64_t end = i + (reads - 1) * kThreads + 1;
-    read_and_store(f, i, end < n ? end : n);
-  }
-}
-
-// f(i) for each i below n.
+// f(i) for each i below n; where F has element(i), out[i] becomes that.
 template <class F>
 __global__ void each_kernel(int64_t n, const __grid_constant__ F f) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
-    f(i);
+    if constexpr (requires { f.element(i); }) {
+      f.out[i] = f.element(i);
+    } else {
+      f(i);
+    }
   }
 }
 
@@ -106,12 +63,7 @@ inline unsigned blocks_for(int64_t blocks) {
 template <class F>
 void launch_each(RawStream stream, const char* name, int64_t n, F f) {
   if (n <= 0) return;
-  if constexpr (kReadsFirst<F>) {
-    const int64_t of_block = n < kLong ? kThreads : kThreads * kReads;
-    launch(stream, name, read_first_kernel<F>, blocks_for((n + of_block - 1) / of_block), n, f);
-  } else {
-    launch(stream, name, each_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f);
-  }
+  launch(stream, name, each_kernel<F>, blocks_for((n + kThreads - 1) / kThreads), n, f);
 }
 
 template <class F>

@@ -53,26 +53,24 @@ struct GaussianLoop {
 template <class T>
 struct SgdLoop {
   SgdArgs<T> args;
-  __device__ T element(int64_t i) const { return args.param[i] - *args.rate * args.grad[i]; }
-  __device__ T store(int64_t i, T param) const { return args.param_out[i] = param; }
+  __device__ T operator()(int64_t i) const {
+    const T written = args.param[i] - *args.rate * args.grad[i];
+    args.param_out[i] = written;
+    return written;
+  }
 };
 
 template <class T>
 struct MomentumLoop {
   MomentumArgs<T> args;
-  struct Value {
-    T param;
-    T velocity;
-  };
-  __device__ Value element(int64_t i) const {
+  __device__ T operator()(int64_t i) const {
     const T g = args.grad[i];
     const T v = args.mu * args.velocity[i] + g;
     const T step = args.nesterov ? g + args.mu * v : v;
-    return {args.param[i] - *args.rate * step, v};
-  }
-  __device__ T store(int64_t i, const Value& value) const {
-    args.velocity_out[i] = value.velocity;
-    return args.param_out[i] = value.param;
+    const T written = args.param[i] - *args.rate * step;
+    args.velocity_out[i] = v;
+    args.param_out[i] = written;
+    return written;
   }
 };
 
@@ -80,22 +78,16 @@ template <class T>
 struct AdamLoop {
   AdamArgs<T> args;
   T rate{};
-  struct Value {
-    T param;
-    T moment1;
-    T moment2;
-  };
   __device__ void begin() { rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1); }
-  __device__ Value element(int64_t i) const {
+  __device__ T operator()(int64_t i) const {
     const T g = args.grad[i];
     const T m = args.beta1 * args.moment1[i] + (T{1} - args.beta1) * g;
     const T v = args.beta2 * args.moment2[i] + (T{1} - args.beta2) * g * g;
-    return {args.param[i] - rate * (m / (sqrt(v) + args.epsilon)), m, v};
-  }
-  __device__ T store(int64_t i, const Value& value) const {
-    args.moment1_out[i] = value.moment1;
-    args.moment2_out[i] = value.moment2;
-    return args.param_out[i] = value.param;
+    const T written = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
+    args.moment1_out[i] = m;
+    args.moment2_out[i] = v;
+    args.param_out[i] = written;
+    return written;
   }
   // The powers are read for every element.
   __device__ void finish() const {

@@ -9,12 +9,11 @@ namespace fleet::fluid::cuda {
 // The most that a kernel's parameters may take.
 constexpr size_t kParameterBytes = 4096;
 // Elements of a tensor that a block updates.
-constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 8;
+constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 16;
 
-// F is a tensor's update: f(i) updates element i and gives what it wrote into the parameter, or
-// f.store(i, f.element(i)) does, so that a thread may read several elements before it writes;
-// f.begin(), where F has it, is called before by each thread, and f.finish() once when all
-// elements are done.
+// F is a tensor's update: f(i) updates element i and gives what it wrote into the parameter.
+// f.begin(), where F has it, is called before by each thread, and f.finish() once when all elements
+// are done.
 template <class F>
 struct UpdateList {
   struct Tensor {
@@ -35,32 +34,20 @@ constexpr bool kFinishes = requires(const F& f) {
   f.finish();
 };
 
-// Elements begin + k * kThreads that are below `end`, of kReads at most: whether what was written
-// is finite.
+// The last tensor that begins at the block or before.
 template <class F>
-__device__ bool update_some(const F& f, int64_t begin, int64_t end) {
-  bool finite = true;
-  if constexpr (kReadsFirst<F>) {
-    if (begin + (kReads - 1) * kThreads < end) {
-      decltype(f.element(begin)) values[kReads];
-#pragma unroll
-      for (int k = 0; k < kReads; ++k) values[k] = f.element(begin + k * kThreads);
-#pragma unroll
-      for (int k = 0; k < kReads; ++k) {
-        finite = isfinite(f.store(begin + k * kThreads, values[k])) && finite;
-      }
-      return finite;
-    }
-  }
-  const int64_t last = begin + kReads * kThreads < end ? begin + kReads * kThreads : end;
-  for (int64_t i = begin; i < last; i += kThreads) {
-    if constexpr (kReadsFirst<F>) {
-      finite = isfinite(f.store(i, f.element(i))) && finite;
+__device__ int tensor_of(const UpdateList<F>& list, int64_t block) {
+  int low = 0;
+  int high = list.count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (list.tensors[middle].first_block <= block) {
+      low = middle;
     } else {
-      finite = isfinite(f(i)) && finite;
+      high = middle - 1;
     }
   }
-  return finite;
+  return low;
 }
 
 // *nonfinite, in host memory, becomes 1 when anything that was written is not finite, and else is
@@ -69,15 +56,13 @@ template <class F>
 __global__ void update_kernel(const __grid_constant__ UpdateList<F> list) {
   int found = 0;
   for (int64_t block = blockIdx.x; block < list.blocks; block += gridDim.x) {
-    int k = 0;
-    while (k + 1 < list.count && list.tensors[k + 1].first_block <= block) ++k;
-    const auto& tensor = list.tensors[k];
+    const auto& tensor = list.tensors[tensor_of(list, block)];
     const int64_t begin = (block - tensor.first_block) * kElementsOfBlock;
     const int64_t end = begin + kElementsOfBlock < tensor.n ? begin + kElementsOfBlock : tensor.n;
     F f = tensor.f;
     if constexpr (requires { f.begin(); }) f.begin();
-    for (int64_t i = begin + threadIdx.x; i < end; i += kReads * kThreads) {
-      if (!update_some(f, i, end)) found = 1;
+    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) {
+      if (!isfinite(f(i))) found = 1;
     }
   }
   if (__syncthreads_or(found) != 0 && threadIdx.x == 0) {

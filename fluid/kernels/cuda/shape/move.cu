@@ -8,23 +8,15 @@
 namespace fleet::fluid::cuda {
 namespace {
 
-// A word, and where it goes.
-template <class Word>
-struct Moved {
-  Word word;
-  int64_t to;
-};
-
 template <class Word>
 struct WalkLoop {
   Places<2> places;
   const Word* from;
   Word* to;
-  __device__ Moved<Word> element(int64_t i) const {
+  __device__ void operator()(int64_t i) const {
     const auto at = places.at(i);
-    return {from[at.of[0]], at.of[1]};
+    to[at.of[1]] = from[at.of[0]];
   }
-  __device__ void store(int64_t, const Moved<Word>& moved) const { to[moved.to] = moved.word; }
 };
 
 template <class Word>
