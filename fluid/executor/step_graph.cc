@@ -23,6 +23,10 @@ std::string obstacle_of(const Plan& plan) {
     if (var.feed >= 0 && var.desc != nullptr && var.desc->lod_level > 0) {
       return str_cat("'", var.name, "' is fed sequences");
     }
+    if (var.desc != nullptr && var.desc->kind == VarKind::kSelectedRows) {
+      return str_cat("'", var.name,
+                     "' is selected rows, whose numbers the host gives to each step");
+    }
   }
   return {};
 }

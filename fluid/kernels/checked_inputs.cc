@@ -1,5 +1,7 @@
 #include "fluid/kernels/checked_inputs.h"
 
+#include <algorithm>
+
 #include "fluid/ops/math/activation.h"
 #include "fluid/ops/math/mul.h"
 
@@ -58,6 +60,38 @@ void require_condition(const PrepareContext& context, const Shape& shape) {
   const ValueSpec& condition = context.in("Condition");
   context.require(condition.dtype == DType::kBool && condition.shape == shape, "Condition",
                   str_cat("bool", shape), str_cat(dtype_name(condition.dtype), condition.shape));
+}
+
+GradientInput gradient_input(const PrepareContext& context, DType dtype) {
+  const Shape& param = context.in("Param").shape;
+  const ValueSpec& grad = context.in("Grad");
+  GradientInput input{.position = context.input("Grad"),
+                      .sparse = grad.kind == ValueKind::kSelectedRows,
+                      .height = param.rank() == 0 ? 1 : param[0]};
+  input.width = input.height == 0 ? 0 : param.numel() / input.height;
+  const bool fits = input.sparse ? grad.shape.numel() % std::max<int64_t>(input.width, 1) == 0
+                                 : grad.shape.numel() == param.numel();
+  const bool tensor = input.sparse || grad.kind == ValueKind::kTensor;
+  context.require(tensor && fits && grad.dtype == dtype, "Grad",
+                  str_cat(dtype_name(dtype), param, ", like Param, or rows of it"),
+                  str_cat(dtype_name(grad.dtype), grad.shape));
+  return input;
+}
+
+bool takes_rows(const PrepareContext& context) {
+  return context.in("X").kind == ValueKind::kSelectedRows;
+}
+
+int row_factor_input(const PrepareContext& context, DType dtype) {
+  const ValueSpec& factor = context.in("Y");
+  context.require(factor.dtype == dtype && factor.shape.numel() == 1, "Y",
+                  "one element of X's type: selected rows are scaled only",
+                  str_cat(dtype_name(factor.dtype), factor.shape));
+  return context.input("Y");
+}
+
+void require_rows(const PrepareContext& context) {
+  context.require(takes_rows(context), "X", "selected rows", "a dense tensor");
 }
 
 }  // namespace fleet::fluid

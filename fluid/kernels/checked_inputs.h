@@ -28,6 +28,23 @@ Shape with_one_class(Shape shape, int axis = -1);
 // Input Label has as many elements as `wanted`, and the type.
 void require_labels(const PrepareContext& context, const Shape& wanted, DType dtype);
 
+// Input Grad of an update op: as many elements as Param, or selected rows of it.
+struct GradientInput {
+  int position = -1;
+  bool sparse = false;
+  int64_t height = 0;  // rows of Param, and elements of one
+  int64_t width = 0;
+  int64_t numel() const { return height * width; }
+};
+GradientInput gradient_input(const PrepareContext& context, DType dtype);
+
+// Input X is selected rows.
+bool takes_rows(const PrepareContext& context);
+void require_rows(const PrepareContext& context);
+
+// The position of input Y: selected rows X are multiplied by one number of their type alone.
+int row_factor_input(const PrepareContext& context, DType dtype);
+
 // The position of an input of one element.
 template <class T>
 int scalar_input(const PrepareContext& context, const char* slot) {

@@ -1,6 +1,7 @@
 #include "fluid/kernels/device_kernel_list.h"
 
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/strings.h"
@@ -15,10 +16,10 @@ constexpr ListedKernels kListed[] = {
     {"accuracy", "float32"},
     {"acos", "float32 float64"},
     {"acos_grad", "float32 float64"},
-    {"adadelta", "float32 float64"},
-    {"adagrad", "float32 float64"},
-    {"adam", "float32 float64"},
-    {"adamax", "float32 float64"},
+    {"adadelta", "float32 float64", "rows"},
+    {"adagrad", "float32 float64", "rows"},
+    {"adam", "float32 float64", "rows"},
+    {"adamax", "float32 float64", "rows"},
     {"asin", "float32 float64"},
     {"asin_grad", "float32 float64"},
     {"assign", "bool uint8 int8 int16 int32 int64 float32 float64"},
@@ -31,8 +32,8 @@ constexpr ListedKernels kListed[] = {
     {"cast", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"ceil", "float32 float64"},
     {"ceil_grad", "float32 float64"},
-    {"clip", "float32 float64"},
-    {"clip_by_norm", "float32 float64"},
+    {"clip", "float32 float64", "rows"},
+    {"clip_by_norm", "float32 float64", "rows"},
     {"clip_grad", "float32 float64"},
     {"concat", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"concat_grad", "bool uint8 int8 int16 int32 int64 float32 float64"},
@@ -48,7 +49,7 @@ constexpr ListedKernels kListed[] = {
     {"cross_entropy2", "float32 float64"},
     {"cross_entropy_grad", "float32 float64"},
     {"cross_entropy_grad2", "float32 float64"},
-    {"decayed_adagrad", "float32 float64"},
+    {"decayed_adagrad", "float32 float64", "rows"},
     {"depthwise_conv2d", "float32 float64"},
     {"depthwise_conv2d_grad", "float32 float64"},
     {"depthwise_conv2d_transpose", "float32 float64"},
@@ -65,7 +66,7 @@ constexpr ListedKernels kListed[] = {
     {"elementwise_min", "int32 int64 float32 float64"},
     {"elementwise_min_grad", "float32 float64"},
     {"elementwise_mod", "float32 float64"},
-    {"elementwise_mul", "int32 int64 float32 float64"},
+    {"elementwise_mul", "int32 int64 float32 float64", "rows"},
     {"elementwise_mul_grad", "float32 float64"},
     {"elementwise_pow", "int32 int64 float32 float64"},
     {"elementwise_pow_grad", "float32 float64"},
@@ -88,10 +89,11 @@ constexpr ListedKernels kListed[] = {
     {"flatten_grad", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"floor", "float32 float64"},
     {"floor_grad", "float32 float64"},
-    {"ftrl", "float32 float64"},
+    {"ftrl", "float32 float64", "rows"},
     {"gaussian_random", "float32 float64"},
     {"gelu", "float32 float64"},
     {"gelu_grad", "float32 float64"},
+    {"get_tensor_from_selected_rows", "float32 float64", "rows"},
     {"greater_equal", "bool int32 int64 float32 float64"},
     {"greater_than", "bool int32 int64 float32 float64"},
     {"group_norm", "float32 float64"},
@@ -110,10 +112,10 @@ constexpr ListedKernels kListed[] = {
     {"isfinite", "float32 float64"},
     {"isinf", "float32 float64"},
     {"isnan", "float32 float64"},
-    {"lamb", "float32 float64"},
-    {"lamb_apply", "float32 float64"},
-    {"lamb_direction", "float32 float64"},
-    {"lars_momentum", "float32 float64"},
+    {"lamb", "float32 float64", "rows"},
+    {"lamb_apply", "float32 float64", "rows"},
+    {"lamb_direction", "float32 float64", "rows"},
+    {"lars_momentum", "float32 float64", "rows"},
     {"layer_norm", "float32 float64"},
     {"layer_norm_grad", "float32 float64"},
     {"leaky_relu", "float32 float64"},
@@ -133,14 +135,15 @@ constexpr ListedKernels kListed[] = {
     {"logsigmoid", "float32 float64"},
     {"logsigmoid_grad", "float32 float64"},
     {"lookup_table", "float32 float64"},
-    {"lookup_table_grad", "float32 float64"},
+    {"lookup_table_grad", "float32 float64", "rows Ids"},
     {"lookup_table_v2", "float32 float64"},
-    {"lookup_table_v2_grad", "float32 float64"},
+    {"lookup_table_v2_grad", "float32 float64", "rows Ids"},
     {"matmul", "float32 float64"},
     {"matmul_grad", "float32 float64"},
     {"mean", "float32 float64"},
     {"mean_grad", "float32 float64"},
-    {"momentum", "float32 float64"},
+    {"merge_selected_rows", "float32 float64", "rows"},
+    {"momentum", "float32 float64", "rows"},
     {"mul", "float32 float64"},
     {"mul_grad", "float32 float64"},
     {"not_equal", "bool int32 int64 float32 float64"},
@@ -175,13 +178,22 @@ constexpr ListedKernels kListed[] = {
     {"reshape2_grad", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"reshape_grad", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"reverse", "bool uint8 int8 int16 int32 int64 float32 float64"},
-    {"rmsprop", "float32 float64"},
+    {"rmsprop", "float32 float64", "rows"},
     {"round", "float32 float64"},
     {"round_grad", "float32 float64"},
     {"rsqrt", "float32 float64"},
     {"rsqrt_grad", "float32 float64"},
-    {"scale", "int32 int64 float32 float64"},
-    {"sgd", "float32 float64"},
+    {"scale", "int32 int64 float32 float64", "rows"},
+    {"sequence_concat", "int32 int64 float32 float64"},
+    {"sequence_concat_grad", "float32 float64"},
+    {"sequence_expand", "int32 int64 float32 float64"},
+    {"sequence_expand_grad", "float32 float64"},
+    {"sequence_pool", "float32 float64"},
+    {"sequence_pool_grad", "float32 float64"},
+    {"sequence_reverse", "int32 int64 float32 float64"},
+    {"sequence_softmax", "float32 float64"},
+    {"sequence_softmax_grad", "float32 float64"},
+    {"sgd", "float32 float64", "rows"},
     {"sigmoid", "float32 float64"},
     {"sigmoid_cross_entropy_with_logits", "float32 float64"},
     {"sigmoid_cross_entropy_with_logits_grad", "float32 float64"},
@@ -218,7 +230,7 @@ constexpr ListedKernels kListed[] = {
     {"stack_grad", "bool uint8 int8 int16 int32 int64 float32 float64"},
     {"stanh", "float32 float64"},
     {"stanh_grad", "float32 float64"},
-    {"sum", "int64 float32 float64"},
+    {"sum", "int64 float32 float64", "rows"},
     {"swish", "float32 float64"},
     {"swish_grad", "float32 float64"},
     {"tanh", "float32 float64"},
@@ -263,9 +275,14 @@ KernelTable kernels_to_place_ops() {
   KernelTable table = KernelTable::standard();
   if (!table.ops(DeviceKind::kCuda).empty()) return table;
   for (const ListedKernels& row : kListed) {
+    Kernel kernel{.name = "listed", .prepare = refuse};
+    std::vector<std::string> rows = split(std::string(row.rows), ' ');
+    if (!row.rows.empty()) {
+      kernel.takes_rows = true;
+      kernel.host_slots.assign(rows.begin() + 1, rows.end());
+    }
     for (const std::string& dtype : split(std::string(row.dtypes), ' ')) {
-      table.add_last(row.op, DeviceKind::kCuda, parse_dtype(dtype),
-                     {.name = "listed", .prepare = refuse});
+      table.add_last(row.op, DeviceKind::kCuda, parse_dtype(dtype), kernel);
     }
   }
   return table;

@@ -12,6 +12,9 @@ namespace fleet::fluid {
 struct ListedKernels {
   std::string_view op;
   std::string_view dtypes;  // names of types with spaces between them, in the order of DType
+  // "rows" for kernels that take selected rows (Kernel::takes_rows), with the slots that come in
+  // host memory behind it.
+  std::string_view rows = {};
 };
 // In the order of the ops' names. Tests hold them against what a build with CUDA registers.
 std::span<const ListedKernels> listed_device_kernels();

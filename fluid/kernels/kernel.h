@@ -246,6 +246,11 @@ struct Kernel {
     bool reshapes = false;
   };
   std::vector<View> views = {};
+  // On a device: takes and makes selected rows, whose numbers are in host memory and whose values
+  // are on the device. Of an op that has any among its variables, inputs of `host_slots` come in
+  // host memory, too: numbers of rows are made of them.
+  bool takes_rows = false;
+  std::vector<std::string> host_slots = {};
   // Of an op that reads rows of a table without giving them (OpSchema::table_slot): the rows that
   // it looks at with these values, in any order and perhaps more than once. Of the table only type
   // and shape may be taken.

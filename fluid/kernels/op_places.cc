@@ -9,20 +9,38 @@
 namespace fleet::fluid {
 namespace {
 
-bool is_dense(const Block& block, const std::string& name) {
+bool is_of_kind(VarKind kind, const Block& block, const std::string& name) {
   const VarDesc* desc = name.empty() ? nullptr : block.find_var_recursive(name);
-  return desc == nullptr || (desc->kind == VarKind::kLodTensor && desc->typed);
+  return desc != nullptr && desc->kind == kind && desc->typed;
 }
 
-bool all_dense(const Block& block, const Operator& op) {
+bool is_rows(const Block& block, const std::string& name) {
+  return is_of_kind(VarKind::kSelectedRows, block, name);
+}
+
+// What a variable is that no block declares is not known.
+bool is_dense(const Block& block, const std::string& name) {
+  return name.empty() || block.find_var_recursive(name) == nullptr ||
+         is_of_kind(VarKind::kLodTensor, block, name);
+}
+
+template <class Holds>
+bool any_variable(const Operator& op, const Holds& holds) {
   for (const SlotMap* slots : {&op.inputs, &op.outputs}) {
     for (const auto& [slot, names] : *slots) {
-      for (const std::string& name : names) {
-        if (!is_dense(block, name)) return false;
-      }
+      if (std::any_of(names.begin(), names.end(), holds)) return true;
     }
   }
-  return true;
+  return false;
+}
+
+bool has_rows(const Block& block, const Operator& op) {
+  return any_variable(op, [&](const std::string& name) { return is_rows(block, name); });
+}
+
+bool all_dense_or_rows(const Block& block, const Operator& op) {
+  return !any_variable(
+      op, [&](const std::string& name) { return !is_dense(block, name) && !is_rows(block, name); });
 }
 
 // What is known of an op's inputs before it runs.
@@ -73,7 +91,7 @@ std::string_view to_string(HostReason reason) {
     case HostReason::kServerTable:
       return "its table may be on servers";
     case HostReason::kSparseTable:
-      return "its table gets gradients as rows";
+      return "its table is updated on the host";
     case HostReason::kBlock:
       return "runs a block, whose ops have places of their own";
     case HostReason::kShards:
@@ -88,6 +106,8 @@ std::string_view to_string(HostReason reason) {
       return "in a block whose gradient is computed";
     case HostReason::kNotDense:
       return "selected rows or an array";
+    case HostReason::kHostRows:
+      return "selected rows that are made on the host";
     case HostReason::kNoKernel:
       return "no kernel on the device";
     case HostReason::kNoKernelOfType:
@@ -110,7 +130,27 @@ OpPlaces::OpPlaces(const Block& block, const KernelTable& kernels, const Place& 
     : kernels_(kernels), place_(place), options_(options) {
   if (place.is_cpu()) return;
   find_host_blocks(block);
+  const auto of_host_blocks = written_;
   walk(block);
+  find_host_tables(block);
+  if (host_tables_.empty()) return;
+  written_ = of_host_blocks;
+  read_.clear();
+  walk(block);
+}
+
+// Updates by rows that run on the host keep their table there, and lookups with it.
+void OpPlaces::find_host_tables(const Block& block) {
+  for (const auto& op : block.ops()) {
+    if (const Block* inner = block_of(block, *op)) find_host_tables(*inner);
+    if (!is_true(*op, "is_sparse")) continue;
+    const std::string& slot = schema_of(block.program(), *op).table_slot;
+    if (slot.empty()) continue;
+    for (const std::string& table : op->input(slot)) {
+      const auto found = written_.find(table);
+      if (found != written_.end() && found->second.is_cpu()) host_tables_.insert(table);
+    }
+  }
 }
 
 // Blocks whose gradient the program computes: a backward op runs a block, too.
@@ -143,9 +183,12 @@ void OpPlaces::walk(const Block& block) {
     if (schema_of(block.program(), *op).only_orders) continue;
     const Place place = of(block, *op);
     if (options_.strict && place.is_cpu()) require_kernel(block, *op);
-    for (const std::string& name : op->input_names()) {
-      const auto [found, added] = read_.emplace(name, place);
-      if (!added && !place.is_cpu()) found->second = place;
+    for (const auto& [slot, names] : op->inputs) {
+      const Place reads = of_input(block, *op, slot);
+      for (const std::string& name : names) {
+        const auto [found, added] = read_.emplace(name, reads);
+        if (!added && !reads.is_cpu()) found->second = reads;
+      }
     }
     for (const std::string& name : op->output_names()) written_.emplace(name, place);
   }
@@ -164,23 +207,49 @@ HostReason OpPlaces::why_always_host(const Block& block, const Operator& op) con
     case RunBy::kKernel:
       break;
   }
-  if (!schema.table_slot.empty()) {
-    if (!options_.tables_here) return HostReason::kServerTable;
-    if (is_true(op, "is_sparse")) return HostReason::kSparseTable;
-  }
+  const bool looks_up = !schema.table_slot.empty();
+  const bool makes_rows = !schema.table_gradient_slot.empty() && is_true(op, "is_sparse");
+  if (!options_.tables_here && (looks_up || makes_rows)) return HostReason::kServerTable;
+  if (looks_up && looks_up_on_host(block, op)) return HostReason::kSparseTable;
   if (schema.leaves_values_to_servers) return HostReason::kServers;
   if (has_role(op.role, OpRole::kLrSched)) return HostReason::kLearningRate;
   if (has_attribute_tensors(schema, op)) return HostReason::kTensorAttribute;
   return asks_for_host(op) ? HostReason::kAsked : HostReason::kNone;
 }
 
+bool OpPlaces::looks_up_on_host(const Block& block, const Operator& op) const {
+  const auto& tables = op.input(schema_of(block.program(), op).table_slot);
+  return std::any_of(tables.begin(), tables.end(),
+                     [this](const std::string& name) { return host_tables_.contains(name); });
+}
+
 // Or nothing that the job's runtime could do in place of a kernel.
 HostReason OpPlaces::why_no_kernel(const Block& block, const Operator& op) const {
-  if (!all_dense(block, op)) return HostReason::kNotDense;
-  if (schema_of(block.program(), op).run_by == RunBy::kRuntime) return HostReason::kNone;
-  const DType dtype = kernel_dtype(block, op, declared_specs(block, op));
-  if (!kernels_.find(op.type, place_.kind, dtype).empty()) return HostReason::kNone;
-  return kernels_.knows(op.type, place_.kind) ? HostReason::kNoKernelOfType : HostReason::kNoKernel;
+  if (!all_dense_or_rows(block, op)) return HostReason::kNotDense;
+  const bool rows = has_rows(block, op);
+  if (schema_of(block.program(), op).run_by == RunBy::kRuntime) {
+    return rows ? HostReason::kNotDense : HostReason::kNone;
+  }
+  const auto kernels = kernels_of(block, op);
+  if (kernels.empty()) {
+    return kernels_.knows(op.type, place_.kind) ? HostReason::kNoKernelOfType
+                                                : HostReason::kNoKernel;
+  }
+  const bool takes_rows = std::any_of(kernels.begin(), kernels.end(),
+                                      [](const Kernel& kernel) { return kernel.takes_rows; });
+  if (rows && !takes_rows) return HostReason::kNotDense;
+  return reads_rows_of_host(block, op) ? HostReason::kHostRows : HostReason::kNone;
+}
+
+std::span<const Kernel> OpPlaces::kernels_of(const Block& block, const Operator& op) const {
+  return kernels_.find(op.type, place_.kind, kernel_dtype(block, op, declared_specs(block, op)));
+}
+
+bool OpPlaces::reads_rows_of_host(const Block& block, const Operator& op) const {
+  const auto names = op.input_names();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return is_rows(block, name) && home(name).is_cpu();
+  });
 }
 
 void OpPlaces::require_kernel(const Block& block, const Operator& op) const {
@@ -207,6 +276,17 @@ HostReason OpPlaces::why_host(const Block& block, const Operator& op) const {
 
 Place OpPlaces::of(const Block& block, const Operator& op) const {
   return why_host(block, op) == HostReason::kNone ? place_ : CPUPlace();
+}
+
+Place OpPlaces::of_input(const Block& block, const Operator& op, std::string_view slot) const {
+  const Place place = of(block, op);
+  if (place.is_cpu() || !has_rows(block, op)) return place;
+  const auto kernels = kernels_of(block, op);
+  const bool on_host = std::any_of(kernels.begin(), kernels.end(), [slot](const Kernel& kernel) {
+    const auto& slots = kernel.host_slots;
+    return std::find(slots.begin(), slots.end(), slot) != slots.end();
+  });
+  return on_host ? CPUPlace() : place;
 }
 
 Place OpPlaces::home(std::string_view variable) const {

@@ -3,11 +3,13 @@
 // An op runs on the device when a kernel computes it there. It runs on the host
 //   - when the job's runtime carries it out (send, recv, …), but for sums and broadcasts of a
 //     runtime that sums on devices;
-//   - when it looks up rows of a table that gets gradients as rows, or may be on servers;
+//   - when it looks up rows of a table that may be on servers, or makes its gradient as rows; or of
+//     a table that gets sparse gradients and is updated on the host;
 //   - when it belongs to the learning rate: numbers of one element cost more there than they save;
 //   - when tensors give its attributes (SlotSpec::for_attribute), which are read on the host;
 //   - when it says so itself: attribute op_device "cpu", as of fill_constant;
-//   - when one of its variables is no dense tensor (selected rows, arrays);
+//   - when one of its variables is an array, or selected rows that its kernels on the device do not
+//     take (Kernel::takes_rows), or that are made on the host;
 //   - in a block whose gradient the program computes: the executor adds those up on the host;
 //   - when it has no kernel on the device for its type, unless the caller is strict.
 //
@@ -19,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,14 +36,15 @@ enum class HostReason : uint8_t {
   kRuntime,          // the job's runtime carries it out, or fetches what it reads from servers
   kServers,          // its values are left to the servers
   kServerTable,      // it looks up rows of a table that may be on servers
-  kSparseTable,      // it looks up rows of a table that gets gradients as rows
+  kSparseTable,      // it looks up rows of a table that is updated on the host by rows
   kBlock,            // it runs a block, whose ops have places of their own
   kShards,           // the shards of a step meet there
   kLearningRate,     // it belongs to the learning rate
   kTensorAttribute,  // tensors give its attributes
   kAsked,            // it says so itself
   kGradientOfBlock,  // it is in a block whose gradient is computed
-  kNotDense,         // one of its variables is no dense tensor: selected rows, an array
+  kNotDense,         // a variable is no dense tensor, or is rows that no kernel takes there
+  kHostRows,         // it reads selected rows that are made on the host
   kNoKernel,         // the device has no kernel for it
   kNoKernelOfType,   // the device has kernels for it, and none for the types of its variables
 };
@@ -60,21 +64,29 @@ class OpPlaces {
 
   Place of(const Block& block, const Operator& op) const;
   HostReason why_host(const Block& block, const Operator& op) const;
+  // Where it reads an input: where it runs, unless its kernels on the device read the slot in host
+  // memory (Kernel::host_slots).
+  Place of_input(const Block& block, const Operator& op, std::string_view slot) const;
   Place home(std::string_view variable) const;
 
  private:
   void find_host_blocks(const Block& block);
   void keep_on_host(const Block& block, const Operator& op);
   void walk(const Block& block);
+  void find_host_tables(const Block& block);
   // Whatever kernels there are.
   HostReason why_always_host(const Block& block, const Operator& op) const;
   HostReason why_no_kernel(const Block& block, const Operator& op) const;
+  std::span<const Kernel> kernels_of(const Block& block, const Operator& op) const;
+  bool looks_up_on_host(const Block& block, const Operator& op) const;
+  bool reads_rows_of_host(const Block& block, const Operator& op) const;
   void require_kernel(const Block& block, const Operator& op) const;
 
   const KernelTable& kernels_;
   Place place_;
   Options options_;
   std::set<int32_t> host_blocks_;
+  std::set<std::string, std::less<>> host_tables_;  // looked up on the host
   std::map<std::string, Place, std::less<>> written_;
   std::map<std::string, Place, std::less<>> read_;
 };

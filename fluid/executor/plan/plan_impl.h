@@ -37,7 +37,8 @@ struct PlanVar {
 struct PlanOp {
   const Operator* op = nullptr;
   const OpSchema* schema = nullptr;  // the op's row (schema_of)
-  Place place;                       // where it runs, and where its variables are
+  Place place;                       // where it runs, and where its variables are (but for
+                                     // inputs that OpPlaces::of_input puts elsewhere)
   bool copies = false;               // its input to its output, which is at another place
   // Variables, slot by slot in the order of slot names; -1: an output that nobody wants.
   std::vector<int> inputs;

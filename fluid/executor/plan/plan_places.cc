@@ -35,7 +35,13 @@ void PlacePlanner::place(PlanOp& planned) {
     }
     return;
   }
-  for (int& i : planned.inputs) i = read(i, planned);
+  size_t at = 0;
+  for (const auto& [slot, names] : planned.op->inputs) {
+    const Place place = places_.of_input(*plan_.block, *planned.op, slot);
+    for (size_t i = 0; i < names.size(); ++i, ++at) {
+      planned.inputs[at] = read(planned.inputs[at], place, planned.op->role);
+    }
+  }
   for (int& i : planned.outputs) {
     if (i >= 0) i = write(i, planned);
   }
@@ -59,9 +65,9 @@ void PlacePlanner::come_home(int var) {
   state(var).at = At::kHome;
 }
 
-int PlacePlanner::read(int var, const PlanOp& reader) {
+int PlacePlanner::read(int var, const Place& place, OpRole role) {
   const State now = state(var);
-  if (plan_.vars[static_cast<size_t>(var)].place == reader.place) {
+  if (plan_.vars[static_cast<size_t>(var)].place == place) {
     if (now.at != At::kOther) return var;
     add_copy(now.copy, var, now.role);
     state(var).at = At::kBoth;
@@ -71,7 +77,7 @@ int PlacePlanner::read(int var, const PlanOp& reader) {
   if (now.at != At::kHome) return copy;
   state(var).at = At::kBoth;
   const bool as_fed = now.copy < 0 && is_fed(var) && !plan_.vars[static_cast<size_t>(var)].written;
-  if (!as_fed) add_copy(var, copy, reader.op->role);
+  if (!as_fed) add_copy(var, copy, role);
   return copy;
 }
 

@@ -33,7 +33,7 @@ class PlacePlanner {
   };
 
   void come_home(int var);
-  int read(int var, const PlanOp& reader);
+  int read(int var, const Place& place, OpRole role);
   int write(int var, const PlanOp& writer);
   int copy_of(int var);
   bool is_fed(int var) const;

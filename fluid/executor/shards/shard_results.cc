@@ -132,7 +132,7 @@ void ShardResults::keep_gradients(const Workspace& lane, int part, bool copies) 
     const Value& made = lane.value(sums[i]);
     if (const auto* rows = std::get_if<SelectedRows>(&made)) {
       sparse_gradients_[i][at] = {
-          .rows = rows->rows, .height = rows->height, .value = rows->value.clone()};
+          .rows = rows->rows, .height = rows->height, .value = rows->value.copy_to(CPUPlace())};
       continue;
     }
     const Tensor& tensor = dense(made, name_of(sums[i]));
@@ -178,9 +178,10 @@ void ShardResults::join_device_gradients(bool sums_only) {
 void ShardResults::join_gradients(const Join& join) {
   const auto& sums = plan().per_shard();
   for (size_t i = 0; i < sums.size(); ++i) {
-    if (std::holds_alternative<SelectedRows>(home_.value(sums[i]))) {
-      home_.value(sums[i]) =
-          join.sums ? sum_of_rows(sparse_gradients_[i]) : mean_of_rows(sparse_gradients_[i]);
+    Value& sum = home_.value(sums[i]);
+    if (std::holds_alternative<SelectedRows>(sum)) {
+      sum = join.sums ? sum_of_rows(sparse_gradients_[i]) : mean_of_rows(sparse_gradients_[i]);
+      move_value(sum, plan().vars()[static_cast<size_t>(sums[i])].place);
     } else {
       check_shards(gradients_[i], name_of(sums[i]));
     }

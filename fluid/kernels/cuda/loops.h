@@ -132,11 +132,37 @@ struct UpdateTarget {
   bool more_follow = false;  // a later update puts this one's work on the stream
 };
 
+// Rows of equal number, which come from the host (fluid/kernels/row_groups.h).
+struct RowGroupArrays {
+  const int64_t* rows = nullptr;  // the number of each group, ascending
+  // Where each group begins in `order`, and the end; null: group i is value i.
+  const int64_t* begin = nullptr;
+  const int64_t* order = nullptr;  // positions among the values, group by group
+  int64_t count = 0;
+};
+template <class T>
+struct RowValues {
+  RowGroupArrays groups;
+  const T* values = nullptr;
+  int64_t width = 0;  // elements of a row
+};
+
+// A gradient: an element for each of the parameter, or rows of it.
+template <class T>
+struct GradientArrays {
+  const T* values = nullptr;
+  bool sparse = false;  // rows, in place of values
+  RowValues<T> rows;
+  // For each row of the parameter its group, -1 for a row of zeros; null: only rows that are named
+  // change.
+  const int32_t* place = nullptr;
+};
+
 // `rate` is one element.
 template <class T>
 struct SgdArgs {
   const T* param = nullptr;
-  const T* grad = nullptr;
+  GradientArrays<T> grad;
   const T* rate = nullptr;
   T* param_out = nullptr;
 };
@@ -146,7 +172,7 @@ void sgd(const UpdateTarget& target, const SgdArgs<T>& args, int64_t n);
 template <class T>
 struct MomentumArgs {
   const T* param = nullptr;
-  const T* grad = nullptr;
+  GradientArrays<T> grad;
   const T* velocity = nullptr;
   const T* rate = nullptr;
   T* param_out = nullptr;
@@ -161,7 +187,7 @@ void momentum(const UpdateTarget& target, const MomentumArgs<T>& args, int64_t n
 template <class T>
 struct AdamArgs {
   const T* param = nullptr;
-  const T* grad = nullptr;
+  GradientArrays<T> grad;
   const T* moment1 = nullptr;
   const T* moment2 = nullptr;
   const T* rate = nullptr;
@@ -175,6 +201,7 @@ struct AdamArgs {
   T beta1{};
   T beta2{};
   T epsilon{};
+  bool ahead = false;  // uses the powers of the next step
 };
 template <class T>
 void adam(const UpdateTarget& target, const AdamArgs<T>& args, int64_t n);

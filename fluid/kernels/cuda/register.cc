@@ -14,6 +14,8 @@ void register_all(KernelTable& table) {
   register_sum(table);
   register_unary(table);
   register_update(table);
+  register_rows(table);
+  register_sequence(table);
 }
 
 }  // namespace fleet::fluid::cuda

@@ -38,6 +38,11 @@ class Stream {
   // Before recorded work runs.
   void tell_step(uint64_t step);
   UpdateBatch& updates() { return updates_; }
+  // Puts a copy on the stream, within the device's memory, or of host memory into it. With host
+  // memory the caller may do what it wants when this returns; while a step is recorded it is an
+  // error.
+  void copy(const void* from, void* to, size_t bytes);
+  void upload(const void* from, void* to, size_t bytes);
   // Memory of the device for one op's work, `count` elements; the next call of any op gets the
   // same.
   template <class T>
@@ -99,6 +104,8 @@ void register_move(KernelTable& table);
 void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_pointwise_loss(KernelTable& table);
+void register_rows(KernelTable& table);
+void register_sequence(KernelTable& table);
 void register_sum(KernelTable& table);
 void register_unary(KernelTable& table);
 void register_update(KernelTable& table);

@@ -1,4 +1,6 @@
 // What streams are on a device and in tests on the host.
+#include "base/error.h"
+#include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/core/device_memory.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
@@ -6,10 +8,35 @@
 
 namespace fleet::fluid {
 namespace cuda {
+namespace {
+
+[[noreturn]] void throw_not_recorded() {
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "a step is recorded that takes row numbers or sequences from the host",
+               .where = "cuda_graph",
+               .expected = "the same work in every step",
+               .got = "what the host gives to each step anew",
+               .fix = "leave cuda_graph unset for this program"});
+}
+
+}  // namespace
 
 std::byte* Stream::scratch_bytes(size_t bytes) {
   if (bytes > scratch_.size()) scratch_ = Buffer(bytes, device_allocator(place_));
   return scratch_.data();
+}
+
+void Stream::copy(const void* from, void* to, size_t bytes) {
+  if (bytes == 0 || from == to) return;
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_),
+             "cudaMemcpyAsync");
+}
+
+// Pageable memory is read before the call returns.
+void Stream::upload(const void* from, void* to, size_t bytes) {
+  if (bytes == 0) return;
+  if (recording_) throw_not_recorded();
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");
 }
 
 void Stream::record_step(bool recording) {

@@ -3,29 +3,41 @@
 
 #include <cstdint>
 #include <memory>
-#include <typeindex>
 #include <utility>
+
+#include "fluid/kernels/cuda/loops.h"
 
 namespace fleet::fluid::cuda {
 
 class UpdateBatch {
  public:
+  // Updates in a list of one type.
+  class List {
+   public:
+    virtual ~List() = default;
+    // Puts them on the stream, and forgets them.
+    virtual void put(RawStream stream) = 0;
+  };
+
   // Updates of an earlier step, which failed before the last of them, are forgotten.
   void begin(uint64_t step) {
-    if (std::exchange(step_, step) != step) kept_.reset();
+    if (std::exchange(step_, step) != step) list_.reset();
   }
-  // The updates that wait, in a list of type L; updates in a row are of one type.
+  // The list that waits; one of another type is put on the stream first.
   template <class L>
-  L& list() {
-    if (kept_ == nullptr || type_ != typeid(L)) kept_ = std::make_shared<L>();
-    type_ = typeid(L);
-    return *static_cast<L*>(kept_.get());
+  L& list(RawStream stream) {
+    if (auto* const own = dynamic_cast<L*>(list_.get())) return *own;
+    put(stream);
+    list_ = std::make_unique<L>();
+    return static_cast<L&>(*list_);
+  }
+  void put(RawStream stream) {
+    if (list_ != nullptr) list_->put(stream);
   }
 
  private:
   uint64_t step_ = 0;
-  std::type_index type_ = typeid(void);
-  std::shared_ptr<void> kept_;
+  std::unique_ptr<List> list_;
 };
 
 }  // namespace fleet::fluid::cuda

@@ -221,6 +221,54 @@ TEST_F(Places, SequencesKeepTheirStructure) {
   expect_gradients_of_cpu(loss_of(pooled), {{"x", random_sequences({2, 0, 3}, 3, 25)}});
 }
 
+// A table of 6 rows whose gradient is rows.
+Variable looked_up(const Variable& words, int64_t padding_idx = -1) {
+  return layers::embedding(words, {6, 3},
+                           {.is_sparse = true,
+                            .padding_idx = padding_idx,
+                            .param_attr = {.name = "table"},
+                            .dtype = DType::kFloat64});
+}
+Tensor some_words() {
+  return Tensor::from<int64_t>({4, 0, 4, 2, 4, 0}, {6, 1});
+}
+
+TEST_F(Places, ATableWithSparseGradientsIsOnTheDevice) {
+  const Variable words = ids("words", {1});
+  optimizer::SGD({.learning_rate = 0.1}).minimize(loss_of(looked_up(words, 2)));
+  Executor device =
+      device_executor([](const std::string&) { return true; }, {.strict_place = true});
+  device.run(startup_);
+  device.run(main_, {{"words", some_words()}});
+  EXPECT_EQ(device.scope().tensor("table").place(), CUDAPlace(0));
+}
+
+TEST_F(Places, ATableThatIsUpdatedOnTheCpuIsLookedUpThere) {
+  const Variable words = ids("words", {1});
+  optimizer::SGD({.learning_rate = 0.1}).minimize(loss_of(looked_up(words)));
+  for (const char* missing : {"sgd", "lookup_table_grad"}) {
+    SCOPED_TRACE(missing);
+    Executor device = device_executor([missing](const std::string& op) { return op != missing; });
+    device.run(startup_);
+    device.run(main_, {{"words", some_words()}});
+    EXPECT_EQ(device.scope().tensor("table").place(), CPUPlace());
+  }
+}
+
+TEST_F(Places, SparseGradientsAreClippedAndMixed) {
+  const Variable words = ids("words", {1});
+  const Variable dense =
+      layers::embedding(words, {6, 3}, {.param_attr = {.name = "table"}, .dtype = DType::kFloat64});
+  const Variable other = layers::embedding(
+      words, {6, 3},
+      {.is_sparse = true, .param_attr = {.name = "other"}, .dtype = DType::kFloat64});
+  const Variable loss = loss_of(looked_up(words, 0) + dense + layers::square(other) + other);
+  optimizer::Adam(
+      {.learning_rate = 0.1, .lazy_mode = true, .grad_clip = clip::GradientClipByGlobalNorm(0.01)})
+      .minimize(loss);
+  expect_bits_of_cpu({{"words", some_words()}}, {loss, Fetch("table"), Fetch("other")});
+}
+
 TEST_F(Places, ProfilesShowWhereOpsRanAndTheCopies) {
   const auto folder = std::filesystem::path(::testing::TempDir()) / "places_test_profile";
   std::filesystem::remove_all(folder);

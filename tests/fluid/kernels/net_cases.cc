@@ -133,6 +133,63 @@ void add_tables(std::vector<NetCase>& all) {
   }
 }
 
+// One table that is looked up twice, with sparse gradients, or one of them dense.
+void add_shared_tables(std::vector<NetCase>& all) {
+  for (const bool mixed : {false, true}) {
+    all.push_back({mixed ? "shared_table_mixed" : "shared_table_rows", [mixed](DType dtype) {
+                     EmbeddingOptions options{.is_sparse = true,
+                                              .padding_idx = 1,
+                                              .param_attr = {.name = "shared"},
+                                              .dtype = dtype};
+                     const auto first = layers::embedding(words(), {5, 4}, options);
+                     options.is_sparse = !mixed;
+                     options.padding_idx = -1;
+                     const auto second =
+                         layers::embedding(numbers("others", {1}, DType::kInt64), {5, 4}, options);
+                     const auto loss = loss_of(layers::fc({first, second}, 3));
+                     optimizer::Adagrad({.learning_rate = 0.05}).minimize(loss);
+                     return Variables{loss};
+                   }});
+  }
+}
+
+// Updates whose outputs are not their inputs: rows without a gradient are copied.
+void add_updates_apart(std::vector<NetCase>& all) {
+  all.push_back(
+      {"updates_apart_rows", [](DType dtype) {
+         const auto h = layers::embedding(
+             words(), {5, 4}, {.is_sparse = true, .param_attr = {.name = "t"}, .dtype = dtype});
+         append_backward(loss_of(h));
+         const auto filled = [dtype](const Shape& shape, double value) {
+           return layers::fill_constant(shape, dtype, value).name();
+         };
+         const auto updated = [&](const char* type, SlotMap more, SlotMap outputs,
+                                  AttributeMap attrs = {}) {
+           more["Param"] = {"t"};
+           more["Grad"] = {"t@GRAD"};
+           more["LearningRate"] = {filled({1}, 0.1)};
+           return made(type, std::move(more), "ParamOut", dtype, std::move(attrs),
+                       std::move(outputs));
+         };
+         const std::string moment = filled({5, 4}, 0.5);
+         const std::string moment2 = filled({5, 4}, 0.25);
+         const std::string power1 = filled({1}, 0.5);
+         const std::string power2 = filled({1}, 0.25);
+         return Variables{updated("sgd", {}, {}),
+                          updated("adagrad", {{"Moment", {moment}}}, {{"MomentOut", {moment}}}),
+                          updated("adam",
+                                  {{"Moment1", {moment}},
+                                   {"Moment2", {moment2}},
+                                   {"Beta1Pow", {power1}},
+                                   {"Beta2Pow", {power2}}},
+                                  {{"Moment1Out", {moment}},
+                                   {"Moment2Out", {moment2}},
+                                   {"Beta1PowOut", {power1}},
+                                   {"Beta2PowOut", {power2}}},
+                                  {{"lazy_mode", true}})};
+       }});
+}
+
 void add_sequences(std::vector<NetCase>& all) {
   for (const char* type : {"sum", "average", "sqrt", "max", "first", "last"}) {
     all.push_back({str_cat("sequence_pool_", type), [type](DType dtype) {
@@ -140,6 +197,17 @@ void add_sequences(std::vector<NetCase>& all) {
                      return trained(layers::sequence_pool(h, type));
                    }});
   }
+  all.push_back(
+      {"click_rates_rows", [](DType dtype) {
+         const EmbeddingOptions options{.is_sparse = true, .padding_idx = 2, .dtype = dtype};
+         const auto pooled = [&](const char* type) {
+           return layers::sequence_pool(layers::embedding(words(1), {5, 4}, options), type);
+         };
+         const auto h = layers::concat({pooled("sum"), pooled("max"), pooled("sqrt")}, 1);
+         const auto loss = loss_of(layers::fc(layers::fc(h, 6, {.act = "relu"}), 2));
+         optimizer::Ftrl({.learning_rate = 0.05}).minimize(loss);
+         return Variables{loss};
+       }});
   all.push_back({"recurrences", [](DType dtype) {
                    const Variable s = numbers("s", {4}, dtype, 1);
                    const auto lstm = layers::dynamic_lstm(layers::fc(s, 12), 12).hidden;
@@ -348,6 +416,8 @@ std::vector<NetCase> net_cases() {
   std::vector<NetCase> all;
   add_images(all);
   add_tables(all);
+  add_shared_tables(all);
+  add_updates_apart(all);
   add_sequences(all);
   add_initial_values(all);
   add_control(all);

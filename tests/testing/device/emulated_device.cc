@@ -126,11 +126,32 @@ Tensor said_to_be_at(const fluid::Place& place, const Tensor& tensor) {
   return same;
 }
 
+// The same of what a value holds.
+Value said_to_be_at(const fluid::Place& place, const Value& value) {
+  if (const auto* tensor = std::get_if<Tensor>(&value)) return said_to_be_at(place, *tensor);
+  Value same = value;
+  if (auto* rows = std::get_if<fluid::SelectedRows>(&same)) {
+    rows->value = said_to_be_at(place, rows->value);
+  }
+  return same;
+}
+
+// The elements of a value; null where it has none.
+const Tensor* elements_of(const Value& value) {
+  const auto* rows = std::get_if<fluid::SelectedRows>(&value);
+  const Tensor* tensor = rows != nullptr ? &rows->value : std::get_if<Tensor>(&value);
+  return tensor != nullptr && tensor->initialized() ? tensor : nullptr;
+}
+
 // A kernel of the CPU that computes in the device's memory.
 class OnDevice final : public fluid::Prepared {
  public:
-  OnDevice(std::unique_ptr<fluid::Prepared> kernel, size_t inputs, size_t outputs)
-      : kernel_(std::move(kernel)), inputs_(inputs), outputs_(outputs) {
+  // For each input, whether the kernel is given it in host memory.
+  OnDevice(std::unique_ptr<fluid::Prepared> kernel, std::vector<bool> on_host, size_t outputs)
+      : kernel_(std::move(kernel)),
+        on_host_(std::move(on_host)),
+        inputs_(on_host_.size()),
+        outputs_(outputs) {
     for (Value& value : inputs_) input_places_.push_back(&value);
     for (Value& value : outputs_) output_places_.push_back(&value);
   }
@@ -138,10 +159,10 @@ class OnDevice final : public fluid::Prepared {
   void run(const fluid::KernelContext& context) override {
     const DeviceAccess access;
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      inputs_[i] = seen_by_host(context.input_value(static_cast<int>(i)));
+      inputs_[i] = seen_by_host(context.input_value(static_cast<int>(i)), on_host_[i]);
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      outputs_[i] = seen_by_host(context.output_value(static_cast<int>(i)));
+      outputs_[i] = seen_by_host(context.output_value(static_cast<int>(i)), false);
     }
     fluid::KernelContext host(input_places_, output_places_, context.scratch());
     host.set_step(context.step(), context.shard());
@@ -154,38 +175,55 @@ class OnDevice final : public fluid::Prepared {
   }
 
  private:
-  static Value seen_by_host(const Value& value) {
-    const auto* tensor = std::get_if<Tensor>(&value);
-    if (tensor == nullptr || !tensor->initialized()) return value;
-    if (tensor->place().is_cpu()) throw std::logic_error("a device's kernel is given host memory");
-    return said_to_be_at(fluid::CPUPlace(), *tensor);
+  static Value seen_by_host(const Value& value, bool on_host) {
+    const Tensor* elements = elements_of(value);
+    if (elements == nullptr) return value;
+    if (elements->place().is_cpu() != on_host) {
+      throw std::logic_error("a device's kernel is given what is at another place");
+    }
+    return said_to_be_at(fluid::CPUPlace(), value);
   }
 
   static void take_back(Value& made, Value& value, const fluid::Place& place) {
-    const auto* tensor = std::get_if<Tensor>(&made);
-    if (tensor == nullptr || !tensor->initialized()) return;
-    const bool there = memory().contains(tensor->raw());
-    value = there ? said_to_be_at(place, *tensor) : tensor->copy_to(place);
+    const Tensor* elements = elements_of(made);
+    if (elements == nullptr) return;
+    if (memory().contains(elements->raw())) {
+      value = said_to_be_at(place, made);
+    } else {
+      fluid::copy_value(made, value, place);
+    }
     made = std::monostate();
   }
 
   std::unique_ptr<fluid::Prepared> kernel_;
+  std::vector<bool> on_host_;
   std::vector<Value> inputs_, outputs_;
   std::vector<Value*> input_places_, output_places_;
 };
 
-fluid::Kernel on_device(const fluid::Kernel& kernel) {
+bool makes_rows(const fluid::PrepareContext& context) {
+  const fluid::VarDesc* made = context.output_var("W@GRAD");
+  return made != nullptr && made->kind == fluid::VarKind::kSelectedRows;
+}
+
+fluid::Kernel on_device(const std::string& op, const fluid::Kernel& kernel) {
   fluid::Kernel moved = kernel;
   // Without orders of images nobody would know which of its operands are numbers of a channel.
   moved.in_place = kernel.in_place && kernel.images != fluid::ImageOrder::kChannels;
   moved.images = fluid::ImageOrder::kPlain;
-  moved.prepare = [prepare = kernel.prepare](fluid::PrepareContext& context) {
+  moved.takes_rows = true;
+  if (op == "lookup_table_grad" || op == "lookup_table_v2_grad") moved.host_slots = {"Ids"};
+  moved.prepare = [prepare = kernel.prepare,
+                   slots = moved.host_slots](fluid::PrepareContext& context) {
     auto prepared = prepare(context);
     if (prepared == nullptr) return std::unique_ptr<fluid::Prepared>();
-    size_t inputs = 0;
-    for (const auto& [slot, names] : context.op().inputs) inputs += names.size();
-    return std::unique_ptr<fluid::Prepared>(
-        std::make_unique<OnDevice>(std::move(prepared), inputs, context.outputs().size()));
+    std::vector<bool> on_host;
+    for (const auto& [slot, names] : context.op().inputs) {
+      const bool read_there = !slots.empty() && slots.front() == slot && makes_rows(context);
+      on_host.insert(on_host.end(), names.size(), read_there);
+    }
+    return std::unique_ptr<fluid::Prepared>(std::make_unique<OnDevice>(
+        std::move(prepared), std::move(on_host), context.outputs().size()));
   };
   return moved;
 }
@@ -213,7 +251,7 @@ fluid::KernelTable kernels_with_device_ops(
     for (const fluid::Kernel& kernel : row.kernels) {
       table.add_last(row.op, row.device, row.dtype, kernel);
       if (!chosen(row.op)) continue;
-      table.add_last(row.op, fluid::DeviceKind::kCuda, row.dtype, on_device(kernel));
+      table.add_last(row.op, fluid::DeviceKind::kCuda, row.dtype, on_device(row.op, kernel));
     }
   }
   return table;

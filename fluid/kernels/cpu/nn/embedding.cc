@@ -3,62 +3,17 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/strings.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
+#include "fluid/kernels/nn/lookup.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-// A table and the ids that are looked up in it.
-struct Lookup {
-  int w = -1;
-  int ids = -1;
-  int64_t height = 0;
-  int64_t width = 0;
-  int64_t count = 0;  // of ids
-  int64_t padding = -1;
-  std::string where;
-
-  void check(int64_t id) const {
-    if (id >= 0 && id < height) return;
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "an id is outside of the table",
-                 .where = where,
-                 .expected = str_cat("ids in [0, ", height, ")"),
-                 .got = str_cat(id),
-                 .fix = "enlarge the table, or map unknown words to an id of their own"});
-  }
-};
-
-template <class Attrs>
-Lookup lookup_of(const PrepareContext& context) {
-  const Shape& w = context.in("W").shape;
-  const ValueSpec& ids = context.in("Ids");
-  context.require(w.rank() == 2, "W", "[height, width]", w.to_string());
-  context.require(ids.dtype == DType::kInt64, "Ids", "int64", std::string(dtype_name(ids.dtype)));
-  const Operator& op = context.op();
-  return {.w = context.input("W"),
-          .ids = context.input("Ids"),
-          .height = w[0],
-          .width = w[1],
-          .count = ids.shape.numel(),
-          .padding = context.attrs<Attrs>().padding_idx,
-          .where = str_cat("op '", op.type, "', ids '", op.input("Ids").front(), "', table '",
-                           op.input("W").front(), "'")};
-}
-
-Shape out_shape(const PrepareContext& context, const Lookup& lookup, bool last_is_one) {
-  const Shape& ids = context.in("Ids").shape;
-  const int rank = last_is_one ? ids.rank() - 1 : ids.rank();
-  Shape out(ids.dims().first(static_cast<size_t>(std::max(rank, 0))));
-  out.push_back(lookup.width);
-  return out;
-}
-
 template <class T, class Attrs, bool LastIsOne>
 std::unique_ptr<Prepared> prepare_lookup(PrepareContext& context) {
-  const Lookup lookup = lookup_of<Attrs>(context);
-  const int out = context.set_output("Out", out_shape(context, lookup, LastIsOne), dtype_of<T>());
+  const Lookup lookup = lookup_of(context, context.attrs<Attrs>().padding_idx);
+  const Shape shape = looked_up_shape(context, lookup, LastIsOne);
+  const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const T* table = c.in<T>(lookup.w);
     const auto* ids = c.in<int64_t>(lookup.ids);
@@ -66,7 +21,7 @@ std::unique_ptr<Prepared> prepare_lookup(PrepareContext& context) {
     const size_t bytes = static_cast<size_t>(lookup.width) * sizeof(T);
     for (int64_t i = 0; i < lookup.count; ++i) {
       T* row = outs + i * lookup.width;
-      if (lookup.padding >= 0 && ids[i] == lookup.padding) {
+      if (lookup.is_padding(ids[i])) {
         std::memset(row, 0, bytes);
         continue;
       }
@@ -87,7 +42,7 @@ std::unique_ptr<Prepared> prepare_dense_grad(PrepareContext& context, const Look
     T* outs = c.out<T>(out);
     std::fill(outs, outs + lookup.height * lookup.width, T{});
     for (int64_t i = 0; i < lookup.count; ++i) {
-      if (lookup.padding >= 0 && ids[i] == lookup.padding) continue;
+      if (lookup.is_padding(ids[i])) continue;
       lookup.check(ids[i]);
       T* row = outs + ids[i] * lookup.width;
       const T* from = grads + i * lookup.width;
@@ -112,19 +67,17 @@ std::unique_ptr<Prepared> prepare_sparse_grad(PrepareContext& context, const Loo
     std::memcpy(values, grads, bytes * static_cast<size_t>(lookup.count));
     for (int64_t i = 0; i < lookup.count; ++i) {
       lookup.check(ids[i]);
-      const bool padding = !keep_padding && lookup.padding >= 0 && ids[i] == lookup.padding;
-      if (padding) std::memset(values + i * lookup.width, 0, bytes);
+      if (!keep_padding && lookup.is_padding(ids[i]))
+        std::memset(values + i * lookup.width, 0, bytes);
     }
   });
 }
 
 template <class T, class Attrs>
 std::unique_ptr<Prepared> prepare_grad(PrepareContext& context) {
-  const Lookup lookup = lookup_of<Attrs>(context);
-  const Shape& grad = context.in("Out@GRAD").shape;
-  context.require(grad.numel() == lookup.count * lookup.width, "Out@GRAD",
-                  str_cat(lookup.count, " rows of ", lookup.width), grad.to_string());
   const auto attrs = context.attrs<Attrs>();
+  const Lookup lookup = lookup_of(context, attrs.padding_idx);
+  require_row_gradients(context, lookup);
   if (!attrs.is_sparse) return prepare_dense_grad<T>(context, lookup);
   return prepare_sparse_grad<T>(context, lookup, attrs.paddle_form);
 }

@@ -14,10 +14,6 @@
 namespace fleet::fluid::cpu {
 namespace {
 
-int64_t row_width(const Tensor& value) {
-  return value.shape().rank() == 0 ? 1 : value.shape().numel(1, value.shape().rank());
-}
-
 // All rows one after the other, as they come.
 template <class T>
 void join_rows(const KernelContext& c, int first, size_t count, int out) {
@@ -124,8 +120,7 @@ std::unique_ptr<Prepared> prepare_sum(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_merge(PrepareContext& context) {
-  const ValueSpec& x = context.in("X");
-  context.require(x.kind == ValueKind::kSelectedRows, "X", "selected rows", "a dense tensor");
+  require_rows(context);
   const int from = context.input("X");
   const int out = context.own_output("Out");
   return make_prepared([=, merged = MergedRows<T>()](const KernelContext& c) mutable {
@@ -146,10 +141,9 @@ std::unique_ptr<Prepared> prepare_merge(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_values(PrepareContext& context) {
-  const ValueSpec& x = context.in("X");
-  context.require(x.kind == ValueKind::kSelectedRows, "X", "selected rows", "a dense tensor");
+  require_rows(context);
   const int from = context.input("X");
-  const int out = context.set_output("Out", x.shape, dtype_of<T>());
+  const int out = context.set_output("Out", context.in("X").shape, dtype_of<T>());
   return make_prepared(
       [=](const KernelContext& c) { c.output(out).copy_from(c.rows_input(from).value); });
 }

@@ -19,7 +19,7 @@ template <class T, class Fill>
 void replace_values(const KernelContext& c, int x, int out, MergedRows<T>& rows, const Fill& fill) {
   const auto& source = std::get<SelectedRows>(c.input_value(x));
   Shape shape = source.value.shape();
-  const int64_t width = shape.rank() == 0 ? 1 : shape.numel(1, shape.rank());
+  const int64_t width = row_width(source.value);
   rows.merge(source, source.height, width);
   shape.set(0, static_cast<int64_t>(rows.count()));
   SelectedRows result;
@@ -28,10 +28,6 @@ void replace_values(const KernelContext& c, int x, int out, MergedRows<T>& rows,
   result.value = Tensor(dtype_of<T>(), shape);
   fill(rows.values(), static_cast<int64_t>(rows.count()), width, result.value.data<T>());
   c.output_value(out) = std::move(result);
-}
-
-bool takes_rows(const PrepareContext& context) {
-  return context.in("X").kind == ValueKind::kSelectedRows;
 }
 
 template <class T>
@@ -79,7 +75,7 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const auto& source = std::get<SelectedRows>(c.input_value(x));
-    const int64_t width = source.value.shape().numel(1, source.value.shape().rank());
+    const int64_t width = row_width(source.value);
     rows.merge(source, source.height, width);
     Tensor sums = Tensor::zeros(DType::kFloat64, {source.height});
     for (size_t i = 0; i < rows.count(); ++i) {
@@ -93,13 +89,13 @@ std::unique_ptr<Prepared> prepare_squared_row_sums(PrepareContext& context) {
 // As square and reduce_sum of the rows' values have it, but for the order of rows.
 template <class T>
 std::unique_ptr<Prepared> prepare_marked_row_sums(PrepareContext& context) {
-  context.require(takes_rows(context), "X", "selected rows", "a dense tensor");
+  require_rows(context);
   const int x = context.input("X");
   const int out = context.own_output("Out");
   return make_prepared(
       [=, rows = MergedRows<T>(), squares = std::vector<T>()](const KernelContext& c) mutable {
         const auto& source = std::get<SelectedRows>(c.input_value(x));
-        const int64_t width = source.value.shape().numel(1, source.value.shape().rank());
+        const int64_t width = row_width(source.value);
         rows.merge(source, source.height, width);
         squares.resize(static_cast<size_t>(width));
         Tensor sums = Tensor::zeros(dtype_of<T>(), {source.height, 2});
@@ -118,12 +114,8 @@ std::unique_ptr<Prepared> prepare_marked_row_sums(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_scaled(PrepareContext& context) {
   if (!takes_rows(context)) return nullptr;
-  const ValueSpec& factor_spec = context.in("Y");
-  context.require(factor_spec.dtype == dtype_of<T>() && factor_spec.shape.numel() == 1, "Y",
-                  "one element of X's type: selected rows are scaled only",
-                  str_cat(dtype_name(factor_spec.dtype), factor_spec.shape));
   const int x = context.input("X");
-  const int y = context.input("Y");
+  const int y = row_factor_input(context, dtype_of<T>());
   const int out = context.own_output("Out");
   return make_prepared([=, rows = MergedRows<T>()](const KernelContext& c) mutable {
     const T factor = *c.in<T>(y);

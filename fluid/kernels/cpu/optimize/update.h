@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
-#include "base/error.h"
-#include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/kernel_table.h"
+#include "fluid/kernels/row_groups.h"
 
 namespace fleet::fluid::cpu {
 
@@ -23,58 +21,38 @@ class MergedRows {
   // Valid until the next call, and as long as `source` is. Throws ProgramError for a row outside
   // the height.
   void merge(const SelectedRows& source, int64_t height, int64_t width) {
-    const size_t count = source.rows.size();
-    for (const int64_t row : source.rows) {
-      if (row < 0 || row >= height) throw_outside(row, height);
-    }
-    const T* values = count == 0 ? nullptr : source.value.data<T>();
-    bool ascending = true;
-    for (size_t i = 1; i < count; ++i) ascending = ascending && source.rows[i - 1] < source.rows[i];
-    rows_.assign(source.rows.begin(), source.rows.end());
-    values_ = values;
-    if (ascending) return;
-    sum_equal(source.rows, values, static_cast<size_t>(width));
+    groups_.group(source.rows, height);
+    values_ = source.rows.empty() ? nullptr : source.value.data<T>();
+    if (!groups_.as_given()) sum_equal(values_, static_cast<size_t>(width));
   }
 
-  size_t count() const { return rows_.size(); }
-  int64_t row(size_t i) const { return rows_[i]; }
-  const std::vector<int64_t>& rows() const { return rows_; }
+  size_t count() const { return groups_.count(); }
+  int64_t row(size_t i) const { return groups_.rows()[i]; }
+  const std::vector<int64_t>& rows() const { return groups_.rows(); }
   // The values of all rows, one after the other.
   const T* values() const { return values_; }
 
  private:
-  [[noreturn]] static void throw_outside(int64_t row, int64_t height) {
-    throw_error(ErrorCode::kShapeMismatch, {.what = "a gradient names a row outside the parameter",
-                                            .where = "update op, input Grad",
-                                            .expected = str_cat("0 to ", height - 1),
-                                            .got = str_cat(row),
-                                            .fix = "check the ids that were looked up"});
-  }
-
   // Equal rows are added in the order in which they occur.
-  void sum_equal(const std::vector<int64_t>& rows, const T* values, size_t width) {
-    order_.resize(rows.size());
-    std::iota(order_.begin(), order_.end(), size_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](size_t a, size_t b) { return rows[a] < rows[b]; });
-    rows_.clear();
-    sums_.clear();
-    for (const size_t i : order_) {
-      const T* value = values + i * width;
-      if (rows_.empty() || rows_.back() != rows[i]) {
-        rows_.push_back(rows[i]);
-        sums_.insert(sums_.end(), value, value + width);
-        continue;
+  void sum_equal(const T* values, size_t width) {
+    sums_.resize(groups_.count() * width);
+    T* sum = sums_.data();
+    for (size_t group = 0; group < groups_.count(); ++group, sum += width) {
+      const auto at = [&](int64_t i) {
+        return values + static_cast<size_t>(groups_.order()[static_cast<size_t>(i)]) * width;
+      };
+      int64_t i = groups_.begin()[group];
+      std::copy_n(at(i), width, sum);
+      while (++i < groups_.begin()[group + 1]) {
+        const T* value = at(i);
+        for (size_t k = 0; k < width; ++k) sum[k] += value[k];
       }
-      T* sum = sums_.data() + sums_.size() - width;
-      for (size_t k = 0; k < width; ++k) sum[k] += value[k];
     }
     values_ = sums_.data();
   }
 
-  std::vector<int64_t> rows_;
+  RowGroups groups_;
   std::vector<T> sums_;
-  std::vector<size_t> order_;
   const T* values_ = nullptr;
 };
 
@@ -93,36 +71,24 @@ struct Zeros {
 template <class T>
 class Gradient {
  public:
-  explicit Gradient(const PrepareContext& context) : position_(context.input("Grad")) {
-    const Shape& param = context.in("Param").shape;
-    const ValueSpec& grad = context.in("Grad");
-    numel_ = static_cast<size_t>(param.numel());
-    height_ = param.rank() == 0 ? 1 : param[0];
-    width_ = height_ == 0 ? 0 : param.numel() / height_;
-    sparse_ = grad.kind == ValueKind::kSelectedRows;
-    const bool fits = sparse_ ? grad.shape.numel() % std::max<int64_t>(width_, 1) == 0
-                              : grad.shape.numel() == param.numel();
-    const bool tensor = sparse_ || grad.kind == ValueKind::kTensor;
-    context.require(tensor && fits && grad.dtype == dtype_of<T>(), "Grad",
-                    str_cat(dtype_name(dtype_of<T>()), param, ", like Param, or rows of it"),
-                    str_cat(dtype_name(grad.dtype), grad.shape));
-  }
+  explicit Gradient(const PrepareContext& context)
+      : input_(gradient_input(context, dtype_of<T>())) {}
 
-  bool sparse() const { return sparse_; }
-  size_t numel() const { return numel_; }
-  int64_t height() const { return height_; }
-  int64_t width() const { return width_; }
+  bool sparse() const { return input_.sparse; }
+  size_t numel() const { return static_cast<size_t>(input_.numel()); }
+  int64_t height() const { return input_.height; }
+  int64_t width() const { return input_.width; }
 
   // Calls step(first, count, g) for runs that cover the parameter: element first + i has the
   // gradient g(i). With `touched_only`, rows that a sparse gradient does not name are left out.
   template <class Step>
   void each_run(const KernelContext& c, const Step& step, bool touched_only = false) {
-    if (!sparse_) {
-      step(size_t{0}, numel_, Elements<T>{c.in<T>(position_)});
+    if (!sparse()) {
+      step(size_t{0}, numel(), Elements<T>{dense(c)});
       return;
     }
     const MergedRows<T>& rows = merged(c);
-    const auto width = static_cast<size_t>(width_);
+    const auto width = static_cast<size_t>(input_.width);
     size_t done = 0;
     for (size_t i = 0; i < rows.count(); ++i) {
       const size_t first = static_cast<size_t>(rows.row(i)) * width;
@@ -130,22 +96,18 @@ class Gradient {
       step(first, width, Elements<T>{rows.values() + i * width});
       done = first + width;
     }
-    if (!touched_only && done < numel_) step(done, numel_ - done, Zeros<T>{});
+    if (!touched_only && done < numel()) step(done, numel() - done, Zeros<T>{});
   }
 
   // The rows of a sparse gradient, merged.
   const MergedRows<T>& merged(const KernelContext& c) {
-    merged_.merge(std::get<SelectedRows>(c.input_value(position_)), height_, width_);
+    merged_.merge(c.rows_input(input_.position), input_.height, input_.width);
     return merged_;
   }
-  const T* dense(const KernelContext& c) const { return c.in<T>(position_); }
+  const T* dense(const KernelContext& c) const { return c.in<T>(input_.position); }
 
  private:
-  int position_;
-  bool sparse_ = false;
-  size_t numel_ = 0;
-  int64_t height_ = 0;
-  int64_t width_ = 0;
+  GradientInput input_;
   MergedRows<T> merged_;
 };
 

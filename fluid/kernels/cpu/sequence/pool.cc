@@ -1,40 +1,15 @@
 // sequence_pool and sequence_softmax.
+#include "fluid/kernels/sequence/pool.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "base/strings.h"
 #include "fluid/kernels/cpu/sequence/sequences.h"
 #include "fluid/ops/sequence/sequence.h"
 
 namespace fleet::fluid::cpu {
 namespace {
-
-enum class Pool { kSum, kMax, kFirst, kLast };
-
-struct PoolKind {
-  Pool pool = Pool::kSum;
-  bool average = false;
-  bool sqrt = false;
-
-  // What the sum over `length` rows is multiplied by.
-  template <class T>
-  T factor(int64_t length) const {
-    if (average) return T{1} / static_cast<T>(length);
-    if (sqrt) return T{1} / std::sqrt(static_cast<T>(length));
-    return T{1};
-  }
-};
-
-PoolKind kind_of(const PrepareContext& context, const SequencePoolAttrs& attrs) {
-  if (attrs.pooltype == "SUM") return {};
-  if (attrs.pooltype == "AVERAGE") return {.average = true};
-  if (attrs.pooltype == "SQRT") return {.sqrt = true};
-  if (attrs.pooltype == "MAX") return {.pool = Pool::kMax};
-  if (attrs.pooltype == "FIRST") return {.pool = Pool::kFirst};
-  context.require(attrs.pooltype == "LAST", "X", "a known pooltype", attrs.pooltype);
-  return {.pool = Pool::kLast};
-}
 
 template <class T>
 void pool_sum(const T* rows, int64_t length, int64_t width, T factor, T* out) {
@@ -64,10 +39,10 @@ void pool_max(const T* rows, int64_t first, int64_t length, int64_t width, T* ou
 template <class T>
 std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
   const auto attrs = context.attrs<SequencePoolAttrs>();
-  const PoolKind kind = kind_of(context, attrs);
+  const SequencePool pool = sequence_pool_of(context);
   const SequenceInput x(context, "X");
   const int out = context.own_output("Out");
-  const int index = kind.pool == Pool::kMax ? context.own_output("MaxIndex") : -1;
+  const int index = pool == SequencePool::kMax ? context.own_output("MaxIndex") : -1;
   context.own_lod();
   return make_prepared([=, pad = static_cast<T>(attrs.pad_value)](const KernelContext& c) {
     const Tensor& rows = x.tensor(c);
@@ -90,31 +65,21 @@ std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
       if (length == 0) {
         std::fill_n(to, width, pad);
         if (indices != nullptr) std::fill_n(indices + i * width, width, -1);
-      } else if (kind.pool == Pool::kMax) {
+      } else if (pool == SequencePool::kMax) {
         pool_max(from, first, length, width, to,
                  indices == nullptr ? nullptr : indices + i * width);
-      } else if (kind.pool == Pool::kSum) {
-        pool_sum(from, length, width, kind.factor<T>(length), to);
+      } else if (is_sum(pool)) {
+        pool_sum(from, length, width, pool_factor<T>(pool, length), to);
       } else {
-        std::copy_n(kind.pool == Pool::kFirst ? from : from + (length - 1) * width, width, to);
+        std::copy_n(pool == SequencePool::kFirst ? from : from + (length - 1) * width, width, to);
       }
     }
   });
 }
 
 template <class T>
-void check_pooled(const SequenceInput& x, const Tensor& grad, int64_t count) {
-  if (grad.numel() == count * x.width) return;
-  throw_error(ErrorCode::kShapeMismatch, {.what = "a gradient does not fit the sequences",
-                                          .where = x.where,
-                                          .expected = str_cat(count, " rows of ", x.width),
-                                          .got = grad.shape().to_string(),
-                                          .fix = "check what was done to the pooled rows"});
-}
-
-template <class T>
 std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
-  const PoolKind kind = kind_of(context, context.attrs<SequencePoolAttrs>());
+  const SequencePool pool = sequence_pool_of(context);
   const SequenceInput x(context, "X");
   const int grad = context.input("Out@GRAD");
   const int index = context.input("MaxIndex");
@@ -125,24 +90,24 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
     const Offsets& offsets = x.offsets(c);
     const int64_t count = sequence_count(offsets);
     const int64_t width = x.width;
-    check_pooled<T>(x, c.input(grad), count);
+    require_pooled(x, c.input(grad), count);
     T* outs = c.out<T>(out);
-    if (kind.pool != Pool::kSum) std::fill_n(outs, c.output(out).numel(), T{});
+    if (!is_sum(pool)) std::fill_n(outs, c.output(out).numel(), T{});
     for (int64_t i = 0; i < count; ++i) {
       const int64_t first = offsets[static_cast<size_t>(i)];
       const int64_t end = offsets[static_cast<size_t>(i) + 1];
       const T* from = c.in<T>(grad) + i * width;
       if (first == end) continue;
-      if (kind.pool == Pool::kSum) {
-        const T factor = kind.factor<T>(end - first);
+      if (is_sum(pool)) {
+        const T factor = pool_factor<T>(pool, end - first);
         for (int64_t row = first; row < end; ++row) {
           for (int64_t k = 0; k < width; ++k) outs[row * width + k] = from[k] * factor;
         }
-      } else if (kind.pool == Pool::kMax) {
+      } else if (pool == SequencePool::kMax) {
         const auto* rows = c.in<int32_t>(index) + i * width;
         for (int64_t k = 0; k < width; ++k) outs[rows[k] * width + k] = from[k];
       } else {
-        std::copy_n(from, width, outs + (kind.pool == Pool::kFirst ? first : end - 1) * width);
+        std::copy_n(from, width, outs + (pool == SequencePool::kFirst ? first : end - 1) * width);
       }
     }
   });

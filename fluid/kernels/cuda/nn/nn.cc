@@ -3,7 +3,6 @@
 #include <string>
 
 #include "base/strings.h"
-#include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/cuda/nn/nn_loops.h"
@@ -23,10 +22,7 @@ const T* in_or_null(const KernelContext& c, int position) {
 
 template <class T>
 void copy(const KernelContext& c, const T* from, T* to, int64_t n) {
-  if (from == to || n == 0) return;
-  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(n) * sizeof(T), cudaMemcpyDeviceToDevice,
-                             static_cast<cudaStream_t>(stream_of(c).raw())),
-             "cudaMemcpyAsync");
+  stream_of(c).copy(from, to, static_cast<size_t>(n) * sizeof(T));
 }
 
 template <class T>

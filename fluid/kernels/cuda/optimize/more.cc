@@ -1,59 +1,26 @@
 // Update ops of other optimizers than sgd, momentum and adam; clip_by_norm.
-#include "base/strings.h"
-#include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
-#include "fluid/kernels/cuda/optimize/more_loops.h"
-#include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/cuda/optimize/update_inputs.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/optimize/optimize.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
-// Positions of a state's input and output.
-template <class T>
-struct State {
-  int in = -1;
-  int out = -1;
-  StateArrays<T> at(const KernelContext& c) const { return {c.in<T>(in), c.out<T>(out)}; }
-};
-
-template <class T>
-State<T> state_of(PrepareContext& context, const char* in, const char* out) {
-  const int from = state_input<T>(context, in);
-  return {from, context.set_output(out, context.in(in).shape, dtype_of<T>())};
-}
-
-template <class T>
-struct Update {
-  State<T> param;
-  int grad = -1;
-  int rate = -1;
-  int64_t n = 0;
-
-  UpdateArgs<T> at(const KernelContext& c) const {
-    return {.param = param.at(c),
-            .grad = c.in<T>(grad),
-            .rate = rate >= 0 ? c.in<T>(rate) : nullptr,
-            .n = n};
-  }
-};
-
-template <class T>
-Update<T> update_of(PrepareContext& context) {
-  return {.param = state_of<T>(context, "Param", "ParamOut"),
-          .grad = state_input<T>(context, "Grad"),
-          .rate = optional_scalar_input<T>(context, "LearningRate"),
-          .n = context.in("Param").shape.numel()};
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_square_mean(PrepareContext& context, T keep, T add, T epsilon) {
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
-  return make_prepared([=](const KernelContext& c) {
-    square_mean<T>(target_of(c), update.at(c),
-                   {.moment = moment.at(c), .keep = keep, .add = add, .epsilon = epsilon});
+  const bool stays = keep == T{1};  // without a gradient nothing moves
+  return make_prepared([=](const KernelContext& c) mutable {
+    const UpdateArgs<T> args = update.at(c, stays);
+    const StateArrays<T> moments = moment.at(c);
+    if (stays && update.gradient.sparse()) {
+      keep_rest(c, args.param, args.n);
+      keep_rest(c, moments, args.n);
+    }
+    square_mean<T>(target_of(c), args,
+                   {.moment = moments, .keep = keep, .add = add, .epsilon = epsilon});
   });
 }
 
@@ -73,10 +40,10 @@ std::unique_ptr<Prepared> prepare_decayed_adagrad(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
   const auto attrs = context.attrs<AdadeltaAttrs>();
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const State<T> squares = state_of<T>(context, "AvgSquaredGrad", "AvgSquaredGradOut");
   const State<T> updates = state_of<T>(context, "AvgSquaredUpdate", "AvgSquaredUpdateOut");
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) mutable {
     adadelta<T>(target_of(c), update.at(c),
                 {.squares = squares.at(c),
                  .updates = updates.at(c),
@@ -89,11 +56,11 @@ std::unique_ptr<Prepared> prepare_adadelta(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
   const auto attrs = context.attrs<AdamaxAttrs>();
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const int power = scalar_input<T>(context, "Beta1Pow");
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
   const State<T> norm = state_of<T>(context, "InfNorm", "InfNormOut");
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) mutable {
     adamax<T>(target_of(c), update.at(c),
               {.moment = moment.at(c),
                .norm = norm.at(c),
@@ -107,11 +74,11 @@ std::unique_ptr<Prepared> prepare_adamax(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
   const auto attrs = context.attrs<RmspropAttrs>();
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const State<T> square = state_of<T>(context, "MeanSquare", "MeanSquareOut");
   const State<T> mean = state_of<T>(context, "MeanGrad", "MeanGradOut");
   const State<T> moment = state_of<T>(context, "Moment", "MomentOut");
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) mutable {
     rmsprop<T>(target_of(c), update.at(c),
                {.square = square.at(c),
                 .mean = mean.at(c),
@@ -126,10 +93,10 @@ std::unique_ptr<Prepared> prepare_rmsprop(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_ftrl(PrepareContext& context) {
   const auto attrs = context.attrs<FtrlAttrs>();
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const State<T> squares = state_of<T>(context, "SquaredAccumulator", "SquaredAccumOut");
   const State<T> linear = state_of<T>(context, "LinearAccumulator", "LinearAccumOut");
-  return make_prepared([=](const KernelContext& c) {
+  return make_prepared([=](const KernelContext& c) mutable {
     ftrl<T>(target_of(c), update.at(c),
             {.squares = squares.at(c),
              .linear = linear.at(c),
@@ -147,13 +114,17 @@ struct Squares {
   int64_t room(int64_t n) const { return 1 + squares_partials(rows >= 0 ? count : n); }
   // Into the first element of `memory`, which has room(n).
   template <class T>
-  void sum(const KernelContext& c, const T* x, int64_t n, double* memory) const {
+  void sum(const KernelContext& c, const GradientArrays<T>& x, int64_t n, double* memory) const {
     const RawStream stream = stream_of(c).raw();
     if (rows >= 0) {
       sum_doubles(stream, c.in<double>(rows), count, memory + 1, memory);
     } else {
       sum_squares<T>(stream, x, n, memory + 1, memory);
     }
+  }
+  template <class T>
+  void sum(const KernelContext& c, const T* x, int64_t n, double* memory) const {
+    sum(c, GradientArrays<T>{.values = x}, n, memory);
   }
 };
 
@@ -165,14 +136,16 @@ Squares squares_of(const PrepareContext& context, const char* slot) {
 template <class T>
 std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
   const auto attrs = context.attrs<LarsMomentumAttrs>();
-  const Update<T> update = update_of<T>(context);
+  Update<T> update(context);
   const State<T> velocity = state_of<T>(context, "Velocity", "VelocityOut");
   const Squares of_param = squares_of(context, "ParamSquaredRowSums");
   const Squares of_grad = squares_of(context, "GradSquaredRowSums");
-  return make_prepared([=](const KernelContext& c) {
-    const UpdateArgs<T> args = update.at(c);
-    const int64_t room = of_param.room(args.n);
-    double* memory = stream_of(c).scratch<double>(room + of_grad.room(args.n));
+  return make_prepared([=](const KernelContext& c) mutable {
+    const int64_t n = update.gradient.numel();
+    const int64_t room = of_param.room(n);
+    const auto all = static_cast<size_t>(room + of_grad.room(n));
+    const UpdateArgs<T> args = update.at(c, false, all * sizeof(double));
+    auto* memory = reinterpret_cast<double*>(update.gradient.more());
     of_param.sum(c, args.param.from, args.n, memory);
     of_grad.sum(c, args.grad, args.n, memory + room);
     lars_momentum<T>(target_at_once(c), args,
@@ -191,18 +164,18 @@ struct LambMoments {
   explicit LambMoments(PrepareContext& context)
       : attrs(context.attrs<LambAttrs>()),
         param(context.input("Param")),
-        grad(state_input<T>(context, "Grad")),
+        gradient(context),
         power1(scalar_input<T>(context, "Beta1Pow")),
         power2(scalar_input<T>(context, "Beta2Pow")),
         next1(context.set_output("Beta1PowOut", context.in("Beta1Pow").shape, dtype_of<T>())),
         next2(context.set_output("Beta2PowOut", context.in("Beta2Pow").shape, dtype_of<T>())),
         moment1(state_of<T>(context, "Moment1", "Moment1Out")),
-        moment2(state_of<T>(context, "Moment2", "Moment2Out")),
-        n(context.in("Param").shape.numel()) {}
+        moment2(state_of<T>(context, "Moment2", "Moment2Out")) {}
 
-  void run(const KernelContext& c, T* direction) const {
+  // `grad` is what gradient.at(c) gave.
+  void run(const KernelContext& c, const GradientArrays<T>& grad, T* direction) const {
     const UpdateArgs<T> args{
-        .param = {.from = c.in<T>(param), .to = nullptr}, .grad = c.in<T>(grad), .n = n};
+        .param = {.from = c.in<T>(param), .to = nullptr}, .grad = grad, .n = gradient.numel()};
     lamb_direction<T>(stream_of(c).raw(), args,
                       {.moment1 = moment1.at(c),
                        .moment2 = moment2.at(c),
@@ -220,41 +193,44 @@ struct LambMoments {
 
   LambAttrs attrs;
   int param;
-  int grad;
+  Gradient<T> gradient;
   int power1;
   int power2;
   int next1;
   int next2;
   State<T> moment1;
   State<T> moment2;
-  int64_t n;
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_lamb(PrepareContext& context) {
-  const LambMoments<T> moments(context);
-  const Update<T> update = update_of<T>(context);
-  return make_prepared([=](const KernelContext& c) {
-    UpdateArgs<T> args = update.at(c);
+  LambMoments<T> moments(context);
+  const State<T> param = state_of<T>(context, "Param", "ParamOut");
+  const int rate = scalar_input<T>(context, "LearningRate");
+  return make_prepared([=](const KernelContext& c) mutable {
+    const int64_t n = moments.gradient.numel();
     const Squares squares;
-    const int64_t room = squares.room(args.n);
-    const auto direction_room = static_cast<int64_t>(
-        (static_cast<size_t>(args.n) * sizeof(T) + sizeof(double) - 1) / sizeof(double));
-    double* memory = stream_of(c).scratch<double>(2 * room + direction_room);
+    const int64_t room = squares.room(n);
+    const size_t sums = static_cast<size_t>(2 * room) * sizeof(double);
+    const auto grad = moments.gradient.at(c, false, sums + static_cast<size_t>(n) * sizeof(T));
+    auto* memory = reinterpret_cast<double*>(moments.gradient.more());
     T* direction = reinterpret_cast<T*>(memory + 2 * room);
-    moments.run(c, direction);
-    squares.sum(c, args.param.from, args.n, memory);
-    squares.sum(c, static_cast<const T*>(direction), args.n, memory + room);
-    args.grad = direction;
+    moments.run(c, grad, direction);
+    squares.sum(c, c.in<T>(param.in), n, memory);
+    squares.sum(c, static_cast<const T*>(direction), n, memory + room);
+    const UpdateArgs<T> args{
+        .param = param.at(c), .grad = {.values = direction}, .rate = c.in<T>(rate), .n = n};
     lamb_apply<T>(target_at_once(c), args, memory, memory + room);
   });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_lamb_direction(PrepareContext& context) {
-  const LambMoments<T> moments(context);
+  LambMoments<T> moments(context);
   const int out = context.set_output("Direction", context.in("Param").shape, dtype_of<T>());
-  return make_prepared([=](const KernelContext& c) { moments.run(c, c.out<T>(out)); });
+  return make_prepared([=](const KernelContext& c) mutable {
+    moments.run(c, moments.gradient.at(c), c.out<T>(out));
+  });
 }
 
 template <class T>
@@ -266,8 +242,10 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
   const Squares of_direction = squares_of(context, "DirectionSquaredRowSums");
   const int64_t n = context.in("Param").shape.numel();
   return make_prepared([=](const KernelContext& c) {
-    const UpdateArgs<T> args{
-        .param = param.at(c), .grad = c.in<T>(direction), .rate = c.in<T>(rate), .n = n};
+    const UpdateArgs<T> args{.param = param.at(c),
+                             .grad = {.values = c.in<T>(direction)},
+                             .rate = c.in<T>(rate),
+                             .n = n};
     const int64_t room = of_param.room(n);
     double* memory = stream_of(c).scratch<double>(room + of_direction.room(n));
     of_param.sum(c, args.param.from, n, memory);
@@ -279,15 +257,22 @@ std::unique_ptr<Prepared> prepare_lamb_apply(PrepareContext& context) {
 template <class T>
 std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
   const T max_norm = static_cast<T>(context.attrs<ClipByNormAttrs>().max_norm);
-  const Shape shape = context.in("X").shape;
   const Squares squares = squares_of(context, "SquaredRowSums");
+  const auto clip = [=](const KernelContext& c, const T* x, T* out, int64_t n) {
+    double* memory = stream_of(c).scratch<double>(squares.room(n));
+    squares.sum(c, x, n, memory);
+    clip_by_norm<T>(stream_of(c).raw(), memory, max_norm, x, out, n);
+  };
+  if (takes_rows(context)) {
+    return prepare_merged<T>(context, [clip](const KernelContext& c, T* values, int64_t n) {
+      clip(c, values, values, n);
+    });
+  }
+  const Shape shape = context.in("X").shape;
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared([=, n = shape.numel()](const KernelContext& c) {
-    double* memory = stream_of(c).scratch<double>(squares.room(n));
-    squares.sum(c, c.in<T>(x), n, memory);
-    clip_by_norm<T>(stream_of(c).raw(), memory, max_norm, c.in<T>(x), c.out<T>(out), n);
-  });
+  return make_prepared(
+      [=, n = shape.numel()](const KernelContext& c) { clip(c, c.in<T>(x), c.out<T>(out), n); });
 }
 
 }  // namespace
@@ -295,7 +280,8 @@ std::unique_ptr<Prepared> prepare_clip_by_norm(PrepareContext& context) {
 void register_optimizer(KernelTable& table) {
   cpu::for_types<float, double>([&table]<class T>(std::type_identity<T>) {
     const auto list = [&table](const char* op, auto prepare) {
-      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(),
+                     {.name = "loop", .prepare = prepare, .takes_rows = true});
     };
     list("adagrad", prepare_adagrad<T>);
     list("decayed_adagrad", prepare_decayed_adagrad<T>);

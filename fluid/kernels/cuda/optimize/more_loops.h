@@ -18,7 +18,7 @@ struct StateArrays {
 template <class T>
 struct UpdateArgs {
   StateArrays<T> param;
-  const T* grad = nullptr;
+  GradientArrays<T> grad;
   const T* rate = nullptr;  // one element; null: adadelta
   int64_t n = 0;
 };
@@ -82,10 +82,11 @@ template <class T>
 void ftrl(const UpdateTarget& target, const UpdateArgs<T>& args, const Ftrl<T>& more);
 
 // *out = the sum of the squares of n elements, in double precision. `partial` has
-// squares_partials(n) elements.
+// squares_partials(n) elements; x.place is set where x is rows.
 int64_t squares_partials(int64_t n);
 template <class T>
-void sum_squares(RawStream stream, const T* x, int64_t n, double* partial, double* out);
+void sum_squares(RawStream stream, const GradientArrays<T>& x, int64_t n, double* partial,
+                 double* out);
 // *out = the sum of n elements; the same of `partial`.
 void sum_doubles(RawStream stream, const double* x, int64_t n, double* partial, double* out);
 

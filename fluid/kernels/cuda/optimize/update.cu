@@ -1,5 +1,4 @@
 // Random numbers and the updates of optimizers.
-#include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/optimize/update_impl.h"
 #include "fluid/kernels/cuda/random_impl.h"
 
@@ -53,8 +52,8 @@ struct GaussianLoop {
 template <class T>
 struct SgdLoop {
   SgdArgs<T> args;
-  __device__ T operator()(int64_t i) const {
-    const T written = args.param[i] - *args.rate * args.grad[i];
+  __device__ T operator()(int64_t i, T g) const {
+    const T written = args.param[i] - *args.rate * g;
     args.param_out[i] = written;
     return written;
   }
@@ -63,8 +62,7 @@ struct SgdLoop {
 template <class T>
 struct MomentumLoop {
   MomentumArgs<T> args;
-  __device__ T operator()(int64_t i) const {
-    const T g = args.grad[i];
+  __device__ T operator()(int64_t i, T g) const {
     const T v = args.mu * args.velocity[i] + g;
     const T step = args.nesterov ? g + args.mu * v : v;
     const T written = args.param[i] - *args.rate * step;
@@ -78,9 +76,12 @@ template <class T>
 struct AdamLoop {
   AdamArgs<T> args;
   T rate{};
-  __device__ void begin() { rate = *args.rate * sqrt(T{1} - *args.power2) / (T{1} - *args.power1); }
-  __device__ T operator()(int64_t i) const {
-    const T g = args.grad[i];
+  __device__ void begin() {
+    const T power1 = args.ahead ? *args.power1 * args.beta1 : *args.power1;
+    const T power2 = args.ahead ? *args.power2 * args.beta2 : *args.power2;
+    rate = *args.rate * sqrt(T{1} - power2) / (T{1} - power1);
+  }
+  __device__ T operator()(int64_t i, T g) const {
     const T m = args.beta1 * args.moment1[i] + (T{1} - args.beta1) * g;
     const T v = args.beta2 * args.moment2[i] + (T{1} - args.beta2) * g * g;
     const T written = args.param[i] - rate * (m / (sqrt(v) + args.epsilon));
@@ -111,17 +112,17 @@ void gaussian(RawStream stream, const RandomStream& random, double mean, double 
 
 template <class T>
 void sgd(const UpdateTarget& target, const SgdArgs<T>& args, int64_t n) {
-  launch_update(target, "sgd", n, SgdLoop<T>{args});
+  launch_update(target, "sgd", args.grad, n, SgdLoop<T>{args});
 }
 
 template <class T>
 void momentum(const UpdateTarget& target, const MomentumArgs<T>& args, int64_t n) {
-  launch_update(target, "momentum", n, MomentumLoop<T>{args});
+  launch_update(target, "momentum", args.grad, n, MomentumLoop<T>{args});
 }
 
 template <class T>
 void adam(const UpdateTarget& target, const AdamArgs<T>& args, int64_t n) {
-  launch_update(target, "adam", n, AdamLoop<T>{args});
+  launch_update(target, "adam", args.grad, n, AdamLoop<T>{args});
 }
 
 #define FLEET_INSTANTIATE(T)                                                           \

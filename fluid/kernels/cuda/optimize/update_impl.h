@@ -1,7 +1,9 @@
-// Updates of many tensors as one kernel.
+// Updates for .cu files: a loop is called with an element's number and its gradient. Updates of
+// many tensors are one kernel.
 #pragma once
 
 #include "fluid/kernels/cuda/launch_impl.h"
+#include "fluid/kernels/cuda/row_sums_impl.h"
 #include "fluid/kernels/cuda/update_batch_impl.h"
 
 namespace fleet::fluid::cuda {
@@ -12,8 +14,8 @@ constexpr size_t kParameterBytes = 4096;
 constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 16;
 
 // F is a tensor's update: f(i) updates element i and gives what it wrote into the parameter.
-// f.begin(), where F has it, is called before by each thread, and f.finish() once when all elements
-// are done.
+// f.begin() is called before by each thread, and f.finish() once when all elements are done, where
+// F has them.
 template <class F>
 struct UpdateList {
   struct Tensor {
@@ -27,11 +29,6 @@ struct UpdateList {
   int64_t blocks = 0;
   int count = 0;
   Tensor tensors[kMost];
-};
-
-template <class F>
-constexpr bool kFinishes = requires(const F& f) {
-  f.finish();
 };
 
 // The last tensor that begins at the block or before.
@@ -71,6 +68,11 @@ __global__ void update_kernel(const __grid_constant__ UpdateList<F> list) {
 }
 
 template <class F>
+constexpr bool kFinishes = requires(const F& f) {
+  f.finish();
+};
+
+template <class F>
 __global__ void finish_kernel(const __grid_constant__ UpdateList<F> list) {
   for (int k = static_cast<int>(threadIdx.x); k < list.count; k += kThreads) {
     list.tensors[k].f.finish();
@@ -78,26 +80,105 @@ __global__ void finish_kernel(const __grid_constant__ UpdateList<F> list) {
 }
 
 template <class F>
-void launch_list(RawStream stream, const char* name, UpdateList<F>& list) {
-  if (list.blocks > 0) launch(stream, name, update_kernel<F>, blocks_for(list.blocks), list);
-  if constexpr (kFinishes<F>) {
-    if (list.count > 0) launch(stream, name, finish_kernel<F>, 1U, list);
+class Updates final : public UpdateBatch::List {
+ public:
+  void add(const char* name, int64_t n, const F& f, uint32_t* nonfinite) {
+    name_ = name;
+    list_.nonfinite = nonfinite;
+    list_.tensors[list_.count] = {f, n, list_.blocks};
+    list_.count += 1;
+    list_.blocks += (n + kElementsOfBlock - 1) / kElementsOfBlock;
   }
-  list.blocks = 0;
-  list.count = 0;
+  bool is_full() const { return list_.count == UpdateList<F>::kMost; }
+
+  void put(RawStream stream) override {
+    if (list_.blocks > 0) launch(stream, name_, update_kernel<F>, blocks_for(list_.blocks), list_);
+    if constexpr (kFinishes<F>) {
+      if (list_.count > 0) launch(stream, name_, finish_kernel<F>, 1U, list_);
+    }
+    list_.blocks = 0;
+    list_.count = 0;
+  }
+
+ private:
+  const char* name_ = "";
+  UpdateList<F> list_;
+};
+
+template <class T>
+struct DenseElements {
+  const T* values;
+  __device__ T operator()(int64_t i) const { return values[i]; }
+};
+
+// Of rows: zero in those that are not named.
+template <class T>
+struct RowElements {
+  GradientArrays<T> gradient;
+  __device__ T operator()(int64_t i) const {
+    const int64_t width = gradient.rows.width;
+    const int32_t group = gradient.place[i / width];
+    return group < 0 ? T{} : sum_of_group(gradient.rows, group, i % width);
+  }
+};
+
+// A loop's begin() and finish(), where it has them.
+template <class Loop>
+struct AroundLoop {
+  Loop loop;
+  __device__ void begin() {
+    if constexpr (requires { loop.begin(); }) loop.begin();
+  }
+  __device__ void finish() const requires kFinishes<Loop> { loop.finish(); }
+};
+
+template <class Loop, class Elements>
+struct WithGradient : AroundLoop<Loop> {
+  Elements gradient;
+  __device__ auto operator()(int64_t i) const { return this->loop(i, gradient(i)); }
+};
+
+// Number i of the elements of rows that are named.
+template <class Loop, class T>
+struct WithNamedRows : AroundLoop<Loop> {
+  RowValues<T> rows;
+  __device__ auto operator()(int64_t i) const {
+    const int64_t group = i / rows.width;
+    const int64_t k = i % rows.width;
+    return this->loop(rows.groups.rows[group] * rows.width + k, sum_of_group(rows, group, k));
+  }
+};
+
+// put(n, f): f is to be called for each i below n, which together are the elements that the update
+// changes.
+template <class T, class Loop, class Put>
+void with_gradient(const GradientArrays<T>& gradient, int64_t n, const Loop& loop, const Put& put) {
+  if (!gradient.sparse) {
+    put(n, WithGradient<Loop, DenseElements<T>>{{loop}, {gradient.values}});
+  } else if (gradient.place != nullptr) {
+    put(n, WithGradient<Loop, RowElements<T>>{{loop}, {gradient}});
+  } else {
+    put(gradient.rows.groups.count * gradient.rows.width,
+        WithNamedRows<Loop, T>{{loop}, gradient.rows});
+  }
 }
 
-template <class F>
-void launch_update(const UpdateTarget& target, const char* name, int64_t n, const F& f) {
-  UpdateList<F> alone;
-  UpdateList<F>& list = target.batch == nullptr ? alone : target.batch->list<UpdateList<F>>();
-  list.nonfinite = target.nonfinite;
-  list.tensors[list.count] = {f, n, list.blocks};
-  list.count += 1;
-  list.blocks += (n + kElementsOfBlock - 1) / kElementsOfBlock;
-  if (!target.more_follow || list.count == UpdateList<F>::kMost) {
-    launch_list(target.stream, name, list);
-  }
+// Rows are updated at once: their numbers are in memory that the next update uses, too.
+template <class T, class Loop>
+void launch_update(const UpdateTarget& target, const char* name, const GradientArrays<T>& gradient,
+                   int64_t n, const Loop& loop) {
+  with_gradient(gradient, n, loop, [&]<class F>(int64_t count, const F& each) {
+    if (target.batch == nullptr || gradient.sparse) {
+      Updates<F> alone;
+      alone.add(name, count, each, target.nonfinite);
+      alone.put(target.stream);
+    } else {
+      auto& updates = target.batch->list<Updates<F>>(target.stream);
+      updates.add(name, count, each, target.nonfinite);
+      if (updates.is_full()) updates.put(target.stream);
+    }
+  });
+  if (target.batch != nullptr && !target.more_follow) target.batch->put(target.stream);
 }
 
 }  // namespace fleet::fluid::cuda

@@ -1,13 +1,14 @@
 // Ops that move elements (fluid/kernels/shape/mover.h), gathers and lookups of rows.
 #include <algorithm>
-#include <string>
+#include <vector>
 
 #include "base/strings.h"
-#include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/math/reduce_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/cuda/row_loops.h"
 #include "fluid/kernels/cuda/shape/move_loops.h"
+#include "fluid/kernels/nn/lookup.h"
 #include "fluid/kernels/shape/expansion.h"
 #include "fluid/kernels/shape/mover.h"
 #include "fluid/ops/nn/embedding.h"
@@ -53,10 +54,7 @@ bool widen(WalkDims& dims, size_t word, const std::byte* from, const std::byte* 
 }
 
 void copy_all(const KernelContext& c, const Tensor& from, Tensor& to) {
-  if (to.raw() == from.raw() || from.bytes() == 0) return;
-  check_cuda(cudaMemcpyAsync(to.raw(), from.raw(), from.bytes(), cudaMemcpyDeviceToDevice,
-                             static_cast<cudaStream_t>(stream_of(c).raw())),
-             "cudaMemcpyAsync");
+  stream_of(c).copy(from.raw(), to.raw(), from.bytes());
 }
 
 void fill_words(const KernelContext& c, uint64_t value, size_t word, std::byte* to, int64_t n) {
@@ -120,77 +118,73 @@ std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
   });
 }
 
-// Indices whose values are read when the op runs.
-struct IndexInput {
-  int input = -1;
-  RowIndices rows;
-  RowIndices at(const KernelContext& c) const {
-    RowIndices now = rows;
-    now.values = c.input(input).raw();
-    return now;
-  }
-};
-
-IndexInput index_input(const PrepareContext& context, const char* slot, int64_t rows) {
-  const ValueSpec& spec = context.in(slot);
-  const bool wide = spec.dtype == DType::kInt64;
-  context.require(wide || spec.dtype == DType::kInt32, slot, "int32 or int64",
-                  std::string(dtype_name(spec.dtype)));
-  return {.input = context.input(slot),
-          .rows = {.wide = wide, .count = spec.shape.numel(), .rows = rows}};
-}
-
-template <class T>
-void add_all_rows(const KernelContext& c, const IndexInput& index, int64_t width, int grad,
-                  int out) {
-  Stream& stream = stream_of(c);
-  const RowIndices rows = index.at(c);
-  fill<T>(stream.raw(), T{}, c.out<T>(out), rows.rows * width);
-  const size_t bytes = sort_bytes(rows.count);
-  auto* sorted = bytes == 0 ? nullptr : stream.scratch<std::byte>(static_cast<int64_t>(bytes));
-  add_rows<T>(stream.raw(), rows, width, c.in<T>(grad), c.out<T>(out), sorted);
-}
-
-struct Lookup {
-  IndexInput ids;
-  int64_t width = 0;
-};
-
-template <class Attrs>
-Lookup lookup_of(const PrepareContext& context) {
-  const Shape& w = context.in("W").shape;
-  const ValueSpec& ids = context.in("Ids");
-  context.require(w.rank() == 2, "W", "[height, width]", w.to_string());
-  context.require(ids.dtype == DType::kInt64, "Ids", "int64", std::string(dtype_name(ids.dtype)));
-  Lookup lookup{.ids = index_input(context, "Ids", w[0]), .width = w[1]};
-  lookup.ids.rows.skipped = std::max<int64_t>(context.attrs<Attrs>().padding_idx, -1);
-  return lookup;
+// The ids, on the device.
+RowIndices indices_of(const KernelContext& c, const Lookup& lookup) {
+  return {.values = c.input(lookup.ids).raw(),
+          .count = lookup.count,
+          .rows = lookup.height,
+          .skipped = std::max<int64_t>(lookup.padding, -1)};
 }
 
 template <class T, class Attrs, bool LastIsOne>
 std::unique_ptr<Prepared> prepare_lookup(PrepareContext& context) {
-  const Lookup lookup = lookup_of<Attrs>(context);
-  const Shape& ids = context.in("Ids").shape;
-  const int rank = LastIsOne ? ids.rank() - 1 : ids.rank();
-  Shape shape(ids.dims().first(static_cast<size_t>(std::max(rank, 0))));
-  shape.push_back(lookup.width);
-  const int w = context.input("W");
+  const Lookup lookup = lookup_of(context, context.attrs<Attrs>().padding_idx);
+  const Shape shape = looked_up_shape(context, lookup, LastIsOne);
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    take_rows<T>(stream_of(c).raw(), lookup.ids.at(c), lookup.width, c.in<T>(w), c.out<T>(out));
+    take_rows<T>(stream_of(c).raw(), indices_of(c, lookup), lookup.width, c.in<T>(lookup.w),
+                 c.out<T>(out));
+  });
+}
+
+template <class T>
+std::unique_ptr<Prepared> prepare_dense_grad(PrepareContext& context, const Lookup& lookup) {
+  const int grad = context.input("Out@GRAD");
+  const int out = context.set_output("W@GRAD", context.in("W").shape, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    Stream& stream = stream_of(c);
+    fill<T>(stream.raw(), T{}, c.out<T>(out), lookup.height * lookup.width);
+    const size_t bytes = sort_bytes(lookup.count);
+    auto* sorted = bytes == 0 ? nullptr : stream.scratch<std::byte>(static_cast<int64_t>(bytes));
+    add_rows<T>(stream.raw(), indices_of(c, lookup), lookup.width, c.in<T>(grad), c.out<T>(out),
+                sorted);
+  });
+}
+
+// The ids are in host memory (Kernel::host_slots).
+template <class T>
+std::unique_ptr<Prepared> prepare_rows_grad(PrepareContext& context, const Lookup& lookup,
+                                            bool keep_padding) {
+  const int grad = context.input("Out@GRAD");
+  const int out = context.own_output("W@GRAD");
+  return make_prepared([=, padding = std::vector<int64_t>()](const KernelContext& c) mutable {
+    const auto* ids = c.in<int64_t>(lookup.ids);
+    padding.clear();
+    for (int64_t i = 0; i < lookup.count; ++i) {
+      lookup.check(ids[i]);
+      if (!keep_padding && lookup.is_padding(ids[i])) padding.push_back(i);
+    }
+    SelectedRows& made = c.make_rows(out, dtype_of<T>(), Shape{lookup.count, lookup.width});
+    made.height = lookup.height;
+    made.rows.assign(ids, ids + lookup.count);
+    Stream& stream = stream_of(c);
+    stream.copy(c.input(grad).raw(), made.value.raw(), made.value.bytes());
+    if (padding.empty()) return;
+    const auto count = static_cast<int64_t>(padding.size());
+    auto* positions = stream.scratch<int64_t>(count);
+    stream.upload(padding.data(), positions, padding.size() * sizeof(int64_t));
+    zero_rows<T>(stream.raw(), positions, count, lookup.width,
+                 reinterpret_cast<T*>(made.value.raw()));
   });
 }
 
 template <class T, class Attrs>
 std::unique_ptr<Prepared> prepare_lookup_grad(PrepareContext& context) {
-  const Lookup lookup = lookup_of<Attrs>(context);
-  const Shape& grads = context.in("Out@GRAD").shape;
-  context.require(grads.numel() == lookup.ids.rows.count * lookup.width, "Out@GRAD",
-                  str_cat(lookup.ids.rows.count, " rows of ", lookup.width), grads.to_string());
-  const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("W@GRAD", context.in("W").shape, dtype_of<T>());
-  return make_prepared(
-      [=](const KernelContext& c) { add_all_rows<T>(c, lookup.ids, lookup.width, grad, out); });
+  const auto attrs = context.attrs<Attrs>();
+  const Lookup lookup = lookup_of(context, attrs.padding_idx);
+  require_row_gradients(context, lookup);
+  if (!attrs.is_sparse) return prepare_dense_grad<T>(context, lookup);
+  return prepare_rows_grad<T>(context, lookup, attrs.paddle_form);
 }
 
 }  // namespace
@@ -208,8 +202,13 @@ void register_move(KernelTable& table) {
     list(dtype, "expand_grad", prepare_expand_grad<T>);
     list(dtype, "lookup_table", prepare_lookup<T, LookupTableAttrs, true>);
     list(dtype, "lookup_table_v2", prepare_lookup<T, LookupTableV2Attrs, false>);
-    list(dtype, "lookup_table_grad", prepare_lookup_grad<T, LookupTableAttrs>);
-    list(dtype, "lookup_table_v2_grad", prepare_lookup_grad<T, LookupTableV2Attrs>);
+    const auto list_back = [&](const char* op, auto prepare) {
+      table.add_last(
+          op, DeviceKind::kCuda, dtype,
+          {.name = "loop", .prepare = prepare, .takes_rows = true, .host_slots = {"Ids"}});
+    };
+    list_back("lookup_table_grad", prepare_lookup_grad<T, LookupTableAttrs>);
+    list_back("lookup_table_v2_grad", prepare_lookup_grad<T, LookupTableV2Attrs>);
   });
 }
 

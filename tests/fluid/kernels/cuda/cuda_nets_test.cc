@@ -1,9 +1,17 @@
 // The nets of net_cases.h on a device: what has no CUDA kernel runs on the CPU, the rest on the
 // device, and steps compute what they do on the CPU. Skipped where there is no device.
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "base/philox.h"
+#include "fluid/backward/backward.h"
+#include "fluid/kernels/op_places.h"
+#include "fluid/layers/layers.h"
+#include "fluid/optimizer/optimizer.h"
+#include "fluid/program/default_programs.h"
 #include "tests/fluid/kernels/cuda/device.h"
 #include "tests/fluid/kernels/typed_net.h"
 #ifdef FLEET_CUDA_ON_HOST
@@ -70,6 +78,199 @@ TEST_P(CudaNets, HaveTheSameBitsWhenStepsAreRecorded) {
   // Of each six steps, those that come after two alike.
   if (counts_runs && GetParam().name == "momentum_dense") {
     EXPECT_GE(recorded_runs() - before, 9U);
+  }
+}
+
+// Sampled classes have no kernels there.
+TEST(CudaPlaces, NetsWithSparseGradientsAreWholeOnTheDevice) {
+  int nets = 0;
+  for (const NetCase& net : net_cases()) {
+    if (!net.name.ends_with("_rows") || net.name == "many_classes_rows") continue;
+    SCOPED_TRACE(net.name);
+    Program main;
+    Program startup;
+    const ProgramGuard programs(main, startup);
+    const unique_name::Guard names;
+    net.build(DType::kFloat32);
+    const Block& block = main.global_block();
+    const OpPlaces places(block, KernelTable::standard(), CUDAPlace(0), {.tables_here = true});
+    for (const auto& op : block.ops()) {
+      EXPECT_EQ(places.of(block, *op), CUDAPlace(0)) << op->to_string();
+    }
+    ++nets;
+  }
+  EXPECT_GT(nets, 15);
+}
+
+// A table of 5 rows, looked up with sparse gradients and updated.
+class CudaRows : public ::testing::Test {
+ protected:
+  CudaRows() {
+    const ProgramGuard programs(main_, startup_);
+    const unique_name::Guard names;
+    const auto words = layers::data("words", {1}, DType::kInt64);
+    const auto h =
+        layers::embedding(words, {5, 4}, {.is_sparse = true, .param_attr = {.name = "t"}});
+    loss_ = layers::reduce_sum(layers::square(h)).name();
+    optimizer::Adagrad({.learning_rate = 0.1, .grad_clip = clip::GradientClipByGlobalNorm(0.5)})
+        .minimize(Variable(main_.global_block(), main_.global_block().var(loss_)));
+  }
+
+  Tensor table_after(Executor& executor, const std::vector<int64_t>& words) {
+    const auto rows = static_cast<int64_t>(words.size());
+    executor.run(main_, {{"words", Tensor::from(words, {rows, 1})}}, {loss_});
+    return executor.scope().tensor("t").copy_to(CPUPlace());
+  }
+
+  Program main_;
+  Program startup_;
+  std::string loss_;
+};
+
+TEST_F(CudaRows, MayBeNone) {
+  SKIP_WITHOUT_DEVICE();
+  Executor device(CUDAPlace(0));
+  device.run(startup_);
+  const Tensor before = device.scope().tensor("t").copy_to(CPUPlace());
+  EXPECT_EQ(table_after(device, {}).to_string(100), before.to_string(100));
+  EXPECT_NE(table_after(device, {4, 4, 0}).to_string(100), before.to_string(100));
+}
+
+TEST_F(CudaRows, AnIdOutsideOfTheTableIsNamed) {
+  SKIP_WITHOUT_DEVICE();
+  Executor device(CUDAPlace(0));
+  device.run(startup_);
+  try {
+    table_after(device, {1, 5});
+    FAIL() << "id 5 of a table of 5 rows";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("[0, 5)"), std::string::npos) << error.what();
+  }
+}
+
+class Findings final : public FiniteWatch {
+ public:
+  void on_nonfinite(const Nonfinite& found) override { all.push_back(found); }
+  std::vector<Nonfinite> all;
+};
+
+TEST_F(CudaRows, ThatMakeAParameterInfiniteAreTold) {
+  SKIP_WITHOUT_DEVICE();
+  Executor device(CUDAPlace(0));
+  device.run(startup_);
+  Findings findings;
+  device.set_finite_watch(&findings);
+  table_after(device, {3, 1, 3});
+  EXPECT_TRUE(findings.all.empty());
+  Tensor large(DType::kFloat32, {5, 4});
+  for (int64_t i = 0; i < large.numel(); ++i) large.data<float>()[i] = i == 6 ? 3e38F : 0.1F;
+  std::get<Tensor>(*device.scope().find("t")).copy_from(large);
+  table_after(device, {3, 1, 3});
+  const auto told = [](const Nonfinite& found) {
+    return found.what == Nonfinite::What::kParameter && found.variable == "t";
+  };
+  EXPECT_EQ(std::count_if(findings.all.begin(), findings.all.end(), told), 1);
+}
+
+// More rows than a block has threads, most of them several times.
+TEST_F(CudaRows, ManyOfThemHaveTheBitsOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const auto words = layers::data("words", {1}, DType::kInt64);
+  const auto h =
+      layers::embedding(words, {300, 7}, {.is_sparse = true, .param_attr = {.name = "many"}});
+  optimizer::SGD({.learning_rate = 0.1}).minimize(layers::reduce_sum(h * h));
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < 2000; ++i) ids.push_back(i * i % 271);
+  std::vector<std::string> tables;
+  for (const Place& place : {CPUPlace(), CUDAPlace(0), CUDAPlace(0)}) {
+    Executor executor(place);
+    executor.run(startup);
+    executor.run(main, {{"words", Tensor::from(ids, {2000, 1})}});
+    tables.push_back(executor.scope().tensor("many").to_string(300 * 7));
+  }
+  EXPECT_EQ(tables[1], tables[0]);
+  EXPECT_EQ(tables[2], tables[1]);
+}
+
+// A net of sequences, its result and the gradient of the numbers, on both places.
+void expect_same_on_the_device(const std::function<Variable(const Variable& x)>& net,
+                               const Tensor& x) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const auto data = layers::data("x", {x.shape()[1]}, DType::kFloat64, {.lod_level = 1});
+  data.set_stop_gradient(false);
+  const auto out = net(data);
+  const auto loss = layers::reduce_sum(layers::square(out) + out);
+  const auto grad = gradients({loss}, {data}).front();
+  Executor cpu;
+  Executor device(CUDAPlace(0), {.strict_place = true});
+  const auto wanted = cpu.run(main, {{"x", x}}, {out, grad});
+  const auto got = device.run(main, {{"x", x}}, {out, grad});
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_EQ(got[i].lod(), wanted[i].lod());
+    expect_near(got[i], wanted[i], 1e-13, str_cat("result ", i));
+  }
+}
+
+Tensor sequences_of(const std::vector<int64_t>& offsets, int64_t width = 3) {
+  Tensor x(DType::kFloat64, {offsets.back(), width});
+  const RandomKey key = RandomKey::of(3, "sequences");
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    x.data<double>()[i] = 2 * uniform_double(key, static_cast<uint64_t>(i)) - 1;
+  }
+  x.set_lod({offsets});
+  return x;
+}
+
+const std::vector<std::vector<int64_t>> kOffsets = {
+    {0, 2, 2, 5, 6, 6}, {0, 0}, {0, 700, 701, 1200}};
+
+TEST(CudaSequences, ArePooledAlsoWhenEmpty) {
+  SKIP_WITHOUT_DEVICE();
+  for (const auto& offsets : kOffsets) {
+    for (const char* type : {"sum", "average", "sqrt", "max", "first", "last"}) {
+      SCOPED_TRACE(str_cat(type, ", ", offsets.size() - 1, " sequences"));
+      const auto net = [type](const Variable& x) {
+        return layers::sequence_pool(x, type, {.pad_value = 0.25});
+      };
+      expect_same_on_the_device(net, sequences_of(offsets));
+    }
+  }
+}
+
+TEST(CudaSequences, HaveTheSharesOfASoftmax) {
+  SKIP_WITHOUT_DEVICE();
+  for (const auto& offsets : kOffsets) {
+    const auto net = [](const Variable& x) { return layers::sequence_softmax(x); };
+    expect_same_on_the_device(net, sequences_of(offsets, 1));
+  }
+}
+
+TEST(CudaSequences, AreJoinedAndReversed) {
+  SKIP_WITHOUT_DEVICE();
+  for (const auto& offsets : kOffsets) {
+    const auto net = [](const Variable& x) {
+      return layers::sequence_concat({x, layers::sequence_reverse(x), x * 2.0});
+    };
+    expect_same_on_the_device(net, sequences_of(offsets));
+  }
+}
+
+TEST(CudaSequences, AreRepeated) {
+  SKIP_WITHOUT_DEVICE();
+  for (const auto& offsets : kOffsets) {
+    const auto rows = [](const Variable& x) {
+      return layers::sequence_expand(layers::sequence_pool(x, "sum"), x);
+    };
+    expect_same_on_the_device(rows, sequences_of(offsets));
+    const auto whole = [](const Variable& x) { return layers::sequence_expand(x, x); };
+    expect_same_on_the_device(whole, sequences_of(offsets));
   }
 }
 

@@ -13,27 +13,42 @@ namespace {
 
 using Lines = std::map<std::string, std::string>;  // by op
 
+std::string line_of(const std::string& types, const std::string& rows) {
+  return str_cat("\"", types, "\"", rows.empty() ? "" : str_cat(", \"", rows, "\""));
+}
+
+std::string rows_of(const Kernel& kernel) {
+  return kernel.host_slots.empty() ? "rows" : str_cat("rows ", join(kernel.host_slots, " "));
+}
+
 // As the list has them.
 Lines registered() {
   std::map<std::string, std::vector<std::string>> types;
+  std::map<std::string, std::string> rows;
   for (const auto& row : KernelTable::standard().rows()) {
-    if (row.device == DeviceKind::kCuda) types[row.op].emplace_back(dtype_name(row.dtype));
+    if (row.device != DeviceKind::kCuda) continue;
+    types[row.op].emplace_back(dtype_name(row.dtype));
+    // Of some ops those of floating types alone.
+    for (const Kernel& kernel : row.kernels) {
+      if (kernel.takes_rows) rows[row.op] = rows_of(kernel);
+    }
   }
   Lines lines;
-  for (const auto& [op, names] : types) lines[op] = join(names, " ");
+  for (const auto& [op, names] : types) lines[op] = line_of(join(names, " "), rows[op]);
   return lines;
 }
 
 Lines listed() {
   Lines lines;
   for (const ListedKernels& row : listed_device_kernels()) {
-    EXPECT_TRUE(lines.emplace(row.op, row.dtypes).second) << row.op << " is listed twice";
+    const std::string line = line_of(std::string(row.dtypes), std::string(row.rows));
+    EXPECT_TRUE(lines.emplace(row.op, line).second) << row.op << " is listed twice";
   }
   return lines;
 }
 
 std::string line_of(const auto& row) {
-  return str_cat("    {\"", row.first, "\", \"", row.second, "\"},\n");
+  return str_cat("    {\"", row.first, "\", ", row.second, "},\n");
 }
 
 bool needs_cudnn(const std::string& op) {

@@ -1,0 +1,68 @@
+#include "fluid/kernels/row_groups.h"
+
+#include <gmock/gmock.h>
+#include <map>
+
+#include "base/error.h"
+#include "base/philox.h"
+
+namespace fleet::fluid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(RowGroups, EqualRowsAreTogetherInTheOrderInWhichTheyOccur) {
+  RowGroups groups;
+  const std::vector<int64_t> rows = {7, 2, 7, 0, 2, 7};
+  groups.group(rows, 8);
+  EXPECT_FALSE(groups.as_given());
+  EXPECT_THAT(groups.rows(), ElementsAre(0, 2, 7));
+  EXPECT_THAT(groups.begin(), ElementsAre(0, 1, 3, 6));
+  EXPECT_THAT(groups.order(), ElementsAre(3, 1, 4, 0, 2, 5));
+}
+
+TEST(RowGroups, AscendingRowsAreGroupsAsTheyCome) {
+  RowGroups groups;
+  groups.group(std::vector<int64_t>{3, 3}, 4);
+  groups.group(std::vector<int64_t>{0, 2, 3}, 4);
+  EXPECT_TRUE(groups.as_given());
+  EXPECT_THAT(groups.rows(), ElementsAre(0, 2, 3));
+  EXPECT_THAT(groups.order(), IsEmpty());
+  groups.group({}, 4);
+  EXPECT_TRUE(groups.as_given());
+  EXPECT_EQ(groups.count(), 0U);
+}
+
+TEST(RowGroups, ManyRowsAreGroupedAsFewAre) {
+  for (const int64_t height : {int64_t{1}, int64_t{700}, int64_t{5'000'000}, int64_t{1} << 50}) {
+    SCOPED_TRACE(height);
+    const RandomKey key = RandomKey::of(1, "rows");
+    std::vector<int64_t> rows;
+    for (uint64_t i = 0; i < 5000; ++i) {
+      rows.push_back(static_cast<int64_t>(uniform_double(key, i) * static_cast<double>(height)));
+    }
+    RowGroups groups;
+    groups.group(rows, height);
+    std::map<int64_t, std::vector<int64_t>> wanted;
+    for (size_t i = 0; i < rows.size(); ++i) wanted[rows[i]].push_back(static_cast<int64_t>(i));
+    ASSERT_EQ(groups.count(), wanted.size());
+    size_t group = 0;
+    for (const auto& [row, positions] : wanted) {
+      ASSERT_EQ(groups.rows()[group], row);
+      const auto begin = groups.order().begin() + groups.begin()[group];
+      const auto end = groups.order().begin() + groups.begin()[group + 1];
+      ASSERT_EQ(std::vector<int64_t>(begin, end), positions) << "row " << row;
+      ++group;
+    }
+  }
+}
+
+TEST(RowGroups, ARowThatIsNotThereIsAnError) {
+  RowGroups groups;
+  EXPECT_THROW(groups.group(std::vector<int64_t>{0, 4}, 4), Error);
+  EXPECT_THROW(groups.group(std::vector<int64_t>{-1}, 4), Error);
+}
+
+}  // namespace
+}  // namespace fleet::fluid
