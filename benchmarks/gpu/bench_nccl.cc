@@ -88,7 +88,8 @@ double measure_form(const std::shared_ptr<transport::Nccl>& nccl, const Options&
   rings.push_back(
       {.queue = transport::make_cuda_queue(options.device), .id = shared_id(*nccl, options, use)});
   auto communicator = transport::make_nccl_communicator(
-                          nccl, std::move(rings), {.rank = options.rank, .size = options.ranks},
+                          nccl, transport::make_cuda_queue(options.device), std::move(rings),
+                          {.rank = options.rank, .size = options.ranks},
                           steady_clock().now() + kLongest, {.ordered = ordered})
                           .value();
   const transport::ShardLayout layout(options.ranks, options.ranks);

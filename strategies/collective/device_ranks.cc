@@ -27,6 +27,7 @@ constexpr transport::CollectiveLabel kLabel{.phase = "connecting devices"};
 // What a rank has, once it has opened it.
 struct Opened {
   std::shared_ptr<transport::Nccl> nccl;
+  std::unique_ptr<transport::DeviceQueue> arrays;
   std::vector<NcclRing> rings;
 };
 
@@ -34,7 +35,7 @@ Result<Opened> opened(const fluid::Place& place, const DeviceRanksOptions& optio
   try {
     auto library = options.open(place);
     if (!library.ok()) return library.status();
-    Opened all{library.value().nccl, {}};
+    Opened all{library.value().nccl, library.value().make_queue(), {}};
     for (int i = 0; i < options.communicators; ++i) {
       all.rings.push_back({.queue = library.value().make_queue()});
     }
@@ -276,9 +277,10 @@ class Starting {
     share_ids(*own.nccl, talk_, {ranks_, own.rings.size(), false}, own.rings);
     // Half of the time is left for a start.
     const TimePoint now = steady_clock().now();
-    auto made = transport::make_nccl_communicator(
-        own.nccl, std::move(own.rings), ranks_, now + (talk_.deadline() - now) / 2, options_.nccl,
-        {.failed = left.failed, .lost = lost_ranks(left)});
+    auto made =
+        transport::make_nccl_communicator(own.nccl, std::move(own.arrays), std::move(own.rings),
+                                          ranks_, now + (talk_.deadline() - now) / 2, options_.nccl,
+                                          {.failed = left.failed, .lost = lost_ranks(left)});
     if (!made.ok()) {
       logger_.warning("collective", "NCCL cannot shrink its communicator; it is started anew",
                       {{"why", made.status().to_string()}});
@@ -291,8 +293,8 @@ class Starting {
   std::unique_ptr<CollectiveCommunicator> make(Opened own, std::string_view how) {
     share_ids(*own.nccl, talk_, {ranks_, own.rings.size(), true}, own.rings);
     log_start(*own.nccl, options_, ranks_.groups, how, logger_);
-    return transport::make_nccl_communicator(own.nccl, std::move(own.rings), ranks_,
-                                             talk_.deadline(), options_.nccl)
+    return transport::make_nccl_communicator(own.nccl, std::move(own.arrays), std::move(own.rings),
+                                             ranks_, talk_.deadline(), options_.nccl)
         .value();
   }
 

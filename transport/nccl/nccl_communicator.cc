@@ -65,10 +65,30 @@ std::vector<ShardRange> shards_of_groups(const ShardLayout& layout,
   return shards;
 }
 
+// Where a ring's stream comes to an operation, and where it is done with it.
+struct Passage {
+  std::unique_ptr<DeviceEvent> before;
+  std::unique_ptr<DeviceEvent> after;
+  std::shared_ptr<Passage> previous;  // of the ring; null once it is over
+
+  bool over() {
+    if (!after->done()) return false;
+    previous = nullptr;
+    return true;
+  }
+  // False while nothing but this rank's device keeps it from the operation.
+  bool begun() {
+    if (previous != nullptr && !previous->over()) return previous->begun();
+    previous = nullptr;
+    return before->done();
+  }
+};
+
 // The library's communicators of one stream, with those of groups where there are any.
 struct Ring {
   std::shared_ptr<DeviceQueue> queue;
-  bool stands_still = false;  // its device
+  bool stands_still = false;      // its device
+  std::shared_ptr<Passage> last;  // of its operations
   std::unique_ptr<NcclGroup> whole;
   std::unique_ptr<NcclGroup> inner;  // of this rank's group
   std::unique_ptr<NcclGroup> outer;  // of the first ranks of groups, at those
@@ -211,32 +231,24 @@ class OrderedSum {
 
 class Operation : public CollectiveOperation {
  public:
-  // `before` is where the ring's stream came to it.
-  Operation(std::shared_ptr<Rings> rings, Ring& ring, std::unique_ptr<DeviceEvent> before,
-            OperationId id, CollectiveLabel label)
-      : rings_(std::move(rings)),
-        ring_(ring),
-        before_(std::move(before)),
-        event_(ring.queue->mark()),
-        id_(id),
-        label_(label) {}
+  Operation(std::shared_ptr<Rings> rings, Ring& ring, OperationId id, CollectiveLabel label)
+      : rings_(std::move(rings)), ring_(ring), passage_(ring.last), id_(id), label_(label) {}
 
   bool begun() override {
-    if (before_ == nullptr || rings_->health().is_broken()) return true;
+    if (done_ || rings_->health().is_broken()) return true;
     try {
-      if (!before_->done()) return false;
+      return passage_->begun();
     } catch (const Error& error) {
       rings_->health().fail(Status(error.code(), error.text()));
+      return true;
     }
-    before_ = nullptr;
-    return true;
   }
 
   bool test() override {
     if (done_ || rings_->health().is_broken()) return true;
     try {
       // In this order: work that failed is done as well.
-      const bool ended = event_->done();
+      const bool ended = passage_->over();
       ring_.each([](NcclGroup& group) { group.look(); });
       done_ = ended;
     } catch (const Error& error) {
@@ -267,8 +279,7 @@ class Operation : public CollectiveOperation {
  private:
   std::shared_ptr<Rings> rings_;
   Ring& ring_;
-  std::unique_ptr<DeviceEvent> before_;
-  std::unique_ptr<DeviceEvent> event_;
+  std::shared_ptr<Passage> passage_;
   OperationId id_;
   CollectiveLabel label_;
   bool done_ = false;
@@ -276,8 +287,9 @@ class Operation : public CollectiveOperation {
 
 class NcclCommunicator : public CollectiveCommunicator {
  public:
-  NcclCommunicator(std::shared_ptr<Rings> rings, NcclRanks ranks)
-      : rings_(std::move(rings)), ranks_(std::move(ranks)) {}
+  NcclCommunicator(std::shared_ptr<Rings> rings, std::unique_ptr<DeviceQueue> arrays,
+                   NcclRanks ranks)
+      : rings_(std::move(rings)), arrays_(std::move(arrays)), ranks_(std::move(ranks)) {}
 
   int rank() const override { return ranks_.rank; }
   int size() const override { return ranks_.size; }
@@ -376,7 +388,7 @@ class NcclCommunicator : public CollectiveCommunicator {
   }
 
   // Of what callers do with arrays themselves.
-  DeviceQueue& queue() { return *rings_->at(0).queue; }
+  DeviceQueue& queue() { return *arrays_; }
 
   static std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
@@ -488,12 +500,18 @@ class NcclCommunicator : public CollectiveCommunicator {
       ring.queue->follow_compute();
       auto before = ring.queue->mark();
       put(ring);
-      return CollectiveToken(
-          std::make_shared<Operation>(rings_, ring, std::move(before), id, label));
+      ring.last = passage(ring, std::move(before));
+      return CollectiveToken(std::make_shared<Operation>(rings_, ring, id, label));
     } catch (const Error& error) {
       health.fail(Status(error.code(), error.text()));
       return failed();
     }
+  }
+
+  static std::shared_ptr<Passage> passage(const Ring& ring, std::unique_ptr<DeviceEvent> before) {
+    const bool follows = ring.last != nullptr && !ring.last->over();
+    return std::make_shared<Passage>(
+        Passage{std::move(before), ring.queue->mark(), follows ? ring.last : nullptr});
   }
 
   CollectiveToken failed() {
@@ -502,6 +520,7 @@ class NcclCommunicator : public CollectiveCommunicator {
   }
 
   std::shared_ptr<Rings> rings_;
+  std::unique_ptr<DeviceQueue> arrays_;
   NcclRanks ranks_;
   uint64_t operations_ = 0;
 };
@@ -569,8 +588,8 @@ bool has_nccl_ranks(const CollectiveCommunicator& failed, size_t rings) {
 }
 
 Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
-    std::shared_ptr<Nccl> nccl, std::vector<NcclRing> rings, const NcclRanks& ranks,
-    TimePoint deadline, NcclOptions options, const NcclLoss& loss) {
+    std::shared_ptr<Nccl> nccl, std::unique_ptr<DeviceQueue> arrays, std::vector<NcclRing> rings,
+    const NcclRanks& ranks, TimePoint deadline, NcclOptions options, const NcclLoss& loss) {
   auto made = std::make_shared<Rings>(options);
   auto* const failed = dynamic_cast<NcclCommunicator*>(loss.failed);
   Connecting connecting{std::move(nccl), ranks, made, deadline};
@@ -585,7 +604,7 @@ Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
     return why;
   }
   return std::unique_ptr<CollectiveCommunicator>(
-      std::make_unique<NcclCommunicator>(std::move(made), ranks));
+      std::make_unique<NcclCommunicator>(std::move(made), std::move(arrays), ranks));
 }
 
 }  // namespace fleet::transport

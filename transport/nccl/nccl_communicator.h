@@ -81,12 +81,14 @@ struct NcclLoss {
 
 // Of all ranks of the ids, one a process, all of which call it; waits for them until `deadline`.
 // Rings are at least one, and as many at each rank. Used by one thread, except for abort(). The
-// queues are its own. With a loss, the library's communicators of all ranks are made from those of
-// the failed one; the ranks left keep their order. kPeerLost when ranks do not come; the library's
-// error, with its words, when it has one.
+// queues are its own; `arrays` is that of what callers do with arrays, which so does not wait for
+// operations under way. With a loss, the library's communicators of all ranks are made from those
+// of the failed one; the ranks left keep their order. kPeerLost when ranks do not come; the
+// library's error, with its words, when it has one.
 Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
-    std::shared_ptr<Nccl> nccl, std::vector<NcclRing> rings, const NcclRanks& ranks,
-    TimePoint deadline, NcclOptions options = {}, const NcclLoss& loss = {});
+    std::shared_ptr<Nccl> nccl, std::unique_ptr<DeviceQueue> arrays, std::vector<NcclRing> rings,
+    const NcclRanks& ranks, TimePoint deadline, NcclOptions options = {},
+    const NcclLoss& loss = {});
 
 // Whether one of the ranks left can be made from it: it was made above and has failed, and its
 // library's communicators, as many as `rings`, are there.

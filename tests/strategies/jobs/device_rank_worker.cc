@@ -80,7 +80,7 @@ fluid::Feed batch(int step, int worker) {
   for (int row = 0; row < kRows; ++row) {
     float sum = 0;
     for (int i = 0; i < kWidth; ++i) {
-      const auto at = static_cast<uint64_t>(row * kWidth + i);
+      const auto at = static_cast<uint64_t>(row) * kWidth + static_cast<uint64_t>(i);
       x.push_back(fleet::uniform_float(key, at, static_cast<uint64_t>(step)));
       sum += x.back();
     }

@@ -248,9 +248,9 @@ Result<std::unique_ptr<CollectiveCommunicator>> alone_with(std::function<void()>
   std::vector<NcclRing> rings;
   rings.push_back({.queue = std::make_unique<FakeQueue>(host_allocator(), nullptr, compute),
                    .id = id_of("alone")});
-  return make_nccl_communicator(std::make_shared<FakeNccl>(world_of(1), 0), std::move(rings),
-                                {.rank = 0, .size = 1}, soon(),
-                                {.end_limit = std::chrono::milliseconds(50)});
+  return make_nccl_communicator(
+      std::make_shared<FakeNccl>(world_of(1), 0), std::make_unique<FakeQueue>(), std::move(rings),
+      {.rank = 0, .size = 1}, soon(), {.end_limit = std::chrono::milliseconds(50)});
 }
 
 TEST(NcclCommunicator, AnOperationBeginsWhenTheDeviceHasComeToIt) {
@@ -264,6 +264,19 @@ TEST(NcclCommunicator, AnOperationBeginsWhenTheDeviceHasComeToIt) {
   computes = false;
   EXPECT_TRUE(token.wait(soon()).ok());
   EXPECT_TRUE(token.begun());
+}
+
+TEST(NcclCommunicator, AnOperationBehindOneThatWaitsForOthersHasBegun) {
+  run_ranks(world_of(2), [](CollectiveCommunicator& comm) {
+    if (comm.rank() == 1) return;
+    auto first = comm.barrier(kLabel);
+    auto second = comm.barrier(kLabel);
+    while (!first.begun()) std::this_thread::yield();
+    EXPECT_TRUE(second.begun());
+    EXPECT_FALSE(second.test());
+    comm.abort(Status(ErrorCode::kJobAborted, {.what = "rank 1 left"}));
+    EXPECT_FALSE(second.wait(soon()).ok());
+  });
 }
 
 TEST(NcclFailures, ADeviceThatStandsStillIsNotWaitedFor) {

@@ -41,6 +41,7 @@ struct NcclJob {
 inline std::vector<NcclRing> rings_of(const NcclJob& job, const NcclRanks& ranks,
                                       const std::string& use = "") {
   std::vector<NcclRing> rings;
+  rings.reserve(static_cast<size_t>(job.rings));
   const int group = ranks.groups.empty() ? 0 : ranks.place().group;
   for (int i = 0; i < job.rings; ++i) {
     rings.push_back({.queue = std::make_unique<FakeQueue>(),
@@ -55,8 +56,9 @@ inline Result<std::unique_ptr<CollectiveCommunicator>> connect(
     const std::shared_ptr<FakeWorld>& world, int rank, const NcclJob& job = {},
     TimePoint deadline = soon()) {
   const NcclRanks ranks{.rank = rank, .size = world->size(), .groups = job.groups};
-  return make_nccl_communicator(std::make_shared<FakeNccl>(world, rank), rings_of(job, ranks),
-                                ranks, deadline, job.options);
+  return make_nccl_communicator(std::make_shared<FakeNccl>(world, rank),
+                                std::make_unique<FakeQueue>(), rings_of(job, ranks), ranks,
+                                deadline, job.options);
 }
 
 // Runs `body(communicator)` at every rank, in threads.

@@ -51,6 +51,7 @@ TEST(NcclRings, TakeTurnsAndSumToTheBitsOfTheTree) {
         const ShardLayout layout(3, 5);
         const auto expected = sum_of_contributions<float>(layout, kCount);
         std::vector<Numbered<float>> sums;
+        sums.reserve(8);
         for (int i = 0; i < 8; ++i) sums.emplace_back(comm, layout);
         EXPECT_TRUE(comm.barrier(kLabel).wait(soon()).ok());
         // The last one first.
