@@ -87,7 +87,6 @@ struct Passage {
 // The library's communicators of one stream, with those of groups where there are any.
 struct Ring {
   std::shared_ptr<DeviceQueue> queue;
-  bool stands_still = false;      // its device
   std::shared_ptr<Passage> last;  // of its operations
   std::unique_ptr<NcclGroup> whole;
   std::unique_ptr<NcclGroup> inner;  // of this rank's group
@@ -104,8 +103,8 @@ struct Ring {
 // All rings, shared with operations. Used by one thread, except for its health.
 class Rings {
  public:
-  explicit Rings(NcclOptions options)
-      : options_(options), health_(std::make_shared<NcclHealth>()) {}
+  Rings(NcclOptions options, std::shared_ptr<DeviceQueue> arrays)
+      : options_(options), health_(std::make_shared<NcclHealth>()), arrays_(std::move(arrays)) {}
   ~Rings() {
     if (health_->is_broken()) give_up();
   }
@@ -115,6 +114,7 @@ class Rings {
   NcclHealth& health() { return *health_; }
   const std::shared_ptr<NcclHealth>& shared_health() const { return health_; }
   const NcclOptions& options() const { return options_; }
+  DeviceQueue& arrays() { return *arrays_; }
   // Operations refer to rings: none is added once there are some.
   Ring& add() { return rings_.emplace_back(); }
   size_t size() const { return rings_.size(); }
@@ -123,7 +123,9 @@ class Rings {
   // After it, the device uses no memory of operations any more, unless it stands still.
   void give_up() {
     for (const Ring& ring : rings_) ring.each([](NcclGroup& group) { group.stop(); });
-    for (Ring& ring : rings_) finish(ring);
+    const TimePoint deadline = steady_clock().now() + options_.end_limit;
+    for (const Ring& ring : rings_) finish(ring.queue, deadline);
+    finish(arrays_, deadline);
   }
   bool has_ranks() const {
     return std::all_of(rings_.begin(), rings_.end(),
@@ -132,20 +134,18 @@ class Rings {
 
  private:
   // A queue that does not come to its end is kept for ever: to drop it would wait for it.
-  void finish(Ring& ring) const {
-    if (ring.stands_still) return;
+  void finish(const std::shared_ptr<DeviceQueue>& queue, TimePoint deadline) {
+    if (std::find(standing_.begin(), standing_.end(), queue.get()) != standing_.end()) return;
     try {
-      const auto event = ring.queue->mark();
-      const TimePoint deadline = steady_clock().now() + options_.end_limit;
+      const auto event = queue->mark();
       while (!event->done()) {
         if (steady_clock().now() >= deadline) {
-          ring.stands_still = true;
-          return keep(ring.queue);
+          standing_.push_back(queue.get());
+          return keep(queue);
         }
         std::this_thread::sleep_for(kNcclLook);
       }
-    } catch (
-        const Error&) {  // NOLINT(bugprone-empty-catch): a device that failed does nothing more
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): what failed does nothing more
     }
   }
   static void keep(const std::shared_ptr<DeviceQueue>& queue) {
@@ -157,7 +157,9 @@ class Rings {
 
   NcclOptions options_;
   std::shared_ptr<NcclHealth> health_;
+  std::shared_ptr<DeviceQueue> arrays_;  // of what callers do with arrays themselves
   std::vector<Ring> rings_;
+  std::vector<const DeviceQueue*> standing_;  // their device stands still
 };
 
 // Adds up along the shard tree, round by round: what a rank adds up comes from all ranks.
@@ -287,9 +289,8 @@ class Operation : public CollectiveOperation {
 
 class NcclCommunicator : public CollectiveCommunicator {
  public:
-  NcclCommunicator(std::shared_ptr<Rings> rings, std::unique_ptr<DeviceQueue> arrays,
-                   NcclRanks ranks)
-      : rings_(std::move(rings)), arrays_(std::move(arrays)), ranks_(std::move(ranks)) {}
+  NcclCommunicator(std::shared_ptr<Rings> rings, NcclRanks ranks)
+      : rings_(std::move(rings)), ranks_(std::move(ranks)) {}
 
   int rank() const override { return ranks_.rank; }
   int size() const override { return ranks_.size; }
@@ -387,8 +388,7 @@ class NcclCommunicator : public CollectiveCommunicator {
     queue().lead_compute();
   }
 
-  // Of what callers do with arrays themselves.
-  DeviceQueue& queue() { return *arrays_; }
+  DeviceQueue& queue() { return rings_->arrays(); }
 
   static std::byte* bytes_of(void* memory) { return static_cast<std::byte*>(memory); }
 
@@ -520,7 +520,6 @@ class NcclCommunicator : public CollectiveCommunicator {
   }
 
   std::shared_ptr<Rings> rings_;
-  std::unique_ptr<DeviceQueue> arrays_;
   NcclRanks ranks_;
   uint64_t operations_ = 0;
 };
@@ -590,7 +589,7 @@ bool has_nccl_ranks(const CollectiveCommunicator& failed, size_t rings) {
 Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
     std::shared_ptr<Nccl> nccl, std::unique_ptr<DeviceQueue> arrays, std::vector<NcclRing> rings,
     const NcclRanks& ranks, TimePoint deadline, NcclOptions options, const NcclLoss& loss) {
-  auto made = std::make_shared<Rings>(options);
+  auto made = std::make_shared<Rings>(options, std::move(arrays));
   auto* const failed = dynamic_cast<NcclCommunicator*>(loss.failed);
   Connecting connecting{std::move(nccl), ranks, made, deadline};
   try {
@@ -604,7 +603,7 @@ Result<std::unique_ptr<CollectiveCommunicator>> make_nccl_communicator(
     return why;
   }
   return std::unique_ptr<CollectiveCommunicator>(
-      std::make_unique<NcclCommunicator>(std::move(made), std::move(arrays), ranks));
+      std::make_unique<NcclCommunicator>(std::move(made), ranks));
 }
 
 }  // namespace fleet::transport

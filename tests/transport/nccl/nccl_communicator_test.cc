@@ -244,7 +244,7 @@ TEST(NcclFailures, AnAbortOfAnotherThreadEndsTheWait) {
 }
 
 // One rank, whose device does what `compute` does before each operation.
-Result<std::unique_ptr<CollectiveCommunicator>> alone_with(std::function<void()> compute) {
+Result<std::unique_ptr<CollectiveCommunicator>> alone_with(const std::function<void()>& compute) {
   std::vector<NcclRing> rings;
   rings.push_back({.queue = std::make_unique<FakeQueue>(host_allocator(), nullptr, compute),
                    .id = id_of("alone")});
