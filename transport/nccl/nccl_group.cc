@@ -2,7 +2,6 @@
 
 #include <thread>
 
-#include "base/error.h"
 #include "base/strings.h"
 #include "transport/collective/collective.h"
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/status.h"
 #include "transport/nccl/device_queue.h"
 #include "transport/nccl/nccl.h"

@@ -383,6 +383,11 @@ TEST(CollectiveStrategyTest, GroupsOfRanksMustDivideThem) {
   EXPECT_THAT(error_of([&] { of_groups(2, 3); }), HasSubstr("do not divide into groups"));
 }
 
+TEST(CollectiveStrategyTest, NeedsACommunicator) {
+  EXPECT_THAT(error_of([] { (void)GradAllReduceStrategy{.nccl_comm_num = 0}.make(); }),
+              HasSubstr("nccl_comm_num"));
+}
+
 TEST(DistributedStrategyTest, PrintLogIsPrintedByTheFirstWorkerAlone) {
   using role_maker::Role;
   std::vector<transpiler::DistributeTranspilerConfig> with_servers(4, {.print_log = true});

@@ -103,6 +103,17 @@ TEST_F(DeviceRanksInProcesses, NameRankZeroThatIsKilledInsideOfNccl) {
   expect_named(3, 0);
 }
 
+// Rank 0 waits for it among its group, ranks 2 and 3 for the sum of that group.
+TEST_F(DeviceRanksInProcesses, NameARankOfAnotherGroup) {
+  ASSERT_TRUE(run(4, "--trouble_at 5 --trouble_worker 1 --trouble kill --groups 2"));
+  expect_named(4, 1);
+}
+
+TEST_F(DeviceRanksInProcesses, NameARankThatIsLostInFastSums) {
+  ASSERT_TRUE(run(2, "--trouble_at 5 --trouble_worker 1 --trouble kill --device_sums fast"));
+  expect_named(2, 1);
+}
+
 TEST_F(DeviceRanksInProcesses, NameARankThatIsStopped) {
   ASSERT_TRUE(run(3, "--trouble_at 5 --trouble_worker 2 --trouble stop --communicators 2", 2));
   expect_named(3, 2);
