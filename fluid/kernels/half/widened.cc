@@ -28,6 +28,18 @@ std::vector<DType> output_types(const PrepareContext& context) {
   return types;
 }
 
+// Of selected rows and arrays, elements of 16 bits have no kernels.
+bool makes_only_tensors(const PrepareContext& context) {
+  for (const auto& [slot, names] : context.op().outputs) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      const VarDesc* var = context.output_var(slot, i);
+      const bool half = var != nullptr && is_half(var->dtype);
+      if (half && var->kind != VarKind::kLodTensor) return false;
+    }
+  }
+  return true;
+}
+
 class Widened final : public Prepared {
  public:
   using Outputs = std::vector<PrepareContext::OutputSpec>;
@@ -50,7 +62,7 @@ class Widened final : public Prepared {
     kernel_->run(inner);
     context.add_written(inner.written());
     for (size_t i = 0; i < types_.size(); ++i) {
-      if (is_half(types_[i])) round(context, i);
+      if (is_half(types_[i])) round(context, i, *outputs[i]);
     }
   }
 
@@ -69,9 +81,14 @@ class Widened final : public Prepared {
     return &wide_[i];
   }
 
-  // What the kernel writes in place of output i.
+  // What the kernel writes in place of output i. A value that it updates is one for it, too.
   Value* output(const KernelContext& context, size_t i) {
-    if (!is_half(types_[i])) return &context.output_value(static_cast<int>(i));
+    Value& given = context.output_value(static_cast<int>(i));
+    if (!is_half(types_[i])) return &given;
+    for (size_t input = 0; input < context.input_count(); ++input) {
+      const bool updated = &context.input_value(static_cast<int>(input)) == &given;
+      if (updated && std::holds_alternative<Tensor>(wide_[input])) return &wide_[input];
+    }
     if (outputs_[i].declared) {
       if (!std::holds_alternative<Tensor>(made_[i])) made_[i] = Tensor();
       std::get<Tensor>(made_[i]).reset(DType::kFloat32, outputs_[i].shape, context.place());
@@ -79,11 +96,11 @@ class Widened final : public Prepared {
     return &made_[i];
   }
 
-  void round(const KernelContext& context, size_t i) {
+  void round(const KernelContext& context, size_t i, const Value& value) {
     const int at = static_cast<int>(i);
-    const auto* made = std::get_if<Tensor>(&made_[i]);
+    const auto* made = std::get_if<Tensor>(&value);
     if (made == nullptr || !made->initialized() || made->dtype() != DType::kFloat32) {
-      context.output_value(at) = made_[i];
+      context.output_value(at) = value;
       return;
     }
     Tensor& out = outputs_[i].declared ? context.output(at)
@@ -105,6 +122,7 @@ Kernel widened(const Kernel& kernel) {
   Kernel result{.name = kernel.name + " of float32", .prepare = {}};
   result.table_rows = kernel.table_rows;
   result.prepare = [prepare = kernel.prepare](PrepareContext& context) {
+    if (!makes_only_tensors(context)) return std::unique_ptr<Prepared>();
     const std::vector<ValueSpec> specs = widened_specs(context.inputs());
     PrepareContext inner(context.block(), context.op(), specs, context.outputs().size());
     auto prepared = prepare(inner);

@@ -356,7 +356,7 @@ TEST(KernelsToPlaceOps, KnowTheDevicesKernelsInEveryBuild) {
   EXPECT_TRUE(table.knows("mul", DeviceKind::kCuda));
   EXPECT_FALSE(table.find("mul", DeviceKind::kCuda, DType::kFloat32).empty());
   EXPECT_TRUE(table.find("mul", DeviceKind::kCuda, DType::kInt8).empty());
-  EXPECT_FALSE(table.knows("sequence_pool", DeviceKind::kCuda));
+  EXPECT_FALSE(table.knows("sequence_conv", DeviceKind::kCuda));
   EXPECT_EQ(table.ops(DeviceKind::kCpu), KernelTable::standard().ops(DeviceKind::kCpu));
 }
 

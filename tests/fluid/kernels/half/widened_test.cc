@@ -30,9 +30,9 @@ Tensor halves(DType dtype, const Shape& shape, const std::vector<float>& values)
   return result;
 }
 
-class HalfOps : public NetFixture, public testing::WithParamInterface<DType> {};
+class Widened : public NetFixture, public testing::WithParamInterface<DType> {};
 
-TEST_P(HalfOps, AreThoseOfFloat32RoundedOnce) {
+TEST_P(Widened, AreThoseOfFloat32RoundedOnce) {
   const DType half = GetParam();
   const Variable x = layers::data("x", {3}, half);
   const Variable y = layers::data("y", {3}, half);
@@ -59,7 +59,7 @@ TEST_P(HalfOps, AreThoseOfFloat32RoundedOnce) {
   EXPECT_EQ(floats_of(results[3]), floats_of(results[1]));
 }
 
-TEST_P(HalfOps, OfOtherTypesAreCast) {
+TEST_P(Widened, OfOtherTypesAreCast) {
   const DType half = GetParam();
   const Variable x = layers::data("x", {4}, DType::kInt64);
   const Variable cast = layers::cast(x, half);
@@ -72,7 +72,7 @@ TEST_P(HalfOps, OfOtherTypesAreCast) {
   EXPECT_EQ(results[1].data<int64_t>()[3], -4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, HalfOps, testing::Values(DType::kFloat16, DType::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(Both, Widened, testing::Values(DType::kFloat16, DType::kBFloat16),
                          [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
 TEST(HalfKernels, AreThoseOfFloat32WhereThereAreNoOthers) {
