@@ -11,7 +11,7 @@ namespace fleet::fluid::cuda {
 // The most that a kernel's parameters may take.
 constexpr size_t kParameterBytes = 4096;
 // Elements of a tensor that a block updates.
-constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 16;
+constexpr int64_t kElementsOfBlock = int64_t{kThreads} * 8;
 
 // F is a tensor's update: f(i) updates element i and gives what it wrote into the parameter.
 // f.begin() is called before by each thread, and f.finish() once when all elements are done, where
