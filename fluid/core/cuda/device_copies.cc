@@ -22,7 +22,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  void record(cudaStream_t stream) { check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void record(cudaStream_t stream) {
+    check_cuda(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
   void wait() const { check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   // What is put on the stream next begins after the event.
   void hold(cudaStream_t stream) const {
