@@ -45,7 +45,7 @@ class StepRunner {
   std::shared_ptr<const Plan> plan_;
   Workspace home_;
   ShardResults results_;
-  bool head_is_fed_;  // an op before the shards touches what is fed
+  bool head_is_fed_;                  // an op before the shards touches what is fed
   std::unique_ptr<StepGraph> graph_;  // made when first needed
   // Where other threads run shards, and those threads; made when first needed.
   std::vector<std::unique_ptr<Workspace>> lanes_;

@@ -311,8 +311,7 @@ Result<DeviceLibrary> open_device_library(const fluid::Place& place) {
   auto nccl = transport::load_nccl();
   if (!nccl.ok()) return nccl.status();
   return DeviceLibrary{std::move(nccl).value(), [place] {
-                         return transport::make_cuda_queue(place.device,
-                                                           fluid::work_stream(place));
+                         return transport::make_cuda_queue(place.device, fluid::work_stream(place));
                        }};
 }
 

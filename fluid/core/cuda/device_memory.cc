@@ -17,12 +17,11 @@ thread_local bool t_recording = false;
 
 void check_not_recording(const char* what) {
   if (!t_recording) return;
-  throw_error(ErrorCode::kNotSupported,
-              {.what = str_cat(what, " while a step is recorded"),
-               .where = "cuda_graph",
-               .expected = "work on the stream alone",
-               .got = {},
-               .fix = "run the step op by op"});
+  throw_error(ErrorCode::kNotSupported, {.what = str_cat(what, " while a step is recorded"),
+                                         .where = "cuda_graph",
+                                         .expected = "work on the stream alone",
+                                         .got = {},
+                                         .fix = "run the step op by op"});
 }
 
 // Memory is taken and given back in the order of the work stream.
