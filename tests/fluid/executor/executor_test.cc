@@ -84,6 +84,25 @@ TEST(Executor, TrainsTheNet) {
   EXPECT_LT(last, 0.3);
 }
 
+TEST(Executor, StartedStepsGiveWhatRunsGive) {
+  const Mlp net;
+  for (const int shards : {1, 4}) {
+    Executor waiting(CPUPlace(), {.logical_shards = shards});
+    Executor ahead(CPUPlace(), {.logical_shards = shards});
+    waiting.run(net.startup);
+    ahead.run(net.startup);
+    std::vector<StartedStep> started;
+    std::vector<Tensor> wanted;
+    for (int step = 0; step < 3; ++step) {
+      const auto rows = batch(32, static_cast<uint64_t>(step));
+      wanted.push_back(waiting.run(net.main, rows, {net.cost})[0]);
+      started.push_back(ahead.start(net.main, rows, {net.cost}));
+    }
+    for (size_t step = 0; step < 3; ++step) expect_same(started[step].wait(), {wanted[step]});
+    expect_same(parameters(ahead, net.main), parameters(waiting, net.main));
+  }
+}
+
 TEST(Executor, RunsTheDefaultProgramWhenNoneIsNamed) {
   Mlp net;
   const ProgramGuard programs(net.main, net.startup);
