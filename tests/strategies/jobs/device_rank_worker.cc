@@ -141,7 +141,7 @@ Result<std::shared_ptr<Nccl>> load_nccl(const std::string&) {
   return std::shared_ptr<Nccl>(std::make_shared<FakeNccl>(shared, fleet::worker_index()));
 }
 
-std::unique_ptr<DeviceQueue> make_cuda_queue(int device) {
+std::unique_ptr<DeviceQueue> make_cuda_queue(int device, void*) {
   const auto take = [] { return std::make_shared<const fleet::testing::DeviceAccess>(); };
   const auto compute = [] {
     while (g_device_stands) std::this_thread::sleep_for(std::chrono::milliseconds(1));
