@@ -62,8 +62,8 @@ class WideDivisor {
   bool narrow_ = true;
 };
 
-// Where the elements of some dimensions, numbered in row-major order, are in kArrays arrays.
-template <int kArrays>
+// Where the elements of up to kMost dimensions, numbered in row-major order, are in kArrays arrays.
+template <int kArrays, int kMost = kMaxDims>
 class Places {
  public:
   struct At {
@@ -116,9 +116,9 @@ class Places {
 
   int rank_;
   bool narrow_;
-  Divisor divisor_[kMaxDims];
-  int64_t size_[kMaxDims] = {};
-  int64_t step_[kArrays][kMaxDims] = {};
+  Divisor divisor_[kMost];
+  int64_t size_[kMost] = {};
+  int64_t step_[kArrays][kMost] = {};
 };
 
 }  // namespace fleet::fluid::cuda

@@ -10,7 +10,7 @@ namespace {
 
 template <class Word>
 struct WalkLoop {
-  Places<2> places;
+  Places<2, WalkDims::kMost> places;
   const Word* from;
   Word* to;
   __device__ void operator()(int64_t i) const {

@@ -198,6 +198,10 @@ std::vector<Tensor> long_arrays_on(const Place& place) {
   const Variable turned = layers::transpose(added, {2, 0, 3, 1});
   const Variable scaled = layers::scale(turned, {.scale = 0.5, .bias = 0.25});
   const Variable loss = layers::mean(layers::square(scaled));
+  // Two steps of a walk for each of six dimensions.
+  const Variable small =
+      layers::reshape(layers::range(0, 64, 1, DType::kFloat32), {2, 2, 2, 2, 2, 2});
+  const Variable spread = layers::expand(small, {3, 2, 3, 2, 3, 2});
   optimizer::SGD({.learning_rate = 100.0F}).minimize(loss);
   startup.set_random_seed(3);
   Executor executor(place);
@@ -207,7 +211,7 @@ std::vector<Tensor> long_arrays_on(const Place& place) {
   for (int64_t i = 0; i < batch.numel(); ++i) {
     batch.data<float>()[i] = uniform_float(key, static_cast<uint64_t>(i), 0) - 0.5F;
   }
-  return executor.run(main, {{"x", batch}}, {scaled, loss, "row"});
+  return executor.run(main, {{"x", batch}}, {scaled, loss, "row", spread});
 }
 
 TEST(CudaLongArrays, AreThoseOfTheCpu) {
