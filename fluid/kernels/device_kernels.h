@@ -18,13 +18,16 @@ void check_place(const Place& place);
 // Makes the place's device that of the calling thread; kernels and streams want it so.
 void enter_place(const Place& place);
 
-// A stream of the place, or null where there is none (CPU). Destroyed by destroy_stream.
+// The place's work stream (fluid/core/device_memory.h) as one thread uses it, with handles of
+// libraries and scratch memory of its own; null where there is none (CPU). Destroyed by
+// destroy_stream, which waits for it.
 void* create_stream(const Place& place);
 void destroy_stream(const Place& place, void* stream) noexcept;
 // Waits for what was put on the stream.
 void synchronize_stream(const Place& place, void* stream);
 
-// From now on, what is put on the stream is recorded and not done. False where a device cannot.
+// From now on, what is put on the stream is recorded and not done; other threads go on. False where
+// a device cannot.
 bool begin_recording(const Place& place, void* stream);
 // What was recorded since; null when the device could not.
 std::shared_ptr<void> end_recording(const Place& place, void* stream);

@@ -34,7 +34,7 @@ class BufferPlanner {
     std::vector<Shared> buffers;
     for (const int i : order) {
       const Life& life = all[static_cast<size_t>(i)];
-      if (const int viewed = buffer_viewed(i, life.begin); viewed >= 0) {
+      if (const int viewed = buffer_viewed(i, all); viewed >= 0) {
         Shared& buffer = buffers[static_cast<size_t>(viewed)];
         buffer.free_after = std::max(buffer.free_after, life.end);
         buffer.last = nullptr;  // nobody writes over what several variables have
@@ -85,6 +85,7 @@ class BufferPlanner {
   struct Life {
     int begin = std::numeric_limits<int>::max();
     int end = -1;
+    int writers = 0;
     bool pinned = false;
   };
 
@@ -101,7 +102,10 @@ class BufferPlanner {
             life.pinned || op.communication || op.block != nullptr || op.schema->makes_views;
       };
       for (const int i : op.inputs) touch(i);
-      for (const int i : op.outputs) touch(i);
+      for (const int i : op.outputs) {
+        touch(i);
+        if (i >= 0) lives[static_cast<size_t>(i)].writers += 1;
+      }
       for (const int i : op.block_vars) touch(i);
     }
     for (Life& life : lives) {
@@ -126,15 +130,18 @@ class BufferPlanner {
     }
   };
 
-  // The buffer of an input of op k whose elements output i has (Kernel::views); or -1. Images in
-  // blocks of channels, which the host alone has, lie in another order.
-  int buffer_viewed(int i, int k) const {
-    const PlanOp& op = plan_.ops[static_cast<size_t>(k)];
-    if (op.place.is_cpu()) return -1;
+  // The buffer of an input whose elements variable i has (Kernel::views); or -1. Neither may be
+  // written again, and images in blocks of channels, which the host alone has, lie in another
+  // order.
+  int buffer_viewed(int i, const std::vector<Life>& lives) const {
+    const Life& life = lives[static_cast<size_t>(i)];
+    const PlanOp& op = plan_.ops[static_cast<size_t>(life.begin)];
+    if (op.place.is_cpu() || life.writers > 1) return -1;
     for (const Kernel& kernel : kernels_of(op, plan_.vars[static_cast<size_t>(i)])) {
       for (const Kernel::View& view : kernel.views) {
         const int input = viewed_input(op, view, i);
-        if (input >= 0) return plan_.vars[static_cast<size_t>(input)].buffer;
+        if (input < 0 || lives[static_cast<size_t>(input)].writers > 1) continue;
+        return plan_.vars[static_cast<size_t>(input)].buffer;
       }
     }
     return -1;

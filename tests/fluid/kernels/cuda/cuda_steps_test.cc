@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/philox.h"
@@ -219,6 +220,39 @@ TEST(CudaLongArrays, AreThoseOfTheCpu) {
   const auto wanted = long_arrays_on(CPUPlace());
   const auto got = long_arrays_on(CUDAPlace(0));
   for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], wanted[i], 1e-5, str_cat(i));
+}
+
+// A reshaped value may have the memory of what it is made of, unless one of them is written again.
+TEST(CudaViews, AreNotWrittenOver) {
+  SKIP_WITHOUT_DEVICE();
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const Variable x = layers::data("x", {4});
+  const Variable first = layers::relu(x);
+  const Variable second = layers::relu(x);
+  const Variable viewed = layers::reshape(first, {-1, 2});
+  const Variable other = layers::reshape(second, {-1, 2});
+  const auto scale_again = [&main](const Variable& variable, double factor) {
+    Operator op;
+    op.type = "assign";
+    op.inputs["X"] = {layers::scale(variable, {.scale = factor}).name()};
+    op.outputs["Out"] = {variable.name()};
+    main.global_block().append_op(std::move(op));
+  };
+  scale_again(viewed, 10.0);
+  scale_again(second, 100.0);
+  const std::vector<Fetch> fetches = {layers::relu(first), layers::relu(viewed),
+                                      layers::relu(second), layers::relu(other)};
+  Executor executor(CUDAPlace(0));
+  const auto got = executor.run(main, {{"x", Tensor::from<float>({1, 2, 3, 4}, {1, 4})}}, fetches);
+  const std::vector<float> factors = {1, 10, 100, 1};
+  for (size_t i = 0; i < got.size(); ++i) {
+    for (int64_t k = 0; k < 4; ++k) {
+      EXPECT_EQ(got[i].data<float>()[k], factors[i] * static_cast<float>(k + 1)) << i;
+    }
+  }
 }
 
 // A program of its own for tests, and one executor for both, as users have it.
