@@ -45,7 +45,8 @@ devices=$(nvidia-smi --query-gpu=index,name,driver_version,compute_cap,memory.to
 printf '%s\n' "$devices"
 
 tests=(cuda_kernels_test cuda_queue_test)
-programs=(local_trainer collective_train distributed_train launch launch_ps fleet_agent bench_gpu bench_nccl)
+programs=(local_trainer collective_train distributed_train launch launch_ps fleet_agent bench_gpu bench_nccl
+  bench_updates)
 if [ -z "$folder" ]; then
   folder=build/cuda
   command -v nvcc >/dev/null || export PATH=$PATH:/usr/local/cuda/bin
@@ -88,6 +89,17 @@ servers() {
     "$folder/bin/distributed_train" --place gpu:0 --strategy sync --steps 60 --data_dir examples/data/digits
 }
 
+updates() {
+  local optimizer
+  for optimizer in momentum adam; do "$folder/bin/bench_updates" --optimizer "$optimizer"; done
+}
+
+# The batch comes from the host; steps has it on the device.
+feeds() {
+  "$folder/bin/bench_gpu" --net lenet --rows 512 --graph
+  "$folder/bin/bench_gpu" --net resnet50 --rows 32 --graph
+}
+
 steps() {
   local rows=$1 net
   shift
@@ -117,7 +129,7 @@ items_of() {
     2) for test in "${tests[@]}"; do
       for tool in memcheck racecheck initcheck; do echo "$test.$tool"; done
     done ;;
-    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces small_steps steps ;;
+    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces updates feeds small_steps steps ;;
   esac
 }
 
@@ -125,6 +137,7 @@ run_item() {
   case $1 in
     ranks_*) ranks "${1#ranks_}" ;;
     servers | all_reduces) "$1" ;;
+    updates | feeds) "$1" ;;
     small_steps) steps 512 mlp lenet ;;
     steps) steps 32 resnet50 transformer ;;
     *.*) compute-sanitizer --tool "${1#*.}" --error-exitcode 1 "$folder/bin/${1%%.*}" ;;
@@ -184,7 +197,7 @@ run_part() {
     say "Part $part: $item"
     begin=$SECONDS status=0
     export folder results
-    timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers steps all_reduces run_item)
+    timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers updates feeds steps all_reduces run_item)
       run_item $item" \
       >"$results/$item.log" 2>&1 </dev/null &
     running=$! # timeout makes a group of its own

@@ -105,9 +105,9 @@ class GpuRun : public ::testing::Test {
     for (const char* program : {"nvidia-smi", "compute-sanitizer"}) {
       write_program(place_ / program, "");
     }
-    for (const char* program :
-         {"cuda_kernels_test", "cuda_queue_test", "local_trainer", "collective_train",
-          "distributed_train", "launch", "launch_ps", "fleet_agent", "bench_gpu", "bench_nccl"}) {
+    for (const char* program : {"cuda_kernels_test", "cuda_queue_test", "local_trainer",
+                                "collective_train", "distributed_train", "launch", "launch_ps",
+                                "fleet_agent", "bench_gpu", "bench_nccl", "bench_updates"}) {
       write_program(place_ / "bin" / program, kStub);
     }
   }
@@ -166,6 +166,8 @@ TEST_F(GpuRun, PartsShareOneReport) {
   const std::string whole = report();
   EXPECT_THAT(whole, AllOf(HasSubstr("2 cuda_queue_test.racecheck        passed"),
                            HasSubstr("3 ranks_4                          passed"),
+                           HasSubstr("3 updates                          passed"),
+                           HasSubstr("3 feeds                            passed"),
                            HasSubstr("3 steps                            passed"),
                            Not(HasSubstr("not run"))));
   EXPECT_EQ(runs_of("launch"), "\n\n");

@@ -209,9 +209,10 @@ struct MomentsLoop {
   const Two<double>* sums;
   __device__ void operator()(int64_t k) const {
     const double each = static_cast<double>(dims.outer * dims.inner);
+    const double first = each > 0 ? static_cast<double>(x[k * dims.inner]) : 0;  // none: NaN
     const double apart = sums[k].a / each;
     const double spread = sums[k].b / each - apart * apart;
-    const T mean = static_cast<T>(static_cast<double>(x[k * dims.inner]) + apart);
+    const T mean = static_cast<T>(first + apart);
     const T variance = static_cast<T>(spread > 0 || spread != spread ? spread : 0);
     moments.mean[k] = mean;
     moments.inverse[k] = T{1} / sqrt(variance + moments.epsilon);

@@ -32,7 +32,7 @@ __device__ inline int64_t index_at(const RowIndices& index, int64_t i) {
                     : static_cast<const int32_t*>(index.values)[i];
 }
 __device__ inline bool is_row(const RowIndices& index, int64_t row) {
-  return row >= 0 && row < index.rows && row != index.skipped;
+  return row >= 0 && row < index.rows && !index.skips(row);
 }
 
 template <class T>
@@ -47,7 +47,7 @@ struct TakeLoop {
     const int64_t k = row_width.split(which);
     const int64_t row = index_at(index, which);
     if (is_row(index, row)) return x[row * width + k];
-    const bool missing = std::is_floating_point_v<T> && row != index.skipped;
+    const bool missing = std::is_floating_point_v<T> && !index.skips(row);
     return missing ? static_cast<T>(NAN) : T{};
   }
 };

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "fluid/kernels/cuda/loops.h"
+#include "fluid/kernels/functions/host_device.h"
 
 namespace fleet::fluid::cuda {
 
@@ -28,7 +29,10 @@ struct RowIndices {
   bool wide = true;
   int64_t count = 0;
   int64_t rows = 0;
-  int64_t skipped = -1;  // an index that stands for zeros; -1: none
+  int64_t skipped = -1;  // an index, from 0 on, that stands for zeros; -1: none
+
+  // Whether an index stands for zeros.
+  FLEET_HOST_DEVICE bool skips(int64_t index) const { return skipped >= 0 && index == skipped; }
 };
 
 // out[i] = x[index[i]], rows of `width` elements. T is any element type.

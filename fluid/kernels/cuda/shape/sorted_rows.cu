@@ -48,7 +48,7 @@ struct NumberLoop {
   __device__ void operator()(int64_t i) const {
     const int64_t row = index.wide ? static_cast<const int64_t*>(index.values)[i]
                                    : static_cast<const int32_t*>(index.values)[i];
-    const bool counts = row >= 0 && row < index.rows && row != index.skipped;
+    const bool counts = row >= 0 && row < index.rows && !index.skips(row);
     sorting.keys[i] = counts ? row : index.rows;
     sorting.positions[i] = static_cast<int32_t>(i);
   }

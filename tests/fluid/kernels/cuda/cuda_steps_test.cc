@@ -1,4 +1,5 @@
 // Steps that nobody waits for: run without fetches, or started. Skipped where there is no device.
+#include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <map>
@@ -253,6 +254,30 @@ TEST(CudaViews, AreNotWrittenOver) {
       EXPECT_EQ(got[i].data<float>()[k], factors[i] * static_cast<float>(k + 1)) << i;
     }
   }
+}
+
+// The CPU throws for an index outside of the table; here it cannot.
+TEST(CudaLookups, GiveNaNForAnIndexOutsideAndZerosForThePadding) {
+  SKIP_WITHOUT_DEVICE();
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  const Variable ids = layers::data("ids", {1}, DType::kInt64);
+  const std::vector<Fetch> fetches = {embedding(ids, {3, 2}),
+                                      embedding(ids, {3, 2}, {.padding_idx = 1})};
+  Executor executor(CUDAPlace(0));
+  executor.run(startup);
+  const auto rows =
+      executor.run(main, {{"ids", Tensor::from<int64_t>({-1, 0, 1, 3}, {4, 1})}}, fetches);
+  for (const Tensor& looked_up : rows) {
+    const float* values = looked_up.data<float>();
+    EXPECT_TRUE(std::isnan(values[0])) << "index -1";
+    EXPECT_TRUE(std::isfinite(values[2])) << "index 0";
+    EXPECT_TRUE(std::isnan(values[6])) << "index 3";
+  }
+  EXPECT_NE(rows[0].data<float>()[4], 0);
+  EXPECT_EQ(rows[1].data<float>()[4], 0);
 }
 
 // A program of its own for tests, and one executor for both, as users have it.
