@@ -78,6 +78,15 @@ GradientInput gradient_input(const PrepareContext& context, DType dtype) {
   return input;
 }
 
+int input_like(const PrepareContext& context, const char* slot, const char* other) {
+  const ValueSpec& wanted = context.in(other);
+  const ValueSpec& given = context.in(slot);
+  context.require(given.dtype == wanted.dtype && given.shape == wanted.shape, slot,
+                  str_cat(dtype_name(wanted.dtype), wanted.shape),
+                  str_cat(dtype_name(given.dtype), given.shape));
+  return context.input(slot);
+}
+
 bool takes_rows(const PrepareContext& context) {
   return context.in("X").kind == ValueKind::kSelectedRows;
 }

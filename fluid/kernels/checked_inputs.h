@@ -38,6 +38,9 @@ struct GradientInput {
 };
 GradientInput gradient_input(const PrepareContext& context, DType dtype);
 
+// The position of an input of the same shape and type as another.
+int input_like(const PrepareContext& context, const char* slot, const char* other);
+
 // Input X is selected rows.
 bool takes_rows(const PrepareContext& context);
 void require_rows(const PrepareContext& context);

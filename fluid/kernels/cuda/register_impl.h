@@ -92,6 +92,12 @@ T* out_or_null(const KernelContext& context, int position) {
   return position >= 0 ? context.out<T>(position) : nullptr;
 }
 
+// The pointer of an input, null when the op has none.
+template <class T>
+const T* in_or_null(const KernelContext& context, int position) {
+  return position >= 0 ? context.in<T>(position) : nullptr;
+}
+
 // All families but those of libraries that tests do not have on the host.
 void register_all(KernelTable& table);
 

@@ -16,11 +16,6 @@ namespace fleet::fluid::cuda {
 namespace {
 
 template <class T>
-const T* in_or_null(const KernelContext& c, int position) {
-  return position >= 0 ? c.in<T>(position) : nullptr;
-}
-
-template <class T>
 void copy(const KernelContext& c, const T* from, T* to, int64_t n) {
   stream_of(c).copy(from, to, static_cast<size_t>(n) * sizeof(T));
 }
