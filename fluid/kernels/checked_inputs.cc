@@ -87,6 +87,12 @@ int input_like(const PrepareContext& context, const char* slot, const char* othe
   return context.input(slot);
 }
 
+int sized_input(const PrepareContext& context, const char* slot, int64_t n, const char* what) {
+  const Shape& shape = context.in(slot).shape;
+  context.require(shape.numel() == n, slot, str_cat(n, " ", what), shape.to_string());
+  return context.input(slot);
+}
+
 bool takes_rows(const PrepareContext& context) {
   return context.in("X").kind == ValueKind::kSelectedRows;
 }

@@ -11,12 +11,6 @@ int weight_input(const PrepareContext& context, const char* slot, const char* li
   return context.has_input(slot) ? input_like(context, slot, like) : -1;
 }
 
-int input_of(const PrepareContext& context, const char* slot, int64_t n, const char* what) {
-  const Shape& shape = context.in(slot).shape;
-  context.require(shape.numel() == n, slot, str_cat(n, " ", what), shape.to_string());
-  return context.input(slot);
-}
-
 BprLoss bpr_inputs(const PrepareContext& context) {
   const Shape& shape = context.in("X").shape;
   const ValueSpec& label = context.in("Label");
@@ -67,7 +61,7 @@ SmoothL1Back smooth_l1_back_of(PrepareContext& context, DType dtype) {
           .difference = context.input("Diff"),
           .inside = weight_input(context, "InsideWeight", "Diff"),
           .outside = weight_input(context, "OutsideWeight", "Diff"),
-          .grad = input_of(context, "Out@GRAD", shape[0], "rows"),
+          .grad = sized_input(context, "Out@GRAD", shape[0], "rows"),
           .x_grad = context.set_output("X@GRAD", shape, dtype),
           .y_grad = context.set_output("Y@GRAD", shape, dtype)};
 }
@@ -82,7 +76,7 @@ BprLoss bpr_of(PrepareContext& context, DType dtype) {
 
 BprLoss bpr_back_of(PrepareContext& context, DType dtype) {
   BprLoss loss = bpr_inputs(context);
-  loss.grad = input_of(context, "Y@GRAD", loss.rows, "rows");
+  loss.grad = sized_input(context, "Y@GRAD", loss.rows, "rows");
   loss.out = context.set_output("X@GRAD", context.in("X").shape, dtype);
   return loss;
 }
@@ -95,7 +89,7 @@ KldivLoss kldiv_of(PrepareContext& context, DType dtype) {
 
 KldivLoss kldiv_back_of(PrepareContext& context, DType dtype) {
   KldivLoss loss = kldiv_inputs(context);
-  loss.grad = input_of(context, "Loss@GRAD", loss.summed ? 1 : loss.n, "elements");
+  loss.grad = sized_input(context, "Loss@GRAD", loss.summed ? 1 : loss.n, "elements");
   loss.out = context.set_output("X@GRAD", context.in("X").shape, dtype);
   return loss;
 }
@@ -110,7 +104,7 @@ LabelSmoothing label_smoothing_of(PrepareContext& context, DType dtype) {
       .x = context.input("X"),
       .out = context.set_output("Out", shape, dtype)};
   if (context.has_input("PriorDist")) {
-    smoothing.prior = input_of(context, "PriorDist", smoothing.classes, "elements");
+    smoothing.prior = sized_input(context, "PriorDist", smoothing.classes, "elements");
   }
   return smoothing;
 }

@@ -11,22 +11,12 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/half/convert.h"
+#include "fluid/kernels/shape/constant.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
-
-template <class T>
-T constant_of(const PrepareContext& context, float value, const std::string& text) {
-  if (text.empty()) return static_cast<T>(value);
-  if (const auto whole = parse_int(text); whole && std::is_integral_v<T>) {
-    return static_cast<T>(*whole);
-  }
-  const auto number = parse_double(text);
-  context.require(number.has_value(), "Out", "str_value: a number", text);
-  return static_cast<T>(*number);
-}
 
 template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "fluid/kernels/cuda/loops.h"
 
@@ -28,7 +29,7 @@ struct RowIndices {
   bool wide = true;
   int64_t count = 0;
   int64_t rows = 0;
-  int64_t skipped = -1;  // an index that stands for zeros; -1: none
+  int64_t skipped = INT64_MIN;  // an index that stands for zeros
 };
 
 // out[i] = x[index[i]], rows of `width` elements. T is any element type.
