@@ -3,6 +3,7 @@
 namespace fleet::fluid::cuda {
 
 void register_all(KernelTable& table) {
+  register_averages(table);
   register_binary(table);
   register_fill(table);
   register_index(table);

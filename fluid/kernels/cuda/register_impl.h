@@ -101,6 +101,7 @@ const T* in_or_null(const KernelContext& context, int position) {
 // All families but those of libraries that tests do not have on the host.
 void register_all(KernelTable& table);
 
+void register_averages(KernelTable& table);
 void register_binary(KernelTable& table);
 void register_conv(KernelTable& table);
 void register_fill(KernelTable& table);

@@ -29,6 +29,21 @@ std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   });
 }
 
+std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
+  const auto attrs = context.attrs<FillConstantBatchSizeLikeAttrs>();
+  std::unique_ptr<Prepared> prepared;
+  cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
+      [&]<class T>(std::type_identity<T>) {
+        if (attrs.dtype != dtype_of<T>()) return;
+        const T value = constant_of<T>(context, attrs.value, attrs.str_value);
+        prepared = make_prepared([value, to = batch_fill_of(context)](const KernelContext& c) {
+          Tensor& tensor = to.output(c);
+          fill<T>(stream_of(c).raw(), value, reinterpret_cast<T*>(tensor.raw()), tensor.numel());
+        });
+      });
+  return prepared;
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_zeros_like(PrepareContext& context) {
   const Shape shape = context.in("X").shape;
@@ -137,6 +152,7 @@ void register_fill(KernelTable& table) {
           table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = name, .prepare = prepare});
         };
         list("fill_constant", "loop", prepare_fill_constant<T>);
+        list("fill_constant_batch_size_like", "loop", prepare_fill_like_batch);
         list("fill_zeros_like", "loop", prepare_zeros_like<T>);
         if constexpr (sizeof(T) >= 4) {
           list("scale", "loop", prepare_scale<T>);
