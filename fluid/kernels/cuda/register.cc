@@ -13,6 +13,7 @@ void register_all(KernelTable& table) {
   register_nn(table);
   register_optimizer(table);
   register_pointwise_loss(table);
+  register_sampled(table);
   register_similarity(table);
   register_sum(table);
   register_unary(table);

@@ -113,6 +113,7 @@ void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_pointwise_loss(KernelTable& table);
 void register_rows(KernelTable& table);
+void register_sampled(KernelTable& table);
 void register_sequence(KernelTable& table);
 void register_similarity(KernelTable& table);
 void register_sum(KernelTable& table);

@@ -13,8 +13,7 @@ __device__ float unit<float>(RandomKey key, uint64_t index, uint64_t word) {
 }
 template <>
 __device__ double unit<double>(RandomKey key, uint64_t index, uint64_t word) {
-  const PhiloxBlock b = philox_block(key, index, word);
-  return to_double(b.x[0], b.x[1]);
+  return uniform_number(key, index, word);
 }
 
 template <class T>

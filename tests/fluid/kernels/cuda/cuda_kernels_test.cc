@@ -212,8 +212,39 @@ void add_long_losses(std::vector<OpCase>& all) {
   }
 }
 
+// Rows with two labels, given noise, and paths that end early.
+void add_many_classes(std::vector<OpCase>& all) {
+  const AttributeMap nce = {{"num_total_classes", int64_t{9}},
+                            {"num_neg_samples", int64_t{3}},
+                            {"custom_neg_classes", std::vector<int64_t>{4, 0, 8}}};
+  const Input labels = {"Label", {7, 2}, 0, 9, true};
+  const Input weight = {"Weight", {9, 40}};
+  const Input bias = {"Bias", {9, 1}};
+  const std::vector<Input> nce_inputs = {{"Input", {7, 40}}, labels, weight, bias};
+  all.push_back({"nce", nce_inputs, {"Cost", "SampleLogits", "SampleLabels"}, nce});
+  std::vector<Input> nce_back = nce_inputs;
+  nce_back.push_back(positive("SampleLogits", {7, 5}));
+  nce_back.push_back({"SampleLabels", {7, 5}, 0, 9, true});
+  nce_back.push_back({"Cost@GRAD", {7, 1}});
+  all.push_back({"nce_grad", nce_back, {"Input@GRAD", "Weight@GRAD", "Bias@GRAD"}, nce});
+  for (const bool own_tree : {false, true}) {
+    const AttributeMap attrs = {{"num_classes", int64_t{9}}, {"paddle_form", own_tree}};
+    std::vector<Input> inputs = {
+        {"X", {70, 33}}, {"W", {8, 33}}, {"Bias", {8, 1}}, classes({70, 1}, 9)};
+    if (own_tree) {
+      inputs.push_back({"PathTable", {70, 4}, -1, 8, true});
+      inputs.push_back({"PathCode", {70, 4}, 0, 2, true});
+    }
+    all.push_back({"hierarchical_sigmoid", inputs, {"Out", "PreOut"}, attrs});
+    inputs.push_back(positive("PreOut", {70, 4}));
+    inputs.push_back({"Out@GRAD", {70, 1}});
+    all.push_back({"hierarchical_sigmoid_grad", inputs, {"X@GRAD", "W@GRAD", "Bias@GRAD"}, attrs});
+  }
+}
+
 std::vector<OpCase> cases() {
   std::vector<OpCase> all;
+  add_many_classes(all);
   add_rows_and_lines(all);
   add_long_losses(all);
   add_elementwise(all);
@@ -350,6 +381,26 @@ TEST(CudaIndices, OutsideAreRowsThatAreNotNumbers) {
                              .front();
   for (int64_t i = 0; i < 12; ++i) {
     EXPECT_EQ(std::isnan(element(one_hot, i)), i >= 4) << i;
+  }
+}
+
+TEST(CudaClasses, OfLabelsThatAreNoneAreNotNumbers) {
+  SKIP_WITHOUT_DEVICE();
+  const std::pair<std::string, Tensor> labels = {"Label", numbers(DType::kInt64, {1, -1, 4, 3})};
+  const Input label = {"Label", {4}, 0, 4, true};
+  const OpCase tree = {"hierarchical_sigmoid",
+                       {{"X", {4, 5}}, {"W", {3, 5}}, label},
+                       {"Out", "PreOut"},
+                       {{"num_classes", int64_t{4}}}};
+  const OpCase nce = {"nce",
+                      {{"Input", {4, 5}}, {"Weight", {4, 5}}, label},
+                      {"Cost", "SampleLogits", "SampleLabels"},
+                      {{"num_total_classes", int64_t{4}}}};
+  for (const OpCase& op_case : {tree, nce}) {
+    const Tensor loss = run(op_case, DType::kFloat32, CUDAPlace(0), nullptr, labels).front();
+    for (int64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(std::isnan(element(loss, i)), i == 1 || i == 2) << op_case.type << " " << i;
+    }
   }
 }
 
