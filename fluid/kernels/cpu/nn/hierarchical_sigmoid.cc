@@ -94,8 +94,8 @@ std::vector<int64_t> nodes_of_paths(const PrepareContext& context, const KernelC
 
 void register_hierarchical_sigmoid(KernelTable& table) {
   for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto add = [&table](const char* op, Kernel kernel) {
-      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), std::move(kernel));
+    const auto add = [&table](const char* op, const Kernel& kernel) {
+      table.add_last(op, DeviceKind::kCpu, dtype_of<T>(), kernel);
     };
     add("hierarchical_sigmoid",
         {.name = "loop", .prepare = prepare_tree<T>, .table_rows = nodes_of_paths});

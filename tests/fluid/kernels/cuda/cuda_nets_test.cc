@@ -22,10 +22,10 @@ namespace fleet::fluid {
 namespace {
 
 #ifdef FLEET_CUDA_ON_HOST
-constexpr bool counts_runs = true;
+constexpr bool kCountsRuns = true;
 using testing::recorded_runs;
 #else
-constexpr bool counts_runs = false;
+constexpr bool kCountsRuns = false;
 uint64_t recorded_runs() {
   return 0;
 }
@@ -76,7 +76,7 @@ TEST_P(CudaNets, HaveTheSameBitsWhenStepsAreRecorded) {
     }
   }
   // Of each six steps, those that come after two alike.
-  if (counts_runs && GetParam().name == "momentum_dense") {
+  if (kCountsRuns && GetParam().name == "momentum_dense") {
     EXPECT_GE(recorded_runs() - before, 9U);
   }
 }
