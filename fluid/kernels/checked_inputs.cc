@@ -78,6 +78,21 @@ GradientInput gradient_input(const PrepareContext& context, DType dtype) {
   return input;
 }
 
+int input_like(const PrepareContext& context, const char* slot, const char* other) {
+  const ValueSpec& wanted = context.in(other);
+  const ValueSpec& given = context.in(slot);
+  context.require(given.dtype == wanted.dtype && given.shape == wanted.shape, slot,
+                  str_cat(dtype_name(wanted.dtype), wanted.shape),
+                  str_cat(dtype_name(given.dtype), given.shape));
+  return context.input(slot);
+}
+
+int sized_input(const PrepareContext& context, const char* slot, int64_t n, const char* what) {
+  const Shape& shape = context.in(slot).shape;
+  context.require(shape.numel() == n, slot, str_cat(n, " ", what), shape.to_string());
+  return context.input(slot);
+}
+
 bool takes_rows(const PrepareContext& context) {
   return context.in("X").kind == ValueKind::kSelectedRows;
 }

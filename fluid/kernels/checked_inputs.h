@@ -38,6 +38,11 @@ struct GradientInput {
 };
 GradientInput gradient_input(const PrepareContext& context, DType dtype);
 
+// The position of an input of the same shape and type as another.
+int input_like(const PrepareContext& context, const char* slot, const char* other);
+// The position of an input of so many elements, or rows.
+int sized_input(const PrepareContext& context, const char* slot, int64_t n, const char* what);
+
 // Input X is selected rows.
 bool takes_rows(const PrepareContext& context);
 void require_rows(const PrepareContext& context);

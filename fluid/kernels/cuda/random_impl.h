@@ -25,4 +25,20 @@ __device__ inline PhiloxBlock philox_block(RandomKey key, uint64_t index, uint64
   return b;
 }
 
+__device__ inline double to_double(uint32_t high, uint32_t low) {
+  return static_cast<double>((static_cast<uint64_t>(high) << 32 | low) >> 11) * 0x1p-53;
+}
+
+__device__ inline double uniform_number(RandomKey key, uint64_t index, uint64_t stream) {
+  const PhiloxBlock b = philox_block(key, index, stream);
+  return to_double(b.x[0], b.x[1]);
+}
+
+__device__ inline double normal_number(RandomKey key, uint64_t index, uint64_t stream) {
+  constexpr double kTwoPi = 6.283185307179586476925286766559;
+  const PhiloxBlock b = philox_block(key, index, stream);
+  const double radius = sqrt(-2.0 * log(1.0 - to_double(b.x[0], b.x[1])));
+  return radius * cos(kTwoPi * to_double(b.x[2], b.x[3]));
+}
+
 }  // namespace fleet::fluid::cuda

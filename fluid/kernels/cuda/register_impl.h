@@ -92,12 +92,20 @@ T* out_or_null(const KernelContext& context, int position) {
   return position >= 0 ? context.out<T>(position) : nullptr;
 }
 
+// The pointer of an input, null when the op has none.
+template <class T>
+const T* in_or_null(const KernelContext& context, int position) {
+  return position >= 0 ? context.in<T>(position) : nullptr;
+}
+
 // All families but those of libraries that tests do not have on the host.
 void register_all(KernelTable& table);
 
+void register_averages(KernelTable& table);
 void register_binary(KernelTable& table);
 void register_conv(KernelTable& table);
 void register_fill(KernelTable& table);
+void register_index(KernelTable& table);
 void register_loss(KernelTable& table);
 void register_matmul(KernelTable& table);
 void register_move(KernelTable& table);
@@ -105,7 +113,9 @@ void register_nn(KernelTable& table);
 void register_optimizer(KernelTable& table);
 void register_pointwise_loss(KernelTable& table);
 void register_rows(KernelTable& table);
+void register_sampled(KernelTable& table);
 void register_sequence(KernelTable& table);
+void register_similarity(KernelTable& table);
 void register_sum(KernelTable& table);
 void register_unary(KernelTable& table);
 void register_update(KernelTable& table);

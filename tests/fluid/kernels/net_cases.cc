@@ -133,6 +133,26 @@ void add_tables(std::vector<NetCase>& all) {
   }
 }
 
+// Noise of each distribution, and a tree of one's own.
+void add_sampled_classes(std::vector<NetCase>& all) {
+  for (const std::string sampler : {"uniform", "log_uniform", "custom_dist"}) {
+    all.push_back({"sampled_" + sampler + "_dense", [sampler](DType dtype) {
+                     const auto h = layers::fc(numbers("x", {4}, dtype), 5);
+                     layers::NceOptions options{.sample_weight = numbers("weight", {1}, dtype),
+                                                .num_neg_samples = 7,
+                                                .sampler = sampler};
+                     if (sampler == "custom_dist") options.custom_dist = {0.1, 0.3, 0.2, 0.4};
+                     const auto noise = layers::nce(h, words(), 4, options);
+                     const auto tree =
+                         layers::hsigmoid(h, words(), 6,
+                                          {.path_table = numbers("table", {3}, DType::kInt64),
+                                           .path_code = numbers("code", {3}, DType::kInt64),
+                                           .is_custom = true});
+                     return trained(noise + tree);
+                   }});
+  }
+}
+
 // One table that is looked up twice, with sparse gradients, or one of them dense.
 void add_shared_tables(std::vector<NetCase>& all) {
   for (const bool mixed : {false, true}) {
@@ -416,6 +436,7 @@ std::vector<NetCase> net_cases() {
   std::vector<NetCase> all;
   add_images(all);
   add_tables(all);
+  add_sampled_classes(all);
   add_shared_tables(all);
   add_updates_apart(all);
   add_sequences(all);

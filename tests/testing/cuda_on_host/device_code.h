@@ -34,6 +34,13 @@ int __syncthreads_or(int truth);  // NOLINT
 // Called by all threads of the block.
 unsigned __shfl_xor_sync(unsigned lanes, unsigned value, int bits);  // NOLINT
 
+// Threads change at barriers only.
+inline int atomicMax(int* at, int value) {  // NOLINT
+  const int before = *at;
+  *at = std::max(before, value);
+  return before;
+}
+
 using std::max;
 using std::min;
 

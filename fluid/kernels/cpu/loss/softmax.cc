@@ -14,13 +14,6 @@
 
 namespace fleet::fluid::cpu {
 
-AxisView::AxisView(const Shape& shape, int axis) {
-  if (axis < 0) axis += shape.rank();
-  outer = shape.numel(0, axis);
-  n = shape[axis];
-  inner = shape.numel(axis + 1, shape.rank());
-}
-
 namespace {
 
 // Of elements that lie side by side. Numbers alone are compared: one that is not a number makes the

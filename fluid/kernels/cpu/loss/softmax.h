@@ -3,17 +3,9 @@
 
 #include <cstdint>
 
-#include "fluid/core/shape.h"
+#include "fluid/kernels/shape/axis_view.h"
 
 namespace fleet::fluid::cpu {
-
-// A shape seen as [outer, n, inner] around one axis.
-struct AxisView {
-  AxisView(const Shape& shape, int axis);
-  int64_t outer = 0;
-  int64_t n = 0;
-  int64_t inner = 0;
-};
 
 // out = exp(x - max) / sum, row by row; x and out may be the same. Simd: the vectorised exp
 // (float only).

@@ -1,49 +1,23 @@
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <vector>
 
-#include "base/strings.h"
 #include "fluid/kernels/cpu/nn/channels.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 #include "fluid/kernels/image_layout.h"
-#include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-struct ForwardPositions {
-  int x, scale, bias, mean, variance, momentum;
-  int y, mean_out, variance_out, saved_mean, saved_variance;
-};
-
 template <class T>
 class BatchNorm {
  public:
-  BatchNorm(PrepareContext& context, const BatchNormAttrs& attrs)
-      : attrs_(attrs),
-        v_(channels_of(context, attrs)),
-        blocked_(context.in("X").layout == Layout::kBlocked),
-        factor_(static_cast<size_t>(v_.count)) {
-    for (const char* slot : {"Scale", "Bias", "Mean", "Variance"}) {
-      const ValueSpec& spec = context.in(slot);
-      context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == v_.count, slot,
-                      str_cat(dtype_name(dtype_of<T>()), "[", v_.count, "]"),
-                      str_cat(dtype_name(spec.dtype), spec.shape));
-    }
-    const Shape vector{v_.count};
-    at_ = {.x = context.input("X"),
-           .scale = context.input("Scale"),
-           .bias = context.input("Bias"),
-           .mean = context.input("Mean"),
-           .variance = context.input("Variance"),
-           .momentum = context.input("MomentumTensor"),
-           .y = context.set_output("Y", context.in("X").shape, dtype_of<T>()),
-           .mean_out = context.set_output("MeanOut", vector, dtype_of<T>()),
-           .variance_out = context.set_output("VarianceOut", vector, dtype_of<T>()),
-           .saved_mean = context.set_output("SavedMean", vector, dtype_of<T>()),
-           .saved_variance = context.set_output("SavedVariance", vector, dtype_of<T>())};
-  }
+  BatchNorm(const BatchNormSlots& slots, bool blocked)
+      : at_(slots),
+        attrs_(slots.attrs),
+        v_(slots.channels),
+        blocked_(blocked),
+        factor_(static_cast<size_t>(v_.count)) {}
 
   void operator()(const KernelContext& c) {
     T* mean = c.out<T>(at_.saved_mean);
@@ -173,48 +147,30 @@ class BatchNorm {
     move(at_.variance, at_.variance_out, variance);
   }
 
+  BatchNormSlots at_;
   BatchNormAttrs attrs_;
   Channels v_;
   bool blocked_;
   std::vector<T> factor_;
-  ForwardPositions at_;
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   if (is_misread(context, attrs)) return nullptr;
-  return make_prepared(BatchNorm<T>(context, attrs));
+  const bool blocked = context.in("X").layout == Layout::kBlocked;
+  return make_prepared(BatchNorm<T>(batch_norm_of(context, dtype_of<T>()), blocked));
 }
-
-struct BackwardPositions {
-  int x, scale, mean, variance, grad;
-  int x_grad, scale_grad, bias_grad;
-};
 
 template <class T>
 class BatchNormGrad {
  public:
-  BatchNormGrad(PrepareContext& context, const BatchNormAttrs& attrs)
-      : attrs_(attrs),
-        v_(channels_of(context, attrs)),
-        blocked_(context.in("X").layout == Layout::kBlocked),
-        sums_(static_cast<size_t>(4 * v_.count)) {
-    context.require(!attrs.is_test || attrs.use_global_stats || attrs.trainable_statistics, "X",
-                    "batch_norm with is_test off, or use_global_stats, for a gradient", "is_test");
-    const bool global = attrs.global_stats();
-    context.require(context.in("Y@GRAD").shape == context.in("X").shape, "Y@GRAD",
-                    context.in("X").shape.to_string(), context.in("Y@GRAD").shape.to_string());
-    const Shape vector{v_.count};
-    at_ = {.x = context.input("X"),
-           .scale = context.input("Scale"),
-           .mean = context.input(global ? "Mean" : "SavedMean"),
-           .variance = context.input(global ? "Variance" : "SavedVariance"),
-           .grad = context.input("Y@GRAD"),
-           .x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>()),
-           .scale_grad = context.set_output("Scale@GRAD", vector, dtype_of<T>()),
-           .bias_grad = context.set_output("Bias@GRAD", vector, dtype_of<T>())};
-  }
+  BatchNormGrad(const BatchNormBackSlots& slots, bool blocked)
+      : at_(slots),
+        attrs_(slots.attrs),
+        v_(slots.channels),
+        blocked_(blocked),
+        sums_(static_cast<size_t>(4 * v_.count)) {}
 
   void operator()(const KernelContext& c) {
     const T* x = c.in<T>(at_.x);
@@ -321,18 +277,19 @@ class BatchNormGrad {
     }
   }
 
+  BatchNormBackSlots at_;
   BatchNormAttrs attrs_;
   Channels v_;
   bool blocked_;
   std::vector<T> sums_;
-  BackwardPositions at_;
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   if (is_misread(context, attrs)) return nullptr;
-  return make_prepared(BatchNormGrad<T>(context, attrs));
+  const bool blocked = context.in("X").layout == Layout::kBlocked;
+  return make_prepared(BatchNormGrad<T>(batch_norm_back_of(context, dtype_of<T>()), blocked));
 }
 
 }  // namespace

@@ -5,32 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/strings.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/image_layout.h"
-#include "fluid/kernels/kernel.h"
-#include "fluid/ops/nn/norm.h"
+#include "fluid/kernels/nn/batch_norm.h"
 
 namespace fleet::fluid::cpu {
-
-// x seen as [outer, channels, inner].
-struct Channels {
-  int64_t outer = 0;
-  int64_t count = 0;
-  int64_t inner = 1;
-
-  int64_t each() const { return outer * inner; }  // elements of one channel
-  int64_t numel() const { return outer * count * inner; }
-};
-
-inline Channels channels_of(const PrepareContext& context, const BatchNormAttrs& attrs) {
-  const Shape& x = context.in("X").shape;
-  const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
-                                    context.op().input("X").front(), "'");
-  context.require(x.rank() >= 2, "X", "at least two dimensions", x.to_string());
-  const int axis = channel_axis(attrs.data_layout, x.rank(), where);
-  return {.outer = x.numel(0, axis), .count = x[axis], .inner = x.numel(axis + 1, x.rank())};
-}
 
 // The sum of f(position) over the elements of a channel that has more than one in a row.
 template <class T, class F>

@@ -8,6 +8,7 @@
 
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/kernel.h"
+#include "fluid/kernels/nn/sampled.h"
 
 namespace fleet::fluid::cpu {
 
@@ -22,17 +23,6 @@ template <class T>
 void add_scaled(const T* from, T factor, T* to, int64_t width) {
   for (int64_t i = 0; i < width; ++i) to[i] += from[i] * factor;
 }
-
-// Where the gradients of such a loss go: positions of outputs, -1 for those that nobody wants.
-struct ClassGradients {
-  int x = -1;
-  int weight = -1;
-  int bias = -1;
-  bool sparse = false;  // the weight's as selected rows: each class that was looked at once
-  int64_t rows = 0;     // of X
-  int64_t classes = 0;
-  int64_t width = 0;
-};
 
 // Adds up gradients of logits. Each logit is told in order: the row of X, the class, the gradient.
 template <class T>

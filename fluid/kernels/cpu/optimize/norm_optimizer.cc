@@ -6,6 +6,7 @@
 #include "fluid/kernels/cpu/math/row_sums.h"
 #include "fluid/kernels/cpu/optimize/update.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/optimize/dpsgd_noise.h"
 #include "fluid/ops/optimize/optimize.h"
 
 namespace fleet::fluid::cpu {
@@ -198,24 +199,18 @@ template <class T>
 std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
   const auto attrs = context.attrs<DpsgdAttrs>();
   Update<T> update(context);
-  const VarDesc* var = context.output_var("ParamOut");
-  const bool slice = var != nullptr && var->slice.has_value();
-  const std::string origin = slice ? var->slice->origin : context.op().output("ParamOut").front();
-  const uint64_t offset = slice ? static_cast<uint64_t>(var->slice->offset) : 0;
-  const uint64_t seed =
-      attrs.seed != 0 ? static_cast<uint64_t>(attrs.seed) : context.block().program().random_seed();
-  const RandomKey key = RandomKey::of(seed, origin + "@DPSGD");
+  const DpsgdNoise noise = dpsgd_noise_of(context);
   return make_prepared([=](const KernelContext& c) mutable {
     const T lr = update.learning_rate(c);
     const T clip = static_cast<T>(attrs.clip);
     const T norm = norm_of(update.gradient, c);
     const T factor = norm > clip ? clip / norm : T{1};
-    const double noise = static_cast<double>(attrs.sigma) / static_cast<double>(attrs.batch_size);
-    const uint64_t word = (c.step() + 1) << 16 | static_cast<uint64_t>(std::max(c.shard(), 0));
+    const uint64_t word = noise.word(c);
     update.gradient.each_run(c, [&](size_t first, size_t n, auto grad) {
       const StateArrays<T> p(c, update.param, first);
       for (size_t i = 0; i < n; ++i) {
-        const T drawn = static_cast<T>(noise * normal_double(key, offset + first + i, word));
+        const T drawn =
+            static_cast<T>(noise.factor * normal_double(noise.key, noise.first + first + i, word));
         p.to[i] = p.from[i] - lr * (grad(i) * factor + drawn);
         c.add_written(p.to[i]);
       }

@@ -10,6 +10,7 @@
 #include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/kernel_table.h"
+#include "fluid/kernels/optimize/averages.h"
 #include "fluid/kernels/row_groups.h"
 
 namespace fleet::fluid::cpu {
@@ -111,11 +112,8 @@ class Gradient {
   MergedRows<T> merged_;
 };
 
-// A state and where its new value goes: positions in the kernel context.
-struct StatePositions {
-  int in = -1;
-  int out = -1;
-};
+// A state and where its new value goes.
+using StatePositions = InAndOut;
 
 template <class T>
 StatePositions state(PrepareContext& context, const char* in, const char* out) {

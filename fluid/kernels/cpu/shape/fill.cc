@@ -11,22 +11,12 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/half/convert.h"
+#include "fluid/kernels/shape/constant.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
-
-template <class T>
-T constant_of(const PrepareContext& context, float value, const std::string& text) {
-  if (text.empty()) return static_cast<T>(value);
-  if (const auto whole = parse_int(text); whole && std::is_integral_v<T>) {
-    return static_cast<T>(*whole);
-  }
-  const auto number = parse_double(text);
-  context.require(number.has_value(), "Out", "str_value: a number", text);
-  return static_cast<T>(*number);
-}
 
 template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
@@ -43,38 +33,17 @@ std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   });
 }
 
-template <class T>
-std::unique_ptr<Prepared> fill_like_batch(PrepareContext& context,
-                                          const FillConstantBatchSizeLikeAttrs& attrs) {
-  const Shape& input = context.in("Input").shape;
-  const VarDesc* desc = context.input_var("Input");
-  const bool sequences = desc != nullptr && desc->lod_level > 0 && attrs.input_dim_idx == 0;
-  const T value = constant_of<T>(context, attrs.value, attrs.str_value);
-  Shape shape(attrs.shape);
-  shape.set(attrs.output_dim_idx, input[attrs.input_dim_idx]);
-  const int in = context.input("Input");
-  const int out = context.own_output("Out");
-  return make_prepared([=](const KernelContext& c) {
-    Shape wanted = shape;
-    const LoD& lod = c.input(in).lod();
-    if (sequences && !lod.empty()) {
-      wanted.set(attrs.output_dim_idx, static_cast<int64_t>(lod.back().size()) - 1);
-    }
-    Tensor& tensor = c.make_dense(out, dtype_of<T>(), wanted);
-    std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
-  });
-}
-
 std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
   const auto attrs = context.attrs<FillConstantBatchSizeLikeAttrs>();
-  const Shape& input = context.in("Input").shape;
-  context.require(attrs.input_dim_idx >= 0 && attrs.input_dim_idx < input.rank(), "Input",
-                  str_cat("more than ", attrs.input_dim_idx, " dimensions (input_dim_idx)"),
-                  input.to_string());
   std::unique_ptr<Prepared> prepared;
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) {
-        if (attrs.dtype == dtype_of<T>()) prepared = fill_like_batch<T>(context, attrs);
+        if (attrs.dtype != dtype_of<T>()) return;
+        const T value = constant_of<T>(context, attrs.value, attrs.str_value);
+        prepared = make_prepared([value, fill = batch_fill_of(context)](const KernelContext& c) {
+          Tensor& tensor = fill.output(c);
+          std::fill(tensor.data<T>(), tensor.data<T>() + tensor.numel(), value);
+        });
       });
   return prepared;
 }

@@ -1,11 +1,14 @@
 // Ops that take elements from places or put them there.
-#include "fluid/ops/shape/index_ops.h"
+#include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/shape/strided.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/shape/expansion.h"
+#include "fluid/kernels/shape/row_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -25,25 +28,6 @@ std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
   });
 }
 
-// Indices of int32 or int64, as int64.
-struct Indices {
-  int input = -1;
-  bool wide = true;
-  int64_t count = 0;
-
-  int64_t operator()(const KernelContext& c, int64_t i) const {
-    return wide ? c.in<int64_t>(input)[i] : c.in<int32_t>(input)[i];
-  }
-};
-
-Indices indices_of(const PrepareContext& context, const char* slot) {
-  const ValueSpec& spec = context.in(slot);
-  const bool wide = spec.dtype == DType::kInt64;
-  context.require(wide || spec.dtype == DType::kInt32, slot, "int32 or int64",
-                  std::string(dtype_name(spec.dtype)));
-  return {.input = context.input(slot), .wide = wide, .count = spec.shape.numel()};
-}
-
 int64_t checked_row(int64_t row, int64_t rows, const char* op) {
   if (row >= 0 && row < rows) return row;
   throw_error(ErrorCode::kFeed, {.what = "an index is outside of the rows",
@@ -53,25 +37,14 @@ int64_t checked_row(int64_t row, int64_t rows, const char* op) {
                                  .fix = "correct the indices, or give the variable more rows"});
 }
 
-int64_t row_size(const Shape& shape) {
-  return shape.numel(1, shape.rank());
-}
-
 std::unique_ptr<Prepared> prepare_gather(PrepareContext& context) {
-  const ValueSpec& spec = context.in("X");
-  const Indices index = indices_of(context, "Index");
-  context.require(spec.shape.rank() >= 1, "X", "rows", spec.shape.to_string());
-  Shape shape = spec.shape;
-  shape.set(0, index.count);
-  const int64_t rows = spec.shape[0];
-  const size_t bytes = static_cast<size_t>(row_size(shape)) * dtype_size(spec.dtype);
-  const int x = context.input("X");
-  const int out = context.set_output("Out", shape, spec.dtype);
+  const GatherRows g = gather_of(context);
+  const size_t bytes = static_cast<size_t>(g.width) * dtype_size(context.in("X").dtype);
   return make_prepared([=](const KernelContext& c) {
-    const std::byte* from = c.input(x).raw();
-    std::byte* to = c.output(out).raw();
-    for (int64_t i = 0; i < index.count; ++i) {
-      const auto row = static_cast<size_t>(checked_row(index(c, i), rows, "gather"));
+    const std::byte* from = c.input(g.from).raw();
+    std::byte* to = c.output(g.out).raw();
+    for (int64_t i = 0; i < g.index.count; ++i) {
+      const auto row = static_cast<size_t>(checked_row(g.index(c, i), g.rows, "gather"));
       if (bytes != 0) std::memcpy(to + static_cast<size_t>(i) * bytes, from + row * bytes, bytes);
     }
   });
@@ -79,50 +52,34 @@ std::unique_ptr<Prepared> prepare_gather(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_gather_grad(PrepareContext& context) {
-  const Shape& shape = context.in("X").shape;
-  const Indices index = indices_of(context, "Index");
-  const int64_t length = row_size(shape);
-  context.require(context.in("Out@GRAD").shape.numel() == index.count * length, "Out@GRAD",
-                  str_cat(index.count, " rows of ", length),
-                  context.in("Out@GRAD").shape.to_string());
-  const bool overwrite = context.attrs<GatherAttrs>().overwrite;
-  const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
-  return make_prepared([=, rows = shape[0]](const KernelContext& c) {
-    const T* grads = c.in<T>(grad);
-    T* outs = c.out<T>(out);
-    std::fill(outs, outs + rows * length, T{});
-    for (int64_t i = 0; i < index.count; ++i) {
-      T* to = outs + checked_row(index(c, i), rows, "gather_grad") * length;
-      const T* from = grads + i * length;
-      if (overwrite) std::fill(to, to + length, T{});
-      for (int64_t j = 0; j < length; ++j) to[j] += from[j];
+  const GatherRows g = gather_back_of(context);
+  return make_prepared([=](const KernelContext& c) {
+    const T* grads = c.in<T>(g.from);
+    T* outs = c.out<T>(g.out);
+    std::fill(outs, outs + g.rows * g.width, T{});
+    for (int64_t i = 0; i < g.index.count; ++i) {
+      T* to = outs + checked_row(g.index(c, i), g.rows, "gather_grad") * g.width;
+      const T* from = grads + i * g.width;
+      if (g.overwrite) std::fill(to, to + g.width, T{});
+      for (int64_t j = 0; j < g.width; ++j) to[j] += from[j];
     }
   });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
-  const Shape& shape = context.in("X").shape;
-  const Indices ids = indices_of(context, "Ids");
-  const int64_t length = row_size(shape);
-  context.require(context.in("Updates").shape.numel() == ids.count * length, "Updates",
-                  str_cat(ids.count, " rows of ", length), context.in("Updates").shape.to_string());
-  const bool overwrite = context.attrs<ScatterAttrs>().overwrite;
-  const int x = context.input("X");
-  const int updates = context.input("Updates");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared([=, rows = shape[0]](const KernelContext& c) {
-    T* outs = c.out<T>(out);
-    if (c.output(out).raw() != c.input(x).raw()) c.output(out).copy_from(c.input(x));
-    for (int64_t i = 0; i < ids.count; ++i) {
-      T* to = outs + checked_row(ids(c, i), rows, "scatter") * length;
-      std::fill(to, to + length, T{});
+  const ScatterRows s = scatter_of(context, dtype_of<T>());
+  return make_prepared([=](const KernelContext& c) {
+    T* outs = c.out<T>(s.out);
+    if (c.output(s.out).raw() != c.input(s.x).raw()) c.output(s.out).copy_from(c.input(s.x));
+    for (int64_t i = 0; i < s.index.count; ++i) {
+      T* to = outs + checked_row(s.index(c, i), s.rows, "scatter") * s.width;
+      std::fill(to, to + s.width, T{});
     }
-    const T* from = c.in<T>(updates);
-    for (int64_t i = 0; i < ids.count; ++i, from += length) {
-      T* to = outs + ids(c, i) * length;
-      for (int64_t j = 0; j < length; ++j) to[j] = overwrite ? from[j] : to[j] + from[j];
+    const T* from = c.in<T>(s.updates);
+    for (int64_t i = 0; i < s.index.count; ++i, from += s.width) {
+      T* to = outs + s.index(c, i) * s.width;
+      for (int64_t j = 0; j < s.width; ++j) to[j] = s.overwrite ? from[j] : to[j] + from[j];
     }
   });
 }
@@ -130,33 +87,24 @@ std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
 // Rows that were replaced pass nothing to X; of updates to one row, the last passed on.
 template <class T>
 std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
-  const Shape& shape = context.in("Out@GRAD").shape;
-  const Indices ids = indices_of(context, "Ids");
-  const int64_t length = row_size(shape);
-  const auto attrs = context.attrs<ScatterAttrs>();
-  const int grad = context.input("Out@GRAD");
-  const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
-  const int update_grad =
-      context.set_output("Updates@GRAD", context.in("Updates").shape, dtype_of<T>());
-  const int64_t rows = shape[0];
-  std::vector<int64_t> last(static_cast<size_t>(rows));
+  const ScatterRows s = scatter_back_of(context, dtype_of<T>());
+  std::vector<int64_t> last(static_cast<size_t>(s.rows));
   return make_prepared([=](const KernelContext& c) mutable {
-    const T* grads = c.in<T>(grad);
-    for (int64_t i = 0; i < ids.count; ++i) {
-      last[static_cast<size_t>(checked_row(ids(c, i), rows, "scatter_grad"))] = i;
+    const T* grads = c.in<T>(s.grad);
+    for (int64_t i = 0; i < s.index.count; ++i) {
+      last[static_cast<size_t>(checked_row(s.index(c, i), s.rows, "scatter_grad"))] = i;
     }
-    if (x_grad >= 0) c.output(x_grad).copy_from(c.input(grad));
-    for (int64_t i = 0; i < ids.count; ++i) {
-      const int64_t row = ids(c, i);
-      if (x_grad >= 0 && !attrs.paddle_form) {
-        T* to = c.out<T>(x_grad) + row * length;
-        std::fill(to, to + length, T{});
+    if (s.x_grad >= 0) c.output(s.x_grad).copy_from(c.input(s.grad));
+    for (int64_t i = 0; i < s.index.count; ++i) {
+      const int64_t row = s.index(c, i);
+      if (s.x_grad >= 0 && !s.keeps_named_rows) {
+        T* to = c.out<T>(s.x_grad) + row * s.width;
+        std::fill(to, to + s.width, T{});
       }
-      if (update_grad < 0) continue;
-      T* to = c.out<T>(update_grad) + i * length;
-      const bool every = !attrs.overwrite || attrs.paddle_form;
-      const bool counts = every || last[static_cast<size_t>(row)] == i;
-      for (int64_t j = 0; j < length; ++j) to[j] = counts ? grads[row * length + j] : T{};
+      if (s.update_grad < 0) continue;
+      T* to = c.out<T>(s.update_grad) + i * s.width;
+      const bool counts = !s.last_only || last[static_cast<size_t>(row)] == i;
+      for (int64_t j = 0; j < s.width; ++j) to[j] = counts ? grads[row * s.width + j] : T{};
     }
   });
 }

@@ -4,39 +4,27 @@
 #include <vector>
 
 #include "base/strings.h"
-#include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
-#include "fluid/ops/shape/index_ops.h"
+#include "fluid/kernels/shape/axis_ops.h"
 
 namespace fleet::fluid::cpu {
 namespace {
 
-// The element at which number i of the lines along the axis begins.
-int64_t line_start(const AxisView& view, int64_t i) {
-  return i / view.inner * view.n * view.inner + i % view.inner;
-}
-
 template <class T>
 std::unique_ptr<Prepared> prepare_cumsum(PrepareContext& context) {
-  const auto attrs = context.attrs<CumsumAttrs>();
-  const Shape& x_shape = context.in("X").shape;
-  const Shape shape = attrs.flatten ? Shape{x_shape.numel()} : x_shape;
-  const AxisView view(shape, attrs.flatten ? 0 : attrs.axis);
-  const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  const bool exclusive = attrs.exclusive;
-  const bool reverse = attrs.reverse;
+  const CumulativeSum s = cumsum_of(context, dtype_of<T>());
+  const AxisView view = s.lines;
   return make_prepared([=](const KernelContext& c) {
-    const T* xs = c.in<T>(x);
-    T* outs = c.out<T>(out);
-    for (int64_t line = 0; line < view.outer * view.inner; ++line) {
-      const int64_t start = line_start(view, line);
+    const T* xs = c.in<T>(s.x);
+    T* outs = c.out<T>(s.out);
+    for (int64_t line = 0; line < view.lines(); ++line) {
+      const int64_t start = view.start(line);
       T sum{};
       for (int64_t j = 0; j < view.n; ++j) {
-        const int64_t at = start + (reverse ? view.n - 1 - j : j) * view.inner;
+        const int64_t at = start + (s.reverse ? view.n - 1 - j : j) * view.inner;
         const T value = xs[at];
-        outs[at] = exclusive ? sum : sum + value;
+        outs[at] = s.exclusive ? sum : sum + value;
         sum += value;
       }
     }
@@ -44,16 +32,16 @@ std::unique_ptr<Prepared> prepare_cumsum(PrepareContext& context) {
 }
 
 template <class X, class Out>
-void write_one_hot(const X* xs, int64_t count, int64_t depth, bool allow_outside, Out* outs) {
-  std::fill(outs, outs + count * depth, Out{});
-  for (int64_t i = 0; i < count; ++i) {
+void write_one_hot(const X* xs, const OneHotRows& rows, Out* outs) {
+  std::fill(outs, outs + rows.count * rows.depth, Out{});
+  for (int64_t i = 0; i < rows.count; ++i) {
     const auto at = static_cast<int64_t>(xs[i]);
-    if (at >= 0 && at < depth) {
-      outs[i * depth + at] = Out{1};
-    } else if (!allow_outside) {
+    if (at >= 0 && at < rows.depth) {
+      outs[i * rows.depth + at] = Out{1};
+    } else if (!rows.allow_outside) {
       throw_error(ErrorCode::kFeed, {.what = "a value is not the index of a class",
                                      .where = "op one_hot, slot 'X'",
-                                     .expected = str_cat("0 to ", depth - 1),
+                                     .expected = str_cat("0 to ", rows.depth - 1),
                                      .got = str_cat(at),
                                      .fix = "correct it, give more depth, or allow_out_of_range"});
     }
@@ -62,23 +50,12 @@ void write_one_hot(const X* xs, int64_t count, int64_t depth, bool allow_outside
 
 template <class X>
 std::unique_ptr<Prepared> prepare_one_hot(PrepareContext& context) {
-  const auto attrs = context.attrs<OneHotAttrs>();
-  Shape shape = context.in("X").shape;
-  context.require(attrs.depth >= 1, "X", "depth >= 1", str_cat(attrs.depth));
-  const int64_t count = shape.numel();
-  if (context.op().type == "one_hot_v2") {
-    shape.push_back(attrs.depth);
-  } else {
-    context.require(shape.rank() >= 1 && shape[-1] == 1, "X", "[..., 1]", shape.to_string());
-    shape.set(-1, attrs.depth);
-  }
-  const int x = context.input("X");
+  const OneHotRows rows = one_hot_of(context);
   std::unique_ptr<Prepared> prepared;
   for_types<float, double, int32_t, int64_t>([&]<class Out>(std::type_identity<Out>) {
-    if (attrs.dtype != dtype_of<Out>()) return;
-    const int out = context.set_output("Out", shape, dtype_of<Out>());
+    if (rows.dtype != dtype_of<Out>()) return;
     prepared = make_prepared([=](const KernelContext& c) {
-      write_one_hot(c.in<X>(x), count, attrs.depth, attrs.allow_out_of_range, c.out<Out>(out));
+      write_one_hot(c.in<X>(rows.x), rows, c.out<Out>(rows.out));
     });
   });
   return prepared;
@@ -86,34 +63,22 @@ std::unique_ptr<Prepared> prepare_one_hot(PrepareContext& context) {
 
 template <class T, bool Largest>
 std::unique_ptr<Prepared> prepare_arg(PrepareContext& context) {
-  const auto attrs = context.attrs<ArgMaxAttrs>();
-  const Shape& x_shape = context.in("X").shape;
-  const AxisView view(x_shape, static_cast<int>(attrs.axis));
-  context.require(view.n > 0, "X", "elements along the axis", x_shape.to_string());
-  const int rank = x_shape.rank();
-  const int axis = static_cast<int>(attrs.axis < 0 ? attrs.axis + rank : attrs.axis);
-  Shape shape;
-  for (int i = 0; i < rank; ++i) {
-    if (i != axis || attrs.keepdims) shape.push_back(i == axis ? 1 : x_shape[i]);
-  }
-  if (shape.rank() == 0) shape.push_back(1);
-  const DType dtype = attrs.dtype.empty() ? DType::kInt64 : parse_dtype(attrs.dtype);
-  const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype);
-  return make_prepared([=, wide = dtype == DType::kInt64](const KernelContext& c) {
-    const T* xs = c.in<T>(x);
-    for (int64_t line = 0; line < view.outer * view.inner; ++line) {
-      const T* values = xs + line_start(view, line);
+  const ExtremePlaces e = extreme_places_of(context);
+  const AxisView view = e.lines;
+  return make_prepared([=](const KernelContext& c) {
+    const T* xs = c.in<T>(e.x);
+    for (int64_t line = 0; line < view.lines(); ++line) {
+      const T* values = xs + view.start(line);
       int64_t best = 0;
       for (int64_t j = 1; j < view.n; ++j) {
         const T a = values[j * view.inner];
         const T b = values[best * view.inner];
         if (Largest ? a > b : a < b) best = j;
       }
-      if (wide) {
-        c.out<int64_t>(out)[line] = best;
+      if (e.wide) {
+        c.out<int64_t>(e.out)[line] = best;
       } else {
-        c.out<int32_t>(out)[line] = static_cast<int32_t>(best);
+        c.out<int32_t>(e.out)[line] = static_cast<int32_t>(best);
       }
     }
   });
@@ -122,29 +87,25 @@ std::unique_ptr<Prepared> prepare_arg(PrepareContext& context) {
 // Equal elements keep their order; not-a-number last.
 template <class T>
 std::unique_ptr<Prepared> prepare_argsort(PrepareContext& context) {
-  const auto attrs = context.attrs<ArgsortAttrs>();
-  const Shape shape = context.in("X").shape;
-  const AxisView view(shape, attrs.axis);
-  const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  const int indices = context.set_output("Indices", shape, DType::kInt64);
+  const SortedLines s = sorted_lines_of(context, dtype_of<T>());
+  const AxisView view = s.lines;
   std::vector<int64_t> order(static_cast<size_t>(view.n));
-  return make_prepared([=, descending = attrs.descending](const KernelContext& c) mutable {
-    const T* xs = c.in<T>(x);
-    for (int64_t line = 0; line < view.outer * view.inner; ++line) {
-      const int64_t start = line_start(view, line);
+  return make_prepared([=](const KernelContext& c) mutable {
+    const T* xs = c.in<T>(s.x);
+    for (int64_t line = 0; line < view.lines(); ++line) {
+      const int64_t start = view.start(line);
       std::iota(order.begin(), order.end(), 0);
       std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
         const T a = xs[start + i * view.inner];
         const T b = xs[start + j * view.inner];
         if (a != a || b != b) return a == a;
-        return descending ? a > b : a < b;
+        return s.descending ? a > b : a < b;
       });
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t from = order[static_cast<size_t>(j)];
         const int64_t at = start + j * view.inner;
-        if (out >= 0) c.out<T>(out)[at] = xs[start + from * view.inner];
-        if (indices >= 0) c.out<int64_t>(indices)[at] = from;
+        if (s.out >= 0) c.out<T>(s.out)[at] = xs[start + from * view.inner];
+        if (s.indices >= 0) c.out<int64_t>(s.indices)[at] = from;
       }
     }
   });
@@ -152,19 +113,14 @@ std::unique_ptr<Prepared> prepare_argsort(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_argsort_grad(PrepareContext& context) {
-  const Shape shape = context.in("X").shape;
-  const AxisView view(shape, context.attrs<ArgsortAttrs>().axis);
-  context.require(context.in("Indices").shape == shape && context.in("Out@GRAD").shape == shape,
-                  "Indices", shape.to_string(), context.in("Indices").shape.to_string());
-  const int indices = context.input("Indices");
-  const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const SortedLinesBack s = sorted_lines_back_of(context, dtype_of<T>());
+  const AxisView view = s.lines;
   return make_prepared([=](const KernelContext& c) {
-    const auto* from = c.in<int64_t>(indices);
-    const T* grads = c.in<T>(grad);
-    T* outs = c.out<T>(out);
-    for (int64_t line = 0; line < view.outer * view.inner; ++line) {
-      const int64_t start = line_start(view, line);
+    const auto* from = c.in<int64_t>(s.indices);
+    const T* grads = c.in<T>(s.grad);
+    T* outs = c.out<T>(s.out);
+    for (int64_t line = 0; line < view.lines(); ++line) {
+      const int64_t start = view.start(line);
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t at = start + j * view.inner;
         outs[start + from[at] * view.inner] = grads[at];

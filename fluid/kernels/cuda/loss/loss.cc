@@ -3,15 +3,15 @@
 #include "fluid/ops/loss/loss.h"
 
 #include "fluid/kernels/checked_inputs.h"
-#include "fluid/kernels/cpu/loss/softmax.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/shape/axis_view.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
 Rows rows_of(const Shape& shape, int axis) {
-  const cpu::AxisView view(shape, axis);
+  const AxisView view(shape, axis);
   return {.outer = view.outer, .n = view.n, .inner = view.inner};
 }
 

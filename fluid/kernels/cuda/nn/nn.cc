@@ -7,18 +7,13 @@
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/cuda/nn/nn_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
-#include "fluid/ops/loss/metric.h"
+#include "fluid/kernels/loss/metrics.h"
+#include "fluid/kernels/nn/batch_norm.h"
 #include "fluid/ops/nn/conv.h"
 #include "fluid/ops/nn/dropout.h"
-#include "fluid/ops/nn/norm.h"
 
 namespace fleet::fluid::cuda {
 namespace {
-
-template <class T>
-const T* in_or_null(const KernelContext& c, int position) {
-  return position >= 0 ? c.in<T>(position) : nullptr;
-}
 
 template <class T>
 void copy(const KernelContext& c, const T* from, T* to, int64_t n) {
@@ -95,137 +90,95 @@ void add_row_norm(KernelTable& table, const std::string& op) {
                   }});
 }
 
-ChannelDims channels_of(const PrepareContext& context, const BatchNormAttrs& attrs) {
-  const Shape& x = context.in("X").shape;
-  const std::string where = str_cat("op '", context.op().type, "', slot 'X', variable '",
-                                    context.op().input("X").front(), "'");
-  context.require(x.rank() >= 2, "X", "at least two dimensions", x.to_string());
-  const int axis = channel_axis(attrs.data_layout, x.rank(), where);
-  return {.outer = x.numel(0, axis), .count = x[axis], .inner = x.numel(axis + 1, x.rank())};
-}
-
 template <class T>
 struct BatchNorm {
-  BatchNormAttrs attrs;
-  ChannelDims dims;
-  int x, scale, bias, mean, variance, momentum;
-  int y, mean_out, variance_out, saved_mean, saved_variance;
+  BatchNormSlots at;
+  Channels channels = at.channels;
 
   void operator()(const KernelContext& c) const {
     Stream& stream = stream_of(c);
-    T* now_mean = c.out<T>(saved_mean);
-    T* now_variance = c.out<T>(saved_variance);
-    const bool global = attrs.global_stats();
-    if (!global && dims.each() == 1) return pass_through(c);
+    T* now_mean = c.out<T>(at.saved_mean);
+    T* now_variance = c.out<T>(at.saved_variance);
+    const bool global = at.attrs.global_stats();
+    if (!global && channels.each() == 1) return pass_through(c);
     if (global) {
-      copy(c, c.in<T>(mean), now_mean, dims.count);
+      copy(c, c.in<T>(at.mean), now_mean, channels.count);
       keep_running(c);
-      inverse_deviation<T>(stream.raw(), dims.count, static_cast<T>(attrs.epsilon),
-                           c.in<T>(variance), now_variance);
+      inverse_deviation<T>(stream.raw(), channels.count, static_cast<T>(at.attrs.epsilon),
+                           c.in<T>(at.variance), now_variance);
     } else {
-      channel_moments<T>(stream.raw(), dims, c.in<T>(x), moments(c, now_mean, now_variance),
-                         stream.template scratch<std::byte>(moments_bytes(dims)));
+      channel_moments<T>(stream.raw(), channels, c.in<T>(at.x), moments(c, now_mean, now_variance),
+                         stream.template scratch<std::byte>(moments_bytes(channels)));
     }
-    const ChannelNorm<T> norm{
-        .mean = now_mean, .inverse = now_variance, .scale = c.in<T>(scale), .bias = c.in<T>(bias)};
-    channel_norm<T>(stream.raw(), dims, norm, c.in<T>(x), c.out<T>(y));
+    const ChannelNorm<T> norm{.mean = now_mean,
+                              .inverse = now_variance,
+                              .scale = c.in<T>(at.scale),
+                              .bias = c.in<T>(at.bias)};
+    channel_norm<T>(stream.raw(), channels, norm, c.in<T>(at.x), c.out<T>(at.y));
   }
 
  private:
   ChannelMoments<T> moments(const KernelContext& c, T* now_mean, T* inverse) const {
     return {.mean = now_mean,
             .inverse = inverse,
-            .epsilon = static_cast<T>(attrs.epsilon),
-            .momentum = attrs.momentum,
-            .momentum_tensor = in_or_null<float>(c, momentum),
-            .mean_before = c.in<T>(mean),
-            .variance_before = c.in<T>(variance),
-            .mean_out = out_or_null<T>(c, mean_out),
-            .variance_out = out_or_null<T>(c, variance_out)};
+            .epsilon = static_cast<T>(at.attrs.epsilon),
+            .momentum = at.attrs.momentum,
+            .momentum_tensor = in_or_null<float>(c, at.momentum),
+            .mean_before = c.in<T>(at.mean),
+            .variance_before = c.in<T>(at.variance),
+            .mean_out = out_or_null<T>(c, at.mean_out),
+            .variance_out = out_or_null<T>(c, at.variance_out)};
   }
   void keep_running(const KernelContext& c) const {
-    if (mean_out >= 0) copy(c, c.in<T>(mean), c.out<T>(mean_out), dims.count);
-    if (variance_out >= 0) copy(c, c.in<T>(variance), c.out<T>(variance_out), dims.count);
+    if (at.mean_out >= 0) copy(c, c.in<T>(at.mean), c.out<T>(at.mean_out), channels.count);
+    if (at.variance_out < 0) return;
+    copy(c, c.in<T>(at.variance), c.out<T>(at.variance_out), channels.count);
   }
   // One element a channel has no variance.
   void pass_through(const KernelContext& c) const {
-    copy(c, c.in<T>(x), c.out<T>(y), dims.numel());
-    fill<T>(stream_of(c).raw(), T{}, c.out<T>(saved_mean), dims.count);
-    fill<T>(stream_of(c).raw(), T{}, c.out<T>(saved_variance), dims.count);
+    copy(c, c.in<T>(at.x), c.out<T>(at.y), channels.numel());
+    fill<T>(stream_of(c).raw(), T{}, c.out<T>(at.saved_mean), channels.count);
+    fill<T>(stream_of(c).raw(), T{}, c.out<T>(at.saved_variance), channels.count);
     keep_running(c);
   }
 };
 
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
-  const auto attrs = context.attrs<BatchNormAttrs>();
-  const ChannelDims dims = channels_of(context, attrs);
-  for (const char* slot : {"Scale", "Bias", "Mean", "Variance"}) {
-    const ValueSpec& spec = context.in(slot);
-    context.require(spec.dtype == dtype_of<T>() && spec.shape.numel() == dims.count, slot,
-                    str_cat(dtype_name(dtype_of<T>()), "[", dims.count, "]"),
-                    str_cat(dtype_name(spec.dtype), spec.shape));
-  }
-  const Shape vector{dims.count};
-  return make_prepared(
-      BatchNorm<T>{.attrs = attrs,
-                   .dims = dims,
-                   .x = context.input("X"),
-                   .scale = context.input("Scale"),
-                   .bias = context.input("Bias"),
-                   .mean = context.input("Mean"),
-                   .variance = context.input("Variance"),
-                   .momentum = context.input("MomentumTensor"),
-                   .y = context.set_output("Y", context.in("X").shape, dtype_of<T>()),
-                   .mean_out = context.set_output("MeanOut", vector, dtype_of<T>()),
-                   .variance_out = context.set_output("VarianceOut", vector, dtype_of<T>()),
-                   .saved_mean = context.set_output("SavedMean", vector, dtype_of<T>()),
-                   .saved_variance = context.set_output("SavedVariance", vector, dtype_of<T>())});
+  return make_prepared(BatchNorm<T>{batch_norm_of(context, dtype_of<T>())});
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
-  const auto attrs = context.attrs<BatchNormAttrs>();
-  const ChannelDims dims = channels_of(context, attrs);
-  context.require(!attrs.is_test || attrs.use_global_stats || attrs.trainable_statistics, "X",
-                  "batch_norm with is_test off, or use_global_stats, for a gradient", "is_test");
-  const Shape& shape = context.in("X").shape;
-  context.require(context.in("Y@GRAD").shape == shape, "Y@GRAD", shape.to_string(),
-                  context.in("Y@GRAD").shape.to_string());
-  const bool global = attrs.global_stats();
-  const Shape vector{dims.count};
-  const int x = context.input("X");
-  const int scale = context.input("Scale");
-  const int mean = context.input(global ? "Mean" : "SavedMean");
-  const int variance = context.input(global ? "Variance" : "SavedVariance");
-  const int grad = context.input("Y@GRAD");
-  const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
-  const int scale_grad = context.set_output("Scale@GRAD", vector, dtype_of<T>());
-  const int bias_grad = context.set_output("Bias@GRAD", vector, dtype_of<T>());
+  const BatchNormBackSlots at = batch_norm_back_of(context, dtype_of<T>());
+  const Channels channels = at.channels;
+  const bool global = at.attrs.global_stats();
   return make_prepared([=](const KernelContext& c) {
     Stream& stream = stream_of(c);
-    if (!global && dims.each() == 1) {
-      if (x_grad >= 0) copy(c, c.in<T>(grad), c.out<T>(x_grad), dims.numel());
-      if (scale_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(scale_grad), dims.count);
-      if (bias_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(bias_grad), dims.count);
+    T* scale_grad = out_or_null<T>(c, at.scale_grad);
+    T* bias_grad = out_or_null<T>(c, at.bias_grad);
+    if (!global && channels.each() == 1) {
+      if (at.x_grad >= 0) copy(c, c.in<T>(at.grad), c.out<T>(at.x_grad), channels.numel());
+      if (scale_grad != nullptr) fill<T>(stream.raw(), T{}, scale_grad, channels.count);
+      if (bias_grad != nullptr) fill<T>(stream.raw(), T{}, bias_grad, channels.count);
       return;
     }
-    T* memory = stream.template scratch<T>(3 * dims.count + 2 * channel_partials(dims));
-    T* inverse = memory + 2 * dims.count;
+    T* memory = stream.template scratch<T>(3 * channels.count + 2 * channel_partials(channels));
+    T* inverse = memory + 2 * channels.count;
     if (global) {
-      inverse_deviation<T>(stream.raw(), dims.count, static_cast<T>(attrs.epsilon),
-                           c.in<T>(variance), inverse);
+      inverse_deviation<T>(stream.raw(), channels.count, static_cast<T>(at.attrs.epsilon),
+                           c.in<T>(at.variance), inverse);
     }
-    const ChannelNormBack<T> back{.x = c.in<T>(x),
-                                  .grad = c.in<T>(grad),
-                                  .mean = c.in<T>(mean),
-                                  .inverse = global ? inverse : c.in<T>(variance),
-                                  .scale = c.in<T>(scale),
+    const ChannelNormBack<T> back{.x = c.in<T>(at.x),
+                                  .grad = c.in<T>(at.grad),
+                                  .mean = c.in<T>(at.mean),
+                                  .inverse = global ? inverse : c.in<T>(at.variance),
+                                  .scale = c.in<T>(at.scale),
                                   .fixed = global,
-                                  .x_grad = out_or_null<T>(c, x_grad),
-                                  .scale_grad = out_or_null<T>(c, scale_grad),
-                                  .bias_grad = out_or_null<T>(c, bias_grad)};
-    channel_norm_back<T>(stream.raw(), dims, back, inverse + dims.count, memory);
+                                  .x_grad = out_or_null<T>(c, at.x_grad),
+                                  .scale_grad = scale_grad,
+                                  .bias_grad = bias_grad};
+    channel_norm_back<T>(stream.raw(), channels, back, inverse + channels.count, memory);
   });
 }
 
@@ -335,57 +288,28 @@ std::unique_ptr<Prepared> prepare_dropout_grad(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_top_k(PrepareContext& context) {
-  const Shape& x_shape = context.in("X").shape;
-  const int64_t n = x_shape[-1];
-  const int64_t k = context.attrs<TopKAttrs>().k;
-  context.require(k >= 1 && k <= n, "X", str_cat("at least ", k, " columns"), str_cat(x_shape));
-  Shape shape = x_shape;
-  shape.set(-1, k);
-  const int64_t rows = x_shape.numel(0, x_shape.rank() - 1);
-  const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
-  const int indices = context.set_output("Indices", shape, DType::kInt64);
+  const TopK t = top_k_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    top_k<T>(stream_of(c).raw(), rows, n, k, c.in<T>(x), out_or_null<T>(c, out),
-             out_or_null<int64_t>(c, indices));
+    top_k<T>(stream_of(c).raw(), t.rows, t.n, t.k, c.in<T>(t.x), out_or_null<T>(c, t.out),
+             out_or_null<int64_t>(c, t.indices));
   });
 }
 
 template <class T>
 std::unique_ptr<Prepared> prepare_top_k_grad(PrepareContext& context) {
-  const Shape shape = context.in("X").shape;
-  const Shape& taken = context.in("Indices").shape;
-  const int64_t n = shape[-1];
-  const int64_t k = taken[-1];
-  const int64_t rows = shape.numel(0, shape.rank() - 1);
-  context.require(taken.numel() == rows * k && context.in("Out@GRAD").shape.numel() == rows * k,
-                  "Indices", str_cat(rows, " rows"), taken.to_string());
-  const int indices = context.input("Indices");
-  const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const TopK t = top_k_back_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    top_k_back<T>(stream_of(c).raw(), rows, n, k, c.in<int64_t>(indices), c.in<T>(grad),
-                  c.out<T>(out));
+    top_k_back<T>(stream_of(c).raw(), t.rows, t.n, t.k, c.in<int64_t>(t.indices), c.in<T>(t.grad),
+                  c.out<T>(t.out));
   });
 }
 
 std::unique_ptr<Prepared> prepare_accuracy(PrepareContext& context) {
-  const Shape& shape = context.in("Indices").shape;
-  const int64_t rows = shape[0];
-  const int64_t k = shape.numel(1, shape.rank());
-  const ValueSpec& labels = context.in("Label");
-  context.require(labels.dtype == DType::kInt64 && labels.shape.numel() == rows, "Label",
-                  str_cat("int64 [", rows, ", 1]"),
-                  str_cat(dtype_name(labels.dtype), labels.shape));
-  const int indices = context.input("Indices");
-  const int label = context.input("Label");
-  const int share = context.set_output("Accuracy", Shape{1}, DType::kFloat32);
-  const int correct = context.set_output("Correct", Shape{1}, DType::kInt32);
-  const int total = context.set_output("Total", Shape{1}, DType::kInt32);
+  const Accuracy a = accuracy_of(context);
   return make_prepared([=](const KernelContext& c) {
-    accuracy(stream_of(c).raw(), rows, k, c.in<int64_t>(indices), c.in<int64_t>(label),
-             out_or_null<float>(c, share), out_or_null<int32_t>(c, correct),
-             out_or_null<int32_t>(c, total));
+    accuracy(stream_of(c).raw(), a.rows, a.k, c.in<int64_t>(a.indices), c.in<int64_t>(a.label),
+             out_or_null<float>(c, a.share), out_or_null<int32_t>(c, a.correct),
+             out_or_null<int32_t>(c, a.total));
   });
 }
 

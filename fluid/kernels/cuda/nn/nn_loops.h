@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "fluid/kernels/cuda/loops.h"
+#include "fluid/kernels/nn/channels.h"
 #include "fluid/kernels/nn/norm_rows.h"
 #include "fluid/kernels/nn/pool_windows.h"
 
@@ -38,15 +39,7 @@ template <class T>
 void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBack<T>& back,
                    T* partial);
 
-// x seen as [outer, channels, inner].
-struct ChannelDims {
-  int64_t outer = 0;
-  int64_t count = 0;
-  int64_t inner = 1;
-  int64_t each() const { return outer * inner; }
-  int64_t numel() const { return outer * count * inner; }
-};
-int64_t channel_partials(const ChannelDims& dims);
+int64_t channel_partials(const Channels& dims);
 
 // Of each channel: its mean, 1 / sqrt(its variance + epsilon), and the averages that move, which
 // may be null: momentum times what was before, plus the rest times what is now.
@@ -63,9 +56,9 @@ struct ChannelMoments {
   T* variance_out = nullptr;
 };
 // `memory` has moments_bytes(dims). Sums are in double precision.
-int64_t moments_bytes(const ChannelDims& dims);
+int64_t moments_bytes(const Channels& dims);
 template <class T>
-void channel_moments(RawStream stream, const ChannelDims& dims, const T* x,
+void channel_moments(RawStream stream, const Channels& dims, const T* x,
                      const ChannelMoments<T>& moments, std::byte* memory);
 // y = (x - mean) * inverse * scale + bias, where inverse is 1 / sqrt(variance + epsilon).
 template <class T>
@@ -76,7 +69,7 @@ struct ChannelNorm {
   const T* bias = nullptr;
 };
 template <class T>
-void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
+void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const T* x,
                   T* y);
 // out = 1 / sqrt(variance + epsilon), which may be `variance`.
 template <class T>
@@ -98,7 +91,7 @@ struct ChannelNormBack {
   T* bias_grad = nullptr;
 };
 template <class T>
-void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelNormBack<T>& back,
+void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<T>& back,
                        T* partial, T* sums);
 
 struct PoolDims {

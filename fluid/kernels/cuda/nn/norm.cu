@@ -158,7 +158,7 @@ struct SplitLoop {
   }
 };
 
-SumDims sums_of_channels(const ChannelDims& d) {
+SumDims sums_of_channels(const Channels& d) {
   SumDims dims;
   dims.kept_rank = 1;
   dims.results = dims.kept_size[0] = d.count;
@@ -177,7 +177,7 @@ SumDims sums_of_channels(const ChannelDims& d) {
 
 class ChannelPlaces {
  public:
-  ChannelPlaces(const ChannelDims& dims)
+  ChannelPlaces(const Channels& dims)
       : inner_(dims.inner, dims.numel()), count_(dims.count, dims.numel()) {}
   // The channel of element i.
   __device__ int64_t channel(int64_t i) const {
@@ -193,7 +193,7 @@ class ChannelPlaces {
 // How far elements are from the first of their channel, and the squares of that.
 template <class T>
 struct MomentTerms {
-  ChannelDims dims;
+  Channels dims;
   const T* x;
   __device__ Two<double> operator()(int64_t i, int64_t channel) const {
     const double apart = static_cast<double>(x[i]) - static_cast<double>(x[channel * dims.inner]);
@@ -203,7 +203,7 @@ struct MomentTerms {
 
 template <class T>
 struct MomentsLoop {
-  ChannelDims dims;
+  Channels dims;
   ChannelMoments<T> moments;
   const T* x;
   const Two<double>* sums;
@@ -301,15 +301,15 @@ void row_norm_back(RawStream stream, const RowNormArgs<T>& args, const RowNormBa
               SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
 }
 
-int64_t channel_partials(const ChannelDims& dims) {
+int64_t channel_partials(const Channels& dims) {
   return reduce_partials(sums_of_channels(dims));
 }
-int64_t moments_bytes(const ChannelDims& dims) {
+int64_t moments_bytes(const Channels& dims) {
   return (channel_partials(dims) + dims.count) * static_cast<int64_t>(sizeof(Two<double>));
 }
 
 template <class T>
-void channel_moments(RawStream stream, const ChannelDims& dims, const T* x,
+void channel_moments(RawStream stream, const Channels& dims, const T* x,
                      const ChannelMoments<T>& moments, std::byte* memory) {
   auto* sums = reinterpret_cast<Two<double>*>(memory);
   launch_reduce<Two<double>, TwoSums>(stream, "channel_moments", sums_of_channels(dims),
@@ -319,7 +319,7 @@ void channel_moments(RawStream stream, const ChannelDims& dims, const T* x,
 }
 
 template <class T>
-void channel_norm(RawStream stream, const ChannelDims& dims, const ChannelNorm<T>& norm, const T* x,
+void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const T* x,
                   T* y) {
   launch_each(stream, "channel_norm", dims.numel(), ChannelNormLoop<T>{dims, norm, x, y});
 }
@@ -330,7 +330,7 @@ void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance
 }
 
 template <class T>
-void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelNormBack<T>& back,
+void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<T>& back,
                        T* partial, T* sums_memory) {
   auto* sums = reinterpret_cast<Two<T>*>(sums_memory);
   launch_reduce<Two<T>, TwoSums>(stream, "channel_norm_back", sums_of_channels(dims),
@@ -344,14 +344,14 @@ void channel_norm_back(RawStream stream, const ChannelDims& dims, const ChannelN
               ChannelBackLoop<T>{dims, back, sums, share, back.x_grad});
 }
 
-#define FLEET_INSTANTIATE(T)                                                                       \
-  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);                  \
-  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);        \
-  template void channel_moments(RawStream, const ChannelDims&, const T*, const ChannelMoments<T>&, \
-                                std::byte*);                                                       \
-  template void channel_norm(RawStream, const ChannelDims&, const ChannelNorm<T>&, const T*, T*);  \
-  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                            \
-  template void channel_norm_back(RawStream, const ChannelDims&, const ChannelNormBack<T>&, T*, T*)
+#define FLEET_INSTANTIATE(T)                                                                    \
+  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);               \
+  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);     \
+  template void channel_moments(RawStream, const Channels&, const T*, const ChannelMoments<T>&, \
+                                std::byte*);                                                    \
+  template void channel_norm(RawStream, const Channels&, const ChannelNorm<T>&, const T*, T*);  \
+  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                         \
+  template void channel_norm_back(RawStream, const Channels&, const ChannelNormBack<T>&, T*, T*)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
 #undef FLEET_INSTANTIATE

@@ -1,6 +1,7 @@
 // Update ops of other optimizers than sgd, momentum and adam; clip_by_norm.
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/optimize/update_inputs.h"
+#include "fluid/kernels/optimize/dpsgd_noise.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/optimize/optimize.h"
 
@@ -158,6 +159,25 @@ std::unique_ptr<Prepared> prepare_lars_momentum(PrepareContext& context) {
   });
 }
 
+template <class T>
+std::unique_ptr<Prepared> prepare_dpsgd(PrepareContext& context) {
+  const auto attrs = context.attrs<DpsgdAttrs>();
+  Update<T> update(context);
+  const DpsgdNoise noise = dpsgd_noise_of(context);
+  return make_prepared([=](const KernelContext& c) mutable {
+    const Squares squares;
+    const auto room = static_cast<size_t>(squares.room(update.gradient.numel()));
+    const UpdateArgs<T> args = update.at(c, false, room * sizeof(double));
+    auto* memory = reinterpret_cast<double*>(update.gradient.more());
+    squares.sum(c, args.grad, args.n, memory);
+    dpsgd<T>(target_at_once(c), args,
+             {.grad_squares = memory,
+              .clip = static_cast<T>(attrs.clip),
+              .noise = noise.factor,
+              .random = {.key = noise.key, .first = noise.first, .word = noise.word(c)}});
+  });
+}
+
 // Advances moments and powers, and gives the direction.
 template <class T>
 struct LambMoments {
@@ -290,6 +310,7 @@ void register_optimizer(KernelTable& table) {
     list("rmsprop", prepare_rmsprop<T>);
     list("ftrl", prepare_ftrl<T>);
     list("lars_momentum", prepare_lars_momentum<T>);
+    list("dpsgd", prepare_dpsgd<T>);
     list("lamb", prepare_lamb<T>);
     list("lamb_direction", prepare_lamb_direction<T>);
     list("lamb_apply", prepare_lamb_apply<T>);

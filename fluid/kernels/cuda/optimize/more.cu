@@ -1,6 +1,7 @@
 #include "fluid/kernels/cuda/math/reduce_impl.h"
 #include "fluid/kernels/cuda/optimize/more_loops.h"
 #include "fluid/kernels/cuda/optimize/update_impl.h"
+#include "fluid/kernels/cuda/random_impl.h"
 
 namespace fleet::fluid::cuda {
 namespace {
@@ -122,6 +123,22 @@ struct LarsLoop {
 };
 
 template <class T>
+struct DpsgdLoop {
+  UpdateArgs<T> args;
+  Dpsgd<T> more;
+  __device__ T operator()(int64_t i, T g) const {
+    const T norm = static_cast<T>(sqrt(*more.grad_squares));
+    const T factor = norm > more.clip ? more.clip / norm : T{1};
+    const uint64_t index = more.random.first + static_cast<uint64_t>(i);
+    const T drawn =
+        static_cast<T>(more.noise * normal_number(more.random.key, index, more.random.word));
+    const T written = args.param.from[i] - *args.rate * (g * factor + drawn);
+    args.param.to[i] = written;
+    return written;
+  }
+};
+
+template <class T>
 struct LambLoop {
   UpdateArgs<T> args;
   Lamb<T> more;
@@ -222,6 +239,10 @@ void lars_momentum(const UpdateTarget& target, const UpdateArgs<T>& args, const 
   launch_update(target, "lars_momentum", args.grad, args.n, LarsLoop<T>{args, more});
 }
 template <class T>
+void dpsgd(const UpdateTarget& target, const UpdateArgs<T>& args, const Dpsgd<T>& more) {
+  launch_update(target, "dpsgd", args.grad, args.n, DpsgdLoop<T>{args, more});
+}
+template <class T>
 void lamb_direction(RawStream stream, const UpdateArgs<T>& args, const Lamb<T>& more) {
   with_gradient(args.grad, args.n, LambLoop<T>{args, more}, [&](int64_t n, const auto& each) {
     launch_each(stream, "lamb_direction", n, each);
@@ -248,6 +269,7 @@ void clip_by_norm(RawStream stream, const double* squares, T max_norm, const T* 
   template void ftrl(const UpdateTarget&, const UpdateArgs<T>&, const Ftrl<T>&);              \
   template void sum_squares(RawStream, const GradientArrays<T>&, int64_t, double*, double*);  \
   template void lars_momentum(const UpdateTarget&, const UpdateArgs<T>&, const Lars<T>&);     \
+  template void dpsgd(const UpdateTarget&, const UpdateArgs<T>&, const Dpsgd<T>&);            \
   template void lamb_direction(RawStream, const UpdateArgs<T>&, const Lamb<T>&);              \
   template void lamb_apply(const UpdateTarget&, const UpdateArgs<T>&, const double*,          \
                            const double*);                                                    \

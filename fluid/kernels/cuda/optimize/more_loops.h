@@ -103,6 +103,17 @@ struct Lars {
 template <class T>
 void lars_momentum(const UpdateTarget& target, const UpdateArgs<T>& args, const Lars<T>& more);
 
+// The gradient is cut to `clip`, and `noise` times a normal number of the stream is added.
+template <class T>
+struct Dpsgd {
+  const double* grad_squares = nullptr;
+  T clip{};
+  double noise = 0;
+  RandomStream random;
+};
+template <class T>
+void dpsgd(const UpdateTarget& target, const UpdateArgs<T>& args, const Dpsgd<T>& more);
+
 // Advances moments and powers and writes the direction; args.param.to and rate are not used.
 template <class T>
 struct Lamb {

@@ -5,10 +5,6 @@
 namespace fleet::fluid::cuda {
 namespace {
 
-__device__ double to_double(uint32_t high, uint32_t low) {
-  return static_cast<double>((static_cast<uint64_t>(high) << 32 | low) >> 11) * 0x1p-53;
-}
-
 template <class T>
 __device__ T unit(RandomKey key, uint64_t index, uint64_t word);
 template <>
@@ -17,8 +13,7 @@ __device__ float unit<float>(RandomKey key, uint64_t index, uint64_t word) {
 }
 template <>
 __device__ double unit<double>(RandomKey key, uint64_t index, uint64_t word) {
-  const PhiloxBlock b = philox_block(key, index, word);
-  return to_double(b.x[0], b.x[1]);
+  return uniform_number(key, index, word);
 }
 
 template <class T>
@@ -40,12 +35,8 @@ struct GaussianLoop {
   double std;
   T* out;
   __device__ void operator()(int64_t i) const {
-    constexpr double kTwoPi = 6.283185307179586476925286766559;
     const uint64_t index = random.first + static_cast<uint64_t>(i);
-    const PhiloxBlock b = philox_block(random.key, index, random.word);
-    const double radius = sqrt(-2.0 * log(1.0 - to_double(b.x[0], b.x[1])));
-    const double normal = radius * cos(kTwoPi * to_double(b.x[2], b.x[3]));
-    out[i] = static_cast<T>(mean + std * normal);
+    out[i] = static_cast<T>(mean + std * normal_number(random.key, index, random.word));
   }
 };
 

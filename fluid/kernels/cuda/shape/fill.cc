@@ -6,28 +6,18 @@
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/shape/constant.h"
 #include "fluid/ops/math/scale.h"
 
 namespace fleet::fluid::cuda {
 namespace {
 
 template <class T>
-T constant_of(const PrepareContext& context, const FillConstantAttrs& attrs) {
-  if (attrs.str_value.empty()) return static_cast<T>(attrs.value);
-  if (const auto whole = parse_int(attrs.str_value); whole && std::is_integral_v<T>) {
-    return static_cast<T>(*whole);
-  }
-  const auto value = parse_double(attrs.str_value);
-  context.require(value.has_value(), "Out", "str_value: a number", attrs.str_value);
-  return static_cast<T>(*value);
-}
-
-template <class T>
 std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
   const auto attrs = context.attrs<FillConstantAttrs>();
   const Shape shape(attrs.shape);
   const int64_t n = shape.numel();
-  const T value = constant_of<T>(context, attrs);
+  const T value = constant_of<T>(context, attrs.value, attrs.str_value);
   const int given = optional_scalar_input<T>(context, "ValueTensor");
   const int out = context.set_output("Out", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
@@ -37,6 +27,21 @@ std::unique_ptr<Prepared> prepare_fill_constant(PrepareContext& context) {
       fill<T>(stream_of(c).raw(), value, c.out<T>(out), n);
     }
   });
+}
+
+std::unique_ptr<Prepared> prepare_fill_like_batch(PrepareContext& context) {
+  const auto attrs = context.attrs<FillConstantBatchSizeLikeAttrs>();
+  std::unique_ptr<Prepared> prepared;
+  cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
+      [&]<class T>(std::type_identity<T>) {
+        if (attrs.dtype != dtype_of<T>()) return;
+        const T value = constant_of<T>(context, attrs.value, attrs.str_value);
+        prepared = make_prepared([value, to = batch_fill_of(context)](const KernelContext& c) {
+          Tensor& tensor = to.output(c);
+          fill<T>(stream_of(c).raw(), value, reinterpret_cast<T*>(tensor.raw()), tensor.numel());
+        });
+      });
+  return prepared;
 }
 
 template <class T>
@@ -147,6 +152,7 @@ void register_fill(KernelTable& table) {
           table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = name, .prepare = prepare});
         };
         list("fill_constant", "loop", prepare_fill_constant<T>);
+        list("fill_constant_batch_size_like", "loop", prepare_fill_like_batch);
         list("fill_zeros_like", "loop", prepare_zeros_like<T>);
         if constexpr (sizeof(T) >= 4) {
           list("scale", "loop", prepare_scale<T>);

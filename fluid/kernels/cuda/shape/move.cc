@@ -120,10 +120,10 @@ std::unique_ptr<Prepared> prepare_expand_grad(PrepareContext& context) {
 
 // The ids, on the device.
 RowIndices indices_of(const KernelContext& c, const Lookup& lookup) {
-  return {.values = c.input(lookup.ids).raw(),
-          .count = lookup.count,
-          .rows = lookup.height,
-          .skipped = std::max<int64_t>(lookup.padding, -1)};
+  RowIndices indices{
+      .values = c.input(lookup.ids).raw(), .count = lookup.count, .rows = lookup.height};
+  if (lookup.padding >= 0) indices.skipped = lookup.padding;
+  return indices;
 }
 
 template <class T, class Attrs, bool LastIsOne>

@@ -1,9 +1,7 @@
 #include <cstdint>
-#include <type_traits>
 
 #include "fluid/kernels/cuda/divisor_impl.h"
-#include "fluid/kernels/cuda/launch_impl.h"
-#include "fluid/kernels/cuda/shape/move_loops.h"
+#include "fluid/kernels/cuda/shape/row_indices_impl.h"
 
 namespace fleet::fluid::cuda {
 namespace {
@@ -27,14 +25,6 @@ void copy_words(RawStream stream, const WalkDims& walk, const std::byte* from, s
                              reinterpret_cast<Word*>(to)});
 }
 
-__device__ inline int64_t index_at(const RowIndices& index, int64_t i) {
-  return index.wide ? static_cast<const int64_t*>(index.values)[i]
-                    : static_cast<const int32_t*>(index.values)[i];
-}
-__device__ inline bool is_row(const RowIndices& index, int64_t row) {
-  return row >= 0 && row < index.rows && !index.skips(row);
-}
-
 template <class T>
 struct TakeLoop {
   RowIndices index;
@@ -47,8 +37,7 @@ struct TakeLoop {
     const int64_t k = row_width.split(which);
     const int64_t row = index_at(index, which);
     if (is_row(index, row)) return x[row * width + k];
-    const bool missing = std::is_floating_point_v<T> && !index.skips(row);
-    return missing ? static_cast<T>(NAN) : T{};
+    return index.skips(row) ? T{} : no_element<T>();
   }
 };
 

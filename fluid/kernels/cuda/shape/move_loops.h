@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "fluid/kernels/cuda/loops.h"
 #include "fluid/kernels/functions/host_device.h"

@@ -46,10 +46,8 @@ struct NumberLoop {
   RowIndices index;
   Sorting sorting;
   __device__ void operator()(int64_t i) const {
-    const int64_t row = index.wide ? static_cast<const int64_t*>(index.values)[i]
-                                   : static_cast<const int32_t*>(index.values)[i];
-    const bool counts = row >= 0 && row < index.rows && !index.skips(row);
-    sorting.keys[i] = counts ? row : index.rows;
+    const int64_t row = index_at(index, i);
+    sorting.keys[i] = is_row(index, row) ? row : index.rows;
     sorting.positions[i] = static_cast<int32_t>(i);
   }
 };

@@ -148,8 +148,105 @@ void add_updates(std::vector<OpCase>& all) {
                  {"ParamOut", "Moment1Out", "Moment2Out", "Beta1PowOut", "Beta2PowOut"}});
 }
 
+// Rows and lines that are longer than a warp's, or come more than once.
+void add_rows_and_lines(std::vector<OpCase>& all) {
+  const Input x = {"X", {20, 7}};
+  const Input index = {"Index", {50}, 0, 20, true};
+  const Input ids = {"Ids", {50}, 0, 20, true};
+  const Input updates = {"Updates", {50, 7}};
+  all.push_back({"gather", {x, index}});
+  for (const bool overwrite : {false, true}) {
+    const AttributeMap attrs = {{"overwrite", overwrite}};
+    all.push_back({"gather_grad", {x, index, {"Out@GRAD", {50, 7}}}, {"X@GRAD"}, attrs});
+    all.push_back({"scatter", {x, ids, updates}, {"Out"}, attrs});
+    for (const bool paddle_form : {false, true}) {
+      all.push_back({"scatter_grad",
+                     {{"Out@GRAD", {20, 7}}, ids, updates},
+                     {"X@GRAD", "Updates@GRAD"},
+                     {{"overwrite", overwrite}, {"paddle_form", paddle_form}}});
+    }
+    // Lines of many elements, and of many equal ones.
+    for (const Shape& shape : {Shape{3, 1000, 2}, Shape{4, 30, 5}}) {
+      const AttributeMap sorted = {{"axis", int64_t{1}}, {"descending", overwrite}};
+      all.push_back({"argsort", {{"X", shape}}, {"Out", "Indices"}, sorted});
+      all.push_back({"argsort", {{"X", shape, 0, 20, true}}, {"Out", "Indices"}, sorted});
+      all.push_back({"cumsum",
+                     {{"X", shape}},
+                     {"Out"},
+                     {{"axis", int64_t{1}}, {"reverse", overwrite}, {"exclusive", overwrite}}});
+    }
+  }
+  for (const char* type : {"arg_max", "arg_min"}) {
+    for (const Shape& shape : {Shape{3, 1500, 2}, Shape{40, 9, 3}}) {
+      all.push_back({type, {{"X", shape}}, {"Out"}, {{"axis", int64_t{1}}}});
+      all.push_back({type, {{"X", shape, 0, 20, true}}, {"Out"}, {{"axis", int64_t{1}}}});
+    }
+  }
+  all.push_back({"norm", {{"X", {3, 1500, 2}}}, {"Out", "Norm"}, {{"axis", int64_t{1}}}});
+  const Input rows = {"X", {700, 33}};
+  for (const int64_t y : {1, 700}) {
+    const Input others = {"Y", {y, 33}};
+    all.push_back({"cos_sim", {rows, others}, {"Out", "XNorm", "YNorm"}});
+    all.push_back({"cos_sim_grad",
+                   {rows,
+                    others,
+                    {"Out", {700, 1}},
+                    positive("XNorm", {700, 1}),
+                    positive("YNorm", {y, 1}),
+                    {"Out@GRAD", {700, 1}}},
+                   {"X@GRAD", "Y@GRAD"}});
+  }
+}
+
+void add_long_losses(std::vector<OpCase>& all) {
+  const Input x = {"X", {5, 1500}, -2, 2};
+  const Input y = {"Y", {5, 1500}, -2, 2};
+  all.push_back({"smooth_l1_loss", {x, y}, {"Diff", "Out"}});
+  all.push_back({"bpr_loss", {x, classes({5, 1}, 1500)}, {"Y"}});
+  all.push_back({"bpr_loss_grad", {x, classes({5, 1}, 1500), {"Y@GRAD", {5, 1}}}, {"X@GRAD"}});
+  for (const char* reduction : {"none", "sum", "mean"}) {
+    all.push_back({"kldiv_loss",
+                   {{"X", {50, 1500}, -3, 0}, {"Target", {50, 1500}, -0.1, 0.9}},
+                   {"Loss"},
+                   {{"reduction", std::string(reduction)}}});
+  }
+}
+
+// Rows with two labels, given noise, and paths that end early.
+void add_many_classes(std::vector<OpCase>& all) {
+  const AttributeMap nce = {{"num_total_classes", int64_t{9}},
+                            {"num_neg_samples", int64_t{3}},
+                            {"custom_neg_classes", std::vector<int64_t>{4, 0, 8}}};
+  const Input labels = {"Label", {7, 2}, 0, 9, true};
+  const Input weight = {"Weight", {9, 40}};
+  const Input bias = {"Bias", {9, 1}};
+  const std::vector<Input> nce_inputs = {{"Input", {7, 40}}, labels, weight, bias};
+  all.push_back({"nce", nce_inputs, {"Cost", "SampleLogits", "SampleLabels"}, nce});
+  std::vector<Input> nce_back = nce_inputs;
+  nce_back.push_back(positive("SampleLogits", {7, 5}));
+  nce_back.push_back({"SampleLabels", {7, 5}, 0, 9, true});
+  nce_back.push_back({"Cost@GRAD", {7, 1}});
+  all.push_back({"nce_grad", nce_back, {"Input@GRAD", "Weight@GRAD", "Bias@GRAD"}, nce});
+  for (const bool own_tree : {false, true}) {
+    const AttributeMap attrs = {{"num_classes", int64_t{9}}, {"paddle_form", own_tree}};
+    std::vector<Input> inputs = {
+        {"X", {70, 33}}, {"W", {8, 33}}, {"Bias", {8, 1}}, classes({70, 1}, 9)};
+    if (own_tree) {
+      inputs.push_back({"PathTable", {70, 4}, -1, 8, true});
+      inputs.push_back({"PathCode", {70, 4}, 0, 2, true});
+    }
+    all.push_back({"hierarchical_sigmoid", inputs, {"Out", "PreOut"}, attrs});
+    inputs.push_back(positive("PreOut", {70, 4}));
+    inputs.push_back({"Out@GRAD", {70, 1}});
+    all.push_back({"hierarchical_sigmoid_grad", inputs, {"X@GRAD", "W@GRAD", "Bias@GRAD"}, attrs});
+  }
+}
+
 std::vector<OpCase> cases() {
   std::vector<OpCase> all;
+  add_many_classes(all);
+  add_rows_and_lines(all);
+  add_long_losses(all);
   add_elementwise(all);
   add_products_and_sums(all);
   add_losses(all);
@@ -210,13 +307,14 @@ std::vector<Tensor> run(const OpCase& op_case, DType dtype, const Place& place,
     if (slot != "XShape") fetch.emplace_back(slot);
   }
   append_op(block, op);
-  Executor executor(place);
+  Executor executor(place, {.strict_place = !place.is_cpu()});
   executor.set_finite_watch(watch);
   return executor.run(program, feed, fetch);
 }
 
 double element(const Tensor& tensor, int64_t i) {
   if (tensor.dtype() == DType::kFloat32) return static_cast<double>(tensor.data<float>()[i]);
+  if (tensor.dtype() == DType::kInt64) return static_cast<double>(tensor.data<int64_t>()[i]);
   return tensor.data<double>()[i];
 }
 
@@ -256,6 +354,74 @@ std::string name_of(const ::testing::TestParamInfo<OpCase>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, CudaKernels, ::testing::ValuesIn(cases()), name_of);
+
+Tensor numbers(DType dtype, const std::vector<double>& given) {
+  Tensor tensor(dtype, Shape{static_cast<int64_t>(given.size())});
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (dtype == DType::kFloat32) tensor.data<float>()[i] = static_cast<float>(given[i]);
+    if (dtype == DType::kFloat64) tensor.data<double>()[i] = given[i];
+    if (dtype == DType::kInt64) tensor.data<int64_t>()[i] = static_cast<int64_t>(given[i]);
+  }
+  return tensor;
+}
+
+// The CPU refuses them; an exception here would cost a wait for the device.
+TEST(CudaIndices, OutsideAreRowsThatAreNotNumbers) {
+  SKIP_WITHOUT_DEVICE();
+  const OpCase gather = {"gather", {{"X", {4, 3}}, {"Index", {4}, 0, 4, true}}};
+  const Tensor indices = numbers(DType::kInt64, {3, -1, 4, 0});
+  const Tensor rows =
+      run(gather, DType::kFloat32, CUDAPlace(0), nullptr, {"Index", indices}).front();
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(std::isnan(element(rows, i)), i / 3 == 1 || i / 3 == 2) << i;
+  }
+  const OpCase classes = {"one_hot_v2", {{"X", {3}, 0, 4, true}}, {"Out"}, {{"depth", int64_t{4}}}};
+  const Tensor one_hot = run(classes, DType::kFloat32, CUDAPlace(0), nullptr,
+                             {"X", numbers(DType::kInt64, {2, 4, -1})})
+                             .front();
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(std::isnan(element(one_hot, i)), i >= 4) << i;
+  }
+}
+
+TEST(CudaClasses, OfLabelsThatAreNoneAreNotNumbers) {
+  SKIP_WITHOUT_DEVICE();
+  const std::pair<std::string, Tensor> labels = {"Label", numbers(DType::kInt64, {1, -1, 4, 3})};
+  const Input label = {"Label", {4}, 0, 4, true};
+  const OpCase tree = {"hierarchical_sigmoid",
+                       {{"X", {4, 5}}, {"W", {3, 5}}, label},
+                       {"Out", "PreOut"},
+                       {{"num_classes", int64_t{4}}}};
+  const OpCase nce = {"nce",
+                      {{"Input", {4, 5}}, {"Weight", {4, 5}}, label},
+                      {"Cost", "SampleLogits", "SampleLabels"},
+                      {{"num_total_classes", int64_t{4}}}};
+  for (const OpCase& op_case : {tree, nce}) {
+    const Tensor loss = run(op_case, DType::kFloat32, CUDAPlace(0), nullptr, labels).front();
+    for (int64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(std::isnan(element(loss, i)), i == 1 || i == 2) << op_case.type << " " << i;
+    }
+  }
+}
+
+// What is not a number is sorted last, and is an extreme only where it is the first.
+TEST(CudaLines, WithElementsThatAreNotNumbersAreThoseOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  const double nan = std::nan("");
+  for (const std::vector<double>& given :
+       {std::vector<double>{1, nan, 3, nan, 2}, {nan, 1, 3}, {HUGE_VAL, nan, -HUGE_VAL}}) {
+    const auto n = static_cast<int64_t>(given.size());
+    for (const char* type : {"arg_max", "arg_min", "argsort"}) {
+      SCOPED_TRACE(str_cat(type, " of ", n));
+      OpCase op_case = {type, {{"X", {n}}}};
+      if (op_case.type == "argsort") op_case.outputs = {"Indices", "Out"};
+      const std::pair<std::string, Tensor> x = {"X", numbers(DType::kFloat64, given)};
+      const Tensor wanted = run(op_case, DType::kFloat64, CPUPlace(), nullptr, x).front();
+      const Tensor got = run(op_case, DType::kFloat64, CUDAPlace(0), nullptr, x).front();
+      EXPECT_EQ(got.to_string(100), wanted.to_string(100));
+    }
+  }
+}
 
 class CudaUpdates : public ::testing::TestWithParam<OpCase> {};
 

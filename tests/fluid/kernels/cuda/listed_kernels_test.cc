@@ -1,6 +1,7 @@
 // The list of device kernels that every build has (device_kernel_list.h), against those that this
 // build registers. Needs no device.
 #include <gtest/gtest.h>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -80,6 +81,40 @@ TEST(ListedKernels, AreInTheOrderOfTheirNames) {
     EXPECT_LT(last, row.op);
     last = row.op;
   }
+}
+
+// Ops with a kernel on the CPU and none on a device. Whoever takes a kernel away adds its op here,
+// and says what for.
+std::set<std::string> on_the_host() {
+  std::set<std::string> ops;
+  const auto add = [&ops](std::initializer_list<const char*> names) {
+    for (const char* name : names) ops.emplace(name);
+  };
+  // Jobs with servers, and what averages or compresses what ranks send.
+  add({"dc_compensate", "dgc", "dgc_momentum", "fake_init", "interleave_rows", "marked_row_sums",
+       "merge_ids", "ref_by_trainer_id", "split_byref", "split_ids", "split_selected_rows",
+       "squared_row_sums", "sum_marked_rows"});
+  // Values of the host decide: shapes, blocks, arrays, what is printed.
+  add({"lod_array_length", "print", "range", "read_from_array", "read_from_array_grad",
+       "select_input", "select_output", "sequence_mask", "tensor_array_to_tensor",
+       "tensor_array_to_tensor_grad", "where_index", "write_to_array", "write_to_array_grad"});
+  // Ranks meet in the middle of a step.
+  add({"sync_batch_norm", "sync_batch_norm_grad", "sync_batch_norm_grad_sums",
+       "sync_batch_norm_sums"});
+  // Once in a while, or a few numbers.
+  add({"assign_value", "auc", "precision_recall", "truncated_gaussian_random"});
+  // Not written yet.
+  add({"gru", "gru_grad", "lstm", "lstm_grad", "max_pool2d_with_index",
+       "max_pool2d_with_index_grad", "sequence_conv", "sequence_conv_grad", "sequence_pad",
+       "sequence_pad_grad", "sequence_unpad", "sequence_unpad_grad"});
+  return ops;
+}
+
+TEST(ListedKernels, AreOfAllOpsButThoseOfTheHost) {
+  std::set<std::string> without;
+  for (const std::string& op : KernelTable::standard().ops(DeviceKind::kCpu)) without.insert(op);
+  for (const ListedKernels& row : listed_device_kernels()) without.erase(std::string(row.op));
+  EXPECT_EQ(without, on_the_host());
 }
 
 }  // namespace

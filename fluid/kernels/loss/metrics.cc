@@ -1,0 +1,52 @@
+#include "fluid/kernels/loss/metrics.h"
+
+#include "base/strings.h"
+#include "fluid/ops/loss/metric.h"
+
+namespace fleet::fluid {
+
+TopK top_k_of(PrepareContext& context, DType dtype) {
+  Shape shape = context.in("X").shape;
+  const int64_t k = context.attrs<TopKAttrs>().k;
+  const bool fits = shape.rank() >= 1 && k >= 1 && k <= shape[-1];
+  context.require(fits, "X", str_cat("at least ", k, " columns"), shape.to_string());
+  TopK top{
+      .rows = shape.numel(0, shape.rank() - 1), .n = shape[-1], .k = k, .x = context.input("X")};
+  shape.set(-1, k);
+  top.indices = context.set_output("Indices", shape, DType::kInt64);
+  top.out = context.set_output("Out", shape, dtype);
+  return top;
+}
+
+TopK top_k_back_of(PrepareContext& context, DType dtype) {
+  const Shape shape = context.in("X").shape;
+  const Shape& taken = context.in("Indices").shape;
+  const int64_t rows = shape.numel(0, shape.rank() - 1);
+  const int64_t k = taken[-1];
+  context.require(taken.numel() == rows * k && context.in("Out@GRAD").shape.numel() == rows * k,
+                  "Indices", str_cat(rows, " rows"), taken.to_string());
+  return {.rows = rows,
+          .n = shape[-1],
+          .k = k,
+          .indices = context.input("Indices"),
+          .grad = context.input("Out@GRAD"),
+          .out = context.set_output("X@GRAD", shape, dtype)};
+}
+
+Accuracy accuracy_of(PrepareContext& context) {
+  const Shape& shape = context.in("Indices").shape;
+  const ValueSpec& labels = context.in("Label");
+  const int64_t rows = shape[0];
+  context.require(labels.dtype == DType::kInt64 && labels.shape.numel() == rows, "Label",
+                  str_cat("int64 [", rows, ", 1]"),
+                  str_cat(dtype_name(labels.dtype), labels.shape));
+  return {.rows = rows,
+          .k = shape.numel(1, shape.rank()),
+          .indices = context.input("Indices"),
+          .label = context.input("Label"),
+          .share = context.set_output("Accuracy", Shape{1}, DType::kFloat32),
+          .correct = context.set_output("Correct", Shape{1}, DType::kInt32),
+          .total = context.set_output("Total", Shape{1}, DType::kInt32)};
+}
+
+}  // namespace fleet::fluid
