@@ -87,9 +87,22 @@ int input_like(const PrepareContext& context, const char* slot, const char* othe
   return context.input(slot);
 }
 
-int sized_input(const PrepareContext& context, const char* slot, int64_t n, const char* what) {
-  const Shape& shape = context.in(slot).shape;
-  context.require(shape.numel() == n, slot, str_cat(n, " ", what), shape.to_string());
+int sized_input(const PrepareContext& context, const char* slot, int64_t n, DType dtype,
+                const char* what) {
+  const ValueSpec& spec = context.in(slot);
+  context.require(spec.dtype == dtype && spec.shape.numel() == n, slot,
+                  str_cat(dtype_name(dtype), ", ", n, " elements, ", what),
+                  str_cat(dtype_name(spec.dtype), spec.shape));
+  return context.input(slot);
+}
+
+int state_input(const PrepareContext& context, const char* slot, DType dtype) {
+  const Shape& param = context.in("Param").shape;
+  const ValueSpec& state = context.in(slot);
+  const bool tensor = state.kind == ValueKind::kTensor;
+  context.require(tensor && state.dtype == dtype && state.shape.numel() == param.numel(), slot,
+                  str_cat("a dense tensor ", dtype_name(dtype), param, ", like Param"),
+                  str_cat(tensor ? "" : "no dense tensor: ", dtype_name(state.dtype), state.shape));
   return context.input(slot);
 }
 

@@ -40,8 +40,9 @@ GradientInput gradient_input(const PrepareContext& context, DType dtype);
 
 // The position of an input of the same shape and type as another.
 int input_like(const PrepareContext& context, const char* slot, const char* other);
-// The position of an input of so many elements, or rows.
-int sized_input(const PrepareContext& context, const char* slot, int64_t n, const char* what);
+// The position of an input of `n` elements of the type; the error says what they are: "one a row".
+int sized_input(const PrepareContext& context, const char* slot, int64_t n, DType dtype,
+                const char* what);
 
 // Input X is selected rows.
 bool takes_rows(const PrepareContext& context);
@@ -66,16 +67,11 @@ int optional_scalar_input(const PrepareContext& context, const char* slot) {
   return context.has_input(slot) ? scalar_input<T>(context, slot) : -1;
 }
 
-// The position of an update's state, which has the parameter's shape and type.
+// The position of an update's state, a dense tensor of the type with an element for each of Param.
+int state_input(const PrepareContext& context, const char* slot, DType dtype);
 template <class T>
 int state_input(const PrepareContext& context, const char* slot) {
-  const ValueSpec& param = context.in("Param");
-  const ValueSpec& state = context.in(slot);
-  context.require(state.kind == ValueKind::kTensor && state.dtype == dtype_of<T>() &&
-                      state.shape.numel() == param.shape.numel(),
-                  slot, str_cat(dtype_name(param.dtype), param.shape, ", like Param"),
-                  str_cat(dtype_name(state.dtype), state.shape));
-  return context.input(slot);
+  return state_input(context, slot, dtype_of<T>());
 }
 
 }  // namespace fleet::fluid

@@ -9,9 +9,9 @@
 namespace fleet::fluid::functions {
 
 struct AverageWindow {
-  double share = 0;  // of all updates
-  int64_t least = 0;
-  int64_t most = 0;
+  double average_window_rate = 0;  // of all updates
+  int64_t min_average_window = 0;
+  int64_t max_average_window = 0;
 };
 
 struct AverageCounts {
@@ -26,16 +26,17 @@ struct AverageUpdate {
   bool full = false;   // a new window begins
   AverageCounts next;
 
-  FLEET_HOST_DEVICE static AverageUpdate behind(const AverageCounts& before,
-                                                const AverageWindow& window) {
+  FLEET_HOST_DEVICE static AverageUpdate after(const AverageCounts& before,
+                                               const AverageWindow& window) {
     constexpr int64_t kMaxSummands = 16384;
     AverageUpdate update;
     AverageCounts& next = update.next;
     next = {before.count + 1, before.old_count, before.updates + 1};
     update.moves = next.updates % kMaxSummands == 0;
-    const auto wanted = static_cast<int64_t>(static_cast<double>(next.updates) * window.share);
-    update.full =
-        next.count >= window.least && next.count >= (window.most < wanted ? window.most : wanted);
+    const auto wanted =
+        static_cast<int64_t>(static_cast<double>(next.updates) * window.average_window_rate);
+    const int64_t length = window.max_average_window < wanted ? window.max_average_window : wanted;
+    update.full = next.count >= window.min_average_window && next.count >= length;
     if (update.full) {
       next.old_count = next.count;
       next.count = 0;

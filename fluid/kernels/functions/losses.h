@@ -1,6 +1,7 @@
-// Losses that compare values, for every device. Those whose element i is made of element i of their
-// inputs, and their gradients, say how many inputs and outputs they have, and make a value of each
-// output of one of each input; their slots are in fluid/kernels/loss/element_losses.h.
+// Losses that compare values, for every device. Some, and their gradients, compute each element of
+// their outputs from the same element of their inputs. These are structs: operator()(in, out)
+// computes one element; in[k] is that of input k, out[k] that of output k.
+// fluid/kernels/loss/element_losses.h says which slots they are.
 #pragma once
 
 #include <cmath>

@@ -60,16 +60,21 @@ struct TreePaths {
     int64_t node = -1;  // -1: the path has ended
     bool bit = false;
   };
+  // Place j alone: whoever goes along the path stops at its end.
   FLEET_HOST_DEVICE Place at(int64_t row, int64_t j) const {
     if (table == nullptr) {
       const int64_t leaf = label[row] + classes;
       return {(leaf >> (j + 1)) - 1, ((leaf >> j) & 1) != 0};
     }
-    const int64_t* path = table + row * length;
-    for (int64_t k = 0; k <= j; ++k) {
-      if (path[k] < 0) return {};
+    const int64_t i = row * length + j;
+    return {table[i] < 0 ? -1 : table[i], code[i] != 0};
+  }
+  // Place j, for those who did not see the places before it.
+  FLEET_HOST_DEVICE Place reached(int64_t row, int64_t j) const {
+    for (int64_t k = 0; table != nullptr && k < j; ++k) {
+      if (at(row, k).node < 0) return {};
     }
-    return {path[j], code[row * length + j] != 0};
+    return at(row, j);
   }
 };
 

@@ -1,6 +1,7 @@
 #include "fluid/kernels/loss/metrics.h"
 
 #include "base/strings.h"
+#include "fluid/kernels/checked_inputs.h"
 #include "fluid/ops/loss/metric.h"
 
 namespace fleet::fluid {
@@ -20,16 +21,16 @@ TopK top_k_of(PrepareContext& context, DType dtype) {
 
 TopK top_k_back_of(PrepareContext& context, DType dtype) {
   const Shape shape = context.in("X").shape;
-  const Shape& taken = context.in("Indices").shape;
+  const ValueSpec& taken = context.in("Indices");
   const int64_t rows = shape.numel(0, shape.rank() - 1);
-  const int64_t k = taken[-1];
-  context.require(taken.numel() == rows * k && context.in("Out@GRAD").shape.numel() == rows * k,
-                  "Indices", str_cat(rows, " rows"), taken.to_string());
+  const int64_t k = taken.shape[-1];
+  context.require(taken.dtype == DType::kInt64 && taken.shape.numel() == rows * k, "Indices",
+                  str_cat("int64, ", rows, " rows"), str_cat(dtype_name(taken.dtype), taken.shape));
   return {.rows = rows,
           .n = shape[-1],
           .k = k,
           .indices = context.input("Indices"),
-          .grad = context.input("Out@GRAD"),
+          .grad = sized_input(context, "Out@GRAD", rows * k, dtype, "one an element of Indices"),
           .out = context.set_output("X@GRAD", shape, dtype)};
 }
 

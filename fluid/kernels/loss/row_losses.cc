@@ -58,10 +58,10 @@ SmoothL1Back smooth_l1_back_of(PrepareContext& context, DType dtype) {
   return {.rows = shape[0],
           .length = shape.numel(1, shape.rank()),
           .sigma = static_cast<double>(context.attrs<SmoothL1LossAttrs>().sigma),
-          .difference = context.input("Diff"),
+          .difference = sized_input(context, "Diff", shape.numel(), dtype, "one an element of X"),
           .inside = weight_input(context, "InsideWeight", "Diff"),
           .outside = weight_input(context, "OutsideWeight", "Diff"),
-          .grad = sized_input(context, "Out@GRAD", shape[0], "rows"),
+          .grad = sized_input(context, "Out@GRAD", shape[0], dtype, "one a row"),
           .x_grad = context.set_output("X@GRAD", shape, dtype),
           .y_grad = context.set_output("Y@GRAD", shape, dtype)};
 }
@@ -76,7 +76,7 @@ BprLoss bpr_of(PrepareContext& context, DType dtype) {
 
 BprLoss bpr_back_of(PrepareContext& context, DType dtype) {
   BprLoss loss = bpr_inputs(context);
-  loss.grad = sized_input(context, "Y@GRAD", loss.rows, "rows");
+  loss.grad = sized_input(context, "Y@GRAD", loss.rows, dtype, "one a row");
   loss.out = context.set_output("X@GRAD", context.in("X").shape, dtype);
   return loss;
 }
@@ -89,7 +89,8 @@ KldivLoss kldiv_of(PrepareContext& context, DType dtype) {
 
 KldivLoss kldiv_back_of(PrepareContext& context, DType dtype) {
   KldivLoss loss = kldiv_inputs(context);
-  loss.grad = sized_input(context, "Loss@GRAD", loss.summed ? 1 : loss.n, "elements");
+  loss.grad = sized_input(context, "Loss@GRAD", loss.summed ? 1 : loss.n, dtype,
+                          loss.summed ? "that of the sum" : "one an element of X");
   loss.out = context.set_output("X@GRAD", context.in("X").shape, dtype);
   return loss;
 }
@@ -104,7 +105,7 @@ LabelSmoothing label_smoothing_of(PrepareContext& context, DType dtype) {
       .x = context.input("X"),
       .out = context.set_output("Out", shape, dtype)};
   if (context.has_input("PriorDist")) {
-    smoothing.prior = sized_input(context, "PriorDist", smoothing.classes, "elements");
+    smoothing.prior = sized_input(context, "PriorDist", smoothing.classes, dtype, "one a class");
   }
   return smoothing;
 }

@@ -39,7 +39,7 @@ LineNorm norm_back_of(PrepareContext& context, DType dtype) {
   const AxisView lines(shape, context.attrs<NormAttrs>().axis);
   return {.lines = lines,
           .x = context.input("X"),
-          .norm = sized_input(context, "Norm", lines.lines(), "elements"),
+          .norm = sized_input(context, "Norm", lines.lines(), dtype, "one a line of X"),
           .grad = input_like(context, "Out@GRAD", "X"),
           .out = context.set_output("X@GRAD", shape, dtype)};
 }
@@ -55,10 +55,10 @@ CosineRows cosine_of(PrepareContext& context, DType dtype) {
 
 CosineRows cosine_back_of(PrepareContext& context, DType dtype) {
   CosineRows rows = compared_rows(context);
-  rows.cosine = sized_input(context, "Out", rows.rows, "elements");
-  rows.x_norm = sized_input(context, "XNorm", rows.rows, "elements");
-  rows.y_norm = sized_input(context, "YNorm", rows.y_rows(), "elements");
-  rows.grad = sized_input(context, "Out@GRAD", rows.rows, "elements");
+  rows.cosine = sized_input(context, "Out", rows.rows, dtype, "one a row of X");
+  rows.x_norm = sized_input(context, "XNorm", rows.rows, dtype, "one a row of X");
+  rows.y_norm = sized_input(context, "YNorm", rows.y_rows(), dtype, "one a row of Y");
+  rows.grad = sized_input(context, "Out@GRAD", rows.rows, dtype, "one a row of X");
   rows.x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype);
   rows.y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype);
   return rows;

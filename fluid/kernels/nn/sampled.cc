@@ -21,13 +21,20 @@ void check_sampler(const PrepareContext& context, int64_t classes) {
   }
 }
 
-NceSlots with_weight(const PrepareContext& context, DType dtype) {
+// With Weight, Bias and SampleWeight.
+NceSlots typed_nce_of(const PrepareContext& context, DType dtype) {
   NceSlots nce = nce_inputs_of(context);
   const ValueSpec& weight = context.in("Weight");
   const Shape wanted{nce.classes, nce.width};
   context.require(weight.shape == wanted && weight.dtype == dtype, "Weight",
                   str_cat(dtype_name(dtype), wanted),
                   str_cat(dtype_name(weight.dtype), weight.shape));
+  if (context.has_input("Bias")) {
+    nce.bias = sized_input(context, "Bias", nce.classes, dtype, "one a class");
+  }
+  if (context.has_input("SampleWeight")) {
+    nce.row_weight = sized_input(context, "SampleWeight", nce.rows, dtype, "one a row of Input");
+  }
   return nce;
 }
 
@@ -71,10 +78,10 @@ NceSlots nce_inputs_of(const PrepareContext& context) {
   const Shape& input = context.in("Input").shape;
   const ValueSpec& label = context.in("Label");
   context.require(input.rank() == 2, "Input", "[rows, width]", input.to_string());
-  context.require(
-      label.dtype == DType::kInt64 && label.shape.rank() >= 1 && label.shape[0] == input[0],
-      "Label", str_cat("int64[", input[0], ", labels]"),
-      str_cat(dtype_name(label.dtype), label.shape));
+  const bool fits = label.shape.rank() == 1 || label.shape.rank() == 2;
+  context.require(label.dtype == DType::kInt64 && fits && label.shape[0] == input[0], "Label",
+                  str_cat("int64[", input[0], "] or int64[", input[0], ", labels]"),
+                  str_cat(dtype_name(label.dtype), label.shape));
   const int64_t labels = label.shape.rank() == 2 ? label.shape[1] : 1;
   NceSlots nce{.rows = input[0],
                .width = input[1],
@@ -85,8 +92,6 @@ NceSlots nce_inputs_of(const PrepareContext& context) {
                .custom = attrs.custom_neg_classes,
                .input = context.input("Input"),
                .weight = context.input("Weight"),
-               .bias = context.input("Bias"),
-               .row_weight = context.input("SampleWeight"),
                .label = context.input("Label"),
                .probabilities = context.input("CustomDistProbs"),
                .alias = context.input("CustomDistAlias"),
@@ -100,7 +105,7 @@ NceSlots nce_inputs_of(const PrepareContext& context) {
 }
 
 NceSlots nce_of(PrepareContext& context, DType dtype) {
-  NceSlots nce = with_weight(context, dtype);
+  NceSlots nce = typed_nce_of(context, dtype);
   const Shape samples{nce.rows, nce.samples};
   nce.cost = context.set_output("Cost", Shape{nce.rows, 1}, dtype);
   nce.logits = context.set_output("SampleLogits", samples, dtype);
@@ -109,10 +114,11 @@ NceSlots nce_of(PrepareContext& context, DType dtype) {
 }
 
 NceSlots nce_back_of(const PrepareContext& context, DType dtype) {
-  NceSlots nce = with_weight(context, dtype);
-  nce.logits = sized_input(context, "SampleLogits", nce.rows * nce.samples, "elements");
-  nce.picked = sized_input(context, "SampleLabels", nce.rows * nce.samples, "elements");
-  nce.grad = sized_input(context, "Cost@GRAD", nce.rows, "rows");
+  NceSlots nce = typed_nce_of(context, dtype);
+  const int64_t samples = nce.rows * nce.samples;
+  nce.logits = sized_input(context, "SampleLogits", samples, dtype, "one a sample");
+  nce.picked = sized_input(context, "SampleLabels", samples, DType::kInt64, "one a sample");
+  nce.grad = sized_input(context, "Cost@GRAD", nce.rows, dtype, "one a row of Input");
   return nce;
 }
 
@@ -145,8 +151,10 @@ TreeSlots tree_inputs_of(const PrepareContext& context, DType dtype) {
                  .table = context.input("PathTable"),
                  .code = context.input("PathCode"),
                  .x = context.input("X"),
-                 .weight = context.input("W"),
-                 .bias = context.input("Bias")};
+                 .weight = context.input("W")};
+  if (context.has_input("Bias")) {
+    tree.bias = sized_input(context, "Bias", tree.nodes, dtype, "one a node");
+  }
   find_paths(context, tree);
   return tree;
 }
@@ -160,8 +168,9 @@ TreeSlots tree_of(PrepareContext& context, DType dtype) {
 
 TreeSlots tree_back_of(const PrepareContext& context, DType dtype) {
   TreeSlots tree = tree_inputs_of(context, dtype);
-  tree.pre_out = sized_input(context, "PreOut", tree.rows * tree.length, "elements");
-  tree.grad = sized_input(context, "Out@GRAD", tree.rows, "rows");
+  tree.pre_out = sized_input(context, "PreOut", tree.rows * tree.length, dtype,
+                             "one a place of each row's path");
+  tree.grad = sized_input(context, "Out@GRAD", tree.rows, dtype, "one a row of X");
   return tree;
 }
 
@@ -172,7 +181,6 @@ ClassGradients class_gradients_of(PrepareContext& context, const char* x, const 
   const std::string of_weight = str_cat(weight, "@GRAD");
   ClassGradients at{.x = context.set_output(str_cat(x, "@GRAD"), rows, dtype),
                     .sparse = sparse,
-                    .rows = rows[0],
                     .classes = classes[0],
                     .width = rows[1]};
   at.weight =

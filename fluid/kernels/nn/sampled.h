@@ -39,7 +39,7 @@ struct NceSlots {
   // The stream of random numbers of a step; sample i has numbers 2 i and 2 i + 1.
   uint64_t word(const KernelContext& c) const;
 };
-// What labels and samplers need; does not look at Weight.
+// What labels and samplers need, without Weight, Bias and SampleWeight.
 NceSlots nce_inputs_of(const PrepareContext& context);
 NceSlots nce_of(PrepareContext& context, DType dtype);
 NceSlots nce_back_of(const PrepareContext& context, DType dtype);
@@ -75,7 +75,6 @@ struct ClassGradients {
   int weight = -1;
   int bias = -1;
   bool sparse = false;  // the weight's as selected rows: each class that was looked at once
-  int64_t rows = 0;     // of X
   int64_t classes = 0;
   int64_t width = 0;
 };

@@ -9,9 +9,9 @@ namespace fleet::fluid {
 AverageSums average_sums_of(PrepareContext& context, DType dtype) {
   const auto attrs = context.attrs<AverageAccumulatesAttrs>();
   const Shape shape = context.in("param").shape;
-  AverageSums average{.window = {.share = static_cast<double>(attrs.average_window),
-                                 .least = attrs.min_average_window,
-                                 .most = attrs.max_average_window},
+  AverageSums average{.window = {.average_window_rate = static_cast<double>(attrs.average_window),
+                                 .min_average_window = attrs.min_average_window,
+                                 .max_average_window = attrs.max_average_window},
                       .n = shape.numel(),
                       .param = context.input("param")};
   for (size_t i = 0; i < average.sums.size(); ++i) {
@@ -31,15 +31,15 @@ AverageSums average_sums_of(PrepareContext& context, DType dtype) {
 LookaheadStep lookahead_of(PrepareContext& context, DType dtype) {
   const auto attrs = context.attrs<LookaheadAttrs>();
   const Shape shape = context.in("Param").shape;
-  return {.alpha = attrs.alpha,
-          .k = attrs.k,
-          .n = shape.numel(),
-          .param = {input_like(context, "Param", "Param"),
-                    context.set_output("ParamOut", shape, dtype)},
-          .slow = {input_like(context, "SlowParam", "Param"),
-                   context.set_output("SlowParamOut", shape, dtype)},
-          .step = {scalar_input<int64_t>(context, "Step"),
-                   context.set_output("StepOut", Shape{1}, DType::kInt64)}};
+  return {
+      .alpha = attrs.alpha,
+      .k = attrs.k,
+      .n = shape.numel(),
+      .param = {state_input(context, "Param", dtype), context.set_output("ParamOut", shape, dtype)},
+      .slow = {state_input(context, "SlowParam", dtype),
+               context.set_output("SlowParamOut", shape, dtype)},
+      .step = {scalar_input<int64_t>(context, "Step"),
+               context.set_output("StepOut", Shape{1}, DType::kInt64)}};
 }
 
 }  // namespace fleet::fluid

@@ -15,7 +15,7 @@ struct AxisView {
     inner = shape.numel(axis + 1, shape.rank());
   }
 
-  // A line is what lies along the axis: its number, and where it begins.
+  // How many lines there are along the axis, and the element at which one begins.
   int64_t lines() const { return outer * inner; }
   int64_t start(int64_t line) const { return line / inner * n * inner + line % inner; }
 

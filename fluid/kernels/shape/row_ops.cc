@@ -66,18 +66,19 @@ ScatterRows scatter_of(PrepareContext& context, DType dtype) {
   return scatter;
 }
 
-ScatterRows scatter_back_of(PrepareContext& context, DType dtype) {
+ScatterRowsBack scatter_back_of(PrepareContext& context, DType dtype) {
   const auto attrs = context.attrs<ScatterAttrs>();
   const Shape& shape = rows_of(context, "Out@GRAD");
-  return {.index = index_input(context, "Ids"),
-          .rows = shape[0],
-          .width = shape.numel(1, shape.rank()),
-          .overwrite = attrs.overwrite,
-          .keeps_named_rows = attrs.paddle_form,
-          .last_only = attrs.overwrite && !attrs.paddle_form,
-          .grad = context.input("Out@GRAD"),
-          .x_grad = context.set_output("X@GRAD", shape, dtype),
-          .update_grad = context.set_output("Updates@GRAD", context.in("Updates").shape, dtype)};
+  ScatterRowsBack scatter{.index = index_input(context, "Ids"),
+                          .rows = shape[0],
+                          .width = shape.numel(1, shape.rank()),
+                          .keeps_named_rows = attrs.paddle_form,
+                          .last_only = attrs.overwrite && !attrs.paddle_form,
+                          .grad = context.input("Out@GRAD"),
+                          .x_grad = context.set_output("X@GRAD", shape, dtype)};
+  input_rows(context, "Updates", scatter.index.count, scatter.width);
+  scatter.update_grad = context.set_output("Updates@GRAD", context.in("Updates").shape, dtype);
+  return scatter;
 }
 
 }  // namespace fleet::fluid

@@ -30,7 +30,6 @@ struct GatherRows {
 GatherRows gather_of(PrepareContext& context);
 GatherRows gather_back_of(PrepareContext& context);
 
-// Of op scatter, or of its gradient.
 struct ScatterRows {
   IndexInput index;
   int64_t rows = 0;
@@ -39,14 +38,19 @@ struct ScatterRows {
   int x = -1;
   int updates = -1;
   int out = -1;
+};
+ScatterRows scatter_of(PrepareContext& context, DType dtype);
 
+struct ScatterRowsBack {
+  IndexInput index;
+  int64_t rows = 0;
+  int64_t width = 0;
   bool keeps_named_rows = false;  // X@GRAD has the gradient of rows that were replaced, too
   bool last_only = false;         // of updates to one row, only the last has a gradient
   int grad = -1;
   int x_grad = -1;
   int update_grad = -1;
 };
-ScatterRows scatter_of(PrepareContext& context, DType dtype);
-ScatterRows scatter_back_of(PrepareContext& context, DType dtype);
+ScatterRowsBack scatter_back_of(PrepareContext& context, DType dtype);
 
 }  // namespace fleet::fluid

@@ -1,5 +1,7 @@
 #include "fluid/ops/nn/sampled.h"
 
+#include <algorithm>
+
 #include "base/strings.h"
 #include "fluid/ops/grad_names.h"
 #include "fluid/ops/schema_util.h"
@@ -18,19 +20,39 @@ void check_weight(const InferContext& context, std::string_view input, std::stri
   context.require_dtype("Label", DType::kInt64);
 }
 
-void infer_nce(InferContext& context) {
-  check_weight(context, "Input", "Weight");
+// An element for each row of the weight, of `input`'s type.
+void check_bias(const InferContext& context, std::string_view input, int64_t classes) {
+  if (!context.has_input("Bias")) return;
+  const VarDesc& bias = context.input("Bias");
+  context.require(bias.shape.numel() == classes, "Bias", str_cat("[", classes, ", 1]"),
+                  bias.shape.to_string());
+  context.require_dtype("Bias", context.input(input).dtype);
+}
+
+void check_sample_weight(const InferContext& context) {
+  if (!context.has_input("SampleWeight")) return;
   const VarDesc& input = context.input("Input");
-  const VarDesc& label = context.input("Label");
-  const auto attrs = context.attrs<NceAttrs>();
-  const int64_t classes = context.input("Weight").shape[0];
-  context.require(classes == attrs.num_total_classes, "Weight",
-                  str_cat(attrs.num_total_classes, " rows, num_total_classes"), str_cat(classes));
+  const Shape& weight = context.input("SampleWeight").shape;
+  const int64_t rows = input.shape[0];
+  context.require(rows < 0 || weight.numel() < 0 || weight.numel() == rows, "SampleWeight",
+                  str_cat("[", rows, ", 1]"), weight.to_string());
+  context.require_dtype("SampleWeight", input.dtype);
+}
+
+void check_noise(const InferContext& context, const NceAttrs& attrs) {
   context.require(attrs.num_neg_samples >= 1, "Label", "num_neg_samples of at least 1",
                   str_cat(attrs.num_neg_samples), "draw at least one noise class");
   const auto custom = static_cast<int32_t>(attrs.custom_neg_classes.size());
   context.require(custom == 0 || custom == attrs.num_neg_samples, "Label",
                   str_cat(attrs.num_neg_samples, " custom_neg_classes"), str_cat(custom));
+  const int32_t classes = attrs.num_total_classes;
+  const auto outside =
+      std::find_if(attrs.custom_neg_classes.begin(), attrs.custom_neg_classes.end(),
+                   [classes](int32_t index) { return index < 0 || index >= classes; });
+  const bool inside = outside == attrs.custom_neg_classes.end();
+  context.require(inside, "Label", str_cat("custom_neg_classes in [0, ", classes, ")"),
+                  inside ? "" : str_cat(*outside),
+                  "name known classes, or raise num_total_classes");
   context.require(attrs.sampler >= 0 && attrs.sampler <= 2, "Label",
                   "sampler 0 (uniform), 1 (log uniform) or 2 (custom)", str_cat(attrs.sampler));
   if (attrs.sampler == static_cast<int32_t>(NceSampler::kCustom)) {
@@ -41,10 +63,22 @@ void infer_nce(InferContext& context) {
                       "give the distribution with layers::nce(…, {.custom_dist = …})");
     }
   }
-  if (context.has_input("Bias")) {
-    context.require(context.input("Bias").shape.numel() == classes, "Bias",
-                    str_cat("[", classes, ", 1]"), context.input("Bias").shape.to_string());
-  }
+}
+
+void infer_nce(InferContext& context) {
+  check_weight(context, "Input", "Weight");
+  const VarDesc& input = context.input("Input");
+  const VarDesc& label = context.input("Label");
+  const auto attrs = context.attrs<NceAttrs>();
+  const int64_t classes = context.input("Weight").shape[0];
+  context.require(classes == attrs.num_total_classes, "Weight",
+                  str_cat(attrs.num_total_classes, " rows, num_total_classes"), str_cat(classes));
+  context.require(label.shape.rank() == 1 || label.shape.rank() == 2, "Label",
+                  "[rows] or [rows, labels]", label.shape.to_string(),
+                  "reshape it: all labels of a row in one dimension");
+  check_noise(context, attrs);
+  check_bias(context, "Input", classes);
+  check_sample_weight(context);
   const int64_t labels = label.shape.rank() == 2 ? label.shape[1] : 1;
   const Shape samples{input.shape[0], labels < 0 ? labels : labels + attrs.num_neg_samples};
   context.set_output("Cost", Shape{input.shape[0], 1}, input.dtype);
@@ -80,10 +114,7 @@ void infer_hierarchical_sigmoid(InferContext& context) {
   if (custom) {
     for (const char* slot : {"PathTable", "PathCode"}) context.require_dtype(slot, DType::kInt64);
   }
-  if (context.has_input("Bias")) {
-    context.require(context.input("Bias").shape.numel() == nodes, "Bias",
-                    str_cat("[", nodes, ", 1]"), context.input("Bias").shape.to_string());
-  }
+  check_bias(context, "X", nodes);
   context.set_output("Out", Shape{x.shape[0], 1}, x.dtype);
 }
 

@@ -462,6 +462,56 @@ TEST_F(DenseOps, CosineOfOneRowAgainstMany) {
   EXPECT_FLOAT_EQ(cosines[1], 1.0f);
 }
 
+TEST_F(DenseOps, OneRowHasANormWithoutRowsToCompare) {
+  const Variable x = feed<float>("x", {}, {0, 2});
+  const Variable y = feed<float>("y", {3, 4}, {1, 2});
+  EXPECT_EQ(run(layers::cos_sim(x, y)).shape(), (Shape{0, 1}));
+  const std::string norm = op_of("cos_sim").output("YNorm").front();
+  EXPECT_EQ(executor_.run(main_, feed_, {norm})[0].item<float>(), 5.0F);
+}
+
+class SortGradients : public DenseOps {
+ protected:
+  void SetUp() override {
+    feed<float>("x", std::vector<float>(6), {2, 3});
+    feed<float>("grad", {1, 2, 3, 4, 5, 6}, {2, 3});
+    feed<int64_t>("indices", std::vector<int64_t>(6), {2, 3});
+    VarDesc desc;
+    desc.name = "x_grad";
+    block().add_var(desc);
+    append_op(block(), {.type = "argsort_grad",
+                        .inputs = {{"X", {"x"}}, {"Indices", {"indices"}}, {"Out@GRAD", {"grad"}}},
+                        .outputs = {{"X@GRAD", {"x_grad"}}},
+                        .attrs = {{"axis", int64_t{1}}}});
+  }
+  // X@GRAD of two lines of three elements.
+  std::vector<float> gradient_of(const std::vector<int64_t>& indices) {
+    feed_.back().second = Tensor::from(indices, {2, 3});
+    return values<float>(Variable(block(), block().var("x_grad")));
+  }
+};
+
+TEST_F(SortGradients, AreZeroWhereNoIndexLeads) {
+  EXPECT_THAT(gradient_of({2, 0, 1, 1, 2, 0}), ElementsAre(2, 3, 1, 6, 4, 5));
+  EXPECT_THAT(gradient_of({2, 2, 2, 1, 1, 0}), ElementsAre(0, 0, 3, 6, 5, 0));
+}
+
+TEST_F(SortGradients, RefuseAnIndexOutsideOfItsLine) {
+  expect_error(
+      [&] {
+        gradient_of({2, 0, 3, 0, 1, 2});
+      },
+      ErrorCode::kFeed, {"argsort_grad", "'Indices'", "0 to 2", "got: 3"});
+}
+
+TEST_F(SortGradients, RefuseAnIndexBelowZero) {
+  expect_error(
+      [&] {
+        gradient_of({2, 0, 1, -1, 1, 2});
+      },
+      ErrorCode::kFeed, {"argsort_grad", "'Indices'", "0 to 2", "got: -1"});
+}
+
 class Metrics : public DenseOps {
  protected:
   void SetUp() override {

@@ -153,6 +153,25 @@ void add_sampled_classes(std::vector<NetCase>& all) {
   }
 }
 
+// Weights without a gradient: no rows are made, though is_sparse asks for them.
+void add_frozen_classes(std::vector<NetCase>& all) {
+  all.push_back(
+      {"frozen_classes_rows", [](DType dtype) {
+         const auto h = layers::fc(numbers("x", {4}, dtype), 5);
+         const auto noise = layers::nce(
+             h, words(), 6,
+             {.param_attr = {.name = "classes"}, .num_neg_samples = 3, .is_sparse = true});
+         const auto tree = layers::hsigmoid(
+             h, words(), 6,
+             {.param_attr = {.name = "nodes"}, .is_sparse = true, .rows_without_paths = true});
+         Block& block = default_main_program().global_block();
+         for (const char* name : {"classes", "nodes"}) {
+           Variable(block, block.var(name)).set_stop_gradient(true);
+         }
+         return trained(noise + tree);
+       }});
+}
+
 // One table that is looked up twice, with sparse gradients, or one of them dense.
 void add_shared_tables(std::vector<NetCase>& all) {
   for (const bool mixed : {false, true}) {
@@ -437,6 +456,7 @@ std::vector<NetCase> net_cases() {
   add_images(all);
   add_tables(all);
   add_sampled_classes(all);
+  add_frozen_classes(all);
   add_shared_tables(all);
   add_updates_apart(all);
   add_sequences(all);

@@ -1,4 +1,6 @@
 // Mistakes with images, tables, sequences and blocks.
+#include <algorithm>
+
 #include "base/strings.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/mistakes/mistakes.h"
@@ -163,6 +165,9 @@ void add_table_mistakes(std::vector<Mistake>& all) {
                  },
                  kArgument,
                  {"embedding", "padding_idx", "[-10, 10)", "10"}});
+}
+
+void add_class_mistakes(std::vector<Mistake>& all) {
   all.push_back({"nce_of_an_unknown_sampler",
                  [](const Inputs& in) { layers::nce(in.x, in.label, 8, {.sampler = "zipf"}); },
                  kArgument,
@@ -192,6 +197,53 @@ void add_table_mistakes(std::vector<Mistake>& all) {
                  },
                  kArgument,
                  {"hierarchical_sigmoid", "path_table and path_code"}});
+}
+
+// What a layer appends, and once more with a change that layers do not make.
+template <class Change>
+void append_changed_nce(const Inputs& in, Change change) {
+  layers::nce(in.x, in.label, 8, {.num_neg_samples = 2});
+  Block& block = in.main.global_block();
+  const auto is_nce = [](const auto& op) { return op->type == "nce"; };
+  Operator op = **std::find_if(block.ops().begin(), block.ops().end(), is_nce);
+  change(op);
+  append_op(block, std::move(op));
+}
+
+void add_class_input_mistakes(std::vector<Mistake>& all) {
+  all.push_back({"nce_of_labels_of_three_dimensions",
+                 [](const Inputs& in) {
+                   layers::nce(in.x, layers::data("pairs", {2, 1}, DType::kInt64), 8);
+                 },
+                 kShape,
+                 {"nce", "'pairs'", "[rows] or [rows, labels]", "[-1, 2, 1]"}});
+  all.push_back(
+      {"nce_weighed_by_whole_numbers",
+       [](const Inputs& in) { layers::nce(in.x, in.label, 8, {.sample_weight = in.label}); },
+       kType,
+       {"nce", "SampleWeight", "'label'", "float32", "int64"}});
+  all.push_back({"nce_weighed_by_another_number_of_rows",
+                 [](const Inputs& in) {
+                   const Variable x = layers::fill_constant({2, 4}, DType::kFloat32, 1);
+                   layers::nce(x, in.label, 8, {.sample_weight = in.flat});
+                 },
+                 kShape,
+                 {"nce", "SampleWeight", "'flat'", "[2, 1]", "[6]"}});
+  all.push_back({"nce_of_noise_that_is_no_class",
+                 [](const Inputs& in) {
+                   append_changed_nce(in, [](Operator& op) {
+                     op.attrs["custom_neg_classes"] = std::vector<int64_t>{3, 8};
+                   });
+                 },
+                 kShape,
+                 {"nce", "custom_neg_classes in [0, 8)", "got: 8", "num_total_classes"}});
+  all.push_back({"nce_of_a_bias_of_whole_numbers",
+                 [](const Inputs& in) {
+                   const Variable bias = layers::fill_constant({8, 1}, DType::kInt64, 0);
+                   append_changed_nce(in, [&](Operator& op) { op.inputs["Bias"] = {bias.name()}; });
+                 },
+                 kType,
+                 {"nce", "Bias", "float32", "int64"}});
 }
 
 void add_sequence_mistakes(std::vector<Mistake>& all) {
@@ -346,6 +398,8 @@ void add_network_mistakes(std::vector<Mistake>& all) {
   add_convolution_mistakes(all);
   add_image_mistakes(all);
   add_table_mistakes(all);
+  add_class_mistakes(all);
+  add_class_input_mistakes(all);
   add_sequence_mistakes(all);
   add_block_mistakes(all);
   add_recurrent_mistakes(all);

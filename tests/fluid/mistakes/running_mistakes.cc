@@ -189,6 +189,16 @@ void add_value_mistakes(std::vector<Mistake>& all) {
                  kArgument,
                  {"op 'lookup_table', ids 'label', table 'embedding_0.w_0'",
                   "expected: ids in [0, 10)", "got: 10", "fix: enlarge the table"}});
+  all.push_back({"weights_of_another_number_of_rows",
+                 [](const Inputs& in) {
+                   const Variable cost =
+                       layers::nce(in.x, in.label, 8, {.sample_weight = in.column});
+                   run(in, {{"x", rows(2, 4)}, {"label", ids({1, 2})}, {"column", rows(3, 1)}},
+                       {cost.name()});
+                 },
+                 kShape,
+                 {"op 'nce', slot 'SampleWeight' (column)",
+                  "expected: float32, 2 elements, one a row of Input", "got: float32[3, 1]"}});
   all.push_back({"index_beyond_what_is_gathered",
                  [](const Inputs& in) {
                    const Variable out = layers::gather(in.x, in.label);

@@ -65,14 +65,23 @@ T dot(const T* a, const T* b, int64_t n) {
 }
 
 template <class T>
+T norm_of_row(const T* a, int64_t n) {
+  return std::sqrt(dot(a, a, n));
+}
+
+template <class T>
 std::unique_ptr<Prepared> prepare_cos_sim(PrepareContext& context) {
   const CosineRows r = cosine_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
+    // Y may have a row, and X none.
+    if (r.y_norm >= 0 && r.rows < r.y_rows()) {
+      c.out<T>(r.y_norm)[0] = norm_of_row(c.in<T>(r.y), r.length);
+    }
     for (int64_t row = 0; row < r.rows; ++row) {
       const T* xs = c.in<T>(r.x) + row * r.length;
       const T* ys = c.in<T>(r.y) + r.y_row(row) * r.length;
-      const T x_length = std::sqrt(dot(xs, xs, r.length));
-      const T y_length = std::sqrt(dot(ys, ys, r.length));
+      const T x_length = norm_of_row(xs, r.length);
+      const T y_length = norm_of_row(ys, r.length);
       if (r.x_norm >= 0) c.out<T>(r.x_norm)[row] = x_length;
       if (r.y_norm >= 0) c.out<T>(r.y_norm)[r.y_row(row)] = y_length;
       if (r.cosine >= 0) c.out<T>(r.cosine)[row] = dot(xs, ys, r.length) / (x_length * y_length);

@@ -32,11 +32,11 @@ class ClassGradientSum {
   ClassGradientSum(const KernelContext& c, const ClassGradients& at, const T* x, const T* weight,
                    const std::vector<int64_t>& looked_at)
       : at_(at), x_(x), weight_(weight) {
-    if (at.x >= 0) x_grad_ = zeros(c.make_dense(at.x, dtype_of<T>(), Shape{at.rows, at.width}));
-    if (at.bias >= 0) bias_grad_ = zeros(*std::get_if<Tensor>(&c.output_value(at.bias)));
+    if (at.x >= 0) x_grad_ = zeros(c.output(at.x));
+    if (at.bias >= 0) bias_grad_ = zeros(c.output(at.bias));
     if (at.weight < 0) return;
     if (!at.sparse) {
-      weight_grad_ = zeros(c.make_dense(at.weight, dtype_of<T>(), Shape{at.classes, at.width}));
+      weight_grad_ = zeros(c.output(at.weight));
       return;
     }
     numbers_ = looked_at;

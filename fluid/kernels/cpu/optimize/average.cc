@@ -13,7 +13,7 @@ std::unique_ptr<Prepared> prepare_average(PrepareContext& context) {
   const AverageSums a = average_sums_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const auto count = [&](size_t i) { return *c.in<int64_t>(a.counts[i].in); };
-    const auto update = functions::AverageUpdate::behind({count(0), count(1), count(2)}, a.window);
+    const auto update = functions::AverageUpdate::after({count(0), count(1), count(2)}, a.window);
     const T* p = c.in<T>(a.param);
     const StateArrays<T> s1(c, a.sums[0]);
     const StateArrays<T> s2(c, a.sums[1]);

@@ -87,7 +87,7 @@ std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
 // Rows that were replaced pass nothing to X; of updates to one row, the last passed on.
 template <class T>
 std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
-  const ScatterRows s = scatter_back_of(context, dtype_of<T>());
+  const ScatterRowsBack s = scatter_back_of(context, dtype_of<T>());
   std::vector<int64_t> last(static_cast<size_t>(s.rows));
   return make_prepared([=](const KernelContext& c) mutable {
     const T* grads = c.in<T>(s.grad);

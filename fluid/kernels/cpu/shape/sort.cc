@@ -111,6 +111,15 @@ std::unique_ptr<Prepared> prepare_argsort(PrepareContext& context) {
   });
 }
 
+int64_t checked_place(int64_t place, int64_t n) {
+  if (place >= 0 && place < n) return place;
+  throw_error(ErrorCode::kFeed, {.what = "an index is outside of its line",
+                                 .where = "op argsort_grad, slot 'Indices'",
+                                 .expected = str_cat("0 to ", n - 1),
+                                 .got = str_cat(place),
+                                 .fix = "give the Indices that argsort made of X"});
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_argsort_grad(PrepareContext& context) {
   const SortedLinesBack s = sorted_lines_back_of(context, dtype_of<T>());
@@ -119,11 +128,12 @@ std::unique_ptr<Prepared> prepare_argsort_grad(PrepareContext& context) {
     const auto* from = c.in<int64_t>(s.indices);
     const T* grads = c.in<T>(s.grad);
     T* outs = c.out<T>(s.out);
+    std::fill(outs, outs + view.lines() * view.n, T{});
     for (int64_t line = 0; line < view.lines(); ++line) {
       const int64_t start = view.start(line);
       for (int64_t j = 0; j < view.n; ++j) {
         const int64_t at = start + j * view.inner;
-        outs[start + from[at] * view.inner] = grads[at];
+        outs[start + checked_place(from[at], view.n) * view.inner] = grads[at];
       }
     }
   });

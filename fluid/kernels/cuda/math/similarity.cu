@@ -144,6 +144,10 @@ void line_norm_back(RawStream stream, const Rows& rows, const T* x, const T* nor
 template <class T>
 void cosine(RawStream stream, const CosineDims& dims, const T* x, const T* y, T* out, T* x_norm,
             T* y_norm) {
+  // Without a row of X no team comes to that of Y.
+  if (dims.rows == 0 && dims.shared && y_norm != nullptr) {
+    line_norm<T>(stream, {.outer = 1, .n = dims.length, .inner = 1}, T{}, y, y_norm, nullptr);
+  }
   launch_rows(stream, "cosine", dims.rows, dims.length,
               CosineLoop<T>{dims, x, y, out, x_norm, y_norm});
 }

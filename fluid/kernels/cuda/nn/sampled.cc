@@ -58,6 +58,12 @@ void add_class_gradients(const KernelContext& c, const ClassGradients& at, const
   }
 }
 
+// Selected rows are made on the CPU.
+template <class Attrs>
+bool makes_rows(const PrepareContext& context, const char* weight_grad) {
+  return context.attrs<Attrs>().is_sparse && context.output(weight_grad) >= 0;
+}
+
 NceArgs args_of(const KernelContext& c, const NceSlots& nce) {
   return {.noise = nce.noise(c), .labels = nce.labels, .samples = nce.samples};
 }
@@ -93,7 +99,7 @@ std::unique_ptr<Prepared> prepare_nce(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_nce_grad(PrepareContext& context) {
-  if (context.attrs<NceAttrs>().is_sparse) return nullptr;
+  if (makes_rows<NceAttrs>(context, "Weight@GRAD")) return nullptr;
   const NceSlots nce = nce_back_of(context, dtype_of<T>());
   const ClassGradients at = class_gradients_of(context, "Input", "Weight", false, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
@@ -143,7 +149,7 @@ std::unique_ptr<Prepared> prepare_tree(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_tree_grad(PrepareContext& context) {
-  if (context.attrs<HierarchicalSigmoidAttrs>().is_sparse) return nullptr;
+  if (makes_rows<HierarchicalSigmoidAttrs>(context, "W@GRAD")) return nullptr;
   const TreeSlots tree = tree_back_of(context, dtype_of<T>());
   const ClassGradients at = class_gradients_of(context, "X", "W", false, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {

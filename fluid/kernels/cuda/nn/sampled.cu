@@ -141,16 +141,14 @@ struct NodeLoop {
   int64_t* out;
   __device__ void operator()(int64_t i) const {
     const int64_t row = i / paths.length;
-    const int64_t node = is_label(paths, row) ? paths.at(row, i % paths.length).node : -1;
+    const int64_t node = is_label(paths, row) ? paths.reached(row, i % paths.length).node : -1;
     out[i] = node < nodes ? node : -1;
   }
 };
 
-// Whether a place of a path counts, and then whether its node is known.
 template <class T>
 struct TreeLossLoop {
   TreePaths paths;
-  ClassRows nodes;
   const T* logits;
   T unused;
   T* pre_out;
@@ -159,10 +157,12 @@ struct TreeLossLoop {
     const bool known = is_label(paths, row);
     T total = known ? T{} : static_cast<T>(NAN);
     int64_t used = 0;
+    bool ended = !known;
     for (int64_t j = 0; j < paths.length; ++j) {
       const int64_t i = row * paths.length + j;
-      const auto place = known ? paths.at(row, j) : TreePaths::Place{};
-      if (place.node < 0) {
+      const auto place = ended ? TreePaths::Place{} : paths.at(row, j);
+      ended = place.node < 0;
+      if (ended) {
         pre_out[i] = known ? T{} : static_cast<T>(NAN);
         continue;
       }
@@ -187,7 +187,7 @@ struct TreeSlopeLoop {
       slopes[i] = static_cast<T>(NAN);
       return;
     }
-    const auto place = paths.at(row, i % paths.length);
+    const auto place = paths.reached(row, i % paths.length);
     slopes[i] = place.node < 0 ? T{} : functions::tree_slope(pre_out[i], place.bit) * grad[row];
   }
 };
@@ -234,7 +234,7 @@ template <class T>
 void tree_losses(RawStream stream, const TreePaths& paths, const ClassRows& nodes, const T* logits,
                  T unused, T* pre_out, T* out) {
   launch_each(stream, "tree_losses", nodes.rows,
-              TreeLossLoop<T>{paths, nodes, logits, unused, pre_out, out});
+              TreeLossLoop<T>{paths, logits, unused, pre_out, out});
 }
 template <class T>
 void tree_slopes(RawStream stream, const TreePaths& paths, const ClassRows& nodes, const T* pre_out,

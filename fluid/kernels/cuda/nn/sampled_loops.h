@@ -20,10 +20,12 @@ struct ClassRows {
 template <class T>
 void class_logits(RawStream stream, const ClassRows& rows, const T* x, const T* w, const T* bias,
                   T* out);
-// From the gradients of logits: that of x, and the term of each sample, rows of `width`, in w's.
+// `slopes` are the gradients of the logits. x_grad[row] is the sum of slopes[s] * w[class of s]
+// over the samples s of the row.
 template <class T>
 void class_rows_back(RawStream stream, const ClassRows& rows, const T* slopes, const T* w,
                      T* x_grad);
+// terms[s] = slopes[s] * x[row of s], to be added to w_grad[class of s].
 template <class T>
 void class_terms(RawStream stream, const ClassRows& rows, const T* slopes, const T* x, T* terms);
 
@@ -49,7 +51,7 @@ template <class T>
 void nce_slopes(RawStream stream, const NceArgs& args, const ClassRows& rows, const T* sigmoids,
                 const T* weight, const T* grad, T* slopes);
 
-// The node of each place of each path; -1 behind its end, or for what is none.
+// The node of each place of each path; -1 behind its end, and for a number that is no node.
 void tree_nodes(RawStream stream, const functions::TreePaths& paths, int64_t rows, int64_t nodes,
                 int64_t* out);
 // `unused` is added for each place behind the end of a path. A row with a label that is no class,

@@ -10,7 +10,7 @@ using functions::AverageUpdate;
 template <class T>
 __device__ AverageUpdate update_of(const AverageArrays<T>& args) {
   const AverageCounts before = {*args.counts[0].from, *args.counts[1].from, *args.counts[2].from};
-  return AverageUpdate::behind(before, args.window);
+  return AverageUpdate::after(before, args.window);
 }
 
 template <class T>

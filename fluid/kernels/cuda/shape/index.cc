@@ -61,17 +61,11 @@ std::unique_ptr<Prepared> prepare_gather_grad(PrepareContext& context) {
 }
 
 template <class T>
-void copy_rows(const KernelContext& c, int from, int to) {
-  if (c.input(from).raw() == c.output(to).raw()) return;
-  stream_of(c).copy(c.input(from).raw(), c.output(to).raw(), c.output(to).bytes());
-}
-
-template <class T>
 std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
   const ScatterRows s = scatter_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const RowIndices index = indices_of(c, s.index, s.rows);
-    copy_rows<T>(c, s.x, s.out);
+    stream_of(c).copy(c.input(s.x).raw(), c.output(s.out).raw(), c.output(s.out).bytes());
     if (s.overwrite)
       return put_rows_last<T>(c, index, s.width, c.in<T>(s.updates), c.out<T>(s.out));
     zero_named_rows<T>(stream_of(c).raw(), index, s.width, c.out<T>(s.out));
@@ -81,12 +75,12 @@ std::unique_ptr<Prepared> prepare_scatter(PrepareContext& context) {
 
 template <class T>
 std::unique_ptr<Prepared> prepare_scatter_grad(PrepareContext& context) {
-  const ScatterRows s = scatter_back_of(context, dtype_of<T>());
+  const ScatterRowsBack s = scatter_back_of(context, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     Stream& stream = stream_of(c);
     const RowIndices index = indices_of(c, s.index, s.rows);
     if (s.x_grad >= 0) {
-      copy_rows<T>(c, s.grad, s.x_grad);
+      stream.copy(c.input(s.grad).raw(), c.output(s.x_grad).raw(), c.output(s.x_grad).bytes());
       if (!s.keeps_named_rows) {
         zero_named_rows<T>(stream.raw(), index, s.width, c.out<T>(s.x_grad));
       }

@@ -256,7 +256,8 @@ struct SortBackLoop {
   __device__ void operator()(int64_t i) const {
     const int64_t start = line_start(lines, i / lines.n);
     const int64_t at = start + i % lines.n * lines.inner;
-    out[start + indices[at] * lines.inner] = grad[at];
+    const int64_t place = indices[at];
+    if (place >= 0 && place < lines.n) out[start + place * lines.inner] = grad[at];
   }
 };
 
@@ -356,8 +357,9 @@ void sort_lines(RawStream stream, const SortArgs& args, const T* x, int64_t* ord
 template <class T>
 void sort_lines_back(RawStream stream, const Rows& lines, const int64_t* indices, const T* grad,
                      T* out) {
-  launch_each(stream, "sort_lines_back", lines.outer * lines.inner * lines.n,
-              SortBackLoop<T>{lines, indices, grad, out});
+  const int64_t n = lines.outer * lines.inner * lines.n;
+  fill<T>(stream, T{}, out, n);
+  launch_each(stream, "sort_lines_back", n, SortBackLoop<T>{lines, indices, grad, out});
 }
 
 void write_shape(RawStream stream, const SmallShape& shape, int32_t* out) {

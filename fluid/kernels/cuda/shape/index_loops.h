@@ -21,8 +21,8 @@ template <class T>
 void take_last_rows(RawStream stream, const RowIndices& index, int64_t width, const int32_t* last,
                     const T* x, T* out);
 
-// Rows of index.rows elements, of which the indexed one is 1. An index that is none gives zeros, or
-// (unless `allow_outside`) numbers that are not.
+// Rows of index.rows elements, of which the indexed one is 1. An index outside gives NaN (0 for
+// whole numbers), or zeros with `allow_outside`.
 template <class T>
 void one_hot(RawStream stream, const RowIndices& index, bool allow_outside, T* out);
 
@@ -49,7 +49,8 @@ int64_t sort_scratch(const Rows& lines);  // elements of `order`
 template <class T>
 void sort_lines(RawStream stream, const SortArgs& args, const T* x, int64_t* order, T* out,
                 int64_t* indices);
-// out[indices[j]] = grad[j] in each line.
+// out[indices[j]] = grad[j] in each line, 0 where no index leads; indices outside of the line are
+// skipped.
 template <class T>
 void sort_lines_back(RawStream stream, const Rows& lines, const int64_t* indices, const T* grad,
                      T* out);

@@ -1,5 +1,4 @@
 // Ops that move elements (fluid/kernels/shape/mover.h), gathers and lookups of rows.
-#include <algorithm>
 #include <vector>
 
 #include "base/strings.h"

@@ -2,7 +2,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include "fluid/kernels/cuda/launch_impl.h"
-#include "fluid/kernels/cuda/shape/move_loops.h"
+#include "fluid/kernels/cuda/shape/row_indices_impl.h"
 
 namespace fleet::fluid::cuda {
 namespace {

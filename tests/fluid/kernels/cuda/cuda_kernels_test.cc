@@ -384,6 +384,33 @@ TEST(CudaIndices, OutsideAreRowsThatAreNotNumbers) {
   }
 }
 
+// Nothing comes to another line, or beyond the array.
+TEST(CudaIndices, OutsideOfTheirLineLeaveItsGradientZero) {
+  SKIP_WITHOUT_DEVICE();
+  const OpCase op_case = {"argsort_grad",
+                          {{"X", {2, 3}}, {"Indices", {2, 3}, 0, 3, true}, {"Out@GRAD", {2, 3}}},
+                          {"X@GRAD"},
+                          {{"axis", int64_t{1}}}};
+  const Tensor indices =
+      Tensor::from(std::vector<int64_t>{2, 5, 0, -1, 1, int64_t{1} << 40}, {2, 3});
+  const Tensor got =
+      run(op_case, DType::kFloat32, CUDAPlace(0), nullptr, {"Indices", indices}).front();
+  const Tensor grad = values(op_case.inputs[2], DType::kFloat32, "in2");
+  const std::vector<int64_t> from = {2, -1, 0, -1, 4, -1};  // of each element; -1: none
+  for (size_t i = 0; i < from.size(); ++i) {
+    const double wanted = from[i] < 0 ? 0 : element(grad, from[i]);
+    EXPECT_EQ(element(got, static_cast<int64_t>(i)), wanted) << i;
+  }
+}
+
+TEST(CudaCosines, OneRowHasANormWithoutRowsToCompare) {
+  SKIP_WITHOUT_DEVICE();
+  const OpCase op_case = {"cos_sim", {{"X", {0, 33}}, {"Y", {1, 33}}}, {"YNorm", "Out", "XNorm"}};
+  const Tensor wanted = run(op_case, DType::kFloat64, CPUPlace()).front();
+  EXPECT_GT(element(wanted, 0), 0);
+  expect_near(run(op_case, DType::kFloat64, CUDAPlace(0)).front(), wanted, 1e-13);
+}
+
 TEST(CudaClasses, OfLabelsThatAreNoneAreNotNumbers) {
   SKIP_WITHOUT_DEVICE();
   const std::pair<std::string, Tensor> labels = {"Label", numbers(DType::kInt64, {1, -1, 4, 3})};
