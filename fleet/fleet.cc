@@ -17,6 +17,7 @@
 #include "fleet/status_reporter.h"
 #include "fluid/io/checkpoint.h"
 #include "fluid/io/inference_model.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/program/default_programs.h"
 #include "strategies/dump/program_dump.h"
 #include "strategies/jobs/step_watch.h"
@@ -239,14 +240,14 @@ void DistributedOptimizer::minimize(const fluid::Variable& loss) {
 void DistributedOptimizer::minimize(const fluid::Variable& loss,
                                     const fluid::optimizer::MinimizeOptions& options) {
   require_first("DistributedOptimizer::minimize");
-  optimizer_.minimize(loss, completed(options));
+  optimizer().minimize(loss, completed(options));
   rewrite(loss.program(), options.startup_program);
 }
 
 std::vector<fluid::ParamGrad> DistributedOptimizer::backward(
     const fluid::Variable& loss, const fluid::optimizer::MinimizeOptions& options) {
   require_first("DistributedOptimizer::backward");
-  return optimizer_.backward(loss, completed(options));
+  return optimizer().backward(loss, completed(options));
 }
 
 void DistributedOptimizer::apply_gradients(std::vector<fluid::ParamGrad> params_grads,
@@ -257,8 +258,19 @@ void DistributedOptimizer::apply_gradients(std::vector<fluid::ParamGrad> params_
     refuse("there are no gradients to apply", kWhere, "give it what backward(loss) returned");
   }
   fluid::Program& main = params_grads.front().param.program();
-  optimizer_.apply_gradients(std::move(params_grads), startup_program);
+  optimizer().apply_gradients(std::move(params_grads), startup_program);
   rewrite(main, startup_program);
+}
+
+// The user's, in mixed precision where the strategy says so.
+fluid::optimizer::Optimizer& DistributedOptimizer::optimizer() {
+  const auto amp = strategy_.get() ? strategy_.get()->mixed_precision() : std::nullopt;
+  if (!amp) return optimizer_;
+  if (!decorated_) {
+    decorated_ =
+        std::make_shared<fluid::mixed_precision::OptimizerWithMixedPrecision>(optimizer_, *amp);
+  }
+  return *decorated_;
 }
 
 fluid::optimizer::MinimizeOptions DistributedOptimizer::completed(

@@ -63,6 +63,7 @@ class DistributedOptimizer {
 
  private:
   void require_first(const char* caller) const;
+  fluid::optimizer::Optimizer& optimizer();
   // With the strategy's own checkpoints.
   fluid::optimizer::MinimizeOptions completed(fluid::optimizer::MinimizeOptions options) const;
   void rewrite(fluid::Program& main, fluid::Program* startup);
@@ -70,6 +71,8 @@ class DistributedOptimizer {
   Fleet& fleet_;
   fluid::optimizer::Optimizer& optimizer_;
   strategies::DistributedStrategy strategy_;
+  // What the strategy makes of optimizer_, if anything.
+  std::shared_ptr<fluid::optimizer::Optimizer> decorated_;
 };
 
 // One process's place in a job. Used by one thread.

@@ -16,6 +16,7 @@
 #include "fluid/io/inference_model.h"
 #include "fluid/kernels/op_library.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/optimizer/averages.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"

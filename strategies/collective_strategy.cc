@@ -55,7 +55,13 @@ void check(const DistributedStrategy& strategy) {
                     ? "name variables between the layers of the forward part"
                     : "set forward_recompute, or leave recompute_checkpoints out"});
   }
-  refuse(strategy.use_amp, "use_amp");
+  if (strategy.use_amp && strategy.amp) {
+    contradiction("use_amp = true", "amp", "leave use_amp out: amp says all of it");
+  }
+  if (!strategy.use_amp && strategy.amp_loss_scaling != DistributedStrategy().amp_loss_scaling) {
+    contradiction("use_amp = false", str_cat("amp_loss_scaling = ", strategy.amp_loss_scaling),
+                  "set use_amp");
+  }
   if (strategy.nccl_comm_num < 1) {
     throw_error(ErrorCode::kInvalidArgument, {.what = "a job needs a communicator",
                                               .where = str_cat(kWhere, ".nccl_comm_num"),
@@ -74,6 +80,13 @@ void check(const DistributedStrategy& strategy) {
       !strategy.use_local_sgd) {
     contradiction("mode = 'collective'", "collective_mode = ''", "set collective_mode");
   }
+}
+
+std::optional<fluid::mixed_precision::Options> amp_of(const DistributedStrategy& strategy) {
+  if (!strategy.use_amp) return strategy.amp;
+  fluid::mixed_precision::Options options;
+  options.scaling.init_loss_scaling = strategy.amp_loss_scaling;
+  return options;
 }
 
 }  // namespace
@@ -99,7 +112,8 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
     if (device_sums != "ordered")
       contradiction("use_local_sgd = true", str_cat("device_sums = '", device_sums, "'"),
                     "LocalSGD averages parameters, not gradients");
-    return LocalSgdStrategy{.options = local_sgd, .recompute_checkpoints = recompute_checkpoints}
+    return LocalSgdStrategy{
+        .options = local_sgd, .recompute_checkpoints = recompute_checkpoints, .amp = amp_of(*this)}
         .make();
   }
   GradAllReduceStrategy all_reduce;
@@ -113,6 +127,7 @@ std::shared_ptr<const Strategy> DistributedStrategy::make() const {
   all_reduce.hierarchical_allreduce_inter_nranks = hierarchical_allreduce_inter_nranks;
   all_reduce.recompute_checkpoints = recompute_checkpoints;
   all_reduce.sync_batch_norm = sync_batch_norm;
+  all_reduce.amp = amp_of(*this);
   return all_reduce.make();
 }
 

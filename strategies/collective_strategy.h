@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fluid/mixed_precision/options.h"
 #include "strategies/collective/local_sgd_schedule.h"
 #include "strategies/strategy.h"
 
@@ -42,10 +44,15 @@ struct DistributedStrategy {
   bool use_hierarchical_allreduce = false;
   int hierarchical_allreduce_inter_nranks = 0;
 
-  // Refused when they are set: this release does not have them.
-  bool use_dist_fc = false;
+  // Mixed precision in float16, whose loss is scaled by so much at first and then by what the
+  // gradients bear; `amp` has the other options.
   bool use_amp = false;
   double amp_loss_scaling = 32768;
+  // As GradAllReduceStrategy has it; without use_amp.
+  std::optional<fluid::mixed_precision::Options> amp = {};
+
+  // Refused when it is set: this release does not have it.
+  bool use_dist_fc = false;
 
   std::shared_ptr<const Strategy> make() const;
 };

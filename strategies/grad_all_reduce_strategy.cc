@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/nn/sync_batch_norm.h"
+#include "strategies/amp_text.h"
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -102,6 +103,7 @@ class GradAllReduce final : public Strategy {
         .add("device_sums", options_.device_sums, defaults.device_sums)
         .add("sync_batch_norm", options_.sync_batch_norm, defaults.sync_batch_norm)
         .add("recompute_checkpoints", join(options_.recompute_checkpoints, ","), std::string())
+        .add("amp", amp_text(options_.amp), amp_text({}))
         .add("nccl_comm_num", options_.nccl_comm_num, defaults.nccl_comm_num)
         .add("use_hierarchical_allreduce", options_.use_hierarchical_allreduce, false)
         .add("hierarchical_allreduce_inter_nranks", options_.hierarchical_allreduce_inter_nranks, 0)
@@ -109,6 +111,9 @@ class GradAllReduce final : public Strategy {
   }
   std::vector<std::string> recompute_checkpoints() const override {
     return options_.recompute_checkpoints;
+  }
+  std::optional<fluid::mixed_precision::Options> mixed_precision() const override {
+    return options_.amp;
   }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;

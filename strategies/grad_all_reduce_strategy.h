@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fluid/mixed_precision/options.h"
 #include "strategies/strategy.h"
 
 namespace fleet::strategies {
@@ -40,6 +42,9 @@ struct GradAllReduceStrategy {
   // what lies between them again, to the same bits, and a step takes less memory. None: it keeps
   // all.
   std::vector<std::string> recompute_checkpoints = {};
+  // Mixed precision: the optimizer trains as if mixed_precision::decorate had been given it and
+  // these options. The ranks decide together which steps are skipped.
+  std::optional<fluid::mixed_precision::Options> amp = {};
   // Communicators of NCCL that take turns, bucket by bucket.
   int nccl_comm_num = 1;
   // By NCCL, groups of hierarchical_allreduce_inter_nranks ranks, 0: those of a machine, sum among

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/amp_text.h"
 #include "strategies/config/options_text.h"
 #include "strategies/jobs/collective_job.h"
 #include "strategies/jobs/transpiled.h"
@@ -13,7 +14,9 @@ namespace {
 class LocalSgd final : public Strategy {
  public:
   explicit LocalSgd(LocalSgdStrategy strategy)
-      : options_(strategy.options), checkpoints_(std::move(strategy.recompute_checkpoints)) {
+      : options_(strategy.options),
+        checkpoints_(std::move(strategy.recompute_checkpoints)),
+        amp_(std::move(strategy.amp)) {
     validate(options_);
   }
 
@@ -40,9 +43,11 @@ class LocalSgd final : public Strategy {
         .add("min_interval", options_.min_interval, defaults.min_interval)
         .add("max_interval", options_.max_interval, defaults.max_interval)
         .add("recompute_checkpoints", join(checkpoints_, ","), std::string())
+        .add("amp", amp_text(amp_), amp_text({}))
         .text();
   }
   std::vector<std::string> recompute_checkpoints() const override { return checkpoints_; }
+  std::optional<fluid::mixed_precision::Options> mixed_precision() const override { return amp_; }
   std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const override {
     transpiler::DistributeTranspilerConfig config;
     config.mode = "collective";
@@ -54,6 +59,7 @@ class LocalSgd final : public Strategy {
  private:
   LocalSgdOptions options_;
   std::vector<std::string> checkpoints_;
+  std::optional<fluid::mixed_precision::Options> amp_;
 };
 
 }  // namespace

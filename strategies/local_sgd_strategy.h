@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fluid/mixed_precision/options.h"
 #include "strategies/collective/local_sgd_schedule.h"
 #include "strategies/strategy.h"
 
@@ -19,6 +21,8 @@ struct LocalSgdStrategy {
   LocalSgdOptions options = {};
   // As GradAllReduceStrategy has it.
   std::vector<std::string> recompute_checkpoints = {};
+  // As GradAllReduceStrategy has it; workers decide alone, each with a scale of its own.
+  std::optional<fluid::mixed_precision::Options> amp = {};
 
   std::shared_ptr<const Strategy> make() const;
 };

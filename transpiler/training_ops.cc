@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/ops/optimize/dgc.h"
+#include "fluid/ops/optimize/loss_scaling.h"
 
 namespace fleet::transpiler {
 namespace {
@@ -50,6 +51,18 @@ std::vector<UpdatedParam> find_updates(const Block& block,
     params.push_back({.param = param, .grad = {}, .ops = {}, .update = i});
   }
   return params;
+}
+
+void refuse_dynamic_loss_scaling(const Block& block) {
+  const auto scaling = fluid::find_dynamic_loss_scaling(block);
+  if (!scaling) return;
+  throw_error(ErrorCode::kNotSupported,
+              {.what = "dynamic loss scaling looks at all gradients, which no server has",
+               .where = str_cat("op 'isfinite', variable '", scaling->finite, "'"),
+               .expected = "a loss scaling that stays, or none",
+               .got = str_cat("'", scaling->factor, "', which follows the gradients"),
+               .fix = "decorate with use_dynamic_loss_scaling = false or with bfloat16, or train "
+                      "collectively"});
 }
 
 using NameSet = std::unordered_set<std::string>;
@@ -199,6 +212,7 @@ bool is_schedule_role(const Operator& op) {
 
 TrainingOps find_training_ops(const fluid::Program& program) {
   const Block& block = program.global_block();
+  refuse_dynamic_loss_scaling(block);
   TrainingOps found;
   std::unordered_map<std::string, size_t> index;
   found.params = find_updates(block, index);

@@ -48,8 +48,9 @@ bool is_post_update_op(const fluid::Operator& op);  // as TrainingOps::post_upda
 bool is_schedule_role(const fluid::Operator& op);   // lrsched, also with optimize
 
 // Throws ProgramError for a program without update ops (minimize was not called), for a parameter
-// with two of them, for an update from another gradient than backward made, or from several, and
-// for ops of role optimize that belong to no parameter in front of an update.
+// with two of them, for an update from another gradient than backward made, or from several, for
+// dynamic loss scaling, and for other ops of role optimize that belong to no parameter in front of
+// an update.
 TrainingOps find_training_ops(const fluid::Program& program);
 
 // For servers that update: throws ProgramError for one that takes more of the updates than

@@ -1,6 +1,7 @@
 #include "examples/mnist/mnist.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "examples/quick_start/fleet_job.h"
 #include "examples/quick_start/report.h"
@@ -54,7 +55,14 @@ int train(const quick_start::Options& options, MakeNet make_net) {
   fluid::optimizer::Adam adam({.learning_rate = rate});
 
   fleet::init(quick_start::make_role_maker(options));
-  auto optimizer = fleet::distributed_optimizer(adam, quick_start::make_strategy(options));
+  fluid::optimizer::Optimizer* chosen = &adam;
+  std::optional<fluid::mixed_precision::OptimizerWithMixedPrecision> mixed;
+  if (options.amp != "off") {
+    const bool half = options.amp == "float16";
+    const auto dtype = half ? fluid::DType::kFloat16 : fluid::DType::kBFloat16;
+    chosen = &mixed.emplace(adam, fluid::mixed_precision::Options{.dtype = dtype});
+  }
+  auto optimizer = fleet::distributed_optimizer(*chosen, quick_start::make_strategy(options));
   optimizer.minimize(cost);
   if (fleet::is_server()) return fleet::run_server();
   fleet::init_worker();

@@ -28,5 +28,6 @@ int main(int argc, char** argv) {
                                   {.steps = 1400,
                                    .batch_size = 64,
                                    .learning_rate = 0.001,
-                                   .input = quick_start::Input::kFiles});
+                                   .input = quick_start::Input::kFiles,
+                                   .has_amp = true});
 }

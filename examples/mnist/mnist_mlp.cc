@@ -26,5 +26,6 @@ int main(int argc, char** argv) {
                                   {.steps = 1000,
                                    .batch_size = 128,
                                    .learning_rate = 0.001,
-                                   .input = quick_start::Input::kFiles});
+                                   .input = quick_start::Input::kFiles,
+                                   .has_amp = true});
 }

@@ -57,6 +57,10 @@ po::options_description flags(Options& options) {
         "gradients of the embedding are of rows, and servers keep it; needs --model_dir, as it is "
         "evaluated from what is saved");
   }
+  if (options.has_amp) {
+    add("amp", po::value(&options.amp)->default_value(options.amp),
+        "mixed precision: off, float16 or bfloat16; with servers bfloat16 alone");
+  }
   add("help", "print this text");
   add("version", "print the version");
   return all;
@@ -81,6 +85,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(std::find(kStrategies.begin(), kStrategies.end(), options.strategy) != kStrategies.end(),
           "strategy", ("one of " + fleet::join(kStrategies, ", ")).c_str(),
           options.strategy + fleet::did_you_mean(options.strategy, kStrategies));
+  require(options.amp == "off" || options.amp == "float16" || options.amp == "bfloat16", "amp",
+          "off, float16 or bfloat16", options.amp);
   require(!options.sparse || !options.model_dir.empty(), "model_dir",
           "a folder, where there is --sparse", "nothing");
   const bool reads_files = options.input != Input::kMadeUp && !options.synthetic;

@@ -30,10 +30,12 @@ struct Options {
   std::string role_maker = "cloud";  // or "mpi_symetric"
   // How a job of several processes trains; a process alone trains locally.
   std::string strategy = "default";
-  bool sparse = false;  // gradients of the embedding are of rows
+  bool sparse = false;      // gradients of the embedding are of rows
+  std::string amp = "off";  // or "float16", "bfloat16": mixed precision
   // Not flags:
   Input input = Input::kDigits;
   bool has_embedding = false;  // and so --sparse
+  bool has_amp = false;        // and so --amp
 };
 
 // Reads the command line; `defaults` are the values of flags that are not given. Nothing when

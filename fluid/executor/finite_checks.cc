@@ -19,6 +19,12 @@ int loss_of(const Plan& plan, const PlanOp& op) {
   return found == op.outputs.end() ? -1 : *found;
 }
 
+// The first element of a tensor, wherever it is.
+template <class T>
+T item_of(const Value& value) {
+  return std::get<Tensor>(value).copy_to(CPUPlace()).item<T>();
+}
+
 // Tells the step's watch, if the value is a tensor with an element that is not finite.
 void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std::string& name,
                     const Value* value) {
@@ -32,7 +38,8 @@ void tell_nonfinite(const Workspace::Step& step, Nonfinite::What what, const std
 
 FiniteChecks::FiniteChecks(const Workspace& workspace) : workspace_(workspace) {
   const Plan& plan = workspace.plan();
-  for (const PlanOp& op : plan.ops()) losses_.push_back(loss_of(plan, op));
+  if (plan.whole_step()) scaling_ = find_dynamic_loss_scaling(plan.block());
+  for (const PlanOp& op : plan.ops()) losses_.push_back(scaling_ ? -1 : loss_of(plan, op));
 }
 
 void FiniteChecks::check_outputs(int k, uint64_t step) const {
@@ -61,10 +68,21 @@ void FiniteChecks::watch(const Workspace::Step& step, int k, double written) con
     tell_nonfinite(step, Nonfinite::What::kLoss, plan.vars()[static_cast<size_t>(loss)].name,
                    &workspace_.value(loss));
   }
+  if (scaling_ && plan.ops()[static_cast<size_t>(k)].op == scaling_->shrinks) watch_scaling(step);
   if (std::isfinite(written)) return;
   for (const std::string& name : plan.ops()[static_cast<size_t>(k)].op->output("ParamOut")) {
     tell_nonfinite(step, Nonfinite::What::kParameter, name, workspace_.find(name));
   }
+}
+
+void FiniteChecks::watch_scaling(const Workspace::Step& step) const {
+  const Value* factor = workspace_.find(scaling_->factor);
+  if (factor == nullptr) factor = workspace_.scope().find(scaling_->factor);
+  const Value* finite = workspace_.find(scaling_->finite);
+  if (factor == nullptr || finite == nullptr) return;
+  if (item_of<bool>(*finite) || item_of<float>(*factor) > 1.0f) return;
+  tell_nonfinite(step, Nonfinite::What::kGradients, scaling_->gradients,
+                 workspace_.find(scaling_->gradients));
 }
 
 void FiniteChecks::watch_parameters(const Workspace::Step& step) const {

@@ -2,9 +2,11 @@
 // parameters, for whoever watches a job (fluid/kernels/finite_watch.h).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "fluid/executor/workspace_impl.h"
+#include "fluid/ops/optimize/loss_scaling.h"
 
 namespace fleet::fluid {
 
@@ -16,15 +18,18 @@ class FiniteChecks {
   // Throws an error of code numerics when an output of op k has an element that is not finite.
   void check_outputs(int k, uint64_t step) const;
   // Tells the step's watch of op k: a loss that is not finite, or a parameter, when `written`, the
-  // sum of what an update wrote (KernelContext::add_written), is not.
+  // sum of what an update wrote (KernelContext::add_written), is not. Of a program with dynamic
+  // loss scaling no losses, but gradients, as FiniteWatch says.
   void watch(const Workspace::Step& step, int k, double written) const;
   // Tells it of every parameter of the plan that is not finite.
   void watch_parameters(const Workspace::Step& step) const;
 
  private:
   void watch_parameters(const Workspace::Step& step, const Plan& plan) const;
+  void watch_scaling(const Workspace::Step& step) const;
 
   const Workspace& workspace_;
+  std::optional<DynamicLossScaling> scaling_;
   std::vector<int> losses_;  // by op: the loss of the program, when the op makes it; else -1
 };
 

@@ -7,7 +7,8 @@
 namespace fleet::fluid {
 
 struct Nonfinite {
-  enum class What : uint8_t { kLoss, kParameter };
+  // kGradients: with dynamic loss scaling, whose factor is as small as it gets.
+  enum class What : uint8_t { kLoss, kParameter, kGradients };
 
   What what = What::kLoss;
   std::string variable;
@@ -20,7 +21,9 @@ class FiniteWatch {
  public:
   virtual ~FiniteWatch() = default;
   // The loss of a step (of one of its logical shards), or a parameter that an update op has just
-  // written; of parameters on a device, when the step's work is done. What it throws ends the step.
+  // written; of parameters on a device, when the step's work is done. With dynamic loss scaling
+  // (fluid/mixed_precision) losses are not told, since steps with gradients that are not finite are
+  // skipped, but such gradients when the factor is 1. What it throws ends the step.
   virtual void on_nonfinite(const Nonfinite& found) = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/strings.h"
+#include "fluid/layers/ops.h"
 #include "fluid/layers/parameters/layer_helper.h"
 #include "fluid/layers/tensor.h"
 #include "fluid/ops/control/control_flow.h"
@@ -11,6 +12,9 @@
 
 namespace fleet::fluid::layers {
 namespace {
+
+// What Paddle calls the variables that it makes for the cases of a Switch.
+constexpr const char* kScopes = "_generated_var";
 
 // Layers that are built while the guard lives go to a new block inside the current one.
 class BlockGuard {
@@ -227,19 +231,15 @@ std::vector<Variable> while_loop(
 
 namespace {
 
-// One branch: its results, copied to variables outside.
-std::vector<Variable> branch(const LayerHelper& helper, const Variable& pred,
-                             const std::function<std::vector<Variable>()>& build) {
+// A block that runs when `condition` holds; `scopes` names the variable of its scopes.
+void append_conditional(Program& program, const Variable& condition, const std::string& scopes,
+                        const std::function<void(Block& outer)>& build) {
   Operator op;
-  std::vector<Variable> results;
   Block* outer = nullptr;
   {
-    const BlockGuard guard(helper.main());
+    const BlockGuard guard(program);
     outer = &guard.outer();
-    for (const Variable& made : build()) {
-      results.push_back(copy_in_block(*outer, made, unique_name::generate(helper.name() + ".tmp")));
-      assign(made, results.back());
-    }
+    build(*outer);
     const Crossing crossing(guard.inner());
     op.inputs["Input"] = crossing.reads;
     op.outputs["Out"] = crossing.writes;
@@ -247,9 +247,22 @@ std::vector<Variable> branch(const LayerHelper& helper, const Variable& pred,
         ConditionalBlockAttrs{.sub_block = {guard.inner().index()}, .is_scalar_condition = true});
   }
   op.type = "conditional_block";
-  op.inputs["Cond"] = {pred.name()};
-  op.outputs["Scope"] = {step_scopes(helper, *outer).name()};
+  op.inputs["Cond"] = {condition.name()};
+  op.outputs["Scope"] = {
+      special(*outer, scopes, VarKind::kStepScopes, DType::kFloat32, false).name()};
   append_op(*outer, std::move(op));
+}
+
+// One branch: its results, copied to variables outside.
+std::vector<Variable> branch(const LayerHelper& helper, const Variable& pred,
+                             const std::function<std::vector<Variable>()>& build) {
+  std::vector<Variable> results;
+  append_conditional(helper.main(), pred, helper.name() + ".scopes", [&](Block& outer) {
+    for (const Variable& made : build()) {
+      results.push_back(copy_in_block(outer, made, unique_name::generate(helper.name() + ".tmp")));
+      assign(made, results.back());
+    }
+  });
   return results;
 }
 
@@ -278,6 +291,29 @@ std::vector<Variable> cond(const Variable& pred,
     results.push_back(out);
   }
   return results;
+}
+
+void Switch::when(const Variable& condition, const std::function<void()>& build) {
+  const LayerHelper helper("switch");
+  check_condition(helper, condition, "condition");
+  Variable guard = condition;
+  Variable none_before = logical_not(condition);
+  if (none_) {
+    const Variable not_this = none_before;
+    none_before = logical_and(none_, not_this);
+    guard = logical_and(none_, condition);
+  }
+  none_ = none_before;
+  append_conditional(helper.main(), guard, kScopes, [&](Block&) { build(); });
+}
+
+void Switch::otherwise(const std::function<void()>& build) {
+  const LayerHelper helper("switch");
+  if (!none_) {
+    helper.fail("otherwise follows no case", "when(condition, …) before it", "none",
+                "call when first");
+  }
+  append_conditional(helper.main(), none_, kScopes, [&](Block&) { build(); });
 }
 
 StaticRNN::StaticRNN(const std::string& name) : name_(name) {}

@@ -56,6 +56,21 @@ std::vector<Variable> cond(const Variable& pred,
                            const std::function<std::vector<Variable>()>& false_fn,
                            const std::string& name = {});
 
+// Of several blocks runs the first one whose condition (bool [1]) holds.
+//
+//   Switch cases;
+//   cases.when(less_than(step, limit), [&] { assign(low, rate); });
+//   cases.otherwise([&] { assign(high, rate); });
+class Switch {
+ public:
+  void when(const Variable& condition, const std::function<void()>& build);
+  // When none of those before holds; there is one at least.
+  void otherwise(const std::function<void()>& build);
+
+ private:
+  Variable none_;  // no condition so far held
+};
+
 struct PrintOptions {
   int first_n = -1;  // only in so many steps; negative: in all
   std::string message = {};

@@ -1,12 +1,12 @@
 #include "fluid/layers/learning_rate_scheduler.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "fluid/layers/control_flow.h"
 #include "fluid/layers/math_ops.h"
 #include "fluid/layers/ops.h"
 #include "fluid/layers/parameters/layer_helper.h"
@@ -64,15 +64,6 @@ Variable compare(const char* type, const Variable& x, const Variable& y) {
   return out;
 }
 
-Variable logical(const char* type, const Variable& x, const Variable& y = {}) {
-  const LayerHelper helper(type);
-  const Variable out = helper.temp(DType::kBool);
-  SlotMap inputs = {{"X", {x.name()}}};
-  if (y) inputs["Y"] = {y.name()};
-  helper.append(type, std::move(inputs), {{"Out", {out.name()}}});
-  return out;
-}
-
 // A number as an operand, named like the result of an operator.
 Variable number(double value) {
   Block& block = default_main_program().current_block();
@@ -86,71 +77,6 @@ Variable number(double value) {
   append_op(block, std::move(op));
   out.set_stop_gradient(true);
   return out;
-}
-
-// Cases of which the first that holds runs its block; the ops between them are those of the
-// Paddle's Switch, so that its programs compare.
-class Switch {
- public:
-  template <class Body>
-  void when(const Variable& condition, Body body) {
-    Variable guard = condition;
-    Variable none_before = logical("logical_not", condition);
-    if (none_) {
-      const Variable not_this = none_before;
-      none_before = logical("logical_and", none_, not_this);
-      guard = logical("logical_and", none_, condition);
-    }
-    none_ = none_before;
-    append_block(guard, body);
-  }
-  template <class Body>
-  void otherwise(Body body) {
-    append_block(none_, body);
-  }
-
- private:
-  template <class Body>
-  static void append_block(const Variable& condition, Body body) {
-    Program& program = default_main_program();
-    Block& outer = program.current_block();
-    Block& inner = program.add_block(outer.index());
-    program.set_current_block(inner.index());
-    const Variable target = body();
-    program.set_current_block(outer.index());
-    VarDesc scope;
-    scope.name = unique_name::generate("_generated_var");
-    scope.kind = VarKind::kStepScopes;
-    scope.typed = false;
-    Operator op;
-    op.type = "conditional_block";
-    op.inputs["Cond"] = {condition.name()};
-    op.inputs["Input"] = read_from(outer, inner);
-    op.outputs["Out"] = {target.name()};
-    op.outputs["Scope"] = {outer.add_var(std::move(scope)).name};
-    op.attrs = {{"is_scalar_condition", true}, {"sub_block", BlockRef{inner.index()}}};
-    append_op(outer, std::move(op));
-  }
-  // What the inner block takes from outside.
-  static std::vector<std::string> read_from(const Block& outer, const Block& inner) {
-    std::vector<std::string> names;
-    for (const auto& op : inner.ops()) {
-      for (const std::string& name : op->input_names()) {
-        if (inner.find_var(name) != nullptr || outer.find_var_recursive(name) == nullptr) continue;
-        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-      }
-    }
-    return names;
-  }
-
-  Variable none_;  // no case so far held
-};
-
-// Copies `value` to `target` in the current block.
-Variable assign_to(const Variable& target, const Variable& value) {
-  const LayerHelper helper("assign");
-  helper.append("assign", {{"X", {value.name()}}}, {{"Out", {target.name()}}});
-  return target;
 }
 
 RoleGuard schedule_role() {
@@ -217,7 +143,7 @@ Variable polynomial_decay(double learning_rate, double decay_steps, double end_l
   const Variable zero = fill_constant(Shape{1}, DType::kFloat32, 0.0);
   const Variable one = fill_constant(Shape{1}, DType::kFloat32, 1.0);
   Switch first_step;
-  first_step.when(compare("equal", step, zero), [&] { return assign_to(cycles, one); });
+  first_step.when(compare("equal", step, zero), [&] { assign(one, cycles); });
   return rate(step / (decay_steps * cycles));
 }
 
@@ -237,10 +163,10 @@ Variable piecewise_decay(const std::vector<double>& boundaries, const std::vecto
   for (size_t i = 0; i < boundaries.size(); ++i) {
     const Variable boundary = fill_constant(Shape{1}, DType::kFloat32, boundaries[i], true);
     const Variable value = fill_constant(Shape{1}, DType::kFloat32, values[i]);
-    cases.when(compare("less_than", step, boundary), [&] { return assign_to(rate, value); });
+    cases.when(compare("less_than", step, boundary), [&] { assign(value, rate); });
   }
   const Variable last = fill_constant(Shape{1}, DType::kFloat32, values.back());
-  cases.otherwise([&] { return assign_to(rate, last); });
+  cases.otherwise([&] { assign(last, rate); });
   return rate;
 }
 
@@ -266,11 +192,13 @@ Variable linear_lr_warmup(const Real& learning_rate, double warmup_steps, double
   Switch cases;
   cases.when(compare("less_than", step, number(warmup_steps)), [&] {
     const Variable risen = (end_lr - start_lr) * (step / warmup_steps) + start_lr;
-    return assign_to(rate, risen);
+    assign(risen, rate);
   });
   cases.otherwise([&] {
-    if (!learning_rate.known()) return assign_to(rate, learning_rate.variable());
-    return assign_to(rate, fill_constant(Shape{1}, DType::kFloat32, learning_rate.value()));
+    const bool known = learning_rate.known();
+    assign(known ? fill_constant(Shape{1}, DType::kFloat32, learning_rate.value())
+                 : learning_rate.variable(),
+           rate);
   });
   return rate;
 }

@@ -53,14 +53,15 @@ class Optimizer {
 
   // The gradients of the trainable parameters (of parameter_list when given); parameters that are
   // not trainable get none.
-  std::vector<ParamGrad> backward(const Variable& loss, const MinimizeOptions& options = {});
+  virtual std::vector<ParamGrad> backward(const Variable& loss,
+                                          const MinimizeOptions& options = {});
 
   // Appends, in the order of the parameters' names, the clipping (the optimizer's grad_clip on
   // those that need_clip names, or else what was noted on the parameters), the decay and the update
   // of each parameter, and returns the update ops (with those that scale a rate or advance a
   // state).
-  std::vector<const Operator*> apply_gradients(std::vector<ParamGrad> pairs,
-                                               Program* startup_program = nullptr);
+  virtual std::vector<const Operator*> apply_gradients(std::vector<ParamGrad> pairs,
+                                                       Program* startup_program = nullptr);
 
  protected:
   struct Common {

@@ -17,8 +17,21 @@ std::string value_text(double value) {
   return value > 0 ? "inf" : "-inf";
 }
 
-bool is_loss(const fluid::Nonfinite& found) {
-  return found.what == fluid::Nonfinite::What::kLoss;
+struct Words {
+  const char* key;
+  const char* subject;
+};
+
+Words words_of(fluid::Nonfinite::What what) {
+  switch (what) {
+    case fluid::Nonfinite::What::kLoss:
+      return {"loss", "the loss"};
+    case fluid::Nonfinite::What::kParameter:
+      return {"parameter", "parameter"};
+    case fluid::Nonfinite::What::kGradients:
+      return {"gradients", "with a loss scaling of 1, the sum of all gradients"};
+  }
+  return {"", ""};
 }
 
 }  // namespace
@@ -32,8 +45,7 @@ FiniteGuard::FiniteGuard(OnNonfinite policy, std::string who, std::shared_ptr<Jo
 
 Status FiniteGuard::report(const fluid::Nonfinite& found, std::optional<uint32_t> sender) {
   const std::string value = value_text(found.value);
-  std::string what =
-      str_cat(is_loss(found) ? "the loss" : "parameter", " '", found.variable, "' is ", value);
+  std::string what = str_cat(words_of(found.what).subject, " '", found.variable, "' is ", value);
   if (sender) what += str_cat(" after a gradient of worker ", *sender);
   if (!told_.exchange(true)) tell(found, what, value, sender);
   if (policy_ == OnNonfinite::kWarn) return {};
@@ -50,9 +62,9 @@ void FiniteGuard::tell(const fluid::Nonfinite& found, const std::string& what,
   const LogLevel level = policy_ == OnNonfinite::kStop ? LogLevel::kError : LogLevel::kWarning;
   logger_.write(level, "nonfinite", what, {{"step", found.step}, {"fix", kAdvice}});
   if (observer_ == nullptr) return;
-  std::string keys = str_cat("nonfinite=", is_loss(found) ? "loss" : "parameter",
-                             " nonfinite_variable=", found.variable, " nonfinite_value=", value,
-                             " nonfinite_step=", found.step);
+  std::string keys =
+      str_cat("nonfinite=", words_of(found.what).key, " nonfinite_variable=", found.variable,
+              " nonfinite_value=", value, " nonfinite_step=", found.step);
   if (sender) keys += str_cat(" nonfinite_sender=", *sender);
   observer_->tell_nonfinite(std::move(keys));
 }

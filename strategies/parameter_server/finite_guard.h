@@ -1,4 +1,4 @@
-// What a process does about a loss or a parameter that is not finite.
+// What a process does about a loss, a parameter or gradients that are not finite.
 #pragma once
 
 #include <atomic>

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/log.h"
+#include "fluid/mixed_precision/options.h"
 #include "fluid/program/program.h"
 #include "role_maker/cluster_spec.h"
 #include "strategies/config/runtime_config.h"
@@ -55,6 +57,11 @@ class Strategy {
   // Variables of the forward part that backward keeps, where it computes the others again
   // (fluid::optimizer::MinimizeOptions::checkpoints). None: it keeps all.
   virtual std::vector<std::string> recompute_checkpoints() const { return {}; }
+  // How the forward part is to be rewritten for mixed precision, by a facade that has an optimizer
+  // which does not do it itself; none: not at all.
+  virtual std::optional<fluid::mixed_precision::Options> mixed_precision() const {
+    return std::nullopt;
+  }
   // How rewrite transpiles, for tools that do the same; null when that says nothing of it.
   virtual std::shared_ptr<const transpiler::DistributeTranspilerConfig> transpiler_config() const {
     return nullptr;

@@ -53,6 +53,19 @@ TEST_F(OtherPages, DelayCompensationByTheTranspiler) {
   EXPECT_NE(job, nullptr);
 }
 
+TEST_F(OtherPages, MixedPrecision) {
+  fluid::Program main;
+  fluid::Program startup;
+  const fluid::ProgramGuard own(main, startup);
+  const auto loss = fluid::layers::mean(fluid::layers::fc(fluid::layers::data("x", {1}), 1));
+  // [ docs/mixed_precision.md
+  fluid::optimizer::Momentum momentum({.learning_rate = 0.1, .momentum = 0.9});
+  auto mixed = fluid::mixed_precision::decorate(momentum);
+  mixed.minimize(loss);
+  // ]
+  EXPECT_EQ(mixed.loss_scaling().name(), "loss_scaling_0");
+}
+
 TEST_F(OtherPages, LocalSgd) {
   fluid::optimizer::SGD sgd({.learning_rate = 0.1});
   fleet::init(role_maker::PaddleCloudRoleMaker({}, fleet::Environment()));
@@ -137,7 +150,7 @@ TEST_F(OtherPages, APlaceOnTheGpu) {
 TEST(OtherPagesText, ShowWhatIsCompiledHere) {
   const std::string here = "tests/docs/other_pages_test.cc";
   for (const char* page : {"docs/strategies.md", "docs/transpiler.md", "docs/explain.md",
-                           "docs/role_makers.md", "docs/gpu.md"}) {
+                           "docs/role_makers.md", "docs/gpu.md", "docs/mixed_precision.md"}) {
     auto shown = fleet::testing::blocks_between(page, "   ```cpp", "   ```");  // in a list
     for (std::string& block : fleet::testing::blocks_shown(page)) shown.push_back(std::move(block));
     EXPECT_EQ(shown, fleet::testing::blocks_between(here, std::string("  // [ ") + page, "  // ]"));

@@ -133,6 +133,36 @@ TEST_F(Examples, MnistLenetReaches98Percent) {
   }
 }
 
+// As servers, which look at no gradients, take it; float16 has its ranks decide together.
+TEST_F(Examples, MnistTrainsInMixedPrecision) {
+  const std::string folder = mnist_folder();
+  if (folder.empty()) GTEST_SKIP() << "no MNIST in " << data_path("mnist");
+  const std::string flags = "--steps 400 --data_dir " + folder;
+  for (const double accuracy : scores("mnist_mlp", flags + " --amp bfloat16", "accuracy")) {
+    EXPECT_GE(accuracy, 0.90);
+  }
+  std::string models[2];
+  for (const int ranks : {1, 2}) {
+    const std::string model = path("model");
+    std::filesystem::remove_all(model);
+    const auto result = run_command(
+        str_cat(kBin, "launch --nproc_per_node ", ranks, " --log_dir ", path("logs"), " ", kBin,
+                "mnist_mlp ", flags, " --amp float16 --shards 2 --model_dir ", model),
+        300);
+    ASSERT_EQ(result.code, 0) << result.output << logs();
+    models[ranks - 1] = read(model + "/params.safetensors");
+  }
+  EXPECT_FALSE(models[0].empty());
+  EXPECT_TRUE(models[0] == models[1]) << "one rank and two give other parameters";
+  const auto servers =
+      run_command(str_cat(kBin, "launch_ps --worker_num 1 --server_num 1 --log_dir ", path("logs"),
+                          " ", kBin, "mnist_mlp ", flags, " --amp float16"),
+                  60);
+  EXPECT_EQ(servers.code, 1);
+  EXPECT_NE((servers.output + logs()).find("dynamic loss scaling"), std::string::npos)
+      << servers.output;
+}
+
 // Jelinek and Mercer's interpolation of 1-, 2- and 3-grams, with weights by deleted interpolation
 // (Brants, "TnT", ANLP 2000, figure 1).
 class TrigramModel {

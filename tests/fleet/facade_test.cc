@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "fleet/fleet.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/program/default_programs.h"
 #include "transpiler/distribute_transpiler.h"
 
@@ -127,6 +128,28 @@ TEST(Facade, AStrategyNamesWhatBackwardKeeps) {
               plain);
     EXPECT_TRUE(net.recomputes());
   }
+}
+
+TEST(Facade, AStrategyTrainsInMixedPrecision) {
+  RecomputingNet decorated;
+  auto mixed = fluid::mixed_precision::decorate(decorated.sgd);
+  decorated.fleet.distributed_optimizer(mixed, strategies::GradAllReduceStrategy{})
+      .minimize(decorated.loss);
+  for (const bool averages : {false, true}) {
+    RecomputingNet net;
+    const auto losses = net.trained(
+        strategies::collective::DistributedStrategy{.use_local_sgd = averages, .use_amp = true});
+    EXPECT_LT(losses.back(), losses.front());
+    EXPECT_EQ(net.fleet.origin_program().to_string(), decorated.fleet.origin_program().to_string());
+  }
+}
+
+TEST(Facade, AStrategyDoesNotDecorateTwice) {
+  RecomputingNet net;
+  auto mixed = fluid::mixed_precision::decorate(net.sgd);
+  auto optimizer = net.fleet.distributed_optimizer(
+      mixed, strategies::collective::DistributedStrategy{.use_amp = true});
+  EXPECT_THAT(refusal([&] { optimizer.minimize(net.loss); }), HasSubstr("decorated already"));
 }
 
 TEST(Facade, AStrategySynchronisesBatchNorms) {

@@ -14,14 +14,15 @@ std::string where_of(const InferContext& context) {
 }
 
 // One element per channel, or column, in each of the slots that are filled.
+// Vectors of X's channels, of `dtype`.
 void check_vectors(const InferContext& context, std::initializer_list<const char*> slots,
-                   int64_t length) {
+                   int64_t length, DType dtype) {
   for (const char* slot : slots) {
     if (!context.has_input(slot)) continue;
     const Shape& shape = context.input(slot).shape;
     context.require(length < 0 || shape.numel() == length, slot, str_cat("[", length, "]"),
                     shape.to_string(), "make it with one element per channel of X");
-    context.require_dtype(slot, context.input("X").dtype);
+    context.require_dtype(slot, dtype);
   }
 }
 
@@ -33,6 +34,13 @@ void check_x(const InferContext& context, int least_rank) {
                   "cast it first");
 }
 
+// Of X, or float32 where X has 16 bits and Scale has not.
+DType statistics_dtype(const InferContext& context) {
+  const DType x = context.input("X").dtype;
+  const bool half = x == DType::kFloat16 || x == DType::kBFloat16;
+  return half && context.input("Scale").dtype == DType::kFloat32 ? DType::kFloat32 : x;
+}
+
 void infer_batch_norm(InferContext& context) {
   check_x(context, 2);
   const VarDesc& x = context.input("X");
@@ -41,13 +49,14 @@ void infer_batch_norm(InferContext& context) {
                   str_cat(attrs.epsilon), "choose a smaller epsilon");
   const int64_t channels =
       x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
-  check_vectors(context, {"Scale", "Bias", "Mean", "Variance"}, channels);
+  const DType dtype = statistics_dtype(context);
+  check_vectors(context, {"Scale", "Bias", "Mean", "Variance"}, channels, dtype);
   require_number(context, "MomentumTensor", DType::kFloat32);
   context.share("X", "Y");
   for (const char* slot : {"MeanOut", "VarianceOut", "SavedMean", "SavedVariance"}) {
-    context.set_output(slot, Shape{channels}, x.dtype);
+    context.set_output(slot, Shape{channels}, dtype);
   }
-  context.set_output("ReserveSpace", Shape{Shape::kUnknown}, x.dtype);
+  context.set_output("ReserveSpace", Shape{Shape::kUnknown}, dtype);
 }
 
 std::vector<Operator> batch_norm_gradient(const GradContext& context) {
@@ -69,7 +78,7 @@ void infer_layer_norm(InferContext& context) {
   context.require(axis >= 1 && axis < x.shape.rank(), "X",
                   str_cat("begin_norm_axis in [1, ", x.shape.rank(), ")"), str_cat(axis),
                   "leave at least one dimension to normalise over");
-  check_vectors(context, {"Scale", "Bias"}, x.shape.numel(axis, x.shape.rank()));
+  check_vectors(context, {"Scale", "Bias"}, x.shape.numel(axis, x.shape.rank()), x.dtype);
   context.share("X", "Y");
   const int64_t rows = flat_size(x.shape, 0, axis);
   for (const char* slot : {"Mean", "Variance"}) context.set_output(slot, Shape{rows}, x.dtype);
@@ -83,7 +92,7 @@ void infer_group_norm(InferContext& context) {
       x.shape[channel_axis(attrs.data_layout, x.shape.rank(), where_of(context))];
   context.require(groups_fit(channels, attrs.groups), "X", fitting_groups(attrs.groups),
                   x.shape.to_string(), "choose groups that divide the channels");
-  check_vectors(context, {"Scale", "Bias"}, channels);
+  check_vectors(context, {"Scale", "Bias"}, channels, x.dtype);
   context.share("X", "Y");
   for (const char* slot : {"Mean", "Variance"}) {
     context.set_output(slot, Shape{x.shape[0], attrs.groups}, x.dtype);

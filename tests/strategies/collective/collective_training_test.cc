@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <thread>
 
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "strategies/collective/collective_runtime.h"
 #include "tests/strategies/collective/small_net.h"
 #include "transport/collective/in_process_communicator.h"
@@ -16,8 +17,20 @@ using small_net::Net;
 constexpr int64_t kRows = 24;
 constexpr int kSteps = 5;
 
+// The first two steps overflow, and are skipped.
+fluid::mixed_precision::Options overflowing() {
+  return {.scaling = {.init_loss_scaling = 1 << 30,
+                      .decr_every_n_nan_or_inf = 1,
+                      .decr_ratio = 1.0 / (1 << 15)}};
+}
+
 void build(Net& net) {
-  small_net::build(net, fluid::optimizer::Momentum({.learning_rate = 0.1, .momentum = 0.9}));
+  fluid::optimizer::Momentum momentum({.learning_rate = 0.1, .momentum = 0.9});
+  if (net.mixed_precision) {
+    small_net::build(net, fluid::mixed_precision::decorate(momentum, overflowing()));
+  } else {
+    small_net::build(net, momentum);
+  }
 }
 
 // Rows [begin, end) of a step's batch.
@@ -45,23 +58,20 @@ Trained train(fluid::Executor& exe, const fluid::Program& main, const fluid::Pro
   return trained;
 }
 
-Trained train_locally(int shards, bool with_rows = false) {
-  Net net;
-  net.with_rows = with_rows;
+Trained train_locally(int shards, Net net = {}) {
   build(net);
   fluid::Executor exe(fluid::CPUPlace(), {.logical_shards = shards});
   return train(exe, net.main, net.startup, net, 0, kRows);
 }
 
 std::vector<Trained> train_collectively(int workers, int shards, size_t bucket_bytes,
-                                        bool with_rows = false) {
+                                        const Net& like = {}) {
   transport::InProcessGroup group(workers);
   std::vector<Trained> results(static_cast<size_t>(workers));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank] {
-      Net net;
-      net.with_rows = with_rows;
+      Net net = like;
       build(net);
       const role_maker::ClusterSpec cluster = small_net::cluster_of(rank, workers);
       auto programs = small_net::transpiled(net, cluster, shards);
@@ -100,13 +110,28 @@ TEST(CollectiveTrainingTest, RanksEndWithTheBitsOfALocalRunWithTheSameShards) {
 TEST(CollectiveTrainingTest, SparseGradientsEndWithTheBitsOfALocalRun) {
   for (const auto& [workers, shards] :
        std::vector<std::pair<int, int>>{{1, 2}, {2, 2}, {2, 4}, {4, 4}, {3, 8}}) {
-    const Trained local = train_locally(shards, true);
+    const Trained local = train_locally(shards, {.with_rows = true});
     EXPECT_EQ(local.parameters.size(), 6u);
     for (const size_t bucket : {size_t{1}, size_t{1} << 20}) {
-      for (const auto& trained : train_collectively(workers, shards, bucket, true)) {
+      for (const auto& trained : train_collectively(workers, shards, bucket, {.with_rows = true})) {
         EXPECT_EQ(trained.parameters, local.parameters)
             << workers << " workers, " << shards << " shards, buckets of " << bucket
             << "; largest difference " << largest_difference(trained.parameters, local.parameters);
+      }
+    }
+  }
+}
+
+TEST(CollectiveTrainingTest, MixedPrecisionEndsWithTheBitsOfALocalRun) {
+  for (const bool rows : {false, true}) {
+    const Net mixed{.with_rows = rows, .mixed_precision = true};
+    for (const auto& [workers, shards] : std::vector<std::pair<int, int>>{{2, 2}, {2, 4}, {4, 4}}) {
+      const Trained local = train_locally(shards, mixed);
+      EXPECT_NE(local.parameters, train_locally(shards, {.with_rows = rows}).parameters);
+      for (const auto& trained : train_collectively(workers, shards, 100, mixed)) {
+        EXPECT_EQ(trained.parameters, local.parameters)
+            << workers << " workers, " << shards << " shards; largest difference "
+            << largest_difference(trained.parameters, local.parameters);
       }
     }
   }

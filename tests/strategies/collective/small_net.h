@@ -17,6 +17,7 @@ namespace fleet::strategies::small_net {
 
 struct Net {
   bool with_rows = false;  // two tables, whose gradients are of rows
+  bool mixed_precision = false;
   fluid::Program main;
   fluid::Program startup;
   std::string cost;

@@ -221,6 +221,25 @@ TEST(CollectiveStrategyTest, ModesAreThoseOfPaddle) {
               HasSubstr("device_sums = fast  (code)"));
 }
 
+TEST(CollectiveStrategyTest, MixedPrecisionIsShown) {
+  using collective::DistributedStrategy;
+  using fluid::mixed_precision::Options;
+  EXPECT_THAT(text_of(DistributedStrategy{}), HasSubstr("amp = off  (default)"));
+  for (const bool averages : {false, true}) {
+    EXPECT_THAT(
+        text_of(DistributedStrategy{
+            .use_local_sgd = averages, .use_amp = true, .amp_loss_scaling = 128}),
+        HasSubstr("amp = float16, scaled by 128 at first (times 2 after 1000 steps, times 0.8 "
+                  "after 2)  (code)"));
+  }
+  EXPECT_THAT(text_of(DistributedStrategy{.amp = Options{.dtype = fluid::DType::kBFloat16}}),
+              HasSubstr("amp = bfloat16  (code)"));
+  const GradAllReduceStrategy fixed{.amp = Options{.lists = {.custom_black_list = {"relu", "tanh"}},
+                                                   .scaling = {.use_dynamic_loss_scaling = false}}};
+  EXPECT_THAT(text_of(fixed),
+              HasSubstr("amp = float16, scaled by 32768, custom_black_list relu tanh  (code)"));
+}
+
 TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   using collective::DistributedStrategy;
   const auto message = [](const DistributedStrategy& strategy) {
@@ -229,7 +248,9 @@ TEST(CollectiveStrategyTest, ContradictionsAndWhatIsMissingAreNamed) {
   EXPECT_THAT(message({.mode = "nccl3"}), HasSubstr("did you mean 'nccl2'?"));
   EXPECT_THAT(message({.collective_mode = "local_sgd"}), HasSubstr("mode = 'nccl2'"));
   EXPECT_THAT(message({.mode = "collective"}), HasSubstr("collective_mode = ''"));
-  EXPECT_THAT(message({.use_amp = true}), HasSubstr("use_amp is not available"));
+  EXPECT_THAT(message({.amp_loss_scaling = 8}), HasSubstr("set use_amp"));
+  EXPECT_THAT(message({.use_amp = true, .amp = fluid::mixed_precision::Options{}}),
+              HasSubstr("amp says all of it"));
   EXPECT_THAT(message({.hierarchical_allreduce_inter_nranks = 2}),
               HasSubstr("ranks of a group without hierarchical all-reduce"));
   EXPECT_THAT(message({.use_local_sgd = true, .use_hierarchical_allreduce = true}),

@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
+#include "transpiler/distribute_transpiler.h"
 
 namespace fleet::testing {
 namespace {
@@ -27,7 +31,8 @@ uint64_t mix(uint64_t a, uint64_t b) {
 class Net {
  public:
   enum class Rule { kSgd, kMomentum, kAdam, kSgdDecayed };
-  explicit Net(Rule rule, int width = 128) {
+  explicit Net(Rule rule, int width = 128, std::optional<fluid::mixed_precision::Options> amp = {})
+      : amp_(std::move(amp)) {
     const fluid::ProgramGuard programs(main_, startup_);
     const fluid::unique_name::Guard names;
     const auto x = layers::data("x", {kFeatures});
@@ -58,9 +63,15 @@ class Net {
       case Rule::kSgd:
         fluid::optimizer::SGD({.learning_rate = 0.1}).minimize(loss);
         return;
-      case Rule::kMomentum:
-        fluid::optimizer::Momentum({.learning_rate = 0.1, .momentum = 0.9}).minimize(loss);
+      case Rule::kMomentum: {
+        fluid::optimizer::Momentum momentum({.learning_rate = 0.1, .momentum = 0.9});
+        if (amp_) {
+          fluid::mixed_precision::decorate(momentum, *amp_).minimize(loss);
+        } else {
+          momentum.minimize(loss);
+        }
         return;
+      }
       case Rule::kAdam:
         fluid::optimizer::Adam({.learning_rate = 0.01}).minimize(loss);
         return;
@@ -86,6 +97,7 @@ class Net {
             {"y", fluid::Tensor::from(y, {rows, 1})}};
   }
 
+  std::optional<fluid::mixed_precision::Options> amp_;
   int batch_ = 24;
   fluid::Program main_;
   fluid::Program startup_;
@@ -201,6 +213,31 @@ TEST(ThreadCluster, KeepsTheStateOfOptimizersOnTheServers) {
   expect_local_bits(momentum.task(10), {});
   const Net adam(Net::Rule::kAdam);
   expect_local_bits(adam.task(10), {.workers = 2, .servers = 3});
+}
+
+TEST(ThreadCluster, TrainsInMixedPrecision) {
+  using fluid::mixed_precision::Options;
+  for (const Options& options :
+       {Options{.dtype = fluid::DType::kBFloat16},
+        Options{.scaling = {.init_loss_scaling = 1000, .use_dynamic_loss_scaling = false}}}) {
+    const Net net(Net::Rule::kMomentum, 32, options);
+    expect_local_bits(net.task(10), {.workers = 2, .servers = 2});
+  }
+}
+
+TEST(ThreadCluster, RefusesAnOptimizerThatLooksAtAllGradients) {
+  const Net net(Net::Rule::kMomentum, 32, fluid::mixed_precision::Options{});
+  transpiler::DistributeTranspiler transpiler;
+  try {
+    transpiler.transpile({.program = net.task(1).main,
+                          .pservers = "127.0.0.1:6174",
+                          .trainers = 2,
+                          .startup_program = net.task(1).startup});
+    ADD_FAILURE() << "dynamic loss scaling with servers";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("use_dynamic_loss_scaling = false"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(ThreadCluster, RunsTheLearningRateBlockOncePerStep) {

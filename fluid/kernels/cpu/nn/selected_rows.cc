@@ -168,6 +168,21 @@ std::unique_ptr<Prepared> prepare_scale(PrepareContext& context) {
   });
 }
 
+// No rows: those that are not named are zero.
+template <class T>
+std::unique_ptr<Prepared> prepare_no_rows(PrepareContext& context) {
+  if (!takes_rows(context)) return nullptr;
+  const int from = context.input("X");
+  const int out = context.own_output("Out");
+  return make_prepared([=](const KernelContext& c) {
+    const SelectedRows& source = c.rows_input(from);
+    Shape shape = source.value.shape();
+    shape.set(0, 0);
+    c.output_value(out) =
+        SelectedRows{.rows = {}, .height = source.height, .value = Tensor(dtype_of<T>(), shape)};
+  });
+}
+
 }  // namespace
 
 void register_selected_rows(KernelTable& table) {
@@ -180,6 +195,7 @@ void register_selected_rows(KernelTable& table) {
     };
     add_first("sum", prepare_sum<T>);
     add_first("scale", prepare_scale<T>);
+    add_first("fill_zeros_like", prepare_no_rows<T>);
     table.add_last("merge_selected_rows", DeviceKind::kCpu, dtype, {"sort", prepare_merge<T>});
     table.add_last("get_tensor_from_selected_rows", DeviceKind::kCpu, dtype,
                    {"copy", prepare_values<T>});

@@ -10,6 +10,7 @@
 #include "fluid/backward/backward.h"
 #include "fluid/kernels/op_places.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 #include "tests/fluid/kernels/cuda/device.h"
@@ -53,6 +54,86 @@ TEST_P(CudaNets, ComputeWhatTheCpuDoes) {
     for (const auto& [name, tensor] : device.kept()) {
       expect_near(tensor, wanted.at(name), rtol, name);
     }
+  }
+}
+
+// In float32 and halves, so not among the nets of one type; with a table of rows, or without.
+NetCase mixed_net(DType half, bool is_sparse) {
+  return {"mixed", [=](DType) {
+            const Variable x = layers::data("x", {4});
+            const Variable words = layers::data("words", {1}, DType::kInt64);
+            const Variable rows = layers::embedding(
+                words, {5, 4}, {.is_sparse = is_sparse, .param_attr = {.name = "t"}});
+            const Variable hidden =
+                layers::fc(layers::elementwise_add(x, rows), 6, {.act = "relu"});
+            const Variable loss = layers::mean(layers::square(layers::fc(hidden, 2)));
+            optimizer::Momentum momentum({.learning_rate = 0.05});
+            mixed_precision::decorate(momentum, {.dtype = half}).minimize(loss);
+            return std::vector<Variable>{loss};
+          }};
+}
+
+TEST(CudaMixedPrecision, ComputesWhatTheCpuDoes) {
+  SKIP_WITHOUT_DEVICE();
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    for (const bool is_sparse : {false, true}) {
+      const NetCase net = mixed_net(half, is_sparse);
+      TypedNet cpu(net, DType::kFloat32);
+      TypedNet device(net, DType::kFloat32, KernelTable::standard(), CUDAPlace(0));
+      device.begin_as(cpu);
+      const double rtol = half == DType::kFloat16 ? 2e-3 : 2e-2;
+      for (int step = 0; step < 3; ++step) {
+        const auto wanted = cpu.run(step);
+        const auto got = device.run(step);
+        expect_near(got[0], wanted[0], rtol, str_cat(dtype_name(half), " ", is_sparse));
+      }
+      const auto wanted = cpu.kept();
+      for (const auto& [name, tensor] : device.kept()) {
+        if (tensor.dtype() == DType::kFloat32) expect_near(tensor, wanted.at(name), rtol, name);
+      }
+    }
+  }
+}
+
+// Matrices, batches of them, and one that all of a batch are multiplied with, whose gradient is a
+// sum over the batch.
+NetCase products_of(DType half) {
+  return {"products", [half](DType) {
+            const auto of = [half](const char* name, const Shape& shape) {
+              const Variable floats =
+                  layers::create_parameter(shape, DType::kFloat32, {.name = name});
+              return layers::cast(floats, half);
+            };
+            const Variable x = of("x", {6, 5, 4});
+            const Variable turned = of("turned", {6, 3, 4});
+            const Variable shared = of("shared", {4, 7});
+            const Variable flat = layers::mul(x, shared, {.x_num_col_dims = 2});
+            const Variable batch = layers::matmul(x, turned, {.transpose_y = true, .alpha = 0.5});
+            const Variable all = layers::matmul(x, shared);
+            std::vector<Variable> results;
+            Variable sum;
+            for (const Variable& made : {flat, batch, all}) {
+              results.push_back(layers::cast(made, DType::kFloat32));
+              const Variable part = layers::mean(layers::square(results.back()));
+              sum = sum ? sum + part : part;
+            }
+            for (const auto& [param, grad] : append_backward(sum)) results.push_back(grad);
+            return results;
+          }};
+}
+
+TEST(CudaHalves, ProductsAreThoseOfTheCpu) {
+  SKIP_WITHOUT_DEVICE();
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    TypedNet cpu(products_of(half), DType::kFloat32);
+    TypedNet device(products_of(half), DType::kFloat32, KernelTable::standard(), CUDAPlace(0));
+    device.begin_as(cpu);
+    const auto wanted = cpu.run(0);
+    const auto got = device.run(0);
+    ASSERT_EQ(got.size(), 6u);
+    // Each is rounded once; sums of another order differ where they are near the middle.
+    const double rtol = half == DType::kFloat16 ? 2e-3 : 2e-2;
+    for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], wanted[i], rtol, str_cat(i));
   }
 }
 
