@@ -111,6 +111,17 @@ steps() {
   done
 }
 
+# In mixed precision, beside PyTorch's.
+halves() {
+  local net
+  for net in mlp resnet50 transformer; do
+    "$folder/bin/bench_gpu" --net "$net" --rows 32 --device_feed --graph --amp bfloat16
+    if python3 -c "import torch" 2>/dev/null; then
+      python3 benchmarks/gpu/torch_steps.py --net "$net" --rows 32 --form captured --bf16
+    fi
+  done
+}
+
 all_reduces() {
   local id other
   id=$(mktemp -u)
@@ -129,7 +140,7 @@ items_of() {
     2) for test in "${tests[@]}"; do
       for tool in memcheck racecheck initcheck; do echo "$test.$tool"; done
     done ;;
-    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces updates feeds small_steps steps ;;
+    3) printf '%s\n' ranks_2 ranks_4 servers all_reduces updates feeds small_steps steps halves ;;
   esac
 }
 
@@ -137,7 +148,7 @@ run_item() {
   case $1 in
     ranks_*) ranks "${1#ranks_}" ;;
     servers | all_reduces) "$1" ;;
-    updates | feeds) "$1" ;;
+    updates | feeds | halves) "$1" ;;
     small_steps) steps 512 mlp lenet ;;
     steps) steps 32 resnet50 transformer ;;
     *.*) compute-sanitizer --tool "${1#*.}" --error-exitcode 1 "$folder/bin/${1%%.*}" ;;
@@ -197,7 +208,7 @@ run_part() {
     say "Part $part: $item"
     begin=$SECONDS status=0
     export folder results
-    timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers updates feeds steps all_reduces run_item)
+    timeout "$left" bash -e -c "$(declare -f trains shares_gpu ranks servers updates feeds steps halves all_reduces run_item)
       run_item $item" \
       >"$results/$item.log" 2>&1 </dev/null &
     running=$! # timeout makes a group of its own

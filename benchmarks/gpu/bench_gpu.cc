@@ -14,6 +14,7 @@
 #include "fluid/executor/executor.h"
 #include "fluid/executor/places.h"
 #include "fluid/layers/layers.h"
+#include "fluid/mixed_precision/mixed_precision.h"
 #include "fluid/optimizer/optimizer.h"
 #include "fluid/program/default_programs.h"
 
@@ -27,6 +28,7 @@ struct Options {
   std::string net;
   std::string optimizer;
   std::string place;
+  std::string amp;
   int64_t rows = 64;
   double seconds = 2;
   bool device_feed = false;
@@ -155,11 +157,16 @@ int64_t parameters_of(const fluid::Program& program) {
   return count;
 }
 
-void minimize(const std::string& optimizer, const Variable& loss) {
-  if (optimizer == "adam") {
-    fluid::optimizer::Adam({.learning_rate = 0.0001F}).minimize(loss);
+void minimize(const Options& options, const Variable& loss) {
+  fluid::optimizer::Adam adam({.learning_rate = 0.0001F});
+  fluid::optimizer::Momentum momentum({.learning_rate = 0.001F, .momentum = 0.9F});
+  fluid::optimizer::Optimizer& chosen =
+      options.optimizer == "adam" ? static_cast<fluid::optimizer::Optimizer&>(adam) : momentum;
+  if (options.amp == "off") {
+    chosen.minimize(loss);
   } else {
-    fluid::optimizer::Momentum({.learning_rate = 0.001F, .momentum = 0.9F}).minimize(loss);
+    fluid::mixed_precision::decorate(chosen, {.dtype = fluid::parse_dtype(options.amp)})
+        .minimize(loss);
   }
 }
 
@@ -173,7 +180,7 @@ void run(const Options& options) {
       layers::data("x", model.input, model.words ? fluid::DType::kInt64 : fluid::DType::kFloat32);
   const auto y = layers::data("y", {1}, fluid::DType::kInt64);
   const auto loss = layers::mean(layers::softmax_with_cross_entropy(model.build(x), y));
-  minimize(options.optimizer, loss);
+  minimize(options, loss);
   const fluid::Place place = fluid::place_named(options.place);
   fluid::Executor executor(place, {.cuda_graph = options.graph});
   executor.run(fluid::default_startup_program());
@@ -195,9 +202,10 @@ void run(const Options& options) {
   const double seconds = seconds_since(begin);
   const float last = executor.run(program, feed, {loss})[0].item<float>();
   std::printf(
-      "{\"net\": \"%s\", \"by\": \"fleet%s\", \"rows\": %lld, \"parameters\": %lld, "
+      "{\"net\": \"%s\", \"by\": \"fleet%s%s\", \"rows\": %lld, \"parameters\": %lld, "
       "\"steps_per_s\": %.2f, \"first_loss\": %.4f, \"last_loss\": %.4f, \"steps\": %lld}\n",
-      options.net.c_str(), options.graph ? " graph" : "", static_cast<long long>(options.rows),
+      options.net.c_str(), options.graph ? " graph" : "",
+      options.amp == "off" ? "" : (" " + options.amp).c_str(), static_cast<long long>(options.rows),
       static_cast<long long>(parameters_of(program)), static_cast<double>(steps) / seconds,
       static_cast<double>(first), static_cast<double>(last), static_cast<long long>(steps));
 }
@@ -214,6 +222,8 @@ int main(int argc, char** argv) {
   add("net", po::value(&options.net)->required(), "mlp, small_mlp, lenet, resnet50 or transformer");
   add("rows", po::value(&options.rows)->default_value(64), "rows of a batch");
   add("optimizer", po::value(&options.optimizer)->default_value("momentum"), "momentum or adam");
+  add("amp", po::value(&options.amp)->default_value("off"),
+      "mixed precision: off, float16 or bfloat16");
   add("place", po::value(&options.place)->default_value("gpu:0"), "cpu, gpu or gpu:N");
   add("seconds", po::value(&options.seconds)->default_value(2), "how long to measure");
   add("graph", po::bool_switch(&options.graph), "steps are recorded and repeated (cuda_graph)");

@@ -1,12 +1,14 @@
 // Matrix products by cuBLAS.
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <type_traits>
 
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/checked_inputs.h"
-#include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/math/matmul_products.h"
 
 namespace fleet::fluid::cuda {
@@ -23,6 +25,32 @@ struct Call {
   int64_t ldb = p.shape.transpose_b ? p.shape.k : p.shape.n;
 };
 
+// Products of halves add up in float32, and are rounded once.
+template <class T>
+concept Half = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
+template <Half T>
+constexpr cudaDataType_t kCudaType = std::is_same_v<T, __half> ? CUDA_R_16F : CUDA_R_16BF;
+template <class T>
+using Factor = std::conditional_t<Half<T>, float, T>;
+template <class T>
+constexpr DType element_type() {
+  if constexpr (std::is_same_v<T, __half>) {
+    return DType::kFloat16;
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return DType::kBFloat16;
+  } else {
+    return dtype_of<T>();
+  }
+}
+
+template <Half T>
+cublasStatus_t one_product(const Call& call, float alpha, const T* a, const T* b, float beta,
+                           T* c) {
+  const GemmShape& s = call.p.shape;
+  return cublasGemmEx_64(call.blas, call.b_op, call.a_op, s.n, s.m, s.k, &alpha, b, kCudaType<T>,
+                         call.ldb, a, kCudaType<T>, call.lda, &beta, c, kCudaType<T>, s.n,
+                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
 cublasStatus_t one_product(const Call& call, float alpha, const float* a, const float* b,
                            float beta, float* c) {
   const GemmShape& s = call.p.shape;
@@ -36,6 +64,15 @@ cublasStatus_t one_product(const Call& call, double alpha, const double* a, cons
                         call.lda, &beta, c, s.n);
 }
 
+template <Half T>
+cublasStatus_t batch(const Call& call, float alpha, const T* a, const T* b, T* c) {
+  const BatchedProduct& p = call.p;
+  const float beta = 0;
+  return cublasGemmStridedBatchedEx_64(
+      call.blas, call.b_op, call.a_op, p.shape.n, p.shape.m, p.shape.k, &alpha, b, kCudaType<T>,
+      call.ldb, p.b_stride, a, kCudaType<T>, call.lda, p.a_stride, &beta, c, kCudaType<T>,
+      p.shape.n, p.c_stride, p.count, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
 cublasStatus_t batch(const Call& call, float alpha, const float* a, const float* b, float* c) {
   const BatchedProduct& p = call.p;
   const float beta = 0;
@@ -56,26 +93,41 @@ void check(cublasStatus_t status, const GemmShape& s) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw_error(ErrorCode::kInternal,
               {.what = str_cat("a cuBLAS call failed: ", cublasGetStatusString(status)),
-               .where = str_cat(std::is_same_v<T, float> ? "cublasSgemm" : "cublasDgemm", " of [",
-                                s.m, ", ", s.k, "] and [", s.k, ", ", s.n, "]"),
+               .where = str_cat("product of ", dtype_name(element_type<T>()), " [", s.m, ", ", s.k,
+                                "] and [", s.k, ", ", s.n, "]"),
                .expected = "CUBLAS_STATUS_SUCCESS",
                .got = cublasGetStatusName(status),
                .fix = "run with CUDA_LAUNCH_BLOCKING=1 to see which op's work it was"});
 }
 
 template <class T>
-void multiply(Stream& stream, const BatchedProduct& p, T alpha, const T* a, const T* b, T* c) {
+void set_to_zero(Stream& stream, T* out, int64_t n) {
+  if constexpr (Half<T>) {
+    fill<int16_t>(stream.raw(), 0, reinterpret_cast<int16_t*>(out), n);
+  } else {
+    fill<T>(stream.raw(), T{}, out, n);
+  }
+}
+
+// Each of which would be rounded.
+template <class T>
+bool adds_halves(const BatchedProduct& p) {
+  return Half<T> && p.count > 1 && p.c_stride == 0;
+}
+
+template <class T>
+void multiply(Stream& stream, const BatchedProduct& p, Factor<T> alpha, const T* a, const T* b,
+              T* c) {
   const GemmShape& s = p.shape;
   const int64_t results = p.c_stride == 0 ? 1 : p.count;
   if (s.m == 0 || s.n == 0 || p.count == 0) return;
-  if (s.k == 0) return fill<T>(stream.raw(), T{}, c, s.m * s.n * results);
+  if (s.k == 0) return set_to_zero(stream, c, s.m * s.n * results);
   const Call call{.blas = stream.blas(), .p = p};
   if (p.count > 1 && results > 1) return check<T>(batch(call, alpha, a, b, c), s);
   // Several products into one result: one after the other, in one order.
   for (int64_t i = 0; i < p.count; ++i) {
-    check<T>(
-        one_product(call, alpha, a + i * p.a_stride, b + i * p.b_stride, i == 0 ? T{0} : T{1}, c),
-        s);
+    const Factor<T> kept = i == 0 ? 0 : 1;
+    check<T>(one_product(call, alpha, a + i * p.a_stride, b + i * p.b_stride, kept, c), s);
   }
 }
 
@@ -85,9 +137,9 @@ std::unique_ptr<Prepared> prepare_mul(PrepareContext& context) {
   const BatchedProduct product{.shape = {.m = shape.m, .n = shape.n, .k = shape.k}};
   const int x = context.input("X");
   const int y = context.input("Y");
-  const int out = context.set_output("Out", shape.out, dtype_of<T>());
+  const int out = context.set_output("Out", shape.out, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
-    multiply<T>(stream_of(c), product, T{1}, c.in<T>(x), c.in<T>(y), c.out<T>(out));
+    multiply<T>(stream_of(c), product, 1, c.in<T>(x), c.in<T>(y), c.out<T>(out));
   });
 }
 
@@ -103,13 +155,13 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   const int out_grad = context.input("Out@GRAD");
   context.require(context.in("Out@GRAD").shape.numel() == shape.m * shape.n, "Out@GRAD",
                   shape.out.to_string(), context.in("Out@GRAD").shape.to_string());
-  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
-  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>());
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, element_type<T>());
+  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     const T* grad = c.in<T>(out_grad);
     Stream& stream = stream_of(c);
-    if (x_grad >= 0) multiply<T>(stream, to_x, T{1}, grad, c.in<T>(y), c.out<T>(x_grad));
-    if (y_grad >= 0) multiply<T>(stream, to_y, T{1}, c.in<T>(x), grad, c.out<T>(y_grad));
+    if (x_grad >= 0) multiply<T>(stream, to_x, 1, grad, c.in<T>(y), c.out<T>(x_grad));
+    if (y_grad >= 0) multiply<T>(stream, to_y, 1, c.in<T>(x), grad, c.out<T>(y_grad));
   });
 }
 
@@ -118,10 +170,10 @@ std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
   const MatmulShape s = checked_matmul_shape(context);
   BatchedProduct product = forward_product(s);
   if (s.out.numel() == 0) product.count = 0;
-  const T alpha = static_cast<T>(context.attrs<MatmulAttrs>().alpha);
+  const auto alpha = static_cast<Factor<T>>(context.attrs<MatmulAttrs>().alpha);
   const int x = context.input("X");
   const int y = context.input("Y");
-  const int out = context.set_output("Out", s.out, dtype_of<T>());
+  const int out = context.set_output("Out", s.out, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     multiply<T>(stream_of(c), product, alpha, c.in<T>(x), c.in<T>(y), c.out<T>(out));
   });
@@ -132,10 +184,11 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
   const MatmulShape s = checked_matmul_shape(context);
   context.require(context.in("Out@GRAD").shape.numel() == s.out.numel(), "Out@GRAD",
                   s.out.to_string(), context.in("Out@GRAD").shape.to_string());
-  const T alpha = static_cast<T>(context.attrs<MatmulAttrs>().alpha);
+  const auto alpha = static_cast<Factor<T>>(context.attrs<MatmulAttrs>().alpha);
   const bool empty = s.out.numel() == 0;
   const BatchedProduct to_x = empty ? BatchedProduct{} : x_product(s);
   const BatchedProduct to_y = empty ? BatchedProduct{} : y_product(s);
+  if (adds_halves<T>(to_x) || adds_halves<T>(to_y)) return nullptr;
   const bool x_turned = s.x.transpose;
   const bool y_turned = s.y.transpose;
   const int64_t x_numel = context.in("X").shape.numel();
@@ -143,16 +196,16 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
   const int x = context.input("X");
   const int y = context.input("Y");
   const int grad = context.input("Out@GRAD");
-  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
-  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>());
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, element_type<T>());
+  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     Stream& stream = stream_of(c);
     const T* xs = c.in<T>(x);
     const T* ys = c.in<T>(y);
     const T* gs = c.in<T>(grad);
     if (empty) {
-      if (x_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(x_grad), x_numel);
-      if (y_grad >= 0) fill<T>(stream.raw(), T{}, c.out<T>(y_grad), y_numel);
+      if (x_grad >= 0) set_to_zero(stream, c.out<T>(x_grad), x_numel);
+      if (y_grad >= 0) set_to_zero(stream, c.out<T>(y_grad), y_numel);
       return;
     }
     if (x_grad >= 0) {
@@ -164,18 +217,28 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
   });
 }
 
+template <class T>
+void register_type(KernelTable& table) {
+  const auto list = [&table](const char* op, auto prepare, auto in_float) {
+    const DType type = element_type<T>();
+    table.add_last(op, DeviceKind::kCuda, type, {.name = "cublas", .prepare = prepare});
+    if constexpr (Half<T>) {
+      table.add_last(op, DeviceKind::kCuda, type, widened({.name = "cublas", .prepare = in_float}));
+    }
+  };
+  list("mul", prepare_mul<T>, prepare_mul<float>);
+  list("mul_grad", prepare_mul_grad<T>, prepare_mul_grad<float>);
+  list("matmul", prepare_matmul<T>, prepare_matmul<float>);
+  list("matmul_grad", prepare_matmul_grad<T>, prepare_matmul_grad<float>);
+}
+
 }  // namespace
 
 void register_matmul(KernelTable& table) {
-  cpu::for_types<float, double>([&table]<class T>(std::type_identity<T>) {
-    const auto list = [&table](const char* op, auto prepare) {
-      table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "cublas", .prepare = prepare});
-    };
-    list("mul", prepare_mul<T>);
-    list("mul_grad", prepare_mul_grad<T>);
-    list("matmul", prepare_matmul<T>);
-    list("matmul_grad", prepare_matmul_grad<T>);
-  });
+  register_type<float>(table);
+  register_type<double>(table);
+  register_type<__half>(table);
+  register_type<__nv_bfloat16>(table);
 }
 
 }  // namespace fleet::fluid::cuda
