@@ -14,7 +14,7 @@ std::string list_text(const char* name, const std::set<std::string>& names) {
 }
 
 std::string scaling_text(const fluid::mixed_precision::LossScalingOptions& scaling) {
-  const std::string text = str_cat(", scaled by ", scaling.init_loss_scaling);
+  std::string text = str_cat(", scaled by ", scaling.init_loss_scaling);
   if (!scaling.use_dynamic_loss_scaling) return text;
   return str_cat(text, " at first (times ", scaling.incr_ratio, " after ",
                  scaling.incr_every_n_steps, " steps, times ", scaling.decr_ratio, " after ",

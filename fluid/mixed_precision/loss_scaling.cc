@@ -105,6 +105,7 @@ void LossScaling::follow(const std::vector<ParamGrad>& pairs) const {
   const Variable most_good = constant(options_.incr_every_n_steps, DType::kInt32);
   const Variable most_bad = constant(options_.decr_every_n_nan_or_inf, DType::kInt32);
   std::vector<Variable> sums;
+  sums.reserve(pairs.size());
   for (const ParamGrad& pair : pairs) sums.push_back(sum_of(pair.grad));
   const Variable finite = layers::isfinite(layers::reduce_sum(layers::concat(sums)));
   const Variable zero = constant(0, DType::kInt32);

@@ -133,6 +133,7 @@ void add_sampled_ops(OpTable& table) {
   nce_grad_inputs.insert(nce_grad_inputs.end(),
                          {one("SampleLogits"), one("SampleLabels"), one("Cost@GRAD")});
   std::vector<std::string> forward_inputs;
+  forward_inputs.reserve(nce_inputs.size());
   for (const SlotSpec& slot : nce_inputs) forward_inputs.push_back(slot.name);
   auto nce = make_schema<NceAttrs>(
       "nce", nce_inputs, {one("Cost"), one("SampleLogits"), one("SampleLabels")}, infer_nce,
