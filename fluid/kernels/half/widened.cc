@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "fluid/kernels/half/convert.h"
+#include "fluid/ops/shape/shape_ops.h"
 
 namespace fleet::fluid {
 namespace {
@@ -116,6 +117,14 @@ class Widened final : public Prepared {
   std::vector<Value> made_;  // outputs in float32
 };
 
+std::unique_ptr<Prepared> prepare_widening(PrepareContext& context) {
+  if (context.attrs<CastAttrs>().out_dtype != DType::kFloat32) return nullptr;
+  const int x = context.input("X");
+  const int out = context.set_output("Out", context.in("X").shape, DType::kFloat32);
+  return make_prepared(
+      [=](const KernelContext& c) { convert_half(c.input(x), c.output(out), c.stream()); });
+}
+
 }  // namespace
 
 Kernel widened(const Kernel& kernel) {
@@ -139,6 +148,13 @@ Kernel widened(const Kernel& kernel) {
     return prepared;
   };
   return result;
+}
+
+void add_casts_of_halves(KernelTable& table, DeviceKind device, const Kernel& from_float32) {
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    table.add_last("cast", device, half, {.name = "widen", .prepare = prepare_widening});
+    table.add_last("cast", device, half, widened(from_float32));
+  }
 }
 
 }  // namespace fleet::fluid

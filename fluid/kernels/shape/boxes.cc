@@ -201,15 +201,16 @@ void register_boxes(KernelTable& table, const Mover& mover) {
   const auto slice = cpu::with_tensor_attributes(by(prepare_slice), range);
   const auto slice_grad = cpu::with_tensor_attributes(by(prepare_slice_grad), range);
   const auto expand = cpu::with_tensor_attributes(by(prepare_expand), times);
+  for (const DType dtype : kElementTypes) {
+    add(dtype, "slice", slice);
+    add(dtype, "slice_grad", slice_grad);
+    add(dtype, "reverse", by(prepare_reverse));
+    add(dtype, "expand", expand);
+  }
   cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) {
-        const DType dtype = dtype_of<T>();
-        add(dtype, "slice", slice);
-        add(dtype, "slice_grad", slice_grad);
-        add(dtype, "pad", by(prepare_pad<T>));
-        add(dtype, "pad_grad", by(prepare_pad_grad));
-        add(dtype, "reverse", by(prepare_reverse));
-        add(dtype, "expand", expand);
+        add(dtype_of<T>(), "pad", by(prepare_pad<T>));
+        add(dtype_of<T>(), "pad_grad", by(prepare_pad_grad));
       });
 }
 

@@ -13,6 +13,11 @@
 
 namespace fleet::fluid {
 
+// Those of all tensors: moving looks at their size alone.
+constexpr DType kElementTypes[] = {
+    DType::kBool,  DType::kUInt8,   DType::kInt8,     DType::kInt16,   DType::kInt32,
+    DType::kInt64, DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64};
+
 // Row-major strides of a shape, in elements.
 inline std::vector<int64_t> strides_of(const Shape& shape) {
   std::vector<int64_t> strides(static_cast<size_t>(shape.rank()), 1);

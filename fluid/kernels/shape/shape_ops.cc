@@ -397,19 +397,18 @@ void register_moves(KernelTable& table, const Mover& mover) {
       {"stack_grad", by(prepare_stack_grad)},
       {"unstack", by(prepare_unstack)},
       {"unstack_grad", by(prepare_unstack_grad)}};
-  cpu::for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
-      [&]<class T>(std::type_identity<T>) {
-        for (const auto& [op, prepare] : kernels) {
-          Kernel kernel{.name = "copy", .prepare = prepare};
-          if (const auto view = views.find(op); view != views.end()) kernel.views = {view->second};
-          table.add_last(op, mover.device, dtype_of<T>(), std::move(kernel));
-        }
-        // The host's alone: it gives views.
-        if (mover.device == DeviceKind::kCpu) {
-          table.add_last("split_byref", mover.device, dtype_of<T>(),
-                         {.name = "copy", .prepare = prepare_split_byref});
-        }
-      });
+  for (const DType dtype : kElementTypes) {
+    for (const auto& [op, prepare] : kernels) {
+      Kernel kernel{.name = "copy", .prepare = prepare};
+      if (const auto view = views.find(op); view != views.end()) kernel.views = {view->second};
+      table.add_last(op, mover.device, dtype, std::move(kernel));
+    }
+    // The host's alone: it gives views.
+    if (mover.device == DeviceKind::kCpu) {
+      table.add_last("split_byref", mover.device, dtype,
+                     {.name = "copy", .prepare = prepare_split_byref});
+    }
+  }
 }
 
 }  // namespace fleet::fluid

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/numbers/half.h"
 #include "base/philox.h"
 #include "base/strings.h"
 #include "fluid/backward/backward.h"
+#include "fluid/kernels/half/convert.h"
 #include "fluid/ops/append.h"
 
 namespace fleet::fluid {
@@ -44,15 +46,31 @@ Tensor values_of(const Input& input, DType dtype, const std::string& name) {
   return tensor;
 }
 
+uint16_t* halves(const Tensor& tensor) {
+  return reinterpret_cast<uint16_t*>(const_cast<std::byte*>(tensor.raw()));
+}
+
 }  // namespace
 
 double element(const Tensor& tensor, int64_t i) {
+  if (is_half(tensor.dtype())) {
+    const bool brain = tensor.dtype() == DType::kBFloat16;
+    float wide = 0;
+    (brain ? float_of_bfloat16 : float_of_float16)(halves(tensor) + i, &wide, 1);
+    return static_cast<double>(wide);
+  }
   double found = 0;
   with_type(tensor.dtype(), [&]<class T>(T) { found = static_cast<double>(tensor.data<T>()[i]); });
   return found;
 }
 
 void set_element(Tensor& tensor, int64_t i, double value) {
+  if (is_half(tensor.dtype())) {
+    const bool brain = tensor.dtype() == DType::kBFloat16;
+    const auto wide = static_cast<float>(value);
+    (brain ? bfloat16_of_float : float16_of_float)(&wide, halves(tensor) + i, 1);
+    return;
+  }
   with_type(tensor.dtype(), [&]<class T>(T) { tensor.data<T>()[i] = static_cast<T>(value); });
 }
 

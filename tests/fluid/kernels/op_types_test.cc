@@ -60,6 +60,12 @@ void copy_values(const Feed& from, Feed& to) {
   }
 }
 
+// Halves are rounded once.
+double tolerance_of(DType dtype) {
+  if (dtype == DType::kFloat16) return 1e-3;
+  return dtype == DType::kBFloat16 ? 8e-3 : 1e-5;
+}
+
 void expect_same(const Tensor& got, const Tensor& exact, const std::string& name) {
   ASSERT_EQ(got.shape(), exact.shape()) << name;
   double scale = 1;
@@ -67,7 +73,8 @@ void expect_same(const Tensor& got, const Tensor& exact, const std::string& name
   for (int64_t i = 0; i < got.numel(); ++i) {
     const double wanted = element(exact, i);
     if (is_floating(got.dtype())) {
-      ASSERT_NEAR(element(got, i), wanted, 1e-5 * scale) << name << " element " << i;
+      ASSERT_NEAR(element(got, i), wanted, tolerance_of(got.dtype()) * scale)
+          << name << " element " << i;
     } else if (got.dtype() == DType::kBool) {
       ASSERT_EQ(element(got, i), wanted != 0 ? 1 : 0) << name << " element " << i;
     } else {

@@ -8,7 +8,6 @@ namespace fleet::fluid::mixed_precision {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class HalfProgram : public NetFixture {
  protected:

@@ -13,8 +13,6 @@
 namespace fleet::fluid::mixed_precision {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr int64_t kRows = 32;
 
 // Four classes that a net of two layers tells apart.
@@ -54,6 +52,7 @@ std::vector<float> losses(const Minimize& minimize, int shards = 1, int steps = 
   Executor exe(CPUPlace(), {.logical_shards = shards});
   exe.run(startup);
   std::vector<float> all;
+  all.reserve(static_cast<size_t>(steps));
   for (int step = 0; step < steps; ++step) {
     all.push_back(exe.run(main, batch(step), {loss.name()})[0].item<float>());
   }

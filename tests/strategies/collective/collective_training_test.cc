@@ -69,6 +69,7 @@ std::vector<Trained> train_collectively(int workers, int shards, size_t bucket_b
   transport::InProcessGroup group(workers);
   std::vector<Trained> results(static_cast<size_t>(workers));
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<size_t>(workers));
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank] {
       Net net = like;

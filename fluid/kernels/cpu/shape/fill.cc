@@ -11,7 +11,9 @@
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/half/convert.h"
+#include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/shape/constant.h"
+#include "fluid/kernels/shape/mover.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/shape_ops.h"
 
@@ -243,6 +245,10 @@ std::unique_ptr<Prepared> prepare_cast(PrepareContext& context) {
 }  // namespace
 
 void register_fill(KernelTable& table) {
+  for (const DType dtype : kElementTypes) {
+    table.add_last("assign", DeviceKind::kCpu, dtype, {.name = "copy", .prepare = prepare_assign});
+  }
+  add_casts_of_halves(table, DeviceKind::kCpu, {.name = "loop", .prepare = prepare_cast<float>});
   const TensorAttribute shape{.name = "shape", .whole = "ShapeTensor", .list = "ShapeTensorList"};
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) {
@@ -252,7 +258,6 @@ void register_fill(KernelTable& table) {
         add("fill_constant", with_tensor_attributes(prepare_fill_constant<T>, {shape}));
         add("fill_constant_batch_size_like", prepare_fill_like_batch);
         add("fill_zeros_like", prepare_zeros_like);
-        add("assign", prepare_assign);
         add("cast", prepare_cast<T>);
         if constexpr (std::is_same_v<T, float>) add("fake_init", prepare_fake_init);
         if constexpr (sizeof(T) >= 4) {

@@ -75,13 +75,14 @@ template <class T, class R>
 std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
                                          const BinaryFunction<T, R>& function) {
   const ValueSpec& y_spec = context.in("Y");
-  context.require(y_spec.dtype == dtype_of<T>(), "Y", std::string(dtype_name(dtype_of<T>())),
+  context.require(y_spec.dtype == element_type<T>(), "Y",
+                  std::string(dtype_name(element_type<T>())),
                   std::string(dtype_name(y_spec.dtype)));
   const Broadcast broadcast = broadcast_of(context, axis);
   const int64_t n = broadcast.out.numel();
   const int x = context.input("X");
   const int y = context.input("Y");
-  const int out = context.set_output("Out", broadcast.out, dtype_of<R>());
+  const int out = context.set_output("Out", broadcast.out, element_type<R>());
   return make_prepared([=, dims = broadcast.dims, value = function.value](const KernelContext& c) {
     value(stream_of(c).raw(), dims, c.in<T>(x), c.in<T>(y), c.out<R>(out), n);
   });
@@ -123,13 +124,13 @@ std::unique_ptr<Prepared> prepare_binary_grad(PrepareContext& context,
   const int x = context.input("X");
   const int y = context.input("Y");
   const int grad = context.input("Out@GRAD");
-  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
-  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>());
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, element_type<T>());
+  const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, element_type<T>());
   return make_prepared([=, dims = broadcast.dims](const KernelContext& c) {
     const auto pass = [&](BinaryBack<T> back, const SumDims& sums, int out) {
       if (out < 0) return;
       back(stream_of(c).raw(), dims, sums, c.in<T>(x), c.in<T>(y), c.in<T>(grad),
-           partials<T>(c, sums), c.out<T>(out));
+           partials<Computed<T>>(c, sums), c.out<T>(out));
     };
     pass(gradient.to_x, x_sums, x_grad);
     pass(gradient.to_y, y_sums, y_grad);
@@ -293,17 +294,21 @@ std::vector<Kernel::View> views_of(std::string_view op) {
 }
 
 template <class T>
-void add_floats(KernelTable& table) {
-  const auto list = [&table](const std::string& op, auto prepare) {
-    table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "loop", .prepare = prepare});
-  };
+void add_gradients(KernelTable& table) {
   for (const BinaryGradient<T>& gradient : binary_gradients<T>()) {
     const auto prepare = [gradient](PrepareContext& context) {
       return prepare_binary_grad<T>(context, gradient);
     };
-    table.add_last(gradient.op, DeviceKind::kCuda, dtype_of<T>(),
+    table.add_last(gradient.op, DeviceKind::kCuda, element_type<T>(),
                    {.name = "loop", .prepare = prepare, .views = views_of(gradient.op)});
   }
+}
+
+template <class T>
+void add_floats(KernelTable& table) {
+  const auto list = [&table](const std::string& op, auto prepare) {
+    table.add_last(op, DeviceKind::kCuda, dtype_of<T>(), {.name = "loop", .prepare = prepare});
+  };
   list("mean", prepare_mean<T>);
   list("mean_grad", prepare_mean_grad<T>);
   list("reduce_sum_grad", prepare_spread<T, false>);
@@ -323,13 +328,16 @@ void register_binary(KernelTable& table) {
     table.add_last(op, DeviceKind::kCuda, dtype, {.name = "loop", .prepare = prepare});
   };
   for_types<float, double>([&]<class T>(std::type_identity<T>) { add_floats<T>(table); });
-  for_types<float, double, int32_t, int64_t>([&]<class T>(std::type_identity<T>) {
-    for (const auto& function : binary_functions<T>()) {
-      list(dtype_of<T>(), function.op, [function](PrepareContext& context) {
-        return prepare_binary<T, T>(context, axis_of(context), function);
+  for_types<float, double, __half, __nv_bfloat16>(
+      [&]<class T>(std::type_identity<T>) { add_gradients<T>(table); });
+  for_types<float, double, __half, __nv_bfloat16, int32_t, int64_t>(
+      [&]<class T>(std::type_identity<T>) {
+        for (const auto& function : binary_functions<T>()) {
+          list(element_type<T>(), function.op, [function](PrepareContext& context) {
+            return prepare_binary<T, T>(context, axis_of(context), function);
+          });
+        }
       });
-    }
-  });
   for_types<bool, int32_t, int64_t, float, double>([&]<class T>(std::type_identity<T>) {
     for (const auto& function : comparisons<T>()) {
       list(dtype_of<T>(), function.op, [function](PrepareContext& context) {

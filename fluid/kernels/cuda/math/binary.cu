@@ -25,7 +25,8 @@ struct ValueLoop {
   R* out;
   __device__ R element(int64_t i) const {
     const auto at = places.at(i);
-    return F::value(x[at.of[0]], y[at.of[1]]);
+    using C = Computed<T>;
+    return R(F::value(static_cast<C>(x[at.of[0]]), static_cast<C>(y[at.of[1]])));
   }
 };
 template <class F, class T, class R>
@@ -39,9 +40,11 @@ struct BackValue {
   const T* x;
   const T* y;
   const T* grad;
-  __device__ T operator()(int64_t i) const {
+  __device__ Computed<T> operator()(int64_t i) const {
+    using C = Computed<T>;
     const auto at = places.at(i);
-    return F::back(x[at.of[0]], y[at.of[1]], grad[i]);
+    return F::back(static_cast<C>(x[at.of[0]]), static_cast<C>(y[at.of[1]]),
+                   static_cast<C>(grad[i]));
   }
 };
 // Passes the gradient itself; the operands may have no memory any more.
@@ -52,7 +55,7 @@ struct BackValue<Same, T> {
   const T* x;
   const T* y;
   const T* grad;
-  __device__ T operator()(int64_t i) const { return grad[i]; }
+  __device__ Computed<T> operator()(int64_t i) const { return grad[i]; }
 };
 template <class T>
 struct BackValue<Negative, T> {
@@ -60,25 +63,26 @@ struct BackValue<Negative, T> {
   const T* x;
   const T* y;
   const T* grad;
-  __device__ T operator()(int64_t i) const { return -grad[i]; }
+  __device__ Computed<T> operator()(int64_t i) const { return -static_cast<Computed<T>>(grad[i]); }
 };
 
 template <class Value, class T>
 struct BackLoop {
   Value of;
   T* out;
-  __device__ T element(int64_t i) const { return of(i); }
+  __device__ T element(int64_t i) const { return T(of(i)); }
 };
 
 template <class F, class T>
 void back(RawStream stream, const BroadcastDims& dims, const SumDims& sums, const T* x, const T* y,
-          const T* grad, T* partial, T* out) {
+          const T* grad, Computed<T>* partial, T* out) {
   if (out == grad) return;  // a view
   const BackValue<F, T> value{places_of(dims), x, y, grad};
   if (sums.gone_rank == 0) {
     launch_each(stream, "binary_back", sums.results, BackLoop<BackValue<F, T>, T>{value, out});
   } else {
-    launch_reduce<T, SumOf>(stream, "binary_back", sums, value, T{1}, partial, out);
+    launch_reduce<Computed<T>, SumOf>(stream, "binary_back", sums, value, Computed<T>{1}, partial,
+                                      out);
   }
 }
 
@@ -148,10 +152,14 @@ BinaryRows<BinaryFunction<bool, bool>> logical_functions() {
 
 template BinaryRows<BinaryFunction<float, float>> binary_functions();
 template BinaryRows<BinaryFunction<double, double>> binary_functions();
+template BinaryRows<BinaryFunction<__half, __half>> binary_functions();
+template BinaryRows<BinaryFunction<__nv_bfloat16, __nv_bfloat16>> binary_functions();
 template BinaryRows<BinaryFunction<int32_t, int32_t>> binary_functions();
 template BinaryRows<BinaryFunction<int64_t, int64_t>> binary_functions();
 template BinaryRows<BinaryGradient<float>> binary_gradients();
 template BinaryRows<BinaryGradient<double>> binary_gradients();
+template BinaryRows<BinaryGradient<__half>> binary_gradients();
+template BinaryRows<BinaryGradient<__nv_bfloat16>> binary_gradients();
 template BinaryRows<BinaryFunction<bool, bool>> comparisons();
 template BinaryRows<BinaryFunction<int32_t, bool>> comparisons();
 template BinaryRows<BinaryFunction<int64_t, bool>> comparisons();

@@ -2,6 +2,7 @@
 // conventions of fluid/kernels/cuda/loops.h.
 #pragma once
 
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/loops.h"
 
 namespace fleet::fluid::cuda {
@@ -18,7 +19,7 @@ struct BinaryFunction {
 // reduce_partials(sums) elements.
 template <class T>
 using BinaryBack = void (*)(RawStream, const BroadcastDims&, const SumDims& sums, const T* x,
-                            const T* y, const T* grad, T* partial, T* out);
+                            const T* y, const T* grad, Computed<T>* partial, T* out);
 template <class T>
 struct BinaryGradient {
   const char* op;
@@ -34,10 +35,10 @@ struct BinaryRows {
   const Row* end() const { return first + count; }
 };
 
-// Results of the operands' type. T: float, double, int32, int64.
+// Results of the operands' type. T: float, double, __half, __nv_bfloat16, int32, int64.
 template <class T>
 BinaryRows<BinaryFunction<T, T>> binary_functions();
-// T: float or double.
+// T: float, double, __half or __nv_bfloat16.
 template <class T>
 BinaryRows<BinaryGradient<T>> binary_gradients();
 // T: bool, int32, int64, float, double.

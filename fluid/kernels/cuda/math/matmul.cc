@@ -1,12 +1,11 @@
 // Matrix products by cuBLAS.
 #include <cublas_v2.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <type_traits>
 
 #include "base/strings.h"
 #include "fluid/core/cuda/cuda_call_impl.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/math/matmul_products.h"
@@ -26,23 +25,8 @@ struct Call {
 };
 
 // Products of halves add up in float32, and are rounded once.
-template <class T>
-concept Half = std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>;
 template <Half T>
 constexpr cudaDataType_t kCudaType = std::is_same_v<T, __half> ? CUDA_R_16F : CUDA_R_16BF;
-template <class T>
-using Factor = std::conditional_t<Half<T>, float, T>;
-template <class T>
-constexpr DType element_type() {
-  if constexpr (std::is_same_v<T, __half>) {
-    return DType::kFloat16;
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return DType::kBFloat16;
-  } else {
-    return dtype_of<T>();
-  }
-}
-
 template <Half T>
 cublasStatus_t one_product(const Call& call, float alpha, const T* a, const T* b, float beta,
                            T* c) {
@@ -116,7 +100,7 @@ bool adds_halves(const BatchedProduct& p) {
 }
 
 template <class T>
-void multiply(Stream& stream, const BatchedProduct& p, Factor<T> alpha, const T* a, const T* b,
+void multiply(Stream& stream, const BatchedProduct& p, Computed<T> alpha, const T* a, const T* b,
               T* c) {
   const GemmShape& s = p.shape;
   const int64_t results = p.c_stride == 0 ? 1 : p.count;
@@ -126,7 +110,7 @@ void multiply(Stream& stream, const BatchedProduct& p, Factor<T> alpha, const T*
   if (p.count > 1 && results > 1) return check<T>(batch(call, alpha, a, b, c), s);
   // Several products into one result: one after the other, in one order.
   for (int64_t i = 0; i < p.count; ++i) {
-    const Factor<T> kept = i == 0 ? 0 : 1;
+    const Computed<T> kept = i == 0 ? 0 : 1;
     check<T>(one_product(call, alpha, a + i * p.a_stride, b + i * p.b_stride, kept, c), s);
   }
 }
@@ -170,7 +154,7 @@ std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
   const MatmulShape s = checked_matmul_shape(context);
   BatchedProduct product = forward_product(s);
   if (s.out.numel() == 0) product.count = 0;
-  const auto alpha = static_cast<Factor<T>>(context.attrs<MatmulAttrs>().alpha);
+  const auto alpha = static_cast<Computed<T>>(context.attrs<MatmulAttrs>().alpha);
   const int x = context.input("X");
   const int y = context.input("Y");
   const int out = context.set_output("Out", s.out, element_type<T>());
@@ -184,7 +168,7 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
   const MatmulShape s = checked_matmul_shape(context);
   context.require(context.in("Out@GRAD").shape.numel() == s.out.numel(), "Out@GRAD",
                   s.out.to_string(), context.in("Out@GRAD").shape.to_string());
-  const auto alpha = static_cast<Factor<T>>(context.attrs<MatmulAttrs>().alpha);
+  const auto alpha = static_cast<Computed<T>>(context.attrs<MatmulAttrs>().alpha);
   const bool empty = s.out.numel() == 0;
   const BatchedProduct to_x = empty ? BatchedProduct{} : x_product(s);
   const BatchedProduct to_y = empty ? BatchedProduct{} : y_product(s);

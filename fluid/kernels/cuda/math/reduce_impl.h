@@ -41,13 +41,14 @@ __device__ auto value_at(const Value& value, int64_t at, int64_t result) {
   }
 }
 
-template <class T, class Combine, class Value>
+// Results are of type Out.
+template <class T, class Combine, class Out, class Value>
 struct ReduceByBlock {
   SumPlaces places;
   ReduceParts parts;
   Value value;
   T divisor;
-  T* out;
+  Out* out;
   __device__ void operator()(int64_t row) const {
     const int64_t result = row / parts.count;
     const int64_t base = places.kept(result);
@@ -59,17 +60,17 @@ struct ReduceByBlock {
       sum = Combine::join(sum, value_at(value, base + places.gone(i), result));
     }
     sum = combine_block(sum, [](T a, T b) { return Combine::join(a, b); });
-    if (threadIdx.x == 0) out[row] = Combine::finish(sum, divisor);
+    if (threadIdx.x == 0) out[row] = Out(Combine::finish(sum, divisor));
   }
 };
 
-template <class T, class Combine, class Value>
+template <class T, class Combine, class Out, class Value>
 struct ReduceByThread {
   SumPlaces places;
   ReduceParts parts;
   Value value;
   T divisor;
-  T* out;
+  Out* out;
   __device__ void operator()(int64_t i) const {
     const int64_t part = i / places.results;
     const int64_t result = i % places.results;
@@ -81,7 +82,7 @@ struct ReduceByThread {
     for (int64_t k = first; k < end; ++k) {
       sum = Combine::join(sum, value_at(value, base + places.gone(k), result));
     }
-    out[i] = Combine::finish(sum, divisor);
+    out[i] = Out(Combine::finish(sum, divisor));
   }
 };
 
@@ -91,22 +92,22 @@ struct ArrayValue {
   __device__ T operator()(int64_t i) const { return x[i]; }
 };
 
-template <class T, class Combine, class Value>
+template <class T, class Combine, class Value, class Out>
 void launch_parts(RawStream stream, const char* name, const SumDims& dims, const ReduceParts& parts,
-                  const Value& value, T divisor, T* out) {
+                  const Value& value, T divisor, Out* out) {
   if (parts.by_block) {
     launch_each_row(stream, name, dims.results * parts.count,
-                    ReduceByBlock<T, Combine, Value>{dims, parts, value, divisor, out});
+                    ReduceByBlock<T, Combine, Out, Value>{dims, parts, value, divisor, out});
   } else {
     launch_each(stream, name, dims.results * parts.count,
-                ReduceByThread<T, Combine, Value>{dims, parts, value, divisor, out});
+                ReduceByThread<T, Combine, Out, Value>{dims, parts, value, divisor, out});
   }
 }
 
 // `partial` has reduce_parts(dims).partials() elements.
-template <class T, class Combine, class Value>
+template <class T, class Combine, class Value, class Out>
 void launch_reduce(RawStream stream, const char* name, const SumDims& dims, const Value& value,
-                   T divisor, T* partial, T* out) {
+                   T divisor, T* partial, Out* out) {
   const ReduceParts parts = reduce_parts(dims);
   if (parts.count == 1) {
     return launch_parts<T, Combine>(stream, name, dims, parts, value, divisor, out);

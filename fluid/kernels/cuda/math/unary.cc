@@ -7,9 +7,11 @@
 
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
 #include "fluid/kernels/half/convert.h"
+#include "fluid/kernels/half/widened.h"
 #include "fluid/ops/math/activation.h"
 #include "fluid/ops/math/scale.h"
 #include "fluid/ops/shape/fill.h"
@@ -55,7 +57,7 @@ std::unique_ptr<Prepared> prepare_value(PrepareContext& context, const UnaryFunc
   const Shape shape = context.in("X").shape;
   const UnaryParams params = params_of_attributes(context);
   const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
+  const int out = context.set_output("Out", shape, element_type<T>());
   return make_prepared([=, value = function.value, n = shape.numel()](const KernelContext& c) {
     value(stream_of(c).raw(), params, c.in<T>(x), c.out<T>(out), n);
   });
@@ -71,7 +73,7 @@ std::unique_ptr<Prepared> prepare_back(PrepareContext& context, const UnaryFunct
   const UnaryParams params = params_of_attributes(context);
   const int in = context.input(slot);
   const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
+  const int out = context.set_output("X@GRAD", shape, element_type<T>());
   return make_prepared([=, back = function.back, n = shape.numel()](const KernelContext& c) {
     back(stream_of(c).raw(), params, c.in<T>(in), c.in<T>(grad), c.out<T>(out), n);
   });
@@ -225,8 +227,8 @@ void register_unary(KernelTable& table) {
   const auto list = [&table](DType dtype, const std::string& op, auto prepare) {
     table.add_last(op, DeviceKind::kCuda, dtype, {.name = "loop", .prepare = prepare});
   };
-  for_types<float, double>([&]<class T>(std::type_identity<T>) {
-    const DType dtype = dtype_of<T>();
+  for_types<float, double, __half, __nv_bfloat16>([&]<class T>(std::type_identity<T>) {
+    const DType dtype = element_type<T>();
     for (const UnaryFunction<T>& function : unary_functions<T>()) {
       const cpu::ParamsOf params = params_of_op(function.op);
       list(dtype, function.op,
@@ -235,6 +237,9 @@ void register_unary(KernelTable& table) {
       list(dtype, str_cat(function.op, "_grad"),
            [=](PrepareContext& context) { return prepare_back<T>(context, function, params); });
     }
+  });
+  for_types<float, double>([&]<class T>(std::type_identity<T>) {
+    const DType dtype = dtype_of<T>();
     list(dtype, "pow", prepare_pow<T, false>);
     list(dtype, "pow_grad", prepare_pow<T, true>);
     list(dtype, "clip", prepare_clip<T, false>);
@@ -245,6 +250,7 @@ void register_unary(KernelTable& table) {
   });
   for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) { list(dtype_of<T>(), "cast", prepare_cast<T>); });
+  add_casts_of_halves(table, DeviceKind::kCuda, {.name = "loop", .prepare = prepare_cast<float>});
   for_types<bool, int32_t, int64_t, float, double>(
       [&]<class T>(std::type_identity<T>) { list(dtype_of<T>(), "where", prepare_where<T>); });
   list(DType::kBool, "logical_not", prepare_not);

@@ -1,6 +1,4 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/launch_impl.h"
 #include "fluid/kernels/cuda/math/unary_loops.h"
 
@@ -212,7 +210,9 @@ struct ValueLoop {
   UnaryParams params;
   const T* x;
   T* out;
-  __device__ T element(int64_t i) const { return F::one(params, x[i]); }
+  __device__ T element(int64_t i) const {
+    return T(F::one(params, static_cast<Computed<T>>(x[i])));
+  }
 };
 template <class F, class T>
 struct BackLoop {
@@ -220,7 +220,10 @@ struct BackLoop {
   const T* in;
   const T* grad;
   T* out;
-  __device__ T element(int64_t i) const { return F::back(params, in[i], grad[i]); }
+  __device__ T element(int64_t i) const {
+    using C = Computed<T>;
+    return T(F::back(params, static_cast<C>(in[i]), static_cast<C>(grad[i])));
+  }
 };
 
 template <class F, class T>
@@ -498,6 +501,8 @@ void select(RawStream stream, const bool* truth, const T* x, const T* y, T* out,
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
 #undef FLEET_INSTANTIATE
+template UnaryFunctions<__half> unary_functions();
+template UnaryFunctions<__nv_bfloat16> unary_functions();
 
 #define FLEET_CASTS(From)                                        \
   template void cast(RawStream, const From*, bool*, int64_t);    \

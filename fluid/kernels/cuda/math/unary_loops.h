@@ -23,7 +23,7 @@ struct UnaryFunctions {
   const UnaryFunction<T>* begin() const { return first; }
   const UnaryFunction<T>* end() const { return first + count; }
 };
-// T: float or double.
+// T: float, double, __half or __nv_bfloat16.
 template <class T>
 UnaryFunctions<T> unary_functions();
 

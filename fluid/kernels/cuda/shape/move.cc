@@ -194,8 +194,7 @@ void register_move(KernelTable& table) {
   const auto list = [&table](DType dtype, const char* op, auto prepare) {
     table.add_last(op, DeviceKind::kCuda, dtype, {.name = "loop", .prepare = prepare});
   };
-  for_types<bool, uint8_t, int8_t, int16_t, int32_t, int64_t, float, double>(
-      [&]<class T>(std::type_identity<T>) { list(dtype_of<T>(), "assign", prepare_assign); });
+  for (const DType dtype : kElementTypes) list(dtype, "assign", prepare_assign);
   for_types<float, double>([&]<class T>(std::type_identity<T>) {
     const DType dtype = dtype_of<T>();
     list(dtype, "expand_grad", prepare_expand_grad<T>);

@@ -75,11 +75,11 @@ TEST_P(Widened, OfOtherTypesAreCast) {
 INSTANTIATE_TEST_SUITE_P(Both, Widened, testing::Values(DType::kFloat16, DType::kBFloat16),
                          [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
-TEST(HalfKernels, AreThoseOfFloat32WhereThereAreNoOthers) {
+TEST(HalfKernels, AreThereWhereThoseOfFloat32Are) {
   const KernelTable& table = KernelTable::standard();
   for (const std::string& op : table.ops(DeviceKind::kCpu)) {
     const auto wide = table.find(op, DeviceKind::kCpu, DType::kFloat32);
-    EXPECT_EQ(table.find(op, DeviceKind::kCpu, DType::kFloat16).size(), wide.size()) << op;
+    EXPECT_GE(table.find(op, DeviceKind::kCpu, DType::kFloat16).size(), wide.size()) << op;
   }
 }
 
