@@ -43,17 +43,42 @@ class Rewriter {
         half_(half),
         kept_(named_in_blocks(program)) {}
 
+  // Leaves the block as it is when an op cannot be what the table says.
   void run() {
-    for (auto& op : block_.take_ops()) {
-      if (op->role == OpRole::kForward) {
-        add(*op);
-      } else {
-        block_.append_op(*op);
+    const OpList ops = block_.ops();
+    const std::vector<VarDesc> vars = copies_of_vars();
+    try {
+      block_.set_ops({});
+      for (const auto& op : ops) {
+        const bool rewrites = op->role == OpRole::kForward && op->attr("sub_block") == nullptr;
+        if (rewrites) {
+          add(*op);
+        } else {
+          block_.append_op(*op);
+        }
       }
+    } catch (...) {
+      restore(ops, vars);
+      throw;
     }
   }
 
  private:
+  std::vector<VarDesc> copies_of_vars() const {
+    std::vector<VarDesc> copies;
+    for (const VarDesc* var : std::as_const(block_).vars_in_order()) copies.push_back(*var);
+    return copies;
+  }
+
+  void restore(const OpList& ops, const std::vector<VarDesc>& vars) {
+    block_.set_ops(ops);
+    for (const VarDesc* var : block_.vars()) {
+      const auto is_it = [var](const VarDesc& before) { return before.name == var->name; };
+      if (std::none_of(vars.begin(), vars.end(), is_it)) block_.remove_var(std::string(var->name));
+    }
+    for (const VarDesc& before : vars) block_.edit_var(before.name) = before;
+  }
+
   void add(const Operator& op) {
     const Precision precision = precision_of(op);
     Operator changed = op;

@@ -15,7 +15,8 @@ namespace fleet::fluid::mixed_precision {
 // - variables of the main block that the blocks of conditions and loops name, and all inside.
 // Gradients flow through the casts, where they flow into what is cast.
 //
-// Throws ProgramError for a program that has a backward part already.
+// Throws ProgramError for a program that has a backward part already, and for an op of the lists
+// that takes no such type; the program is what it was then.
 void compute_in_halves(Program& program, const PrecisionTable& table, DType half);
 
 }  // namespace fleet::fluid::mixed_precision

@@ -1,6 +1,9 @@
 #include "fluid/mixed_precision/half_program.h"
 
+#include <memory>
+
 #include "fluid/backward/backward.h"
+#include "fluid/kernels/op_library.h"
 #include "fluid/ops/append.h"
 #include "tests/fluid/net_fixture.h"
 
@@ -143,6 +146,38 @@ TEST_F(HalfProgram, GradientsFlowOnlyWhereTheyDid) {
   EXPECT_FALSE(block().has_var("x.cast_fp16@GRAD"));
   EXPECT_EQ(dtype("fc_0.w_0@GRAD"), DType::kFloat32);
   EXPECT_EQ(dtype("fc_0.w_0.cast_fp16@GRAD"), DType::kFloat16);
+}
+
+// An op of one's own that takes float32 alone.
+std::shared_ptr<OpLibrary> with_picky_op() {
+  auto library = std::make_shared<OpLibrary>();
+  OpSchema picky;
+  picky.type = "picky";
+  picky.inputs = {{.name = "X"}};
+  picky.outputs = {{.name = "Out"}};
+  picky.infer = [](InferContext& context) {
+    context.require_dtype("X", DType::kFloat32);
+    context.share("X", "Out");
+  };
+  library->ops().add(std::move(picky));
+  return library;
+}
+
+TEST_F(HalfProgram, WhatIsRefusedStaysAsItWas) {
+  main_.set_op_library(with_picky_op());
+  const Variable hidden = layers::fc(x(), 3);
+  VarDesc out;
+  out.name = "out";
+  block().add_var(std::move(out));
+  append_op(block(), {.type = "picky",
+                      .inputs = {{"X", {hidden.name()}}},
+                      .outputs = {{"Out", {"out"}}},
+                      .attrs = {}});
+  const std::string before = main_.to_string();
+  EXPECT_THROW(rewrite({.custom_white_list = {"picky"}}), Error);
+  EXPECT_EQ(main_.to_string(), before);
+  rewrite();
+  EXPECT_EQ(dtype(hidden), DType::kFloat16);
 }
 
 TEST_F(HalfProgram, ABackwardPartIsRefused) {
