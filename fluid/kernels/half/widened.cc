@@ -150,10 +150,16 @@ Kernel widened(const Kernel& kernel) {
   return result;
 }
 
+void add_half(KernelTable& table, std::string_view op, DeviceKind device, DType half, Kernel own,
+              const Kernel& of_float32) {
+  table.add_last(op, device, half, std::move(own));
+  table.add_last(op, device, half, widened(of_float32));
+}
+
 void add_casts_of_halves(KernelTable& table, DeviceKind device, const Kernel& from_float32) {
   for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
-    table.add_last("cast", device, half, {.name = "widen", .prepare = prepare_widening});
-    table.add_last("cast", device, half, widened(from_float32));
+    add_half(table, "cast", device, half, {.name = "widen", .prepare = prepare_widening},
+             from_float32);
   }
 }
 

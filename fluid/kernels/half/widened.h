@@ -9,6 +9,10 @@ namespace fleet::fluid {
 // float32 has the type that the program says, if it is a 16-bit one.
 Kernel widened(const Kernel& kernel);
 
+// Lists a kernel for a 16-bit type, and behind it, for what it does not take, one for float32.
+void add_half(KernelTable& table, std::string_view op, DeviceKind device, DType half, Kernel own,
+              const Kernel& of_float32);
+
 // Lists op cast of 16-bit types: to float32 in one pass, to others by a kernel for float32.
 void add_casts_of_halves(KernelTable& table, DeviceKind device, const Kernel& from_float32);
 

@@ -13,7 +13,7 @@ Channels channels_of(const PrepareContext& context, const BatchNormAttrs& attrs)
   return {.outer = x.numel(0, axis), .count = x[axis], .inner = x.numel(axis + 1, x.rank())};
 }
 
-BatchNormSlots batch_norm_of(PrepareContext& context, DType dtype) {
+BatchNormSlots batch_norm_of(PrepareContext& context, DType images, DType dtype) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   const Channels channels = channels_of(context, attrs);
   const Shape vector{channels.count};
@@ -31,14 +31,14 @@ BatchNormSlots batch_norm_of(PrepareContext& context, DType dtype) {
           .mean = context.input("Mean"),
           .variance = context.input("Variance"),
           .momentum = context.input("MomentumTensor"),
-          .y = context.set_output("Y", context.in("X").shape, dtype),
+          .y = context.set_output("Y", context.in("X").shape, images),
           .mean_out = context.set_output("MeanOut", vector, dtype),
           .variance_out = context.set_output("VarianceOut", vector, dtype),
           .saved_mean = context.set_output("SavedMean", vector, dtype),
           .saved_variance = context.set_output("SavedVariance", vector, dtype)};
 }
 
-BatchNormBackSlots batch_norm_back_of(PrepareContext& context, DType dtype) {
+BatchNormBackSlots batch_norm_back_of(PrepareContext& context, DType images, DType dtype) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   const Channels channels = channels_of(context, attrs);
   context.require(!attrs.is_test || attrs.use_global_stats || attrs.trainable_statistics, "X",
@@ -55,7 +55,7 @@ BatchNormBackSlots batch_norm_back_of(PrepareContext& context, DType dtype) {
           .mean = context.input(global ? "Mean" : "SavedMean"),
           .variance = context.input(global ? "Variance" : "SavedVariance"),
           .grad = context.input("Y@GRAD"),
-          .x_grad = context.set_output("X@GRAD", shape, dtype),
+          .x_grad = context.set_output("X@GRAD", shape, images),
           .scale_grad = context.set_output("Scale@GRAD", vector, dtype),
           .bias_grad = context.set_output("Bias@GRAD", vector, dtype)};
 }

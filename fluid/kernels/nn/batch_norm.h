@@ -27,7 +27,8 @@ struct BatchNormSlots {
   int saved_mean = -1;
   int saved_variance = -1;
 };
-BatchNormSlots batch_norm_of(PrepareContext& context, DType dtype);
+// `images`: of X and Y; `dtype`: of the rest.
+BatchNormSlots batch_norm_of(PrepareContext& context, DType images, DType dtype);
 
 // `mean` and `variance`: of the batch, or with global statistics those that are kept.
 struct BatchNormBackSlots {
@@ -42,6 +43,6 @@ struct BatchNormBackSlots {
   int scale_grad = -1;
   int bias_grad = -1;
 };
-BatchNormBackSlots batch_norm_back_of(PrepareContext& context, DType dtype);
+BatchNormBackSlots batch_norm_back_of(PrepareContext& context, DType images, DType dtype);
 
 }  // namespace fleet::fluid

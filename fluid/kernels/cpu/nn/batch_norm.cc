@@ -159,7 +159,7 @@ std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   if (is_misread(context, attrs)) return nullptr;
   const bool blocked = context.in("X").layout == Layout::kBlocked;
-  return make_prepared(BatchNorm<T>(batch_norm_of(context, dtype_of<T>()), blocked));
+  return make_prepared(BatchNorm<T>(batch_norm_of(context, dtype_of<T>(), dtype_of<T>()), blocked));
 }
 
 template <class T>
@@ -289,7 +289,8 @@ std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
   const auto attrs = context.attrs<BatchNormAttrs>();
   if (is_misread(context, attrs)) return nullptr;
   const bool blocked = context.in("X").layout == Layout::kBlocked;
-  return make_prepared(BatchNormGrad<T>(batch_norm_back_of(context, dtype_of<T>()), blocked));
+  return make_prepared(
+      BatchNormGrad<T>(batch_norm_back_of(context, dtype_of<T>(), dtype_of<T>()), blocked));
 }
 
 }  // namespace

@@ -205,9 +205,11 @@ template <class T>
 void register_type(KernelTable& table) {
   const auto list = [&table](const char* op, auto prepare, auto in_float) {
     const DType type = element_type<T>();
-    table.add_last(op, DeviceKind::kCuda, type, {.name = "cublas", .prepare = prepare});
+    const Kernel own{.name = "cublas", .prepare = prepare};
     if constexpr (Half<T>) {
-      table.add_last(op, DeviceKind::kCuda, type, widened({.name = "cublas", .prepare = in_float}));
+      add_half(table, op, DeviceKind::kCuda, type, own, {.name = "cublas", .prepare = in_float});
+    } else {
+      table.add_last(op, DeviceKind::kCuda, type, own);
     }
   };
   list("mul", prepare_mul<T>, prepare_mul<float>);

@@ -66,10 +66,11 @@ struct PoolLoop {
     const ImagePlace o = places.at(i);
     const PoolSpan rows = w.rows(o.row);
     const PoolSpan columns = w.columns(o.column);
-    T result = w.max ? w.x[w.at(o.plane, rows.begin, columns.begin, o.lane)] : T{};
+    using C = Computed<T>;
+    C result = w.max ? static_cast<C>(w.x[w.at(o.plane, rows.begin, columns.begin, o.lane)]) : C{};
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       for (int64_t x = columns.begin; x < columns.end; ++x) {
-        const T value = w.x[w.at(o.plane, y, x, o.lane)];
+        const C value = static_cast<C>(w.x[w.at(o.plane, y, x, o.lane)]);
         if (!w.max) {
           result += value;
         } else if (value > result || value != value) {
@@ -77,7 +78,7 @@ struct PoolLoop {
         }
       }
     }
-    out[i] = w.max ? result : result / static_cast<T>(rows.divisor * columns.divisor);
+    out[i] = T(w.max ? result : result / static_cast<C>(rows.divisor * columns.divisor));
   }
 };
 
@@ -145,13 +146,15 @@ struct PoolBackLoop {
   const T* y;
   const T* grad;
   T* out;
+  using C = Computed<T>;
 
   // Whether element (row, column) is the first of its window that is the largest. `image` and
   // `lane`: where the element's plane begins, and its place in a position.
-  __device__ bool leads(const T* image, Int oy, Int ox, Int row, Int column, T largest) const {
+  __device__ bool leads(const T* image, Int oy, Int ox, Int row, Int column, C largest) const {
     for (Int i = rows.begin(oy); i < rows.end(oy); ++i) {
       for (Int j = columns.begin(ox); j < columns.end(ox); ++j) {
-        if (image[(i * columns.in + j) * lanes] == largest) return i == row && j == column;
+        const C value = static_cast<C>(image[(i * columns.in + j) * lanes]);
+        if (value == largest) return i == row && j == column;
       }
     }
     return false;
@@ -165,20 +168,22 @@ struct PoolBackLoop {
     const int64_t outputs = p.plane * rows.out * columns.out * lanes + p.lane;
     const Covering<Int> ys = rows.covering(row);
     const Covering<Int> xs = columns.covering(column);
-    T sum{};
+    const C own = static_cast<C>(x[at]);
+    C sum{};
     for (Int oy = ys.first; oy <= ys.last; ++oy) {
       if (row < rows.begin(oy) || row >= rows.end(oy)) continue;
       for (Int ox = xs.first; ox <= xs.last; ++ox) {
         if (column < columns.begin(ox) || column >= columns.end(ox)) continue;
         const int64_t o = outputs + (oy * columns.out + ox) * lanes;
+        const C g = static_cast<C>(grad[o]);
         if (!max) {
-          sum += grad[o] / static_cast<T>(rows.divisor(oy) * columns.divisor(ox));
-        } else if (x[at] == y[o] && leads(image, oy, ox, row, column, y[o])) {
-          sum += grad[o];
+          sum += g / static_cast<C>(rows.divisor(oy) * columns.divisor(ox));
+        } else if (own == static_cast<C>(y[o]) && leads(image, oy, ox, row, column, own)) {
+          sum += g;
         }
       }
     }
-    out[at] = sum;
+    out[at] = T(sum);
   }
 };
 
@@ -186,7 +191,7 @@ struct PoolBackLoop {
 template <class T>
 struct DropoutLoop {
   DropoutArgs args;
-  T factor;
+  Computed<T> factor;
   const T* x;
   uint8_t* mask;
   T* out;
@@ -200,7 +205,7 @@ struct DropoutLoop {
       if (i >= n) return;
       const bool keeps = words.x[k] >= args.threshold;
       if (mask != nullptr) mask[i] = keeps ? 1 : 0;
-      out[i] = keeps ? x[i] * factor : T{};
+      out[i] = T(keeps ? static_cast<Computed<T>>(x[i]) * factor : Computed<T>{});
     }
   }
 };
@@ -208,10 +213,12 @@ struct DropoutLoop {
 template <class T>
 struct KeepLoop {
   const uint8_t* mask;
-  T factor;
+  Computed<T> factor;
   const T* x;
   T* out;
-  __device__ T element(int64_t i) const { return mask[i] != 0 ? x[i] * factor : T{}; }
+  __device__ T element(int64_t i) const {
+    return T(mask[i] != 0 ? static_cast<Computed<T>>(x[i]) * factor : Computed<T>{});
+  }
 };
 
 // Whether element a comes before element b.
@@ -323,13 +330,14 @@ void pool_back(RawStream stream, const PoolDims& dims, bool max, const T* x, con
 }
 
 template <class T>
-void dropout(RawStream stream, const DropoutArgs& args, T factor, const T* x, uint8_t* mask, T* out,
-             int64_t n) {
+void dropout(RawStream stream, const DropoutArgs& args, Computed<T> factor, const T* x,
+             uint8_t* mask, T* out, int64_t n) {
   launch_each(stream, "dropout", (n + 3) / 4, DropoutLoop<T>{args, factor, x, mask, out, n});
 }
 
 template <class T>
-void keep_masked(RawStream stream, const uint8_t* mask, T factor, const T* x, T* out, int64_t n) {
+void keep_masked(RawStream stream, const uint8_t* mask, Computed<T> factor, const T* x, T* out,
+                 int64_t n) {
   launch_each(stream, "keep_masked", n, KeepLoop<T>{mask, factor, x, out});
 }
 
@@ -354,12 +362,18 @@ void accuracy(RawStream stream, int64_t rows, int64_t k, const int64_t* indices,
 #define FLEET_INSTANTIATE(T)                                                                   \
   template void pool(RawStream, const PoolDims&, bool, const T*, T*);                          \
   template void pool_back(RawStream, const PoolDims&, bool, const T*, const T*, const T*, T*); \
-  template void dropout(RawStream, const DropoutArgs&, T, const T*, uint8_t*, T*, int64_t);    \
-  template void keep_masked(RawStream, const uint8_t*, T, const T*, T*, int64_t);              \
-  template void top_k_back(RawStream, int64_t, int64_t, int64_t, const int64_t*, const T*, T*)
+  template void dropout(RawStream, const DropoutArgs&, Computed<T>, const T*, uint8_t*, T*,    \
+                        int64_t);                                                              \
+  template void keep_masked(RawStream, const uint8_t*, Computed<T>, const T*, T*, int64_t)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
+FLEET_INSTANTIATE(__half);
+FLEET_INSTANTIATE(__nv_bfloat16);
 #undef FLEET_INSTANTIATE
+template void top_k_back(RawStream, int64_t, int64_t, int64_t, const int64_t*, const float*,
+                         float*);
+template void top_k_back(RawStream, int64_t, int64_t, int64_t, const int64_t*, const double*,
+                         double*);
 #define FLEET_TOP_K(T) \
   template void top_k(RawStream, int64_t, int64_t, int64_t, const T*, T*, int64_t*)
 FLEET_TOP_K(int32_t);

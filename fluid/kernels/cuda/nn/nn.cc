@@ -7,6 +7,7 @@
 #include "fluid/kernels/cpu/tensor_attributes.h"
 #include "fluid/kernels/cuda/nn/nn_loops.h"
 #include "fluid/kernels/cuda/register_impl.h"
+#include "fluid/kernels/half/widened.h"
 #include "fluid/kernels/loss/metrics.h"
 #include "fluid/kernels/nn/batch_norm.h"
 #include "fluid/ops/nn/conv.h"
@@ -90,8 +91,11 @@ void add_row_norm(KernelTable& table, const std::string& op) {
                   }});
 }
 
-template <class T>
+// Images of type X; halves have vectors of float32.
+template <class X>
 struct BatchNorm {
+  using T = Computed<X>;
+
   BatchNormSlots at;
   Channels channels = at.channels;
 
@@ -107,14 +111,15 @@ struct BatchNorm {
       inverse_deviation<T>(stream.raw(), channels.count, static_cast<T>(at.attrs.epsilon),
                            c.in<T>(at.variance), now_variance);
     } else {
-      channel_moments<T>(stream.raw(), channels, c.in<T>(at.x), moments(c, now_mean, now_variance),
-                         stream.template scratch<std::byte>(moments_bytes(channels)));
+      channel_moments<X, T>(stream.raw(), channels, c.in<X>(at.x),
+                            moments(c, now_mean, now_variance),
+                            stream.template scratch<std::byte>(moments_bytes(channels)));
     }
     const ChannelNorm<T> norm{.mean = now_mean,
                               .inverse = now_variance,
                               .scale = c.in<T>(at.scale),
                               .bias = c.in<T>(at.bias)};
-    channel_norm<T>(stream.raw(), channels, norm, c.in<T>(at.x), c.out<T>(at.y));
+    channel_norm<X, T>(stream.raw(), channels, norm, c.in<X>(at.x), c.out<X>(at.y));
   }
 
  private:
@@ -136,21 +141,25 @@ struct BatchNorm {
   }
   // One element a channel has no variance.
   void pass_through(const KernelContext& c) const {
-    copy(c, c.in<T>(at.x), c.out<T>(at.y), channels.numel());
+    copy(c, c.in<X>(at.x), c.out<X>(at.y), channels.numel());
     fill<T>(stream_of(c).raw(), T{}, c.out<T>(at.saved_mean), channels.count);
     fill<T>(stream_of(c).raw(), T{}, c.out<T>(at.saved_variance), channels.count);
     keep_running(c);
   }
 };
 
-template <class T>
+template <class X>
 std::unique_ptr<Prepared> prepare_batch_norm(PrepareContext& context) {
-  return make_prepared(BatchNorm<T>{batch_norm_of(context, dtype_of<T>())});
+  constexpr DType kVectors = element_type<Computed<X>>();
+  if (Half<X> && context.in("Scale").dtype != kVectors) return nullptr;
+  return make_prepared(BatchNorm<X>{batch_norm_of(context, element_type<X>(), kVectors)});
 }
 
-template <class T>
+template <class X>
 std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
-  const BatchNormBackSlots at = batch_norm_back_of(context, dtype_of<T>());
+  using T = Computed<X>;
+  if (Half<X> && context.in("Scale").dtype != element_type<T>()) return nullptr;
+  const BatchNormBackSlots at = batch_norm_back_of(context, element_type<X>(), element_type<T>());
   const Channels channels = at.channels;
   const bool global = at.attrs.global_stats();
   return make_prepared([=](const KernelContext& c) {
@@ -158,7 +167,7 @@ std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
     T* scale_grad = out_or_null<T>(c, at.scale_grad);
     T* bias_grad = out_or_null<T>(c, at.bias_grad);
     if (!global && channels.each() == 1) {
-      if (at.x_grad >= 0) copy(c, c.in<T>(at.grad), c.out<T>(at.x_grad), channels.numel());
+      if (at.x_grad >= 0) copy(c, c.in<X>(at.grad), c.out<X>(at.x_grad), channels.numel());
       if (scale_grad != nullptr) fill<T>(stream.raw(), T{}, scale_grad, channels.count);
       if (bias_grad != nullptr) fill<T>(stream.raw(), T{}, bias_grad, channels.count);
       return;
@@ -169,16 +178,16 @@ std::unique_ptr<Prepared> prepare_batch_norm_grad(PrepareContext& context) {
       inverse_deviation<T>(stream.raw(), channels.count, static_cast<T>(at.attrs.epsilon),
                            c.in<T>(at.variance), inverse);
     }
-    const ChannelNormBack<T> back{.x = c.in<T>(at.x),
-                                  .grad = c.in<T>(at.grad),
-                                  .mean = c.in<T>(at.mean),
-                                  .inverse = global ? inverse : c.in<T>(at.variance),
-                                  .scale = c.in<T>(at.scale),
-                                  .fixed = global,
-                                  .x_grad = out_or_null<T>(c, at.x_grad),
-                                  .scale_grad = scale_grad,
-                                  .bias_grad = bias_grad};
-    channel_norm_back<T>(stream.raw(), channels, back, inverse + channels.count, memory);
+    const ChannelNormBack<X, T> back{.x = c.in<X>(at.x),
+                                     .grad = c.in<X>(at.grad),
+                                     .mean = c.in<T>(at.mean),
+                                     .inverse = global ? inverse : c.in<T>(at.variance),
+                                     .scale = c.in<T>(at.scale),
+                                     .fixed = global,
+                                     .x_grad = out_or_null<X>(c, at.x_grad),
+                                     .scale_grad = scale_grad,
+                                     .bias_grad = bias_grad};
+    channel_norm_back<X, T>(stream.raw(), channels, back, inverse + channels.count, memory);
   });
 }
 
@@ -205,7 +214,7 @@ template <class T>
 std::unique_ptr<Prepared> prepare_pool(PrepareContext& context) {
   const Pooling p = pooling_of(context);
   const int x = context.input("X");
-  const int out = context.set_output("Out", p.out, dtype_of<T>());
+  const int out = context.set_output("Out", p.out, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     pool<T>(stream_of(c).raw(), p.dims, p.max, c.in<T>(x), c.out<T>(out));
   });
@@ -221,7 +230,7 @@ std::unique_ptr<Prepared> prepare_pool_grad(PrepareContext& context) {
   const int x = context.input("X");
   const int out = context.input("Out");
   const int grad = context.input("Out@GRAD");
-  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, dtype_of<T>());
+  const int x_grad = context.set_output("X@GRAD", context.in("X").shape, element_type<T>());
   return make_prepared([=](const KernelContext& c) {
     pool_back<T>(stream_of(c).raw(), p.dims, p.max, c.in<T>(x), c.in<T>(out), c.in<T>(grad),
                  c.out<T>(x_grad));
@@ -240,6 +249,7 @@ T dropout_factor(const DropoutAttrs& attrs) {
 template <class T>
 std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
   const auto attrs = context.attrs<DropoutAttrs>();
+  if (Half<T> && attrs.is_test) return nullptr;
   const Shape shape = context.in("X").shape;
   const int64_t n = shape.numel();
   const auto& masks = context.op().output("Mask");
@@ -249,17 +259,19 @@ std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
   const RandomKey key =
       RandomKey::of(attrs.fix_seed ? static_cast<uint64_t>(attrs.seed) : program, name);
   const int x = context.input("X");
-  const int out = context.set_output("Out", shape, dtype_of<T>());
+  const int out = context.set_output("Out", shape, element_type<T>());
   const int mask = context.set_output("Mask", shape, DType::kUInt8);
-  const T factor = dropout_factor<T>(attrs);
+  const auto factor = dropout_factor<Computed<T>>(attrs);
   const auto threshold =
       static_cast<uint64_t>(static_cast<double>(attrs.dropout_prob) * 4294967296.0);
   return make_prepared([=, is_test = attrs.is_test](const KernelContext& c) {
     const RawStream stream = stream_of(c).raw();
-    if (is_test) {
-      scale<T>(stream, {.scale = factor}, c.in<T>(x), c.out<T>(out), n);
-      if (mask >= 0) fill<uint8_t>(stream, 1, c.out<uint8_t>(mask), n);
-      return;
+    if constexpr (!Half<T>) {
+      if (is_test) {
+        scale<T>(stream, {.scale = factor}, c.in<T>(x), c.out<T>(out), n);
+        if (mask >= 0) fill<uint8_t>(stream, 1, c.out<uint8_t>(mask), n);
+        return;
+      }
     }
     const DropoutArgs args{.key = key,
                            .step = c.step(),
@@ -278,8 +290,8 @@ std::unique_ptr<Prepared> prepare_dropout_grad(PrepareContext& context) {
                   context.in("Mask").shape.to_string());
   const int mask = context.input("Mask");
   const int grad = context.input("Out@GRAD");
-  const int out = context.set_output("X@GRAD", shape, dtype_of<T>());
-  const T factor = dropout_factor<T>(context.attrs<DropoutAttrs>());
+  const int out = context.set_output("X@GRAD", shape, element_type<T>());
+  const auto factor = dropout_factor<Computed<T>>(context.attrs<DropoutAttrs>());
   return make_prepared([=](const KernelContext& c) {
     keep_masked<T>(stream_of(c).raw(), c.in<uint8_t>(mask), factor, c.in<T>(grad), c.out<T>(out),
                    n);
@@ -329,6 +341,18 @@ void register_nn(KernelTable& table) {
     list("dropout", prepare_dropout<T>);
     list("dropout_grad", prepare_dropout_grad<T>);
     list("top_k_grad", prepare_top_k_grad<T>);
+  });
+  cpu::for_types<__half, __nv_bfloat16>([&table]<class X>(std::type_identity<X>) {
+    const auto list = [&table](const char* op, auto prepare, auto of_floats) {
+      add_half(table, op, DeviceKind::kCuda, element_type<X>(),
+               {.name = "loop", .prepare = prepare}, {.name = "loop", .prepare = of_floats});
+    };
+    list("batch_norm", prepare_batch_norm<X>, prepare_batch_norm<float>);
+    list("batch_norm_grad", prepare_batch_norm_grad<X>, prepare_batch_norm_grad<float>);
+    list("pool2d", prepare_pool<X>, prepare_pool<float>);
+    list("pool2d_grad", prepare_pool_grad<X>, prepare_pool_grad<float>);
+    list("dropout", prepare_dropout<X>, prepare_dropout<float>);
+    list("dropout_grad", prepare_dropout_grad<X>, prepare_dropout_grad<float>);
   });
   cpu::for_types<float, double, int32_t, int64_t>([&table]<class T>(std::type_identity<T>) {
     table.add_last("top_k", DeviceKind::kCuda, dtype_of<T>(), {"loop", prepare_top_k<T>});

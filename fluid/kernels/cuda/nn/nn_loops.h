@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "fluid/kernels/cuda/halves_impl.h"
 #include "fluid/kernels/cuda/loops.h"
 #include "fluid/kernels/nn/channels.h"
 #include "fluid/kernels/nn/norm_rows.h"
@@ -55,10 +56,11 @@ struct ChannelMoments {
   T* mean_out = nullptr;
   T* variance_out = nullptr;
 };
-// `memory` has moments_bytes(dims). Sums are in double precision.
+// `memory` has moments_bytes(dims). Sums are in double precision. Images of halves (X) have
+// channels of float32 (T), here and below.
 int64_t moments_bytes(const Channels& dims);
-template <class T>
-void channel_moments(RawStream stream, const Channels& dims, const T* x,
+template <class X, class T>
+void channel_moments(RawStream stream, const Channels& dims, const X* x,
                      const ChannelMoments<T>& moments, std::byte* memory);
 // y = (x - mean) * inverse * scale + bias, where inverse is 1 / sqrt(variance + epsilon).
 template <class T>
@@ -68,9 +70,9 @@ struct ChannelNorm {
   const T* scale = nullptr;
   const T* bias = nullptr;
 };
-template <class T>
-void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const T* x,
-                  T* y);
+template <class X, class T>
+void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const X* x,
+                  X* y);
 // out = 1 / sqrt(variance + epsilon), which may be `variance`.
 template <class T>
 void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance, T* out);
@@ -78,20 +80,20 @@ void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance
 // Of channel_norm. `fixed`: mean and inverse do not
 // depend on x. Outputs may be null; `sums` has 2 * count elements, `partial` twice
 // channel_partials(dims).
-template <class T>
+template <class X, class T>
 struct ChannelNormBack {
-  const T* x = nullptr;
-  const T* grad = nullptr;
+  const X* x = nullptr;
+  const X* grad = nullptr;
   const T* mean = nullptr;
   const T* inverse = nullptr;
   const T* scale = nullptr;
   bool fixed = false;
-  T* x_grad = nullptr;
+  X* x_grad = nullptr;
   T* scale_grad = nullptr;
   T* bias_grad = nullptr;
 };
-template <class T>
-void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<T>& back,
+template <class X, class T>
+void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<X, T>& back,
                        T* partial, T* sums);
 
 struct PoolDims {
@@ -120,11 +122,12 @@ struct DropoutArgs {
   uint64_t threshold = 0;
 };
 template <class T>
-void dropout(RawStream stream, const DropoutArgs& args, T factor, const T* x, uint8_t* mask, T* out,
-             int64_t n);
+void dropout(RawStream stream, const DropoutArgs& args, Computed<T> factor, const T* x,
+             uint8_t* mask, T* out, int64_t n);
 // out = x * factor where the mask is set, else 0.
 template <class T>
-void keep_masked(RawStream stream, const uint8_t* mask, T factor, const T* x, T* out, int64_t n);
+void keep_masked(RawStream stream, const uint8_t* mask, Computed<T> factor, const T* x, T* out,
+                 int64_t n);
 
 // The k largest of each row in falling order, equal ones in the order of their indices,
 // not-a-number last.

@@ -191,25 +191,27 @@ class ChannelPlaces {
 };
 
 // How far elements are from the first of their channel, and the squares of that.
-template <class T>
+template <class X>
 struct MomentTerms {
   Channels dims;
-  const T* x;
+  const X* x;
+  __device__ double at(int64_t i) const {
+    return static_cast<double>(static_cast<Computed<X>>(x[i]));
+  }
   __device__ Two<double> operator()(int64_t i, int64_t channel) const {
-    const double apart = static_cast<double>(x[i]) - static_cast<double>(x[channel * dims.inner]);
+    const double apart = at(i) - at(channel * dims.inner);
     return {apart, apart * apart};
   }
 };
 
-template <class T>
+template <class X, class T>
 struct MomentsLoop {
-  Channels dims;
   ChannelMoments<T> moments;
-  const T* x;
+  MomentTerms<X> terms;
   const Two<double>* sums;
   __device__ void operator()(int64_t k) const {
-    const double each = static_cast<double>(dims.outer * dims.inner);
-    const double first = each > 0 ? static_cast<double>(x[k * dims.inner]) : 0;  // none: NaN
+    const double each = static_cast<double>(terms.dims.outer * terms.dims.inner);
+    const double first = each > 0 ? terms.at(k * terms.dims.inner) : 0;  // none: NaN
     const double apart = sums[k].a / each;
     const double spread = sums[k].b / each - apart * apart;
     const T mean = static_cast<T>(first + apart);
@@ -227,15 +229,16 @@ struct MomentsLoop {
   }
 };
 
-template <class T>
+template <class X, class T>
 struct ChannelNormLoop {
   ChannelPlaces places;
   ChannelNorm<T> norm;
-  const T* x;
-  T* out;
-  __device__ T element(int64_t i) const {
+  const X* x;
+  X* out;
+  __device__ X element(int64_t i) const {
     const int64_t k = places.channel(i);
-    return (x[i] - norm.mean[k]) * (norm.inverse[k] * norm.scale[k]) + norm.bias[k];
+    const T apart = static_cast<T>(x[i]) - norm.mean[k];
+    return X(apart * (norm.inverse[k] * norm.scale[k]) + norm.bias[k]);
   }
 };
 
@@ -247,27 +250,32 @@ struct InverseLoop {
   __device__ void operator()(int64_t i) const { out[i] = T{1} / sqrt(variance[i] + epsilon); }
 };
 
-template <class T>
+template <class X, class T>
 struct BackTerms {
-  ChannelNormBack<T> back;
+  ChannelNormBack<X, T> back;
+  __device__ T apart(int64_t i, int64_t k) const {
+    return static_cast<T>(back.x[i]) - back.mean[k];
+  }
   __device__ Two<T> operator()(int64_t i, int64_t k) const {
-    const T g = back.grad[i];
-    return {g * ((back.x[i] - back.mean[k]) * back.inverse[k]), g};
+    const T g = static_cast<T>(back.grad[i]);
+    return {g * (apart(i, k) * back.inverse[k]), g};
   }
 };
 
-template <class T>
+template <class X, class T>
 struct ChannelBackLoop {
   ChannelPlaces places;
-  ChannelNormBack<T> back;
+  BackTerms<X, T> terms;
   const Two<T>* sums;
   T share;  // 1 over the elements of a channel, 0 where the statistics are fixed
-  T* out;
-  __device__ T element(int64_t i) const {
+  X* out;
+  __device__ X element(int64_t i) const {
+    const ChannelNormBack<X, T>& back = terms.back;
     const int64_t k = places.channel(i);
     const T all = back.scale[k] * back.inverse[k];
     const T slope = sums[k].a * (share * back.inverse[k]);
-    return all * (back.grad[i] - sums[k].b * share - (back.x[i] - back.mean[k]) * slope);
+    const T g = static_cast<T>(back.grad[i]);
+    return X(all * (g - sums[k].b * share - terms.apart(i, k) * slope));
   }
 };
 
@@ -308,20 +316,20 @@ int64_t moments_bytes(const Channels& dims) {
   return (channel_partials(dims) + dims.count) * static_cast<int64_t>(sizeof(Two<double>));
 }
 
-template <class T>
-void channel_moments(RawStream stream, const Channels& dims, const T* x,
+template <class X, class T>
+void channel_moments(RawStream stream, const Channels& dims, const X* x,
                      const ChannelMoments<T>& moments, std::byte* memory) {
+  const MomentTerms<X> terms{dims, x};
   auto* sums = reinterpret_cast<Two<double>*>(memory);
-  launch_reduce<Two<double>, TwoSums>(stream, "channel_moments", sums_of_channels(dims),
-                                      MomentTerms<T>{dims, x}, Two<double>{1, 1}, sums + dims.count,
-                                      sums);
-  launch_each(stream, "channel_moments", dims.count, MomentsLoop<T>{dims, moments, x, sums});
+  launch_reduce<Two<double>, TwoSums>(stream, "channel_moments", sums_of_channels(dims), terms,
+                                      Two<double>{1, 1}, sums + dims.count, sums);
+  launch_each(stream, "channel_moments", dims.count, MomentsLoop<X, T>{moments, terms, sums});
 }
 
-template <class T>
-void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const T* x,
-                  T* y) {
-  launch_each(stream, "channel_norm", dims.numel(), ChannelNormLoop<T>{dims, norm, x, y});
+template <class X, class T>
+void channel_norm(RawStream stream, const Channels& dims, const ChannelNorm<T>& norm, const X* x,
+                  X* y) {
+  launch_each(stream, "channel_norm", dims.numel(), ChannelNormLoop<X, T>{dims, norm, x, y});
 }
 
 template <class T>
@@ -329,31 +337,41 @@ void inverse_deviation(RawStream stream, int64_t n, T epsilon, const T* variance
   launch_each(stream, "inverse_deviation", n, InverseLoop<T>{epsilon, variance, out});
 }
 
-template <class T>
-void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<T>& back,
+template <class X, class T>
+void channel_norm_back(RawStream stream, const Channels& dims, const ChannelNormBack<X, T>& back,
                        T* partial, T* sums_memory) {
+  const BackTerms<X, T> terms{back};
   auto* sums = reinterpret_cast<Two<T>*>(sums_memory);
-  launch_reduce<Two<T>, TwoSums>(stream, "channel_norm_back", sums_of_channels(dims),
-                                 BackTerms<T>{back}, Two<T>{1, 1},
-                                 reinterpret_cast<Two<T>*>(partial), sums);
+  launch_reduce<Two<T>, TwoSums>(stream, "channel_norm_back", sums_of_channels(dims), terms,
+                                 Two<T>{1, 1}, reinterpret_cast<Two<T>*>(partial), sums);
   launch_each(stream, "channel_norm_back", dims.count,
               SplitLoop<T>{sums, back.scale_grad, back.bias_grad});
   if (back.x_grad == nullptr) return;
   const T share = back.fixed ? T{} : T{1} / static_cast<T>(dims.each());
   launch_each(stream, "channel_norm_back", dims.numel(),
-              ChannelBackLoop<T>{dims, back, sums, share, back.x_grad});
+              ChannelBackLoop<X, T>{dims, terms, sums, share, back.x_grad});
 }
 
-#define FLEET_INSTANTIATE(T)                                                                    \
-  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);               \
-  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*);     \
-  template void channel_moments(RawStream, const Channels&, const T*, const ChannelMoments<T>&, \
-                                std::byte*);                                                    \
-  template void channel_norm(RawStream, const Channels&, const ChannelNorm<T>&, const T*, T*);  \
-  template void inverse_deviation(RawStream, int64_t, T, const T*, T*);                         \
-  template void channel_norm_back(RawStream, const Channels&, const ChannelNormBack<T>&, T*, T*)
+#define FLEET_INSTANTIATE(T)                                                                \
+  template void row_norm(RawStream, const RowNormArgs<T>&, const T*, T*, T*, T*);           \
+  template void row_norm_back(RawStream, const RowNormArgs<T>&, const RowNormBack<T>&, T*); \
+  template void inverse_deviation(RawStream, int64_t, T, const T*, T*)
 FLEET_INSTANTIATE(float);
 FLEET_INSTANTIATE(double);
+#undef FLEET_INSTANTIATE
+
+#define FLEET_INSTANTIATE(X)                                                              \
+  template void channel_moments(RawStream, const Channels&, const X*,                     \
+                                const ChannelMoments<Computed<X>>&, std::byte*);          \
+  template void channel_norm(RawStream, const Channels&, const ChannelNorm<Computed<X>>&, \
+                             const X*, X*);                                               \
+  template void channel_norm_back(RawStream, const Channels&,                             \
+                                  const ChannelNormBack<X, Computed<X>>&, Computed<X>*,   \
+                                  Computed<X>*)
+FLEET_INSTANTIATE(float);
+FLEET_INSTANTIATE(double);
+FLEET_INSTANTIATE(__half);
+FLEET_INSTANTIATE(__nv_bfloat16);
 #undef FLEET_INSTANTIATE
 
 }  // namespace fleet::fluid::cuda
