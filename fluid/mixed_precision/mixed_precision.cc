@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/strings.h"
-#include "fluid/layers/tensor.h"
 #include "fluid/mixed_precision/half_program.h"
 #include "fluid/program/default_programs.h"
 
@@ -35,10 +34,8 @@ void check_dtype(DType dtype) {
                                             .fix = "leave it at its default of float16"});
 }
 
-// In float32, whichever type the rewritten program makes it in.
-Variable float_loss(const Variable& loss) {
-  if (loss.dtype() == DType::kFloat32) return loss;
-  if (loss.dtype() != DType::kFloat64) return layers::cast(loss, DType::kFloat32);
+void check_loss(const Variable& loss) {
+  if (loss.dtype() == DType::kFloat32) return;
   throw_error(ErrorCode::kDTypeMismatch, {.what = "mixed precision is for nets of float32",
                                           .where = "loss '" + loss.name() + "'",
                                           .expected = "float32",
@@ -46,7 +43,13 @@ Variable float_loss(const Variable& loss) {
                                           .fix = "build the net of float32 variables"});
 }
 
-// So that fetches of it are means over the shards of a step, as without scaling.
+// The loss is made in float32, whatever the lists say.
+PrecisionLists with_float_loss(PrecisionLists lists, const Variable& loss) {
+  if (loss.block().index() == 0) lists.custom_black_varnames.insert(loss.name());
+  return lists;
+}
+
+// So that fetches of it are means over the shards of a step, whatever gradients are taken of.
 void mark_as_loss(const Variable& loss) {
   Block& block = loss.block();
   for (size_t i = block.op_count(); i-- > 0;) {
@@ -73,17 +76,20 @@ OptimizerWithMixedPrecision::OptimizerWithMixedPrecision(optimizer::Optimizer& i
 std::vector<ParamGrad> OptimizerWithMixedPrecision::backward(
     const Variable& loss, const optimizer::MinimizeOptions& options) {
   if (!loss) return inner_.backward(loss, options);  // which says what is wrong
+  check_loss(loss);
   Program& program = loss.program();
   Program* startup = options.startup_program;
   const ProgramGuard programs(program, startup != nullptr ? *startup : default_startup_program());
-  compute_in_halves(program, PrecisionTable(options_.lists, program), options_.dtype);
-  const Variable whole = float_loss(loss);
-  if (options_.dtype != DType::kFloat16) return inner_.backward(whole, options);
-  scaling_.emplace(options_.scaling);
-  scaled_loss_ = scaling_->scaled(whole);
-  const auto pairs = inner_.backward(scaled_loss_, options);
+  compute_in_halves(program, PrecisionTable(with_float_loss(options_.lists, loss), program),
+                    options_.dtype);
+  Variable minimized = loss;
+  if (options_.dtype == DType::kFloat16) {
+    scaling_.emplace(options_.scaling);
+    minimized = scaled_loss_ = scaling_->scaled(loss);
+  }
+  auto pairs = inner_.backward(minimized, options);
   mark_as_loss(loss);
-  return scaling_->unscaled(pairs);
+  return scaling_ ? scaling_->unscaled(pairs) : pairs;
 }
 
 std::vector<const Operator*> OptimizerWithMixedPrecision::apply_gradients(

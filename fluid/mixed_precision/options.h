@@ -16,7 +16,7 @@ namespace fleet::fluid::mixed_precision {
 struct PrecisionLists {
   std::set<std::string> custom_white_list = {};  // op types that compute in 16 bits
   std::set<std::string> custom_black_list = {};  // op types that compute in float32
-  // Variables: ops of any list that read or write one of them compute in float32.
+  // Variables: ops of any list that read or write one of them compute in float32. The loss is one.
   std::set<std::string> custom_black_varnames = {};
 };
 

@@ -82,6 +82,15 @@ TEST(MixedPrecision, TheLossThatIsFetchedIsTheMeanOfTheShards) {
   EXPECT_NEAR(losses(in(DType::kFloat16), 4).back(), losses(in_floats, 4).back(), 0.01);
 }
 
+TEST(MixedPrecision, TheLossIsFloat32WhateverTheListsSay) {
+  const float wanted = losses(in_floats, 4).front();
+  const auto listed = [](optimizer::Optimizer& adam, const Variable& loss) {
+    decorate(adam, {.lists = {.custom_white_list = {"mean"}}}).minimize(loss);
+    EXPECT_EQ(loss.dtype(), DType::kFloat32);
+  };
+  EXPECT_NEAR(losses(listed, 4).front(), wanted, 2e-3);
+}
+
 TEST(MixedPrecision, RecomputesToTheSameBits) {
   const auto recomputing = [](optimizer::Optimizer& adam, const Variable& loss) {
     optimizer::MinimizeOptions options;

@@ -93,7 +93,7 @@ void set_to_zero(Stream& stream, T* out, int64_t n) {
   }
 }
 
-// Each of which would be rounded.
+// Several products into one result, which would be rounded after each.
 template <class T>
 bool adds_halves(const BatchedProduct& p) {
   return Half<T> && p.count > 1 && p.c_stride == 0;
