@@ -100,7 +100,8 @@ std::string text_of(const fs::path& file) {
 class GpuRun : public ::testing::Test {
  protected:
   GpuRun() {
-    fs::remove_all(place_);
+    std::string folder = ::testing::TempDir() + "gpu-run-XXXXXX";
+    place_ = ::mkdtemp(folder.data());
     fs::create_directories(place_ / "bin");
     for (const char* program : {"nvidia-smi", "compute-sanitizer"}) {
       write_program(place_ / program, "");
@@ -132,7 +133,7 @@ class GpuRun : public ::testing::Test {
   shift
 done)";
 
-  fs::path place_ = fs::path(::testing::TempDir()) / "gpu_run_test";
+  fs::path place_;
 };
 
 TEST_F(GpuRun, RunsAgainOnlyWhatHasNotPassed) {

@@ -66,6 +66,42 @@ struct BackValue<Negative, T> {
   __device__ Computed<T> operator()(int64_t i) const { return -static_cast<Computed<T>>(grad[i]); }
 };
 
+// One of the functions, chosen when the kernel runs: sums over broadcast dimensions are one kernel
+// for all that read their operands, since each compiles for seconds.
+template <class... F>
+struct OneOf {
+  template <class G>
+  FLEET_HOST_DEVICE static constexpr int number_of() {
+    int number = 0;
+    (void)((std::is_same_v<F, G> || (++number, false)) || ...);
+    return number;
+  }
+
+  template <class C>
+  __device__ static C back(int number, C x, C y, C grad) {
+    C result{};
+    (void)(((number == number_of<F>()) && (result = F::back(x, y, grad), true)) || ...);
+    return result;
+  }
+};
+using Summed = OneOf<TimesY, TimesX, DivToX, DivToY, WhereXIsLarger, WhereXIsNotLarger,
+                     WhereXIsSmaller, WhereXIsNotSmaller, PowToX, PowToY>;
+
+template <class T>
+struct SummedValue {
+  OperandPlaces places;
+  const T* x;
+  const T* y;
+  const T* grad;
+  int number;
+  __device__ Computed<T> operator()(int64_t i) const {
+    using C = Computed<T>;
+    const auto at = places.at(i);
+    return Summed::back(number, static_cast<C>(x[at.of[0]]), static_cast<C>(y[at.of[1]]),
+                        static_cast<C>(grad[i]));
+  }
+};
+
 template <class Value, class T>
 struct BackLoop {
   Value of;
@@ -78,11 +114,16 @@ void back(RawStream stream, const BroadcastDims& dims, const SumDims& sums, cons
           const T* grad, Computed<T>* partial, T* out) {
   if (out == grad) return;  // a view
   const BackValue<F, T> value{places_of(dims), x, y, grad};
+  const auto sum = [&](const auto& values) {
+    launch_reduce<Computed<T>, SumOf>(stream, "binary_back", sums, values, Computed<T>{1}, partial,
+                                      out);
+  };
   if (sums.gone_rank == 0) {
     launch_each(stream, "binary_back", sums.results, BackLoop<BackValue<F, T>, T>{value, out});
+  } else if constexpr (std::is_same_v<F, Same> || std::is_same_v<F, Negative>) {
+    sum(value);
   } else {
-    launch_reduce<Computed<T>, SumOf>(stream, "binary_back", sums, value, Computed<T>{1}, partial,
-                                      out);
+    sum(SummedValue<T>{places_of(dims), x, y, grad, Summed::number_of<F>()});
   }
 }
 
