@@ -111,6 +111,9 @@ constexpr std::array kInspection = {
         "10 bits of mantissa."},
     Variable{"FLEET_ON_NONFINITE", "stop", "stop or warn",
              "A loss or a parameter that is not finite ends the job, or is reported once."},
+    Variable{"FLEET_RESUME", "latest", "latest, none, or a checkpoint's folder",
+             "What `fleet::resume` begins with. latest: the newest whole checkpoint of its folder, "
+             "if there is one; none: nothing."},
     Variable{"FLEET_SERVER_FOLDERS", "", "folders, separated by :",
              "Where servers may write files. Without it their working directory."},
     Variable{"NO_COLOR", "", "any text", "Tools and launchers write without colours."},
@@ -187,6 +190,8 @@ constexpr std::array kLaunched = {
     Variable{"FLEET_PROGRESS_FD", "", "descriptor",
              "Where a process writes its progress; set with `--progress` and `--json`."},
     Variable{"FLEET_LAUNCH_ID", "", "text", "Marks every process of one run of a launcher."},
+    Variable{"FLEET_RESTARTS", "0", "number",
+             "How often the launcher has started the job again, with `--max_restarts`."},
     Variable{"FLEET_AGENT_SOCKET", "", "text", "Where `fleet_agent` finds its launcher."},
     Variable{"FLEET_AGENT_TOKEN", "", "text", "What `fleet_agent` proves to its launcher."},
     Variable{"DNNL_MAX_CPU_ISA", "", "instruction set",

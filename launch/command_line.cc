@@ -16,6 +16,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr int kMostProcesses = 4096;
+constexpr int kMostRestarts = 100000;
 
 po::options_description describe_options(Launcher launcher) {
   po::options_description options("Options");
@@ -77,6 +78,12 @@ po::options_description describe_options(Launcher launcher) {
     add("server_grace", po::value<double>()->value_name("SECONDS"),
         "time for servers to end after the last worker (default 5)");
   }
+  add("max_restarts", po::value<int>()->value_name("N"),
+      "start a job that fails again, up to N times, from its newest checkpoint (default 0)");
+  add("restart_window", po::value<double>()->value_name("SECONDS"),
+      "--max_restarts counts those of the last SECONDS (default: all)");
+  add("resume", po::value<std::string>()->value_name("latest|none|FOLDER"),
+      "the checkpoint that the program begins with, where it asks for one (default latest)");
   add("on_nonfinite", po::value<std::string>()->value_name("stop|warn"),
       "end the job when a loss or a parameter is not finite, or say it and go on (default stop)");
   add("insecure", po::bool_switch(), "no job secret: peers prove nothing (tests only)");
@@ -454,6 +461,41 @@ void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.start_port = port;
 }
 
+// What a job that fails is started again by; of jobs on one node.
+void read_restarts(const po::variables_map& values, CommandLine& line) {
+  if (values.count("resume") > 0) {
+    line.resume = values["resume"].as<std::string>();
+    if (line.resume.empty()) {
+      wrong("an empty value", "--resume", "latest, none or a checkpoint's folder", "''",
+            "name one, or leave the option out");
+    }
+  }
+  if (values.count("max_restarts") > 0) line.restarts.most = values["max_restarts"].as<int>();
+  if (line.restarts.most < 0 || line.restarts.most > kMostRestarts) {
+    wrong("wrong number of restarts", "--max_restarts", str_cat("0 to ", kMostRestarts),
+          str_cat(line.restarts.most), "give a number in that range");
+  }
+  if (values.count("restart_window") > 0) {
+    line.restarts.window = read_seconds(values, "restart_window", {});
+    if (*line.restarts.window < std::chrono::seconds(1)) {
+      wrong("wrong time", "--restart_window", "1 second or more",
+            str_cat(values["restart_window"].as<double>()), "give a longer time");
+    }
+    if (line.restarts.most == 0) {
+      wrong("--restart_window goes with --max_restarts", "--restart_window",
+            "--max_restarts N beside it", "no restarts", "leave it out, or give --max_restarts");
+    }
+  }
+  if (line.restarts.most > 0 && (line.several_nodes() || !line.hosts.empty())) {
+    wrong("a job over several nodes is not started again", "--max_restarts",
+          "a job on one node, without --hosts, --cluster_node_ips and --nnodes",
+          !line.hosts.empty() ? "--hosts"
+          : line.numbered     ? "--nnodes"
+                              : "--cluster_node_ips",
+          "leave --max_restarts out, and start the whole command again when it has ended with 1");
+  }
+}
+
 Duration standard_heartbeat(const Environment& environment, Duration standard) {
   const auto text = environment.get("FLEET_HEARTBEAT_TIMEOUT_MS");
   const auto value = text ? parse_int(*text) : std::nullopt;
@@ -484,6 +526,7 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   if (values.count("log_dir") > 0) line.log_dir = values["log_dir"].as<std::string>();
   line.print_config = values["print_config"].as<bool>();
   line.insecure = values["insecure"].as<bool>();
+  read_restarts(values, line);
   read_word(values, "on_nonfinite", {"stop", "warn"}, line.on_nonfinite);
   line.supervision.tee = values["tee"].as<bool>();
   line.supervision.ends_with_stdin = values["end_with_stdin"].as<bool>();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "launch/restarts/restart_policy.h"
 #include "launch/supervisor.h"
 
 namespace fleet::launch {
@@ -37,6 +38,8 @@ struct CommandLine {
   bool insecure = false;
   std::string on_nonfinite;                // --on_nonfinite; empty: what the environment says
   std::optional<Duration> stall_deadline;  // --stall_deadline
+  std::string resume;      // --resume: "latest", "none" or a folder; empty: the environment's
+  RestartLimits restarts;  // --max_restarts, --restart_window; of a job on one node
   SupervisorOptions supervision;
   std::vector<std::string> command;  // the program and what follows it, verbatim
 

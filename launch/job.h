@@ -31,6 +31,8 @@ struct Job {
   std::string launch_id;   // unique to this run; marks every process of it
   std::string run_folder;  // private to the job, removed at its end
   std::string log_folder;
+  // The line behind which each log goes on; empty: the logs are emptied at the start.
+  std::string log_heading;
   std::string program;               // the file that runs
   std::vector<std::string> command;  // what the user wrote: the program and its arguments, verbatim
   Environment common;                // the environment of every member

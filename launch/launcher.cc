@@ -10,23 +10,23 @@
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
-#include "launch/death_notice.h"
-#include "launch/host.h"
-#include "launch/job.h"
+#include "launch/process/child.h"
 #include "launch/process/event_loop.h"
-#include "launch/process/run_folder.h"
 #include "launch/remote_hosts.h"
-#include "launch/supervisor.h"
+#include "launch/restarts/attempts.h"
 
 namespace fleet::launch {
 namespace {
 
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
-constexpr Duration kTimeToTell = std::chrono::seconds(2);
 
 std::string name_of(Launcher launcher) {
   return launcher == Launcher::kCollective ? "launch" : "launch_ps";
+}
+
+bool is_under_mpirun(const CommandLine& line) {
+  return line.launcher == Launcher::kCollective && line.collectives == "mpi";
 }
 
 Nodes nodes_of(const CommandLine& line) {
@@ -89,12 +89,26 @@ void add_secret(const CommandLine& line, const RunFolder& folder, Environment& c
   common.set("FLEET_JOB_SECRET_FILE", folder.write_private("secret", make_job_secret() + "\n"));
 }
 
+// Another one for each attempt, so that processes of different ones refuse each other.
+std::string job_id(const CommandLine& line, const Environment& environment, int restarts) {
+  const auto given = environment.get("FLEET_JOB_ID");
+  if (!given) return name_of(line.launcher) + "-" + random_hex(6);
+  return restarts == 0 ? *given : str_cat(*given, "-r", restarts);
+}
+
+// A later attempt goes on from the newest checkpoint, whatever the first one began with.
+void add_restart(const CommandLine& line, int restarts, Environment& common) {
+  common.set("FLEET_RESTARTS", str_cat(restarts));
+  const std::string resume = restarts == 0 ? line.resume : "latest";
+  if (!resume.empty()) common.set("FLEET_RESUME", resume);
+}
+
 Job make_job(const CommandLine& line, const Environment& environment,
-             const std::vector<Endpoint>& endpoints, const RunFolder& folder) {
+             const std::vector<Endpoint>& endpoints, const RunFolder& folder, int restarts) {
   Job job;
   job.launcher = name_of(line.launcher);
   job.launch_id = random_hex(8);
-  job.job_id = environment.get("FLEET_JOB_ID").value_or(job.launcher + "-" + random_hex(6));
+  job.job_id = job_id(line, environment, restarts);
   job.run_folder = folder.path();
   job.log_folder = line.log_dir;
   job.command = line.command;
@@ -104,6 +118,7 @@ Job make_job(const CommandLine& line, const Environment& environment,
     job.common.set("FLEET_JOB_ID", job.job_id);
   }
   job.common.set(kLaunchIdVariable, job.launch_id);
+  add_restart(line, restarts, job.common);
   if (!line.on_nonfinite.empty()) job.common.set("FLEET_ON_NONFINITE", line.on_nonfinite);
   if (line.stall_deadline) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*line.stall_deadline).count();
@@ -123,34 +138,27 @@ Job make_job(const CommandLine& line, const Environment& environment,
   return job;
 }
 
-int run_job(const CommandLine& line, const Environment& environment, Console& console) {
-  raise_descriptor_limit();
-  const std::string program = find_program(line.command.front(), environment);
-  make_log_folder(line.log_dir);
+// What one attempt of the job runs with.
+std::unique_ptr<AttemptParts> make_attempt(const CommandLine& line, const Environment& environment,
+                                           const std::string& program, EventLoop& loop,
+                                           int restarts, const std::string& log_heading) {
+  auto parts = std::make_unique<AttemptParts>();
   const std::vector<Endpoint> chosen = chosen_endpoints(line);
-  PortReservation ports = reserve_ports(line, chosen);
-  const RunFolder folder;
-  Job job = make_job(line, environment, chosen.empty() ? ports.endpoints() : chosen, folder);
+  parts->ports = reserve_ports(line, chosen);
+  Job& job = parts->job;
+  job = make_job(line, environment, chosen.empty() ? parts->ports.endpoints() : chosen,
+                 parts->folder, restarts);
   job.program = program;
+  job.log_heading = log_heading;
   provide_descriptors(kOwnDescriptors + kDescriptorsOfProcess * job.members.size(),
                       name_of(line.launcher))
       .throw_if_error();
-  if (line.insecure) {
-    console.complain(
-        "--insecure: the processes of this job prove nothing to each other, and "
-        "anybody who reaches their ports can take part");
-  }
   if (line.print_config) std::cout << describe(job) << std::flush;
-
-  EventLoop loop;
-  const auto detach = [&console](EventLoop*) { console.use(nullptr); };
-  console.use(&loop);
-  const std::unique_ptr<EventLoop, decltype(detach)> in_use(&loop, detach);
-  const HostOptions options{.progress = line.supervision.progress || line.supervision.json,
-                            .heartbeat_timeout = line.supervision.heartbeat_timeout};
-  const bool under_mpirun = line.launcher == Launcher::kCollective && line.collectives == "mpi";
-  const auto host = under_mpirun ? make_mpi_host(job, loop, ports, options)
-                                 : make_direct_host(job, loop, ports, options);
+  const HostOptions options{
+      .progress = line.supervision.progress || line.supervision.json || line.restarts.most > 0,
+      .heartbeat_timeout = line.supervision.heartbeat_timeout};
+  parts->host = is_under_mpirun(line) ? make_mpi_host(job, loop, parts->ports, options)
+                                      : make_direct_host(job, loop, parts->ports, options);
   if (job.members.empty()) {
     throw_error(ErrorCode::kInvalidArgument,
                 {.what = "no process of the job belongs on this node",
@@ -160,19 +168,34 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
                                 line.nodes.size(), " nodes"),
                  .fix = "start more workers, or name fewer nodes"});
   }
+  if (line.nodes.size() > 1 && line.launcher == Launcher::kParameterServer) {
+    parts->notice = std::make_unique<DeathNotice>(job, line.workers, chosen);
+  }
+  return parts;
+}
+
+int run_job(const CommandLine& line, const Environment& environment, Console& console) {
+  raise_descriptor_limit();
+  const std::string program = find_program(line.command.front(), environment);
+  make_log_folder(line.log_dir);
+  if (line.insecure) {
+    console.complain(
+        "--insecure: the processes of this job prove nothing to each other, and "
+        "anybody who reaches their ports can take part");
+  }
+  EventLoop loop;
+  const auto detach = [&console](EventLoop*) { console.use(nullptr); };
+  console.use(&loop);
+  const std::unique_ptr<EventLoop, decltype(detach)> in_use(&loop, detach);
   SupervisorOptions supervision = line.supervision;
   // mpirun finds such ranks itself, and other workers those of servers.
-  supervision.workers_take_leave = line.launcher == Launcher::kCollective && !under_mpirun;
-  if (line.nodes.size() == 1 || line.launcher == Launcher::kCollective)
-    return Supervisor(job, supervision, loop, console).run(*host);
-  supervision.servers_end_themselves = true;
-  DeathNotice notice(job, line.workers, chosen);
-  supervision.on_death = [&notice](Role role, int index, const std::string& how) {
-    notice.tell(role, index, how);
+  supervision.workers_take_leave = line.launcher == Launcher::kCollective && !is_under_mpirun(line);
+  supervision.servers_end_themselves =
+      line.nodes.size() > 1 && line.launcher == Launcher::kParameterServer;
+  const auto make = [&](int restarts, const std::string& log_heading) {
+    return make_attempt(line, environment, program, loop, restarts, log_heading);
   };
-  const int code = Supervisor(job, supervision, loop, console).run(*host);
-  notice.finish(kTimeToTell);
-  return code;
+  return Attempts(make, line.restarts, supervision, loop, console).run();
 }
 
 // What nobody has read yet is written when nothing is left of the job, so that Ctrl-C ends that.

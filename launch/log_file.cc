@@ -32,26 +32,43 @@ std::string printable(std::string_view line) {
   return text;
 }
 
+[[noreturn]] void refuse(const std::string& path, const char* expected, const char* fix) {
+  throw_error(ErrorCode::kInput, {.what = "cannot write a log file",
+                                  .where = path,
+                                  .expected = expected,
+                                  .got = std::strerror(errno),
+                                  .fix = fix});
+}
+
 }  // namespace
 
 FileDescriptor open_log(const std::string& path, bool truncate) {
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (truncate ? O_TRUNC : 0);
   FileDescriptor file(::open(path.c_str(), flags, 0644));
-  if (!file) {
-    throw_error(ErrorCode::kInput, {.what = "cannot write a log file",
-                                    .where = path,
-                                    .expected = "a folder that this user may write to",
-                                    .got = std::strerror(errno),
-                                    .fix = "choose another --log_dir"});
-  }
+  if (!file) refuse(path, "a folder that this user may write to", "choose another --log_dir");
   return file;
 }
 
-std::vector<std::string> last_lines(const std::string& path, size_t count) {
+off_t append_line(const std::string& path, const std::string& line) {
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC));
+  struct stat info {};
+  char last = '\n';
+  bool good = file && ::fstat(file.get(), &info) == 0;
+  if (good && info.st_size > 0) good = ::pread(file.get(), &last, 1, info.st_size - 1) == 1;
+  const std::string text = (last == '\n' ? "" : "\n") + line + "\n";
+  const auto size = static_cast<ssize_t>(text.size());
+  if (!good || ::write(file.get(), text.data(), text.size()) != size) {
+    refuse(path, "a file that can be written, and room for it", "free some space there");
+  }
+  return info.st_size + size;
+}
+
+std::vector<std::string> last_lines(const std::string& path, size_t count, off_t first) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) return {};
-  const off_t begin = std::max<off_t>(0, info.st_size - kTailBytes);
+  const off_t begin = std::max(first, info.st_size - kTailBytes);
+  if (begin >= info.st_size) return {};
   std::string text(static_cast<size_t>(info.st_size - begin), '\0');
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), begin);
   text.resize(got > 0 ? static_cast<size_t>(got) : 0);
@@ -79,14 +96,15 @@ std::optional<Blame> parse_blame(std::string_view line) {
   return std::nullopt;
 }
 
-std::optional<Blame> find_blame(const std::string& path) {
-  for (const std::string& line : last_lines(path, kBlameLines)) {
+std::optional<Blame> find_blame(const std::string& path, off_t begin) {
+  for (const std::string& line : last_lines(path, kBlameLines, begin)) {
     if (auto blame = parse_blame(line)) return blame;
   }
   return std::nullopt;
 }
 
-LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, LineHandler handler,
+LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members,
+                         const std::vector<off_t>& begins, LineHandler handler,
                          std::function<bool()> waits)
     : loop_(loop),
       handler_(std::move(handler)),
@@ -104,6 +122,7 @@ LogFollower::LogFollower(EventLoop& loop, const std::vector<Member>& members, Li
     Source source;
     source.member = &member;
     source.file = FileDescriptor(::open(member.log_file.c_str(), O_RDONLY | O_CLOEXEC));
+    if (source.file) ::lseek(source.file.get(), begins.at(sources_.size()), SEEK_SET);
     sources_.push_back(std::move(source));
   }
   loop_.watch(inotify_.get(), [this] {

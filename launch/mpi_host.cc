@@ -178,7 +178,7 @@ void MpiHost::start(HostListener& listener) {
   add_mpi_settings(child.environment, job_);
   child.environment.set("FLEET_AGENT_SOCKET", name);
   child.environment.set("FLEET_AGENT_TOKEN", token_);
-  const FileDescriptor log = open_log(carrier_log(), true);
+  const FileDescriptor log = open_log(carrier_log(), false);
   child.output_fd = log.get();
   mpirun_ = spawn_child(child);
   listener_->on_started(ranks_.size(), mpirun_);

@@ -110,8 +110,12 @@ std::optional<double> ProgressBoard::Process::busy_so_far() const {
   return cpu && up && *up > 0 ? std::optional<double>(*cpu / *up) : std::nullopt;
 }
 
-ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start)
-    : worker_num_(workers), server_num_(servers), start_(start) {}
+ProgressBoard::ProgressBoard(int workers, int servers, TimePoint start,
+                             const AttemptHistory* history)
+    : worker_num_(workers),
+      server_num_(servers),
+      history_(history),
+      start_(history != nullptr ? history->start() : start) {}
 
 bool ProgressBoard::update(Role role, int index, std::string_view line, TimePoint now) {
   const std::vector<std::string> words = split(trim(line), ' ');
@@ -135,7 +139,10 @@ bool ProgressBoard::update(Role role, int index, std::string_view line, TimePoin
     if (!value || (process.numbers.size() >= kMostKeys && process.numbers.count(key) == 0))
       continue;
     process.numbers[key] = *value;
-    if (key == "step") process.steps.update(*value, now);
+    if (key == "step") {
+      process.steps.update(*value, now);
+      if (role == Role::kWorker) steps_seen_.see(*value, now);
+    }
     if (key == "samples") process.samples.update(*value, now);
     if (key == "cpu_s") process.cpu_seconds.update(*value, now);
   }
@@ -303,6 +310,7 @@ std::string ProgressBoard::line(TimePoint now) const {
   }
   if (all.seconds_left && ended_ == 0) text += str_cat("  ETA ", rate(*all.seconds_left), " s");
   if (ended_ > 0) text += str_cat("  ", ended_, " done");
+  if (const std::string again = restarts_text(now); !again.empty()) text += "  " + again;
   if (const auto found = nonfinite(); !found.empty()) text += "  NOT FINITE: " + found.front();
   return text;
 }
@@ -330,7 +338,51 @@ std::vector<std::string> ProgressBoard::nonfinite() const {
   return lines;
 }
 
-std::string ProgressBoard::summary() const {
+std::vector<Restart> ProgressBoard::restarts(TimePoint now) const {
+  return history_ != nullptr ? history_->list(steps_seen_, now) : std::vector<Restart>();
+}
+
+std::string ProgressBoard::restarts_text(TimePoint now) const {
+  const std::vector<Restart> all = restarts(now);
+  if (all.empty()) return "";
+  const Restart sum = sum_of(all);
+  std::string text = str_cat(counted(static_cast<int>(all.size()), "restart"), " (",
+                             seconds_text(sum.lost), " lost");
+  if (sum.steps_repeated) text += str_cat(", ", whole(*sum.steps_repeated), " steps repeated");
+  return text + ")";
+}
+
+std::string ProgressBoard::restart_table(TimePoint now) const {
+  std::vector<std::vector<std::string>> rows = {
+      {"restart", "failed after", "lost", "steps repeated"}};
+  std::string reasons;
+  for (const Restart& restart : restarts(now)) {
+    rows.push_back({str_cat(rows.size()), seconds_text(restart.failed - start_),
+                    seconds_text(restart.lost), or_dash(restart.steps_repeated, whole)});
+    reasons += str_cat("  restart ", rows.size() - 1, ": ", restart.reason, "\n");
+  }
+  return reasons.empty() ? "" : table_text(rows) + reasons;
+}
+
+void ProgressBoard::add_restarts(nlohmann::ordered_json& root, TimePoint now) const {
+  if (history_ == nullptr) return;
+  const std::vector<Restart> all = restarts(now);
+  const Restart sum = sum_of(all);
+  root["restarts"] = all.size();
+  root["restart_lost_s"] = seconds_of(sum.lost);
+  put(root, "steps_repeated", sum.steps_repeated);
+  root["restarted"] = nlohmann::ordered_json::array();
+  for (const Restart& restart : all) {
+    nlohmann::ordered_json entry;
+    entry["t"] = seconds_of(restart.failed - start_);
+    entry["reason"] = restart.reason;
+    entry["lost_s"] = seconds_of(restart.lost);
+    put(entry, "steps_repeated", restart.steps_repeated);
+    root["restarted"].push_back(std::move(entry));
+  }
+}
+
+std::string ProgressBoard::summary(TimePoint now) const {
   std::string text;
   if (!workers_.empty()) {
     std::vector<std::vector<std::string>> rows = {{"worker", "steps", "samples", "loss",
@@ -360,6 +412,7 @@ std::string ProgressBoard::summary() const {
     }
     text += table_text(rows);
   }
+  text += restart_table(now);
   for (const std::string& found : nonfinite()) text += "not finite: " + found + "\n";
   return text;
 }
@@ -404,6 +457,7 @@ std::string ProgressBoard::json(TimePoint now, bool final) const {
                      {"since_t", seconds_of(found->said - start_) - found->for_s},
                      {"waiting", found->waiting}};
   }
+  add_restarts(root, now);
   const auto list = [final](const std::map<int, Process>& processes) {
     nlohmann::ordered_json array = nlohmann::ordered_json::array();
     for (const auto& [index, process] : processes) array.push_back(to_json(index, process, final));

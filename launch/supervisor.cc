@@ -54,17 +54,24 @@ Supervisor::Supervisor(const Job& job, const SupervisorOptions& options, EventLo
       loop_(loop),
       console_(console),
       records_(records_of(job)),
-      board_(count_role(job, Role::kWorker), count_role(job, Role::kServer), loop.now()) {}
+      board_(count_role(job, Role::kWorker), count_role(job, Role::kServer), loop.now(),
+             options.history) {}
 
 Supervisor::~Supervisor() {
   if (state_timer_) loop_.cancel(*state_timer_);
   if (progress_timer_) loop_.cancel(*progress_timer_);
   if (json_timer_) loop_.cancel(*json_timer_);
   for (const auto& [index, timer] : stop_timers_) loop_.cancel(timer);
+  if (options_.ends_with_stdin) loop_.unwatch(STDIN_FILENO);
   stop_guard();
 }
 
-int Supervisor::run(Host& host) {
+int RunEnd::code() const {
+  if (failed) return kExitFailed;
+  return interrupted_by != 0 ? 128 + interrupted_by : kExitOk;
+}
+
+RunEnd Supervisor::run(Host& host) {
   host_ = &host;
   if (!host.carrier().empty()) {
     ProcessRecord carrier;
@@ -80,10 +87,12 @@ int Supervisor::run(Host& host) {
   } else {
     loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP}, [this](int s) { on_signal(s); });
   }
-  for (const Member& member : job_.members) open_log(member.log_file, true);
+  open_logs();
   if (options_.tee) {
+    std::vector<off_t> begins;
+    for (size_t i = 0; i < job_.members.size(); ++i) begins.push_back(records_[i].log_begin);
     follower_ = std::make_unique<LogFollower>(
-        loop_, job_.members,
+        loop_, job_.members, begins,
         [this](const Member& member, std::string_view line) { console_.tee(member.title(), line); },
         [this] { return console_.behind(); });
   }
@@ -102,9 +111,28 @@ int Supervisor::run(Host& host) {
   if (follower_) follower_->finish();
   host.finish_progress();
   console_.finish_progress();
-  show_end();
-  if (!failed_.empty() || !trouble_.empty()) return kExitFailed;
-  return interrupted_by_ != 0 ? 128 + interrupted_by_ : kExitOk;
+  state_ = State::kOver;
+  return {.failed = !failed_.empty() || !trouble_.empty(),
+          .interrupted_by = interrupted_by_,
+          .failed_at = failed_at_,
+          .reason = reason_,
+          .why_final = why_final_,
+          .steps = board_.steps_seen()};
+}
+
+int Supervisor::wait(Duration delay) {
+  set_timer(delay, [this] { loop_.stop(); });
+  loop_.run();
+  console_.finish_progress();
+  return interrupted_by_;
+}
+
+void Supervisor::open_logs() {
+  for (ProcessRecord& record : records_) {
+    open_log(record.log_file, job_.log_heading.empty());
+    if (!job_.log_heading.empty())
+      record.log_begin = append_line(record.log_file, job_.log_heading);
+  }
 }
 
 void Supervisor::start_guard() {
@@ -144,9 +172,13 @@ void Supervisor::sweep() {
 
 void Supervisor::on_signal(int signal) {
   if (signal == SIGCHLD) return reap();
+  if (state_ == State::kOver) {
+    interrupted_by_ = signal;
+    return loop_.stop();
+  }
   if (interrupted_by_ != 0) return kill_now();
   interrupted_by_ = signal;
-  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  if (is_ending()) return;
   console_.say(str_cat(signal_name(signal), ": ending ", counted(running(), "process"),
                        " (again to kill at once)"));
   begin_end();
@@ -178,7 +210,7 @@ void Supervisor::reap() {
 void Supervisor::on_guard_lost(const siginfo_t& info) {
   if (info.si_code == CLD_CONTINUED) return;
   if (info.si_code != CLD_STOPPED) guard_ = 0;
-  if (!trouble_.empty() || state_ == State::kEnding || state_ == State::kKilling) return;
+  if (!trouble_.empty() || is_ending()) return;
   trouble_ = str_cat("the guard of the job (pid ", info.si_pid, ", fleet_agent) ",
                      info.si_code == CLD_STOPPED ? "was stopped" : exit_status_of(info).to_string(),
                      ": without it processes could outlive the launcher");
@@ -204,7 +236,7 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
     options_.on_death(*record.role, record.index, ending.to_string());
   }
   const bool left_early = carrier && !workers_done();
-  if (!ending.asked && state_ != State::kEnding && state_ != State::kKilling) {
+  if (!ending.asked && !is_ending()) {
     // Also where every rank ended with 0, one of them without taking leave of the others.
     const bool failed = left_early || !record.ending.ok();
     if (failed) {
@@ -221,7 +253,7 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
 void Supervisor::on_stopped(size_t index, bool stopped) {
   records_[index].stopped = stopped;
   if (const auto timer = stop_timers_.extract(index)) loop_.cancel(timer.mapped());
-  if (!stopped || state_ == State::kEnding || state_ == State::kKilling) return;
+  if (!stopped || is_ending()) return;
   console_.say(str_cat(records_[index].title, " (pid ", records_[index].pid,
                        ") was stopped; the job ends in ", seconds_text(options_.heartbeat_timeout),
                        " unless it continues"));
@@ -233,7 +265,7 @@ void Supervisor::on_stopped(size_t index, bool stopped) {
 }
 
 void Supervisor::on_stuck(size_t index, const std::string& reason) {
-  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  if (is_ending()) return;
   records_[index].ending.reason = reason;
   failed_.push_back(index);
   await_messages();
@@ -256,11 +288,12 @@ void Supervisor::on_progress(size_t index, std::string_view line) {
 void Supervisor::await_messages() {
   if (state_ != State::kRunning && state_ != State::kFinishing) return;
   state_ = State::kAwaitingMessages;
+  failed_at_ = loop_.now();
   set_timer(options_.message_time, [this] { begin_end(); });
 }
 
 void Supervisor::begin_end() {
-  if (state_ == State::kEnding || state_ == State::kKilling) return;
+  if (is_ending()) return;
   announce_failure();
   state_ = State::kEnding;
   host_->end();
@@ -288,7 +321,7 @@ void Supervisor::finish_workers() {
 }
 
 void Supervisor::stop_when_all_ended() {
-  if (running() > 0) return;
+  if (running() > 0 || state_ == State::kOver) return;
   if (state_ == State::kAwaitingMessages) announce_failure();
   const bool not_all_started = std::any_of(records_.begin(), records_.end(), [](const auto& r) {
     return r.pid == 0 && r.role.has_value();
@@ -307,9 +340,20 @@ void Supervisor::announce_failure() {
       str_cat(nonfinite_text(), "\n  ", others, "all logs are in ", job_.log_folder);
   console_.finish_progress();
   if (failed_.empty()) {
+    reason_ = trouble_;
     console_.complain(trouble_ + ending);
   } else {
-    console_.complain(explain(choose_cause(records_, failed_), records_, loop_.now()) + ending);
+    const Cause cause = choose_cause(records_, failed_);
+    const ExitStatus& status = records_[cause.record].ending.status;
+    reason_ = records_[cause.record].title + " " + cause.what;
+    if (status.signal == 0 && status.code == kExitUsage) {
+      why_final_ = str_cat("exit code ", kExitUsage, " says that the job is used wrongly");
+    }
+    console_.complain(explain(cause, records_, loop_.now()) + ending);
+  }
+  reason_ = reason_.substr(0, reason_.find('\n'));
+  if (!board_.nonfinite().empty()) {
+    why_final_ = "a value is not finite, and the same steps would give it again";
   }
 }
 
@@ -350,7 +394,7 @@ void Supervisor::print_json() {
 
 void Supervisor::show_end() {
   if (options_.json) console_.print(board_.json(loop_.now(), true) + "\n");
-  const std::string summary = options_.progress ? board_.summary() : "";
+  const std::string summary = options_.progress ? board_.summary(loop_.now()) : "";
   if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
   const bool well = failed_.empty() && trouble_.empty() && interrupted_by_ == 0;
   const bool silent = options_.json || options_.tee;
@@ -360,13 +404,17 @@ void Supervisor::show_end() {
 // What the first worker here wrote last is a job's result, most often.
 void Supervisor::tell_result() {
   const std::string nonfinite = nonfinite_text();
-  std::string text = str_cat(nonfinite.empty() ? "ended well" : "ended, but not well",
-                             "; all logs are in ", job_.log_folder, nonfinite);
-  const auto worker = std::find_if(job_.members.begin(), job_.members.end(),
-                                   [](const Member& m) { return m.role == Role::kWorker; });
-  if (worker != job_.members.end()) {
-    for (const std::string& line : last_lines(worker->log_file, 1)) {
-      text += str_cat("\n  ", worker->title(), " says: ", line);
+  std::string text = str_cat(nonfinite.empty() ? "ended well" : "ended, but not well");
+  if (const std::string restarts = board_.restarts_text(loop_.now()); !restarts.empty()) {
+    text += " after " + restarts;
+  }
+  text += str_cat("; all logs are in ", job_.log_folder, nonfinite);
+  const auto worker =
+      std::find_if(records_.begin(), records_.end(),
+                   [](const ProcessRecord& record) { return record.role == Role::kWorker; });
+  if (worker != records_.end()) {
+    for (const std::string& line : last_lines(worker->log_file, 1, worker->log_begin)) {
+      text += str_cat("\n  ", worker->title, " says: ", line);
     }
   }
   console_.say(text);

@@ -13,6 +13,7 @@
 #include "launch/log_file.h"
 #include "launch/process/event_loop.h"
 #include "launch/progress_board.h"
+#include "launch/restarts/attempt_history.h"
 #include "launch/verdict.h"
 
 namespace fleet::launch {
@@ -38,12 +39,30 @@ struct SupervisorOptions {
   // Called for each process of the job that does not end well, whoever ended it; `how` completes
   // "worker 1 …". May be empty.
   std::function<void(Role role, int index, const std::string& how)> on_death;
+  // The attempts of a job that may be started again; this run is the last of them. May be null.
+  const AttemptHistory* history = nullptr;
 };
 
 // Exit codes of a launcher.
 constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
+
+// How a run of a job ended.
+struct RunEnd {
+  bool failed = false;
+  int interrupted_by = 0;  // the signal that ended it, or came while it ended
+  // Of a failure: when the first process failed, the cause in a line, and why another run would
+  // fail in the same way, if that is known.
+  TimePoint failed_at{};
+  std::string reason;
+  std::string why_final;
+  StepsSeen steps;
+
+  // The launcher's exit code: 0, 1 after a failure, 128 + signal when one ended the job (130 for
+  // Ctrl-C).
+  int code() const;
+};
 
 // A job ends when every worker has ended well (servers then get server_grace, and are ended), when
 // any process fails, or at SIGINT, SIGTERM or SIGHUP (a second one kills at once). However it ends,
@@ -55,12 +74,16 @@ class Supervisor : private HostListener {
   Supervisor(const Job& job, const SupervisorOptions& options, EventLoop& loop, Console& console);
   ~Supervisor() override;
 
-  // Returns the launcher's exit code: 0, 1 when any process failed, 128 + signal when one ended
-  // the job (130 for Ctrl-C). Throws when the job cannot be started; nothing runs on then.
-  int run(Host& host);
+  // Throws when the job cannot be started; nothing runs on then. To be called once.
+  RunEnd run(Host& host);
+  // After run(): lets the time pass, and shows progress meanwhile. Returns the signal that ended
+  // it, or 0.
+  int wait(Duration delay);
+  // After run(): the job's table and result, where they are wanted.
+  void show_end();
 
  private:
-  enum class State { kRunning, kFinishing, kAwaitingMessages, kEnding, kKilling };
+  enum class State { kRunning, kFinishing, kAwaitingMessages, kEnding, kKilling, kOver };
 
   void on_started(size_t index, pid_t pid) override;
   void on_ended(size_t index, const Ending& ending) override;
@@ -82,11 +105,12 @@ class Supervisor : private HostListener {
   void stop_when_all_ended();
   void announce_failure();
   std::string nonfinite_text() const;
+  void open_logs();
   void sweep();
   void draw_progress();
   void print_json();
-  void show_end();
   void tell_result();
+  bool is_ending() const { return state_ >= State::kEnding; }
   int running() const;
   bool workers_done() const;
   void set_timer(Duration delay, EventLoop::Handler handler);
@@ -100,6 +124,9 @@ class Supervisor : private HostListener {
   std::vector<ProcessRecord> records_;
   std::vector<size_t> failed_;  // in the order in which it was seen
   std::string trouble_;         // a failure that is no process's
+  TimePoint failed_at_{};
+  std::string reason_;  // the cause, once it is announced
+  std::string why_final_;
   int interrupted_by_ = 0;
   std::optional<EventLoop::Timer> state_timer_;
   std::optional<EventLoop::Timer> progress_timer_;

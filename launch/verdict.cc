@@ -30,7 +30,7 @@ std::optional<Cause> find_accusation(const std::vector<ProcessRecord>& records,
                                      std::optional<size_t> accused) {
   for (size_t i = 0; i < records.size(); ++i) {
     if (!records[i].role) continue;
-    const auto blame = find_blame(records[i].log_file);
+    const auto blame = find_blame(records[i].log_file, records[i].log_begin);
     const auto who = blame ? find_record(records, *blame) : std::nullopt;
     if (!who || (accused && *who != *accused)) continue;
     return Cause{.record = *who, .what = "", .blame = blame, .witness = i};
@@ -86,8 +86,11 @@ std::string explain(const Cause& cause, const std::vector<ProcessRecord>& record
   if (cause.blame) {
     text += str_cat("\n  ", records[*cause.witness].title, " says: ", cause.blame->line);
   }
-  const std::vector<std::string> lines = last_lines(record.log_file, kLinesShown);
-  if (lines.empty()) return text + "\n  " + record.log_file + " is empty";
+  const std::vector<std::string> lines = last_lines(record.log_file, kLinesShown, record.log_begin);
+  if (lines.empty()) {
+    return str_cat(text, "\n  ", record.log_file,
+                   record.log_begin > 0 ? " has nothing of this attempt" : " is empty");
+  }
   text += "\n  last lines of " + record.log_file + ":";
   for (const std::string& line : lines) text += "\n    | " + line;
   return text;

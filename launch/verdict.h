@@ -14,6 +14,7 @@ namespace fleet::launch {
 struct ProcessRecord {
   std::string title;  // "worker 1", "mpirun"
   std::string log_file;
+  off_t log_begin = 0;       // where in it the process's own lines begin
   std::optional<Role> role;  // none for mpirun
   int index = 0;
   pid_t pid = 0;

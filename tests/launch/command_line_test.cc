@@ -89,6 +89,41 @@ TEST(CommandLine, TheHeartbeatTimeoutFollowsTheJobs) {
             std::chrono::seconds(3));
 }
 
+TEST(CommandLine, SaysHowOftenAJobIsStartedAgain) {
+  for (const Launcher launcher : {Launcher::kCollective, Launcher::kParameterServer}) {
+    EXPECT_EQ(parse_command_line(launcher, {"prog"}, Environment()).restarts.most, 0);
+    const CommandLine line = parse_command_line(
+        launcher,
+        {"--max_restarts", "3", "--restart-window=600", "--resume", "/checkpoints/7", "p"},
+        Environment());
+    EXPECT_EQ(line.restarts.most, 3);
+    EXPECT_EQ(line.restarts.window, std::chrono::seconds(600));
+    EXPECT_EQ(line.resume, "/checkpoints/7");
+    EXPECT_THAT(refusal(launcher, {"--max_restarts=-1", "prog"}), HasSubstr("--max_restarts"));
+    EXPECT_THAT(refusal(launcher, {"--restart_window=9", "prog"}), HasSubstr("--max_restarts N"));
+    EXPECT_THAT(refusal(launcher, {"--max_restarts=1", "--restart_window=0", "prog"}),
+                HasSubstr("1 second or more"));
+    EXPECT_THAT(refusal(launcher, {"--resume", "", "prog"}), HasSubstr("latest, none or"));
+  }
+}
+
+TEST(CommandLine, JobsOverSeveralNodesAreNotStartedAgain) {
+  const auto refused = AllOf(HasSubstr("over several nodes"), HasSubstr("--max_restarts"),
+                             HasSubstr("leave --max_restarts out"));
+  for (const Launcher launcher : {Launcher::kCollective, Launcher::kParameterServer}) {
+    EXPECT_THAT(refusal(launcher, {"--max_restarts=1", "--hosts=a,b", "prog"}), refused);
+    EXPECT_THAT(refusal(launcher, {"--max_restarts=1", "--hosts=a", "prog"}), refused);
+    EXPECT_THAT(
+        refusal(launcher, {"--max_restarts=1", "--cluster_node_ips=a,b", "--node_ip=a", "p"}),
+        refused);
+    EXPECT_EQ(refusal(launcher, {"--max_restarts=0", "--hosts=a,b", "prog"}), "accepted");
+    EXPECT_EQ(refusal(launcher, {"--max_restarts=1", "--node_ip=a", "prog"}), "accepted");
+  }
+  EXPECT_THAT(refusal(Launcher::kCollective, {"--max_restarts=1", "--nnodes=2", "--node_rank=0",
+                                              "--master_addr=a", "prog"}),
+              refused);
+}
+
 TEST(CommandLine, TheStallDeadlineIsAtLeastASecond) {
   for (const Launcher launcher : {Launcher::kCollective, Launcher::kParameterServer}) {
     const CommandLine line =

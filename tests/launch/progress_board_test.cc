@@ -31,7 +31,7 @@ class ProgressBoardTest : public ::testing::Test {
 TEST_F(ProgressBoardTest, SaysThatItRunsBeforeAnybodySpoke) {
   EXPECT_EQ(line(), "0.0 s  2 workers, 2 servers  running");
   EXPECT_EQ(ProgressBoard(1, 0, start_).line(start_), "0.0 s  1 worker  running");
-  EXPECT_EQ(board_.summary(), "");
+  EXPECT_EQ(board_.summary(now_), "");
 }
 
 TEST_F(ProgressBoardTest, AddsUpTheSpeedOfAllWorkers) {
@@ -89,8 +89,8 @@ TEST_F(ProgressBoardTest, SaysWhatIsNotFiniteWithStepAndProcess) {
   const std::string second = "worker 1: the loss 'mean_0.tmp_0' is nan at step 3";
   EXPECT_EQ(board_.nonfinite(), (std::vector<std::string>{first, second}));
   EXPECT_THAT(line(), HasSubstr("NOT FINITE: " + first));
-  EXPECT_THAT(board_.summary(), AllOf(HasSubstr("not finite: " + first + "\n"),
-                                      HasSubstr("not finite: " + second + "\n")));
+  EXPECT_THAT(board_.summary(now_), AllOf(HasSubstr("not finite: " + first + "\n"),
+                                          HasSubstr("not finite: " + second + "\n")));
   const auto json = nlohmann::json::parse(board_.json(now_, true));
   EXPECT_EQ(json.at("workers").at(1).at("nonfinite"), "the loss 'mean_0.tmp_0' is nan at step 3");
 }
@@ -121,7 +121,7 @@ TEST_F(ProgressBoardTest, SumsUpWhereTheTimeWentAndWhatServersDid) {
   worker(0, "progress step=1001 samples=32032 loss=0.02 compute_s=7 send_s=1 receive_s=2");
   worker(1, "progress step=1001 compute_s=5 reduce_s=5");
   server(0, "progress bytes_in=12500000 bytes_out=900 updates=1001 cpu_s=2 up_s=10 staleness=0.5");
-  const std::string text = board_.summary();
+  const std::string text = board_.summary(now_);
   EXPECT_THAT(text, HasSubstr("worker  steps  samples  loss  computing  sending  receiving"));
   EXPECT_THAT(text, HasSubstr("0        1001    32032  0.02       70 %     10 %       20 %"));
   EXPECT_THAT(text,
@@ -145,6 +145,36 @@ TEST_F(ProgressBoardTest, JsonHasSharesAndTheBusyShareOfAWholeJobAtItsEnd) {
   EXPECT_DOUBLE_EQ(json.at("servers").at(0).at("busy"), 0.5);
   const auto last = nlohmann::json::parse(board_.json(now_, true));
   EXPECT_DOUBLE_EQ(last.at("servers").at(0).at("busy"), 1.5 / 11);
+}
+
+TEST_F(ProgressBoardTest, CountsRestartsWhatTheyCostAndWhy) {
+  AttemptHistory history(start_);
+  ProgressBoard first(2, 0, start_, &history);
+  EXPECT_EQ(first.restarts_text(now_), "");
+  EXPECT_EQ(nlohmann::json::parse(first.json(now_, false)).at("restarts"), 0);
+  first.update(Role::kWorker, 0, "progress step=20", now_);
+  first.update(Role::kWorker, 1, "progress step=22", now_);
+  first.update(Role::kWorker, 0, "progress step=21", now_);
+  history.fail(start_ + seconds(10), "worker 1 was killed by SIGKILL", first.steps_seen());
+  history.begin(start_ + seconds(11));
+  now_ = start_ + seconds(12);
+  ProgressBoard second(2, 0, now_, &history);
+  second.update(Role::kWorker, 0, "progress step=0", now_);
+  EXPECT_EQ(second.line(now_), "12.0 s  2 workers  step 0  1 restart (2.0 s lost)");
+  second.update(Role::kWorker, 1, "progress step=16", start_ + milliseconds(12500));
+  now_ = start_ + seconds(20);
+  EXPECT_THAT(second.line(now_), HasSubstr("  1 restart (2.5 s lost, 7 steps repeated)"));
+  EXPECT_THAT(second.summary(now_),
+              AllOf(HasSubstr("restart  failed after   lost  steps repeated"),
+                    HasSubstr("1              10.0 s  2.5 s               7"),
+                    HasSubstr("  restart 1: worker 1 was killed by SIGKILL\n")));
+  const auto json = nlohmann::json::parse(second.json(now_, true));
+  EXPECT_EQ(json.at("t"), 20.0);
+  EXPECT_EQ(json.at("restarts"), 1);
+  EXPECT_EQ(json.at("restart_lost_s"), 2.5);
+  EXPECT_EQ(json.at("steps_repeated"), 7);
+  EXPECT_EQ(json.at("restarted"), nlohmann::json::parse(R"([{"t": 10.0,
+      "reason": "worker 1 was killed by SIGKILL", "lost_s": 2.5, "steps_repeated": 7}])"));
 }
 
 TEST_F(ProgressBoardTest, SaysTheSameAsJson) {

@@ -74,6 +74,23 @@ TEST_F(Verdict, IgnoresAnAccusationOfNobodyInTheJob) {
   EXPECT_EQ(choose_cause(records_, {0, 1}).record, 0U);
 }
 
+TEST_F(Verdict, ReadsThePartOfTheAttemptOnly) {
+  log(0, "error: worker 1 was lost in phase computing at step 12: no heartbeat");
+  for (ProcessRecord& record : records_) {
+    open_log(record.log_file, false);
+    record.log_begin = append_line(record.log_file, "== attempt 2 of 3, worker 1 was lost");
+  }
+  EXPECT_EQ(choose_cause(records_, {0, 1}).record, 0U);
+  EXPECT_THAT(explain(choose_cause(records_, {0}), records_, steady_clock().now()),
+              HasSubstr("worker 0 has nothing of this attempt"));
+  std::ofstream(records_[0].log_file, std::ios::app) << "of this attempt\nculprit=server/0\n";
+  const Cause cause = choose_cause(records_, {0, 1});
+  EXPECT_EQ(cause.record, 2U);
+  EXPECT_EQ(last_lines(records_[0].log_file, 9, records_[0].log_begin),
+            (std::vector<std::string>{"of this attempt", "culprit=server/0"}));
+  EXPECT_EQ(last_lines(records_[0].log_file, 9).size(), 4U) << "the heading is a line of its own";
+}
+
 TEST_F(Verdict, ShowsOnlyTheLastLinesAndNoControlCharacters) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "line " + std::to_string(i) + "\n";
