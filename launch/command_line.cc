@@ -18,6 +18,15 @@ namespace po = boost::program_options;
 constexpr int kMostProcesses = 4096;
 constexpr int kMostRestarts = 100000;
 
+void describe_restarts(po::options_description_easy_init& add) {
+  add("max_restarts", po::value<int>()->value_name("N"),
+      "start a job that fails again, up to N times, from its newest checkpoint (default 0)");
+  add("restart_window", po::value<double>()->value_name("SECONDS"),
+      "--max_restarts counts those of the last SECONDS (default: all)");
+  add("resume", po::value<std::string>()->value_name("latest|none|FOLDER"),
+      "the checkpoint that the program begins with, where it asks for one (default latest)");
+}
+
 po::options_description describe_options(Launcher launcher) {
   po::options_description options("Options");
   auto add = options.add_options();
@@ -78,12 +87,7 @@ po::options_description describe_options(Launcher launcher) {
     add("server_grace", po::value<double>()->value_name("SECONDS"),
         "time for servers to end after the last worker (default 5)");
   }
-  add("max_restarts", po::value<int>()->value_name("N"),
-      "start a job that fails again, up to N times, from its newest checkpoint (default 0)");
-  add("restart_window", po::value<double>()->value_name("SECONDS"),
-      "--max_restarts counts those of the last SECONDS (default: all)");
-  add("resume", po::value<std::string>()->value_name("latest|none|FOLDER"),
-      "the checkpoint that the program begins with, where it asks for one (default latest)");
+  describe_restarts(add);
   add("on_nonfinite", po::value<std::string>()->value_name("stop|warn"),
       "end the job when a loss or a parameter is not finite, or say it and go on (default stop)");
   add("insecure", po::bool_switch(), "no job secret: peers prove nothing (tests only)");

@@ -73,6 +73,25 @@ TEST_P(Fault, AnyKilledProcessEndsTheJobAtAnyMoment) {
   }
 }
 
+TEST_P(Fault, AnyKilledProcessIsARestartAtAnyMoment) {
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(str_cat("seed ", seed));
+    std::mt19937 random(static_cast<unsigned>(seed));
+    Workplace place;
+    auto arguments = job(place);
+    place.script("[ $FLEET_RESTARTS = 1 ] || exec sleep 1000");
+    arguments.insert(arguments.begin(), {"--max_restarts", "1"});
+    LauncherProcess launcher(place, GetParam().launcher, arguments);
+    let_pass(static_cast<int>(random() % static_cast<unsigned>(GetParam().latest_ms)));
+    std::vector<pid_t> victims;
+    while (victims.empty()) victims = descendants_of(launcher.pid());
+    ::kill(victims[random() % victims.size()], SIGKILL);
+    EXPECT_EQ(launcher.wait(seconds(10)), 0) << launcher.output();
+    EXPECT_NE(launcher.output().find("attempt 2 of 2 begins "), std::string::npos);
+    expect_nothing_left(place);
+  }
+}
+
 TEST_P(Fault, AnyStoppedProcessEndsTheJobAtAnyMoment) {
   for (int seed = 0; seed < kStopSeeds; ++seed) {
     SCOPED_TRACE(str_cat("seed ", seed));

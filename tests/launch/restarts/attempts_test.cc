@@ -220,6 +220,19 @@ TEST(Restarts, OverMpiMeetAgain) {
               HasSubstr("== attempt 2 of 2, worker 0 failed with exit code 7\n"));
 }
 
+TEST(Restarts, FollowAProcessThatIsStopped) {
+  Workplace place;
+  LauncherProcess launcher(
+      place, "launch_ps",
+      job("launch_ps", place, {"--max_restarts", "1", "--heartbeat_timeout", "0.2"},
+          "[ $FLEET_RESTARTS = 1 ] || { say $$; exec sleep 1000; }"));
+  const auto pids = place.messages(3);
+  ::kill(to_pid(pids.at("worker0.0")), SIGSTOP);
+  EXPECT_EQ(launcher.wait(), 0) << launcher.output();
+  EXPECT_THAT(launcher.output(), HasSubstr("after the failure: worker 0 was stopped (SIGSTOP"));
+  expect_nothing_left(place);
+}
+
 TEST(Restarts, KeepPortsThatAreGivenAndNumberTheCallersJobId) {
   Workplace place;
   std::string port;
