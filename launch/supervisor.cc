@@ -112,6 +112,9 @@ RunEnd Supervisor::run(Host& host) {
   host.finish_progress();
   console_.finish_progress();
   state_ = State::kOver;
+  if (!board_.nonfinite().empty()) {
+    why_final_ = "a value is not finite, and the same steps would give it again";
+  }
   return {.failed = !failed_.empty() || !trouble_.empty(),
           .interrupted_by = interrupted_by_,
           .failed_at = failed_at_,
@@ -352,9 +355,6 @@ void Supervisor::announce_failure() {
     console_.complain(explain(cause, records_, loop_.now()) + ending);
   }
   reason_ = reason_.substr(0, reason_.find('\n'));
-  if (!board_.nonfinite().empty()) {
-    why_final_ = "a value is not finite, and the same steps would give it again";
-  }
 }
 
 // With what to do about it; empty when everything is finite.
@@ -404,7 +404,7 @@ void Supervisor::show_end() {
 // What the first worker here wrote last is a job's result, most often.
 void Supervisor::tell_result() {
   const std::string nonfinite = nonfinite_text();
-  std::string text = str_cat(nonfinite.empty() ? "ended well" : "ended, but not well");
+  std::string text = nonfinite.empty() ? "ended well" : "ended, but not well";
   if (const std::string restarts = board_.restarts_text(loop_.now()); !restarts.empty()) {
     text += " after " + restarts;
   }
