@@ -134,4 +134,10 @@ void throw_error(ErrorCode code, ErrorText text) {
   }
 }
 
+int exit_code(const std::exception& error) {
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return 2;
+  const auto* known = dynamic_cast<const Error*>(&error);
+  return known != nullptr && known->code() == ErrorCode::kCancelled ? kExitRequeue : 1;
+}
+
 }  // namespace fleet

@@ -99,4 +99,9 @@ class ResourceError : public Error {
 // Throws the subclass that belongs to the code.
 [[noreturn]] void throw_error(ErrorCode code, ErrorText text);
 
+// What a process ends with behind an error: 2 when its user has to mend something; kExitRequeue
+// (kCancelled) when it was told to end and can be started again; else 1.
+inline constexpr int kExitRequeue = 75;  // EX_TEMPFAIL of sysexits.h
+int exit_code(const std::exception& error);
+
 }  // namespace fleet

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
+#include "fluid/io/strict_json_impl.h"
 
 namespace fleet::fluid {
 namespace {
@@ -20,6 +20,8 @@ using Json = nlohmann::json;
 // Longest header that is read, and the deepest nesting in it.
 constexpr uint64_t kMaxHeader = uint64_t{100} << 20;
 constexpr int kMaxDepth = 4;
+// Handed to the disk at once.
+constexpr size_t kPiece = size_t{8} << 20;
 
 constexpr std::array<std::pair<std::string_view, DType>, 10> kNames = {
     std::pair{"BOOL", DType::kBool},   std::pair{"U8", DType::kUInt8},
@@ -95,27 +97,10 @@ std::optional<SafetensorsReader::Entry> parse_entry(const Json& json, uint64_t d
   return entry;
 }
 
-// The header as JSON; discarded (not an object) when it is malformed, too deep, or has a key twice.
-Json parse_header(const std::string& text) {
-  std::vector<std::set<std::string>> keys;
-  bool bad = false;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) bad = true;
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      bad = bad || !keys.back().insert(parsed.get<std::string>()).second;
-    }
-    return !bad;
-  };
-  Json header = Json::parse(text, watch, false);
-  return bad ? Json(Json::value_t::discarded) : header;
-}
-
-}  // namespace
-
-std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
-                                          const std::map<std::string, std::string>& metadata) {
+// The length and the header, then the data of each tensor.
+template <class Use>
+void each_part(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
+               const Use& use) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -128,21 +113,36 @@ std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
-  std::vector<std::byte> bytes(sizeof length + text.size() + offset);
-  std::memcpy(bytes.data(), &length, sizeof length);
-  std::memcpy(bytes.data() + sizeof length, text.data(), text.size());
-  std::byte* to = bytes.data() + sizeof length + text.size();
+  use(std::as_bytes(std::span(&length, 1)));
+  use(std::as_bytes(std::span(text)));
   for (const auto& [name, tensor] : tensors) {
-    const Tensor host = tensor.place().is_cpu() ? tensor : tensor.copy_to(CPUPlace());
-    if (host.bytes() != 0) std::memcpy(to, host.raw(), host.bytes());
-    to += tensor.bytes();
+    const Tensor host = tensor.on_host();
+    use(std::span(host.raw(), host.bytes()));
   }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
+                                          const std::map<std::string, std::string>& metadata) {
+  std::vector<std::byte> bytes;
+  each_part(tensors, metadata, [&bytes](std::span<const std::byte> part) {
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  });
   return bytes;
 }
 
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  write_file_atomically(path, encode_safetensors(tensors, metadata));
+  AtomicFile file(path);
+  each_part(tensors, metadata, [&file](std::span<const std::byte> part) {
+    for (; part.size() > kPiece; part = part.subspan(kPiece)) {
+      file.wait_for_disk();
+      file.append(part.first(kPiece));
+    }
+    file.append(part);
+  });
+  file.commit();
 }
 
 Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& path) {
@@ -160,7 +160,7 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& p
   std::string text(length, '\0');
   file.read(text.data(), static_cast<std::streamsize>(length));
   if (!file) return unreadable(path);
-  const Json header = parse_header(text);
+  const Json header = io::parse_strict_json(text, kMaxDepth);
   if (!header.is_object()) return corrupt(path, "the header is not a JSON object");
   SafetensorsReader reader;
   reader.path_ = path;

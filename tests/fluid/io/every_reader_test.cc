@@ -10,6 +10,7 @@
 #include "fluid/io/safetensors.h"
 #include "fluid/layers/layers.h"
 #include "fluid/program/default_programs.h"
+#include "tests/fluid/io/sample_checkpoints.h"
 #include "tests/fluid/io/temporary_directory.h"
 #include "tests/fuzz/file_readers.h"
 
@@ -63,6 +64,12 @@ Bytes paddle(const Tensor& tensor) {
   return bytes;
 }
 
+std::string manifest_of_a_checkpoint() {
+  const TemporaryDirectory directory;
+  testing::write_checkpoint(directory.path(), 1, {{"w", Tensor::scalar(1.0F)}});
+  return testing::text_of(directory.path() / io::kCheckpointManifest);
+}
+
 // Small whole files of every format, of no rows, one row, one column, and a few.
 std::vector<Bytes> small_files() {
   std::vector<Bytes> files;
@@ -111,6 +118,7 @@ std::vector<Bytes> small_files() {
   files.push_back(bytes_of(Program().to_json()));
   files.push_back(small_program().to_bytes());
   files.push_back(bytes_of(small_program().to_json()));
+  files.push_back(bytes_of(manifest_of_a_checkpoint()));
   return files;
 }
 

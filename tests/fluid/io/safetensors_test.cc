@@ -13,6 +13,7 @@ namespace {
 using testing::TemporaryDirectory;
 
 void write(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::filesystem::remove(path);  // a file that is cut to nothing may be synced
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));

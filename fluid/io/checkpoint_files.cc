@@ -1,0 +1,420 @@
+#include "fluid/io/checkpoint_files.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "fluid/core/nonfinite.h"
+#include "fluid/io/atomic_file.h"
+#include "fluid/io/strict_json_impl.h"
+
+namespace fleet::fluid::io {
+namespace {
+
+using Json = nlohmann::json;
+using std::filesystem::path;
+
+constexpr size_t kMaxList = size_t{256} << 20;
+// Of the numbers of a shape, in the list of tensors of the manifest.
+constexpr int kMaxDepth = 4;
+// Of a value in a message.
+constexpr size_t kMostShown = 60;
+
+std::string part_name(int part, int parts) {
+  return str_cat("part-", part, "-of-", parts);
+}
+
+void write_json(const path& file, const Json& json) {
+  const std::string text = json.dump(2) + "\n";
+  write_file_atomically(file, std::as_bytes(std::span(text)));
+}
+
+ErrorText damage(const path& file, std::string what, std::string expected, std::string got) {
+  return {.what = std::move(what),
+          .where = "file " + file.string(),
+          .expected = std::move(expected),
+          .got = std::move(got),
+          .fix = "take an older checkpoint, or copy the file anew if this is a copy"};
+}
+
+Status corrupt(const path& file, std::string what, std::string expected, std::string got) {
+  return {ErrorCode::kCorruptFile,
+          damage(file, std::move(what), std::move(expected), std::move(got))};
+}
+
+[[noreturn]] void refuse(const path& file, std::string what, std::string expected,
+                         std::string got) {
+  throw_error(ErrorCode::kCorruptFile,
+              damage(file, std::move(what), std::move(expected), std::move(got)));
+}
+
+// JSON has no other texts.
+void require_utf8(const path& file, const Json& fields) {
+  for (const auto& [name, value] : fields.items()) {
+    try {
+      (void)value.dump();
+    } catch (const Json::type_error& error) {
+      throw_error(ErrorCode::kInput, {.what = "a text of the checkpoint is not UTF-8",
+                                      .where = str_cat("'", name, "' of ", file.string()),
+                                      .expected = "UTF-8",
+                                      .got = error.what(),
+                                      .fix = "write other bytes as hexadecimal digits"});
+    }
+  }
+}
+
+// Of the whole object but its own entry.
+uint32_t checksum_of(Json manifest) {
+  manifest.erase("crc32c");
+  const std::string text = manifest.dump();
+  return crc32c(std::as_bytes(std::span(text)));
+}
+
+// Throws ResourceError.
+Json read_json(const path& file) {
+  const std::vector<std::byte> bytes = read_whole_file(file, kMaxList);
+  Json json =
+      parse_strict_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, kMaxDepth);
+  if (!json.is_object()) {
+    refuse(file, "the file is not readable", "a JSON object", "something else");
+  }
+  return json;
+}
+
+// An object of a file. What is missing or of another kind throws ResourceError with its name.
+class Fields {
+ public:
+  Fields(const path& file, const Json& object, std::string name = {})
+      : file_(&file), object_(&object), name_(std::move(name)) {
+    if (!object.is_object()) wrong(name_, "an object", object);
+  }
+
+  const Json& json() const { return *object_; }
+  std::string text(const std::string& key) const {
+    const Json& value = at(key);
+    if (!value.is_string()) wrong(name_of(key), "a text", value);
+    return value.get<std::string>();
+  }
+  bool flag(const std::string& key, bool otherwise) const {
+    if (!object_->contains(key)) return otherwise;
+    const Json& value = at(key);
+    if (!value.is_boolean()) wrong(name_of(key), "true or false", value);
+    return value.get<bool>();
+  }
+  template <class Integer>
+  Integer number(const std::string& key,
+                 Integer least = std::numeric_limits<Integer>::min()) const {
+    const Json& value = at(key);
+    const bool fits = value.is_number_unsigned() ? std::in_range<Integer>(value.get<uint64_t>())
+                                                 : value.is_number_integer() &&
+                                                       std::in_range<Integer>(value.get<int64_t>());
+    if (!fits || value.get<Integer>() < least) {
+      wrong(name_of(key),
+            str_cat("a whole number from ", least, " to ", std::numeric_limits<Integer>::max()),
+            value);
+    }
+    return value.get<Integer>();
+  }
+  std::vector<int64_t> numbers(const std::string& key) const {
+    const Json& values = at(key);
+    const bool fits = values.is_array() &&
+                      std::all_of(values.begin(), values.end(),
+                                  [](const Json& value) { return value.is_number_integer(); });
+    if (!fits) wrong(name_of(key), "a list of whole numbers", values);
+    return values.get<std::vector<int64_t>>();
+  }
+  Fields object(const std::string& key) const { return {*file_, at(key), name_of(key)}; }
+  // Of each key, what `get` makes of this object and the key.
+  template <class Value>
+  std::map<std::string, Value> map(
+      const std::function<Value(const Fields&, const std::string&)>& get) const {
+    std::map<std::string, Value> values;
+    for (const auto& [key, value] : object_->items()) values.emplace(key, get(*this, key));
+    return values;
+  }
+
+ private:
+  const Json& at(const std::string& key) const {
+    const auto found = object_->find(key);
+    if (found == object_->end()) {
+      refuse(*file_, "a field is missing", "'" + name_of(key) + "'", "nothing");
+    }
+    return *found;
+  }
+  std::string name_of(const std::string& key) const {
+    return name_.empty() ? key : name_ + "/" + key;
+  }
+  [[noreturn]] void wrong(const std::string& name, const std::string& expected,
+                          const Json& value) const {
+    refuse(*file_, "a field is not what it should be", str_cat(expected, " for '", name, "'"),
+           value.dump().substr(0, kMostShown));
+  }
+
+  const path* file_;
+  const Json* object_;
+  std::string name_;
+};
+
+Json to_json(const CheckpointTensor& tensor) {
+  Json json = {{"file", tensor.file},
+               {"dtype", std::string(dtype_name(tensor.dtype))},
+               {"shape", tensor.shape.to_vector()},
+               {"crc32c", tensor.crc32c}};
+  if (!tensor.finite) json["finite"] = false;
+  return json;
+}
+
+Json to_json(const CheckpointInfo& info) {
+  return {
+      {"step", info.step},       {"epoch", info.epoch},     {"worker_steps", info.worker_steps},
+      {"mode", info.mode},       {"program", info.program}, {"strategy", info.strategy},
+      {"workers", info.workers}, {"servers", info.servers}, {"logical_shards", info.logical_shards},
+      {"readers", info.readers}, {"values", info.values}};
+}
+
+template <class Integer>
+Integer number_of(const Fields& fields, const std::string& key) {
+  return fields.number<Integer>(key);
+}
+
+CheckpointInfo info_of(const Fields& fields) {
+  return {.step = fields.number<int64_t>("step", 0),
+          .worker_steps = fields.numbers("worker_steps"),
+          .epoch = fields.number<int64_t>("epoch"),
+          .mode = fields.text("mode"),
+          .program = fields.text("program"),
+          .strategy = fields.text("strategy"),
+          .workers = fields.number<int>("workers", 0),
+          .servers = fields.number<int>("servers", 0),
+          .logical_shards = fields.number<int>("logical_shards", 0),
+          .readers = fields.object("readers").map<int64_t>(number_of<int64_t>),
+          .values = fields.object("values").map<std::string>(&Fields::text)};
+}
+
+// Shape and type come from the file's own header, which the list is held against.
+CheckpointTensor tensor_of(const Fields& fields, const SafetensorsReader::Entry& entry) {
+  return {.file = fields.text("file"),
+          .dtype = entry.dtype,
+          .shape = entry.shape,
+          .crc32c = fields.number<uint32_t>("crc32c"),
+          .finite = fields.flag("finite", true)};
+}
+
+// No way out of the folder.
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && path(name).filename() == path(name);
+}
+
+bool is_finite(const Tensor& tensor) {
+  // float16 and bfloat16: all bits of the exponent are set.
+  const auto all_below = [&tensor](uint16_t exponent) {
+    const auto* words = reinterpret_cast<const uint16_t*>(tensor.raw());
+    return std::all_of(words, words + tensor.numel(),
+                       [exponent](uint16_t word) { return (word & exponent) != exponent; });
+  };
+  if (tensor.dtype() == DType::kFloat16) return all_below(0x7C00);
+  if (tensor.dtype() == DType::kBFloat16) return all_below(0x7F80);
+  return !first_nonfinite(tensor).has_value();
+}
+
+uint32_t checksum_of(const Tensor& tensor) {
+  return crc32c({tensor.raw(), tensor.bytes()});
+}
+
+}  // namespace
+
+void write_checkpoint_part(const path& folder, int part, int parts, const NamedTensors& tensors) {
+  const std::string name = part_name(part, parts);
+  const std::string file = name + ".safetensors";
+  Json list = Json::object();
+  for (const auto& [tensor_name, tensor] : tensors) {
+    const Tensor host = tensor.on_host();
+    list[tensor_name] = to_json(CheckpointTensor{.file = file,
+                                                 .dtype = tensor.dtype(),
+                                                 .shape = tensor.shape(),
+                                                 .crc32c = checksum_of(host),
+                                                 .finite = is_finite(host)});
+  }
+  write_safetensors(folder / file, tensors);
+  write_json(folder / (name + ".json"), {{"bytes", std::filesystem::file_size(folder / file)},
+                                         {"file", file},
+                                         {"tensors", std::move(list)}});
+}
+
+void give_up_checkpoint_part(const path& folder, int part, int parts, const std::string& why) {
+  // The text may hold a path, which need not be UTF-8.
+  const std::string text =
+      Json{{"failed", why}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::error_code error;
+  std::filesystem::remove(folder / (part_name(part, parts) + ".safetensors"), error);
+  try {
+    write_file_atomically(folder / (part_name(part, parts) + ".json"),
+                          std::as_bytes(std::span(text)));
+  } catch (const ResourceError&) {
+    // Whoever waits has a deadline.
+  }
+}
+
+std::vector<int> missing_checkpoint_parts(const path& folder, int parts) {
+  std::vector<int> missing;
+  for (int part = 0; part < parts; ++part) {
+    const path file = folder / (part_name(part, parts) + ".json");
+    if (!std::filesystem::exists(file)) {
+      missing.push_back(part);
+      continue;
+    }
+    const Json list = read_json(file);
+    const auto failed = list.find("failed");
+    if (failed == list.end()) continue;
+    throw_error(ErrorCode::kInput,
+                {.what = "another process could not write its part of a checkpoint",
+                 .where = str_cat("part ", part, " of ", folder.string()),
+                 .expected = "a file",
+                 .got = failed->is_string() ? failed->get<std::string>() : "nothing",
+                 .fix = "see the log of that process; check the free space"});
+  }
+  return missing;
+}
+
+void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, int parts) {
+  const path file = folder / kCheckpointManifest;
+  Json manifest = to_json(info);
+  require_utf8(file, manifest);
+  manifest["format_version"] = kCheckpointVersion;
+  manifest["files"] = Json::object();
+  manifest["tensors"] = Json::object();
+  std::vector<path> lists;
+  for (int part = 0; part < parts; ++part) {
+    lists.push_back(folder / (part_name(part, parts) + ".json"));
+    const Json json = read_json(lists.back());
+    const Fields list(lists.back(), json);
+    manifest["files"][list.text("file")] = list.number<uint64_t>("bytes");
+    manifest["tensors"].update(list.object("tensors").json());
+  }
+  manifest["crc32c"] = checksum_of(manifest);
+  write_json(file, manifest);
+  for (const path& list : lists) std::filesystem::remove(list);
+}
+
+void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
+  const path file = folder_ / kCheckpointManifest;
+  const Json json = read_json(file);
+  const Fields manifest(file, json);
+  const auto version = manifest.number<int64_t>("format_version");
+  if (version != kCheckpointVersion) {
+    ErrorText text = damage(file, str_cat("the checkpoint has format version ", version),
+                            str_cat(kCheckpointVersion), str_cat(version));
+    if (version > kCheckpointVersion) text.fix = "read it with the Fleet that wrote it";
+    throw_error(ErrorCode::kCorruptFile, std::move(text));
+  }
+  const uint32_t sum = checksum_of(json);
+  if (const auto expected = manifest.number<uint32_t>("crc32c"); expected != sum) {
+    refuse(file, "the manifest is damaged", str_cat("checksum ", expected), str_cat(sum));
+  }
+  info_ = info_of(manifest);
+  const auto sizes = manifest.object("files").map<uint64_t>(number_of<uint64_t>);
+  for (const auto& [name, size] : sizes) {
+    if (Status opened = open_file(name, size); !opened.ok()) wrong.push_back(std::move(opened));
+  }
+  for (const auto& [name, of] : manifest.object("tensors").map<Fields>(&Fields::object)) {
+    const std::string in = of.text("file");
+    const auto found = files_.find(in);
+    // What is wrong with the file is said.
+    if (found == files_.end() && sizes.contains(in)) continue;
+    if (found == files_.end() || !found->second.contains(name)) {
+      wrong.push_back(corrupt(folder_ / in, "a tensor is not in its file", "tensor '" + name + "'",
+                              "none of that name"));
+      continue;
+    }
+    const SafetensorsReader::Entry& entry = found->second.entries().at(name);
+    const std::string dtype = of.text("dtype");
+    const std::vector<int64_t> shape = of.numbers("shape");
+    if (dtype != dtype_name(entry.dtype) || shape != entry.shape.to_vector()) {
+      wrong.push_back(corrupt(folder_ / in, "tensor '" + name + "' is not what the manifest says",
+                              str_cat(dtype, "[", join(shape, ", "), "]"),
+                              str_cat(dtype_name(entry.dtype), entry.shape)));
+      continue;
+    }
+    tensors_.emplace(name, tensor_of(of, entry));
+  }
+}
+
+Status CheckpointReader::open_file(const std::string& name, uint64_t size) {
+  if (!is_plain_name(name)) {
+    return corrupt(folder_ / kCheckpointManifest, "a file of the checkpoint is elsewhere",
+                   "a name without folders", "'" + name + "'");
+  }
+  const path file = folder_ / name;
+  std::error_code error;
+  const uint64_t found = std::filesystem::file_size(file, error);
+  if (error || found != size) {
+    return corrupt(file, "a file of the checkpoint is missing or of another size",
+                   str_cat(size, " bytes"), error ? error.message() : str_cat(found, " bytes"));
+  }
+  auto reader = SafetensorsReader::open(file);
+  if (!reader.ok()) return reader.status();
+  files_.emplace(name, std::move(reader).value());
+  bytes_ += size;
+  return {};
+}
+
+std::vector<Status> CheckpointReader::read_folder(const path& folder) {
+  folder_ = folder;
+  std::vector<Status> wrong;
+  try {
+    read_manifest(wrong);
+  } catch (const ResourceError& error) {
+    wrong.emplace_back(error.code(), error.text());
+  }
+  return wrong;
+}
+
+Result<CheckpointReader> CheckpointReader::open(const path& folder) {
+  CheckpointReader reader;
+  const std::vector<Status> wrong = reader.read_folder(folder);
+  if (!wrong.empty()) return wrong.front();
+  return reader;
+}
+
+std::vector<Status> CheckpointReader::find_damage(const path& folder) {
+  CheckpointReader reader;
+  std::vector<Status> wrong = reader.read_folder(folder);
+  for (const auto& [name, tensor] : reader.tensors_) {
+    if (auto value = reader.read(name); !value.ok()) wrong.push_back(value.status());
+  }
+  return wrong;
+}
+
+bool CheckpointReader::finite() const {
+  return std::all_of(tensors_.begin(), tensors_.end(),
+                     [](const auto& tensor) { return tensor.second.finite; });
+}
+
+Result<Tensor> CheckpointReader::read(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, tensor] : tensors_) names.push_back(known);
+    return Status(
+        ErrorCode::kUnknownName,
+        {.what = "the checkpoint holds no such variable" + did_you_mean(name, names),
+         .where = folder_.string(),
+         .expected = "variable '" + name + "'",
+         .got = str_cat(names.size(), " others"),
+         .fix = "load a checkpoint of the same program and optimizer, or begin in another folder"});
+  }
+  const CheckpointTensor& tensor = found->second;
+  auto value = files_.at(tensor.file).read(name);
+  if (!value.ok()) return value;
+  const uint32_t sum = checksum_of(value.value());
+  if (sum == tensor.crc32c) return value;
+  return corrupt(folder_ / tensor.file, "tensor '" + name + "' is damaged",
+                 str_cat("checksum ", tensor.crc32c), str_cat(sum));
+}
+
+}  // namespace fleet::fluid::io

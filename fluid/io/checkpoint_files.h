@@ -1,0 +1,98 @@
+// The files of one checkpoint of a job. Several processes write it, each a part; a manifest makes
+// the parts a whole.
+//
+//   part-0-of-2.safetensors, part-1-of-2.safetensors   tensors, each in one of them
+//   manifest.json   CheckpointInfo; file, type, shape and checksum of each tensor; sizes of the
+//                   files; a checksum of its own
+//
+// Until the manifest is there, a part's list of tensors is beside it (part-0-of-2.json).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "fluid/io/safetensors.h"
+
+namespace fleet::fluid::io {
+
+inline constexpr int kCheckpointVersion = 1;
+inline constexpr const char* kCheckpointManifest = "manifest.json";
+
+// What a checkpoint says of the job beside its tensors. Steps are those of the whole job.
+struct CheckpointInfo {
+  int64_t step = 0;  // steps that are over: the number of the next one
+  // Of each worker; of one that had stopped, its last one that was known. May be empty.
+  std::vector<int64_t> worker_steps = {};
+  int64_t epoch = -1;    // Paddle's TrainStatus
+  std::string mode;      // "local", "sync", "collective" …
+  std::string program;   // a hash of what was trained
+  std::string strategy;  // its options
+  int workers = 1;
+  int servers = 0;
+  int logical_shards = 1;
+  std::map<std::string, int64_t> readers;     // positions of data loaders, by name
+  std::map<std::string, std::string> values;  // the user's own
+  bool operator==(const CheckpointInfo&) const = default;
+};
+
+// Where a tensor is.
+struct CheckpointTensor {
+  std::string file;
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  uint32_t crc32c = 0;  // of its data
+  bool finite = true;
+};
+
+// Part `part` of `parts`, with its list when it is whole. Throws ResourceError.
+void write_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
+                           const NamedTensors& tensors);
+// Takes the part away, and tells whoever waits for it why it does not come; not an error when it
+// cannot be told.
+void give_up_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
+                             const std::string& why);
+// Of parts that are not there: their numbers. Throws ResourceError with what a writer that gave up
+// said.
+std::vector<int> missing_checkpoint_parts(const std::filesystem::path& folder, int parts);
+// All parts are there. Throws ResourceError.
+void write_checkpoint_manifest(const std::filesystem::path& folder, const CheckpointInfo& info,
+                               int parts);
+
+// One whole checkpoint, read on demand. Its files are treated as hostile. Any thread.
+class CheckpointReader {
+ public:
+  // kInput when there is no manifest or file, kCorruptFile for what does not fit: the file and the
+  // entry are named. Reads no tensor.
+  static Result<CheckpointReader> open(const std::filesystem::path& folder);
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const CheckpointInfo& info() const { return info_; }
+  const std::map<std::string, CheckpointTensor>& tensors() const { return tensors_; }
+  // Whether all that it holds is.
+  bool finite() const;
+  uint64_t bytes() const { return bytes_; }  // of all its files
+
+  // Checked against its checksum. kUnknownName with the nearest name, kCorruptFile, kInput.
+  Result<Tensor> read(const std::string& name) const;
+
+  // Reads everything, and gives all that does not fit: nothing for a whole checkpoint. Tensors of a
+  // file that cannot be opened are not named on their own.
+  static std::vector<Status> find_damage(const std::filesystem::path& folder);
+
+ private:
+  std::vector<Status> read_folder(const std::filesystem::path& folder);
+  // Throws ResourceError for what leaves nothing to be read.
+  void read_manifest(std::vector<Status>& wrong);
+  Status open_file(const std::string& name, uint64_t size);
+
+  std::filesystem::path folder_;
+  CheckpointInfo info_;
+  std::map<std::string, CheckpointTensor> tensors_;
+  std::map<std::string, SafetensorsReader> files_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace fleet::fluid::io
