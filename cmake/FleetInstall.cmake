@@ -4,7 +4,8 @@
 include(CMakePackageConfigHelpers)
 
 get_property(FLEET_INSTALLED_LIBRARIES GLOBAL PROPERTY FLEET_LIBRARIES)
-list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools fleet_tools_comm_bench fleet_experiments)
+list(REMOVE_ITEM FLEET_INSTALLED_LIBRARIES fleet_tools fleet_tools_comm_bench fleet_tools_inspect
+     fleet_experiments)
 
 add_library(fleet_everything INTERFACE)
 add_library(Fleet::fleet ALIAS fleet_everything)
@@ -26,7 +27,7 @@ install(DIRECTORY tools/explain DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fleet-1
         COMPONENT development FILES_MATCHING PATTERN "*.h")
 
 set(FLEET_INSTALLED_PROGRAMS launch launch_ps fleet_agent fleet_report fleet_explain
-    fleet_comm_bench)
+    fleet_comm_bench fleet_inspect)
 install(TARGETS ${FLEET_INSTALLED_PROGRAMS}
         RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 # Builds all that is installed, and nothing else.

@@ -18,7 +18,7 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Launchers and tools for distributed training: \
-launch, launch_ps, fleet_report, fleet-explain and fleet-comm-bench.")
+launch, launch_ps, fleet_report, fleet-explain, fleet-inspect and fleet-comm-bench.")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME fleet)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 # launch starts its ranks with mpirun.
