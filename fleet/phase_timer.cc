@@ -91,6 +91,10 @@ class TimedRuntime final : public strategies::ForwardingRuntime {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     return inner().all_reduce_worker(values);
   }
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    return inner().all_reduce_training(values);
+  }
 
   void begin_step(const fluid::Program& program, uint64_t step) override {
     timer_->step_begins(step);
@@ -127,6 +131,22 @@ class TimedRuntime final : public strategies::ForwardingRuntime {
     const ScopedPhase scoped(*timer_, Phase::kBarrier);
     inner().spread_persistables(scope);
   }
+  void begin_saving(fluid::Scope& scope) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    inner().begin_saving(scope);
+  }
+  void read_values(std::span<const std::string> names, fluid::Scope& scope) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    inner().read_values(names, scope);
+  }
+  void end_saving() override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    inner().end_saving();
+  }
+  void start_from(fluid::Scope& scope) override {
+    const ScopedPhase scoped(*timer_, Phase::kBarrier);
+    inner().start_from(scope);
+  }
 
  private:
   const std::shared_ptr<PhaseTimer> timer_;
@@ -144,6 +164,11 @@ void PhaseTimer::switch_to(Thread& thread, Phase phase) {
   if (thread.begun) spent_ns_[static_cast<size_t>(thread.phase)] += now - thread.since_ns;
   thread.phase = phase;
   thread.since_ns = now;
+}
+
+void PhaseTimer::begin_at(uint64_t steps) {
+  const std::lock_guard lock(mutex_);
+  steps_ = steps;
 }
 
 void PhaseTimer::step_begins(uint64_t step) {

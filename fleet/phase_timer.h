@@ -23,6 +23,8 @@ class PhaseTimer {
   static constexpr size_t kPhases = 5;
 
   void step_begins(uint64_t step);
+  // So many steps were over before this process began.
+  void begin_at(uint64_t steps);
   // Counts the step when it was fed, which a startup program is not.
   void step_ends();
   void fed(int64_t rows);

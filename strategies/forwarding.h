@@ -30,6 +30,12 @@ class ForwardingRuntime : public StrategyRuntime {
   std::vector<double> all_reduce_worker(std::span<const double> values) override {
     return inner_->all_reduce_worker(values);
   }
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    return inner_->all_reduce_training(values);
+  }
+  bool in_step() const override { return inner_->in_step(); }
+  void ask_to_save() override { inner_->ask_to_save(); }
+  uint64_t saves_asked() const override { return inner_->saves_asked(); }
 
   // fluid::CommRuntime
   const char* refusal() const override { return inner_->refusal(); }
@@ -62,6 +68,15 @@ class ForwardingRuntime : public StrategyRuntime {
     return inner_->gather(names, scope);
   }
   void spread_persistables(fluid::Scope& scope) override { inner_->spread_persistables(scope); }
+  void begin_saving(fluid::Scope& scope) override { inner_->begin_saving(scope); }
+  void read_values(std::span<const std::string> names, fluid::Scope& scope) override {
+    inner_->read_values(names, scope);
+  }
+  void end_saving() override { inner_->end_saving(); }
+  void give_values(std::span<const std::string> names, fluid::Scope& scope) override {
+    inner_->give_values(names, scope);
+  }
+  void start_from(fluid::Scope& scope) override { inner_->start_from(scope); }
 
  protected:
   StrategyRuntime& inner() const { return *inner_; }

@@ -36,6 +36,15 @@ class Local final : public Strategy {
 
   std::string_view name() const override { return "local"; }
   StrategyResult rewrite(const StrategyInput& input) const override {
+    if (input.cluster.is_distributed()) {
+      throw_error(ErrorCode::kInvalidArgument,
+                  {.what = "this strategy is for a process that trains alone",
+                   .where = "LocalStrategy",
+                   .expected = "mode local",
+                   .got = "mode " + std::string(role_maker::to_string(input.cluster.mode)),
+                   .fix = "leave the strategy out, or take SyncStrategy with servers and "
+                          "GradAllReduceStrategy without"});
+    }
     const int shards = options_.logical_shards == 0 ? 1 : options_.logical_shards;
     return {input.main, input.startup, std::make_shared<LocalRuntime>(shards)};
   }

@@ -223,6 +223,7 @@ struct Executor::State {
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
   std::vector<CachedWorkspace> cached;     // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
+  std::map<uint64_t, AfterRun> after_run;  // by program id
   std::vector<Tensor> feeds;
   // The runtime of the program that ran last, so that it is looked for once.
   const ProgramRuntime* seen_runtime = nullptr;
@@ -418,12 +419,41 @@ std::vector<Tensor> Executor::State::run_step(const Program& program, const Feed
 
 std::vector<Tensor> Executor::run(const Program& program, const Feed& feed,
                                   const std::vector<Fetch>& fetch) {
-  return state_->run_step(program, feed, fetch, nullptr);
+  std::vector<Tensor> results = state_->run_step(program, feed, fetch, nullptr);
+  tell_run(program);
+  return results;
 }
 
 StartedStep Executor::start(const Program& program, const Feed& feed,
                             const std::vector<Fetch>& fetch) {
-  return StartedStep(state_->run_step(program, feed, fetch, nullptr, true));
+  StartedStep step(state_->run_step(program, feed, fetch, nullptr, true));
+  tell_run(program);
+  return step;
+}
+
+void Executor::tell_run(const Program& program) {
+  if (state_->after_run.empty()) return;
+  const auto found = state_->after_run.find(program.id());
+  if (found == state_->after_run.end()) return;
+  const AfterRun after = found->second;
+  after(*this, steps_run(program));
+}
+
+uint64_t Executor::steps_run(const Program& program) const {
+  const auto found = state_->steps_run.find(program.id());
+  return found == state_->steps_run.end() ? 0 : found->second;
+}
+
+void Executor::set_steps_run(const Program& program, uint64_t steps) {
+  state_->steps_run[program.id()] = steps;
+}
+
+void Executor::set_after_run(const Program& program, AfterRun after) {
+  if (after) {
+    state_->after_run[program.id()] = std::move(after);
+  } else {
+    state_->after_run.erase(program.id());
+  }
 }
 
 std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,
@@ -439,10 +469,14 @@ std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,
   }
   if (const Program* sharing = compiled.sharing(*state_->scope)) run(*sharing);
   const Program& parallel = compiled.parallel(total);
+  set_steps_run(parallel, steps_run(compiled.program));
   for (int step = 1; step < compiled.options.exec_strategy.num_iteration_per_run; ++step) {
     state_->run_step(parallel, feed, {}, &replicas);
   }
-  return state_->run_step(parallel, feed, fetch, &replicas);
+  std::vector<Tensor> results = state_->run_step(parallel, feed, fetch, &replicas);
+  set_steps_run(compiled.program, steps_run(parallel));
+  tell_run(compiled.program);
+  return results;
 }
 
 std::vector<Tensor> Executor::run(const Feed& feed, const std::vector<Fetch>& fetch) {

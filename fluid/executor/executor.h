@@ -1,6 +1,7 @@
 // Runs programs. Those that several replicas run are fluid/executor/compiled_program.h.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -129,6 +130,16 @@ class Executor {
   void run_block(const Program& program, int32_t block, Scope& scope,
                  std::optional<uint64_t> step = std::nullopt);
 
+  // Steps of the program that are over, replicas' included; the next one draws the random numbers
+  // of that step. A job that goes on sets it to what the job before it had.
+  uint64_t steps_run(const Program& program) const;
+  void set_steps_run(const Program& program, uint64_t steps);
+  // Called after each run of the program by this very executor (not by those that share with it),
+  // replicas' included, with the steps that are over; on a device, start() may still be working on
+  // the last. Empty: nobody is. It may run other programs.
+  using AfterRun = std::function<void(Executor& executor, uint64_t steps)>;
+  void set_after_run(const Program& program, AfterRun after);
+
   // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
   Executor share() const;
   // The same on another scope, which must outlive it.
@@ -142,6 +153,8 @@ class Executor {
   void set_finite_watch(FiniteWatch* watch);
 
  private:
+  void tell_run(const Program& program);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -100,6 +100,26 @@ class CommRuntime : public ProgramRuntime, public Keeper {
   // After a checkpoint was loaded into `scope`: hands the values to whoever holds them. Every
   // worker calls it, before the first step.
   virtual void spread_persistables(Scope&) {}
+
+  // A checkpoint that every worker writes, or reads, a part of. Between two steps all workers call
+  // begin_saving(): what `scope`, where this worker trains, and the others have sent or changed
+  // counts then, and nobody trains before all have called end_saving(). In between read_values()
+  // puts the job's values of any of the checkpoint program's persistable variables into `scope`, a
+  // child of that one, where those that this worker has may stay.
+  virtual void begin_saving(Scope&) {}
+  virtual void read_values(std::span<const std::string> names, Scope& scope) {
+    (void)names;
+    (void)scope;
+  }
+  virtual void end_saving() {}
+  // Before the first step, the values of these variables that `scope` has, to whoever holds them.
+  // Every worker calls it, each with other variables or none; then start_from(), with the scope
+  // that it trains on, which has the values of all that it needs.
+  virtual void give_values(std::span<const std::string> names, Scope& scope) {
+    (void)names;
+    (void)scope;
+  }
+  virtual void start_from(Scope&) {}
 };
 
 }  // namespace fleet::fluid

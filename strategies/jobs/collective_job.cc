@@ -82,6 +82,11 @@ class CollectiveJobRuntime final : public StrategyRuntime {
 
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   bool gather_persistables(fluid::Scope& scope) override {
+    begin_saving(scope);
+    return writes_;
+  }
+  // Values are the same at all ranks then.
+  void begin_saving(fluid::Scope& scope) override {
     enter(Phase::kSaving);
     std::vector<std::string> persistables;
     std::vector<std::string> parameters;
@@ -93,8 +98,8 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     }
     ops_.align(persistables, parameters, scope);
     enter(Phase::kComputing);
-    return writes_;
   }
+  void start_from(fluid::Scope&) override { barrier_worker(); }
 
  private:
   // A rank that waits for others is not to blame for standing still.

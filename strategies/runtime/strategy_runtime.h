@@ -38,6 +38,16 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual void barrier_worker() = 0;
   // Element by element, the sum over all workers; the same bits for each of them.
   virtual std::vector<double> all_reduce_worker(std::span<const double> values) = 0;
+  // The same over the workers that have not stopped, each of which calls it.
+  virtual std::vector<double> all_reduce_training(std::span<const double> values) {
+    return all_reduce_worker(values);
+  }
+
+  // Whether all workers have taken as many steps whenever they are between two. Where they have
+  // not, one asks all to save: each sees soon that the count has grown.
+  virtual bool in_step() const { return true; }
+  virtual void ask_to_save() {}
+  virtual uint64_t saves_asked() const { return 0; }
 
   // Who looks at the steps of this process; set before the first.
   void set_finite_watch(std::shared_ptr<fluid::FiniteWatch> watch) { watch_ = std::move(watch); }

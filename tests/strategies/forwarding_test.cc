@@ -32,6 +32,21 @@ class Recording : public StrategyRuntime {
   const fluid::Program* checkpoint_program() const override { return &program; }
   bool gather_persistables(fluid::Scope&) override { return false; }
   void spread_persistables(fluid::Scope&) override { calls.emplace_back("spread_persistables"); }
+  void begin_saving(fluid::Scope&) override { calls.emplace_back("begin_saving"); }
+  void read_values(std::span<const std::string> names, fluid::Scope&) override {
+    calls.push_back("read " + names.front());
+  }
+  void end_saving() override { calls.emplace_back("end_saving"); }
+  void give_values(std::span<const std::string> names, fluid::Scope&) override {
+    calls.push_back("give " + names.front());
+  }
+  void start_from(fluid::Scope&) override { calls.emplace_back("start_from"); }
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    return {values.front() * 3};
+  }
+  bool in_step() const override { return false; }
+  void ask_to_save() override { calls.emplace_back("ask_to_save"); }
+  uint64_t saves_asked() const override { return 6; }
 
   fluid::Program program;
   std::vector<std::string> calls;
@@ -81,6 +96,24 @@ TEST(Forwarding, HandsEveryCallOfARuntimeOn) {
   EXPECT_FALSE(outer.sums_on(fluid::CUDAPlace(1)));
   EXPECT_EQ(outer.checkpoint_program(), &inner->program);
   EXPECT_FALSE(outer.gather_persistables(scope));
+}
+
+TEST(Forwarding, HandsCheckpointsOn) {
+  const auto inner = std::make_shared<Recording>();
+  ForwardingRuntime outer(inner);
+  fluid::Scope scope;
+  const std::vector<std::string> names = {"w"};
+  outer.begin_saving(scope);
+  outer.read_values(names, scope);
+  outer.end_saving();
+  outer.give_values(names, scope);
+  outer.start_from(scope);
+  outer.ask_to_save();
+  EXPECT_EQ(inner->calls, (std::vector<std::string>{"begin_saving", "read w", "end_saving",
+                                                    "give w", "start_from", "ask_to_save"}));
+  EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});
+  EXPECT_FALSE(outer.in_step());
+  EXPECT_EQ(outer.saves_asked(), 6U);
 }
 
 TEST(Forwarding, RefusesThreadsOfARuntimeWithout) {

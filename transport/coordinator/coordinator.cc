@@ -107,8 +107,11 @@ bool Coordinator::all_complete() const {
 std::vector<Coordinator::Member*> Coordinator::group_members(Group group) const {
   std::vector<Member*> list;
   for (const auto& [id, member] : members_) {
-    const bool in =
-        group == Group::kAll || (group == Group::kWorkers) == (id.role == PeerRole::kWorker);
+    const bool worker = id.role == PeerRole::kWorker;
+    const bool training = worker && member->status.state != MemberState::kComplete;
+    const bool in = group == Group::kTraining
+                        ? training
+                        : group == Group::kAll || (group == Group::kWorkers) == worker;
     if (in) list.push_back(member.get());
   }
   return list;
@@ -265,6 +268,8 @@ Loop* Coordinator::on_open(Session& session) {
       session.send(std::move(news));
     } else if (workers_told_) {
       tell_workers_complete(*member);
+    } else if (saves_asked_ > 0) {
+      tell_to_save(*member);
     }
   }
   return next_ != nullptr ? next_->on_open(session) : nullptr;
@@ -320,6 +325,8 @@ void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstByt
         return on_complete(*member, session, header);
       case Verb::kAbort:
         return on_abort(*member, session, header, control);
+      case Verb::kSave:
+        return on_save(session, header);
       default:
         break;
     }
@@ -368,6 +375,19 @@ void Coordinator::tell_workers_complete(const Member& server) {
   Message news;
   news.header.verb = Verb::kComplete;
   if (const auto open = server.session.lock()) open->send(std::move(news));
+}
+
+void Coordinator::on_save(Session& session, const FrameHeader& header) {
+  ++saves_asked_;
+  session.send(make_reply(header));
+  for (const Member* worker : group_members(Group::kTraining)) tell_to_save(*worker);
+}
+
+void Coordinator::tell_to_save(const Member& worker) {
+  Message news;
+  news.header.verb = Verb::kSave;
+  news.header.step = saves_asked_;
+  if (const auto open = worker.session.lock()) open->send(std::move(news));
 }
 
 void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header) {

@@ -84,6 +84,8 @@ class Coordinator final : public ServerHandler {
   void on_heartbeat(Member& member, Session& session, const FrameHeader& header,
                     ConstBytes control);
   void tell_workers_complete(const Member& server);
+  void on_save(Session& session, const FrameHeader& header);
+  void tell_to_save(const Member& worker);
   void on_complete(Member& member, Session& session, const FrameHeader& header);
   void on_abort(const Member& member, Session& session, const FrameHeader& header,
                 ConstBytes control);
@@ -113,6 +115,7 @@ class Coordinator final : public ServerHandler {
   TimePoint last_tick_{};
   Duration tick_interval_;
   Duration running_{0};
+  uint64_t saves_asked_ = 0;
   bool workers_told_ = false;
   bool all_told_ = false;
 };

@@ -203,6 +203,10 @@ void CoordinatorClient::on_notice(const FrameHeader& header, ConstBytes control)
     if (verdict.ok()) return conclude(verdict.value());
     return blame_coordinator(ErrorCode::kBadFrame, one_line(verdict.status()));
   }
+  if (header.verb == Verb::kSave) {
+    saves_asked_.store(std::max(saves_asked(), header.step), std::memory_order_relaxed);
+    return;
+  }
   if (header.verb == Verb::kComplete && !std::exchange(workers_complete_, true)) {
     if (on_workers_complete_) on_workers_complete_();
   }
@@ -238,6 +242,14 @@ void CoordinatorClient::abort_async(const Verdict& verdict) {
     abort_timer_.reset();
     conclude(verdict);
   });
+}
+
+void CoordinatorClient::ask_to_save_async() {
+  if (completing_ || this->verdict()) return;
+  Request request;
+  request.frames.emplace_back();
+  request.frames.back().header.verb = Verb::kSave;
+  channel_->submit(std::move(request));
 }
 
 // ---- meetings
@@ -312,6 +324,12 @@ Result<ReduceValues> CoordinatorClient::reduce(Group group, const std::string& n
 Status CoordinatorClient::complete() {
   return ask<Status>(loop_, [this](auto answer) {
     complete_async([answer = std::move(answer)](const Status& status) mutable { answer(status); });
+  });
+}
+
+void CoordinatorClient::ask_to_save() {
+  loop_.post([this, alive = alive_] {
+    if (*alive) ask_to_save_async();
   });
 }
 

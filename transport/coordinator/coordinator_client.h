@@ -67,6 +67,8 @@ class CoordinatorClient {
                     Duration deadline, ReduceHandler handler);
   // Leaves in good order: losing the connection is no failure afterwards.
   void complete_async(DoneHandler handler);
+  // All workers are told that a checkpoint is to be made.
+  void ask_to_save_async();
   // Tells the coordinator that the job must end, and why; its verdict comes back through
   // on_verdict. When that takes longer than a second the given one is taken as it is.
   void abort_async(const Verdict& verdict);
@@ -77,9 +79,12 @@ class CoordinatorClient {
                               ReduceValues values, Duration deadline = Duration(0));
   Status complete();
   void abort(Verdict verdict);
+  void ask_to_save();  // does not block
 
   // Any thread.
   std::optional<Verdict> verdict() const;
+  // How often some worker has asked all to save.
+  uint64_t saves_asked() const { return saves_asked_.load(std::memory_order_relaxed); }
 
  private:
   void join();
@@ -104,6 +109,7 @@ class CoordinatorClient {
   std::function<void()> on_workers_complete_;
   std::atomic<uint64_t> phase_and_step_{0};
   std::atomic<uint64_t> progress_{0};
+  std::atomic<uint64_t> saves_asked_{0};
   std::map<std::string, uint64_t> sequences_;
   std::optional<Loop::TimerId> beat_timer_;
   std::optional<Loop::TimerId> grace_timer_;

@@ -143,6 +143,12 @@ void Meetings::on_complete(MemberId member) {
   for (const std::string& key : deserted) {
     answer(key, will_not_come(member, meetings_.at(key)->call()));
   }
+  // Those that waited for it alone.
+  std::vector<std::string> whole;
+  for (const auto& [key, meeting] : meetings_) {
+    if (is_whole(*meeting)) whole.push_back(key);
+  }
+  for (const std::string& key : whole) finish(key);
 }
 
 void Meetings::end(const Status& why) {
@@ -174,7 +180,7 @@ void Meetings::on_reduce(MemberId member, Session& session, const FrameHeader& h
 }
 
 Status Meetings::check_call(MemberId member, const ReduceCall& call) const {
-  if (call.group < Group::kWorkers || call.group > Group::kAll || call.op < ReduceOp::kSum ||
+  if (call.group < Group::kWorkers || call.group > Group::kTraining || call.op < ReduceOp::kSum ||
       call.op > ReduceOp::kGather || (call.values.index() == 2 && call.op != ReduceOp::kGather)) {
     return meeting_status(ErrorCode::kBadFrame, call, "a call that cannot be answered", {},
                           shape_text(call));
@@ -225,7 +231,11 @@ void Meetings::arrive(MemberId member, Session& session, const FrameHeader& head
         str_cat(id.to_string(), ": call ", other.call.sequence, ", ", shape_text(other.call)));
     return answer(key, status);
   }
-  if (meeting->arrived.size() == roster_(first.call.group).size()) finish(key);
+  if (is_whole(*meeting)) finish(key);
+}
+
+bool Meetings::is_whole(const Meeting& meeting) const {
+  return meeting.arrived.size() == roster_(meeting.call().group).size();
 }
 
 void Meetings::finish(const std::string& key) {

@@ -48,6 +48,7 @@ class Meetings {
 
   Status check_call(MemberId member, const ReduceCall& call) const;
   void arrive(MemberId member, Session& session, const FrameHeader& header, ReduceCall call);
+  bool is_whole(const Meeting& meeting) const;
   void finish(const std::string& key);
   void answer(const std::string& key, Result<ReduceValues> result);
   void expire(const std::string& key);

@@ -65,6 +65,8 @@ std::string_view group_name(Group group) {
       return "servers";
     case Group::kAll:
       return "all";
+    case Group::kTraining:
+      return "workers that train";
   }
   return "unknown";
 }

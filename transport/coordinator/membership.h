@@ -110,7 +110,9 @@ struct HeartbeatNote {
   }
 };
 
-enum class Group : uint8_t { kWorkers = 1, kServers = 2, kAll = 3 };
+// kTraining: the workers that have not completed; a meeting of theirs does not wait for one that
+// completes meanwhile.
+enum class Group : uint8_t { kWorkers = 1, kServers = 2, kAll = 3, kTraining = 4 };
 enum class ReduceOp : uint8_t { kSum = 1, kMin = 2, kMax = 3, kGather = 4 };
 std::string_view group_name(Group group);
 

@@ -112,6 +112,8 @@ std::string_view verb_name(Verb verb) {
       return "complete";
     case Verb::kAbort:
       return "abort";
+    case Verb::kSave:
+      return "save";
     case Verb::kPush:
       return "push";
     case Verb::kGet:

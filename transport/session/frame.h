@@ -43,6 +43,7 @@ enum class Verb : uint16_t {
   kReduce = 33,  // barriers and small reductions
   kComplete = 34,
   kAbort = 35,
+  kSave = 36,  // a worker asks all workers to save; told to them, with how often that was
   // Verbs for parameter servers, unread by the transport.
   kPush = 64,
   kGet = 65,

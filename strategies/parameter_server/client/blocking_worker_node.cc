@@ -52,13 +52,14 @@ void BlockingWorkerNode::ask_coordinator(Phase phase, std::string_view what,
   set_phase(before);
 }
 
-void BlockingWorkerNode::barrier(const std::string& name) {
-  ask_coordinator(Phase::kBarrier, name, [&] { return WorkerNode::barrier(name); });
+void BlockingWorkerNode::barrier(transport::Group group, const std::string& name) {
+  ask_coordinator(Phase::kBarrier, name, [&] { return WorkerNode::barrier(group, name); });
 }
 
-std::vector<double> BlockingWorkerNode::all_reduce(const std::string& name,
+std::vector<double> BlockingWorkerNode::all_reduce(transport::Group group, const std::string& name,
                                                    std::vector<double> values) {
-  ask_coordinator(Phase::kReducing, name, [&] { return WorkerNode::all_reduce(name, values); });
+  ask_coordinator(Phase::kReducing, name,
+                  [&] { return WorkerNode::all_reduce(group, name, values); });
   return values;
 }
 

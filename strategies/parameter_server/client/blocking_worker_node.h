@@ -27,8 +27,9 @@ class BlockingWorkerNode : public WorkerNode<SyncClient> {
   // Runs what is ready on the data loop, and does not wait.
   void poll();
 
-  void barrier(const std::string& name);
-  std::vector<double> all_reduce(const std::string& name, std::vector<double> values);
+  void barrier(transport::Group group, const std::string& name);
+  std::vector<double> all_reduce(transport::Group group, const std::string& name,
+                                 std::vector<double> values);
   // The worker contributes no more and leaves. Once; later calls do nothing.
   void stop();
 

@@ -47,9 +47,9 @@ void WorkerNode<Client>::stop_async(std::function<void(const Status&)> done) {
 }
 
 template <class Client>
-Status WorkerNode<Client>::all_reduce(const std::string& name, std::vector<double>& values) {
-  auto result =
-      member().reduce(transport::Group::kWorkers, name, transport::ReduceOp::kSum, values);
+Status WorkerNode<Client>::all_reduce(transport::Group group, const std::string& name,
+                                      std::vector<double>& values) {
+  auto result = member().reduce(group, name, transport::ReduceOp::kSum, values);
   if (!result.ok()) return result.status();
   values = std::get<std::vector<double>>(std::move(result).value());
   return {};

@@ -61,12 +61,12 @@ class WorkerNode {
   void abort(const Status& why, transport::Phase phase, uint64_t step) {
     member_->abort(why, phase, step);
   }
-  // All workers meet.
-  Status barrier(const std::string& name) {
-    return member().barrier(transport::Group::kWorkers, name);
+  // The workers of the group meet.
+  Status barrier(transport::Group group, const std::string& name) {
+    return member().barrier(group, name);
   }
-  // The values become their sums over all workers.
-  Status all_reduce(const std::string& name, std::vector<double>& values);
+  // The values become their sums over them.
+  Status all_reduce(transport::Group group, const std::string& name, std::vector<double>& values);
 
   // Every request ends with this status. Returns the servers that were waited for, for messages.
   std::vector<std::string> give_up(const Status& why);

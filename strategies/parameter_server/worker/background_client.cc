@@ -221,13 +221,13 @@ void BackgroundClient::ask_coordinator(Phase phase, std::string_view what,
   set_phase(Phase::kComputing);
 }
 
-void BackgroundClient::barrier(const std::string& name) {
-  ask_coordinator(Phase::kBarrier, name, [&] { return node_->barrier(name); });
+void BackgroundClient::barrier(transport::Group group, const std::string& name) {
+  ask_coordinator(Phase::kBarrier, name, [&] { return node_->barrier(group, name); });
 }
 
-std::vector<double> BackgroundClient::all_reduce(const std::string& name,
+std::vector<double> BackgroundClient::all_reduce(transport::Group group, const std::string& name,
                                                  std::vector<double> values) {
-  ask_coordinator(Phase::kReducing, name, [&] { return node_->all_reduce(name, values); });
+  ask_coordinator(Phase::kReducing, name, [&] { return node_->all_reduce(group, name, values); });
   return values;
 }
 

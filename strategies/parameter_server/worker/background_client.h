@@ -43,8 +43,9 @@ class BackgroundClient : public Exchange {
   void abort(const Status& why, uint64_t step) override {
     node_->abort(why, transport::Phase::kComputing, step);
   }
-  void barrier(const std::string& name) override;
-  std::vector<double> all_reduce(const std::string& name, std::vector<double> values) override;
+  void barrier(transport::Group group, const std::string& name) override;
+  std::vector<double> all_reduce(transport::Group group, const std::string& name,
+                                 std::vector<double> values) override;
   uint64_t steps() const override { return steps_.load(std::memory_order_relaxed); }
   // UsageError for more threads than the job was told of.
   bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
@@ -55,6 +56,13 @@ class BackgroundClient : public Exchange {
   void fetch(transport::Phase phase, std::span<const RemoteMemory> values) override;
   void assign(std::span<const RemoteMemory> values) override;
   void drain() override { synchronize(); }
+  void ask_to_save() override { node_->member().ask_to_save(); }
+  uint64_t saves_asked() const override { return node_->member().saves_asked(); }
+  void begin_saving(fluid::Scope&) override {
+    drain();
+    barrier(transport::Group::kTraining, "begin_saving");
+  }
+  void end_saving() override { barrier(transport::Group::kTraining, "end_saving"); }
 
   // What is sent and received; returns a number for each. What has the same place as one that was
   // added before gets that one's number.

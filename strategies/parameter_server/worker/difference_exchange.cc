@@ -35,6 +35,13 @@ bool DifferenceExchange::enter_thread(uint32_t thread, fluid::Scope& scope,
   return true;
 }
 
+// GEO's workers go on from what is saved, as those of a job do that begins with it.
+void DifferenceExchange::begin_saving(fluid::Scope& scope) {
+  local_.exchange_now(scope);
+  BackgroundClient::begin_saving(scope);
+  local_.take_values(scope);
+}
+
 void DifferenceExchange::prepare(const fluid::Block& block, BoundBlock& bound) {
   const fluid::Operator* start = fluid::read_trainer_block(block).start_notice;
   if (start == nullptr) return;

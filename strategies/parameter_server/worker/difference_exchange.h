@@ -26,6 +26,7 @@ class DifferenceExchange final : public BackgroundClient {
   Token send(const fluid::CommCall& call, const BoundOp& bound) override;
   Token receive(const fluid::CommCall& call, const BoundOp& bound) override;
   void restarted(fluid::Scope& scope) override { local_.begin(scope); }
+  void begin_saving(fluid::Scope& scope) override;
 
  private:
   struct StartNotes;

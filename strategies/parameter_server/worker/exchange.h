@@ -24,6 +24,12 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
+  // All workers have taken as many steps, between two steps.
+  virtual bool in_step() const { return false; }
+  // As StrategyRuntime's.
+  virtual void ask_to_save() {}
+  virtual uint64_t saves_asked() const { return 0; }
+
   // Begins to connect; once.
   virtual void start() = 0;
   // Waits until every server has told what it keeps.
@@ -32,9 +38,10 @@ class Exchange {
   virtual void stop() = 0;
   virtual bool stopped() const = 0;
   virtual void abort(const Status& why, uint64_t step) = 0;
-  virtual void barrier(const std::string& name) = 0;
-  // The sums of the values over all workers.
-  virtual std::vector<double> all_reduce(const std::string& name, std::vector<double> values) = 0;
+  virtual void barrier(transport::Group group, const std::string& name) = 0;
+  // The sums of the values over the workers of the group.
+  virtual std::vector<double> all_reduce(transport::Group group, const std::string& name,
+                                         std::vector<double> values) = 0;
   // Steps that are over, of all threads.
   virtual uint64_t steps() const = 0;
 
@@ -68,6 +75,10 @@ class Exchange {
   virtual std::optional<uint64_t> version_of_rows() const { return std::nullopt; }
   // The scope's parameters are the servers' now.
   virtual void restarted(fluid::Scope&) {}
+  // Between two steps: what all workers have sent is in the servers' values from here to
+  // end_saving(). Every worker calls both, but where steps have the same versions everywhere.
+  virtual void begin_saving(fluid::Scope&) {}
+  virtual void end_saving() {}
 };
 
 // Of the mode that the options tell. Throws UsageError when they are not valid.

@@ -87,15 +87,15 @@ void InStepExchange::stop() {
   environment_.end();
 }
 
-void InStepExchange::barrier(const std::string& name) {
+void InStepExchange::barrier(transport::Group group, const std::string& name) {
   start();
-  node_.barrier(name);
+  node_.barrier(group, name);
 }
 
-std::vector<double> InStepExchange::all_reduce(const std::string& name,
+std::vector<double> InStepExchange::all_reduce(transport::Group group, const std::string& name,
                                                std::vector<double> values) {
   start();
-  return node_.all_reduce(name, std::move(values));
+  return node_.all_reduce(group, name, std::move(values));
 }
 
 // ---- steps

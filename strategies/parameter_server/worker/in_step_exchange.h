@@ -22,9 +22,11 @@ class InStepExchange final : public Exchange {
   void abort(const Status& why, uint64_t step) override {
     node_.abort(why, transport::Phase::kComputing, step);
   }
-  void barrier(const std::string& name) override;
-  std::vector<double> all_reduce(const std::string& name, std::vector<double> values) override;
+  void barrier(transport::Group group, const std::string& name) override;
+  std::vector<double> all_reduce(transport::Group group, const std::string& name,
+                                 std::vector<double> values) override;
   uint64_t steps() const override { return node_.client().step(); }
+  bool in_step() const override { return true; }
 
   fluid::StepShards shards() const override { return shards_; }
   void prepare(const fluid::Block& block, BoundBlock& bound) override;

@@ -197,10 +197,24 @@ void LocalTraining::exchange_easgd(fluid::Scope& scope) {
   client_.flush();
 }
 
-void LocalTraining::leave(fluid::Scope& scope) {
+void LocalTraining::exchange_now(fluid::Scope& scope) {
   Trainer& trainer = trainer_of(scope);
   exchange(scope, trainer);
   receive_geo(scope, trainer);
+}
+
+void LocalTraining::take_values(fluid::Scope& scope) {
+  if (options_.mode != ServerMode::kGeo) return;
+  Trainer& trainer = trainer_of(scope);
+  const SharedValues values = client_.fetch_values();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    parameter(scope, i).copy_from((*values)[values_[i]]);
+    trainer.old[i] = bytes_of(parameter(scope, i));
+  }
+}
+
+void LocalTraining::leave(fluid::Scope& scope) {
+  exchange_now(scope);
   const std::lock_guard lock(mutex_);
   scopes_.erase(&scope);
 }

@@ -26,6 +26,10 @@ class LocalTraining {
   void begin_from(fluid::Scope& scope, const fluid::Scope& other);
   // A local step is over; exchanges when it is time, and takes values that have come meanwhile.
   void step(fluid::Scope& scope);
+  // Exchanges what the last steps changed.
+  void exchange_now(fluid::Scope& scope);
+  // GEO: the scope's parameters become the servers'; nothing is under way.
+  void take_values(fluid::Scope& scope);
   // Exchanges what the last steps changed; the scope is not used any more.
   void leave(fluid::Scope& scope);
   void leave_all();

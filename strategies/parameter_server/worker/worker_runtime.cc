@@ -186,13 +186,19 @@ bool WorkerRuntime::gather(std::span<const std::string> names, fluid::Scope& sco
 }
 
 void WorkerRuntime::spread_persistables(fluid::Scope& scope) {
-  if (index_ == 0) {
-    for (const auto& name : checkpoint_names()) {
-      fluid::Value* value = scope.find(name);
-      const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
-      if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
-    }
+  if (index_ == 0) give_values(checkpoint_names(), scope);
+  start_from(scope);
+}
+
+void WorkerRuntime::give_values(std::span<const std::string> names, fluid::Scope& scope) {
+  for (const auto& name : names) {
+    fluid::Value* value = scope.find(name);
+    const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
+    if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
   }
+}
+
+void WorkerRuntime::start_from(fluid::Scope& scope) {
   barrier_worker();
   exchange_->restarted(scope);
 }

@@ -44,10 +44,20 @@ class WorkerRuntime final : public StrategyRuntime {
   void abort_worker(const Status& why, uint64_t step) override { exchange_->abort(why, step); }
   void enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
   void leave_thread(fluid::Scope& scope) override { exchange_->leave_thread(scope); }
-  void barrier_worker() override { exchange_->barrier("barrier_worker"); }
-  std::vector<double> all_reduce_worker(std::span<const double> values) override {
-    return exchange_->all_reduce(kAllReduceWorker, {values.begin(), values.end()});
+  void barrier_worker() override {
+    exchange_->barrier(transport::Group::kWorkers, "barrier_worker");
   }
+  std::vector<double> all_reduce_worker(std::span<const double> values) override {
+    return exchange_->all_reduce(transport::Group::kWorkers, kAllReduceWorker,
+                                 {values.begin(), values.end()});
+  }
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    return exchange_->all_reduce(transport::Group::kTraining, "all_reduce_training",
+                                 {values.begin(), values.end()});
+  }
+  bool in_step() const override { return exchange_->in_step(); }
+  void ask_to_save() override { exchange_->ask_to_save(); }
+  uint64_t saves_asked() const override { return exchange_->saves_asked(); }
 
   // fluid::CommRuntime
   fluid::StepShards shards() const override { return exchange_->shards(); }
@@ -58,6 +68,13 @@ class WorkerRuntime final : public StrategyRuntime {
   bool gather_persistables(fluid::Scope& scope) override;
   bool gather(std::span<const std::string> names, fluid::Scope& scope) override;
   void spread_persistables(fluid::Scope& scope) override;
+  void begin_saving(fluid::Scope& scope) override { exchange_->begin_saving(scope); }
+  void read_values(std::span<const std::string> names, fluid::Scope& scope) override {
+    pull({names.begin(), names.end()}, scope);
+  }
+  void end_saving() override { exchange_->end_saving(); }
+  void give_values(std::span<const std::string> names, fluid::Scope& scope) override;
+  void start_from(fluid::Scope& scope) override;
 
  private:
   // Rows of a table that are as they are in one version; strictly ascending.

@@ -53,6 +53,36 @@ std::vector<Tensor> train(const Mlp& net, int steps, int shards, int64_t rows = 
   return parameters(executor, net.main);
 }
 
+// Dropout draws by the number of the step.
+TEST(Executor, GoesOnFromAStep) {
+  Program main;
+  Program startup;
+  const ProgramGuard programs(main, startup);
+  const unique_name::Guard names;
+  main.set_random_seed(3);
+  const Variable dropped = layers::dropout(layers::data("x", {64}), 0.5);
+  const Feed feed = {{"x", Tensor::from(std::vector<float>(64, 1), {1, 64})}};
+  Executor whole;
+  std::vector<std::pair<uint64_t, Executor*>> told;
+  whole.set_after_run(
+      main, [&told](Executor& executor, uint64_t steps) { told.emplace_back(steps, &executor); });
+  std::vector<Tensor> drawn;
+  for (int step = 0; step < 3; ++step) drawn.push_back(whole.run(main, feed, {dropped}).front());
+  whole.run(startup);
+  EXPECT_EQ(whole.steps_run(main), 3U);
+  EXPECT_EQ(told,
+            (std::vector<std::pair<uint64_t, Executor*>>{{1, &whole}, {2, &whole}, {3, &whole}}));
+  EXPECT_FALSE(same_bits(drawn[1], drawn[2]));
+
+  Executor rest;
+  rest.set_steps_run(main, 2);
+  EXPECT_TRUE(same_bits(rest.run(main, feed, {dropped}).front(), drawn[2]));
+  EXPECT_EQ(rest.steps_run(main), 3U);
+  whole.set_after_run(main, nullptr);
+  whole.run(main, feed);
+  EXPECT_EQ(told.size(), 3U);
+}
+
 TEST(Executor, RunsWhatAProgramWasAssigned) {
   const auto filled = [](double value) {
     Program program;

@@ -94,7 +94,7 @@ TEST_F(LargeMessages, WorkersReduceTenMillionNumbers) {
   train([](BlockingWorkerNode& node, uint32_t index) {
     std::vector<double> values(kNumbers);
     for (size_t i = 0; i < kNumbers; ++i) values[i] = static_cast<double>(i + index);
-    const auto sum = node.all_reduce("numbers", values);
+    const auto sum = node.all_reduce(transport::Group::kWorkers, "numbers", values);
     ASSERT_EQ(sum.size(), kNumbers);
     size_t wrong = 0;
     for (size_t i = 0; i < kNumbers; ++i) wrong += sum[i] == static_cast<double>(2 * i + 1) ? 0 : 1;

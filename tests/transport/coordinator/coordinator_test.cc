@@ -416,6 +416,46 @@ TEST(Meeting, WhoHasCompletedIsNotAwaited) {
   EXPECT_NE(end.text().what.find("worker 1 has completed"), std::string::npos);
 }
 
+TEST(Meeting, OfThoseThatTrainEndsWithoutWhoCompletes) {
+  Job job(26);
+  job.start();
+  std::vector<double> sums;
+  const auto come = [&](uint32_t index) {
+    job.worker(index).client->reduce_async(
+        Group::kTraining, "s", ReduceOp::kSum, std::vector<double>{1.0 + index}, 0s,
+        [&](const Result<ReduceValues>& result) {
+          sums.push_back(std::get<std::vector<double>>(result.value()).front());
+        });
+  };
+  come(0);
+  come(2);
+  job.world.run_for(1s);
+  EXPECT_TRUE(sums.empty());
+  job.worker(1).client->complete_async(nullptr);
+  ASSERT_TRUE(job.run([&] { return sums.size() == 2; }, 1s));
+  EXPECT_EQ(sums, (std::vector<double>{4, 4}));
+  come(0);
+  come(2);
+  ASSERT_TRUE(job.run([&] { return sums.size() == 4; }, 1s)) << "it is not expected any more";
+  EXPECT_TRUE(job.verdicts.empty());
+}
+
+TEST(Coordinator, WhoAsksForACheckpointAsksAllWorkersThatTrain) {
+  Job job(27);
+  job.start();
+  job.worker(2).client->complete_async(nullptr);
+  job.world.run_for(1s);
+  job.worker(1).client->ask_to_save_async();
+  ASSERT_TRUE(job.run([&] { return job.worker(0).client->saves_asked() == 1; }, 100ms));
+  EXPECT_EQ(job.worker(1).client->saves_asked(), 1U);
+  EXPECT_EQ(job.worker(2).client->saves_asked(), 0U);
+  // One whose connection was gone meanwhile is told when it is back.
+  job.world.cut(job.home, *job.worker(0).loop);
+  job.worker(1).client->ask_to_save_async();
+  ASSERT_TRUE(job.run([&] { return job.worker(0).client->saves_asked() == 2; }, 5s));
+  EXPECT_TRUE(job.verdicts.empty());
+}
+
 // Cut, refused, slow and repeating links: every barrier is passed by all or by none, in step.
 class MeetingFaults : public ::testing::TestWithParam<uint64_t> {};
 
