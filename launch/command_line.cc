@@ -83,6 +83,8 @@ po::options_description describe_options(Launcher launcher) {
       "end the job when a process stays stopped for so long (default 10)");
   add("stall_deadline", po::value<double>()->value_name("SECONDS"),
       "end the job when a process lives but does not advance for so long (default 1800)");
+  add("save_grace", po::value<double>()->value_name("SECONDS"),
+      "time for workers that make checkpoints to save after SIGTERM (default 60)");
   if (launcher == Launcher::kParameterServer) {
     add("server_grace", po::value<double>()->value_name("SECONDS"),
         "time for servers to end after the last worker (default 5)");
@@ -549,6 +551,7 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
             str_cat(values["stall_deadline"].as<double>()), "give the longest time of a step");
     }
   }
+  line.supervision.save_grace = read_seconds(values, "save_grace", line.supervision.save_grace);
   line.supervision.heartbeat_timeout =
       read_seconds(values, "heartbeat_timeout",
                    standard_heartbeat(environment, line.supervision.heartbeat_timeout));

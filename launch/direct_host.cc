@@ -46,12 +46,8 @@ class DirectHost : public Host {
     listener_->on_ended(index, {.status = exit_status_of(info), .asked = asked_, .reason = ""});
   }
 
-  void end() override {
-    asked_ = true;
-    for (const auto& [pid, index] : running_) {
-      ::kill(-pid, stopped_.count(pid) > 0 ? SIGKILL : SIGTERM);
-    }
-  }
+  void end() override { end_members(false); }
+  void end_workers() override { end_members(true); }
 
   void finish_progress() override {
     for (const auto& [index, reader] : readers_) reader->finish();
@@ -63,6 +59,14 @@ class DirectHost : public Host {
   }
 
  private:
+  void end_members(bool workers_only) {
+    asked_ = true;
+    for (const auto& [pid, index] : running_) {
+      if (workers_only && job_.members[index].role != Role::kWorker) continue;
+      ::kill(-pid, stopped_.count(pid) > 0 ? SIGKILL : SIGTERM);
+    }
+  }
+
   void start_member(size_t index) {
     const Member& member = job_.members[index];
     const FileDescriptor log = open_log(member.log_file, false);

@@ -56,6 +56,8 @@ class Host {
   virtual void on_child(const siginfo_t& info) = 0;
   // SIGTERM to every process group; a process that is stopped gets SIGKILL.
   virtual void end() = 0;
+  // The same to workers alone.
+  virtual void end_workers() = 0;
   // SIGKILL to every process group.
   virtual void kill() = 0;
   // Hands over the progress lines that are there, when all processes have ended.

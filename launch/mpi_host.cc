@@ -106,6 +106,7 @@ class MpiHost : public Host {
   void start(HostListener& listener) override;
   void on_child(const siginfo_t& info) override;
   void end() override;
+  void end_workers() override { end(); }
   void kill() override;
   void finish_progress() override {
     for (const auto& reader : progress_) reader->finish();

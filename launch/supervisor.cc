@@ -68,6 +68,7 @@ Supervisor::~Supervisor() {
 
 int RunEnd::code() const {
   if (failed) return kExitFailed;
+  if (saved) return kExitRequeue;
   return interrupted_by != 0 ? 128 + interrupted_by : kExitOk;
 }
 
@@ -116,6 +117,7 @@ RunEnd Supervisor::run(Host& host) {
     why_final_ = "a value is not finite, and the same steps would give it again";
   }
   return {.failed = !failed_.empty() || !trouble_.empty(),
+          .saved = workers_saved(),
           .interrupted_by = interrupted_by_,
           .failed_at = failed_at_,
           .reason = reason_,
@@ -182,9 +184,21 @@ void Supervisor::on_signal(int signal) {
   if (interrupted_by_ != 0) return kill_now();
   interrupted_by_ = signal;
   if (is_ending()) return;
+  const bool saves = std::any_of(records_.begin(), records_.end(),
+                                 [](const auto& r) { return r.saves && r.running; });
+  if (signal == SIGTERM && state_ == State::kRunning && saves) return let_workers_save();
   console_.say(str_cat(signal_name(signal), ": ending ", counted(running(), "process"),
                        " (again to kill at once)"));
   begin_end();
+}
+
+// Servers stay as long as workers save.
+void Supervisor::let_workers_save() {
+  console_.say(str_cat("SIGTERM: workers save and end, in ", seconds_text(options_.save_grace),
+                       " at most (again to kill at once)"));
+  state_ = State::kSaving;
+  host_->end_workers();
+  set_timer(options_.save_grace, [this] { begin_end(); });
 }
 
 void Supervisor::watch_stdin() {
@@ -235,13 +249,14 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
     record.ending.reason = "ended without stop_worker";
   }
   const bool carrier = !record.role.has_value();
-  if (!carrier && !ending.ok() && options_.on_death) {
+  const bool saved = has_saved(record);
+  if (!carrier && !ending.ok() && !saved && options_.on_death) {
     options_.on_death(*record.role, record.index, ending.to_string());
   }
   const bool left_early = carrier && !workers_done();
   if (!ending.asked && !is_ending()) {
     // Also where every rank ended with 0, one of them without taking leave of the others.
-    const bool failed = left_early || !record.ending.ok();
+    const bool failed = left_early || !(record.ending.ok() || saved);
     if (failed) {
       failed_.push_back(index);
       await_messages();
@@ -250,7 +265,24 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
       if (state_ == State::kRunning && workers_done()) finish_workers();
     }
   }
+  if (state_ == State::kSaving && !carrier) after_saving(index);
   stop_when_all_ended();
+}
+
+// A worker that did not listen ends by the signal, which is no failure.
+void Supervisor::after_saving(size_t index) {
+  const ProcessRecord& record = records_[index];
+  const bool well =
+      record.ending.ok() || has_saved(record) || record.ending.status.signal == SIGTERM;
+  if (record.role == Role::kWorker && !well) {
+    failed_.push_back(index);
+    state_ = State::kRunning;
+    return await_messages();
+  }
+  if (workers_run()) return;
+  if (!workers_done()) return begin_end();
+  if (!workers_saved()) interrupted_by_ = 0;  // the job was at its end
+  finish_workers();
 }
 
 void Supervisor::on_stopped(size_t index, bool stopped) {
@@ -285,6 +317,8 @@ void Supervisor::on_progress(size_t index, std::string_view line) {
   const size_t told = line.find(" completed=");
   if (told != std::string_view::npos)
     record.completed = line.substr(told).starts_with(" completed=1");
+  if (told != std::string_view::npos)
+    record.saves = line.find(" saves=1") != std::string_view::npos;
   if (record.role) board_.update(*record.role, record.index, line, loop_.now());
 }
 
@@ -315,12 +349,14 @@ void Supervisor::finish_workers() {
   state_ = State::kFinishing;
   if (options_.servers_end_themselves) return;
   const bool carried = !host_->carrier().empty();
-  const Duration grace = carried ? kCarrierGrace : options_.server_grace;
-  set_timer(grace, [this] {
+  const auto end_rest = [this] {
     state_ = State::kEnding;
     host_->end();
     set_timer(options_.term_grace, [this] { kill_now(); });
-  });
+  };
+  // Agents wait for a word behind each exit code but 0.
+  if (carried && workers_saved()) return end_rest();
+  set_timer(carried ? kCarrierGrace : options_.server_grace, end_rest);
 }
 
 void Supervisor::stop_when_all_ended() {
@@ -377,8 +413,18 @@ int Supervisor::running() const {
 
 bool Supervisor::workers_done() const {
   return std::none_of(records_.begin(), records_.end(), [](const ProcessRecord& r) {
-    return r.role == Role::kWorker && (r.pid == 0 || r.running || !r.ending.ok());
+    const bool well = r.ending.ok() || has_saved(r);
+    return r.role == Role::kWorker && (r.pid == 0 || r.running || !well);
   });
+}
+
+bool Supervisor::workers_saved() const {
+  return workers_done() && std::any_of(records_.begin(), records_.end(), has_saved);
+}
+
+bool Supervisor::workers_run() const {
+  return std::any_of(records_.begin(), records_.end(),
+                     [](const ProcessRecord& r) { return r.role == Role::kWorker && r.running; });
 }
 
 void Supervisor::draw_progress() {
@@ -396,6 +442,10 @@ void Supervisor::show_end() {
   if (options_.json) console_.print(board_.json(loop_.now(), true) + "\n");
   const std::string summary = options_.progress ? board_.summary(loop_.now()) : "";
   if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
+  if (failed_.empty() && trouble_.empty() && workers_saved()) {
+    return console_.say(str_cat("the job has saved and ended, as it was told (exit code ",
+                                kExitRequeue, "); start it again to go on"));
+  }
   const bool well = failed_.empty() && trouble_.empty() && interrupted_by_ == 0;
   const bool silent = options_.json || options_.tee;
   if (well && (!silent || !board_.nonfinite().empty())) tell_result();

@@ -26,6 +26,8 @@ struct SupervisorOptions {
   Duration message_time = std::chrono::milliseconds(500);
   // Between SIGTERM and SIGKILL.
   Duration term_grace = std::chrono::seconds(2);
+  // For workers that save when they are told to end, after SIGTERM.
+  Duration save_grace = std::chrono::seconds(60);
   // For servers to end by themselves after every worker has ended well.
   Duration server_grace = std::chrono::seconds(5);
   // Workers elsewhere may still need them: server_grace does not count.
@@ -51,6 +53,7 @@ constexpr int kExitUsage = 2;
 // How a run of a job ended.
 struct RunEnd {
   bool failed = false;
+  bool saved = false;      // workers were told to end, and have saved
   int interrupted_by = 0;  // the signal that ended it, or came while it ended
   // Of a failure: when the first process failed, the cause in a line, and why another run would
   // fail in the same way, if that is known.
@@ -59,8 +62,8 @@ struct RunEnd {
   std::string why_final;
   StepsSeen steps;
 
-  // The launcher's exit code: 0, 1 after a failure, 128 + signal when one ended the job (130 for
-  // Ctrl-C).
+  // The launcher's exit code: 0, 1 after a failure, kExitRequeue when the job has saved, 128 +
+  // signal when one ended it (130 for Ctrl-C).
   int code() const;
 };
 
@@ -83,7 +86,7 @@ class Supervisor : private HostListener {
   void show_end();
 
  private:
-  enum class State { kRunning, kFinishing, kAwaitingMessages, kEnding, kKilling, kOver };
+  enum class State { kRunning, kSaving, kFinishing, kAwaitingMessages, kEnding, kKilling, kOver };
 
   void on_started(size_t index, pid_t pid) override;
   void on_ended(size_t index, const Ending& ending) override;
@@ -113,6 +116,10 @@ class Supervisor : private HostListener {
   bool is_ending() const { return state_ >= State::kEnding; }
   int running() const;
   bool workers_done() const;
+  bool workers_saved() const;
+  bool workers_run() const;
+  void let_workers_save();
+  void after_saving(size_t index);
   void set_timer(Duration delay, EventLoop::Handler handler);
 
   const Job& job_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/host.h"
 #include "launch/log_file.h"
 
@@ -22,10 +23,18 @@ struct ProcessRecord {
   bool stopped = false;  // by SIGSTOP or the like
   // Whether it has taken leave of the others, as far as it has told of itself.
   std::optional<bool> completed;
+  // Saves when it is told to end, as far as it has told of itself.
+  bool saves = false;
   TimePoint started;
   TimePoint ended;
   Ending ending;
 };
+
+// It was told to end, and has saved what it can be started again with.
+inline bool has_saved(const ProcessRecord& record) {
+  return record.ending.reason.empty() && record.ending.status.signal == 0 &&
+         record.ending.status.code == kExitRequeue;
+}
 
 struct Cause {
   size_t record = 0;
