@@ -190,7 +190,7 @@ constexpr std::array kLaunched = {
     Variable{"FLEET_PROGRESS_FD", "", "descriptor",
              "Where a process writes its progress; set with `--progress` and `--json`."},
     Variable{"FLEET_LAUNCH_ID", "", "text", "Marks every process of one run of a launcher."},
-    Variable{"FLEET_RESTARTS", "0", "number",
+    Variable{"FLEET_RESTARTS", "", "number",
              "How often the launcher has started the job again, with `--max_restarts`."},
     Variable{"FLEET_AGENT_SOCKET", "", "text", "Where `fleet_agent` finds its launcher."},
     Variable{"FLEET_AGENT_TOKEN", "", "text", "What `fleet_agent` proves to its launcher."},

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/process/at_exit.h"
 #include "base/strings.h"
+#include "fleet/checkpoints/checkpoint_job.h"
 #include "fleet/origin_guard.h"
 #include "fleet/phase_timer.h"
 #include "fleet/status_reporter.h"
@@ -65,6 +66,8 @@ struct Fleet::State {
   fluid::Program* origin_startup = nullptr;
   std::unique_ptr<strategies::StrategyResult> rewritten;
 
+  // Workers only; made when first asked for.
+  std::unique_ptr<CheckpointJob> checkpoints;
   // Servers only.
   std::unique_ptr<fluid::Executor> server_executor;
 
@@ -73,6 +76,7 @@ struct Fleet::State {
   WaitList::Watch timer_watch;
   std::unique_ptr<StatusReporter> status_reporter;
   std::atomic<bool> stopped = false;  // stop_worker() has ended well
+  std::atomic<bool> saves = false;    // when it is told to end
   std::unique_ptr<AtExit> at_exit;
 
   void attend();
@@ -114,7 +118,7 @@ std::string Fleet::State::nonfinite() const {
 
 // A launcher knows by the last line whether the worker has taken leave.
 std::string Fleet::State::worker_progress() const {
-  return str_cat(timer->progress(), " completed=", stopped ? 1 : 0);
+  return str_cat(timer->progress(), saves ? " saves=1" : "", " completed=", stopped ? 1 : 0);
 }
 
 // Of a server.
@@ -378,6 +382,8 @@ int Fleet::run_server() {
 
 void Fleet::stop_worker() {
   State& state = minimized("stop_worker");
+  if (state.checkpoints) state.checkpoints->stop();
+  state.saves = false;
   state.rewritten->runtime->stop_worker();
   state.stopped = true;
   state.status_reporter.reset();
@@ -422,6 +428,48 @@ void Fleet::save_inference_model(fluid::Executor& exe, const std::string& dirnam
   }
   const fluid::Program& program = main_program != nullptr ? *main_program : *state.origin_main;
   fluid::io::save_inference_model(dirname, feeds, targets, exe, program, *state.rewritten->runtime);
+}
+
+CheckpointJob& Fleet::checkpoints(const char* caller) {
+  State& state = minimized(caller);
+  if (!state.cluster.is_worker()) {
+    refuse("this process is a server", caller, "call it in the workers");
+  }
+  if (!state.checkpoints) {
+    state.checkpoints = std::make_unique<CheckpointJob>(
+        CheckpointJob::Job{.cluster = state.cluster,
+                           .runtime = *state.rewritten->runtime,
+                           .origin = *state.origin_main,
+                           .main = state.rewritten->main,
+                           .strategy = state.strategy_text,
+                           .logger = state.logger,
+                           .stop_worker = [this] { stop_worker(); }});
+  }
+  return *state.checkpoints;
+}
+
+TrainStatus Fleet::resume(fluid::Executor& exe, const CheckpointPolicy& policy) {
+  TrainStatus status = checkpoints("resume").resume(exe, policy, state_->config.resume);
+  state_->saves = !policy.folder.empty() && policy.on_signals;
+  begin_at(status.step);
+  return status;
+}
+
+// Tells the launcher.
+void Fleet::begin_at(int64_t step) {
+  state_->timer->begin_at(static_cast<uint64_t>(step));
+  if (state_->status_reporter) state_->status_reporter->write_progress();
+}
+
+void Fleet::save_checkpoint(fluid::Executor& exe, const std::string& path,
+                            const TrainStatus& status) {
+  checkpoints("save_checkpoint").save(exe, path, status);
+}
+
+std::optional<TrainStatus> Fleet::load_checkpoint(fluid::Executor& exe, const std::string& path) {
+  auto status = checkpoints("load_checkpoint").load(exe, path);
+  if (status) begin_at(status->step);
+  return status;
 }
 
 std::string Fleet::to_string() const {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/environment.h"
+#include "fleet/checkpoints/policy.h"
 #include "fluid/executor/executor.h"
 #include "fluid/optimizer/optimizer.h"
 #include "role_maker/role_maker.h"
@@ -40,6 +41,7 @@ struct InitOptions {
   std::optional<strategies::OnNonfinite> on_nonfinite = std::nullopt;
 };
 
+class CheckpointJob;
 class Fleet;
 
 // Wraps an optimizer; minimize also rewrites the programs for this process.
@@ -140,6 +142,19 @@ class Fleet {
                             const std::vector<fluid::Variable>& targets,
                             const fluid::Program* main_program = nullptr);
 
+  // In the beginning of the training loop, behind the startup program; every worker calls it. Loads
+  // the newest checkpoint of the policy's folder, if there is one, and has the executor make more
+  // while it runs the main program. What is loaded can be the work of a job of any other number of
+  // workers and servers, of another mode, or of one process. FLEET_RESUME says otherwise: "none",
+  // or the folder of a checkpoint. The executor must live until stop_worker().
+  TrainStatus resume(fluid::Executor& exe, const CheckpointPolicy& policy);
+  // Every worker calls it between two steps; it returns when the checkpoint is there, in a folder
+  // of its own in `path`. Throws ResourceError when it cannot be written.
+  void save_checkpoint(fluid::Executor& exe, const std::string& path, const TrainStatus& status);
+  // The newest checkpoint in `path`, or the one that `path` is; before the first step. None where
+  // there is no checkpoint. Every worker calls it.
+  std::optional<TrainStatus> load_checkpoint(fluid::Executor& exe, const std::string& path);
+
   // Roles, resolved configuration and strategy, each value with its origin.
   std::string to_string() const;
 
@@ -150,6 +165,8 @@ class Fleet {
   State& initialized(const char* caller) const;
   State& minimized(const char* caller) const;
   void dump_programs(const strategies::Strategy& strategy) const;
+  CheckpointJob& checkpoints(const char* caller);
+  void begin_at(int64_t step);
 
   std::unique_ptr<State> state_;
 };
@@ -247,6 +264,16 @@ inline void save_persistables(fluid::Executor& exe, const std::string& dirname) 
 }
 inline void load_persistables(fluid::Executor& exe, const std::string& dirname) {
   default_fleet().load_persistables(exe, dirname);
+}
+inline TrainStatus resume(fluid::Executor& exe, const CheckpointPolicy& policy) {
+  return default_fleet().resume(exe, policy);
+}
+inline void save_checkpoint(fluid::Executor& exe, const std::string& path,
+                            const TrainStatus& status) {
+  default_fleet().save_checkpoint(exe, path, status);
+}
+inline std::optional<TrainStatus> load_checkpoint(fluid::Executor& exe, const std::string& path) {
+  return default_fleet().load_checkpoint(exe, path);
 }
 inline void save_inference_model(fluid::Executor& exe, const std::string& dirname,
                                  const std::vector<std::string>& feeds,

@@ -130,7 +130,8 @@ void Data::synthetic_row(int step, int row, float* x, int64_t* y) const {
            : 1;
 }
 
-fluid::Feed Data::batch(int step, int worker, int workers) {
+fluid::Feed Data::batch(int64_t number, int worker, int workers) {
+  const auto step = static_cast<int>(number);
   const int shards = options_.shards == 0 ? workers : options_.shards;
   if (options_.batch_size % shards != 0) {
     fleet::throw_error(fleet::ErrorCode::kUnevenBatch,
@@ -164,7 +165,7 @@ fluid::Feed Data::test_set() {
     if (options_.synthetic) {
       synthetic_row(-1, i, x_row, y.data<int64_t>() + i);
     } else {
-      const auto index = static_cast<size_t>(train_rows_ + i);
+      const auto index = static_cast<size_t>(train_rows_) + static_cast<size_t>(i);
       std::copy_n(features_.data() + index * kDigitsWidth, kDigitsWidth, x_row);
       y.data<int64_t>()[i] = labels_[index];
     }

@@ -19,7 +19,7 @@ class Data {
   int classes() const { return classes_; }
 
   // The rows of one step that belong to a worker: x [rows, width] float32, y [rows, 1] int64.
-  fluid::Feed batch(int step, int worker = 0, int workers = 1);
+  fluid::Feed batch(int64_t step, int worker = 0, int workers = 1);
   // Rows that training never sees; for random rows, further random rows.
   fluid::Feed test_set();
   // Share of the test rows whose most probable class is the right one.

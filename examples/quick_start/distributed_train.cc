@@ -23,7 +23,7 @@ int train(const quick_start::Options& options) {
   exe.run(fluid::default_startup_program());
   if (!options.init_from.empty()) fluid::io::load_persistables(exe, options.init_from);
   quick_start::Report report(options, quick_start::fleet_job());
-  for (int step = 0; step < options.steps; ++step) {
+  for (auto step = fleet::resume(exe, checkpoints(options)).step; step < options.steps; ++step) {
     auto rows = data.batch(step, fleet::worker_index(), fleet::worker_num());
     auto result = exe.run(fluid::default_main_program(), rows, {cost});
     report.step(step, result[0].item<float>());

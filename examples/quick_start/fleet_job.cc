@@ -36,6 +36,7 @@ Job fleet_job() {
           .processes = fleet::processes(),
           .workers = fleet::worker_num(),
           .reports = fleet::is_first_worker(),
+          .saves = true,
           .sum_over_workers = [](const std::vector<double>& values) {
             return fleet::all_reduce_worker(values);
           }};

@@ -15,6 +15,11 @@ std::unique_ptr<role_maker::RoleMakerBase> make_role_maker(const Options& option
 // --strategy and --shards, after fleet::init.
 strategies::DistributedStrategy make_strategy(const Options& options);
 
+// --checkpoint_dir and --checkpoint_every.
+inline fleet::CheckpointPolicy checkpoints(const Options& options) {
+  return {.folder = options.checkpoint_dir, .every_steps = options.checkpoint_every};
+}
+
 // The job that this process belongs to, after fleet::init.
 Job fleet_job();
 

@@ -43,6 +43,13 @@ po::options_description flags(Options& options) {
   }
   add("model_dir", po::value(&options.model_dir), "save the parameters here at the end");
   add("init_from", po::value(&options.init_from), "load the parameters from here at the start");
+  if (options.input == Input::kDigits) {
+    add("checkpoint_dir", po::value(&options.checkpoint_dir),
+        "save checkpoints here, and go on from the newest one that is there");
+    add("checkpoint_every",
+        po::value(&options.checkpoint_every)->default_value(options.checkpoint_every),
+        "steps from one checkpoint to the next");
+  }
   add("metrics_file", po::value(&options.metrics_file), "write a JSON report here");
   add("place", po::value(&options.place)->default_value(options.place),
       "where the trainer computes: cpu, gpu (the one that launch gave it) or gpu:N");
@@ -79,6 +86,8 @@ void check(const Options& options, const po::variables_map& given) {
   require(options.steps > 0, "steps", "a number above 0", options.steps);
   require(options.batch_size > 0, "batch_size", "a number above 0", options.batch_size);
   require(options.shards >= 0, "shards", "0 or more", options.shards);
+  require(options.checkpoint_every > 0, "checkpoint_every", "a number above 0",
+          options.checkpoint_every);
   require(options.learning_rate > 0, "learning_rate", "a number above 0", options.learning_rate);
   require(options.role_maker == "cloud" || options.role_maker == "mpi_symetric", "role_maker",
           "cloud or mpi_symetric", options.role_maker);

@@ -20,11 +20,13 @@ struct Options {
   int shards = 0;       // logical shards of a step; 0: one for each worker
   uint64_t seed = 1;    // of the initial values and of the order of the rows
   double learning_rate = 0.2;
-  bool synthetic = false;    // random rows instead of the digits
-  std::string data_dir;      // where digits.csv.gz is
-  std::string model_dir;     // parameters are saved here at the end
-  std::string init_from;     // parameters are loaded from here at the start
-  std::string metrics_file;  // a JSON report is written here
+  bool synthetic = false;          // random rows instead of the digits
+  std::string data_dir;            // where digits.csv.gz is
+  std::string model_dir;           // parameters are saved here at the end
+  std::string init_from;           // parameters are loaded from here at the start
+  std::string checkpoint_dir;      // what training goes on from is saved here
+  int64_t checkpoint_every = 100;  // steps between two checkpoints
+  std::string metrics_file;        // a JSON report is written here
   bool progress = false;
   std::string place = "cpu";         // where a trainer computes: fluid::place_named
   std::string role_maker = "cloud";  // or "mpi_symetric"

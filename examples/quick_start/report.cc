@@ -55,6 +55,13 @@ Report::Report(const Options& options, Job job)
       last_step_end_(start_),
       shown_(start_) {
   losses_.reserve(static_cast<size_t>(options.steps));
+  if (options.checkpoint_dir.empty() || job_.saves) return;
+  fleet::throw_error(fleet::ErrorCode::kInvalidArgument,
+                     {.what = "this trainer makes no checkpoints",
+                      .where = "--checkpoint_dir",
+                      .expected = "nothing",
+                      .got = options.checkpoint_dir,
+                      .fix = "take distributed_train, which trains alone, too"});
 }
 
 double Report::steps_per_second() const {
@@ -62,9 +69,12 @@ double Report::steps_per_second() const {
   return losses_.size() < 2 ? 0 : static_cast<double>(losses_.size() - 1) / elapsed;
 }
 
-void Report::step(int step, float cost) {
+void Report::step(int64_t step, float cost) {
   last_step_end_ = Clock::now();
-  if (losses_.empty()) first_step_end_ = last_step_end_;
+  if (losses_.empty()) {
+    first_ = step;
+    first_step_end_ = last_step_end_;
+  }
   losses_.push_back(cost);
   if (!options_.progress && launcher_fd_ < 0) return;
   const bool often = terminal_ || launcher_fd_ >= 0;
@@ -72,7 +82,7 @@ void Report::step(int step, float cost) {
   if (last_step_end_ - shown_ >= interval || step + 1 == options_.steps) show(step + 1);
 }
 
-void Report::show(int steps) {
+void Report::show(int64_t steps) {
   shown_ = last_step_end_;
   if (launcher_fd_ >= 0) {
     const auto line =
@@ -97,13 +107,17 @@ void Report::average_losses() {
 }
 
 void Report::finish(const Score& score) {
+  if (losses_.empty()) {
+    if (job_.reports) std::printf("%s: nothing was left to train\n", job_.mode.c_str());
+    return;
+  }
   average_losses();
   if (!job_.reports) return;
   const bool share = score.name == "accuracy";
   std::printf("%s: %zu steps, first loss %.6f, last loss %.6f, test %s %.2f%s, %.0f steps/s\n",
-              job_.mode.c_str(), losses_.size(), losses_.front(), losses_.back(),
-              score.name.c_str(), share ? 100 * score.value : score.value, share ? " %" : "",
-              steps_per_second());
+              job_.mode.c_str(), static_cast<size_t>(first_) + losses_.size(), losses_.front(),
+              losses_.back(), score.name.c_str(), share ? 100 * score.value : score.value,
+              share ? " %" : "", steps_per_second());
   if (!options_.metrics_file.empty()) write_metrics(score);
 }
 
@@ -112,14 +126,15 @@ void Report::write_metrics(const Score& score) const {
       {"mode", job_.mode},
       {"processes", job_.processes},
       {"cores", std::thread::hardware_concurrency()},
-      {"steps", losses_.size()},
+      {"steps", static_cast<size_t>(first_) + losses_.size()},
       {"steps_per_s", steps_per_second()},
       {"first_loss", losses_.front()},
       {"last_loss", losses_.back()},
       {score.name, score.value},
       {"seconds_to_first_step", duration<double>(first_step_end_ - start_).count()},
       {"loss", nlohmann::json::array()}};
-  for (size_t i = 0; i < losses_.size(); ++i) report["loss"].push_back({i, losses_[i]});
+  for (size_t i = 0; i < losses_.size(); ++i)
+    report["loss"].push_back({static_cast<size_t>(first_) + i, losses_[i]});
   std::ofstream file(options_.metrics_file);
   file << report.dump(1) << "\n";
   if (!file.flush()) {
@@ -138,12 +153,9 @@ int run_trainer(int (*train)(const Options&), int argc, char** argv, const char*
   if (!options) return exit_code;
   try {
     return train(*options);
-  } catch (const fleet::UsageError& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
+    return fleet::exit_code(error);
   }
 }
 

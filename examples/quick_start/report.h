@@ -16,6 +16,7 @@ struct Job {
   int processes = 1;
   int workers = 1;
   bool reports = true;
+  bool saves = false;  // makes checkpoints, where it is told to
   // Element by element; every worker calls it. Empty for one worker.
   std::function<std::vector<double>(const std::vector<double>&)> sum_over_workers = {};
 };
@@ -31,7 +32,7 @@ class Report {
   explicit Report(const Options& options, Job job = {});
 
   // The loss of this worker's rows.
-  void step(int step, float cost);
+  void step(int64_t step, float cost);
   // Averages the losses over the workers, prints the end of the run and writes the metrics file,
   // if one was asked for. Every worker calls it, with its share of right answers on the test rows,
   // or with another score.
@@ -42,7 +43,7 @@ class Report {
   using Clock = std::chrono::steady_clock;
   double steps_per_second() const;
   void average_losses();
-  void show(int steps);
+  void show(int64_t steps);
   void write_metrics(const Score& score) const;
 
   Options options_;
@@ -53,7 +54,8 @@ class Report {
   Clock::time_point first_step_end_;
   Clock::time_point last_step_end_;
   Clock::time_point shown_;
-  std::vector<double> losses_;  // by step
+  int64_t first_ = 0;           // the first step that was trained
+  std::vector<double> losses_;  // by step, from that one on
 };
 
 // Runs a trainer and turns what it throws into one message and an exit code.

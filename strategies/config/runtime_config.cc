@@ -38,6 +38,7 @@ const std::vector<Field>& fields() {
       {"job_secret", "FLEET_JOB_SECRET", &C::job_secret, true},
       {"job_secret_file", "FLEET_JOB_SECRET_FILE", &C::job_secret_file},
       {"on_nonfinite", "FLEET_ON_NONFINITE", &C::on_nonfinite},
+      {"resume", "FLEET_RESUME", &C::resume},
       {"log_level", "FLEET_LOG_LEVEL", &C::log_level},
       {"dump_program", "FLEET_DUMP_PROGRAM", &C::dump_program},
       {"server_folders", "FLEET_SERVER_FOLDERS", &C::server_folders},

@@ -49,7 +49,8 @@ struct RuntimeConfig {
   std::string job_secret_file;  // FLEET_JOB_SECRET_FILE
   // "stop" or "warn": what follows when a loss or a parameter is not finite (FLEET_ON_NONFINITE).
   std::string on_nonfinite = "stop";
-  std::string log_level;  // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
+  std::string resume = "latest";  // what fleet::resume begins with (FLEET_RESUME)
+  std::string log_level;          // FLEET_LOG_LEVEL; empty: info on rank 0, warning elsewhere
   // Programs are written into this folder when it is set (FLEET_DUMP_PROGRAM).
   std::string dump_program;
   // Folders in which a server may save what checkpoint_notify names, with ':' between them

@@ -66,6 +66,34 @@ TEST_F(OtherPages, MixedPrecision) {
   EXPECT_EQ(mixed.loss_scaling().name(), "loss_scaling_0");
 }
 
+TEST_F(OtherPages, Checkpoints) {
+  const auto cost = fluid::layers::mean(fluid::layers::fc(fluid::layers::data("x", {1}), 1));
+  const auto batch = [](int64_t) { return fluid::Feed(); };
+  const auto train = [&] {
+  // [ docs/checkpoints.md
+  fluid::Executor exe;
+  exe.run(fluid::default_startup_program());
+  const auto saved = fleet::resume(exe, {.folder = "checkpoints", .every_steps = 100});
+  for (int64_t step = saved.step; step < 1000; ++step) {
+    exe.run(fluid::default_main_program(), batch(step), {cost});
+  }
+  fleet::stop_worker();
+  // ]
+  };
+  const auto run = [&] {
+  // [ docs/checkpoints.md
+  try {
+    train();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return fleet::exit_code(error);
+  }
+  // ]
+  return 0;
+  };
+  EXPECT_EQ(run(), 2) << "nothing is minimized";
+}
+
 TEST_F(OtherPages, LocalSgd) {
   fluid::optimizer::SGD sgd({.learning_rate = 0.1});
   fleet::init(role_maker::PaddleCloudRoleMaker({}, fleet::Environment()));
@@ -149,8 +177,9 @@ TEST_F(OtherPages, APlaceOnTheGpu) {
 
 TEST(OtherPagesText, ShowWhatIsCompiledHere) {
   const std::string here = "tests/docs/other_pages_test.cc";
-  for (const char* page : {"docs/strategies.md", "docs/transpiler.md", "docs/explain.md",
-                           "docs/role_makers.md", "docs/gpu.md", "docs/mixed_precision.md"}) {
+  for (const char* page :
+       {"docs/strategies.md", "docs/transpiler.md", "docs/explain.md", "docs/role_makers.md",
+        "docs/gpu.md", "docs/mixed_precision.md", "docs/checkpoints.md"}) {
     auto shown = fleet::testing::blocks_between(page, "   ```cpp", "   ```");  // in a list
     for (std::string& block : fleet::testing::blocks_shown(page)) shown.push_back(std::move(block));
     EXPECT_EQ(shown, fleet::testing::blocks_between(here, std::string("  // [ ") + page, "  // ]"));

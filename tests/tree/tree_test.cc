@@ -106,14 +106,14 @@ StatementDiff difference(const std::string& local, const std::string& distribute
   return diff_statements(before, after);
 }
 
-TEST(LocalAndDistributed, DifferByFewerThanTenLines) {
+TEST(LocalAndDistributed, DifferByTenLinesAtMost) {
   const std::string quick_start = "examples/quick_start/";
   const std::string first_program = "examples/first_program/";
   for (const StatementDiff& diff :
        {difference(quick_start + "local_trainer.cc", quick_start + "distributed_train.cc"),
         difference(first_program + "local.cc", first_program + "distributed.cc")}) {
     EXPECT_GT(diff.changed_lines, 0);
-    EXPECT_LT(diff.changed_lines, 10);
+    EXPECT_LE(diff.changed_lines, 10);
   }
 }
 

@@ -1,0 +1,561 @@
+#include "fleet/checkpoints/checkpoint_job.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/strings.h"
+#include "fluid/data/data_loader.h"
+#include "fluid/io/persistables.h"
+
+namespace fleet {
+namespace {
+
+using fluid::NamedTensors;
+using fluid::Tensor;
+using fluid::io::CheckpointInfo;
+using fluid::io::CheckpointReader;
+using fluid::io::CheckpointRetention;
+using fluid::io::CheckpointStore;
+using std::filesystem::path;
+
+// For the parts of other workers, after this one's.
+constexpr Duration kCommitTime = std::chrono::minutes(10);
+constexpr Duration kShortestLook = std::chrono::milliseconds(1);
+constexpr Duration kLongestLook = std::chrono::milliseconds(50);
+constexpr Duration kSay = std::chrono::seconds(10);
+
+constexpr const char* kComponent = "checkpoint";
+
+// Values that each worker has its own of, such as means that forward passes keep: the first worker
+// writes them.
+std::set<std::string> own_values(const fluid::Program& program) {
+  std::set<std::string> names;
+  for (const auto& op : program.global_block().ops()) {
+    const bool updates =
+        has_role(op->role, fluid::OpRole::kOptimize) || has_role(op->role, fluid::OpRole::kLrSched);
+    if (updates) continue;
+    const auto outputs = op->output_names();
+    names.insert(outputs.begin(), outputs.end());
+  }
+  return names;
+}
+
+size_t bytes_of(const fluid::VarDesc& var) {
+  return static_cast<size_t>(std::max<int64_t>(var.shape.numel(), 0)) *
+         fluid::dtype_size(var.dtype);
+}
+
+const Tensor* tensor_in(const fluid::Scope& scope, const std::string& name) {
+  const fluid::Value* value = scope.find(name);
+  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
+  return tensor == nullptr || !tensor->initialized() ? nullptr : tensor;
+}
+
+// A checkpoint before it may be whole. What else is wrong, is with the program or the folder.
+bool is_damage(const Status& status) {
+  return status.code() == ErrorCode::kCorruptFile || status.code() == ErrorCode::kInput;
+}
+// What the first worker says in place of a step.
+constexpr int kNoCheckpoint = -1;
+constexpr int kNoneUsable = -2;
+// Of a worker, more than all that find damage.
+constexpr double kOtherProgram = 1e6;
+
+// With the own reason, where there is one.
+[[noreturn]] void throw_unreadable(const Status& status, const path& folder) {
+  status.throw_if_error();
+  throw_error(ErrorCode::kInput, {.what = "another worker cannot use the checkpoint",
+                                  .where = folder.string(),
+                                  .expected = "a checkpoint that fits all workers",
+                                  .got = "an error there",
+                                  .fix = "see the logs of the other workers"});
+}
+
+[[noreturn]] void throw_none_usable(const path& folder) {
+  throw_error(
+      ErrorCode::kInput,
+      {.what = "none of the checkpoints can be used",
+       .where = folder.string(),
+       .expected = "one that is whole, undamaged and finite",
+       .got = "others; the log says why",
+       .fix = "mend what the log names; FLEET_RESUME=none, or another folder, begins anew"});
+}
+
+[[noreturn]] void throw_no_checkpoint(const std::string& folder) {
+  throw_error(ErrorCode::kInput, {.what = "there is no checkpoint to go on from",
+                                  .where = "FLEET_RESUME",
+                                  .expected = "a checkpoint, or a folder of them",
+                                  .got = folder,
+                                  .fix = "name one, or leave it out: latest and none are words"});
+}
+
+Status wrong_variable(const path& folder, const fluid::VarDesc& var, const Tensor& found) {
+  return {ErrorCode::kShapeMismatch,
+          {.what = "a variable of the checkpoint has another type or shape",
+           .where = str_cat("variable '", var.name, "' in ", folder.string()),
+           .expected = str_cat(fluid::dtype_name(var.dtype), var.shape),
+           .got = str_cat(fluid::dtype_name(found.dtype()), found.shape()),
+           .fix = "load a checkpoint of the same program, or begin in another folder"}};
+}
+
+}  // namespace
+
+// Writes one checkpoint at a time.
+class CheckpointJob::Writer {
+ public:
+  explicit Writer(const Logger& logger) : logger_(logger) {}
+  ~Writer() {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  struct Work {
+    CheckpointStore store{""};
+    path folder;  // of the parts
+    CheckpointInfo info;
+    CheckpointRetention retention;
+    int part = 0;
+    int parts = 1;
+    NamedTensors tensors;
+  };
+
+  // After the one before.
+  void start(Work work) {
+    (void)finish();
+    thread_ = std::thread([this, work = std::move(work)]() mutable { run(std::move(work)); });
+  }
+  // How the last one went.
+  Status finish() {
+    if (thread_.joinable()) thread_.join();
+    return std::exchange(outcome_, Status());
+  }
+
+ private:
+  void run(Work work) {
+    const TimePoint begin = steady_clock().now();
+    try {
+      fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors);
+      work.tensors.clear();
+      if (work.part != 0 || !wait_for_parts(work)) return;
+      const Status behind = work.store.commit(work.folder, work.info, work.parts, work.retention);
+      if (!behind.ok()) {
+        logger_.warning(kComponent, "saved, but not all behind it went well",
+                        {{"step", work.info.step}, {"why", behind.to_string()}});
+      }
+      logger_.info(
+          kComponent, "saved",
+          {{"step", work.info.step},
+           {"folder", work.store.root().string()},
+           {"seconds", std::chrono::duration<double>(steady_clock().now() - begin).count()}});
+    } catch (const Error& error) {
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what());
+      outcome_ = Status(error.code(), error.text());
+    } catch (const std::exception& error) {
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what());
+      outcome_ = Status(ErrorCode::kInput, {.what = "a checkpoint cannot be written",
+                                            .where = work.folder.string(),
+                                            .expected = {},
+                                            .got = error.what(),
+                                            .fix = "check the path and the free space"});
+    }
+    if (outcome_.ok()) return;
+    logger_.warning(kComponent, "not saved; the checkpoints before stay",
+                    {{"step", work.info.step}, {"why", outcome_.to_string()}});
+  }
+
+  // False when the job ends meanwhile.
+  bool wait_for_parts(const Work& work) {
+    const TimePoint end = steady_clock().now() + kCommitTime;
+    TimePoint say = steady_clock().now() + kSay;
+    for (Duration look = kShortestLook;; look = std::min(2 * look, kLongestLook)) {
+      const std::vector<int> missing = fluid::io::missing_checkpoint_parts(work.folder, work.parts);
+      if (missing.empty()) return true;
+      const TimePoint now = steady_clock().now();
+      if (now > end) {
+        throw_error(ErrorCode::kDeadline,
+                    {.what = "parts of a checkpoint have not come",
+                     .where = work.folder.string(),
+                     .expected = str_cat(work.parts, " parts"),
+                     .got = str_cat("all but ", join(missing, ", ")),
+                     .fix = "give a folder on a file system that all workers share"});
+      }
+      if (now > say) {
+        logger_.info(kComponent, "waiting for parts of other workers",
+                     {{"step", work.info.step}, {"parts", join(missing, ",")}});
+        say = now + kSay;
+      }
+      std::unique_lock lock(mutex_);
+      if (changed_.wait_for(lock, look, [this] { return stops_; })) return false;
+    }
+  }
+
+  const Logger logger_;
+  std::thread thread_;
+  Status outcome_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stops_ = false;
+};
+
+CheckpointJob::CheckpointJob(Job job)
+    : job_(std::move(job)),
+      writer_(std::make_unique<Writer>(job_.logger)),
+      saves_(std::make_shared<bool>(true)) {}
+
+CheckpointJob::~CheckpointJob() = default;
+
+double CheckpointJob::sum(double value) {
+  return job_.runtime.all_reduce_training({&value, 1}).front();
+}
+
+// ---- saving
+
+CheckpointInfo CheckpointJob::info_of(const TrainStatus& status) const {
+  CheckpointInfo info{.step = status.step,
+                      .epoch = status.epoch_no,
+                      .mode = std::string(role_maker::to_string(job_.cluster.mode)),
+                      .program = str_cat(job_.origin.hash()),
+                      .strategy = job_.strategy,
+                      .workers = job_.cluster.worker_num,
+                      .servers = job_.cluster.server_num,
+                      .logical_shards = job_.runtime.shards().total,
+                      .readers = {},
+                      .values = status.values};
+  for (const auto& [name, reader] : policy_.readers) info.readers[name] = reader->position();
+  return info;
+}
+
+// All have come here when it returns.
+CheckpointJob::Meeting CheckpointJob::meet(int64_t step) {
+  const auto count = static_cast<size_t>(job_.cluster.worker_num);
+  const auto own = static_cast<size_t>(job_.cluster.index);
+  // By worker: whether it is there, its step, what it has seen, whether it was told to end. Then a
+  // random number, whose sum all know.
+  std::vector<double> all(4 * count + 1);
+  all[4 * count] = static_cast<double>(std::random_device()());
+  all[own] = 1;
+  all[count + own] = static_cast<double>(step);
+  all[2 * count + own] = static_cast<double>(job_.runtime.saves_asked());
+  all[3 * count + own] = told_to_end() ? 1 : 0;
+  all = job_.runtime.all_reduce_training(all);
+  Meeting meeting{.name = str_cat(static_cast<uint64_t>(all[4 * count]))};
+  steps_.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (all[i] != 0) {
+      meeting.workers.push_back(static_cast<int>(i));
+      steps_[i] = static_cast<int64_t>(all[count + i]);
+    }
+    meeting.saves = std::max(meeting.saves, static_cast<uint64_t>(all[2 * count + i]));
+    meeting.ends = meeting.ends || all[3 * count + i] != 0;
+  }
+  meeting.steps = steps_;
+  meeting.step = *std::max_element(steps_.begin(), steps_.end());
+  return meeting;
+}
+
+// What one of the writers writes: of equal bytes, as far as that goes.
+std::vector<std::string> CheckpointJob::share(size_t place, size_t writers) const {
+  const std::set<std::string> own = own_values(job_.origin);
+  auto vars = fluid::persistables(job_.origin);
+  std::stable_sort(vars.begin(), vars.end(),
+                   [](const auto* a, const auto* b) { return bytes_of(*a) > bytes_of(*b); });
+  std::vector<size_t> bytes(writers);
+  std::vector<std::string> mine;
+  for (const fluid::VarDesc* var : vars) {
+    const auto least = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
+    const auto writer = own.contains(var->name) ? size_t{0} : static_cast<size_t>(least);
+    bytes[writer] += bytes_of(*var);
+    if (writer == place) mine.push_back(var->name);
+  }
+  return mine;
+}
+
+// Memory of their own, so that training may go on.
+NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<std::string>& names) {
+  fluid::Scope gathered(&scope);
+  job_.runtime.read_values(names, gathered);
+  NamedTensors values;
+  for (const std::string& name : names) {
+    fluid::require_value_here(gathered, name);
+    const Tensor* value = tensor_in(gathered, name);
+    if (value == nullptr) {
+      throw_error(ErrorCode::kPrecondition, {.what = "a persistable variable has no value yet",
+                                             .where = "variable '" + name + "'",
+                                             .expected = "a value",
+                                             .got = "nothing",
+                                             .fix = "run the startup program first"});
+    }
+    const bool fetched = tensor_in(scope, name) != value || !value->place().is_cpu();
+    values.emplace(name, fetched ? value->on_host() : value->clone());
+  }
+  return values;
+}
+
+CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
+                                               const CheckpointStore& store, CheckpointInfo info,
+                                               const CheckpointRetention& retention) {
+  job_.runtime.begin_saving(executor.scope());
+  Meeting meeting = meet(info.step);
+  const std::vector<int>& writers = meeting.workers;
+  info.worker_steps = meeting.steps;
+  info.step = meeting.step;
+  const auto place =
+      std::find(writers.begin(), writers.end(), job_.cluster.index) - writers.begin();
+  const auto names = share(static_cast<size_t>(place), writers.size());
+  NamedTensors tensors = read_share(executor.scope(), names);
+  job_.runtime.end_saving();
+  const path folder = store.unfinished(info.step, meeting.name);
+  writer_->start({.store = store,
+                  .folder = folder,
+                  .info = std::move(info),
+                  .retention = retention,
+                  .part = static_cast<int>(place),
+                  .parts = static_cast<int>(writers.size()),
+                  .tensors = std::move(tensors)});
+  return meeting;
+}
+
+void CheckpointJob::save(fluid::Executor& executor, const path& folder, const TrainStatus& status) {
+  finish();
+  CheckpointInfo info = info_of(status);
+  if (info.step == 0) info.step = static_cast<int64_t>(executor.steps_run(job_.main));
+  save_now(executor, CheckpointStore(folder), std::move(info), {.keep = 0, .keep_every = 0});
+  const Status outcome = writer_->finish();
+  // Nobody goes on before it is there, and nobody alone after it failed.
+  const bool failed = sum(outcome.ok() ? 0 : 1) > 0;
+  outcome.throw_if_error();
+  if (!failed) return;
+  throw_error(ErrorCode::kInput, {.what = "another worker could not write its part of a checkpoint",
+                                  .where = folder.string(),
+                                  .expected = "all parts",
+                                  .got = "an error there",
+                                  .fix = "see the logs of the other workers"});
+}
+
+void CheckpointJob::stop() {
+  *saves_ = false;
+  to_save_.reset();
+  to_end_.reset();
+  finish();
+}
+
+void CheckpointJob::finish() {
+  (void)writer_->finish();  // it has said what went wrong
+}
+
+// ---- loading
+
+// Variables whose values this worker needs on its own scope.
+std::vector<std::string> CheckpointJob::wanted(const fluid::Scope& scope) const {
+  const bool servers = job_.cluster.server_num > 0;
+  std::vector<std::string> names;
+  for (const fluid::VarDesc* var : fluid::persistables(job_.origin)) {
+    if (scope.keeper(var->name) != nullptr) continue;
+    if (servers && tensor_in(scope, var->name) == nullptr) continue;
+    names.push_back(var->name);
+  }
+  return names;
+}
+
+// Nothing is changed but `info` and `values`, which get what this worker needs or gives.
+Status CheckpointJob::read_one(const path& folder, const fluid::Scope& scope, CheckpointInfo& info,
+                               NamedTensors& values) const {
+  auto opened = CheckpointReader::open(folder);
+  if (!opened.ok()) return opened.status();
+  const CheckpointReader& reader = opened.value();
+  std::vector<std::string> names = wanted(scope);
+  if (job_.cluster.server_num > 0) {
+    const auto given = share(static_cast<size_t>(job_.cluster.index),
+                             static_cast<size_t>(job_.cluster.worker_num));
+    names.insert(names.end(), given.begin(), given.end());
+  }
+  for (const std::string& name : names) {
+    if (values.contains(name)) continue;
+    auto value = reader.read(name);
+    if (!value.ok()) return value.status();
+    const fluid::VarDesc& var = job_.origin.global_block().var(name);
+    if (value.value().dtype() != var.dtype || !var.shape.compatible(value.value().shape())) {
+      return wrong_variable(folder, var, value.value());
+    }
+    values.emplace(name, std::move(value).value());
+  }
+  info = reader.info();
+  return {};
+}
+
+TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo& info,
+                                NamedTensors values) {
+  fluid::Scope& scope = executor.scope();
+  fluid::Scope given(&scope);
+  for (const auto& [name, value] : values) given.var(name) = value;
+  job_.runtime.give_values(job_.cluster.server_num > 0
+                               ? share(static_cast<size_t>(job_.cluster.index),
+                                       static_cast<size_t>(job_.cluster.worker_num))
+                               : std::vector<std::string>(),
+                           given);
+  for (const std::string& name : wanted(scope)) scope.var(name) = std::move(values.at(name));
+  job_.runtime.start_from(scope);
+  const int64_t step = own_step(info);
+  executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
+  for (const auto& [name, reader] : policy_.readers) {
+    const auto position = info.readers.find(name);
+    if (position != info.readers.end()) reader->seek(position->second + step - info.step);
+  }
+  if (info.program != str_cat(job_.origin.hash())) {
+    job_.logger.warning(kComponent, "the program is not the one that was saved; its variables fit",
+                        {{"step", info.step}});
+  }
+  return {.step = step, .epoch_no = info.epoch, .values = info.values};
+}
+
+// Where as many workers go on as there were, and need not be in step, each from its own.
+int64_t CheckpointJob::own_step(const CheckpointInfo& info) const {
+  const auto& steps = info.worker_steps;
+  const bool as_many =
+      !job_.runtime.in_step() && static_cast<int>(steps.size()) == job_.cluster.worker_num;
+  const int64_t own = as_many ? steps[static_cast<size_t>(job_.cluster.index)] : 0;
+  return own > 0 ? own : info.step;
+}
+
+// All workers take the same one.
+TrainStatus CheckpointJob::load_one(fluid::Executor& executor, const path& folder) {
+  CheckpointInfo info;
+  NamedTensors values;
+  const Status status = read_one(folder, executor.scope(), info, values);
+  const bool failed = sum(status.ok() ? 0 : 1) > 0;
+  if (failed) throw_unreadable(status, folder);
+  return take(executor, info, std::move(values));
+}
+
+// The first worker says which is tried next; the step before a damaged one, where there is one.
+std::optional<TrainStatus> CheckpointJob::load_newest(fluid::Executor& executor,
+                                                      const CheckpointStore& store) {
+  std::vector<fluid::io::StoredCheckpoint> stored;
+  if (first()) stored = store.list();
+  size_t next = 0;
+  const auto usable = [&](const path& folder) {
+    const auto reader = CheckpointReader::open(folder);
+    if (!reader.ok() || reader.value().finite()) return true;  // what is damaged is said below
+    job_.logger.warning(kComponent, "passed over: it has values that are not finite",
+                        {{"folder", folder.string()}});
+    return false;
+  };
+  while (true) {
+    while (next < stored.size() && !usable(stored[next].folder)) ++next;
+    const double mine = !first()               ? 0
+                        : next < stored.size() ? static_cast<double>(stored[next].step)
+                        : stored.empty()       ? kNoCheckpoint
+                                               : kNoneUsable;
+    const auto step = static_cast<int64_t>(sum(mine));
+    if (step == kNoCheckpoint) return std::nullopt;
+    if (step == kNoneUsable) throw_none_usable(store.root());
+    const path folder = store.folder_of(step);
+    CheckpointInfo info;
+    NamedTensors values;
+    const Status status = read_one(folder, executor.scope(), info, values);
+    const bool damaged = is_damage(status);
+    if (damaged) {
+      job_.logger.warning(kComponent, "cannot be used; an older one is looked for",
+                          {{"folder", folder.string()}, {"why", status.to_string()}});
+    }
+    const double failures = sum(status.ok() ? 0 : damaged ? 1 : kOtherProgram);
+    if (failures == 0) return take(executor, info, std::move(values));
+    if (failures >= kOtherProgram) throw_unreadable(status, folder);
+    ++next;
+  }
+}
+
+std::optional<TrainStatus> CheckpointJob::load(fluid::Executor& executor, const path& folder) {
+  std::error_code error;
+  const bool is_one =
+      first() && std::filesystem::exists(folder / fluid::io::kCheckpointManifest, error);
+  if (sum(is_one ? 1 : 0) > 0) return load_one(executor, folder);
+  return load_newest(executor, CheckpointStore(folder));
+}
+
+TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPolicy& policy,
+                                  const std::string& from) {
+  policy_ = policy;
+  if (policy.folder.empty()) return {};
+  const CheckpointStore store(policy.folder);
+  if (first()) store.clean();
+  TrainStatus status;
+  if (from == "latest") {
+    status = load_newest(executor, store).value_or(TrainStatus());
+  } else if (from != "none") {
+    auto named = load(executor, from);
+    if (!named) throw_no_checkpoint(from);
+    status = *std::move(named);
+  }
+  // Those of a run that this one does not go on with are neither taken up nor taken away.
+  if (from != "latest" && first()) {
+    store.set_aside(status.step);
+  }
+  if (status.step > 0) {
+    job_.logger.info(kComponent, "going on", {{"step", status.step}, {"folder", policy.folder}});
+  }
+  if (policy.on_signals) {
+    to_save_.emplace(SIGUSR2);
+    to_end_.emplace(SIGTERM);
+  }
+  const std::chrono::duration<double> every(policy.every_seconds);
+  times_.emplace(job_.runtime, first(),
+                 SaveTimes::Options{.every_steps = policy.every_steps,
+                                    .every = std::chrono::duration_cast<Duration>(every),
+                                    .asked = policy.on_signals},
+                 status.step);
+  executor.set_after_run(job_.main, [this, store, saves = std::weak_ptr<bool>(saves_)](
+                                        fluid::Executor& self, uint64_t steps) {
+    const auto still = saves.lock();
+    if (still && *still) after_step(self, store, static_cast<int64_t>(steps));
+  });
+  return status;
+}
+
+bool CheckpointJob::told_to_save() {
+  const uint64_t seen = to_save_ ? to_save_->count() : 0;
+  return seen > saves_seen_ || told_to_end();
+}
+
+void CheckpointJob::after_step(fluid::Executor& executor, const CheckpointStore& store,
+                               int64_t step) {
+  if (!times_->after_step(step, told_to_save())) return;
+  saves_seen_ = to_save_ ? to_save_->count() : 0;
+  TrainStatus now{.step = step};
+  if (policy_.values) now.values = policy_.values();
+  const Meeting meeting = save_now(executor, store, info_of(now),
+                                   {.keep = policy_.keep, .keep_every = policy_.keep_every_steps});
+  times_->saved(meeting.step, meeting.saves);
+  if (meeting.ends) end(step);
+}
+
+// All workers end, with what they have saved.
+void CheckpointJob::end(int64_t step) {
+  const Status outcome = writer_->finish();
+  const bool saved = sum(outcome.ok() ? 0 : 1) == 0;
+  job_.stop_worker();
+  throw_error(saved ? ErrorCode::kCancelled : ErrorCode::kInput,
+              {.what = str_cat("a worker of the job was told to end (SIGTERM); a checkpoint ",
+                               saved ? "was made" : "could not be made"),
+               .where = str_cat(job_.cluster.process_name(), ", step ", step),
+               .expected = {},
+               .got = outcome.text().what,
+               .fix = "start the job again: fleet::resume goes on from the newest checkpoint"});
+}
+
+}  // namespace fleet

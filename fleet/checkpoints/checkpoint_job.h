@@ -1,0 +1,98 @@
+// The checkpoints of one process of a job: which part of each it writes and reads.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/process/signal_count.h"
+#include "fleet/checkpoints/policy.h"
+#include "fleet/checkpoints/save_times.h"
+#include "fluid/executor/executor.h"
+#include "fluid/io/checkpoint_store.h"
+#include "role_maker/cluster_spec.h"
+#include "strategies/runtime/strategy_runtime.h"
+
+namespace fleet {
+
+// Every worker of the job has one, and makes the same calls. Its values are those of the runtime's
+// checkpoint program. Used by the thread that trains; files are written by a thread of its own.
+class CheckpointJob {
+ public:
+  struct Job {
+    const role_maker::ClusterSpec& cluster;
+    strategies::StrategyRuntime& runtime;
+    const fluid::Program& origin;
+    const fluid::Program& main;
+    std::string strategy;
+    Logger logger;
+    std::function<void()> stop_worker;  // leaves the job in good order
+  };
+  explicit CheckpointJob(Job job);
+  // Gives up what is being written.
+  ~CheckpointJob();
+
+  // Loads the newest checkpoint that is whole, undamaged and finite, if there is one, and makes
+  // more from here on; `from`: "latest", "none", or the folder of one, which must be usable.
+  TrainStatus resume(fluid::Executor& executor, const CheckpointPolicy& policy,
+                     const std::string& from);
+  // Returns when it is there.
+  void save(fluid::Executor& executor, const std::filesystem::path& folder,
+            const TrainStatus& status);
+  // The newest of the folder, or the checkpoint that it is itself. None: the folder has none.
+  std::optional<TrainStatus> load(fluid::Executor& executor, const std::filesystem::path& folder);
+  // Waits until what is being written is there; no more is made while the program runs.
+  void stop();
+
+ private:
+  class Writer;
+  // Of all workers that still train.
+  struct Meeting {
+    std::string name;  // of no other
+    std::vector<int> workers;
+    std::vector<int64_t> steps;  // of each worker of the job, as it was last there
+    int64_t step = 0;            // the most of them
+    uint64_t saves = 0;          // requests that one has seen
+    bool ends = false;           // one was told to end
+  };
+  using Values = fluid::NamedTensors;
+
+  Meeting save_now(fluid::Executor& executor, const fluid::io::CheckpointStore& store,
+                   fluid::io::CheckpointInfo info, const fluid::io::CheckpointRetention& retention);
+  void after_step(fluid::Executor& executor, const fluid::io::CheckpointStore& store, int64_t step);
+  void finish();
+  bool told_to_end() const { return to_end_ && to_end_->count() > 0; }
+  bool told_to_save();
+  fluid::io::CheckpointInfo info_of(const TrainStatus& status) const;
+  Meeting meet(int64_t step);
+  std::vector<std::string> share(size_t place, size_t writers) const;
+  Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
+
+  std::optional<TrainStatus> load_newest(fluid::Executor& executor,
+                                         const fluid::io::CheckpointStore& store);
+  TrainStatus load_one(fluid::Executor& executor, const std::filesystem::path& folder);
+  Status read_one(const std::filesystem::path& folder, const fluid::Scope& scope,
+                  fluid::io::CheckpointInfo& info, Values& values) const;
+  TrainStatus take(fluid::Executor& executor, const fluid::io::CheckpointInfo& info, Values values);
+  std::vector<std::string> wanted(const fluid::Scope& scope) const;
+  double sum(double value);
+  int64_t own_step(const fluid::io::CheckpointInfo& info) const;
+  [[noreturn]] void end(int64_t step);
+  bool first() const { return job_.cluster.index == 0; }
+
+  Job job_;
+  CheckpointPolicy policy_;
+  std::optional<SaveTimes> times_;
+  std::optional<SignalCount> to_save_;
+  std::optional<SignalCount> to_end_;
+  uint64_t saves_seen_ = 0;     // signals
+  std::vector<int64_t> steps_;  // as Meeting has them
+  std::unique_ptr<Writer> writer_;
+  std::shared_ptr<bool> saves_;  // an executor saves as long as this is true, and there
+};
+
+}  // namespace fleet

@@ -1,0 +1,281 @@
+// Checkpoints of a job that any other takes up: real processes, in every mode, with every count of
+// workers and servers.
+#include <cstdlib>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/strings.h"
+#include "tests/fleet/checkpoints/checkpoint_files.h"
+#include "tests/testing/command.h"
+#include "tests/testing/paths.h"
+
+namespace fleet::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kEvery = 4;
+
+// A job's processes: without servers ranks, or one process alone.
+struct Processes {
+  int workers = 1;
+  int servers = 0;
+
+  std::string name() const {
+    return servers > 0 ? str_cat(workers, "x", servers) : str_cat(workers);
+  }
+};
+
+class Jobs : public ::testing::Test {
+ protected:
+  Jobs() {
+    std::string folder = ::testing::TempDir() + "checkpoints-XXXXXX";
+    root_ = mkdtemp(folder.data());
+  }
+  ~Jobs() override {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+
+  fs::path path(const std::string& name) const { return root_ / name; }
+
+  // Runs a job to its end; returns what it wrote.
+  std::string run(const Processes& job, const std::string& options, int code = 0) const {
+    std::string launcher;
+    const std::string logs = path("logs").string();
+    if (job.servers > 0) {
+      launcher = str_cat(binary_path("bin/launch_ps"), " --worker_num ", job.workers,
+                         " --server_num ", job.servers, " --log_dir ", logs, " --tee ");
+    } else if (job.workers > 1) {
+      launcher = str_cat(binary_path("bin/launch"), " --collectives sockets --nproc_per_node ",
+                         job.workers, " --log_dir ", logs, " --tee ");
+    }
+    const auto done =
+        run_command(launcher + binary_path("bin/checkpoint_worker") + " " + options, 100);
+    EXPECT_EQ(done.code, code) << options << "\n" << done.output;
+    return done.output;
+  }
+
+  fs::path root_;
+};
+
+// In step, with four logical shards. One job after the other takes up what the one before left,
+// some steps behind its last checkpoint, which are trained again.
+class InStep : public Jobs {
+ protected:
+  void expect_bits_of_one_run(const std::vector<Processes>& jobs,
+                              const std::string& options) const {
+    const int steps = kEvery * static_cast<int>(jobs.size());
+    run({}, str_cat(options, " --steps ", steps, " --every ", steps, " --folder ",
+                    path("whole").string()));
+    int end = 0;
+    for (const Processes& job : jobs) {
+      end += kEvery;
+      const int until = end == steps ? steps : end + 1;
+      SCOPED_TRACE(job.name());
+      run(job, str_cat(options, " --steps ", until, " --every ", kEvery, " --keep 0 --folder ",
+                       path("parts").string()));
+    }
+    EXPECT_THAT(differences(of_step(path("whole"), steps), of_step(path("parts"), steps)),
+                IsEmpty());
+  }
+};
+
+class AnyToAny : public InStep, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(AnyToAny, GivesTheBitsOfARunThatWasNeverStopped) {
+  expect_bits_of_one_run({{1, 0}, {2, 2}, {4, 0}, {1, 3}, {2, 0}, {4, 1}},
+                         str_cat("--optimizer ", GetParam()));
+}
+
+// Each rank of a collective job has running statistics of its own.
+TEST_F(InStep, OfServersHasTheBitsOfRunningStatisticsToo) {
+  expect_bits_of_one_run({{2, 2}, {1, 0}, {4, 1}, {1, 2}}, "--batch_norm --optimizer adam");
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, AnyToAny,
+                         ::testing::Values("sgd", "momentum", "adam", "lamb", "adagrad", "rmsprop",
+                                           "ftrl"),
+                         [](const auto& param) { return std::string(param.param); });
+
+struct OtherMode {
+  const char* strategy;
+  Processes job;
+};
+
+class EveryMode : public Jobs, public ::testing::WithParamInterface<OtherMode> {};
+
+// What such a job saves is taken up exactly, by itself and by one process. Its workers save when
+// one of them has taken so many steps, each behind a step of its own.
+TEST_P(EveryMode, IsTakenUpAsItWasSaved) {
+  const auto& [strategy, job] = GetParam();
+  const std::string options = str_cat("--optimizer plain --strategy ", strategy);
+  const std::string saving = str_cat(" --sleep_ms 8 --every 10 --folder ", path("saved").string());
+  run(job, options + saving + " --steps 60");
+  const auto saved = fluid::io::CheckpointStore(path("saved")).list();
+  ASSERT_FALSE(saved.empty());
+  EXPECT_GE(saved.front().step, 20);
+  for (const Processes& next : {job, Processes{}}) {
+    SCOPED_TRACE(next.name());
+    const std::string copy = path("copy" + next.name()).string();
+    run(next,
+        str_cat(options, " --load ", saved.front().folder.string(), " --steps 0 --copy_to ", copy));
+    EXPECT_THAT(differences(saved.front().folder, of_step(copy, saved.front().step)), IsEmpty());
+  }
+  EXPECT_THAT(run(job, options + saving + " --steps 70 --print"),
+              HasSubstr(str_cat("begins with step ", saved.front().step)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, EveryMode,
+                         ::testing::Values(OtherMode{"async", {2, 2}},
+                                           OtherMode{"half_async", {2, 1}},
+                                           OtherMode{"dc_asgd", {2, 1}}, OtherMode{"geo", {2, 2}},
+                                           OtherMode{"easgd", {2, 1}},
+                                           OtherMode{"local_sgd", {2, 0}}),
+                         [](const auto& param) { return std::string(param.param.strategy); });
+
+TEST_F(Jobs, GoOnWithReadersAndWhatTheUserSaved) {
+  const std::string options = str_cat("--print --every 5 --folder ", path("saved").string());
+  EXPECT_THAT(run({}, options + " --steps 7"),
+              HasSubstr("begins with step 0, position 0, mine ''"));
+  EXPECT_THAT(run({2, 1}, options + " --steps 8"),
+              HasSubstr("begins with step 5, position 5, mine 'of the user'"));
+}
+
+TEST_F(Jobs, SaveEverySoManySeconds) {
+  for (const char* strategy : {"sync", "async"}) {
+    const std::string folder = path(strategy).string();
+    run({2, 1}, str_cat("--optimizer plain --sleep_ms 5 --steps 300 --every_ms 400 --folder ",
+                        folder, " --strategy ", strategy));
+    const size_t count = fluid::io::CheckpointStore(folder).list().size();
+    EXPECT_GE(count, 2U) << strategy;
+  }
+}
+
+// A worker that has fewer rows than the others leaves early; the others save without it.
+TEST_F(Jobs, SaveWithoutWorkersThatHaveStopped) {
+  for (const std::string strategy : {"sync", "async", "geo", "all_reduce"}) {
+    const Processes job = strategy == "all_reduce" ? Processes{3, 0} : Processes{3, 1};
+    const std::string folder = path(strategy).string();
+    run(job,
+        str_cat("--optimizer plain --sleep_ms 8 --shards 3 --steps 60 --short_by 40 --every 10 "
+                "--folder ",
+                folder, " --strategy ", strategy));
+    const auto saved = fluid::io::CheckpointStore(folder).list();
+    ASSERT_FALSE(saved.empty()) << strategy;
+    EXPECT_GE(saved.front().step, 30) << strategy;
+  }
+}
+
+// Also where the first worker is the one that leaves.
+TEST_F(Jobs, SaveWithoutTheFirstWorker) {
+  for (const char* strategy : {"sync", "async"}) {
+    const std::string folder = path(strategy).string();
+    const std::string options = str_cat("--optimizer plain --shards 3 --every 10 --folder ", folder,
+                                        " --strategy ", strategy);
+    run({3, 1}, options + " --sleep_ms 8 --steps 60 --short_by 25 --short_worker 0");
+    const auto saved = fluid::io::CheckpointStore(folder).list();
+    ASSERT_FALSE(saved.empty()) << strategy;
+    EXPECT_GE(saved.front().step, 40) << strategy;
+    const auto reader = fluid::io::CheckpointReader::open(saved.front().folder);
+    ASSERT_TRUE(reader.ok());
+    EXPECT_GE(reader.value().info().worker_steps.front(), 10) << strategy;
+    EXPECT_EQ(reader.value().info().values.at("mine"), "of the user") << strategy;
+  }
+}
+
+// From the step of the furthest.
+TEST_F(Jobs, GoInStepFromWorkersThatWereNot) {
+  const std::string options =
+      str_cat("--optimizer plain --every 10 --print --folder ", path("saved").string());
+  run({2, 1}, options + " --strategy async --sleep_ms 8 --steps 40 --short_by 7");
+  const auto saved = fluid::io::CheckpointStore(path("saved")).list();
+  ASSERT_FALSE(saved.empty());
+  const std::string begins = str_cat("begins with step ", saved.front().step);
+  for (const Processes& job : {Processes{2, 1}, Processes{2, 0}}) {
+    fs::copy(path("saved"), path("copy"), fs::copy_options::recursive);
+    const std::string said = run(
+        job,
+        str_cat("--optimizer plain --every 3 --print --steps 55 --folder ", path("copy").string()));
+    EXPECT_NE(said.find(begins), said.rfind(begins)) << "both workers\n" << said;
+    fs::remove_all(path("copy"));
+  }
+}
+
+TEST_F(Jobs, KeepTheNewest) {
+  run({}, str_cat("--every 2 --keep 2 --steps 9 --folder ", path("saved").string()));
+  std::vector<int64_t> steps;
+  for (const auto& stored : fluid::io::CheckpointStore(path("saved")).list()) {
+    steps.push_back(stored.step);
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(8, 6));
+}
+
+TEST_F(Jobs, BeginWithWhatTheEnvironmentNames) {
+  const std::string options = str_cat("--print --every 2 --folder ", path("saved").string());
+  run({}, options + " --steps 6");
+  setenv("FLEET_RESUME", of_step(path("saved"), 4).c_str(), 1);
+  EXPECT_THAT(run({2, 0}, options + " --steps 5"), HasSubstr("begins with step 4"));
+  EXPECT_TRUE(fs::exists(path("saved") / "step-000000006.aside"));
+  setenv("FLEET_RESUME", "none", 1);
+  EXPECT_THAT(run({}, options + " --steps 3"), HasSubstr("begins with step 0"));
+  EXPECT_TRUE(fs::exists(path("saved") / "step-000000004.aside"));
+  EXPECT_EQ(fluid::io::CheckpointStore(path("saved")).list().size(), 1U);
+  setenv("FLEET_RESUME", path("nowhere").c_str(), 1);
+  EXPECT_THAT(run({}, options + " --steps 5", 1),
+              HasSubstr("there is no checkpoint to go on from"));
+  unsetenv("FLEET_RESUME");
+}
+
+// Cuts a file short.
+void tear(const fs::path& file) {
+  fs::resize_file(file, fs::file_size(file) - 3);
+}
+
+TEST_F(Jobs, TakeTheCheckpointBeforeADamagedOne) {
+  const std::string options = str_cat("--print --every 2 --folder ", path("saved").string());
+  run({2, 0}, options + " --steps 6");
+  tear(of_step(path("saved"), 6) / "part-1-of-2.safetensors");
+  const std::string said = run({2, 1}, options + " --steps 5");
+  EXPECT_THAT(said, HasSubstr("begins with step 4"));
+  EXPECT_THAT(said, HasSubstr("cannot be used; an older one is looked for"));
+  EXPECT_THAT(said, HasSubstr("part-1-of-2.safetensors"));
+}
+
+TEST_F(Jobs, DoNotBeginAnewWhereNoCheckpointCanBeUsed) {
+  const std::string options = str_cat("--every 2 --folder ", path("saved").string());
+  run({}, options + " --steps 2");
+  tear(of_step(path("saved"), 2) / "part-0-of-1.safetensors");
+  for (const Processes& job : {Processes{}, Processes{2, 1}}) {
+    EXPECT_THAT(run(job, options + " --steps 4", 1),
+                HasSubstr("none of the checkpoints can be used"));
+  }
+  EXPECT_TRUE(fs::exists(of_step(path("saved"), 2)));
+}
+
+// Its checkpoints are not to be replaced by those of another.
+TEST_F(Jobs, RefuseACheckpointOfAnotherNet) {
+  const std::string options = str_cat("--every 2 --steps 2 --folder ", path("saved").string());
+  run({}, options);
+  for (const Processes& job : {Processes{}, Processes{2, 1}}) {
+    const std::string said = run(job, options + " --width 18", 1);
+    EXPECT_THAT(said, HasSubstr("a variable of the checkpoint has another type or shape"));
+    EXPECT_THAT(said, HasSubstr("or begin in another folder"));
+  }
+  EXPECT_THAT(run({}, options + " --optimizer adam", 2),
+              HasSubstr("the checkpoint holds no such variable"));
+  EXPECT_EQ(fluid::io::CheckpointStore(path("saved")).list().size(), 1U);
+}
+
+TEST_F(Jobs, TrainOnWhenACheckpointCannotBeWritten) {
+  std::ofstream(path("file")) << "not a folder";
+  const std::string said =
+      run({2, 0}, str_cat("--every 2 --steps 5 --folder ", path("file").string(), "/below"));
+  EXPECT_THAT(said, HasSubstr("not saved; the checkpoints before stay"));
+}
+
+}  // namespace
+}  // namespace fleet::testing

@@ -1,0 +1,40 @@
+// What tests of checkpoints ask of the folders that jobs write.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "fluid/io/checkpoint_store.h"
+
+namespace fleet::testing {
+
+// What the checkpoint of a step has otherwise than another one, by name; a text says it when one
+// of them cannot be read.
+inline std::vector<std::string> differences(const std::filesystem::path& a,
+                                            const std::filesystem::path& b) {
+  const auto first = fluid::io::CheckpointReader::open(a);
+  const auto second = fluid::io::CheckpointReader::open(b);
+  if (!first.ok()) return {first.status().to_string()};
+  if (!second.ok()) return {second.status().to_string()};
+  std::vector<std::string> found;
+  if (first.value().info().step != second.value().info().step) found.emplace_back("the step");
+  const auto& others = second.value().tensors();
+  for (const auto& [name, tensor] : first.value().tensors()) {
+    const auto other = others.find(name);
+    if (other == others.end()) {
+      found.push_back(name + " is missing");
+    } else if (other->second.crc32c != tensor.crc32c || !(other->second.shape == tensor.shape)) {
+      found.push_back(name);
+    }
+  }
+  if (first.value().tensors().size() != others.size()) found.emplace_back("how many there are");
+  return found;
+}
+
+inline std::filesystem::path of_step(const std::filesystem::path& root, int64_t step) {
+  return fluid::io::CheckpointStore(root).folder_of(step);
+}
+
+}  // namespace fleet::testing
