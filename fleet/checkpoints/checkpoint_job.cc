@@ -410,6 +410,7 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo&
                            given);
   for (const std::string& name : wanted(scope)) scope.var(name) = std::move(values.at(name));
   job_.runtime.start_from(scope);
+  loaded_ = info.step;
   const int64_t step = own_step(info);
   executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
   for (const auto& [name, reader] : policy_.readers) {
@@ -503,9 +504,7 @@ TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPol
     status = *std::move(named);
   }
   // Those of a run that this one does not go on with are neither taken up nor taken away.
-  if (from != "latest" && first()) {
-    store.set_aside(status.step);
-  }
+  if (from != "latest" && first()) store.set_aside(loaded_);
   if (status.step > 0) {
     job_.logger.info(kComponent, "going on", {{"step", status.step}, {"folder", policy.folder}});
   }

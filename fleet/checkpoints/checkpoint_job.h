@@ -91,6 +91,7 @@ class CheckpointJob {
   std::optional<SignalCount> to_end_;
   uint64_t saves_seen_ = 0;     // signals
   std::vector<int64_t> steps_;  // as Meeting has them
+  int64_t loaded_ = 0;          // the step of the checkpoint that was taken
   std::unique_ptr<Writer> writer_;
   std::shared_ptr<bool> saves_;  // an executor saves as long as this is true, and there
 };

@@ -187,6 +187,19 @@ TEST_F(Jobs, SaveWithoutTheFirstWorker) {
   }
 }
 
+// The first worker's own step is below that of the checkpoint.
+TEST_F(Jobs, KeepTheCheckpointThatTheyAreToldToGoOnFrom) {
+  const std::string options =
+      str_cat("--optimizer plain --strategy async --folder ", path("saved").string());
+  run({2, 1}, options + " --every 10 --sleep_ms 8 --steps 60 --short_by 25 --short_worker 0");
+  const auto saved = fluid::io::CheckpointStore(path("saved")).list();
+  ASSERT_FALSE(saved.empty());
+  setenv("FLEET_RESUME", saved.front().folder.c_str(), 1);
+  run({2, 1}, options + " --steps 1");
+  unsetenv("FLEET_RESUME");
+  EXPECT_TRUE(fs::exists(saved.front().folder));
+}
+
 // From the step of the furthest.
 TEST_F(Jobs, GoInStepFromWorkersThatWereNot) {
   const std::string options =
