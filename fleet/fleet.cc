@@ -13,6 +13,7 @@
 #include "base/process/at_exit.h"
 #include "base/strings.h"
 #include "fleet/checkpoints/checkpoint_job.h"
+#include "fleet/checkpoints/paddle_check_points.h"
 #include "fleet/origin_guard.h"
 #include "fleet/phase_timer.h"
 #include "fleet/status_reporter.h"
@@ -470,6 +471,44 @@ std::optional<TrainStatus> Fleet::load_checkpoint(fluid::Executor& exe, const st
   auto status = checkpoints("load_checkpoint").load(exe, path);
   if (status) begin_at(status->step);
   return status;
+}
+
+PaddleCheckPoints Fleet::check_points(const char* caller) {
+  State& state = minimized(caller);
+  if (!state.cluster.is_worker()) {
+    refuse("this process is a server", caller, "call it in the workers");
+  }
+  return {*state.rewritten->runtime, *state.origin_main, is_first_worker()};
+}
+
+void Fleet::save_check_point(fluid::Executor& exe, const std::string& path,
+                             const TrainStatus& status, bool remain_all_checkpoint) {
+  PaddleCheckPoints check_points = this->check_points("save_check_point");
+  TrainStatus now = status;
+  if (now.step == 0) now.step = static_cast<int64_t>(exe.steps_run(main_program()));
+  check_points.save(exe, path, now);
+  if (!remain_all_checkpoint && is_first_worker()) clean_redundant_check_points(path);
+}
+
+std::optional<TrainStatus> Fleet::load_check_point(fluid::Executor& exe, const std::string& path,
+                                                   bool ignore_empty) {
+  const auto status = check_points("load_check_point").load(exe, path);
+  if (!status && !ignore_empty) {
+    throw_error(ErrorCode::kInput, {.what = "there is no check point",
+                                    .where = path,
+                                    .expected = "a folder __paddle_fleet_checkpoint__.<number>",
+                                    .got = "none",
+                                    .fix = "name the folder that save_check_point was given"});
+  }
+  if (status && status->step > 0) {
+    exe.set_steps_run(main_program(), static_cast<uint64_t>(status->step));
+    begin_at(status->step);
+  }
+  return status;
+}
+
+void Fleet::clean_redundant_check_points(const std::string& root, int checkpoint_num) {
+  remove_old_check_points(root, checkpoint_num);
 }
 
 std::string Fleet::to_string() const {

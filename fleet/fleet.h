@@ -42,6 +42,7 @@ struct InitOptions {
 };
 
 class CheckpointJob;
+class PaddleCheckPoints;
 class Fleet;
 
 // Wraps an optimizer; minimize also rewrites the programs for this process.
@@ -155,6 +156,17 @@ class Fleet {
   // there is no checkpoint. Every worker calls it.
   std::optional<TrainStatus> load_checkpoint(fluid::Executor& exe, const std::string& path);
 
+  // Paddle's calls, with files that Paddle reads, and can have written
+  // (fleet/checkpoints/paddle_check_points.h). Every worker calls them between two steps; each
+  // check point has the next number. `remain_all_checkpoint`: false: the newest alone stays.
+  void save_check_point(fluid::Executor& exe, const std::string& path, const TrainStatus& status,
+                        bool remain_all_checkpoint = true);
+  // The newest, before the first step. None where there is none: an error unless `ignore_empty`.
+  std::optional<TrainStatus> load_check_point(fluid::Executor& exe, const std::string& path,
+                                              bool ignore_empty = true);
+  // Takes away all but the newest ones. One process calls it.
+  static void clean_redundant_check_points(const std::string& root, int checkpoint_num = 1);
+
   // Roles, resolved configuration and strategy, each value with its origin.
   std::string to_string() const;
 
@@ -166,6 +178,7 @@ class Fleet {
   State& minimized(const char* caller) const;
   void dump_programs(const strategies::Strategy& strategy) const;
   CheckpointJob& checkpoints(const char* caller);
+  PaddleCheckPoints check_points(const char* caller);
   void begin_at(int64_t step);
 
   std::unique_ptr<State> state_;
@@ -274,6 +287,17 @@ inline void save_checkpoint(fluid::Executor& exe, const std::string& path,
 }
 inline std::optional<TrainStatus> load_checkpoint(fluid::Executor& exe, const std::string& path) {
   return default_fleet().load_checkpoint(exe, path);
+}
+inline void save_check_point(fluid::Executor& exe, const std::string& path,
+                             const TrainStatus& status, bool remain_all_checkpoint = true) {
+  default_fleet().save_check_point(exe, path, status, remain_all_checkpoint);
+}
+inline std::optional<TrainStatus> load_check_point(fluid::Executor& exe, const std::string& path,
+                                                   bool ignore_empty = true) {
+  return default_fleet().load_check_point(exe, path, ignore_empty);
+}
+inline void clean_redundant_check_points(const std::string& root, int checkpoint_num = 1) {
+  Fleet::clean_redundant_check_points(root, checkpoint_num);
 }
 inline void save_inference_model(fluid::Executor& exe, const std::string& dirname,
                                  const std::vector<std::string>& feeds,

@@ -36,6 +36,10 @@ class ForwardingRuntime : public StrategyRuntime {
   bool in_step() const override { return inner_->in_step(); }
   void ask_to_save() override { inner_->ask_to_save(); }
   uint64_t saves_asked() const override { return inner_->saves_asked(); }
+  std::vector<std::string> own_variables() override { return inner_->own_variables(); }
+  std::vector<double> own_counts() override { return inner_->own_counts(); }
+  void set_own_counts(std::span<const double> counts) override { inner_->set_own_counts(counts); }
+  void set_steps_before(uint64_t steps) override { inner_->set_steps_before(steps); }
 
   // fluid::CommRuntime
   const char* refusal() const override { return inner_->refusal(); }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/strings.h"
+#include "fleet/checkpoints/values.h"
 #include "fluid/data/data_loader.h"
 #include "fluid/io/persistables.h"
 
@@ -35,29 +36,9 @@ constexpr Duration kSay = std::chrono::seconds(10);
 
 constexpr const char* kComponent = "checkpoint";
 
-// Values that each worker has its own of, such as means that forward passes keep: the first worker
-// writes them.
-std::set<std::string> own_values(const fluid::Program& program) {
-  std::set<std::string> names;
-  for (const auto& op : program.global_block().ops()) {
-    const bool updates =
-        has_role(op->role, fluid::OpRole::kOptimize) || has_role(op->role, fluid::OpRole::kLrSched);
-    if (updates) continue;
-    const auto outputs = op->output_names();
-    names.insert(outputs.begin(), outputs.end());
-  }
-  return names;
-}
-
 size_t bytes_of(const fluid::VarDesc& var) {
   return static_cast<size_t>(std::max<int64_t>(var.shape.numel(), 0)) *
          fluid::dtype_size(var.dtype);
-}
-
-const Tensor* tensor_in(const fluid::Scope& scope, const std::string& name) {
-  const fluid::Value* value = scope.find(name);
-  const auto* tensor = value == nullptr ? nullptr : std::get_if<Tensor>(value);
-  return tensor == nullptr || !tensor->initialized() ? nullptr : tensor;
 }
 
 // A checkpoint before it may be whole. What else is wrong, is with the program or the folder.
@@ -96,15 +77,6 @@ constexpr double kOtherProgram = 1e6;
                                   .expected = "a checkpoint, or a folder of them",
                                   .got = folder,
                                   .fix = "name one, or leave it out: latest and none are words"});
-}
-
-Status wrong_variable(const path& folder, const fluid::VarDesc& var, const Tensor& found) {
-  return {ErrorCode::kShapeMismatch,
-          {.what = "a variable of the checkpoint has another type or shape",
-           .where = str_cat("variable '", var.name, "' in ", folder.string()),
-           .expected = str_cat(fluid::dtype_name(var.dtype), var.shape),
-           .got = str_cat(fluid::dtype_name(found.dtype()), found.shape()),
-           .fix = "load a checkpoint of the same program, or begin in another folder"}};
 }
 
 }  // namespace
@@ -214,6 +186,7 @@ class CheckpointJob::Writer {
 
 CheckpointJob::CheckpointJob(Job job)
     : job_(std::move(job)),
+      own_(job_.origin, job_.runtime, job_.cluster),
       writer_(std::make_unique<Writer>(job_.logger)),
       saves_(std::make_shared<bool>(true)) {}
 
@@ -270,7 +243,7 @@ CheckpointJob::Meeting CheckpointJob::meet(int64_t step) {
 
 // What one of the writers writes: of equal bytes, as far as that goes.
 std::vector<std::string> CheckpointJob::share(size_t place, size_t writers) const {
-  const std::set<std::string> own = own_values(job_.origin);
+  const std::set<std::string> own = own_.variables();
   auto vars = fluid::persistables(job_.origin);
   std::stable_sort(vars.begin(), vars.end(),
                    [](const auto* a, const auto* b) { return bytes_of(*a) > bytes_of(*b); });
@@ -303,6 +276,7 @@ NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<st
     const bool fetched = tensor_in(scope, name) != value || !value->place().is_cpu();
     values.emplace(name, fetched ? value->on_host() : value->clone());
   }
+  own_.save(scope, values);
   return values;
 }
 
@@ -386,16 +360,12 @@ Status CheckpointJob::read_one(const path& folder, const fluid::Scope& scope, Ch
   }
   for (const std::string& name : names) {
     if (values.contains(name)) continue;
-    auto value = reader.read(name);
+    auto value = read_value(reader, name, job_.origin.global_block().var(name));
     if (!value.ok()) return value.status();
-    const fluid::VarDesc& var = job_.origin.global_block().var(name);
-    if (value.value().dtype() != var.dtype || !var.shape.compatible(value.value().shape())) {
-      return wrong_variable(folder, var, value.value());
-    }
     values.emplace(name, std::move(value).value());
   }
   info = reader.info();
-  return {};
+  return own_.read(reader, values);
 }
 
 TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo& info,
@@ -409,7 +379,10 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo&
                                : std::vector<std::string>(),
                            given);
   for (const std::string& name : wanted(scope)) scope.var(name) = std::move(values.at(name));
+  if (first()) job_.runtime.set_steps_before(updates_of(info));
+  own_.take_variables(values, scope);
   job_.runtime.start_from(scope);
+  own_.take_counts(values);
   loaded_ = info.step;
   const int64_t step = own_step(info);
   executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
@@ -422,6 +395,13 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo&
                         {{"step", info.step}});
   }
   return {.step = step, .epoch_no = info.epoch, .values = info.values};
+}
+
+// Steps that servers have counted, or no fewer.
+uint64_t CheckpointJob::updates_of(const CheckpointInfo& info) const {
+  if (job_.runtime.in_step()) return static_cast<uint64_t>(info.step);
+  const auto workers = static_cast<uint64_t>(std::max(info.workers, 1));
+  return static_cast<uint64_t>(info.step) * workers;
 }
 
 // Where as many workers go on as there were, and need not be in step, each from its own.

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/process/signal_count.h"
+#include "fleet/checkpoints/own_state.h"
 #include "fleet/checkpoints/policy.h"
 #include "fleet/checkpoints/save_times.h"
 #include "fluid/executor/executor.h"
@@ -80,11 +81,13 @@ class CheckpointJob {
   TrainStatus take(fluid::Executor& executor, const fluid::io::CheckpointInfo& info, Values values);
   std::vector<std::string> wanted(const fluid::Scope& scope) const;
   double sum(double value);
+  uint64_t updates_of(const fluid::io::CheckpointInfo& info) const;
   int64_t own_step(const fluid::io::CheckpointInfo& info) const;
   [[noreturn]] void end(int64_t step);
   bool first() const { return job_.cluster.index == 0; }
 
   Job job_;
+  OwnState own_;
   CheckpointPolicy policy_;
   std::optional<SaveTimes> times_;
   std::optional<SignalCount> to_save_;

@@ -249,14 +249,19 @@ void load_paddle_persistables(const std::filesystem::path& directory, Executor& 
 
 void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
                               const Program& program, const std::string& params) {
+  save_paddle_persistables(directory, executor.scope(), program, params);
+}
+
+void save_paddle_persistables(const std::filesystem::path& directory, const Scope& scope,
+                              const Program& program, const std::string& params) {
   std::vector<std::byte> bytes;
   for (const VarDesc* var : stored(program)) {
-    require_value_here(executor.scope(), var->name);
-    const Value* value = executor.scope().find(var->name);
+    require_value_here(scope, var->name);
+    const Value* value = scope.find(var->name);
     if (value != nullptr && std::holds_alternative<SelectedRows>(*value)) {
       encode_paddle(std::get<SelectedRows>(*value), bytes);
     } else {
-      encode_paddle(executor.scope().tensor(var->name), bytes);
+      encode_paddle(scope.tensor(var->name), bytes);
     }
     if (!params.empty()) continue;
     write_file_atomically(file_of(directory, var->name), bytes);

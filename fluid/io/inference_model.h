@@ -59,5 +59,7 @@ void load_paddle_persistables(const std::filesystem::path& directory, Executor& 
 // Writes such files.
 void save_paddle_persistables(const std::filesystem::path& directory, Executor& executor,
                               const Program& program, const std::string& params = {});
+void save_paddle_persistables(const std::filesystem::path& directory, const Scope& scope,
+                              const Program& program, const std::string& params = {});
 
 }  // namespace fleet::fluid::io

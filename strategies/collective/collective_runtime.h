@@ -89,6 +89,8 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   void align(const std::vector<std::string>& persistables,
              const std::vector<std::string>& parameters, fluid::Scope& scope);
 
+  // Null outside of LocalSGD.
+  LocalSgdSchedule* local_sgd() { return average_ ? &average_->schedule() : nullptr; }
   // Averages of parameters so far, and steps between two of them now; 0 outside of LocalSGD.
   int64_t averages() const { return average_ ? average_->schedule().averages() : 0; }
   int interval() const { return average_ ? average_->schedule().interval() : 0; }

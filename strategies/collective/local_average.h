@@ -30,6 +30,7 @@ class LocalAverage {
                const transport::ShardLayout& one_each, int64_t workers);
 
   const LocalSgdSchedule& schedule() const { return schedule_; }
+  LocalSgdSchedule& schedule() { return schedule_; }
 
  private:
   double mean_loss(transport::CollectiveCommunicator& communicator,

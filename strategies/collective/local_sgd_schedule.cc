@@ -90,6 +90,33 @@ void LocalSgdSchedule::averaged(double loss, double learning_rate) {
   loss_sum_ = 0;
 }
 
+std::vector<double> LocalSgdSchedule::counts() const {
+  return {static_cast<double>(interval_),
+          static_cast<double>(steps_),
+          static_cast<double>(since_average_),
+          static_cast<double>(averages_),
+          static_cast<double>(observed_),
+          loss_sum_,
+          last_loss_,
+          begun_ ? 1.0 : 0.0,
+          first_loss_,
+          first_learning_rate_};
+}
+
+void LocalSgdSchedule::set_counts(std::span<const double> counts) {
+  if (counts.size() != this->counts().size()) return;
+  interval_ = adapts() ? static_cast<int>(counts[0]) : options_.interval;
+  steps_ = static_cast<int64_t>(counts[1]);
+  since_average_ = static_cast<int64_t>(counts[2]);
+  averages_ = static_cast<int64_t>(counts[3]);
+  observed_ = static_cast<int64_t>(counts[4]);
+  loss_sum_ = counts[5];
+  last_loss_ = counts[6];
+  begun_ = counts[7] != 0;
+  first_loss_ = counts[8];
+  first_learning_rate_ = counts[9];
+}
+
 void LocalSgdSchedule::adapt(double loss, double learning_rate) {
   const bool paddle = options_.rule == LocalSgdRule::kAdaCommPaddle;
   const bool rates = (paddle || options_.with_learning_rate) && learning_rate > 0;

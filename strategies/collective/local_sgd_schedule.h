@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace fleet::strategies {
 
@@ -74,6 +76,11 @@ class LocalSgdSchedule {
   int interval() const;
   int64_t steps() const { return steps_; }
   int64_t averages() const { return averages_; }
+
+  // All that it has counted, for a schedule with the same options that goes on from there. Numbers
+  // of another kind are left alone.
+  std::vector<double> counts() const;
+  void set_counts(std::span<const double> counts);
 
  private:
   void adapt(double loss, double learning_rate);

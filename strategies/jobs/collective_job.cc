@@ -100,6 +100,21 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     enter(Phase::kComputing);
   }
   void start_from(fluid::Scope&) override { barrier_worker(); }
+  // LocalSGD averages parameters alone.
+  std::vector<std::string> own_variables() override {
+    std::vector<std::string> names;
+    if (ops_.local_sgd() == nullptr) return names;
+    for (const fluid::VarDesc* var : origin_.global_block().vars()) {
+      if (var->persistable && !var->is_parameter) names.push_back(var->name);
+    }
+    return names;
+  }
+  std::vector<double> own_counts() override {
+    return ops_.local_sgd() == nullptr ? std::vector<double>() : ops_.local_sgd()->counts();
+  }
+  void set_own_counts(std::span<const double> counts) override {
+    if (ops_.local_sgd() != nullptr) ops_.local_sgd()->set_counts(counts);
+  }
 
  private:
   // A rank that waits for others is not to blame for standing still.

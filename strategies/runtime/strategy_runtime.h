@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,16 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual bool in_step() const { return true; }
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
+
+  // What this worker has of its own in a checkpoint, behind begin_saving(): variables of the
+  // checkpoint program whose values here are not those of all, and what the mode counts beside
+  // variables.
+  virtual std::vector<std::string> own_variables() { return {}; }
+  virtual std::vector<double> own_counts() { return {}; }
+  // Behind start_from(). Counts of another mode are left alone.
+  virtual void set_own_counts(std::span<const double> /*counts*/) {}
+  // Before start_from(), at any of the workers: so many steps of the job are over.
+  virtual void set_steps_before(uint64_t /*steps*/) {}
 
   // Who looks at the steps of this process; set before the first.
   void set_finite_watch(std::shared_ptr<fluid::FiniteWatch> watch) { watch_ = std::move(watch); }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <typeinfo>
 
+#include "base/strings.h"
 #include "fluid/program/program.h"
 #include "transpiler/config.h"
 
@@ -47,6 +48,12 @@ class Recording : public StrategyRuntime {
   bool in_step() const override { return false; }
   void ask_to_save() override { calls.emplace_back("ask_to_save"); }
   uint64_t saves_asked() const override { return 6; }
+  std::vector<std::string> own_variables() override { return {"own"}; }
+  std::vector<double> own_counts() override { return {8}; }
+  void set_own_counts(std::span<const double> counts) override {
+    calls.push_back(str_cat("counts ", counts.front()));
+  }
+  void set_steps_before(uint64_t steps) override { calls.push_back(str_cat("before ", steps)); }
 
   fluid::Program program;
   std::vector<std::string> calls;
@@ -107,10 +114,15 @@ TEST(Forwarding, HandsCheckpointsOn) {
   outer.read_values(names, scope);
   outer.end_saving();
   outer.give_values(names, scope);
+  outer.set_steps_before(5);
   outer.start_from(scope);
+  outer.set_own_counts(std::vector{7.0});
   outer.ask_to_save();
-  EXPECT_EQ(inner->calls, (std::vector<std::string>{"begin_saving", "read w", "end_saving",
-                                                    "give w", "start_from", "ask_to_save"}));
+  EXPECT_EQ(inner->calls,
+            (std::vector<std::string>{"begin_saving", "read w", "end_saving", "give w", "before 5",
+                                      "start_from", "counts 7", "ask_to_save"}));
+  EXPECT_EQ(outer.own_variables(), std::vector<std::string>{"own"});
+  EXPECT_EQ(outer.own_counts(), std::vector{8.0});
   EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});
   EXPECT_FALSE(outer.in_step());
   EXPECT_EQ(outer.saves_asked(), 6U);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/strings.h"
+#include "strategies/parameter_server/client/request_group.h"
 #include "transport/rpc/long_message.h"
 
 namespace fleet::strategies {
@@ -153,6 +154,18 @@ void ServerClient::assign(RemoteVariable variable, const std::byte* value, uint6
     message.payload = piece_of({value, bytes, nullptr}, piece);
   }
   if (pieces > 0) submit(variable.server, 0, std::move(request));
+}
+
+void ServerClient::set_steps_before(uint64_t steps, transport::DoneHandler on_done) {
+  RequestGroup requests(std::move(on_done));
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    Request request;
+    Message& message = request.frames.emplace_back(make_message(Verb::kInit, steps));
+    message.header.variable = kNoVariables;
+    request.on_done = requests.add();
+    submit(server, 0, std::move(request));
+  }
+  requests.begun();
 }
 
 void ServerClient::get_rows(RemoteVariable variable, std::vector<int64_t> rows, std::byte* memory,

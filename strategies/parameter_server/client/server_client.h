@@ -45,6 +45,9 @@ class ServerClient {
 
   // Gives a variable its initial value; only before any worker's first step.
   void assign(RemoteVariable variable, const std::byte* value, uint64_t bytes);
+  // Tells every server that so many steps are over before its first: its random numbers go on
+  // behind them. Only before any worker's first step.
+  void set_steps_before(uint64_t steps, transport::DoneHandler on_done);
   // Asks for rows of a variable, as they are after step() steps: `rows` ascend strictly, their
   // values go to `memory`, one after the other. It is written until on_done has run, if there is
   // one, and the request is over.

@@ -3,7 +3,8 @@
 //
 //   kInit          no payload: asks for the server's parameter index; the answer's control part is
 //                  a ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
-//                  accepted before the first step only.
+//                  accepted before the first step only. Of kNoVariables: `step` steps of the job
+//                  were over before the server's first one; answered by an empty reply.
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange

@@ -272,13 +272,17 @@ void ServerLanes::tell_parameter_index(Session& session, const FrameHeader& head
 }
 
 Status ServerLanes::handle_init(Session& session, const FrameHeader& header, ConstBytes payload) {
-  if (header.payload_bytes == 0) {
+  if (header.payload_bytes == 0 && header.variable != kNoVariables) {
     tell_parameter_index(session, header);
     return {};
   }
   if (!untouched()) {
     return bad_frame("initial values come before the first step", "step 0",
                      str_cat("step ", step() + 1));
+  }
+  if (header.variable == kNoVariables) {
+    if (model_.steps_before) model_.steps_before(header.step);
+    return answered(session, header, {});
   }
   if (lane_of(session).received.holds(session.id(), payload)) {
     fluid::Tensor& tensor = writable(header.variable);

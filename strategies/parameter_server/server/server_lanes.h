@@ -40,6 +40,8 @@ struct ServerModel {
   // Once per step, before its first update; of an asynchronous server, with the number of gradients
   // that have come, the next one included. May be empty.
   std::function<void(uint64_t step)> learning_rate;
+  // So many steps of the job are over before the first update. May be empty.
+  std::function<void(uint64_t steps)> steps_before;
   // Tables that workers may have saved, by name.
   std::vector<std::string> saved_tables;
   // Of a synchronous step, between the stages of its updates.

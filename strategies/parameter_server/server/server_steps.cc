@@ -86,10 +86,10 @@ void ServerSteps::run_slice(size_t index, const StepUpdate& update) {
   if (in_step && update.shards == 0) return clear_parts(block);
   const bool all = !in_step || update.shards == parsed_.contributors;
   const fluid::Program& program = all ? *full_ : program_for(update.shards);
-  slice_executors_[index].run_block(program, block, scope_, update.step - 1);
+  const uint64_t step = steps_before_ + update.step - 1;
+  slice_executors_[index].run_block(program, block, scope_, step);
   if (!slice.plain) return;
-  watch_.look_at(slice.value, scope_.tensor(slice.value), scope_.var(slice.gradient),
-                 update.step - 1);
+  watch_.look_at(slice.value, scope_.tensor(slice.value), scope_.var(slice.gradient), step);
 }
 
 // Nobody contributed: what the block would make for an exchange is zero.
@@ -207,6 +207,7 @@ ServerModel ServerSteps::make_model() {
   if (parsed_.schedule.block >= 0) {
     model.learning_rate = [this](uint64_t count) { run_rate(count); };
   }
+  model.steps_before = [this](uint64_t steps) { steps_before_ = steps; };
   if (!is_synchronous(parsed_.mode)) backups_.emplace(parsed_.slices, scope_).watch(model);
   return model;
 }

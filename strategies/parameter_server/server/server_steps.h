@@ -57,6 +57,7 @@ class ServerSteps {
   std::map<int, std::unique_ptr<fluid::Program>> programs_;
   std::mutex programs_mutex_;
   const fluid::Program* full_ = nullptr;
+  uint64_t steps_before_ = 0;            // of the job, before the first one here
   std::optional<double> counter_start_;  // its value before the first gradient
   std::optional<TrainerBackups> backups_;
 };

@@ -27,6 +27,9 @@ class DifferenceExchange final : public BackgroundClient {
   Token receive(const fluid::CommCall& call, const BoundOp& bound) override;
   void restarted(fluid::Scope& scope) override { local_.begin(scope); }
   void begin_saving(fluid::Scope& scope) override;
+  std::vector<double> own_counts() override { return local_.counts(); }
+  void set_own_counts(std::span<const double> counts) override { local_.set_counts(counts); }
+  bool parameters_differ() const override { return options().mode == ServerMode::kEasgd; }
 
  private:
   struct StartNotes;

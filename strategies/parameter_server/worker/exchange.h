@@ -75,6 +75,11 @@ class Exchange {
   virtual std::optional<uint64_t> version_of_rows() const { return std::nullopt; }
   // The scope's parameters are the servers' now.
   virtual void restarted(fluid::Scope&) {}
+  // As StrategyRuntime's.
+  virtual std::vector<double> own_counts() { return {}; }
+  virtual void set_own_counts(std::span<const double>) {}
+  // Whether parameters here stay apart from the servers', between begin_saving() and end_saving().
+  virtual bool parameters_differ() const { return false; }
   // Between two steps: what all workers have sent is in the servers' values from here to
   // end_saving(). Every worker calls both, but where steps have the same versions everywhere.
   virtual void begin_saving(fluid::Scope&) {}

@@ -213,6 +213,19 @@ void LocalTraining::take_values(fluid::Scope& scope) {
   }
 }
 
+std::vector<double> LocalTraining::counts() const {
+  const std::lock_guard lock(mutex_);
+  if (scopes_.size() != 1) return {};
+  return {static_cast<double>(scopes_.begin()->second.steps)};
+}
+
+void LocalTraining::set_counts(std::span<const double> counts) {
+  const std::lock_guard lock(mutex_);
+  if (counts.size() != 1 || scopes_.size() != 1) return;
+  Trainer& trainer = scopes_.begin()->second;
+  trainer.steps = trainer.exchanged = static_cast<uint64_t>(counts.front());
+}
+
 void LocalTraining::leave(fluid::Scope& scope) {
   exchange_now(scope);
   const std::lock_guard lock(mutex_);

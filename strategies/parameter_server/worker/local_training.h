@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,10 @@ class LocalTraining {
   void exchange_now(fluid::Scope& scope);
   // GEO: the scope's parameters become the servers'; nothing is under way.
   void take_values(fluid::Scope& scope);
+  // Local steps of a process with one scope, by which it exchanges; behind begin(), those that were
+  // over before.
+  std::vector<double> counts() const;
+  void set_counts(std::span<const double> counts);
   // Exchanges what the last steps changed; the scope is not used any more.
   void leave(fluid::Scope& scope);
   void leave_all();

@@ -198,6 +198,27 @@ void WorkerRuntime::give_values(std::span<const std::string> names, fluid::Scope
   }
 }
 
+// Workers that train alone have states of optimizers that no server has; those of EASGD differ from
+// the servers in parameters, too.
+std::vector<std::string> WorkerRuntime::own_variables() {
+  std::vector<std::string> names;
+  if (exchange_->sends_gradients()) return names;
+  const ServerClient& client = exchange_->ready();
+  for (std::string& name : checkpoint_names()) {
+    if (exchange_->parameters_differ() || places_of_origin(name, client).parts.empty()) {
+      names.push_back(std::move(name));
+    }
+  }
+  return names;
+}
+
+void WorkerRuntime::set_steps_before(uint64_t steps) {
+  exchange_->request(Phase::kSaving, "set_steps_before",
+                     [&](ServerClient& client, transport::DoneHandler done) {
+                       client.set_steps_before(steps, std::move(done));
+                     });
+}
+
 void WorkerRuntime::start_from(fluid::Scope& scope) {
   barrier_worker();
   exchange_->restarted(scope);

@@ -58,6 +58,12 @@ class WorkerRuntime final : public StrategyRuntime {
   bool in_step() const override { return exchange_->in_step(); }
   void ask_to_save() override { exchange_->ask_to_save(); }
   uint64_t saves_asked() const override { return exchange_->saves_asked(); }
+  std::vector<std::string> own_variables() override;
+  std::vector<double> own_counts() override { return exchange_->own_counts(); }
+  void set_own_counts(std::span<const double> counts) override {
+    exchange_->set_own_counts(counts);
+  }
+  void set_steps_before(uint64_t steps) override;
 
   // fluid::CommRuntime
   fluid::StepShards shards() const override { return exchange_->shards(); }

@@ -1,5 +1,6 @@
 // Checkpoints of a job that any other takes up: real processes, in every mode, with every count of
 // workers and servers.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -91,6 +92,11 @@ TEST_P(AnyToAny, GivesTheBitsOfARunThatWasNeverStopped) {
                          str_cat("--optimizer ", GetParam()));
 }
 
+// What each logical shard has kept back of its gradients.
+TEST_F(InStep, GoesOnWithWhatShardsHaveKept) {
+  expect_bits_of_one_run({{1, 0}, {2, 0}, {4, 0}, {2, 0}, {1, 0}}, "--optimizer dgc");
+}
+
 // Each rank of a collective job has running statistics of its own.
 TEST_F(InStep, OfServersHasTheBitsOfRunningStatisticsToo) {
   expect_bits_of_one_run({{2, 2}, {1, 0}, {4, 1}, {1, 2}}, "--batch_norm --optimizer adam");
@@ -98,8 +104,52 @@ TEST_F(InStep, OfServersHasTheBitsOfRunningStatisticsToo) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, AnyToAny,
                          ::testing::Values("sgd", "momentum", "adam", "lamb", "adagrad", "rmsprop",
-                                           "ftrl"),
+                                           "ftrl", "dpsgd"),
                          [](const auto& param) { return std::string(param.param); });
+
+// What workers have for themselves goes on, too, where there are as many.
+class OwnState : public Jobs {
+ protected:
+  // Saved at steps that all agree on.
+  void expect_what_one_run_saves(const Processes& job, const std::string& options) const {
+    const std::string each = str_cat(options, " --copy_every ", kEvery);
+    run(job, str_cat(each, " --steps 12 --copy_to ", path("whole").string()));
+    const std::string parts = str_cat(" --copy_to ", path("parts").string());
+    run(job, str_cat(each, parts, " --steps 5"));
+    for (const int until : {9, 12}) {
+      run(job, str_cat(each, parts, " --steps ", until, " --load ", path("parts").string()));
+    }
+    EXPECT_THAT(differences(of_step(path("whole"), 12), of_step(path("parts"), 12)), IsEmpty());
+  }
+  void expect_own(const std::vector<std::string>& names) const {
+    const auto saved = fluid::io::CheckpointReader::open(of_step(path("whole"), 12));
+    ASSERT_TRUE(saved.ok());
+    for (const std::string& name : names) EXPECT_TRUE(saved.value().tensors().contains(name));
+  }
+};
+
+TEST_F(OwnState, OfRanksIsTheirRunningStatistics) {
+  expect_what_one_run_saves({2, 0}, "--batch_norm --optimizer adam");
+  expect_own({"worker-0/batch_norm_0.w_1", "worker-1/batch_norm_0.w_1"});
+}
+
+TEST_F(OwnState, OfLocalSgdIsOptimizersAndTheSchedule) {
+  expect_what_one_run_saves({2, 0}, "--strategy local_sgd --optimizer momentum");
+  expect_own({"worker-1/fc_0.w_0_velocity_0", "worker-1/@counts"});
+  EXPECT_THAT(run({3, 0}, "--strategy local_sgd --optimizer momentum --shards 3 --print --folder " +
+                              path("whole").string() + " --steps 13"),
+              HasSubstr("begins with step 12"));
+}
+
+TEST_F(OwnState, OfGeoIsOptimizersAndTheStepsBetweenExchanges) {
+  expect_what_one_run_saves({1, 1}, "--strategy geo --optimizer adam");
+  expect_own({"worker-0/fc_0.w_0_moment1_0", "worker-0/@counts"});
+}
+
+TEST_F(OwnState, OfEasgdIsParametersToo) {
+  expect_what_one_run_saves({1, 2}, "--strategy easgd --optimizer momentum");
+  expect_own({"worker-0/fc_0.w_0", "worker-0/fc_0.w_0_velocity_0", "worker-0/@counts"});
+}
 
 struct OtherMode {
   const char* strategy;
@@ -123,7 +173,9 @@ TEST_P(EveryMode, IsTakenUpAsItWasSaved) {
     const std::string copy = path("copy" + next.name()).string();
     run(next,
         str_cat(options, " --load ", saved.front().folder.string(), " --steps 0 --copy_to ", copy));
-    EXPECT_THAT(differences(saved.front().folder, of_step(copy, saved.front().step)), IsEmpty());
+    EXPECT_THAT(differences(saved.front().folder, of_step(copy, saved.front().step),
+                            next.workers == job.workers),
+                IsEmpty());
   }
   EXPECT_THAT(run(job, options + saving + " --steps 70 --print"),
               HasSubstr(str_cat("begins with step ", saved.front().step)));
@@ -143,6 +195,40 @@ TEST_F(Jobs, GoOnWithReadersAndWhatTheUserSaved) {
               HasSubstr("begins with step 0, position 0, mine ''"));
   EXPECT_THAT(run({2, 1}, options + " --steps 8"),
               HasSubstr("begins with step 5, position 5, mine 'of the user'"));
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST_F(Jobs, SaveAndLoadInPaddlesForm) {
+  const std::string whole = path("whole").string();
+  const std::string parts = path("parts").string();
+  run({}, "--optimizer adam --steps 12 --copy_to " + whole);
+  const std::string options = "--optimizer adam --print --paddle " + path("paddle").string();
+  EXPECT_THAT(run({}, options + " --keep 2 --steps 4"), HasSubstr("begins with step 0"));
+  EXPECT_THAT(run({2, 2}, options + " --keep 2 --steps 8"), HasSubstr("begins with step 4"));
+  EXPECT_THAT(names_in(path("paddle")), ::testing::ElementsAre("__paddle_fleet_checkpoint__.0",
+                                                               "__paddle_fleet_checkpoint__.1"));
+  EXPECT_THAT(run({2, 0}, options + " --steps 12 --copy_to " + parts),
+              HasSubstr("begins with step 8"));
+  EXPECT_THAT(names_in(path("paddle")), ::testing::ElementsAre("__paddle_fleet_checkpoint__.2"));
+  EXPECT_THAT(names_in(path("paddle") / "__paddle_fleet_checkpoint__.2"),
+              ::testing::ElementsAre("_paddle_fleet_param__", "fleet_train_status"));
+  EXPECT_THAT(differences(of_step(whole, 12), of_step(parts, 12)), IsEmpty());
+}
+
+TEST_F(Jobs, RefuseADamagedCheckPointOfPaddlesForm) {
+  const std::string options = "--optimizer adam --steps 2 --paddle " + path("paddle").string();
+  run({}, options);
+  const fs::path folder = path("paddle") / "__paddle_fleet_checkpoint__.0";
+  std::ofstream(folder / "fleet_train_status") << "{\"epoch_no\": -3}";
+  EXPECT_THAT(run({2, 1}, options, 1), HasSubstr("epoch_no = -3"));
 }
 
 TEST_F(Jobs, SaveEverySoManySeconds) {

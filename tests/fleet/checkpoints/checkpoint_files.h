@@ -1,6 +1,7 @@
 // What tests of checkpoints ask of the folders that jobs write.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,10 +11,19 @@
 
 namespace fleet::testing {
 
-// What the checkpoint of a step has otherwise than another one, by name; a text says it when one
-// of them cannot be read.
+// Without those that workers have for themselves.
+inline size_t shared_tensors(const fluid::io::CheckpointReader& checkpoint) {
+  const auto& tensors = checkpoint.tensors();
+  return static_cast<size_t>(std::count_if(tensors.begin(), tensors.end(), [](const auto& each) {
+    return !each.first.starts_with("worker-");
+  }));
+}
+
+// What a checkpoint has otherwise than another one, by name, in which there may be more that
+// workers have for themselves; `own`: look at that of the first, too. A text says it when one of
+// them cannot be read.
 inline std::vector<std::string> differences(const std::filesystem::path& a,
-                                            const std::filesystem::path& b) {
+                                            const std::filesystem::path& b, bool own = true) {
   const auto first = fluid::io::CheckpointReader::open(a);
   const auto second = fluid::io::CheckpointReader::open(b);
   if (!first.ok()) return {first.status().to_string()};
@@ -22,6 +32,7 @@ inline std::vector<std::string> differences(const std::filesystem::path& a,
   if (first.value().info().step != second.value().info().step) found.emplace_back("the step");
   const auto& others = second.value().tensors();
   for (const auto& [name, tensor] : first.value().tensors()) {
+    if (!own && name.starts_with("worker-")) continue;
     const auto other = others.find(name);
     if (other == others.end()) {
       found.push_back(name + " is missing");
@@ -29,7 +40,9 @@ inline std::vector<std::string> differences(const std::filesystem::path& a,
       found.push_back(name);
     }
   }
-  if (first.value().tensors().size() != others.size()) found.emplace_back("how many there are");
+  if (shared_tensors(first.value()) != shared_tensors(second.value())) {
+    found.emplace_back("how many there are");
+  }
   return found;
 }
 

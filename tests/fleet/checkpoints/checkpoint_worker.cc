@@ -1,14 +1,18 @@
 // Trains a small net in any mode, for tests of checkpoints.
 //
-//   --optimizer NAME   sgd (with a schedule), plain, momentum, adam, lamb, adagrad, rmsprop, ftrl
+//   --optimizer NAME   sgd (with a schedule), plain, momentum, adam, lamb, adagrad, rmsprop, ftrl,
+//                      dpsgd, dgc
 //   --strategy NAME    as facade_worker's; default the job's
 //   --shards N         logical shards of a step; default 4
 //   --steps N          --short_by M --short_worker W: that one takes M fewer
 //   --folder F --every N --every_ms N --keep N   CheckpointPolicy
 //   --copy_to F        save_checkpoint behind the last step
+//   --copy_every N     of steps, the same
 //   --load F           load_checkpoint instead of resume
+//   --paddle F         load_check_point, and save_check_point behind the last step
 //   --width N          of the net; --batch_norm: it has one
 //   --sleep_ms N       in each step
+//   --count            a net whose parameters count: each gradient takes 1 from all of them
 //   --print            the status that training begins with, and the reader's position at the end
 #include <algorithm>
 #include <chrono>
@@ -79,6 +83,13 @@ void with_optimizer(const std::string& name, const Minimize& minimize) {
     use(optimizer::RMSProp({.learning_rate = 0.01}));
   } else if (name == "ftrl") {
     use(optimizer::Ftrl({.learning_rate = 0.05}));
+  } else if (name == "dpsgd") {
+    use(optimizer::Dpsgd({.learning_rate = 0.05, .clip = 1.0, .batch_size = 4.0, .sigma = 0.1}));
+  } else if (name == "dgc") {
+    use(optimizer::DGCMomentum(
+        {.learning_rate = 0.05, .momentum = 0.9, .sparsity = {0.75}, .min_numel = 64}));
+  } else if (name == "counting") {
+    use(optimizer::SGD({.learning_rate = 1.0}));
   } else if (name == "plain") {
     use(optimizer::SGD({.learning_rate = 0.05}));
   } else {
@@ -119,6 +130,28 @@ fluid::Feed rows(int step, int begin, int end) {
           {"y", fluid::Tensor::from(y, {end - begin, 1})}};
 }
 
+fluid::Feed ones() {
+  return {{"x", fluid::Tensor::from(std::vector<float>(kFeatures, 1.0F), {1, kFeatures})}};
+}
+
+Variable counting_loss() {
+  auto x = layers::data("x", {kFeatures});
+  return layers::mean(
+      layers::fc(x, 1,
+                 {.param_attr = {.name = "count", .initializer = fluid::initializer::Constant(0.0)},
+                  .bias_attr = {.omit = true}}));
+}
+
+Variable training_loss(const Flags& flags) {
+  const int width = number(flags, "--width", 16);
+  auto x = layers::data("x", {kFeatures});
+  auto y = layers::data("y", {1}, fluid::DType::kInt64);
+  auto hidden = layers::fc(x, width, {.act = "tanh"});
+  if (flags.contains("--batch_norm")) hidden = layers::batch_norm(hidden);
+  hidden = layers::dropout(layers::fc(hidden, width, {.act = "relu"}), 0.3);
+  return layers::mean(layers::softmax_with_cross_entropy(layers::fc(hidden, 3), y));
+}
+
 // What a reader of the user's own reads does not matter here: its position does.
 fluid::data::DataLoader make_reader() {
   std::vector<float> numbers(64);
@@ -127,20 +160,24 @@ fluid::data::DataLoader make_reader() {
           {.batch_size = 4, .threads = 0}};
 }
 
+fleet::TrainStatus begin(fluid::Executor& exe, const fleet::CheckpointPolicy& policy,
+                         const Flags& flags) {
+  if (flags.contains("--load")) return fleet::load_checkpoint(exe, flags.at("--load")).value();
+  if (flags.contains("--paddle")) {
+    return fleet::load_check_point(exe, flags.at("--paddle")).value_or(fleet::TrainStatus());
+  }
+  return fleet::resume(exe, policy);
+}
+
 int train(const Flags& flags) {
   const int shards = number(flags, "--shards", 4);
   fluid::default_startup_program().set_random_seed(5);
   fluid::default_main_program().set_random_seed(5);
-  const int width = number(flags, "--width", 16);
-  auto x = layers::data("x", {kFeatures});
-  auto y = layers::data("y", {1}, fluid::DType::kInt64);
-  auto hidden = layers::fc(x, width, {.act = "tanh"});
-  if (flags.contains("--batch_norm")) hidden = layers::batch_norm(hidden);
-  hidden = layers::dropout(layers::fc(hidden, width, {.act = "relu"}), 0.3);
-  auto loss = layers::mean(layers::softmax_with_cross_entropy(layers::fc(hidden, 3), y));
+  const bool counts = flags.contains("--count");
+  auto loss = counts ? counting_loss() : training_loss(flags);
 
   fleet::init(role_maker::PaddleCloudRoleMaker());
-  with_optimizer(text(flags, "--optimizer"), [&](optimizer::Optimizer& made) {
+  with_optimizer(counts ? "counting" : text(flags, "--optimizer"), [&](optimizer::Optimizer& made) {
     fleet::distributed_optimizer(made, strategy_of(text(flags, "--strategy"), shards))
         .minimize(loss);
   });
@@ -156,9 +193,7 @@ int train(const Flags& flags) {
                                  .keep = number(flags, "--keep", 3),
                                  .readers = {{"numbers", &reader}}};
   policy.values = [] { return std::map<std::string, std::string>{{"mine", "of the user"}}; };
-  const std::string load = text(flags, "--load");
-  const fleet::TrainStatus status =
-      load.empty() ? fleet::resume(exe, policy) : fleet::load_checkpoint(exe, load).value();
+  const fleet::TrainStatus status = begin(exe, policy, flags);
   if (flags.contains("--print")) {
     std::printf("begins with step %d, position %d, mine '%s'\n", static_cast<int>(status.step),
                 static_cast<int>(reader.position()),
@@ -169,14 +204,23 @@ int train(const Flags& flags) {
   const bool is_short =
       fleet::worker_num() > 1 && fleet::worker_index() == number(flags, "--short_worker", 1);
   const int steps = number(flags, "--steps", 10) - (is_short ? number(flags, "--short_by", 0) : 0);
+  const std::string copy = text(flags, "--copy_to");
+  const int copy_every = number(flags, "--copy_every", 0);
   for (auto step = static_cast<int>(status.step); step < steps; ++step) {
     (void)reader.next();
-    exe.run(fluid::default_main_program(), rows(step, each * own.begin, each * own.end), {loss});
+    exe.run(fluid::default_main_program(),
+            counts ? ones() : rows(step, each * own.begin, each * own.end), {loss});
     std::this_thread::sleep_for(std::chrono::milliseconds(number(flags, "--sleep_ms", 0)));
+    if (copy_every > 0 && (step + 1) % copy_every == 0) {
+      fleet::save_checkpoint(exe, copy, {.step = step + 1});
+    }
   }
-  const std::string copy = text(flags, "--copy_to");
-  if (!copy.empty()) {
+  if (!copy.empty() && copy_every == 0) {
     fleet::save_checkpoint(exe, copy, {.step = std::max<int64_t>(steps, status.step)});
+  }
+  if (flags.contains("--paddle")) {
+    fleet::save_check_point(exe, flags.at("--paddle"), {.epoch_no = steps / 4},
+                            flags.contains("--keep"));
   }
   fleet::stop_worker();
   return 0;

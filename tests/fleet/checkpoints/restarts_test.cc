@@ -1,18 +1,14 @@
 // Jobs that lose processes, or are told to end, and go on from their checkpoints.
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <map>
 #include <random>
-#include <spawn.h>
-#include <sstream>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/strings.h"
 #include "tests/fleet/checkpoints/checkpoint_files.h"
+#include "tests/fleet/checkpoints/launched_job.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
 
@@ -24,66 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kRequeue = 75;
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
-// A launcher in the background; ended with the test.
-class Launched {
- public:
-  explicit Launched(const std::string& command, const fs::path& output) {
-    const std::string text = "exec " + command + " > " + output.string() + " 2>&1 < /dev/null";
-    const char* arguments[] = {"sh", "-c", text.c_str(), nullptr};
-    if (posix_spawn(&pid_, "/bin/sh", nullptr, nullptr, const_cast<char**>(arguments), environ) !=
-        0) {
-      ADD_FAILURE() << "posix_spawn";
-    }
-  }
-  ~Launched() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  Launched(const Launched&) = delete;
-  Launched& operator=(const Launched&) = delete;
-
-  pid_t pid() const { return pid_; }
-  bool ended() {
-    int status = 0;
-    if (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) take(status);
-    return pid_ == 0;
-  }
-  int wait() {
-    int status = 0;
-    if (pid_ > 0 && waitpid(pid_, &status, 0) == pid_) take(status);
-    return code_;
-  }
-
- private:
-  void take(int status) {
-    pid_ = 0;
-    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
-  pid_t pid_ = 0;
-  int code_ = -1;
-};
-
-// Processes whose command line and environment have these texts.
-std::vector<pid_t> processes_of(const std::string& mark, const std::string& variable) {
-  std::vector<pid_t> found;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (text_of(entry.path() / "cmdline").find(mark) == std::string::npos) continue;
-    if (text_of(entry.path() / "environ").find(variable) == std::string::npos) continue;
-    found.push_back(std::stoi(name));
-  }
-  return found;
-}
 
 struct JobForm {
   const char* name;
