@@ -1,16 +1,11 @@
 #include "fleet/checkpoints/checkpoint_job.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <csignal>
 #include <functional>
-#include <mutex>
-#include <random>
 #include <set>
-#include <thread>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/strings.h"
 #include "fleet/checkpoints/values.h"
@@ -84,17 +79,8 @@ constexpr double kOtherProgram = 1e6;
 // Writes one checkpoint at a time.
 class CheckpointJob::Writer {
  public:
-  explicit Writer(const Logger& logger) : logger_(logger) {}
-  ~Writer() {
-    {
-      const std::lock_guard lock(mutex_);
-      stops_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
+  Writer(const Logger& logger, const Surroundings& surroundings)
+      : logger_(logger), clock_(*surroundings.clock), background_(surroundings.make_background()) {}
 
   struct Work {
     CheckpointStore store{""};
@@ -109,19 +95,20 @@ class CheckpointJob::Writer {
   // After the one before.
   void start(Work work) {
     (void)finish();
-    thread_ = std::thread([this, work = std::move(work)]() mutable { run(std::move(work)); });
+    background_->start([this, work = std::make_shared<Work>(std::move(work))] { run(*work); });
   }
   // How the last one went.
   Status finish() {
-    if (thread_.joinable()) thread_.join();
+    background_->finish();
     return std::exchange(outcome_, Status());
   }
 
  private:
-  void run(Work work) {
-    const TimePoint begin = steady_clock().now();
+  void run(Work& work) {
+    const TimePoint begin = clock_.now();
+    FileSystem& files = work.store.files();
     try {
-      fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors);
+      fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors, files);
       work.tensors.clear();
       if (work.part != 0 || !wait_for_parts(work)) return;
       const Status behind = work.store.commit(work.folder, work.info, work.parts, work.retention);
@@ -129,16 +116,15 @@ class CheckpointJob::Writer {
         logger_.warning(kComponent, "saved, but not all behind it went well",
                         {{"step", work.info.step}, {"why", behind.to_string()}});
       }
-      logger_.info(
-          kComponent, "saved",
-          {{"step", work.info.step},
-           {"folder", work.store.root().string()},
-           {"seconds", std::chrono::duration<double>(steady_clock().now() - begin).count()}});
+      logger_.info(kComponent, "saved",
+                   {{"step", work.info.step},
+                    {"folder", work.store.root().string()},
+                    {"seconds", std::chrono::duration<double>(clock_.now() - begin).count()}});
     } catch (const Error& error) {
-      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what());
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files);
       outcome_ = Status(error.code(), error.text());
     } catch (const std::exception& error) {
-      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what());
+      fluid::io::give_up_checkpoint_part(work.folder, work.part, work.parts, error.what(), files);
       outcome_ = Status(ErrorCode::kInput, {.what = "a checkpoint cannot be written",
                                             .where = work.folder.string(),
                                             .expected = {},
@@ -152,12 +138,13 @@ class CheckpointJob::Writer {
 
   // False when the job ends meanwhile.
   bool wait_for_parts(const Work& work) {
-    const TimePoint end = steady_clock().now() + kCommitTime;
-    TimePoint say = steady_clock().now() + kSay;
+    const TimePoint end = clock_.now() + kCommitTime;
+    TimePoint say = clock_.now() + kSay;
     for (Duration look = kShortestLook;; look = std::min(2 * look, kLongestLook)) {
-      const std::vector<int> missing = fluid::io::missing_checkpoint_parts(work.folder, work.parts);
+      const std::vector<int> missing =
+          fluid::io::missing_checkpoint_parts(work.folder, work.parts, work.store.files());
       if (missing.empty()) return true;
-      const TimePoint now = steady_clock().now();
+      const TimePoint now = clock_.now();
       if (now > end) {
         throw_error(ErrorCode::kDeadline,
                     {.what = "parts of a checkpoint have not come",
@@ -171,23 +158,20 @@ class CheckpointJob::Writer {
                      {{"step", work.info.step}, {"parts", join(missing, ",")}});
         say = now + kSay;
       }
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, look, [this] { return stops_; })) return false;
+      if (!background_->rest(look)) return false;
     }
   }
 
   const Logger logger_;
-  std::thread thread_;
+  const Clock& clock_;
   Status outcome_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stops_ = false;
+  const std::unique_ptr<Background> background_;  // ends before the others do
 };
 
 CheckpointJob::CheckpointJob(Job job)
     : job_(std::move(job)),
       own_(job_.origin, job_.runtime, job_.cluster),
-      writer_(std::make_unique<Writer>(job_.logger)),
+      writer_(std::make_unique<Writer>(job_.logger, job_.surroundings)),
       saves_(std::make_shared<bool>(true)) {}
 
 CheckpointJob::~CheckpointJob() = default;
@@ -220,7 +204,7 @@ CheckpointJob::Meeting CheckpointJob::meet(int64_t step) {
   // By worker: whether it is there, its step, what it has seen, whether it was told to end. Then a
   // random number, whose sum all know.
   std::vector<double> all(4 * count + 1);
-  all[4 * count] = static_cast<double>(std::random_device()());
+  all[4 * count] = static_cast<double>(surroundings().random());
   all[own] = 1;
   all[count + own] = static_cast<double>(step);
   all[2 * count + own] = static_cast<double>(job_.runtime.saves_asked());
@@ -308,7 +292,7 @@ void CheckpointJob::save(fluid::Executor& executor, const path& folder, const Tr
   finish();
   CheckpointInfo info = info_of(status);
   if (info.step == 0) info.step = static_cast<int64_t>(executor.steps_run(job_.main));
-  save_now(executor, CheckpointStore(folder), std::move(info), {.keep = 0, .keep_every = 0});
+  save_now(executor, store_in(folder), std::move(info), {.keep = 0, .keep_every = 0});
   const Status outcome = writer_->finish();
   // Nobody goes on before it is there, and nobody alone after it failed.
   const bool failed = sum(outcome.ok() ? 0 : 1) > 0;
@@ -349,7 +333,7 @@ std::vector<std::string> CheckpointJob::wanted(const fluid::Scope& scope) const 
 // Nothing is changed but `info` and `values`, which get what this worker needs or gives.
 Status CheckpointJob::read_one(const path& folder, const fluid::Scope& scope, CheckpointInfo& info,
                                NamedTensors& values) const {
-  auto opened = CheckpointReader::open(folder);
+  auto opened = CheckpointReader::open(folder, *surroundings().files);
   if (!opened.ok()) return opened.status();
   const CheckpointReader& reader = opened.value();
   std::vector<std::string> names = wanted(scope);
@@ -430,7 +414,7 @@ std::optional<TrainStatus> CheckpointJob::load_newest(fluid::Executor& executor,
   if (first()) stored = store.list();
   size_t next = 0;
   const auto usable = [&](const path& folder) {
-    const auto reader = CheckpointReader::open(folder);
+    const auto reader = CheckpointReader::open(folder, *surroundings().files);
     if (!reader.ok() || reader.value().finite()) return true;  // what is damaged is said below
     job_.logger.warning(kComponent, "passed over: it has values that are not finite",
                         {{"folder", folder.string()}});
@@ -462,18 +446,17 @@ std::optional<TrainStatus> CheckpointJob::load_newest(fluid::Executor& executor,
 }
 
 std::optional<TrainStatus> CheckpointJob::load(fluid::Executor& executor, const path& folder) {
-  std::error_code error;
   const bool is_one =
-      first() && std::filesystem::exists(folder / fluid::io::kCheckpointManifest, error);
+      first() && surroundings().files->exists(folder / fluid::io::kCheckpointManifest);
   if (sum(is_one ? 1 : 0) > 0) return load_one(executor, folder);
-  return load_newest(executor, CheckpointStore(folder));
+  return load_newest(executor, store_in(folder));
 }
 
 TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPolicy& policy,
                                   const std::string& from) {
   policy_ = policy;
   if (policy.folder.empty()) return {};
-  const CheckpointStore store(policy.folder);
+  const CheckpointStore store = store_in(policy.folder);
   if (first()) store.clean();
   TrainStatus status;
   if (from == "latest") {
@@ -497,7 +480,7 @@ TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPol
                  SaveTimes::Options{.every_steps = policy.every_steps,
                                     .every = std::chrono::duration_cast<Duration>(every),
                                     .asked = policy.on_signals},
-                 status.step);
+                 status.step, *surroundings().clock);
   executor.set_after_run(job_.main, [this, store, saves = std::weak_ptr<bool>(saves_)](
                                         fluid::Executor& self, uint64_t steps) {
     const auto still = saves.lock();

@@ -5,10 +5,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/files/file_system.h"
 #include "base/log.h"
+#include "base/process/background.h"
 #include "base/process/signal_count.h"
 #include "fleet/checkpoints/own_state.h"
 #include "fleet/checkpoints/policy.h"
@@ -21,9 +25,17 @@
 namespace fleet {
 
 // Every worker of the job has one, and makes the same calls. Its values are those of the runtime's
-// checkpoint program. Used by the thread that trains; files are written by a thread of its own.
+// checkpoint program. Used by the thread that trains; files are written in the
+// background.
 class CheckpointJob {
  public:
+  // The system's, where nothing else is said.
+  struct Surroundings {
+    FileSystem* files = &system_files();
+    const Clock* clock = &steady_clock();
+    std::function<std::unique_ptr<Background>()> make_background = make_background_thread;
+    std::function<uint32_t()> random = [] { return std::random_device()(); };
+  };
   struct Job {
     const role_maker::ClusterSpec& cluster;
     strategies::StrategyRuntime& runtime;
@@ -32,6 +44,7 @@ class CheckpointJob {
     std::string strategy;
     Logger logger;
     std::function<void()> stop_worker;  // leaves the job in good order
+    Surroundings surroundings = {};
   };
   explicit CheckpointJob(Job job);
   // Gives up what is being written.
@@ -84,6 +97,10 @@ class CheckpointJob {
   uint64_t updates_of(const fluid::io::CheckpointInfo& info) const;
   int64_t own_step(const fluid::io::CheckpointInfo& info) const;
   [[noreturn]] void end(int64_t step);
+  const Surroundings& surroundings() const { return job_.surroundings; }
+  fluid::io::CheckpointStore store_in(const std::filesystem::path& folder) const {
+    return fluid::io::CheckpointStore(folder, *surroundings().files);
+  }
   bool first() const { return job_.cluster.index == 0; }
 
   Job job_;

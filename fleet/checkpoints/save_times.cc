@@ -14,12 +14,13 @@ constexpr int64_t kGrowth = 4;      // of the steps, from one to the next
 }  // namespace
 
 SaveTimes::SaveTimes(strategies::StrategyRuntime& runtime, bool first, Options options,
-                     int64_t step)
+                     int64_t step, const Clock& clock)
     : runtime_(runtime),
       first_(first),
       options_(options),
+      clock_(clock),
       next_(step + 1),
-      questioned_(steady_clock().now()),
+      questioned_(clock_.now()),
       saved_(questioned_),
       periods_(options.every_steps > 0 ? step / options.every_steps : 0) {}
 
@@ -40,13 +41,13 @@ bool SaveTimes::after_step(int64_t step, bool asked) {
 
 bool SaveTimes::wants(bool asked) const {
   const bool by_time =
-      first_ && options_.every > Duration(0) && steady_clock().now() - saved_ >= options_.every;
+      first_ && options_.every > Duration(0) && clock_.now() - saved_ >= options_.every;
   return asked || by_time;
 }
 
 // The first worker's clock says when they ask each other again.
 bool SaveTimes::agree(int64_t step, bool asked) {
-  const TimePoint now = steady_clock().now();
+  const TimePoint now = clock_.now();
   const double elapsed = std::chrono::duration<double>(now - questioned_).count();
   const double wanted = std::chrono::duration<double>(kInterval).count() / std::max(elapsed, 1e-9) *
                         static_cast<double>(interval_);
@@ -54,7 +55,7 @@ bool SaveTimes::agree(int64_t step, bool asked) {
   const std::array<double, 2> mine = {wants(asked) ? 1.0 : 0.0,
                                       first_ ? std::clamp(wanted, 1.0, most) : 0.0};
   const std::vector<double> all = runtime_.all_reduce_training(mine);
-  questioned_ = steady_clock().now();
+  questioned_ = clock_.now();
   // Without the first worker they keep their interval.
   if (all[1] >= 1) interval_ = static_cast<int64_t>(all[1]);
   next_ = step + interval_;
@@ -62,7 +63,7 @@ bool SaveTimes::agree(int64_t step, bool asked) {
 }
 
 void SaveTimes::saved(int64_t steps, uint64_t saves) {
-  saved_ = steady_clock().now();
+  saved_ = clock_.now();
   if (options_.every_steps > 0) periods_ = steps / options_.every_steps;
   saves_ = saves;
   told_ = false;

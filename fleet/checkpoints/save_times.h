@@ -18,7 +18,9 @@ class SaveTimes {
     Duration every{0};        // of the first worker's time; 0: never because of time
     bool asked = true;        // a worker may be told to
   };
-  SaveTimes(strategies::StrategyRuntime& runtime, bool first, Options options, int64_t step);
+  // Runtime and clock must outlive it.
+  SaveTimes(strategies::StrategyRuntime& runtime, bool first, Options options, int64_t step,
+            const Clock& clock = steady_clock());
 
   // After a step of this worker; `asked`: it has been told to save. Whether all save now.
   bool after_step(int64_t step, bool asked);
@@ -33,6 +35,7 @@ class SaveTimes {
   strategies::StrategyRuntime& runtime_;
   const bool first_;
   const Options options_;
+  const Clock& clock_;
   int64_t interval_ = 1;  // steps between two questions
   int64_t next_;          // step of the next one
   TimePoint questioned_;

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "base/files/file_system.h"
 
 namespace fleet::fluid {
 
@@ -15,7 +17,7 @@ namespace fleet::fluid {
 class AtomicFile {
  public:
   // The target's directory is made when it is missing.
-  explicit AtomicFile(const std::filesystem::path& target);
+  explicit AtomicFile(const std::filesystem::path& target, FileSystem& files = system_files());
   // Removes the temporary file.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -29,20 +31,20 @@ class AtomicFile {
   void commit();
 
  private:
-  void write_back(uint64_t begin, uint64_t bytes, unsigned flags);
-
+  FileSystem& files_;
   std::filesystem::path target_;
   std::filesystem::path directory_;
-  std::string name_;  // of the temporary file; empty when there is none
-  int fd_ = -1;
-  uint64_t last_ = 0;  // where the last part begins
+  std::unique_ptr<OutputFile> file_;  // none when it has its name
+  uint64_t last_ = 0;                 // where the last part begins
   uint64_t end_ = 0;
 };
 
 // All of a file at once.
-void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_file_atomically(const std::filesystem::path& path, std::span<const std::byte> bytes,
+                           FileSystem& files = system_files());
 
 // The whole file. Throws ResourceError when it cannot be read or is larger than `limit` bytes.
-std::vector<std::byte> read_whole_file(const std::filesystem::path& path, size_t limit);
+std::vector<std::byte> read_whole_file(const std::filesystem::path& path, size_t limit,
+                                       FileSystem& files = system_files());
 
 }  // namespace fleet::fluid

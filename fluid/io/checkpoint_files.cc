@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -29,9 +30,9 @@ std::string part_name(int part, int parts) {
   return str_cat("part-", part, "-of-", parts);
 }
 
-void write_json(const path& file, const Json& json) {
+void write_json(const path& file, const Json& json, FileSystem& files) {
   const std::string text = json.dump(2) + "\n";
-  write_file_atomically(file, std::as_bytes(std::span(text)));
+  write_file_atomically(file, std::as_bytes(std::span(text)), files);
 }
 
 ErrorText damage(const path& file, std::string what, std::string expected, std::string got) {
@@ -76,8 +77,8 @@ uint32_t checksum_of(Json manifest) {
 }
 
 // Throws ResourceError.
-Json read_json(const path& file) {
-  const std::vector<std::byte> bytes = read_whole_file(file, kMaxList);
+Json read_json(const path& file, FileSystem& files) {
+  const std::vector<std::byte> bytes = read_whole_file(file, kMaxList, files);
   Json json =
       parse_strict_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, kMaxDepth);
   if (!json.is_object()) {
@@ -222,13 +223,19 @@ bool is_finite(const Tensor& tensor) {
   return !first_nonfinite(tensor).has_value();
 }
 
+uint64_t size_of(const path& file, FileSystem& files, std::error_code& error) {
+  const auto opened = files.open(file, error);
+  return error ? 0 : opened->size();
+}
+
 uint32_t checksum_of(const Tensor& tensor) {
   return crc32c({tensor.raw(), tensor.bytes()});
 }
 
 }  // namespace
 
-void write_checkpoint_part(const path& folder, int part, int parts, const NamedTensors& tensors) {
+void write_checkpoint_part(const path& folder, int part, int parts, const NamedTensors& tensors,
+                           FileSystem& files) {
   const std::string name = part_name(part, parts);
   const std::string file = name + ".safetensors";
   Json list = Json::object();
@@ -240,35 +247,37 @@ void write_checkpoint_part(const path& folder, int part, int parts, const NamedT
                                                  .crc32c = checksum_of(host),
                                                  .finite = is_finite(host)});
   }
-  write_safetensors(folder / file, tensors);
-  write_json(folder / (name + ".json"), {{"bytes", std::filesystem::file_size(folder / file)},
-                                         {"file", file},
-                                         {"tensors", std::move(list)}});
+  write_safetensors(folder / file, tensors, {}, files);
+  std::error_code error;
+  const uint64_t bytes = size_of(folder / file, files, error);
+  if (error) refuse(folder / file, "a file that was written is gone", "its size", error.message());
+  write_json(folder / (name + ".json"),
+             {{"bytes", bytes}, {"file", file}, {"tensors", std::move(list)}}, files);
 }
 
-void give_up_checkpoint_part(const path& folder, int part, int parts, const std::string& why) {
+void give_up_checkpoint_part(const path& folder, int part, int parts, const std::string& why,
+                             FileSystem& files) {
   // The text may hold a path, which need not be UTF-8.
   const std::string text =
       Json{{"failed", why}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-  std::error_code error;
-  std::filesystem::remove(folder / (part_name(part, parts) + ".safetensors"), error);
+  static_cast<void>(files.remove(folder / (part_name(part, parts) + ".safetensors")));
   try {
     write_file_atomically(folder / (part_name(part, parts) + ".json"),
-                          std::as_bytes(std::span(text)));
+                          std::as_bytes(std::span(text)), files);
   } catch (const ResourceError&) {
     // Whoever waits has a deadline.
   }
 }
 
-std::vector<int> missing_checkpoint_parts(const path& folder, int parts) {
+std::vector<int> missing_checkpoint_parts(const path& folder, int parts, FileSystem& files) {
   std::vector<int> missing;
   for (int part = 0; part < parts; ++part) {
     const path file = folder / (part_name(part, parts) + ".json");
-    if (!std::filesystem::exists(file)) {
+    if (!files.exists(file)) {
       missing.push_back(part);
       continue;
     }
-    const Json list = read_json(file);
+    const Json list = read_json(file, files);
     const auto failed = list.find("failed");
     if (failed == list.end()) continue;
     throw_error(ErrorCode::kInput,
@@ -281,7 +290,8 @@ std::vector<int> missing_checkpoint_parts(const path& folder, int parts) {
   return missing;
 }
 
-void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, int parts) {
+void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, int parts,
+                               FileSystem& files) {
   const path file = folder / kCheckpointManifest;
   Json manifest = to_json(info);
   require_utf8(file, manifest);
@@ -291,19 +301,20 @@ void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, i
   std::vector<path> lists;
   for (int part = 0; part < parts; ++part) {
     lists.push_back(folder / (part_name(part, parts) + ".json"));
-    const Json json = read_json(lists.back());
+    const Json json = read_json(lists.back(), files);
     const Fields list(lists.back(), json);
     manifest["files"][list.text("file")] = list.number<uint64_t>("bytes");
     manifest["tensors"].update(list.object("tensors").json());
   }
   manifest["crc32c"] = checksum_of(manifest);
-  write_json(file, manifest);
-  for (const path& list : lists) std::filesystem::remove(list);
+  write_json(file, manifest, files);
+  // What stays of them harms nobody.
+  for (const path& list : lists) static_cast<void>(files.remove(list));
 }
 
 void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
   const path file = folder_ / kCheckpointManifest;
-  const Json json = read_json(file);
+  const Json json = read_json(file, *disk_);
   const Fields manifest(file, json);
   const auto version = manifest.number<int64_t>("format_version");
   if (version != kCheckpointVersion) {
@@ -351,20 +362,19 @@ Status CheckpointReader::open_file(const std::string& name, uint64_t size) {
   }
   const path file = folder_ / name;
   std::error_code error;
-  const uint64_t found = std::filesystem::file_size(file, error);
+  const uint64_t found = size_of(file, *disk_, error);
   if (error || found != size) {
     return corrupt(file, "a file of the checkpoint is missing or of another size",
                    str_cat(size, " bytes"), error ? error.message() : str_cat(found, " bytes"));
   }
-  auto reader = SafetensorsReader::open(file);
+  auto reader = SafetensorsReader::open(file, *disk_);
   if (!reader.ok()) return reader.status();
   files_.emplace(name, std::move(reader).value());
   bytes_ += size;
   return {};
 }
 
-std::vector<Status> CheckpointReader::read_folder(const path& folder) {
-  folder_ = folder;
+std::vector<Status> CheckpointReader::read_folder() {
   std::vector<Status> wrong;
   try {
     read_manifest(wrong);
@@ -374,16 +384,16 @@ std::vector<Status> CheckpointReader::read_folder(const path& folder) {
   return wrong;
 }
 
-Result<CheckpointReader> CheckpointReader::open(const path& folder) {
-  CheckpointReader reader;
-  const std::vector<Status> wrong = reader.read_folder(folder);
+Result<CheckpointReader> CheckpointReader::open(const path& folder, FileSystem& files) {
+  CheckpointReader reader(folder, files);
+  const std::vector<Status> wrong = reader.read_folder();
   if (!wrong.empty()) return wrong.front();
   return reader;
 }
 
-std::vector<Status> CheckpointReader::find_damage(const path& folder) {
-  CheckpointReader reader;
-  std::vector<Status> wrong = reader.read_folder(folder);
+std::vector<Status> CheckpointReader::find_damage(const path& folder, FileSystem& files) {
+  CheckpointReader reader(folder, files);
+  std::vector<Status> wrong = reader.read_folder();
   for (const auto& [name, tensor] : reader.tensors_) {
     if (auto value = reader.read(name); !value.ok()) wrong.push_back(value.status());
   }

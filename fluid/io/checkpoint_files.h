@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files/file_system.h"
 #include "fluid/io/safetensors.h"
 
 namespace fleet::fluid::io {
@@ -49,24 +50,27 @@ struct CheckpointTensor {
 
 // Part `part` of `parts`, with its list when it is whole. Throws ResourceError.
 void write_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
-                           const NamedTensors& tensors);
+                           const NamedTensors& tensors, FileSystem& files = system_files());
 // Takes the part away, and tells whoever waits for it why it does not come; not an error when it
 // cannot be told.
 void give_up_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
-                             const std::string& why);
+                             const std::string& why, FileSystem& files = system_files());
 // Of parts that are not there: their numbers. Throws ResourceError with what a writer that gave up
 // said.
-std::vector<int> missing_checkpoint_parts(const std::filesystem::path& folder, int parts);
+std::vector<int> missing_checkpoint_parts(const std::filesystem::path& folder, int parts,
+                                          FileSystem& files = system_files());
 // All parts are there. Throws ResourceError.
 void write_checkpoint_manifest(const std::filesystem::path& folder, const CheckpointInfo& info,
-                               int parts);
+                               int parts, FileSystem& files = system_files());
 
-// One whole checkpoint, read on demand. Its files are treated as hostile. Any thread.
+// One whole checkpoint, read on demand. Its files are treated as hostile. Any thread. The
+// file system must outlive it.
 class CheckpointReader {
  public:
   // kInput when there is no manifest or file, kCorruptFile for what does not fit: the file and the
   // entry are named. Reads no tensor.
-  static Result<CheckpointReader> open(const std::filesystem::path& folder);
+  static Result<CheckpointReader> open(const std::filesystem::path& folder,
+                                       FileSystem& files = system_files());
 
   const std::filesystem::path& folder() const { return folder_; }
   const CheckpointInfo& info() const { return info_; }
@@ -80,14 +84,18 @@ class CheckpointReader {
 
   // Reads everything, and gives all that does not fit: nothing for a whole checkpoint. Tensors of a
   // file that cannot be opened are not named on their own.
-  static std::vector<Status> find_damage(const std::filesystem::path& folder);
+  static std::vector<Status> find_damage(const std::filesystem::path& folder,
+                                         FileSystem& files = system_files());
 
  private:
-  std::vector<Status> read_folder(const std::filesystem::path& folder);
+  CheckpointReader(const std::filesystem::path& folder, FileSystem& disk)
+      : disk_(&disk), folder_(folder) {}
+  std::vector<Status> read_folder();
   // Throws ResourceError for what leaves nothing to be read.
   void read_manifest(std::vector<Status>& wrong);
   Status open_file(const std::string& name, uint64_t size);
 
+  FileSystem* disk_;
   std::filesystem::path folder_;
   CheckpointInfo info_;
   std::map<std::string, CheckpointTensor> tensors_;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
-#include <fcntl.h>
 #include <string_view>
 #include <system_error>
 
@@ -51,12 +49,11 @@ std::optional<int64_t> unfinished_step_of(std::string_view name) {
 
 // Folders in the root to which `step` gives one, the newest first.
 std::vector<StoredCheckpoint> folders_in(
-    const path& root, const std::function<std::optional<int64_t>(const path&)>& step) {
+    const path& root, FileSystem& files,
+    const std::function<std::optional<int64_t>(const path&)>& step) {
   std::vector<StoredCheckpoint> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-    if (!entry.is_directory(error)) continue;
-    if (const auto number = step(entry.path())) found.push_back({*number, entry.path()});
+  for (const path& folder : files.folders_in(root)) {
+    if (const auto number = step(folder)) found.push_back({*number, folder});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.step != b.step ? a.step > b.step : a.folder < b.folder;
@@ -64,7 +61,8 @@ std::vector<StoredCheckpoint> folders_in(
   return found;
 }
 
-[[noreturn]] void throw_system(const char* what, const path& where, const std::error_code& error) {
+void throw_if(const std::error_code& error, const char* what, const path& where) {
+  if (!error) return;
   throw_error(ErrorCode::kInput, {.what = what,
                                   .where = where.string(),
                                   .expected = {},
@@ -72,40 +70,24 @@ std::vector<StoredCheckpoint> folders_in(
                                   .fix = "check the path, its permissions and the free space"});
 }
 
-// Takes the place of what is there, if anything: at once where the file system can, else `before`
-// is the name of that meanwhile.
-void put(const path& folder, const path& target, const path& before) {
-  std::error_code error;
-  if (std::filesystem::exists(target, error)) {
-    if (::renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-      std::filesystem::remove_all(folder, error);
-      return;
-    }
-    std::filesystem::rename(target, before, error);
-  }
-  std::filesystem::rename(folder, target, error);
-  if (error) throw_system("a checkpoint cannot be renamed into place", target, error);
-  std::filesystem::remove_all(before, error);
-}
-
-bool is_finite(const path& folder) {
-  const auto reader = CheckpointReader::open(folder);
+bool is_finite(const path& folder, FileSystem& files) {
+  const auto reader = CheckpointReader::open(folder, files);
   return reader.ok() && reader.value().finite();
 }
 
 }  // namespace
 
 std::vector<StoredCheckpoint> CheckpointStore::list() const {
-  return folders_in(root_, [](const path& folder) {
-    std::error_code error;
-    const bool whole = std::filesystem::exists(folder / kCheckpointManifest, error);
+  return folders_in(root_, *files_, [this](const path& folder) {
+    const bool whole = files_->exists(folder / kCheckpointManifest);
     return whole ? step_of(folder.filename().string()) : std::nullopt;
   });
 }
 
 std::vector<StoredCheckpoint> CheckpointStore::list_unfinished() const {
-  return folders_in(
-      root_, [](const path& folder) { return unfinished_step_of(folder.filename().string()); });
+  return folders_in(root_, *files_, [](const path& folder) {
+    return unfinished_step_of(folder.filename().string());
+  });
 }
 
 path CheckpointStore::folder_of(int64_t step) const {
@@ -119,26 +101,40 @@ path CheckpointStore::unfinished(int64_t step, const std::string& job) const {
 void CheckpointStore::clean(std::optional<int64_t> before) const {
   for (const StoredCheckpoint& left : list_unfinished()) {
     if (before && left.step >= *before) continue;
-    std::error_code error;
     const path target = folder_of(left.step);
-    if (left.folder == unfinished(left.step, kBefore) && !std::filesystem::exists(target, error)) {
-      std::filesystem::rename(left.folder, target, error);
+    if (left.folder == unfinished(left.step, kBefore) && !files_->exists(target)) {
+      static_cast<void>(files_->rename(left.folder, target));
       continue;
     }
-    if (std::filesystem::remove_all(left.folder, error); error) {
-      throw_system("what is left of a checkpoint cannot be taken away", left.folder, error);
-    }
+    throw_if(files_->remove_all(left.folder), "what is left of a checkpoint cannot be taken away",
+             left.folder);
   }
+}
+
+// Takes the place of what is there, if anything: at once where the file system can, else that has
+// another name meanwhile.
+void CheckpointStore::put(const path& unfinished, int64_t step) const {
+  const path target = folder_of(step);
+  const path before = this->unfinished(step, kBefore);
+  if (files_->exists(target)) {
+    if (!files_->exchange(unfinished, target)) {
+      static_cast<void>(files_->remove_all(unfinished));
+      return;
+    }
+    static_cast<void>(files_->rename(target, before));
+  }
+  throw_if(files_->rename(unfinished, target), "a checkpoint cannot be renamed into place", target);
+  static_cast<void>(files_->remove_all(before));
 }
 
 Status CheckpointStore::commit(const path& unfinished, const CheckpointInfo& info, int parts,
                                const CheckpointRetention& retention) const {
-  write_checkpoint_manifest(unfinished, info, parts);
-  put(unfinished, folder_of(info.step), this->unfinished(info.step, kBefore));
+  write_checkpoint_manifest(unfinished, info, parts, *files_);
+  put(unfinished, info.step);
   try {
     // Syncs the folder, too.
     const std::string name = name_of(info.step) + "\n";
-    write_file_atomically(root_ / kLatest, std::as_bytes(std::span(name)));
+    write_file_atomically(root_ / kLatest, std::as_bytes(std::span(name)), *files_);
     retain(retention, info.step);
     // Parts of the next one may be there.
     clean(info.step);
@@ -152,12 +148,10 @@ void CheckpointStore::set_aside(int64_t step) const {
   for (const StoredCheckpoint& stored : list()) {
     if (stored.step <= step) continue;
     path aside;
-    for (int number = 0; aside.empty() || std::filesystem::exists(aside); ++number) {
+    for (int number = 0; aside.empty() || files_->exists(aside); ++number) {
       aside = root_ / str_cat(name_of(stored.step), kAside, number == 0 ? "" : str_cat(number));
     }
-    std::error_code error;
-    std::filesystem::rename(stored.folder, aside, error);
-    if (error) throw_system("a checkpoint cannot be renamed", stored.folder, error);
+    throw_if(files_->rename(stored.folder, aside), "a checkpoint cannot be renamed", stored.folder);
   }
 }
 
@@ -169,14 +163,13 @@ void CheckpointStore::retain(const CheckpointRetention& retention, int64_t writt
     const bool every = retention.keep_every > 0 && stored.step % retention.keep_every == 0;
     const bool stays = newest++ < retention.keep || every || stored.step == written;
     if (stays && has_finite) continue;
-    const bool finite = is_finite(stored.folder);
+    const bool finite = is_finite(stored.folder, *files_);
     if (!stays && (has_finite || !finite)) {
       // Its name first, so that no part of it looks like a whole one.
       const path gone = unfinished(stored.step, kGone);
-      std::error_code error;
-      std::filesystem::rename(stored.folder, gone, error);
-      if (!error) std::filesystem::remove_all(gone, error);
-      if (error) throw_system("an old checkpoint cannot be taken away", stored.folder, error);
+      std::error_code error = files_->rename(stored.folder, gone);
+      if (!error) error = files_->remove_all(gone);
+      throw_if(error, "an old checkpoint cannot be taken away", stored.folder);
     }
     has_finite = has_finite || finite;
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files/file_system.h"
 #include "base/status.h"
 #include "fluid/io/checkpoint_files.h"
 
@@ -31,12 +32,15 @@ struct StoredCheckpoint {
   std::filesystem::path folder;
 };
 
-// One process at a time changes a folder, but that writers of a checkpoint add their parts.
+// One process at a time changes a folder, but that writers of a checkpoint add their parts. The
+// file system must outlive it.
 class CheckpointStore {
  public:
-  explicit CheckpointStore(std::filesystem::path root) : root_(std::move(root)) {}
+  explicit CheckpointStore(std::filesystem::path root, FileSystem& files = system_files())
+      : files_(&files), root_(std::move(root)) {}
 
   const std::filesystem::path& root() const { return root_; }
+  FileSystem& files() const { return *files_; }
   // Whole ones, the newest first; they need not be undamaged. Empty where there is no folder.
   std::vector<StoredCheckpoint> list() const;
   // What is being written, or was when its job ended, the newest first.
@@ -58,8 +62,10 @@ class CheckpointStore {
                 const CheckpointRetention& retention) const;
 
  private:
+  void put(const std::filesystem::path& unfinished, int64_t step) const;
   void retain(const CheckpointRetention& retention, int64_t written) const;
 
+  FileSystem* files_;
   std::filesystem::path root_;
 };
 

@@ -2,9 +2,9 @@
 
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -50,13 +50,24 @@ Status corrupt(const std::filesystem::path& path, std::string what, std::string 
            .fix = "write the file anew"}};
 }
 
-Status unreadable(const std::filesystem::path& path) {
+Status unreadable(const std::filesystem::path& path, const std::error_code& error) {
   return {ErrorCode::kInput,
           {.what = "the file cannot be read",
            .where = "file " + path.string(),
            .expected = "a readable safetensors file",
-           .got = "an error of the system",
+           .got = error.message(),
            .fix = "check the path and its permissions"}};
+}
+
+// All of `into`.
+std::error_code read_all(InputFile& file, std::span<std::byte> into) {
+  while (!into.empty()) {
+    size_t got = 0;
+    if (const std::error_code error = file.read(into, got)) return error;
+    if (got == 0) return std::make_error_code(std::errc::io_error);
+    into = into.subspan(got);
+  }
+  return {};
 }
 
 // One entry of the header, checked against the size of the data; nothing when it does not fit.
@@ -133,8 +144,8 @@ std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
 }
 
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  AtomicFile file(path);
+                       const std::map<std::string, std::string>& metadata, FileSystem& files) {
+  AtomicFile file(path, files);
   each_part(tensors, metadata, [&file](std::span<const std::byte> part) {
     for (; part.size() > kPiece; part = part.subspan(kPiece)) {
       file.wait_for_disk();
@@ -145,24 +156,26 @@ void write_safetensors(const std::filesystem::path& path, const NamedTensors& te
   file.commit();
 }
 
-Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file || std::filesystem::is_directory(path)) return unreadable(path);
-  const auto size = static_cast<uint64_t>(file.tellg());
+Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& path,
+                                                  FileSystem& files) {
+  std::error_code error;
+  const auto file = files.open(path, error);
+  if (error) return unreadable(path, error);
+  const uint64_t size = file->size();
   uint64_t length = 0;
   if (size < sizeof length) return corrupt(path, "the file is too short", str_cat(size, " bytes"));
-  file.seekg(0);
-  file.read(reinterpret_cast<char*>(&length), sizeof length);
-  if (!file) return unreadable(path);
+  error = read_all(*file, std::as_writable_bytes(std::span(&length, 1)));
+  if (error) return unreadable(path, error);
   if (length > size - sizeof length || length > kMaxHeader) {
     return corrupt(path, "the header is longer than the file", str_cat(length, " bytes"));
   }
   std::string text(length, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(length));
-  if (!file) return unreadable(path);
+  error = read_all(*file, std::as_writable_bytes(std::span(text)));
+  if (error) return unreadable(path, error);
   const Json header = io::parse_strict_json(text, kMaxDepth);
   if (!header.is_object()) return corrupt(path, "the header is not a JSON object");
   SafetensorsReader reader;
+  reader.files_ = &files;
   reader.path_ = path;
   const uint64_t data_begin = sizeof length + length;
   for (const auto& [name, json] : header.items()) {
@@ -194,13 +207,12 @@ Result<Tensor> SafetensorsReader::read(std::string_view name) const {
                    .fix = "check the name"});
   }
   const Entry& entry = found->second;
-  std::ifstream file(path_, std::ios::binary);
-  file.seekg(static_cast<std::streamoff>(entry.begin));
+  std::error_code error;
+  const auto file = files_->open(path_, error);
+  if (!error) error = file->seek(entry.begin);
   Tensor tensor(entry.dtype, entry.shape);
-  if (entry.bytes != 0) {
-    file.read(reinterpret_cast<char*>(tensor.raw()), static_cast<std::streamsize>(entry.bytes));
-  }
-  if (!file) return unreadable(path_);
+  if (!error) error = read_all(*file, {tensor.raw(), entry.bytes});
+  if (error) return unreadable(path_, error);
   if (entry.dtype == DType::kBool) {
     for (size_t i = 0; i < entry.bytes; ++i) {
       if (std::to_integer<int>(tensor.raw()[i]) > 1) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files/file_system.h"
 #include "base/status.h"
 #include "fluid/core/tensor.h"
 
@@ -23,10 +24,12 @@ std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
 // Writes such a file beside the target, syncs it and renames it: readers see the old file or the
 // new one, never a part. Throws ResourceError.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {},
+                       FileSystem& files = system_files());
 
 // One file, read on demand. Treats the bytes as hostile: every length, offset, shape and type is
 // checked against the file's size before anything is allocated. Safe to read from several threads.
+// The file system must outlive it.
 class SafetensorsReader {
  public:
   struct Entry {
@@ -37,7 +40,8 @@ class SafetensorsReader {
   };
 
   // kInput when the file cannot be read, kCorruptFile when it is not what it should be.
-  static Result<SafetensorsReader> open(const std::filesystem::path& path);
+  static Result<SafetensorsReader> open(const std::filesystem::path& path,
+                                        FileSystem& files = system_files());
 
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -46,6 +50,7 @@ class SafetensorsReader {
   Result<Tensor> read(std::string_view name) const;
 
  private:
+  FileSystem* files_ = nullptr;
   std::filesystem::path path_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, std::string> metadata_;
