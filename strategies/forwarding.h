@@ -2,6 +2,7 @@
 // goes on to the inner one but what a derived class overrides.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,11 @@ class ForwardingRuntime : public StrategyRuntime {
   bool in_step() const override { return inner_->in_step(); }
   void ask_to_save() override { inner_->ask_to_save(); }
   uint64_t saves_asked() const override { return inner_->saves_asked(); }
+  void set_on_save(std::function<void()> on_save) override {
+    inner_->set_on_save(std::move(on_save));
+  }
+  void saved(uint64_t saves) override { inner_->saved(saves); }
+  void meet_to_save() override { inner_->meet_to_save(); }
   std::vector<std::string> own_variables() override { return inner_->own_variables(); }
   std::vector<double> own_counts() override { return inner_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override { inner_->set_own_counts(counts); }

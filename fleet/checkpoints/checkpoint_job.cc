@@ -260,7 +260,9 @@ NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<st
     const bool fetched = tensor_in(scope, name) != value || !value->place().is_cpu();
     values.emplace(name, fetched ? value->on_host() : value->clone());
   }
-  own_.save(scope, values);
+  std::vector<int64_t> positions;
+  for (const auto& [_, reader] : policy_.readers) positions.push_back(reader->position());
+  own_.save(scope, positions, values);
   return values;
 }
 
@@ -271,6 +273,7 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
   Meeting meeting = meet(info.step);
   const std::vector<int>& writers = meeting.workers;
   info.worker_steps = meeting.steps;
+  for (auto& [_, position] : info.readers) position += meeting.step - info.step;
   info.step = meeting.step;
   const auto place =
       std::find(writers.begin(), writers.end(), job_.cluster.index) - writers.begin();
@@ -290,6 +293,7 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
 
 void CheckpointJob::save(fluid::Executor& executor, const path& folder, const TrainStatus& status) {
   finish();
+  job_.runtime.meet_to_save();
   CheckpointInfo info = info_of(status);
   if (info.step == 0) info.step = static_cast<int64_t>(executor.steps_run(job_.main));
   save_now(executor, store_in(folder), std::move(info), {.keep = 0, .keep_every = 0});
@@ -307,6 +311,7 @@ void CheckpointJob::save(fluid::Executor& executor, const path& folder, const Tr
 
 void CheckpointJob::stop() {
   *saves_ = false;
+  job_.runtime.set_on_save(nullptr);
   to_save_.reset();
   to_end_.reset();
   finish();
@@ -370,15 +375,26 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo&
   loaded_ = info.step;
   const int64_t step = own_step(info);
   executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
-  for (const auto& [name, reader] : policy_.readers) {
-    const auto position = info.readers.find(name);
-    if (position != info.readers.end()) reader->seek(position->second + step - info.step);
-  }
+  seek_readers(info, step, own_.positions(values));
   if (info.program != str_cat(job_.origin.hash())) {
     job_.logger.warning(kComponent, "the program is not the one that was saved; its variables fit",
                         {{"step", info.step}});
   }
   return {.step = step, .epoch_no = info.epoch, .values = info.values};
+}
+
+// To where this worker's were, or to where those of one with this step would be.
+void CheckpointJob::seek_readers(const CheckpointInfo& info, int64_t step,
+                                 const std::vector<int64_t>& own) {
+  size_t next = 0;
+  for (const auto& [name, reader] : policy_.readers) {
+    const auto position = info.readers.find(name);
+    if (own.size() == policy_.readers.size()) {
+      reader->seek(own[next++]);
+    } else if (position != info.readers.end()) {
+      reader->seek(std::max<int64_t>(0, position->second + step - info.step));
+    }
+  }
 }
 
 // Steps that servers have counted, or no fewer.
@@ -481,10 +497,17 @@ TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPol
                                     .every = std::chrono::duration_cast<Duration>(every),
                                     .asked = policy.on_signals},
                  status.step, *surroundings().clock);
-  executor.set_after_run(job_.main, [this, store, saves = std::weak_ptr<bool>(saves_)](
-                                        fluid::Executor& self, uint64_t steps) {
+  const std::weak_ptr<bool> saves(saves_);
+  executor.set_after_run(job_.main, [this, store, saves](fluid::Executor& self, uint64_t steps) {
     const auto still = saves.lock();
-    if (still && *still) after_step(self, store, static_cast<int64_t>(steps));
+    const auto step = static_cast<int64_t>(steps);
+    if (!still || !*still) return;
+    if (times_->after_step(step, told_to_save())) save_for_all(self, store, step);
+  });
+  job_.runtime.set_on_save([this, store, saves, &executor] {
+    const auto still = saves.lock();
+    if (!still || !*still) return;
+    save_for_all(executor, store, static_cast<int64_t>(executor.steps_run(job_.main)));
   });
   return status;
 }
@@ -494,15 +517,16 @@ bool CheckpointJob::told_to_save() {
   return seen > saves_seen_ || told_to_end();
 }
 
-void CheckpointJob::after_step(fluid::Executor& executor, const CheckpointStore& store,
-                               int64_t step) {
-  if (!times_->after_step(step, told_to_save())) return;
+// All do so now: it was time, or one has asked.
+void CheckpointJob::save_for_all(fluid::Executor& executor, const CheckpointStore& store,
+                                 int64_t step) {
   saves_seen_ = to_save_ ? to_save_->count() : 0;
   TrainStatus now{.step = step};
   if (policy_.values) now.values = policy_.values();
   const Meeting meeting = save_now(executor, store, info_of(now),
                                    {.keep = policy_.keep, .keep_every = policy_.keep_every_steps});
   times_->saved(meeting.step, meeting.saves);
+  job_.runtime.saved(meeting.saves);
   if (meeting.ends) end(step);
 }
 

@@ -77,7 +77,8 @@ class CheckpointJob {
 
   Meeting save_now(fluid::Executor& executor, const fluid::io::CheckpointStore& store,
                    fluid::io::CheckpointInfo info, const fluid::io::CheckpointRetention& retention);
-  void after_step(fluid::Executor& executor, const fluid::io::CheckpointStore& store, int64_t step);
+  void save_for_all(fluid::Executor& executor, const fluid::io::CheckpointStore& store,
+                    int64_t step);
   void finish();
   bool told_to_end() const { return to_end_ && to_end_->count() > 0; }
   bool told_to_save();
@@ -94,6 +95,8 @@ class CheckpointJob {
   TrainStatus take(fluid::Executor& executor, const fluid::io::CheckpointInfo& info, Values values);
   std::vector<std::string> wanted(const fluid::Scope& scope) const;
   double sum(double value);
+  void seek_readers(const fluid::io::CheckpointInfo& info, int64_t step,
+                    const std::vector<int64_t>& own);
   uint64_t updates_of(const fluid::io::CheckpointInfo& info) const;
   int64_t own_step(const fluid::io::CheckpointInfo& info) const;
   [[noreturn]] void end(int64_t step);

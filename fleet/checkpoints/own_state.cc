@@ -16,6 +16,7 @@ using fluid::TensorArray;
 using fluid::io::CheckpointReader;
 
 constexpr const char* kCounts = "@counts";
+constexpr const char* kReaders = "@readers";
 
 std::string worker_prefix(int worker) {
   return str_cat("worker-", worker, "/");
@@ -23,6 +24,11 @@ std::string worker_prefix(int worker) {
 
 std::string shard_name(size_t shard, const std::string& array) {
   return str_cat("shard-", shard, "/", array);
+}
+
+template <class T>
+Tensor tensor_of(const std::vector<T>& numbers) {
+  return Tensor::from(numbers, {static_cast<int64_t>(numbers.size())});
 }
 
 // Such as means that forward passes keep.
@@ -92,16 +98,16 @@ std::set<std::string> OwnState::variables() const {
   return names;
 }
 
-void OwnState::save(const fluid::Scope& scope, NamedTensors& values) const {
+void OwnState::save(const fluid::Scope& scope, const std::vector<int64_t>& positions,
+                    NamedTensors& values) const {
   for (const std::string& name : variables()) {
     const Tensor* value = tensor_in(scope, name);
     if (value != nullptr) values.emplace(own_name(name), copy_of(*value));
   }
   const std::vector<double> counts = runtime_.own_counts();
-  if (!counts.empty()) {
-    Tensor tensor(fluid::DType::kFloat64, {static_cast<int64_t>(counts.size())});
-    std::copy(counts.begin(), counts.end(), tensor.data<double>());
-    values.emplace(own_name(kCounts), std::move(tensor));
+  if (!counts.empty()) values.emplace(own_name(kCounts), tensor_of(counts));
+  if (!positions.empty() && !runtime_.in_step()) {
+    values.emplace(own_name(kReaders), tensor_of(positions));
   }
   for (const fluid::VarDesc* var : arrays()) {
     const fluid::Value* value = scope.find(var->name);
@@ -113,16 +119,15 @@ void OwnState::save(const fluid::Scope& scope, NamedTensors& values) const {
   }
 }
 
-Status OwnState::read_counts(const CheckpointReader& checkpoint, NamedTensors& values) const {
+Status OwnState::read_numbers(const CheckpointReader& checkpoint, const char* name,
+                              fluid::DType dtype, NamedTensors& values) const {
   const bool as_many = checkpoint.info().workers == cluster_.worker_num;
-  const std::string name = worker_prefix(as_many ? cluster_.index : 0) + kCounts;
-  const auto found = checkpoint.tensors().find(name);
-  if (found == checkpoint.tensors().end() || found->second.dtype != fluid::DType::kFloat64) {
-    return {};
-  }
-  auto counts = checkpoint.read(name);
-  if (!counts.ok()) return counts.status();
-  values.emplace(own_name(kCounts), std::move(counts).value());
+  const std::string there = worker_prefix(as_many ? cluster_.index : 0) + name;
+  const auto found = checkpoint.tensors().find(there);
+  if (found == checkpoint.tensors().end() || found->second.dtype != dtype) return {};
+  auto numbers = checkpoint.read(there);
+  if (!numbers.ok()) return numbers.status();
+  values.emplace(own_name(name), std::move(numbers).value());
   return {};
 }
 
@@ -149,8 +154,10 @@ Status OwnState::read_array(const CheckpointReader& checkpoint, const fluid::Var
 }
 
 Status OwnState::read(const CheckpointReader& checkpoint, NamedTensors& values) const {
-  Status status = read_counts(checkpoint, values);
+  Status status = read_numbers(checkpoint, kCounts, fluid::DType::kFloat64, values);
+  if (!status.ok()) return status;
   if (checkpoint.info().workers == cluster_.worker_num) {
+    status = read_numbers(checkpoint, kReaders, fluid::DType::kInt64, values);
     for (const std::string& name : variables()) {
       if (!status.ok()) return status;
       status = read_if_there(checkpoint, own_name(name), origin_.global_block().var(name), values);
@@ -166,6 +173,13 @@ Status OwnState::read(const CheckpointReader& checkpoint, NamedTensors& values) 
 void OwnState::take_counts(const NamedTensors& values) const {
   const auto counts = values.find(own_name(kCounts));
   if (counts != values.end()) runtime_.set_own_counts(counts->second.values<double>());
+}
+
+std::vector<int64_t> OwnState::positions(const NamedTensors& values) const {
+  const auto positions = values.find(own_name(kReaders));
+  if (positions == values.end()) return {};
+  const auto numbers = positions->second.values<int64_t>();
+  return {numbers.begin(), numbers.end()};
 }
 
 void OwnState::take_variables(const NamedTensors& values, fluid::Scope& scope) const {

@@ -106,10 +106,13 @@ Status outcome_on(const fs::path& root, const std::function<void()>& work) {
 
 void PaddleCheckPoints::save(fluid::Executor& executor, const fs::path& root,
                              const TrainStatus& status) {
+  runtime_.meet_to_save();
+  runtime_.begin_saving(executor.scope());
   fluid::Scope gathered(&executor.scope());
   const bool writes = runtime_.gather_persistables(gathered) && first_;
   const Status outcome =
       writes ? outcome_on(root, [&] { write(gathered, origin_, root, status); }) : Status();
+  runtime_.end_saving();
   const double failed = outcome.ok() ? 0 : 1;
   const bool all_well = runtime_.all_reduce_training({&failed, 1}).front() == 0;
   outcome.throw_if_error();

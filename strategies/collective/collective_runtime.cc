@@ -399,13 +399,21 @@ void CollectiveRuntime::give_empty_step(int64_t counter) {
   rows_->give_nothing(sums_.change() ? sums.rows : row_gradients_, steps_);
 }
 
-Agreed CollectiveRuntime::meet(Meeting kind, uint64_t size) {
+// How many do.
+int64_t CollectiveRuntime::meet(Intent::Kind when, Meeting kind, uint64_t size) {
   connect();
+  const bool between_steps = when == Intent::Kind::kMeetBetweenSteps;
   while (true) {
-    agreement_->begin({.kind = Intent::Kind::kMeet, .meeting = kind, .size = size}, steps_);
+    agreement_->begin({.kind = when, .meeting = kind, .size = size}, steps_);
     const Agreed& agreed = agreement_->finish();
-    if (agreed.stepping == 0) return agreed;
-    give_empty_step(agreed.counter);
+    if (between_steps) return agreed.between_steps.ranks;
+    if (agreed.stepping > 0) {
+      give_empty_step(agreed.counter);
+    } else if (agreed.between_steps.ranks > 0) {
+      shadow(agreed.between_steps);
+    } else {
+      return agreed.meeting.ranks;
+    }
   }
 }
 
@@ -416,16 +424,18 @@ void CollectiveRuntime::leave() {
     const Agreed& agreed = agreement_->finish();
     if (agreed.stepping > 0) {
       give_empty_step(agreed.counter);
-    } else if (agreed.meeting > 0) {
-      shadow(agreed);
+    } else if (agreed.between_steps.ranks > 0) {
+      shadow(agreed.between_steps);
+    } else if (agreed.meeting.ranks > 0) {
+      shadow(agreed.meeting);
     } else {
       return;
     }
   }
 }
 
-// A worker that leaves takes part in what the others meet for, with nothing.
-void CollectiveRuntime::shadow(const Agreed& meeting) {
+// A worker that does something else takes part in what the others meet for, with nothing.
+void CollectiveRuntime::shadow(const RanksThatMeet& meeting) {
   switch (meeting.kind) {
     case Meeting::kBarrier:
       return;
@@ -447,11 +457,20 @@ void CollectiveRuntime::shadow(const Agreed& meeting) {
 }
 
 void CollectiveRuntime::barrier_worker() {
-  (void)meet(Meeting::kBarrier, 0);
+  (void)meet(Intent::Kind::kMeet, Meeting::kBarrier, 0);
 }
 
 std::vector<double> CollectiveRuntime::all_reduce_worker(std::span<const double> values) {
-  (void)meet(Meeting::kReduce, values.size());
+  return all_reduce(Intent::Kind::kMeet, values);
+}
+
+std::vector<double> CollectiveRuntime::all_reduce_between_steps(std::span<const double> values) {
+  return all_reduce(Intent::Kind::kMeetBetweenSteps, values);
+}
+
+std::vector<double> CollectiveRuntime::all_reduce(Intent::Kind when,
+                                                  std::span<const double> values) {
+  (void)meet(when, Meeting::kReduce, values.size());
   std::vector<double> sum(values.size());
   const void* part = values.data();
   wait(communicator().all_reduce(one_each_, ElementType::kFloat64, {&part, 1}, sum.data(),
@@ -459,15 +478,15 @@ std::vector<double> CollectiveRuntime::all_reduce_worker(std::span<const double>
   return sum;
 }
 
-void CollectiveRuntime::align(const std::vector<std::string>& persistables,
+void CollectiveRuntime::align(Intent::Kind when, const std::vector<std::string>& persistables,
                               const std::vector<std::string>& parameters, fluid::Scope& scope) {
   connect();
   if (communicator_->size() == 1) return;
   const auto values = tensors_in(average_ ? parameters : persistables, scope);
   const uint64_t bytes = total_bytes(values);
-  const Agreed agreed = meet(average_ ? Meeting::kAverage : Meeting::kNewest, bytes);
+  const int64_t ranks = meet(when, average_ ? Meeting::kAverage : Meeting::kNewest, bytes);
   if (average_) {
-    average_->average(values, *communicator_, one_each_, agreed.meeting);
+    average_->average(values, *communicator_, one_each_, ranks);
   } else {
     share_newest(values, bytes);
   }

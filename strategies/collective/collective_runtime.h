@@ -87,7 +87,15 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   // After it these variables are the same at every worker that calls it: the average in a LocalSGD
   // job (of `parameters`), else those of a worker that has taken the most steps.
   void align(const std::vector<std::string>& persistables,
-             const std::vector<std::string>& parameters, fluid::Scope& scope);
+             const std::vector<std::string>& parameters, fluid::Scope& scope) {
+    align(Intent::Kind::kMeet, persistables, parameters, scope);
+  }
+  // The same of those that train, between two steps; others wait, as during a step.
+  std::vector<double> all_reduce_between_steps(std::span<const double> values);
+  void align_between_steps(const std::vector<std::string>& persistables,
+                           const std::vector<std::string>& parameters, fluid::Scope& scope) {
+    align(Intent::Kind::kMeetBetweenSteps, persistables, parameters, scope);
+  }
 
   // Null outside of LocalSGD.
   LocalSgdSchedule* local_sgd() { return average_ ? &average_->schedule() : nullptr; }
@@ -111,8 +119,11 @@ class CollectiveRuntime final : public fluid::CommRuntime {
   bool trains(const fluid::Program& program);
   void say_step(const fluid::CommCall* call);
   void give_empty_step(int64_t counter);
-  Agreed meet(Meeting kind, uint64_t size);
-  void shadow(const Agreed& meeting);
+  int64_t meet(Intent::Kind when, Meeting kind, uint64_t size);
+  void shadow(const RanksThatMeet& meeting);
+  std::vector<double> all_reduce(Intent::Kind when, std::span<const double> values);
+  void align(Intent::Kind when, const std::vector<std::string>& persistables,
+             const std::vector<std::string>& parameters, fluid::Scope& scope);
   double contribution_factor();
   void finish_sums();
   void require_communicator(const fluid::Tensor& tensor, const fluid::CommCall& call) const;

@@ -44,25 +44,24 @@ RankAgreement::RankAgreement(transport::CollectiveCommunicator& communicator,
 void RankAgreement::begin(const Intent& intent, uint64_t step) {
   if (under_way_) (void)finish();
   said_ = {};
-  caller_ = intent.kind == Intent::Kind::kMeet ? meeting_name(intent.meeting) : "stop_worker";
-  switch (intent.kind) {
-    case Intent::Kind::kStep:
-      said_[0] = 1;
-      said_[1] = intent.shards;
-      said_[8] = intent.counter;
-      break;
-    case Intent::Kind::kMeet: {
-      const int64_t key = key_of(intent);
-      said_[2] = 1;
-      said_[4] = key;
-      said_[5] = key * key;
-      said_[6] = static_cast<int64_t>(intent.meeting);
-      said_[7] = static_cast<int64_t>(intent.size);
-      break;
-    }
-    case Intent::Kind::kLeave:
-      said_[3] = 1;
-      break;
+  const bool meets =
+      intent.kind == Intent::Kind::kMeet || intent.kind == Intent::Kind::kMeetBetweenSteps;
+  caller_ = meets ? meeting_name(intent.meeting) : "stop_worker";
+  if (meets) {
+    const int64_t key = key_of(intent);
+    int64_t* fields =
+        said_.data() + (intent.kind == Intent::Kind::kMeet ? kMeeting : kBetweenSteps);
+    fields[kRanks] = 1;
+    fields[kKeys] = key;
+    fields[kSquaredKeys] = key * key;
+    fields[kKinds] = static_cast<int64_t>(intent.meeting);
+    fields[kSizes] = static_cast<int64_t>(intent.size);
+  } else if (intent.kind == Intent::Kind::kStep) {
+    said_[kStepping] = 1;
+    said_[kShards] = intent.shards;
+    said_[kCounters] = intent.counter;
+  } else {
+    said_[kLeaving] = 1;
   }
   const void* part = said_.data();
   token_ =
@@ -71,36 +70,50 @@ void RankAgreement::begin(const Intent& intent, uint64_t step) {
   under_way_ = true;
 }
 
+void RankAgreement::throw_different_calls() const {
+  throw_error(ErrorCode::kPrecondition,
+              {.what = "the workers do not call the same thing",
+               .where = std::string(caller_),
+               .expected = "the same call, with as many values, in all workers",
+               .got = "different ones",
+               .fix = "call barrier_worker, all_reduce_worker and save_persistables in the same "
+                      "order everywhere"});
+}
+
+RanksThatMeet RankAgreement::read_meeting(size_t at) const {
+  const int64_t* fields = sum_.data() + at;
+  if (fields[kRanks] == 0) return {};
+  // By Cauchy and Schwarz: equal only where all keys are.
+  if (fields[kRanks] * fields[kSquaredKeys] != fields[kKeys] * fields[kKeys]) {
+    throw_different_calls();
+  }
+  return {.ranks = fields[kRanks],
+          .kind = static_cast<Meeting>(fields[kKinds] / fields[kRanks]),
+          .size = static_cast<uint64_t>(fields[kSizes] / fields[kRanks])};
+}
+
 const Agreed& RankAgreement::finish() {
   if (!under_way_) return agreed_;
   under_way_ = false;
   wait_for(token_, options_);
-  agreed_ = {.stepping = sum_[0], .shards = sum_[1], .meeting = sum_[2], .leaving = sum_[3]};
-  if (agreed_.stepping > 0) agreed_.counter = sum_[8] / agreed_.stepping;
-  if (said_[0] > 0 && said_[8] * agreed_.stepping != sum_[8]) {
+  const int64_t stepping = sum_[kStepping];
+  agreed_ = {.stepping = stepping,
+             .shards = sum_[kShards],
+             .leaving = sum_[kLeaving],
+             .counter = stepping > 0 ? sum_[kCounters] / stepping : 0};
+  if (said_[kStepping] > 0 && said_[kCounters] * stepping != sum_[kCounters]) {
     throw_error(
         ErrorCode::kPrecondition,
         {.what = "the workers are not in the same step",
          .where = "the program's count of steps",
-         .expected = str_cat(said_[8], ", as here, at all workers"),
+         .expected = str_cat(said_[kCounters], ", as here, at all workers"),
          .got = str_cat("a mean of ",
-                        static_cast<double>(sum_[8]) / static_cast<double>(agreed_.stepping)),
+                        static_cast<double>(sum_[kCounters]) / static_cast<double>(stepping)),
          .fix = "load the same checkpoint in all workers, and take steps with all of them"});
   }
-  if (agreed_.meeting > 0) {
-    agreed_.kind = static_cast<Meeting>(sum_[6] / agreed_.meeting);
-    agreed_.size = static_cast<uint64_t>(sum_[7] / agreed_.meeting);
-  }
-  // By Cauchy and Schwarz: equal only where all keys are.
-  if (agreed_.meeting * sum_[5] != sum_[4] * sum_[4]) {
-    throw_error(ErrorCode::kPrecondition,
-                {.what = "the workers do not call the same thing",
-                 .where = std::string(caller_),
-                 .expected = "the same call, with as many values, in all workers",
-                 .got = "different ones",
-                 .fix = "call barrier_worker, all_reduce_worker and save_persistables in the same "
-                        "order everywhere"});
-  }
+  agreed_.between_steps = read_meeting(kBetweenSteps);
+  agreed_.meeting = read_meeting(kMeeting);
+  if (stepping > 0 && agreed_.between_steps.ranks > 0) throw_different_calls();
   return agreed_;
 }
 

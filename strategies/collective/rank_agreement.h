@@ -2,7 +2,8 @@
 // steps. Before every exchange each rank says what it means to do: take a step's part, meet the
 // others (a barrier, a reduction), or leave. As long as one rank takes steps, the others give
 // nothing to them and ask again; when nobody does, those who meet do so; when all leave, the job is
-// over. So a rank that has run out of data completes, and nobody waits for it.
+// over. So a rank that has run out of data completes, and nobody waits for it. Ranks that train may
+// meet between two steps, to save: to others this is like a step.
 //
 // The semantics are those of PyTorch's Join (torch.distributed.algorithms).
 #pragma once
@@ -30,7 +31,7 @@ std::string_view meeting_name(Meeting meeting);
 
 // What a rank means to do next.
 struct Intent {
-  enum class Kind { kStep, kMeet, kLeave };
+  enum class Kind { kStep, kMeetBetweenSteps, kMeet, kLeave };
   Kind kind = Kind::kStep;
   int64_t shards = 0;   // kStep: contributions to the step
   int64_t counter = 0;  // kStep: what the program numbers the step with, if it does
@@ -38,15 +39,21 @@ struct Intent {
   uint64_t size = 0;
 };
 
+// Ranks that meet for the same.
+struct RanksThatMeet {
+  int64_t ranks = 0;
+  Meeting kind = Meeting::kBarrier;
+  uint64_t size = 0;
+};
+
 // What the ranks mean to do, together.
 struct Agreed {
   int64_t stepping = 0;  // ranks
   int64_t shards = 0;    // contributions to the step
-  int64_t meeting = 0;   // ranks
   int64_t leaving = 0;   // ranks
   int64_t counter = 0;   // of those that step
-  Meeting kind = Meeting::kBarrier;
-  uint64_t size = 0;  // of the meeting
+  RanksThatMeet between_steps;
+  RanksThatMeet meeting;
 };
 
 // Used by one thread.
@@ -65,10 +72,29 @@ class RankAgreement {
   transport::CollectiveCommunicator& communicator_;
   GradientReducerOptions options_;
   transport::ShardLayout layout_;
-  // Ranks that step, shards, ranks that meet, ranks that leave; of those that meet the sums of key,
-  // squared key, kind and size; of those that step the sum of counters.
-  std::array<int64_t, 9> said_{};
-  std::array<int64_t, 9> sum_{};
+  // Sums over ranks.
+  enum Field : size_t {
+    kStepping,
+    kShards,
+    kCounters,
+    kLeaving,
+    kBetweenSteps,
+    kMeeting = kBetweenSteps + 5,
+    kFields = kMeeting + 5,
+    // Behind kBetweenSteps and kMeeting, of those that meet.
+    kRanks = 0,
+    kKeys,
+    kSquaredKeys,
+    kKinds,
+    kSizes,
+  };
+  using Fields = std::array<int64_t, kFields>;
+
+  RanksThatMeet read_meeting(size_t fields) const;
+  [[noreturn]] void throw_different_calls() const;
+
+  Fields said_{};
+  Fields sum_{};
   std::string_view caller_;
   transport::CollectiveToken token_;
   bool under_way_ = false;

@@ -60,6 +60,13 @@ class CollectiveJobRuntime final : public StrategyRuntime {
     return sum;
   }
 
+  std::vector<double> all_reduce_training(std::span<const double> values) override {
+    enter(Phase::kReducing);
+    auto sum = ops_.all_reduce_between_steps(values);
+    enter(Phase::kComputing);
+    return sum;
+  }
+
   fluid::StepShards shards() const override { return ops_.shards(); }
   bool sums_on(const fluid::Place& place) override { return ops_.sums_on(place); }
   void begin_step(const fluid::Program& program, uint64_t step) override {
@@ -81,22 +88,19 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   }
 
   const fluid::Program* checkpoint_program() const override { return &origin_; }
+  // Values are the same at all ranks then.
   bool gather_persistables(fluid::Scope& scope) override {
-    begin_saving(scope);
+    enter(Phase::kSaving);
+    const Saved saved = saved_variables();
+    ops_.align(saved.persistables, saved.parameters, scope);
+    enter(Phase::kComputing);
     return writes_;
   }
-  // Values are the same at all ranks then.
+  void meet_to_save() override { barrier_worker(); }
   void begin_saving(fluid::Scope& scope) override {
     enter(Phase::kSaving);
-    std::vector<std::string> persistables;
-    std::vector<std::string> parameters;
-    for (const fluid::VarDesc* var : origin_.global_block().vars()) {
-      if (var->persistable) persistables.push_back(var->name);
-    }
-    for (const auto* parameter : origin_.global_block().parameters()) {
-      parameters.push_back(parameter->name);
-    }
-    ops_.align(persistables, parameters, scope);
+    const Saved saved = saved_variables();
+    ops_.align_between_steps(saved.persistables, saved.parameters, scope);
     enter(Phase::kComputing);
   }
   void start_from(fluid::Scope&) override { barrier_worker(); }
@@ -117,6 +121,20 @@ class CollectiveJobRuntime final : public StrategyRuntime {
   }
 
  private:
+  struct Saved {
+    std::vector<std::string> persistables;
+    std::vector<std::string> parameters;
+  };
+  Saved saved_variables() const {
+    Saved saved;
+    for (const fluid::VarDesc* var : origin_.global_block().vars()) {
+      if (var->persistable) saved.persistables.push_back(var->name);
+    }
+    for (const auto* parameter : origin_.global_block().parameters()) {
+      saved.parameters.push_back(parameter->name);
+    }
+    return saved;
+  }
   // A rank that waits for others is not to blame for standing still.
   CollectiveRuntimeOptions told_of_waits(CollectiveRuntimeOptions options, Duration longest) {
     options.reducer.timeout = longest;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -49,6 +50,13 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual bool in_step() const { return true; }
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
+  // What a worker does that is asked to while it waits for the others, in a call of its program's;
+  // null: nothing. Of all requests, this one has seen to `saves`.
+  virtual void set_on_save(std::function<void()> /*on_save*/) {}
+  virtual void saved(uint64_t /*saves*/) {}
+  // Before all workers save because their programs say so, at this place: they meet, but for those
+  // that have stopped.
+  virtual void meet_to_save() {}
 
   // What this worker has of its own in a checkpoint, behind begin_saving(): variables of the
   // checkpoint program whose values here are not those of all, and what the mode counts beside

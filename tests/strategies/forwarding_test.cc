@@ -48,6 +48,9 @@ class Recording : public StrategyRuntime {
   bool in_step() const override { return false; }
   void ask_to_save() override { calls.emplace_back("ask_to_save"); }
   uint64_t saves_asked() const override { return 6; }
+  void set_on_save(std::function<void()> on_save) override { on_save(); }
+  void saved(uint64_t saves) override { calls.push_back(str_cat("saved ", saves)); }
+  void meet_to_save() override { calls.emplace_back("meet_to_save"); }
   std::vector<std::string> own_variables() override { return {"own"}; }
   std::vector<double> own_counts() override { return {8}; }
   void set_own_counts(std::span<const double> counts) override {
@@ -118,9 +121,13 @@ TEST(Forwarding, HandsCheckpointsOn) {
   outer.start_from(scope);
   outer.set_own_counts(std::vector{7.0});
   outer.ask_to_save();
+  outer.set_on_save([&] { inner->calls.emplace_back("on_save"); });
+  outer.saved(9);
+  outer.meet_to_save();
   EXPECT_EQ(inner->calls,
             (std::vector<std::string>{"begin_saving", "read w", "end_saving", "give w", "before 5",
-                                      "start_from", "counts 7", "ask_to_save"}));
+                                      "start_from", "counts 7", "ask_to_save", "on_save", "saved 9",
+                                      "meet_to_save"}));
   EXPECT_EQ(outer.own_variables(), std::vector<std::string>{"own"});
   EXPECT_EQ(outer.own_counts(), std::vector{8.0});
   EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});

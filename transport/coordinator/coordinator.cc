@@ -381,6 +381,7 @@ void Coordinator::on_save(Session& session, const FrameHeader& header) {
   ++saves_asked_;
   session.send(make_reply(header));
   for (const Member* worker : group_members(Group::kTraining)) tell_to_save(*worker);
+  meetings_.give_way(saves_asked_);
 }
 
 void Coordinator::tell_to_save(const Member& worker) {

@@ -255,14 +255,16 @@ void CoordinatorClient::ask_to_save_async() {
 // ---- meetings
 
 void CoordinatorClient::reduce_async(Group group, std::string name, ReduceOp op,
-                                     ReduceValues values, Duration deadline,
-                                     ReduceHandler handler) {
+                                     ReduceValues values, Duration deadline, ReduceHandler handler,
+                                     std::optional<uint64_t> saves) {
   ReduceCall call;
   call.group = group;
   call.name = std::move(name);
   call.op = op;
   call.values = std::move(values);
-  call.sequence = ++sequences_[str_cat(static_cast<int>(group), '|', call.name)];
+  call.saves = saves;
+  uint64_t& sequence = sequences_[str_cat(static_cast<int>(group), '|', call.name)];
+  call.sequence = ++sequence;
   call.deadline_ms = static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count());
   const auto message = std::make_shared<const std::vector<std::byte>>(encode(call));
@@ -284,7 +286,8 @@ void CoordinatorClient::reduce_async(Group group, std::string name, ReduceOp op,
     const auto whole = reader->take(answer, control);
     if (whole) *result = decode<ReduceValues>(*whole, "answer of the coordinator");
   };
-  request.on_done = [result, handler = std::move(handler)](const Status& status) {
+  request.on_done = [result, &sequence, handler = std::move(handler)](const Status& status) {
+    if (is_save_first(status)) --sequence;
     handler(status.ok() ? std::move(*result) : Result<ReduceValues>(status));
   };
   channel_->submit(std::move(request));
@@ -309,16 +312,18 @@ void CoordinatorClient::complete_async(DoneHandler handler) {
 
 // ---- blocking forms
 
-Status CoordinatorClient::barrier(Group group, const std::string& name, Duration deadline) {
-  return reduce(group, name, ReduceOp::kSum, std::vector<int64_t>(), deadline).status();
+Status CoordinatorClient::barrier(Group group, const std::string& name, Duration deadline,
+                                  std::optional<uint64_t> saves) {
+  return reduce(group, name, ReduceOp::kSum, std::vector<int64_t>(), deadline, saves).status();
 }
 
 Result<ReduceValues> CoordinatorClient::reduce(Group group, const std::string& name, ReduceOp op,
-                                               ReduceValues values, Duration deadline) {
-  return ask<Result<ReduceValues>>(
-      loop_, [this, group, name, op, values = std::move(values), deadline](auto answer) mutable {
-        reduce_async(group, name, op, std::move(values), deadline, std::move(answer));
-      });
+                                               ReduceValues values, Duration deadline,
+                                               std::optional<uint64_t> saves) {
+  return ask<Result<ReduceValues>>(loop_, [this, group, name, op, values = std::move(values),
+                                           deadline, saves](auto answer) mutable {
+    reduce_async(group, name, op, std::move(values), deadline, std::move(answer), saves);
+  });
 }
 
 Status CoordinatorClient::complete() {

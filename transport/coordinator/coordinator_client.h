@@ -62,9 +62,9 @@ class CoordinatorClient {
 
   // On the loop's thread. The handler runs once, later: with what every member of the group gave,
   // reduced by rank in one fixed tree; or with the verdict, the deadline (naming who is missing),
-  // or a disagreement between members.
+  // or a disagreement between members. `saves`: ReduceCall::saves.
   void reduce_async(Group group, std::string name, ReduceOp op, ReduceValues values,
-                    Duration deadline, ReduceHandler handler);
+                    Duration deadline, ReduceHandler handler, std::optional<uint64_t> saves = {});
   // Leaves in good order: losing the connection is no failure afterwards.
   void complete_async(DoneHandler handler);
   // All workers are told that a checkpoint is to be made.
@@ -74,9 +74,11 @@ class CoordinatorClient {
   void abort_async(const Verdict& verdict);
 
   // The same for any thread but the loop's: blocks until the answer. Deadline 0: none of its own.
-  Status barrier(Group group, const std::string& name, Duration deadline = Duration(0));
+  Status barrier(Group group, const std::string& name, Duration deadline = Duration(0),
+                 std::optional<uint64_t> saves = {});
   Result<ReduceValues> reduce(Group group, const std::string& name, ReduceOp op,
-                              ReduceValues values, Duration deadline = Duration(0));
+                              ReduceValues values, Duration deadline = Duration(0),
+                              std::optional<uint64_t> saves = {});
   Status complete();
   void abort(Verdict verdict);
   void ask_to_save();  // does not block

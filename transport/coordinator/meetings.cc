@@ -151,6 +151,26 @@ void Meetings::on_complete(MemberId member) {
   for (const std::string& key : whole) finish(key);
 }
 
+void Meetings::give_way(uint64_t saves_asked) {
+  saves_asked_ = saves_asked;
+  for (auto at = meetings_.begin(); at != meetings_.end();) {
+    Meeting& meeting = *at->second;
+    std::erase_if(meeting.arrived, [this](const auto& each) {
+      const Meeting::Arrived& arrived = each.second;
+      if (!gives_way(arrived.call)) return false;
+      const auto session = arrived.session.lock();
+      if (session) session->send(make_error_reply(arrived.header, save_first(arrived.call.name)));
+      return true;
+    });
+    if (!meeting.arrived.empty()) {
+      ++at;
+      continue;
+    }
+    if (meeting.timer) loop_.cancel(*meeting.timer);
+    at = meetings_.erase(at);
+  }
+}
+
 void Meetings::end(const Status& why) {
   end_ = why;
   while (!meetings_.empty()) answer(std::string(meetings_.begin()->first), why);
@@ -176,6 +196,7 @@ void Meetings::on_reduce(MemberId member, Session& session, const FrameHeader& h
   if (const Status status = check_call(member, call); !status.ok()) {
     return session.send(make_error_reply(header, status));
   }
+  if (gives_way(call)) return session.send(make_error_reply(header, save_first(call.name)));
   arrive(member, session, header, std::move(call));
 }
 

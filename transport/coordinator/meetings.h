@@ -34,6 +34,8 @@ class Meetings {
   // What has come of a call that takes several frames is forgotten.
   void on_closed(const Session& session);
 
+  // So often have members been asked to save: calls that give way to it are sent back.
+  void give_way(uint64_t saves_asked);
   // The member will come to no meeting any more: those that wait for it fail.
   void on_complete(MemberId member);
   // Every meeting, now and later, ends so.
@@ -46,6 +48,7 @@ class Meetings {
   struct Meeting;
   struct Finished;
 
+  bool gives_way(const ReduceCall& call) const { return call.saves && *call.saves < saves_asked_; }
   Status check_call(MemberId member, const ReduceCall& call) const;
   void arrive(MemberId member, Session& session, const FrameHeader& header, ReduceCall call);
   bool is_whole(const Meeting& meeting) const;
@@ -61,6 +64,7 @@ class Meetings {
   std::map<std::string, std::unique_ptr<Meeting>> meetings_;
   std::map<std::string, std::unique_ptr<Finished>> finished_;
   uint64_t finished_count_ = 0;
+  uint64_t saves_asked_ = 0;
   Status end_;  // ok until end()
 };
 

@@ -5,6 +5,8 @@
 namespace fleet::transport {
 namespace {
 
+constexpr const char* kSaveFirst = "a checkpoint is to be made first";
+
 std::string_view what_happened(ErrorCode code) {
   switch (code) {
     case ErrorCode::kPeerLost:
@@ -94,6 +96,18 @@ std::string Stall::to_line() const {
               " for_s=", std::chrono::duration_cast<std::chrono::seconds>(unchanged).count());
   if (!names.empty()) line += " waiting=" + join(names, ",");
   return line;
+}
+
+Status save_first(const std::string& meeting) {
+  return Status(ErrorCode::kCancelled, {.what = kSaveFirst,
+                                        .where = str_cat("meeting '", meeting, "'"),
+                                        .expected = {},
+                                        .got = {},
+                                        .fix = "save with the others, and call again"});
+}
+
+bool is_save_first(const Status& status) {
+  return status.code() == ErrorCode::kCancelled && status.text().what == kSaveFirst;
 }
 
 Verdict left_early(MemberId member, Phase phase, uint64_t step) {

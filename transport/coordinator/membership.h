@@ -133,11 +133,18 @@ struct ReduceCall {
   ReduceOp op = ReduceOp::kSum;
   ReduceValues values;
   uint64_t deadline_ms = 0;  // from the first arrival; 0: only heartbeats and stalls end it
+  // Of a call that gives way to checkpoints: how many requests for one the member has seen to. When
+  // there are more, now or while it waits, the answer is save_first().
+  std::optional<uint64_t> saves = {};
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(group, name, sequence, op, values, deadline_ms);
+    archive(group, name, sequence, op, values, deadline_ms, saves);
   }
 };
+
+// The member is to save with the others, and to call again.
+Status save_first(const std::string& meeting);
+bool is_save_first(const Status& status);
 
 }  // namespace fleet::transport

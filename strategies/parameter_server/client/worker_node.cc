@@ -48,8 +48,8 @@ void WorkerNode<Client>::stop_async(std::function<void(const Status&)> done) {
 
 template <class Client>
 Status WorkerNode<Client>::all_reduce(transport::Group group, const std::string& name,
-                                      std::vector<double>& values) {
-  auto result = member().reduce(group, name, transport::ReduceOp::kSum, values);
+                                      std::vector<double>& values, std::optional<uint64_t> saves) {
+  auto result = member().reduce(group, name, transport::ReduceOp::kSum, values, Duration(0), saves);
   if (!result.ok()) return result.status();
   values = std::get<std::vector<double>>(std::move(result).value());
   return {};

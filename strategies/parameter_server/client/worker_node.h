@@ -61,12 +61,14 @@ class WorkerNode {
   void abort(const Status& why, transport::Phase phase, uint64_t step) {
     member_->abort(why, phase, step);
   }
-  // The workers of the group meet.
-  Status barrier(transport::Group group, const std::string& name) {
-    return member().barrier(group, name);
+  // The workers of the group meet; `saves` as in transport::ReduceCall.
+  Status barrier(transport::Group group, const std::string& name,
+                 std::optional<uint64_t> saves = {}) {
+    return member().barrier(group, name, Duration(0), saves);
   }
   // The values become their sums over them.
-  Status all_reduce(transport::Group group, const std::string& name, std::vector<double>& values);
+  Status all_reduce(transport::Group group, const std::string& name, std::vector<double>& values,
+                    std::optional<uint64_t> saves = {});
 
   // Every request ends with this status. Returns the servers that were waited for, for messages.
   std::vector<std::string> give_up(const Status& why);

@@ -221,14 +221,45 @@ void BackgroundClient::ask_coordinator(Phase phase, std::string_view what,
   set_phase(Phase::kComputing);
 }
 
+// A meeting that the program asks for. Another worker may have asked all to save, and wait for this
+// one in the meeting that saving begins with.
+void BackgroundClient::meet(Phase phase, const std::string& name, const Meet& call) {
+  while (true) {
+    bool asked = false;
+    ask_coordinator(phase, name, [&] {
+      const Status status = call(on_save_ ? std::optional(saves_made_) : std::nullopt);
+      asked = transport::is_save_first(status);
+      return asked ? Status() : status;
+    });
+    if (!asked) return;
+    on_save_();
+  }
+}
+
 void BackgroundClient::barrier(transport::Group group, const std::string& name) {
+  if (group == transport::Group::kWorkers) {
+    return meet(Phase::kBarrier, name,
+                [&](const auto& saves) { return node_->barrier(group, name, saves); });
+  }
   ask_coordinator(Phase::kBarrier, name, [&] { return node_->barrier(group, name); });
 }
 
 std::vector<double> BackgroundClient::all_reduce(transport::Group group, const std::string& name,
                                                  std::vector<double> values) {
-  ask_coordinator(Phase::kReducing, name, [&] { return node_->all_reduce(group, name, values); });
+  if (group == transport::Group::kWorkers) {
+    meet(Phase::kReducing, name,
+         [&](const auto& saves) { return node_->all_reduce(group, name, values, saves); });
+  } else {
+    ask_coordinator(Phase::kReducing, name, [&] { return node_->all_reduce(group, name, values); });
+  }
   return values;
+}
+
+void BackgroundClient::meet_to_save() {
+  constexpr const char* kName = "meet_to_save";
+  meet(Phase::kSaving, kName, [&](const auto& saves) {
+    return node_->barrier(transport::Group::kTraining, kName, saves);
+  });
 }
 
 void BackgroundClient::stop() {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ class BackgroundClient : public Exchange {
   void drain() override { synchronize(); }
   void ask_to_save() override { node_->member().ask_to_save(); }
   uint64_t saves_asked() const override { return node_->member().saves_asked(); }
+  void set_on_save(std::function<void()> on_save) override { on_save_ = std::move(on_save); }
+  void saved(uint64_t saves) override { saves_made_ = saves; }
+  void meet_to_save() override;
   void begin_saving(fluid::Scope&) override {
     drain();
     barrier(transport::Group::kTraining, "begin_saving");
@@ -119,6 +123,8 @@ class BackgroundClient : public Exchange {
   void note_failure(const Status& why);
   void complete(const std::shared_ptr<bool>& done, const Status& status);
 
+  using Meet = std::function<Status(std::optional<uint64_t> saves)>;
+  void meet(transport::Phase phase, const std::string& name, const Meet& call);
   // Ends the threads of both loops.
   void end_threads();
   void set_phase(transport::Phase phase);
@@ -161,6 +167,8 @@ class BackgroundClient : public Exchange {
   SharedValues latest_;
 
   std::function<void()> on_failure_;
+  std::function<void()> on_save_;
+  uint64_t saves_made_ = 0;  // requests that this worker has seen to
   bool started_ = false;
   bool stopped_ = false;
 };

@@ -29,6 +29,9 @@ class Exchange {
   // As StrategyRuntime's.
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
+  virtual void set_on_save(std::function<void()>) {}
+  virtual void saved(uint64_t) {}
+  virtual void meet_to_save() {}
 
   // Begins to connect; once.
   virtual void start() = 0;

@@ -58,6 +58,11 @@ class WorkerRuntime final : public StrategyRuntime {
   bool in_step() const override { return exchange_->in_step(); }
   void ask_to_save() override { exchange_->ask_to_save(); }
   uint64_t saves_asked() const override { return exchange_->saves_asked(); }
+  void set_on_save(std::function<void()> on_save) override {
+    exchange_->set_on_save(std::move(on_save));
+  }
+  void saved(uint64_t saves) override { exchange_->saved(saves); }
+  void meet_to_save() override { exchange_->meet_to_save(); }
   std::vector<std::string> own_variables() override;
   std::vector<double> own_counts() override { return exchange_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override {

@@ -256,6 +256,27 @@ TEST_F(Jobs, SaveWithoutWorkersThatHaveStopped) {
   }
 }
 
+// A worker that waits for the others, in a call of its own program, saves with them meanwhile.
+TEST_F(Jobs, SaveWhileAWorkerWaitsForTheOthers) {
+  for (const std::string strategy : {"async", "half_async", "geo", "all_reduce"}) {
+    const Processes job = strategy == "all_reduce" ? Processes{2, 0} : Processes{2, 1};
+    const std::string folder = path(strategy).string();
+    const std::string said = run(
+        job, str_cat("--optimizer plain --sleep_ms 5 --shards 2 --steps 60 --short_by 45 --meet "
+                     "--every 10 --folder ",
+                     folder, " --copy_to ", folder, "-end --strategy ", strategy));
+    EXPECT_THAT(said, HasSubstr("2 workers met"));
+    const auto saved = fluid::io::CheckpointStore(folder).list();
+    ASSERT_FALSE(saved.empty()) << strategy;
+    EXPECT_GE(saved.front().step, 50) << strategy;
+    const auto reader = fluid::io::CheckpointReader::open(saved.front().folder);
+    ASSERT_TRUE(reader.ok());
+    const int64_t step_of_the_other = strategy == "all_reduce" ? 0 : 15;
+    EXPECT_GE(reader.value().info().worker_steps.at(1), step_of_the_other);
+    EXPECT_TRUE(fs::exists(of_step(folder + "-end", 60))) << strategy;
+  }
+}
+
 // Also where the first worker is the one that leaves.
 TEST_F(Jobs, SaveWithoutTheFirstWorker) {
   for (const char* strategy : {"sync", "async"}) {

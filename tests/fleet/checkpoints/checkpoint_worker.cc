@@ -12,6 +12,7 @@
 //   --paddle F         load_check_point, and save_check_point behind the last step
 //   --width N          of the net; --batch_norm: it has one
 //   --sleep_ms N       in each step
+//   --meet             all workers meet behind their last step
 //   --count            a net whose parameters count: each gradient takes 1 from all of them
 //   --print            the status that training begins with, and the reader's position at the end
 #include <algorithm>
@@ -214,6 +215,11 @@ int train(const Flags& flags) {
     if (copy_every > 0 && (step + 1) % copy_every == 0) {
       fleet::save_checkpoint(exe, copy, {.step = step + 1});
     }
+  }
+  if (flags.contains("--meet")) {
+    const double sum = fleet::all_reduce_worker(std::vector<double>{1}).front();
+    std::printf("%d workers met\n", static_cast<int>(sum));
+    fleet::barrier_worker();
   }
   if (!copy.empty() && copy_every == 0) {
     fleet::save_checkpoint(exe, copy, {.step = std::max<int64_t>(steps, status.step)});

@@ -325,6 +325,33 @@ TEST(Meeting, ABarrierOpensWhenTheLastMemberComes) {
   ASSERT_TRUE(job.run([&] { return passed == 3; }, 100ms));
 }
 
+// One that waits when another asks for a checkpoint, and one that comes before it has seen to that.
+TEST(Meeting, GivesWayToACheckpoint) {
+  Job job(27);
+  job.start();
+  int sent_back = 0;
+  int passed = 0;
+  const auto come = [&](uint32_t index, uint64_t saves) {
+    job.worker(index).client->reduce_async(
+        Group::kWorkers, "b", ReduceOp::kSum, std::vector<int64_t>(), 0s,
+        [&](const Result<ReduceValues>& result) {
+          passed += result.ok() ? 1 : 0;
+          sent_back += is_save_first(result.status()) ? 1 : 0;
+        },
+        saves);
+  };
+  come(0, 0);
+  job.world.run_for(1s);
+  job.worker(1).client->ask_to_save_async();
+  ASSERT_TRUE(job.run([&] { return sent_back == 1; }, 100ms));
+  EXPECT_TRUE(job.coordinator->waits().empty());
+  come(2, 0);
+  ASSERT_TRUE(job.run([&] { return sent_back == 2; }, 100ms));
+  for (const uint32_t index : {0U, 1U, 2U}) come(index, 1);
+  ASSERT_TRUE(job.run([&] { return passed == 3; }, 100ms));
+  EXPECT_EQ(sent_back, 2);
+}
+
 TEST(Meeting, ReducesEveryTypeAndOperation) {
   Job job(21);
   job.start();

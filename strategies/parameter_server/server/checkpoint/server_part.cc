@@ -1,0 +1,48 @@
+#include "strategies/parameter_server/server/checkpoint/server_part.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/strings.h"
+
+namespace fleet::strategies {
+
+void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value,
+                 ServerPart& part) {
+  if (entry.bytes() == value.bytes() && entry.shape == entry.origin_shape) {
+    part.tensors.emplace(entry.origin, value);
+    return;
+  }
+  const uint64_t row_bytes = entry.row_bytes();
+  const auto rows =
+      row_bytes == 0 ? int64_t{0} : static_cast<int64_t>(entry.bytes_in_origin() / row_bytes);
+  part.tensors.emplace(entry.name, value.rows(0, rows));
+  part.rows.emplace(entry.name, fluid::io::CheckpointRows{.of = entry.origin,
+                                                          .shape = fluid::Shape(entry.origin_shape),
+                                                          .first = entry.first_row(),
+                                                          .stride = entry.row_stride});
+}
+
+std::string ServerPartWriter::refusal(const PartOrder& order) const {
+  if (order.part < 0 || order.part >= order.parts) {
+    return str_cat("there is no part ", order.part, " of ", order.parts);
+  }
+  if (fluid::io::is_checkpoint_begun(order.folder, files_)) return {};
+  return str_cat("it sees no checkpoint that was begun in ", order.folder);
+}
+
+void ServerPartWriter::start(const PartOrder& order, ServerPart part) {
+  background_->start([this, order, part = std::move(part)] {
+    const Status status = outcome_of([&] {
+      fluid::io::write_checkpoint_part(order.folder, order.part, order.parts, part.tensors, files_,
+                                       part.rows);
+    });
+    if (status.ok()) return;
+    logger_.warning("checkpoint", "this server's part cannot be written",
+                    {{"folder", order.folder}, {"why", status.to_string()}});
+    fluid::io::give_up_checkpoint_part(order.folder, order.part, order.parts, status.to_string(),
+                                       files_);
+  });
+}
+
+}  // namespace fleet::strategies

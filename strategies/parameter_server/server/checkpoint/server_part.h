@@ -1,0 +1,42 @@
+// A server's part of a checkpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/files/file_system.h"
+#include "base/log.h"
+#include "base/process/background.h"
+#include "fluid/io/checkpoint_files.h"
+#include "strategies/parameter_server/protocol/wire.h"
+
+namespace fleet::strategies {
+
+struct ServerPart {
+  fluid::NamedTensors tensors;
+  fluid::io::CheckpointRowsByName rows;
+};
+
+// Adds a value that the server keeps to its part: under the variable's own name when it is all of
+// it, else as rows of it.
+void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value,
+                 ServerPart& part);
+
+// Writes one part at a time, in the background.
+class ServerPartWriter {
+ public:
+  ServerPartWriter(std::unique_ptr<Background> background, FileSystem& files, Logger logger)
+      : background_(std::move(background)), files_(files), logger_(std::move(logger)) {}
+
+  // Why the part cannot be written; empty: it can. Only where a worker has begun a checkpoint.
+  std::string refusal(const PartOrder& order) const;
+  // What goes wrong is told in the folder, to whoever waits for the part.
+  void start(const PartOrder& order, ServerPart part);
+
+ private:
+  std::unique_ptr<Background> background_;
+  FileSystem& files_;
+  const Logger logger_;
+};
+
+}  // namespace fleet::strategies
