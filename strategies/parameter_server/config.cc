@@ -43,6 +43,7 @@ transport::CoordinatorClientOptions make_member_options(const ParameterServerCon
   options.reconnect_grace = config.reconnect_grace;
   options.rpc_deadline = config.rpc_deadline;
   options.random = environment.random;
+  options.wait = environment.wait;
   return options;
 }
 

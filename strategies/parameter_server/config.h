@@ -95,6 +95,9 @@ struct NodeEnvironment {
   std::function<void()> end_lanes;
   // Ends the threads of the loops, for good; empty where they have none of their own.
   std::function<void()> end_threads;
+  // Returns when `done()`, whose answer changes in handlers of the control loop; for the thread
+  // that trains. Empty: it sleeps until then.
+  std::function<void(const std::function<bool()>& done)> wait;
   // Runs what is ready on the data loop without waiting; may be empty.
   std::function<void()> poll;
   // For nonces; the operating system's when empty.

@@ -33,13 +33,16 @@ Status too_long(const ReduceCall& call, size_t bytes) {
 
 // Hands `work` to the loop and blocks until it calls back.
 template <class T, class Work>
-T ask(Loop& loop, Work work) {
+T ask(Loop& loop, const std::function<void(const std::function<bool()>&)>& wait, Work work) {
   auto promise = std::make_shared<std::promise<T>>();
   auto answer = promise->get_future();
   loop.post([promise, work = std::move(work)]() mutable {
     work([promise](T value) { promise->set_value(std::move(value)); });
   });
   promise.reset();
+  if (wait) {
+    wait([&] { return answer.wait_for(Duration(0)) == std::future_status::ready; });
+  }
   try {
     return answer.get();
   } catch (const std::future_error&) {
@@ -320,14 +323,15 @@ Status CoordinatorClient::barrier(Group group, const std::string& name, Duration
 Result<ReduceValues> CoordinatorClient::reduce(Group group, const std::string& name, ReduceOp op,
                                                ReduceValues values, Duration deadline,
                                                std::optional<uint64_t> saves) {
-  return ask<Result<ReduceValues>>(loop_, [this, group, name, op, values = std::move(values),
-                                           deadline, saves](auto answer) mutable {
-    reduce_async(group, name, op, std::move(values), deadline, std::move(answer), saves);
-  });
+  return ask<Result<ReduceValues>>(
+      loop_, options_.wait,
+      [this, group, name, op, values = std::move(values), deadline, saves](auto answer) mutable {
+        reduce_async(group, name, op, std::move(values), deadline, std::move(answer), saves);
+      });
 }
 
 Status CoordinatorClient::complete() {
-  return ask<Status>(loop_, [this](auto answer) {
+  return ask<Status>(loop_, options_.wait, [this](auto answer) {
     complete_async([answer = std::move(answer)](const Status& status) mutable { answer(status); });
   });
 }

@@ -35,6 +35,9 @@ struct CoordinatorClientOptions {
   // Asked on the loop's thread before each heartbeat: HeartbeatNote::awaits. May be empty.
   std::function<std::string()> awaits;
   bool tell_unreachable = true;  // as ChannelOptions has it
+  // How calls that block wait until `done()`, whose answer changes in handlers of the loop. Empty:
+  // the calling thread sleeps, and another one drives the loop.
+  std::function<void(const std::function<bool()>& done)> wait;
 };
 
 // Construct, start and destroy on the loop's thread (or while nobody drives it).

@@ -232,6 +232,7 @@ IoResult SimWorld::Impl::read(const std::shared_ptr<SimPipe>& pipe,
 }
 
 void SimWorld::Impl::end_pipe(const std::shared_ptr<SimPipe>& pipe) {
+  if (std::exchange(pipe->closed, true)) return;
   pipe->last_delivery = std::max(pipe->last_delivery, now_ + delay());
   schedule(kNoLoop, pipe->last_delivery, [this, pipe] { arrive_end(pipe); });
 }

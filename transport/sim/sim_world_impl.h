@@ -83,7 +83,8 @@ struct SimWaiter {
 struct SimPipe {
   uint32_t writer = kNoLoop;
   uint32_t reader = kNoLoop;
-  bool ended = false;   // the writer closed, and the reader may know
+  bool closed = false;  // by the writer
+  bool ended = false;   // the reader may know
   bool broken = false;  // cut
   bool doomed = false;  // about to be cut: what is written still goes nowhere
   size_t held = 0;      // bytes under way and ready

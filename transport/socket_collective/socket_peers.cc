@@ -267,7 +267,7 @@ void SocketPeers::connect(const std::vector<Endpoint>& endpoints) {
   const std::string& host = endpoints[static_cast<size_t>(rank_)].host;
   const auto here = std::count_if(endpoints.begin(), endpoints.end(),
                                   [&](const Endpoint& other) { return other.host == host; });
-  spins_ = here <= usable_cores();
+  spins_ = options_.spins && here <= usable_cores();
   for (int other = 0; other < size(); ++other) {
     if (other != rank_) open_channel(other, endpoints[static_cast<size_t>(other)]);
   }

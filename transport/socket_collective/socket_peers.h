@@ -63,6 +63,8 @@ struct SocketPeersOptions {
   Duration refused_grace = std::chrono::milliseconds(250);
   // For messages that come before their receives, over all ranks.
   uint64_t early_bytes = 64 * 1024 * 1024;
+  // Who waits looks again and again for a moment, where the ranks of this machine have a core each.
+  bool spins = true;
   std::function<void(MutableBytes)> random;  // for nonces; the operating system's when empty
 };
 

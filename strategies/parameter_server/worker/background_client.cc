@@ -6,7 +6,6 @@
 #include "base/caught.h"
 #include "base/error.h"
 #include "base/strings.h"
-#include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/worker/remote_values.h"
 
 namespace fleet::strategies {
@@ -15,17 +14,14 @@ using transport::DoneHandler;
 using transport::Phase;
 
 BackgroundClient::BackgroundClient(ParameterServerConfig config, AsyncOptions options,
-                                   transport::TransportChoice transport, Logger logger)
+                                   WorkerLoops loops, Logger logger)
     : config_(std::move(config)),
       options_(options),
-      network_(transport),
-      control_("control"),
-      data_("data", {}, [this](const Status& why) { note_failure(why); }) {
+      loops_(std::move(loops)),
+      data_(*loops_.requests) {
+  data_.set_on_exception([this](const Status& why) { note_failure(why); });
   data_.on_loop([&] {
-    NodeEnvironment environment = make_environment(network_, data_.loop(), control_);
-    environment.end_threads = [this] { end_threads(); };
-    node_ = std::make_unique<WorkerNode<AsyncClient>>(std::move(environment), config_,
-                                                      std::move(logger));
+    node_ = std::make_unique<WorkerNode<AsyncClient>>(loops_.node, config_, std::move(logger));
     node_->client().work_by(options_, events());
     node_->set_on_failure([this](const Status& why) { note_failure(why); });
     node_->set_on_joined([this] { note_ready(); });
@@ -280,8 +276,7 @@ void BackgroundClient::stop() {
 }
 
 void BackgroundClient::end_threads() {
-  data_.end();
-  control_.stop_and_join();
+  if (loops_.node.end_threads) loops_.node.end_threads();
 }
 
 bool BackgroundClient::enter_thread(uint32_t thread, fluid::Scope&, const fluid::Scope&) {

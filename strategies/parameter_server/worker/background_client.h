@@ -2,6 +2,7 @@
 // asynchronous worker's requests on the other. The loop has a thread of its own, which merges,
 // sends and receives while trainers compute; trainers whose steps are short do that themselves, at
 // the ends of their steps and while they wait (strategies/parameter_server/worker/shared_loop.h).
+// Under virtual time there is one thread, and it drives the loop while trainers wait.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,7 @@
 #include "strategies/parameter_server/client/async_client.h"
 #include "strategies/parameter_server/client/worker_node.h"
 #include "strategies/parameter_server/worker/exchange.h"
-#include "strategies/parameter_server/worker/shared_loop.h"
-#include "transport/link/asio_network.h"
+#include "strategies/parameter_server/worker/worker_loops.h"
 
 namespace fleet::strategies {
 
@@ -28,8 +28,8 @@ namespace fleet::strategies {
 class BackgroundClient : public Exchange {
  public:
   // `options` as they are worked by, not as they were given.
-  BackgroundClient(ParameterServerConfig config, AsyncOptions options,
-                   transport::TransportChoice transport, Logger logger);
+  BackgroundClient(ParameterServerConfig config, AsyncOptions options, WorkerLoops loops,
+                   Logger logger);
   // Ends the job, with this worker to blame, unless it has stopped.
   ~BackgroundClient() override;
   BackgroundClient(const BackgroundClient&) = delete;
@@ -148,9 +148,8 @@ class BackgroundClient : public Exchange {
 
   const ParameterServerConfig config_;
   const AsyncOptions options_;
-  transport::AsioNetwork network_;
-  transport::LoopThread control_;
-  SharedLoop data_;
+  const WorkerLoops loops_;
+  RequestLoop& data_;
   std::unique_ptr<WorkerNode<AsyncClient>> node_;  // on the data loop
   std::atomic<uint64_t> steps_{0};
 

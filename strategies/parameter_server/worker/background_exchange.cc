@@ -44,9 +44,9 @@ struct BackgroundExchange::Notes final : ExchangeNotes {
 };
 
 BackgroundExchange::BackgroundExchange(const ParameterServerConfig& config,
-                                       const AsyncOptions& options,
-                                       transport::TransportChoice transport, Logger logger)
-    : BackgroundClient(config, options, transport, std::move(logger)) {
+                                       const AsyncOptions& options, WorkerLoops loops,
+                                       Logger logger)
+    : BackgroundClient(config, options, std::move(loops), std::move(logger)) {
   set_on_failure([this] {
     const std::lock_guard lock(meeting_mutex_);
     failed_ = true;

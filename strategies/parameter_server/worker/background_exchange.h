@@ -17,7 +17,7 @@ namespace fleet::strategies {
 class BackgroundExchange final : public BackgroundClient {
  public:
   BackgroundExchange(const ParameterServerConfig& config, const AsyncOptions& options,
-                     transport::TransportChoice transport, Logger logger);
+                     WorkerLoops loops, Logger logger);
 
   bool enter_thread(uint32_t thread, fluid::Scope& scope, const fluid::Scope& parent) override;
   void leave_thread(fluid::Scope& scope) override;

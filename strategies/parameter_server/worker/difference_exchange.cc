@@ -17,8 +17,8 @@ struct DifferenceExchange::StartNotes final : ExchangeNotes {
 
 DifferenceExchange::DifferenceExchange(const ParameterServerConfig& config,
                                        const AsyncOptions& exchanged, const AsyncOptions& options,
-                                       transport::TransportChoice transport, Logger logger)
-    : BackgroundClient(config, exchanged, transport, std::move(logger)),
+                                       WorkerLoops loops, Logger logger)
+    : BackgroundClient(config, exchanged, std::move(loops), std::move(logger)),
       local_(*this, options, config.worker_num) {}
 
 void DifferenceExchange::stop() {

@@ -11,8 +11,7 @@ class DifferenceExchange final : public BackgroundClient {
  public:
   // `exchanged`: the options that the client works by; `options` as they were given.
   DifferenceExchange(const ParameterServerConfig& config, const AsyncOptions& exchanged,
-                     const AsyncOptions& options, transport::TransportChoice transport,
-                     Logger logger);
+                     const AsyncOptions& options, WorkerLoops loops, Logger logger);
 
   // Exchanges what the last steps changed. Executors that trained must still be there: UsageError
   // (kPrecondition), behind the leave, when steps are lost.

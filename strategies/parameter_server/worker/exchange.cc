@@ -37,16 +37,17 @@ AsyncOptions resolved(AsyncOptions options) {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
-                                        const AsyncOptions& options,
-                                        transport::TransportChoice transport, Logger logger) {
+                                        const AsyncOptions& options, WorkerLoops loops,
+                                        Logger logger) {
   if (is_synchronous(options.mode))
-    return std::make_unique<InStepExchange>(config, transport, logger);
+    return std::make_unique<InStepExchange>(config, std::move(loops), logger);
   const AsyncOptions exchanged = resolved(options);
   if (sends_differences(options.mode)) {
-    return std::make_unique<DifferenceExchange>(config, exchanged, options, transport,
+    return std::make_unique<DifferenceExchange>(config, exchanged, options, std::move(loops),
                                                 std::move(logger));
   }
-  return std::make_unique<BackgroundExchange>(config, exchanged, transport, std::move(logger));
+  return std::make_unique<BackgroundExchange>(config, exchanged, std::move(loops),
+                                              std::move(logger));
 }
 
 void check_gradient(const fluid::Operator& op, const RemoteTensor& expected,

@@ -14,6 +14,7 @@
 #include "strategies/parameter_server/async_options.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/worker/trainer_ops.h"
+#include "strategies/parameter_server/worker/worker_loops.h"
 
 namespace fleet::strategies {
 
@@ -91,8 +92,8 @@ class Exchange {
 
 // Of the mode that the options tell. Throws UsageError when they are not valid.
 std::unique_ptr<Exchange> make_exchange(const ParameterServerConfig& config,
-                                        const AsyncOptions& options,
-                                        transport::TransportChoice transport, Logger logger);
+                                        const AsyncOptions& options, WorkerLoops loops,
+                                        Logger logger);
 
 // Throws UsageError when a gradient is not what its slices on the servers are made for.
 void check_gradient(const fluid::Operator& op, const RemoteTensor& expected,

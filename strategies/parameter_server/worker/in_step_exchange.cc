@@ -11,9 +11,6 @@ using transport::Phase;
 
 namespace {
 
-// Servers of the same machine answer while a worker gives way: measured by benchmarks/bench_jobs.
-constexpr int kYields = 30;
-
 fluid::StepShards owned(const ParameterServerConfig& config) {
   const ShardRange range =
       owned_shards(static_cast<int>(config.index), static_cast<int>(config.worker_num),
@@ -60,11 +57,9 @@ struct InStepExchange::ReceiveNotes final : ExchangeNotes {
   bool last = false;  // no fetch_barrier stands behind it
 };
 
-InStepExchange::InStepExchange(const ParameterServerConfig& config,
-                               transport::TransportChoice transport, const Logger& logger)
-    : shards_(owned(config)),
-      environment_(transport, kYields),
-      node_(environment_.node(), config, logger) {}
+InStepExchange::InStepExchange(const ParameterServerConfig& config, WorkerLoops loops,
+                               const Logger& logger)
+    : shards_(owned(config)), loops_(std::move(loops)), node_(loops_.node, config, logger) {}
 
 // ---- life
 
@@ -84,7 +79,7 @@ void InStepExchange::stop() {
   ready();
   node_.stop();
   // No thread is left for the process's exit to race with.
-  environment_.end();
+  if (loops_.node.end_threads) loops_.node.end_threads();
 }
 
 void InStepExchange::barrier(transport::Group group, const std::string& name) {

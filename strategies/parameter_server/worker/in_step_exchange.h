@@ -5,15 +5,14 @@
 #include <string>
 
 #include "strategies/parameter_server/client/blocking_worker_node.h"
-#include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/worker/exchange.h"
+#include "strategies/parameter_server/worker/worker_loops.h"
 
 namespace fleet::strategies {
 
 class InStepExchange final : public Exchange {
  public:
-  InStepExchange(const ParameterServerConfig& config, transport::TransportChoice transport,
-                 const Logger& logger);
+  InStepExchange(const ParameterServerConfig& config, WorkerLoops loops, const Logger& logger);
 
   void start() override;
   const ServerClient& ready() override;
@@ -54,7 +53,7 @@ class InStepExchange final : public Exchange {
   void wait_values();
 
   const fluid::StepShards shards_;
-  ProcessEnvironment environment_;
+  const WorkerLoops loops_;
   BlockingWorkerNode node_;
   bool started_ = false;
   // Of the run under way: what it has to end with.

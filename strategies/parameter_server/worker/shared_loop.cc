@@ -22,14 +22,17 @@ class SharedLoop::Turn {
   const bool taken_;
 };
 
-SharedLoop::SharedLoop(const std::string& name, Logger logger, transport::OnException on_exception)
-    : logger_(std::move(logger)), on_exception_(std::move(on_exception)) {
+SharedLoop::SharedLoop(const std::string& name, Logger logger) : logger_(std::move(logger)) {
   thread_ = std::thread([this] { serve(); });
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
 
 SharedLoop::~SharedLoop() {
   end();
+}
+
+void SharedLoop::set_on_exception(transport::OnException on_exception) {
+  on_loop([&] { on_exception_ = std::move(on_exception); });
 }
 
 bool SharedLoop::try_take() {

@@ -10,34 +10,30 @@
 #include <thread>
 
 #include "base/log.h"
+#include "strategies/parameter_server/worker/worker_loops.h"
 #include "transport/link/asio_loop.h"
 
 namespace fleet::strategies {
 
 // Any thread may call everything, but construct, end and destroy from one. Handlers run on one
-// thread at a time, whichever drives: they must not need to know which, and must not take or ask
-// for the loop. What a handler throws is told to `on_exception` on the thread that drives, and
-// logged, and the loop goes on. What lives on the loop is destroyed by on_loop(), or after end().
-class SharedLoop {
+// thread at a time, whichever drives. What a handler throws is told to `on_exception` on the thread
+// that drives, and logged, and the loop goes on. What lives on the loop is destroyed by on_loop(),
+// or after end().
+class SharedLoop final : public RequestLoop {
  public:
-  explicit SharedLoop(const std::string& name, Logger logger = {},
-                      transport::OnException on_exception = {});
-  ~SharedLoop();
+  explicit SharedLoop(const std::string& name, Logger logger = {});
+  ~SharedLoop() override;
   SharedLoop(const SharedLoop&) = delete;
   SharedLoop& operator=(const SharedLoop&) = delete;
 
-  transport::AsioLoop& loop() { return loop_; }
+  transport::AsioLoop& loop() override { return loop_; }
+  void set_on_exception(transport::OnException on_exception) override;
 
-  // Runs what is ready on the loop, then `work`, on the calling thread; false, and nothing is run,
-  // where another thread drives. Its own thread gives way to one that comes again within
-  // kPatience: its next call finds the loop free.
-  bool try_run(const std::function<void()>& work);
-  // Drives the loop on the calling thread until `done()`, which is asked after each handler; false
-  // where another thread drives, or when the loop was stopped.
-  bool try_drive_until(const std::function<bool()>& done);
-  // Runs `work` as a handler and returns when it is done; what it throws is thrown here. After
-  // end() it runs on the calling thread.
-  void on_loop(const std::function<void()>& work);
+  // Its own thread gives way to one that comes again within kPatience: its next call finds the loop
+  // free.
+  bool try_run(const std::function<void()>& work) override;
+  bool try_drive_until(const std::function<bool()>& done) override;
+  void on_loop(const std::function<void()>& work) override;
   // Stops the loop and ends its thread.
   void end();
 

@@ -17,14 +17,21 @@ using transport::Phase;
 WorkerRuntime::WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
                              transport::TransportChoice transport, fluid::Program origin,
                              std::vector<std::string> server_names, Logger logger)
-    : index_(config.index),
-      origin_(std::move(origin)),
-      server_names_(std::move(server_names)),
-      exchange_(make_exchange(config, options, transport, std::move(logger))) {
+    : WorkerRuntime(
+          config.index,
+          make_exchange(config, options, loops_of_process(options, transport), std::move(logger)),
+          std::move(origin), std::move(server_names)) {
   if (server_names_.empty()) {
     for (const auto& endpoint : config.servers) server_names_.push_back(endpoint.to_string());
   }
 }
+
+WorkerRuntime::WorkerRuntime(uint32_t index, std::unique_ptr<Exchange> exchange,
+                             fluid::Program origin, std::vector<std::string> server_names)
+    : index_(index),
+      origin_(std::move(origin)),
+      server_names_(std::move(server_names)),
+      exchange_(std::move(exchange)) {}
 
 void WorkerRuntime::stop_worker() {
   if (!exchange_->stopped()) exchange_->stop();

@@ -26,6 +26,9 @@ class WorkerRuntime final : public StrategyRuntime {
   WorkerRuntime(const ParameterServerConfig& config, const AsyncOptions& options,
                 transport::TransportChoice transport, fluid::Program origin,
                 std::vector<std::string> server_names = {}, Logger logger = {});
+  // The same over an exchange that somebody else has made, as that worker.
+  WorkerRuntime(uint32_t index, std::unique_ptr<Exchange> exchange, fluid::Program origin,
+                std::vector<std::string> server_names);
 
   // Puts whole variables as the servers have them now into the scope, slices joined. Returns the
   // names that no server keeps.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/worker/background_exchange.h"
+#include "strategies/parameter_server/worker/shared_loop.h"
 
 namespace fleet::strategies {
 namespace {
@@ -25,7 +26,8 @@ ParameterServerConfig config() {
 
 template <class Exception>
 std::string message_of(const Exception& exception) {
-  BackgroundExchange link(config(), {}, transport::TransportChoice::kTcp, Logger(LogLevel::kOff));
+  BackgroundExchange link(config(), {}, loops_of_process({}, transport::TransportChoice::kTcp),
+                          Logger(LogLevel::kOff));
   try {
     link.request(transport::Phase::kReceiving, "lookup",
                  [&](ServerClient&, const transport::DoneHandler&) { throw exception; });
@@ -59,7 +61,8 @@ TEST(ProcessEnvironment, ThrowsWhatAHandlerOfTheControlLoopThrows) {
 
 TEST(SharedLoop, TellsWhatAHandlerThrows) {
   std::promise<Status> told;
-  SharedLoop shared("data", {}, [&](const Status& what) { told.set_value(what); });
+  SharedLoop shared("data");
+  shared.set_on_exception([&](const Status& what) { told.set_value(what); });
   shared.loop().post([] { throw std::bad_alloc(); });
   EXPECT_THAT(told.get_future().get().text().what, HasSubstr("no memory left"));
   // The loop goes on.
