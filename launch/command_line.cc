@@ -23,8 +23,19 @@ void describe_restarts(po::options_description_easy_init& add) {
       "start a job that fails again, up to N times, from its newest checkpoint (default 0)");
   add("restart_window", po::value<double>()->value_name("SECONDS"),
       "--max_restarts counts those of the last SECONDS (default: all)");
+  add("host_wait", po::value<double>()->value_name("SECONDS"),
+      "time for a host that was lost to come back before the job is started again (default 60)");
   add("resume", po::value<std::string>()->value_name("latest|none|FOLDER"),
       "the checkpoint that the program begins with, where it asks for one (default latest)");
+}
+
+void describe_hosts(po::options_description_easy_init& add) {
+  add("hosts", po::value<std::string>()->value_name("LIST"),
+      "start this launcher on each of these hosts over ssh, in this folder and with the same "
+      "options; in place of --cluster_node_ips");
+  add("ssh", po::value<std::string>()->value_name("COMMAND"),
+      "what reaches a host of --hosts (default ssh -o BatchMode=yes)");
+  add("orders_from_stdin", po::bool_switch(), "what --hosts starts; not for use by hand");
 }
 
 po::options_description describe_options(Launcher launcher) {
@@ -66,11 +77,7 @@ po::options_description describe_options(Launcher launcher) {
         "what ranks exchange tensors over: MPI, under mpirun (default on one node), or sockets, "
         "without MPI");
   }
-  add("hosts", po::value<std::string>()->value_name("LIST"),
-      "start this launcher on each of these hosts over ssh, in this folder and with the same "
-      "options; in place of --cluster_node_ips");
-  add("ssh", po::value<std::string>()->value_name("COMMAND"),
-      "what reaches a host of --hosts (default ssh -o BatchMode=yes)");
+  describe_hosts(add);
   add("end_with_stdin", po::bool_switch(), "end the job when stdin is closed");
   add("log_dir", po::value<std::string>()->value_name("DIR"),
       "folder of workerlog.i and serverlog.i (default logs)");
@@ -190,7 +197,6 @@ std::vector<std::string> scheduled_options(const po::variables_map& values,
 
 po::variables_map parse_own(Launcher launcher, const po::options_description& options,
                             const std::vector<std::string>& own, const Environment& environment) {
-  const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
   po::variables_map values;
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
@@ -208,9 +214,10 @@ po::variables_map parse_own(Launcher launcher, const po::options_description& op
     for (const auto& option : options.options()) names.push_back("--" + option->long_name());
     const std::string flag = error.get_option_name();
     wrong("unknown option '" + flag + "'" + did_you_mean(flag, names), "", "", "",
-          name + " --help lists the options; those of the program follow its name");
+          launcher_name(launcher) +
+              " --help lists the options; those of the program follow its name");
   } catch (const po::error& error) {
-    wrong(error.what(), "", "", "", name + " --help lists the options");
+    wrong(error.what(), "", "", "", launcher_name(launcher) + " --help lists the options");
   }
   return values;
 }
@@ -295,14 +302,18 @@ void read_hosts(const po::variables_map& values, CommandLine& line) {
   line.node_ip = line.nodes.front();
 }
 
-// The own options but for --hosts and --ssh.
+// The own options but for those that the launcher with --hosts sees to itself.
 std::vector<std::string> options_of_hosts(const std::vector<std::string>& own) {
+  static const std::set<std::string> kValues = {"--hosts", "--ssh", "--max_restarts",
+                                                "--restart_window", "--host_wait"};
+  static const std::set<std::string> kFlags = {"--progress", "--json", "--end_with_stdin"};
   std::vector<std::string> kept;
   for (size_t i = 0; i < own.size(); ++i) {
     const std::string option = spelled(own[i]);
-    if (option == "--hosts" || option == "--ssh") {
-      ++i;
-    } else if (!option.starts_with("--hosts=") && !option.starts_with("--ssh=")) {
+    const std::string name = option.substr(0, option.find('='));
+    if (kValues.contains(name)) {
+      i += name == option ? 1 : 0;
+    } else if (!kFlags.contains(name)) {
       kept.push_back(option);
     }
   }
@@ -467,7 +478,7 @@ void read_parameter_server(const po::variables_map& values, CommandLine& line) {
   line.start_port = port;
 }
 
-// What a job that fails is started again by; of jobs on one node.
+// What a job that fails is started again by.
 void read_restarts(const po::variables_map& values, CommandLine& line) {
   if (values.count("resume") > 0) {
     line.resume = values["resume"].as<std::string>();
@@ -492,12 +503,11 @@ void read_restarts(const po::variables_map& values, CommandLine& line) {
             "--max_restarts N beside it", "no restarts", "leave it out, or give --max_restarts");
     }
   }
-  if (line.restarts.most > 0 && (line.several_nodes() || !line.hosts.empty())) {
+  line.host_wait = read_seconds(values, "host_wait", line.host_wait);
+  if (line.restarts.most > 0 && line.several_nodes() && line.hosts.empty()) {
     wrong("a job over several nodes is not started again", "--max_restarts",
-          "a job on one node, without --hosts, --cluster_node_ips and --nnodes",
-          !line.hosts.empty() ? "--hosts"
-          : line.numbered     ? "--nnodes"
-                              : "--cluster_node_ips",
+          "a job on one node, or one that --hosts starts",
+          line.numbered ? "--nnodes" : "--cluster_node_ips",
           "leave --max_restarts out, and start the whole command again when it has ended with 1");
   }
 }
@@ -509,6 +519,10 @@ Duration standard_heartbeat(const Environment& environment, Duration standard) {
 }
 
 }  // namespace
+
+std::string launcher_name(Launcher launcher) {
+  return launcher == Launcher::kCollective ? "launch" : "launch_ps";
+}
 
 CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>& arguments,
                                const Environment& environment) {
@@ -535,6 +549,7 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   read_restarts(values, line);
   read_word(values, "on_nonfinite", {"stop", "warn"}, line.on_nonfinite);
   line.supervision.tee = values["tee"].as<bool>();
+  line.orders_from_stdin = values["orders_from_stdin"].as<bool>();
   line.supervision.ends_with_stdin = values["end_with_stdin"].as<bool>();
   line.options_of_hosts =
       options_of_hosts({arguments.begin(), arguments.begin() + static_cast<long>(own)});
@@ -561,9 +576,8 @@ CommandLine parse_command_line(Launcher launcher, const std::vector<std::string>
   if (marked) ++first;
   line.command.assign(arguments.begin() + static_cast<long>(first), arguments.end());
   if (line.command.empty() || line.command.front().empty()) {
-    const std::string name = launcher == Launcher::kCollective ? "launch" : "launch_ps";
     wrong("no program was given", "", "the program after the options", "",
-          name + " --help shows an example");
+          launcher_name(launcher) + " --help shows an example");
   }
   if (!marked && line.command.front().starts_with("-")) {
     wrong("unknown option '" + line.command.front() + "'", "", "options that begin with --", "",

@@ -12,6 +12,7 @@
 namespace fleet::launch {
 
 enum class Launcher { kParameterServer, kCollective };
+std::string launcher_name(Launcher launcher);  // "launch_ps", "launch"
 
 // The first port where it cannot be left to the kernel, as Paddle's.
 constexpr int kStartPort = 6170;
@@ -28,9 +29,11 @@ struct CommandLine {
   std::optional<NumberedNodes> numbered;           // launch: several, in place of `nodes`
   // --hosts: where a launcher is started for each of `nodes`, as ssh has it; empty: this is one.
   std::vector<std::string> hosts;
-  std::string ssh = "ssh -o BatchMode=yes";   // --ssh: command and its options
-  std::vector<std::string> options_of_hosts;  // what those launchers get of this one's options
-  std::vector<std::string> gpus;              // of the ranks of this node: --gpus
+  std::string ssh = "ssh -o BatchMode=yes";       // --ssh: command and its options
+  std::vector<std::string> options_of_hosts;      // what those launchers get of this one's options
+  bool orders_from_stdin = false;                 // --orders_from_stdin: this is one of them
+  Duration host_wait = std::chrono::seconds(60);  // --host_wait
+  std::vector<std::string> gpus;                  // of the ranks of this node: --gpus
   // launch: "mpi", under mpirun, or "sockets", which needs none.
   std::string collectives = "mpi";  // --collectives
   std::string log_dir = "logs";
@@ -39,7 +42,7 @@ struct CommandLine {
   std::string on_nonfinite;                // --on_nonfinite; empty: what the environment says
   std::optional<Duration> stall_deadline;  // --stall_deadline
   std::string resume;      // --resume: "latest", "none" or a folder; empty: the environment's
-  RestartLimits restarts;  // --max_restarts, --restart_window; of a job on one node
+  RestartLimits restarts;  // --max_restarts, --restart_window
   SupervisorOptions supervision;
   std::vector<std::string> command;  // the program and what follows it, verbatim
 

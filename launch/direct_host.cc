@@ -13,8 +13,6 @@
 namespace fleet::launch {
 namespace {
 
-constexpr size_t kLongestProgressLine = 4096;
-
 class DirectHost : public Host {
  public:
   DirectHost(const Job& job, EventLoop& loop, PortReservation& ports, const HostOptions& options)
@@ -128,43 +126,6 @@ ExitStatus exit_status_of(const siginfo_t& info) {
     status.core_dumped = info.si_code == CLD_DUMPED;
   }
   return status;
-}
-
-LineReader::LineReader(EventLoop& loop, FileDescriptor source, std::string begun,
-                       LineHandler handler)
-    : loop_(loop),
-      source_(std::move(source)),
-      partial_(std::move(begun)),
-      handler_(std::move(handler)) {
-  ::fcntl(source_.get(), F_SETFL, ::fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
-  loop_.watch(source_.get(), [this] { read_some(); });
-}
-
-LineReader::~LineReader() {
-  if (source_) loop_.unwatch(source_.get());
-}
-
-void LineReader::read_some() {
-  char bytes[4096];
-  ssize_t count = 0;
-  while ((count = ::read(source_.get(), bytes, sizeof(bytes))) > 0) {
-    partial_.append(bytes, static_cast<size_t>(count));
-    hand_over();
-  }
-  if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-    loop_.unwatch(source_.get());
-    source_.reset();
-  }
-}
-
-void LineReader::hand_over() {
-  size_t begin = 0;
-  for (size_t end = 0; (end = partial_.find('\n', begin)) != std::string::npos;) {
-    handler_(std::string_view(partial_).substr(begin, end - begin));
-    begin = end + 1;
-  }
-  partial_.erase(0, begin);
-  if (partial_.size() > kLongestProgressLine) partial_.clear();
 }
 
 }  // namespace fleet::launch

@@ -10,6 +10,7 @@
 #include "launch/job.h"
 #include "launch/process/child.h"
 #include "launch/process/event_loop.h"
+#include "launch/process/line_reader.h"
 
 namespace fleet::launch {
 
@@ -72,29 +73,6 @@ std::unique_ptr<Host> make_direct_host(const Job& job, EventLoop& loop, PortRese
                                        const HostOptions& options);
 std::unique_ptr<Host> make_mpi_host(const Job& job, EventLoop& loop, PortReservation& ports,
                                     const HostOptions& options);
-
-// Reads lines from a pipe or socket, for progress. Owns the descriptor.
-class LineReader {
- public:
-  using LineHandler = std::function<void(std::string_view)>;
-  LineReader(EventLoop& loop, FileDescriptor source, std::string begun, LineHandler handler);
-  ~LineReader();
-  LineReader(const LineReader&) = delete;
-  LineReader& operator=(const LineReader&) = delete;
-  // Reads what is there now.
-  void finish() {
-    if (source_) read_some();
-  }
-
- private:
-  void read_some();
-  void hand_over();
-
-  EventLoop& loop_;
-  FileDescriptor source_;
-  std::string partial_;
-  LineHandler handler_;
-};
 
 // The ending that a siginfo of waitid() describes.
 ExitStatus exit_status_of(const siginfo_t& info);

@@ -186,7 +186,8 @@ std::vector<Member> numbered_members(const NumberedNodes& nodes, int ranks,
 
 std::string describe(const Job& job) {
   std::ostringstream out;
-  out << "job      " << job.job_id << "\nprogram  " << job.program << "\narguments";
+  out << "job      " << (job.job_id.empty() ? "named by its endpoints" : job.job_id)
+      << "\nprogram  " << job.program << "\narguments";
   for (size_t i = 1; i < job.command.size(); ++i) out << " '" << job.command[i] << "'";
   out << "\nlogs     " << job.log_folder << "\n";
   for (const Member& member : job.members) {

@@ -27,7 +27,7 @@ struct Member {
 
 struct Job {
   std::string launcher;    // "launch_ps", for messages
-  std::string job_id;      // FLEET_JOB_ID
+  std::string job_id;      // FLEET_JOB_ID; empty: the one that follows from the endpoints
   std::string launch_id;   // unique to this run; marks every process of it
   std::string run_folder;  // private to the job, removed at its end
   std::string log_folder;

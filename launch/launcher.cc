@@ -10,9 +10,10 @@
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
+#include "launch/hosts/host_runs.h"
+#include "launch/hosts/ssh_launchers.h"
 #include "launch/process/child.h"
 #include "launch/process/event_loop.h"
-#include "launch/remote_hosts.h"
 #include "launch/restarts/attempts.h"
 
 namespace fleet::launch {
@@ -20,10 +21,7 @@ namespace {
 
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
-
-std::string name_of(Launcher launcher) {
-  return launcher == Launcher::kCollective ? "launch" : "launch_ps";
-}
+constexpr size_t kLongestOrder = 1 << 20;
 
 bool is_under_mpirun(const CommandLine& line) {
   return line.launcher == Launcher::kCollective && line.collectives == "mpi";
@@ -71,9 +69,14 @@ void make_log_folder(const std::string& folder) {
 
 // The job's secret goes to its processes as the path of a file that only this user can read. A
 // secret of the caller's own is passed on as it is.
-void add_secret(const CommandLine& line, const RunFolder& folder, Environment& common) {
+void add_secret(const CommandLine& line, const RunFolder& folder, const std::string& given,
+                Environment& common) {
   if (line.insecure) {
     common.set("FLEET_INSECURE", "1");
+    return;
+  }
+  if (!given.empty()) {
+    common.set("FLEET_JOB_SECRET_FILE", folder.write_private("secret", given + "\n"));
     return;
   }
   if (common.has("FLEET_JOB_SECRET_FILE") || common.has("FLEET_JOB_SECRET")) return;
@@ -89,13 +92,6 @@ void add_secret(const CommandLine& line, const RunFolder& folder, Environment& c
   common.set("FLEET_JOB_SECRET_FILE", folder.write_private("secret", make_job_secret() + "\n"));
 }
 
-// Another one for each attempt, so that processes of different ones refuse each other.
-std::string job_id(const CommandLine& line, const Environment& environment, int restarts) {
-  const auto given = environment.get("FLEET_JOB_ID");
-  if (!given) return name_of(line.launcher) + "-" + random_hex(6);
-  return restarts == 0 ? *given : str_cat(*given, "-r", restarts);
-}
-
 // A later attempt goes on from the newest checkpoint, whatever the first one began with.
 void add_restart(const CommandLine& line, int restarts, Environment& common) {
   common.set("FLEET_RESTARTS", str_cat(restarts));
@@ -104,21 +100,19 @@ void add_restart(const CommandLine& line, int restarts, Environment& common) {
 }
 
 Job make_job(const CommandLine& line, const Environment& environment,
-             const std::vector<Endpoint>& endpoints, const RunFolder& folder, int restarts) {
+             const std::vector<Endpoint>& endpoints, const RunFolder& folder, const AttemptId& id) {
   Job job;
-  job.launcher = name_of(line.launcher);
+  job.launcher = launcher_name(line.launcher);
   job.launch_id = random_hex(8);
-  job.job_id = job_id(line, environment, restarts);
+  job.job_id = id.job_id;
   job.run_folder = folder.path();
   job.log_folder = line.log_dir;
+  job.log_heading = id.log_heading;
   job.command = line.command;
   job.common = without_role_variables(environment);
-  // The nodes agree on what follows from the endpoints, or on what the caller says.
-  if (!line.several_nodes() || environment.has("FLEET_JOB_ID")) {
-    job.common.set("FLEET_JOB_ID", job.job_id);
-  }
+  if (!id.job_id.empty()) job.common.set("FLEET_JOB_ID", id.job_id);
   job.common.set(kLaunchIdVariable, job.launch_id);
-  add_restart(line, restarts, job.common);
+  add_restart(line, id.restarts, job.common);
   if (!line.on_nonfinite.empty()) job.common.set("FLEET_ON_NONFINITE", line.on_nonfinite);
   if (line.stall_deadline) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*line.stall_deadline).count();
@@ -127,7 +121,7 @@ Job make_job(const CommandLine& line, const Environment& environment,
   if (line.launcher == Launcher::kCollective) {
     job.common.set("FLEET_COLLECTIVES", line.collectives);
   }
-  add_secret(line, folder, job.common);
+  add_secret(line, folder, id.secret, job.common);
   if (line.launcher == Launcher::kParameterServer) {
     job.members = parameter_server_members(line.workers, endpoints, job.log_folder, nodes_of(line));
   } else if (line.numbered) {
@@ -141,22 +135,21 @@ Job make_job(const CommandLine& line, const Environment& environment,
 // What one attempt of the job runs with.
 std::unique_ptr<AttemptParts> make_attempt(const CommandLine& line, const Environment& environment,
                                            const std::string& program, EventLoop& loop,
-                                           int restarts, const std::string& log_heading) {
+                                           const AttemptId& id) {
   auto parts = std::make_unique<AttemptParts>();
   const std::vector<Endpoint> chosen = chosen_endpoints(line);
   parts->ports = reserve_ports(line, chosen);
   Job& job = parts->job;
   job = make_job(line, environment, chosen.empty() ? parts->ports.endpoints() : chosen,
-                 parts->folder, restarts);
+                 parts->folder, id);
   job.program = program;
-  job.log_heading = log_heading;
   provide_descriptors(kOwnDescriptors + kDescriptorsOfProcess * job.members.size(),
-                      name_of(line.launcher))
+                      launcher_name(line.launcher))
       .throw_if_error();
   if (line.print_config) std::cout << describe(job) << std::flush;
-  const HostOptions options{
-      .progress = line.supervision.progress || line.supervision.json || line.restarts.most > 0,
-      .heartbeat_timeout = line.supervision.heartbeat_timeout};
+  const HostOptions options{.progress = line.supervision.progress || line.supervision.json ||
+                                        line.restarts.most > 0 || line.orders_from_stdin,
+                            .heartbeat_timeout = line.supervision.heartbeat_timeout};
   parts->host = is_under_mpirun(line) ? make_mpi_host(job, loop, parts->ports, options)
                                       : make_direct_host(job, loop, parts->ports, options);
   if (job.members.empty()) {
@@ -172,6 +165,39 @@ std::unique_ptr<AttemptParts> make_attempt(const CommandLine& line, const Enviro
     parts->notice = std::make_unique<DeathNotice>(job, line.workers, chosen);
   }
   return parts;
+}
+
+int workers_here(const CommandLine& line) {
+  if (line.launcher == Launcher::kCollective) return line.workers;
+  const auto [first, last] = nodes_of(line).workers_here(line.workers);
+  return last - first;
+}
+
+// What --hosts has started: reports go to stdout among the lines of --tee.
+int run_ordered(const CommandLine& line, const HostRuns::Factory& make,
+                const SupervisorOptions& supervision, EventLoop& loop, Console& console) {
+  const auto tell = [&console](const Report& report) {
+    console.print(kReportMark + to_line(report) + "\n");
+  };
+  HostRuns runs(make, workers_here(line), supervision, tell, loop, console);
+  LineReader orders(
+      loop, duplicate_of_stdin(), "",
+      [&runs](std::string_view text) {
+        if (const auto order = parse_order(text)) runs.obey(*order);
+      },
+      kLongestOrder);
+  orders.when_ended(
+      [&runs] { runs.on_disconnected("the launcher that started this one has gone", false); });
+  runs.on_connected();
+  return runs.run();
+}
+
+// By hand, one launcher on each of several hosts.
+AttemptId attempt_id(const CommandLine& line, const Environment& environment, int restarts) {
+  AttemptId id = new_attempt(launcher_name(line.launcher), environment, restarts);
+  // The nodes agree on what follows from the endpoints, or on what the caller says.
+  if (line.several_nodes() && !environment.has("FLEET_JOB_ID")) id.job_id.clear();
+  return id;
 }
 
 int run_job(const CommandLine& line, const Environment& environment, Console& console) {
@@ -192,15 +218,21 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
   supervision.workers_take_leave = line.launcher == Launcher::kCollective && !is_under_mpirun(line);
   supervision.servers_end_themselves =
       line.nodes.size() > 1 && line.launcher == Launcher::kParameterServer;
-  const auto make = [&](int restarts, const std::string& log_heading) {
-    return make_attempt(line, environment, program, loop, restarts, log_heading);
+  const auto make = [&](const AttemptId& id) {
+    return make_attempt(line, environment, program, loop, id);
   };
-  return Attempts(make, line.restarts, supervision, loop, console).run();
+  if (line.orders_from_stdin) return run_ordered(line, make, supervision, loop, console);
+  const auto make_here = [&](int restarts, const std::string& log_heading) {
+    AttemptId id = attempt_id(line, environment, restarts);
+    id.log_heading = log_heading;
+    return make(id);
+  };
+  return Attempts(make_here, line.restarts, supervision, loop, console).run();
 }
 
 // What nobody has read yet is written when nothing is left of the job, so that Ctrl-C ends that.
 int launch(const CommandLine& line, const Environment& environment) {
-  Console console(name_of(line.launcher));
+  Console console(launcher_name(line.launcher));
   const int code = line.hosts.empty() ? run_job(line, environment, console)
                                       : run_on_hosts(line, environment, console);
   console.finish();
@@ -210,7 +242,7 @@ int launch(const CommandLine& line, const Environment& environment) {
 }  // namespace
 
 int run_launcher(Launcher launcher, int argc, const char* const* argv) {
-  const std::string name = name_of(launcher);
+  const std::string name = launcher_name(launcher);
   ::signal(SIGPIPE, SIG_IGN);  // whoever reads our output may leave; the logs are in files
   try {
     const Environment environment = Environment::of_process();

@@ -14,7 +14,6 @@
 namespace fleet::launch {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // The stopped process's peers miss its heartbeats a little later than the launcher hears of the
@@ -23,9 +22,6 @@ constexpr Duration kTimeForPeers = seconds(1);
 constexpr Duration kKillLimit = seconds(1);
 // Longer than mpirun takes to end when a rank has left without MPI_Finalize.
 constexpr Duration kCarrierGrace = seconds(10);
-constexpr Duration kRedraw = milliseconds(250);
-constexpr Duration kReport = seconds(5);
-constexpr Duration kJsonInterval = seconds(1);
 
 std::vector<ProcessRecord> records_of(const Job& job) {
   std::vector<ProcessRecord> records;
@@ -55,15 +51,18 @@ Supervisor::Supervisor(const Job& job, const SupervisorOptions& options, EventLo
       console_(console),
       records_(records_of(job)),
       board_(count_role(job, Role::kWorker), count_role(job, Role::kServer), loop.now(),
-             options.history) {}
+             options.history),
+      display_(board_, options_, loop, console) {}
 
 Supervisor::~Supervisor() {
   if (state_timer_) loop_.cancel(*state_timer_);
-  if (progress_timer_) loop_.cancel(*progress_timer_);
-  if (json_timer_) loop_.cancel(*json_timer_);
   for (const auto& [index, timer] : stop_timers_) loop_.cancel(timer);
   if (options_.ends_with_stdin) loop_.unwatch(STDIN_FILENO);
   stop_guard();
+}
+
+std::string misuse_text() {
+  return str_cat("exit code ", kExitUsage, " says that the job is used wrongly");
 }
 
 int RunEnd::code() const {
@@ -105,8 +104,7 @@ RunEnd Supervisor::run(Host& host) {
     sweep();
     throw;
   }
-  if (options_.progress) draw_progress();
-  if (options_.json) print_json();
+  display_.start();
   loop_.run();
   sweep();
   if (follower_) follower_->finish();
@@ -117,7 +115,7 @@ RunEnd Supervisor::run(Host& host) {
     why_final_ = "a value is not finite, and the same steps would give it again";
   }
   return {.failed = !failed_.empty() || !trouble_.empty(),
-          .saved = workers_saved(),
+          .saved = has_saved_part(),
           .interrupted_by = interrupted_by_,
           .failed_at = failed_at_,
           .reason = reason_,
@@ -181,12 +179,23 @@ void Supervisor::on_signal(int signal) {
     interrupted_by_ = signal;
     return loop_.stop();
   }
-  if (interrupted_by_ != 0) return kill_now();
+  if (options_.listener != nullptr && !told_listener_) {
+    told_listener_ = true;
+    return options_.listener->on_signal(signal);
+  }
+  if (interrupted_by_ != 0 || told_listener_) return kill_now();
+  interrupt(signal);
+}
+
+void Supervisor::interrupt(int signal) {
   interrupted_by_ = signal;
   if (is_ending()) return;
+  const bool waits = options_.servers_end_themselves && !has_workers();
   const bool saves = std::any_of(records_.begin(), records_.end(),
                                  [](const auto& r) { return r.saves && r.running; });
-  if (signal == SIGTERM && state_ == State::kRunning && saves) return let_workers_save();
+  if (signal == SIGTERM && state_ == State::kRunning && (saves || waits)) {
+    return let_workers_save();
+  }
   console_.say(str_cat(signal_name(signal), ": ending ", counted(running(), "process"),
                        " (again to kill at once)"));
   begin_end();
@@ -194,11 +203,26 @@ void Supervisor::on_signal(int signal) {
 
 // Servers stay as long as workers save.
 void Supervisor::let_workers_save() {
-  console_.say(str_cat("SIGTERM: workers save and end, in ", seconds_text(options_.save_grace),
+  console_.say(str_cat("SIGTERM: workers ", has_workers() ? "" : "of other hosts ",
+                       "save and end, in ", seconds_text(options_.save_grace),
                        " at most (again to kill at once)"));
   state_ = State::kSaving;
   host_->end_workers();
-  set_timer(options_.save_grace, [this] { begin_end(); });
+  set_timer(options_.save_grace, [this] {
+    save_time_over_ = true;
+    begin_end();
+  });
+}
+
+void Supervisor::save() {
+  if (interrupted_by_ == 0) interrupt(SIGTERM);
+}
+
+void Supervisor::end(const std::string& reason) {
+  if (is_ending()) return;
+  ended_elsewhere_ = true;
+  console_.say(str_cat(reason, ": ending ", counted(running(), "process")));
+  begin_end();
 }
 
 void Supervisor::watch_stdin() {
@@ -262,6 +286,7 @@ void Supervisor::on_ended(size_t index, const Ending& ending) {
       await_messages();
     } else if (record.role == Role::kWorker) {
       board_.worker_ended();
+      if (options_.listener != nullptr) options_.listener->on_worker_done();
       if (state_ == State::kRunning && workers_done()) finish_workers();
     }
   }
@@ -279,7 +304,7 @@ void Supervisor::after_saving(size_t index) {
     state_ = State::kRunning;
     return await_messages();
   }
-  if (workers_run()) return;
+  if (workers_run() || !has_workers()) return;
   if (!workers_done()) return begin_end();
   if (!workers_saved()) interrupted_by_ = 0;  // the job was at its end
   finish_workers();
@@ -319,7 +344,9 @@ void Supervisor::on_progress(size_t index, std::string_view line) {
     record.completed = line.substr(told).starts_with(" completed=1");
   if (told != std::string_view::npos)
     record.saves = line.find(" saves=1") != std::string_view::npos;
-  if (record.role) board_.update(*record.role, record.index, line, loop_.now());
+  if (!record.role) return;
+  board_.update(*record.role, record.index, line, loop_.now());
+  if (options_.listener != nullptr) options_.listener->on_line(*record.role, record.index, line);
 }
 
 void Supervisor::await_messages() {
@@ -378,19 +405,24 @@ void Supervisor::announce_failure() {
   const std::string ending =
       str_cat(nonfinite_text(), "\n  ", others, "all logs are in ", job_.log_folder);
   console_.finish_progress();
+  bool sure = true;
   if (failed_.empty()) {
     reason_ = trouble_;
     console_.complain(trouble_ + ending);
   } else {
     const Cause cause = choose_cause(records_, failed_);
+    sure = cause.sure;
     const ExitStatus& status = records_[cause.record].ending.status;
     reason_ = records_[cause.record].title + " " + cause.what;
     if (status.signal == 0 && status.code == kExitUsage) {
-      why_final_ = str_cat("exit code ", kExitUsage, " says that the job is used wrongly");
+      why_final_ = misuse_text();
     }
     console_.complain(explain(cause, records_, loop_.now()) + ending);
   }
   reason_ = reason_.substr(0, reason_.find('\n'));
+  if (options_.listener != nullptr) {
+    options_.listener->on_failure({failed_at_, reason_, sure, why_final_});
+  }
 }
 
 // With what to do about it; empty when everything is finite.
@@ -422,27 +454,27 @@ bool Supervisor::workers_saved() const {
   return workers_done() && std::any_of(records_.begin(), records_.end(), has_saved);
 }
 
+// Servers without workers beside them have, when they end by themselves after SIGTERM.
+bool Supervisor::has_saved_part() const {
+  if (has_workers()) return workers_saved();
+  return interrupted_by_ == SIGTERM && !save_time_over_ &&
+         std::all_of(records_.begin(), records_.end(), [](const auto& r) { return r.ending.ok(); });
+}
+
+bool Supervisor::has_workers() const {
+  return std::any_of(records_.begin(), records_.end(),
+                     [](const ProcessRecord& r) { return r.role == Role::kWorker; });
+}
+
 bool Supervisor::workers_run() const {
   return std::any_of(records_.begin(), records_.end(),
                      [](const ProcessRecord& r) { return r.role == Role::kWorker && r.running; });
 }
 
-void Supervisor::draw_progress() {
-  console_.show_progress(board_.line(loop_.now()));
-  progress_timer_ =
-      loop_.call_after(console_.rewrites() ? kRedraw : kReport, [this] { draw_progress(); });
-}
-
-void Supervisor::print_json() {
-  if (!console_.behind()) console_.print(board_.json(loop_.now(), false) + "\n");
-  json_timer_ = loop_.call_after(kJsonInterval, [this] { print_json(); });
-}
-
 void Supervisor::show_end() {
-  if (options_.json) console_.print(board_.json(loop_.now(), true) + "\n");
-  const std::string summary = options_.progress ? board_.summary(loop_.now()) : "";
-  if (!summary.empty()) console_.say("after " + board_.line(loop_.now()) + "\n" + summary);
-  if (failed_.empty() && trouble_.empty() && workers_saved()) {
+  display_.show_end();
+  if (ended_elsewhere_) return;
+  if (failed_.empty() && trouble_.empty() && has_saved_part()) {
     return console_.say(str_cat("the job has saved and ended, as it was told (exit code ",
                                 kExitRequeue, "); start it again to go on"));
   }

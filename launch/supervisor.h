@@ -13,15 +13,15 @@
 #include "launch/log_file.h"
 #include "launch/process/event_loop.h"
 #include "launch/progress_board.h"
+#include "launch/progress_display.h"
 #include "launch/restarts/attempt_history.h"
+#include "launch/run_listener.h"
 #include "launch/verdict.h"
 
 namespace fleet::launch {
 
-struct SupervisorOptions {
+struct SupervisorOptions : ProgressForms {
   bool tee = false;
-  bool progress = false;  // a line while the job runs, a table at its end
-  bool json = false;      // the same on stdout, as a line of JSON a second
   // Between the first failure and the end of the others: what they write in it names the cause.
   Duration message_time = std::chrono::milliseconds(500);
   // Between SIGTERM and SIGKILL.
@@ -43,6 +43,8 @@ struct SupervisorOptions {
   std::function<void(Role role, int index, const std::string& how)> on_death;
   // The attempts of a job that may be started again; this run is the last of them. May be null.
   const AttemptHistory* history = nullptr;
+  // Set: the run is a part of a job over several hosts. May be null.
+  RunListener* listener = nullptr;
 };
 
 // Exit codes of a launcher.
@@ -50,10 +52,13 @@ constexpr int kExitOk = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
+// Why a job that ended with kExitUsage is not started again.
+std::string misuse_text();
+
 // How a run of a job ended.
 struct RunEnd {
   bool failed = false;
-  bool saved = false;      // workers were told to end, and have saved
+  bool saved = false;      // workers, here or on other hosts, were told to end, and have saved
   int interrupted_by = 0;  // the signal that ended it, or came while it ended
   // Of a failure: when the first process failed, the cause in a line, and why another run would
   // fail in the same way, if that is known.
@@ -79,6 +84,11 @@ class Supervisor : private HostListener {
 
   // Throws when the job cannot be started; nothing runs on then. To be called once.
   RunEnd run(Host& host);
+  // While it runs: the job ends for a reason on another host, "worker 1 was killed by SIGKILL".
+  void end(const std::string& reason);
+  // While it runs: as SIGTERM does. Workers that make checkpoints save; servers stay meanwhile,
+  // and so they do on a host without workers.
+  void save();
   // After run(): lets the time pass, and shows progress meanwhile. Returns the signal that ended
   // it, or 0.
   int wait(Duration delay);
@@ -98,6 +108,7 @@ class Supervisor : private HostListener {
   void start_guard();
   void stop_guard();
   void on_signal(int signal);
+  void interrupt(int signal);
   void watch_stdin();
   void reap();
   void on_guard_lost(const siginfo_t& info);
@@ -110,14 +121,14 @@ class Supervisor : private HostListener {
   std::string nonfinite_text() const;
   void open_logs();
   void sweep();
-  void draw_progress();
-  void print_json();
   void tell_result();
   bool is_ending() const { return state_ >= State::kEnding; }
   int running() const;
   bool workers_done() const;
   bool workers_saved() const;
   bool workers_run() const;
+  bool has_workers() const;
+  bool has_saved_part() const;
   void let_workers_save();
   void after_saving(size_t index);
   void set_timer(Duration delay, EventLoop::Handler handler);
@@ -135,11 +146,13 @@ class Supervisor : private HostListener {
   std::string reason_;  // the cause, once it is announced
   std::string why_final_;
   int interrupted_by_ = 0;
+  bool told_listener_ = false;  // of a signal
+  bool ended_elsewhere_ = false;
+  bool save_time_over_ = false;
   std::optional<EventLoop::Timer> state_timer_;
-  std::optional<EventLoop::Timer> progress_timer_;
-  std::optional<EventLoop::Timer> json_timer_;
   std::map<size_t, EventLoop::Timer> stop_timers_;  // of the records that are stopped
   ProgressBoard board_;
+  ProgressDisplay display_;
   std::unique_ptr<LogFollower> follower_;
   pid_t guard_ = 0;
   FileDescriptor guard_line_;

@@ -73,7 +73,9 @@ Cause choose_cause(const std::vector<ProcessRecord>& records, const std::vector<
   }
   const auto member = std::find_if(failed.begin(), failed.end(),
                                    [&](size_t i) { return records[i].role.has_value(); });
-  return with_witness(records, member == failed.end() ? failed.front() : *member);
+  Cause cause = with_witness(records, member == failed.end() ? failed.front() : *member);
+  cause.sure = false;
+  return cause;
 }
 
 std::string explain(const Cause& cause, const std::vector<ProcessRecord>& records, TimePoint now) {

@@ -41,6 +41,8 @@ struct Cause {
   std::string what;               // completes the record's title: "was killed by SIGKILL"
   std::optional<Blame> blame;     // what another process wrote about it
   std::optional<size_t> witness;  // which one
+  // It failed by itself, as far as can be seen here: by a hard signal, or another one names it.
+  bool sure = true;
 };
 
 // Chooses among the records that failed, given in the order in which that was seen. First comes a

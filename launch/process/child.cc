@@ -89,7 +89,8 @@ Prepared prepare(const ChildOptions& options) {
 
   const int input = options.input_fd >= 0 ? options.input_fd : prepared.null.get();
   const int output = options.output_fd >= 0 ? options.output_fd : prepared.null.get();
-  if (::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) {
+  const int errors = options.error_fd >= 0 ? options.error_fd : output;
+  if (::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(errors, 2) < 0) {
     give_up(prepared);
   }
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);

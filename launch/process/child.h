@@ -27,6 +27,7 @@ struct ChildOptions {
   Environment environment;        // the child's whole environment
   int input_fd = -1;              // its stdin; -1: /dev/null
   int output_fd = -1;             // its stdout and stderr; -1: /dev/null
+  int error_fd = -1;              // its stderr; -1: as its stdout
   int passed_fd = -1;             // kept open in the child as descriptor kPassedFd; -1: none
   bool dies_with_parent = true;   // SIGKILL when the calling thread ends, however it ends
 };

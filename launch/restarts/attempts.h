@@ -6,28 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "base/net/port_reservation.h"
 #include "launch/console.h"
-#include "launch/death_notice.h"
-#include "launch/host.h"
-#include "launch/job.h"
 #include "launch/process/event_loop.h"
-#include "launch/process/run_folder.h"
-#include "launch/restarts/attempt_history.h"
-#include "launch/restarts/restart_policy.h"
+#include "launch/restarts/attempt_parts.h"
+#include "launch/restarts/job_restarts.h"
 #include "launch/supervisor.h"
 
 namespace fleet::launch {
-
-// What one attempt runs with. Nothing of it is used again, so that nothing that an attempt has left
-// under way can count in the next one.
-struct AttemptParts {
-  RunFolder folder;
-  PortReservation ports;
-  Job job;
-  std::unique_ptr<Host> host;
-  std::unique_ptr<DeathNotice> notice;  // only of a job with servers over several hosts
-};
 
 class Attempts {
  public:
@@ -46,15 +31,13 @@ class Attempts {
   // The exit code when the job is over, or nothing: the next attempt is to begin.
   std::optional<int> run_one();
   std::optional<int> after_failure(Supervisor& supervisor, const RunEnd& end);
-  void begin_next();
 
   Factory make_;
-  RestartLimits limits_;
+  bool may_restart_;
+  JobRestarts restarts_;
   SupervisorOptions supervision_;
   EventLoop& loop_;
   Console& console_;
-  RestartPolicy policy_;
-  AttemptHistory history_;
   std::string log_heading_;
 };
 

@@ -107,21 +107,15 @@ TEST(CommandLine, SaysHowOftenAJobIsStartedAgain) {
   }
 }
 
-TEST(CommandLine, JobsOverSeveralNodesAreNotStartedAgain) {
-  const auto refused = AllOf(HasSubstr("over several nodes"), HasSubstr("--max_restarts"),
-                             HasSubstr("leave --max_restarts out"));
-  for (const Launcher launcher : {Launcher::kCollective, Launcher::kParameterServer}) {
-    EXPECT_THAT(refusal(launcher, {"--max_restarts=1", "--hosts=a,b", "prog"}), refused);
-    EXPECT_THAT(refusal(launcher, {"--max_restarts=1", "--hosts=a", "prog"}), refused);
-    EXPECT_THAT(
-        refusal(launcher, {"--max_restarts=1", "--cluster_node_ips=a,b", "--node_ip=a", "p"}),
-        refused);
-    EXPECT_EQ(refusal(launcher, {"--max_restarts=0", "--hosts=a,b", "prog"}), "accepted");
-    EXPECT_EQ(refusal(launcher, {"--max_restarts=1", "--node_ip=a", "prog"}), "accepted");
-  }
-  EXPECT_THAT(refusal(Launcher::kCollective, {"--max_restarts=1", "--nnodes=2", "--node_rank=0",
-                                              "--master_addr=a", "prog"}),
-              refused);
+TEST(CommandLine, LaunchersOfHostsGetNoOptionsOfTheWholeJob) {
+  const CommandLine line = parse_command_line(
+      Launcher::kParameterServer,
+      {"--hosts", "a,b", "--max_restarts", "3", "--restart-window=600", "--host_wait", "5",
+       "--progress", "--json", "--end_with_stdin", "--ssh", "ssh", "--save_grace", "7", "p"},
+      Environment());
+  EXPECT_EQ(line.restarts.most, 3);
+  EXPECT_EQ(line.host_wait, std::chrono::seconds(5));
+  EXPECT_THAT(line.options_of_hosts, ElementsAre("--save_grace", "7"));
 }
 
 TEST(CommandLine, TheStallDeadlineIsAtLeastASecond) {

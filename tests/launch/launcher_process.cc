@@ -123,6 +123,15 @@ int LauncherProcess::wait(Duration limit) {
   return status.signal != 0 ? -status.signal : status.code;
 }
 
+void LauncherProcess::until(const std::string& text) const {
+  while (output().find(text) == std::string::npos) {
+    if (!gone(pid_, milliseconds(5))) continue;
+    if (output().find(text) != std::string::npos) return;
+    ADD_FAILURE() << "never said: " << text << "\n" << output();
+    return;
+  }
+}
+
 bool gone(pid_t pid, Duration limit) {
   if (pid <= 0) return false;
   const FileDescriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

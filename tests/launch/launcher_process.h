@@ -53,6 +53,8 @@ class LauncherProcess {
   void signal(int signal) const;
   // The exit code, or minus the signal; -1000 and a test failure when it runs longer.
   int wait(Duration limit = seconds(30));
+  // Returns when it has said this, or has ended, which is a test failure.
+  void until(const std::string& text) const;
   std::string output() const { return workplace_.read("output"); }
 
  private:

@@ -61,14 +61,15 @@ class Launched {
   int code_ = -1;
 };
 
-// Processes whose command line and environment have these texts.
-inline std::vector<pid_t> processes_of(const std::string& mark, const std::string& variable) {
+// Processes whose command line has the one text, and whose command line or environment the other.
+inline std::vector<pid_t> processes_of(const std::string& mark, const std::string& other) {
   std::vector<pid_t> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    if (text_of(entry.path() / "cmdline").find(mark) == std::string::npos) continue;
-    if (text_of(entry.path() / "environ").find(variable) == std::string::npos) continue;
+    const std::string command = text_of(entry.path() / "cmdline");
+    if (command.find(mark) == std::string::npos) continue;
+    if ((command + text_of(entry.path() / "environ")).find(other) == std::string::npos) continue;
     found.push_back(std::stoi(name));
   }
   return found;

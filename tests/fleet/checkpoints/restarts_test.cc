@@ -6,6 +6,7 @@
 #include <random>
 #include <unistd.h>
 
+#include "base/net/port_reservation.h"
 #include "base/strings.h"
 #include "tests/fleet/checkpoints/checkpoint_files.h"
 #include "tests/fleet/checkpoints/launched_job.h"
@@ -40,11 +41,28 @@ const JobForm kForms[] = {
      true},
 };
 
+// Two hosts are two addresses of this machine.
+const JobForm kHostForms[] = {
+    {"ssh_sync",
+     "launch_ps --hosts 127.0.0.2,127.0.0.3 --ssh $SSH_STAND_IN --start_port $FREE_PORT "
+     "--worker_num 2 --server_num 2",
+     "", true},
+    {"ssh_ranks",
+     "launch --hosts 127.0.0.2,127.0.0.3 --ssh $SSH_STAND_IN --started_port $FREE_PORT "
+     "--nproc_per_node 1",
+     "", false},
+};
+
 class Lost : public ::testing::TestWithParam<JobForm> {
  protected:
   Lost() {
     std::string folder = ::testing::TempDir() + "restarts-XXXXXX";
     root_ = mkdtemp(folder.data());
+    std::ofstream(path("ssh")) << "#!/bin/sh\nshift; exec sh -c \"$*\"\n";
+    fs::permissions(path("ssh"), fs::perms::owner_all);
+    setenv("SSH_STAND_IN", path("ssh").c_str(), 1);
+    const PortReservation free = PortReservation::any("0.0.0.0", 1);
+    setenv("FREE_PORT", str_cat(free.endpoints().front().port).c_str(), 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   }
@@ -64,6 +82,8 @@ class Lost : public ::testing::TestWithParam<JobForm> {
     return processes_of(folder(),
                         GetParam().servers ? "TRAINING_ROLE=TRAINER" : "PADDLE_TRAINER_ID=");
   }
+  // Those that run on hosts.
+  std::vector<pid_t> launchers() const { return processes_of("--orders_from_stdin", folder()); }
   std::vector<pid_t> servers() const { return processes_of(folder(), "TRAINING_ROLE=PSERVER"); }
   std::string said() const {
     std::string all = text_of(path("output"));
@@ -94,6 +114,8 @@ class Lost : public ::testing::TestWithParam<JobForm> {
 
   fs::path root_;
 };
+
+class LostHost : public Lost {};
 
 TEST_P(Lost, ProcessesAreStartedAgainAndTheJobEndsWithTheSameBits) {
   constexpr int kSteps = 120;
@@ -159,8 +181,44 @@ TEST_P(Lost, ASignalAsksForACheckpoint) {
   })) << said();
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, Lost, ::testing::ValuesIn(kForms),
-                         [](const auto& param) { return std::string(param.param.name); });
+TEST_P(Lost, AJobWhoseLauncherIsKilledGoesOnWhenItIsStartedAgain) {
+  constexpr int kSteps = 90;
+  {
+    Launched job(command("", str_cat("--sleep_ms 5 --steps ", kSteps, " --every 30")),
+                 path("output"));
+    wait_for_step(job, 30);
+    kill(job.pid(), SIGKILL);
+    EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  }
+  while (!workers().empty() || !servers().empty()) usleep(2000);
+  Launched job(command("--resume latest", str_cat("--steps ", kSteps, " --every 30")),
+               path("output"));
+  EXPECT_EQ(job.wait(), 0) << said();
+  expect_undisturbed_bits(kSteps);
+}
+
+TEST_P(LostHost, IsTakenInAgain) {
+  constexpr int kSteps = 120;
+  Launched job(command("--max_restarts 5", str_cat("--sleep_ms 3 --steps ", kSteps, " --every 10")),
+               path("output"));
+  int killed = 0;
+  for (int64_t step = 10; killed < 2 && !job.ended(); step += 30) {
+    wait_for_step(job, step);
+    const auto victims = launchers();
+    if (victims.size() == 2 && kill(victims[static_cast<size_t>(killed)], SIGKILL) == 0) ++killed;
+  }
+  EXPECT_EQ(job.wait(), 0) << said();
+  EXPECT_EQ(killed, 2);
+  EXPECT_THAT(text_of(path("output")), HasSubstr("was lost: ssh to host"));
+  expect_undisturbed_bits(kSteps);
+}
+
+std::string name_of(const ::testing::TestParamInfo<JobForm>& form) {
+  return form.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Forms, Lost, ::testing::ValuesIn(kForms), name_of);
+INSTANTIATE_TEST_SUITE_P(HostForms, Lost, ::testing::ValuesIn(kHostForms), name_of);
+INSTANTIATE_TEST_SUITE_P(HostForms, LostHost, ::testing::ValuesIn(kHostForms), name_of);
 
 }  // namespace
 }  // namespace fleet::testing

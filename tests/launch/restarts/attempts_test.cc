@@ -7,11 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unistd.h>
 
 #include "base/strings.h"
 #include "launch/process/process_tree.h"
+#include "tests/launch/job_checks.h"
 #include "tests/launch/launcher_process.h"
 #include "tests/testing/paths.h"
 
@@ -44,26 +44,6 @@ std::vector<std::string> job(const std::string& launcher, const Workplace& place
   }
   add({place.script(kName + body)});
   return options;
-}
-
-void expect_nothing_left(const Workplace& place) {
-  const std::string mark = "MAILBOX=" + place.path("mailbox");
-  EXPECT_TRUE(marked_processes(mark).empty());
-}
-
-// The values of NAME=value lines of a log, in order.
-std::vector<std::string> values_in(const std::string& log, const std::string& name) {
-  std::vector<std::string> values;
-  for (const std::string& line : split(log, '\n')) {
-    if (line.starts_with(name + "=")) values.push_back(line.substr(name.size() + 1));
-  }
-  return values;
-}
-
-void expect_all_different(const std::vector<std::string>& values, size_t count) {
-  EXPECT_EQ(values.size(), count) << join(values, " ");
-  EXPECT_EQ(std::set<std::string>(values.begin(), values.end()).size(), values.size())
-      << join(values, " ");
 }
 
 // A launcher whose output is read while it runs.
