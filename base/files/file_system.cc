@@ -85,10 +85,8 @@ class SystemInput final : public InputFile {
 
 class SystemFiles final : public FileSystem {
  public:
-  std::error_code create_folders(const Path& folder) override {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    return error;
+  std::error_code create_folder(const Path& folder) override {
+    return error_unless(::mkdir(folder.c_str(), 0777) == 0);
   }
 
   std::unique_ptr<OutputFile> create(const Path& beginning, std::error_code& error) override {

@@ -42,8 +42,8 @@ class FileSystem {
   using Path = std::filesystem::path;
 
   virtual ~FileSystem() = default;
-  // The folder, and those that it is in, where they are missing.
-  virtual std::error_code create_folders(const Path& folder) = 0;
+  // In a folder that is there; std::errc::file_exists where something has the name.
+  virtual std::error_code create_folder(const Path& folder) = 0;
   // A new file that all may read. Its name is `beginning` and some letters. Null: an error.
   virtual std::unique_ptr<OutputFile> create(const Path& beginning, std::error_code& error) = 0;
   // Null: an error.

@@ -18,13 +18,25 @@ void throw_if(const std::error_code& error, const char* what, const std::filesys
                                   .fix = "check the path, its permissions and the free space"});
 }
 
+// Where it is missing, with those that it is in. Their names survive a loss of power.
+std::error_code make_folders(const std::filesystem::path& folder, FileSystem& files) {
+  const auto parent = folder.has_parent_path() ? folder.parent_path() : ".";
+  std::error_code error = files.create_folder(folder);
+  if (error == std::errc::no_such_file_or_directory && parent != folder) {
+    error = make_folders(parent, files);
+    if (!error) error = files.create_folder(folder);
+  }
+  if (error == std::errc::file_exists) return {};
+  return error ? error : files.sync_folder(parent);
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& target, FileSystem& files)
     : files_(files),
       target_(target),
       directory_(target.has_parent_path() ? target.parent_path() : ".") {
-  throw_if(files_.create_folders(directory_), "the directory cannot be made", directory_);
+  throw_if(make_folders(directory_, files_), "the directory cannot be made", directory_);
   std::error_code error;
   file_ = files_.create(directory_ / ("." + target_.filename().string() + "."), error);
   throw_if(error, "the file cannot be made", target_);

@@ -15,6 +15,7 @@ using ::testing::UnorderedElementsAre;
 
 class SystemFilesTest : public ::testing::Test {
  protected:
+  void SetUp() override { ASSERT_FALSE(files_.create_folder(root_)); }
   path write(const path& beginning, const std::string& text) {
     std::error_code error;
     const auto file = files_.create(beginning, error);
@@ -38,11 +39,10 @@ class SystemFilesTest : public ::testing::Test {
 
   FileSystem& files_ = system_files();
   fluid::testing::TemporaryDirectory directory_;
-  const path root_ = directory_.path() / "a" / "b";
+  const path root_ = directory_.path() / "a";
 };
 
 TEST_F(SystemFilesTest, AFileIsReadAsItWasWrittenUnderItsNewName) {
-  ASSERT_FALSE(files_.create_folders(root_));
   const path written = write(root_ / ".part.", "some text");
   EXPECT_TRUE(files_.exists(written));
   EXPECT_FALSE(files_.rename(written, root_ / "part"));
@@ -53,8 +53,8 @@ TEST_F(SystemFilesTest, AFileIsReadAsItWasWrittenUnderItsNewName) {
 }
 
 TEST_F(SystemFilesTest, TwoFoldersHaveEachOthersName) {
-  ASSERT_FALSE(files_.create_folders(root_ / "one"));
-  ASSERT_FALSE(files_.create_folders(root_ / "two"));
+  ASSERT_FALSE(files_.create_folder(root_ / "one"));
+  ASSERT_FALSE(files_.create_folder(root_ / "two"));
   EXPECT_FALSE(files_.rename(write(root_ / "one" / "x", "first"), root_ / "one" / "x"));
   if (files_.exchange(root_ / "one", root_ / "two")) GTEST_SKIP() << "not on this file system";
   EXPECT_EQ(read(root_ / "two" / "x"), "first");
@@ -62,7 +62,7 @@ TEST_F(SystemFilesTest, TwoFoldersHaveEachOthersName) {
 }
 
 TEST_F(SystemFilesTest, WhatIsRemovedIsGone) {
-  ASSERT_FALSE(files_.create_folders(root_ / "one"));
+  ASSERT_FALSE(files_.create_folder(root_ / "one"));
   const path file = write(root_ / "one" / "x", "first");
   EXPECT_FALSE(files_.remove(file));
   EXPECT_FALSE(files_.remove(file));
@@ -75,8 +75,10 @@ TEST_F(SystemFilesTest, WhatIsMissingIsAnError) {
   std::error_code error;
   EXPECT_EQ(files_.open(root_ / "none", error), nullptr);
   EXPECT_EQ(error, std::errc::no_such_file_or_directory);
-  EXPECT_EQ(files_.create(root_ / "none", error), nullptr);
+  EXPECT_EQ(files_.create(root_ / "none" / "x", error), nullptr);
   EXPECT_EQ(error, std::errc::no_such_file_or_directory);
+  EXPECT_EQ(files_.create_folder(root_ / "none" / "x"), std::errc::no_such_file_or_directory);
+  EXPECT_EQ(files_.create_folder(root_), std::errc::file_exists);
   EXPECT_EQ(files_.rename(root_ / "none", root_ / "one"), std::errc::no_such_file_or_directory);
   EXPECT_THAT(files_.folders_in(root_), ElementsAre());
 }

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <limits>
 
+#include "base/hash.h"
 #include "tests/fluid/io/sample_checkpoints.h"
 #include "tests/fluid/io/temporary_directory.h"
+#include "tests/testing/virtual_time/sim_disk.h"
 
 namespace fleet::fluid::io {
 namespace {
@@ -68,6 +70,30 @@ TEST_F(CheckpointStoreTest, KeepsThoseBeforeWhenACommitFails) {
   EXPECT_THROW(store_.commit(folder, sample_info(8), 2, {.keep = 1}), ResourceError);
   EXPECT_THAT(steps(), ElementsAre(7));
   EXPECT_EQ(value_at(7), 1);
+}
+
+// What is not synced stays in part, or not at all.
+TEST(CheckpointStore, WhatWasCommittedSurvivesALossOfPower) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    for (const std::vector<int64_t>& steps :
+         std::vector<std::vector<int64_t>>{{1}, {1, 2}, {1, 2, 2}, {1, 2, 3, 4}}) {
+      uint64_t state = mix64(seed);
+      fleet::testing::SimDisk disk([&state](uint64_t below) {
+        state = mix64(state);
+        return state % below;
+      });
+      const CheckpointStore store("/jobs/one/checkpoints", disk);
+      for (const int64_t step : steps) {
+        commit_checkpoint(store, {{"w", Tensor::scalar(1.0F)}, {"v", Tensor::scalar(2.0F)}},
+                          sample_info(step), {.keep = 2});
+      }
+      disk.lose_power();
+      const auto stored = store.list();
+      ASSERT_FALSE(stored.empty()) << "seed " << seed;
+      EXPECT_EQ(stored.front().step, steps.back());
+      EXPECT_THAT(CheckpointReader::find_damage(stored.front().folder, disk), IsEmpty());
+    }
+  }
 }
 
 TEST_F(CheckpointStoreTest, KeepsTheNewest) {

@@ -49,13 +49,13 @@ inline io::CheckpointInfo sample_info(int64_t step = 300) {
 }
 
 // The tensors, each in one of the parts, in a folder without a manifest.
-inline void write_parts(const std::filesystem::path& folder, int parts,
-                        const NamedTensors& tensors) {
+inline void write_parts(const std::filesystem::path& folder, int parts, const NamedTensors& tensors,
+                        FileSystem& files = system_files()) {
   std::vector<NamedTensors> shares(static_cast<size_t>(parts));
   size_t next = 0;
   for (const auto& [name, tensor] : tensors) shares[next++ % shares.size()].emplace(name, tensor);
   for (int part = 0; part < parts; ++part) {
-    io::write_checkpoint_part(folder, part, parts, shares[static_cast<size_t>(part)]);
+    io::write_checkpoint_part(folder, part, parts, shares[static_cast<size_t>(part)], files);
   }
 }
 
@@ -71,7 +71,7 @@ inline void commit_checkpoint(const io::CheckpointStore& store, const NamedTenso
                               const io::CheckpointInfo& info,
                               const io::CheckpointRetention& retention = {.keep = 0}) {
   const auto folder = store.unfinished(info.step, "job");
-  write_parts(folder, 2, tensors);
+  write_parts(folder, 2, tensors, store.files());
   store.commit(folder, info, 2, retention).throw_if_error();
 }
 
