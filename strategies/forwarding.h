@@ -42,6 +42,10 @@ class ForwardingRuntime : public StrategyRuntime {
   }
   void saved(uint64_t saves) override { inner_->saved(saves); }
   void meet_to_save() override { inner_->meet_to_save(); }
+  std::vector<std::string> server_variables() override { return inner_->server_variables(); }
+  std::string write_server_parts(const std::string& folder, int first, int parts) override {
+    return inner_->write_server_parts(folder, first, parts);
+  }
   std::vector<std::string> own_variables() override { return inner_->own_variables(); }
   std::vector<double> own_counts() override { return inner_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override { inner_->set_own_counts(counts); }

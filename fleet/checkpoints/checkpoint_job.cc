@@ -74,6 +74,11 @@ constexpr double kOtherProgram = 1e6;
                                   .fix = "name one, or leave it out: latest and none are words"});
 }
 
+void leave_out(const std::vector<std::string>& others, std::vector<std::string>& names) {
+  const std::set<std::string> out(others.begin(), others.end());
+  std::erase_if(names, [&out](const std::string& name) { return out.contains(name); });
+}
+
 }  // namespace
 
 // Writes one checkpoint at a time.
@@ -171,6 +176,7 @@ class CheckpointJob::Writer {
 CheckpointJob::CheckpointJob(Job job)
     : job_(std::move(job)),
       own_(job_.origin, job_.runtime, job_.cluster),
+      servers_write_(job_.cluster.server_num > 0),
       writer_(std::make_unique<Writer>(job_.logger, job_.surroundings)),
       saves_(std::make_shared<bool>(true)) {}
 
@@ -239,7 +245,16 @@ std::vector<std::string> CheckpointJob::share(size_t place, size_t writers) cons
     bytes[writer] += bytes_of(*var);
     if (writer == place) mine.push_back(var->name);
   }
+  size_t next = 0;
+  for (const std::string& name : job_.runtime.server_variables()) {
+    if (desc_of(name) == nullptr && next++ % writers == place) mine.push_back(name);
+  }
   return mine;
+}
+
+// Null for what servers alone have.
+const fluid::VarDesc* CheckpointJob::desc_of(const std::string& name) const {
+  return job_.origin.global_block().find_var(name);
 }
 
 // Memory of their own, so that training may go on.
@@ -266,6 +281,34 @@ NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<st
   return values;
 }
 
+// Of those that save, the first asks the servers, and tells the others.
+bool CheckpointJob::servers_write(const Meeting& meeting, const path& folder) {
+  if (!servers_write_) return false;
+  double refused = 0;
+  if (meeting.workers.front() == job_.cluster.index) {
+    const std::string why = ask_servers(folder, static_cast<int>(meeting.workers.size()));
+    refused = why.empty() ? 0 : 1;
+    if (!why.empty()) {
+      job_.logger.info(kComponent, "workers write what servers keep",
+                       {{"folder", folder.string()}, {"why", why}});
+    }
+  }
+  servers_write_ = sum(refused) == 0;
+  return servers_write_;
+}
+
+// Why they do not write; empty: they do.
+std::string CheckpointJob::ask_servers(const path& folder, int workers) {
+  try {
+    fluid::io::begin_checkpoint(folder, *surroundings().files);
+  } catch (const ResourceError&) {
+    return {};  // the parts of workers will say why
+  }
+  // Servers may be in other folders.
+  return job_.runtime.write_server_parts(std::filesystem::absolute(folder).string(), workers,
+                                         workers + job_.cluster.server_num);
+}
+
 CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
                                                const CheckpointStore& store, CheckpointInfo info,
                                                const CheckpointRetention& retention) {
@@ -273,21 +316,25 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
   Meeting meeting = meet(info.step);
   const std::vector<int>& writers = meeting.workers;
   info.worker_steps = meeting.steps;
-  for (auto& [_, position] : info.readers) position += meeting.step - info.step;
   info.step = meeting.step;
   const auto place =
       std::find(writers.begin(), writers.end(), job_.cluster.index) - writers.begin();
-  const auto names = share(static_cast<size_t>(place), writers.size());
+  path folder = store.unfinished(info.step, meeting.name);
+  const bool by_servers = servers_write(meeting, folder);
+  // Servers of which another one does not may be writing into the first.
+  if (!by_servers) folder = store.unfinished(info.step, meeting.name + "-workers");
+  auto names = share(static_cast<size_t>(place), writers.size());
+  if (by_servers) leave_out(job_.runtime.server_variables(), names);
   NamedTensors tensors = read_share(executor.scope(), names);
   job_.runtime.end_saving();
-  const path folder = store.unfinished(info.step, meeting.name);
-  writer_->start({.store = store,
-                  .folder = folder,
-                  .info = std::move(info),
-                  .retention = retention,
-                  .part = static_cast<int>(place),
-                  .parts = static_cast<int>(writers.size()),
-                  .tensors = std::move(tensors)});
+  writer_->start(
+      {.store = store,
+       .folder = folder,
+       .info = std::move(info),
+       .retention = retention,
+       .part = static_cast<int>(place),
+       .parts = static_cast<int>(writers.size()) + (by_servers ? job_.cluster.server_num : 0),
+       .tensors = std::move(tensors)});
   return meeting;
 }
 
@@ -349,7 +396,9 @@ Status CheckpointJob::read_one(const path& folder, const fluid::Scope& scope, Ch
   }
   for (const std::string& name : names) {
     if (values.contains(name)) continue;
-    auto value = read_value(reader, name, job_.origin.global_block().var(name));
+    const fluid::VarDesc* var = desc_of(name);
+    if (var == nullptr && !reader.tensors().contains(name)) continue;
+    auto value = var == nullptr ? reader.read(name) : read_value(reader, name, *var);
     if (!value.ok()) return value.status();
     values.emplace(name, std::move(value).value());
   }

@@ -84,7 +84,10 @@ class CheckpointJob {
   bool told_to_save();
   fluid::io::CheckpointInfo info_of(const TrainStatus& status) const;
   Meeting meet(int64_t step);
+  bool servers_write(const Meeting& meeting, const std::filesystem::path& folder);
+  std::string ask_servers(const std::filesystem::path& folder, int workers);
   std::vector<std::string> share(size_t place, size_t writers) const;
+  const fluid::VarDesc* desc_of(const std::string& name) const;
   Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
 
   std::optional<TrainStatus> load_newest(fluid::Executor& executor,
@@ -115,6 +118,7 @@ class CheckpointJob {
   uint64_t saves_seen_ = 0;     // signals
   std::vector<int64_t> steps_;  // as Meeting has them
   int64_t loaded_ = 0;          // the step of the checkpoint that was taken
+  bool servers_write_;          // as far as is known
   std::unique_ptr<Writer> writer_;
   std::shared_ptr<bool> saves_;  // an executor saves as long as this is true, and there
 };

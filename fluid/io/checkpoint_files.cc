@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
+#include "fluid/core/interleaved_rows.h"
 #include "fluid/core/nonfinite.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/strict_json_impl.h"
@@ -23,6 +24,7 @@ using std::filesystem::path;
 constexpr size_t kMaxList = size_t{256} << 20;
 // Of the numbers of a shape, in the list of tensors of the manifest.
 constexpr int kMaxDepth = 4;
+constexpr const char* kBegun = "begun";
 // Of a value in a message.
 constexpr size_t kMostShown = 60;
 
@@ -161,13 +163,11 @@ class Fields {
   std::string name_;
 };
 
-Json to_json(const CheckpointTensor& tensor) {
-  Json json = {{"file", tensor.file},
-               {"dtype", std::string(dtype_name(tensor.dtype))},
-               {"shape", tensor.shape.to_vector()},
-               {"crc32c", tensor.crc32c}};
-  if (!tensor.finite) json["finite"] = false;
-  return json;
+Json to_json(const CheckpointRows& rows) {
+  return {{"variable", rows.of},
+          {"shape", rows.shape.to_vector()},
+          {"first", rows.first},
+          {"stride", rows.stride}};
 }
 
 Json to_json(const CheckpointInfo& info) {
@@ -197,13 +197,60 @@ CheckpointInfo info_of(const Fields& fields) {
           .values = fields.object("values").map<std::string>(&Fields::text)};
 }
 
-// Shape and type come from the file's own header, which the list is held against.
-CheckpointTensor tensor_of(const Fields& fields, const SafetensorsReader::Entry& entry) {
+int64_t height_of(const Shape& shape) {
+  return shape.rank() == 0 ? 1 : shape[0];
+}
+
+// Of a tensor that is there as the manifest says.
+CheckpointPiece piece_of(const Fields& fields, const std::string& name,
+                         const SafetensorsReader::Entry& entry) {
   return {.file = fields.text("file"),
-          .dtype = entry.dtype,
-          .shape = entry.shape,
+          .name = name,
+          .rows = height_of(entry.shape),
           .crc32c = fields.number<uint32_t>("crc32c"),
           .finite = fields.flag("finite", true)};
+}
+
+Shape shape_of(const path& file, const std::vector<int64_t>& dims) {
+  const bool fits = dims.size() <= static_cast<size_t>(Shape::kMaxRank) &&
+                    std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0; });
+  if (!fits) refuse(file, "a variable has no such shape", "dimensions from 0 on", join(dims, ", "));
+  return Shape(dims);
+}
+
+// Whether rows of such a tensor can be those of the variable, inside of it.
+bool fits(const CheckpointTensor& whole, const SafetensorsReader::Entry& entry,
+          const CheckpointPiece& piece) {
+  const Shape& shape = whole.shape;
+  if (entry.dtype != whole.dtype || entry.shape.rank() != shape.rank() || shape.rank() == 0) {
+    return false;
+  }
+  for (int i = 1; i < shape.rank(); ++i) {
+    if (entry.shape[i] != shape[i]) return false;
+  }
+  if (piece.rows == 0) return true;
+  return piece.first < shape[0] && (shape[0] - 1 - piece.first) / piece.stride >= piece.rows - 1;
+}
+
+// Each of its rows is in one piece.
+bool is_whole(const CheckpointTensor& tensor) {
+  const int64_t height = height_of(tensor.shape);
+  int64_t rows = 0;
+  for (const CheckpointPiece& piece : tensor.pieces) {
+    if (piece.rows > height - rows) return false;
+    rows += piece.rows;
+  }
+  if (rows != height) return false;
+  if (tensor.pieces.size() == 1 && tensor.pieces.front().stride == 1) return true;
+  std::vector<bool> found(static_cast<size_t>(height));
+  for (const CheckpointPiece& piece : tensor.pieces) {
+    for (int64_t i = 0; i < piece.rows; ++i) {
+      const auto row = static_cast<size_t>(piece.first + i * piece.stride);
+      if (found[row]) return false;
+      found[row] = true;
+    }
+  }
+  return true;
 }
 
 // No way out of the folder.
@@ -234,18 +281,42 @@ uint32_t checksum_of(const Tensor& tensor) {
 
 }  // namespace
 
+bool CheckpointTensor::finite() const {
+  return std::all_of(pieces.begin(), pieces.end(), [](const auto& piece) { return piece.finite; });
+}
+
+std::string CheckpointTensor::files() const {
+  std::vector<std::string> names;
+  for (const CheckpointPiece& piece : pieces) {
+    if (std::find(names.begin(), names.end(), piece.file) == names.end())
+      names.push_back(piece.file);
+  }
+  return join(names, ", ");
+}
+
+void begin_checkpoint(const path& folder, FileSystem& files) {
+  write_file_atomically(folder / kBegun, {}, files);
+}
+
+bool is_checkpoint_begun(const path& folder, FileSystem& files) {
+  return files.exists(folder / kBegun);
+}
+
 void write_checkpoint_part(const path& folder, int part, int parts, const NamedTensors& tensors,
-                           FileSystem& files) {
+                           FileSystem& files, const CheckpointRowsByName& rows) {
   const std::string name = part_name(part, parts);
   const std::string file = name + ".safetensors";
   Json list = Json::object();
   for (const auto& [tensor_name, tensor] : tensors) {
     const Tensor host = tensor.on_host();
-    list[tensor_name] = to_json(CheckpointTensor{.file = file,
-                                                 .dtype = tensor.dtype(),
-                                                 .shape = tensor.shape(),
-                                                 .crc32c = checksum_of(host),
-                                                 .finite = is_finite(host)});
+    Json entry = {{"file", file},
+                  {"dtype", std::string(dtype_name(tensor.dtype()))},
+                  {"shape", tensor.shape().to_vector()},
+                  {"crc32c", checksum_of(host)}};
+    if (!is_finite(host)) entry["finite"] = false;
+    const auto of = rows.find(tensor_name);
+    if (of != rows.end()) entry["rows"] = to_json(of->second);
+    list[tensor_name] = std::move(entry);
   }
   write_safetensors(folder / file, tensors, {}, files);
   std::error_code error;
@@ -309,6 +380,7 @@ void write_checkpoint_manifest(const path& folder, const CheckpointInfo& info, i
   manifest["crc32c"] = checksum_of(manifest);
   write_json(file, manifest, files);
   // What stays of them harms nobody.
+  lists.push_back(folder / kBegun);
   for (const path& list : lists) static_cast<void>(files.remove(list));
 }
 
@@ -351,7 +423,33 @@ void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
                               str_cat(dtype_name(entry.dtype), entry.shape)));
       continue;
     }
-    tensors_.emplace(name, tensor_of(of, entry));
+    CheckpointPiece piece = piece_of(of, name, entry);
+    CheckpointTensor whole = {.dtype = entry.dtype, .shape = entry.shape, .pieces = {}};
+    std::string variable = name;
+    if (of.json().contains("rows")) {
+      const Fields rows = of.object("rows");
+      variable = rows.text("variable");
+      whole.shape = shape_of(file, rows.numbers("shape"));
+      piece.first = rows.number<int64_t>("first", 0);
+      piece.stride = rows.number<int64_t>("stride", 1);
+    }
+    const bool is_part = of.json().contains("rows") || tensors_.contains(variable);
+    CheckpointTensor& tensor = tensors_.emplace(variable, std::move(whole)).first->second;
+    if (is_part && !fits(tensor, entry, piece)) {
+      wrong.push_back(
+          corrupt(folder_ / in, "tensor '" + name + "' is not of its variable",
+                  str_cat("rows of '", variable, "', ", dtype_name(tensor.dtype), tensor.shape),
+                  str_cat(dtype_name(entry.dtype), entry.shape)));
+      continue;
+    }
+    tensor.pieces.push_back(std::move(piece));
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    if (!is_whole(tensor)) {
+      wrong.push_back(corrupt(file, "rows of variable '" + name + "' are missing, or there twice",
+                              str_cat("each of ", height_of(tensor.shape), " rows once"),
+                              "others, in " + tensor.files()));
+    }
   }
 }
 
@@ -402,7 +500,7 @@ std::vector<Status> CheckpointReader::find_damage(const path& folder, FileSystem
 
 bool CheckpointReader::finite() const {
   return std::all_of(tensors_.begin(), tensors_.end(),
-                     [](const auto& tensor) { return tensor.second.finite; });
+                     [](const auto& tensor) { return tensor.second.finite(); });
 }
 
 Result<Tensor> CheckpointReader::read(const std::string& name) const {
@@ -419,12 +517,29 @@ Result<Tensor> CheckpointReader::read(const std::string& name) const {
          .fix = "load a checkpoint of the same program and optimizer, or begin in another folder"});
   }
   const CheckpointTensor& tensor = found->second;
-  auto value = files_.at(tensor.file).read(name);
+  if (tensor.pieces.size() == 1 && tensor.pieces.front().stride == 1) {
+    return read_piece(tensor.pieces.front());
+  }
+  Tensor whole(tensor.dtype, tensor.shape);
+  for (const CheckpointPiece& piece : tensor.pieces) {
+    const auto rows = read_piece(piece);
+    if (!rows.ok()) return rows;
+    if (piece.stride == 1) {
+      whole.rows(piece.first, piece.first + piece.rows).copy_from(rows.value());
+    } else {
+      put_rows(rows.value(), piece.first, piece.stride, whole);
+    }
+  }
+  return whole;
+}
+
+Result<Tensor> CheckpointReader::read_piece(const CheckpointPiece& piece) const {
+  auto value = files_.at(piece.file).read(piece.name);
   if (!value.ok()) return value;
   const uint32_t sum = checksum_of(value.value());
-  if (sum == tensor.crc32c) return value;
-  return corrupt(folder_ / tensor.file, "tensor '" + name + "' is damaged",
-                 str_cat("checksum ", tensor.crc32c), str_cat(sum));
+  if (sum == piece.crc32c) return value;
+  return corrupt(folder_ / piece.file, "tensor '" + piece.name + "' is damaged",
+                 str_cat("checksum ", piece.crc32c), str_cat(sum));
 }
 
 }  // namespace fleet::fluid::io

@@ -1,11 +1,12 @@
 // The files of one checkpoint of a job. Several processes write it, each a part; a manifest makes
 // the parts a whole.
 //
-//   part-0-of-2.safetensors, part-1-of-2.safetensors   tensors, each in one of them
-//   manifest.json   CheckpointInfo; file, type, shape and checksum of each tensor; sizes of the
-//                   files; a checksum of its own
+//   part-0-of-2.safetensors, part-1-of-2.safetensors   tensors: whole variables, or rows of them
+//   manifest.json   CheckpointInfo; file, type, shape and checksum of each tensor, and which rows
+//                   of which variable it is; sizes of the files; a checksum of its own
 //
-// Until the manifest is there, a part's list of tensors is beside it (part-0-of-2.json).
+// Until the manifest is there, a part's list of tensors is beside it (part-0-of-2.json), and a file
+// "begun".
 #pragma once
 
 #include <cstdint>
@@ -39,18 +40,46 @@ struct CheckpointInfo {
   bool operator==(const CheckpointInfo&) const = default;
 };
 
-// Where a tensor is.
-struct CheckpointTensor {
+// Where rows of a variable are: row i is row first + i * stride of the variable.
+struct CheckpointPiece {
   std::string file;
-  DType dtype = DType::kFloat32;
-  Shape shape;
+  std::string name;  // in the file
+  int64_t first = 0;
+  int64_t stride = 1;
+  int64_t rows = 0;     // of a variable without dimensions: 1
   uint32_t crc32c = 0;  // of its data
   bool finite = true;
 };
 
+// Where a variable is: each of its rows in one piece.
+struct CheckpointTensor {
+  DType dtype = DType::kFloat32;
+  Shape shape;
+  std::vector<CheckpointPiece> pieces;
+
+  bool finite() const;
+  std::string files() const;  // "part-0-of-2.safetensors, part-1-of-2.safetensors"
+};
+
+// Which rows of a variable a tensor is, as in CheckpointPiece.
+struct CheckpointRows {
+  std::string of;
+  Shape shape;  // of the variable
+  int64_t first = 0;
+  int64_t stride = 1;
+};
+
+// By name of the tensor; tensors that are not named are whole variables.
+using CheckpointRowsByName = std::map<std::string, CheckpointRows>;
+
+// Makes the folder of a checkpoint whose parts may be written by any process that finds it begun.
+// Throws ResourceError.
+void begin_checkpoint(const std::filesystem::path& folder, FileSystem& files = system_files());
+bool is_checkpoint_begun(const std::filesystem::path& folder, FileSystem& files = system_files());
 // Part `part` of `parts`, with its list when it is whole. Throws ResourceError.
 void write_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
-                           const NamedTensors& tensors, FileSystem& files = system_files());
+                           const NamedTensors& tensors, FileSystem& files = system_files(),
+                           const CheckpointRowsByName& rows = {});
 // Takes the part away, and tells whoever waits for it why it does not come; not an error when it
 // cannot be told.
 void give_up_checkpoint_part(const std::filesystem::path& folder, int part, int parts,
@@ -79,7 +108,7 @@ class CheckpointReader {
   bool finite() const;
   uint64_t bytes() const { return bytes_; }  // of all its files
 
-  // Checked against its checksum. kUnknownName with the nearest name, kCorruptFile, kInput.
+  // Checked against its checksums. kUnknownName with the nearest name, kCorruptFile, kInput.
   Result<Tensor> read(const std::string& name) const;
 
   // Reads everything, and gives all that does not fit: nothing for a whole checkpoint. Tensors of a
@@ -94,6 +123,7 @@ class CheckpointReader {
   // Throws ResourceError for what leaves nothing to be read.
   void read_manifest(std::vector<Status>& wrong);
   Status open_file(const std::string& name, uint64_t size);
+  Result<Tensor> read_piece(const CheckpointPiece& piece) const;
 
   FileSystem* disk_;
   std::filesystem::path folder_;

@@ -58,6 +58,16 @@ class StrategyRuntime : public fluid::CommRuntime {
   // that have stopped.
   virtual void meet_to_save() {}
 
+  // Variables that servers keep, and can write without a worker: of the checkpoint program, and
+  // what updates there need beside them.
+  virtual std::vector<std::string> server_variables() { return {}; }
+  // Behind begin_saving(), by one worker: the servers set apart what they keep, and write it as
+  // parts of the checkpoint that was begun in the folder: `first` and the ones behind it. Why one
+  // of them does not; empty: all do.
+  virtual std::string write_server_parts(const std::string& /*folder*/, int /*first*/,
+                                         int /*parts*/) {
+    return "there are no servers";
+  }
   // What this worker has of its own in a checkpoint, behind begin_saving(): variables of the
   // checkpoint program whose values here are not those of all, and what the mode counts beside
   // variables.

@@ -51,6 +51,10 @@ class Recording : public StrategyRuntime {
   void set_on_save(std::function<void()> on_save) override { on_save(); }
   void saved(uint64_t saves) override { calls.push_back(str_cat("saved ", saves)); }
   void meet_to_save() override { calls.emplace_back("meet_to_save"); }
+  std::vector<std::string> server_variables() override { return {"theirs"}; }
+  std::string write_server_parts(const std::string& folder, int first, int parts) override {
+    return str_cat(folder, " ", first, " ", parts);
+  }
   std::vector<std::string> own_variables() override { return {"own"}; }
   std::vector<double> own_counts() override { return {8}; }
   void set_own_counts(std::span<const double> counts) override {
@@ -130,6 +134,8 @@ TEST(Forwarding, HandsCheckpointsOn) {
                                       "meet_to_save"}));
   EXPECT_EQ(outer.own_variables(), std::vector<std::string>{"own"});
   EXPECT_EQ(outer.own_counts(), std::vector{8.0});
+  EXPECT_EQ(outer.server_variables(), std::vector<std::string>{"theirs"});
+  EXPECT_EQ(outer.write_server_parts("f", 2, 3), "f 2 3");
   EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});
   EXPECT_FALSE(outer.in_step());
   EXPECT_EQ(outer.saves_asked(), 6U);

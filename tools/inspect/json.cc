@@ -36,8 +36,8 @@ Json json_of(const TensorInfo& tensor) {
                {"dtype", std::string(dtype_name(tensor.tensor.dtype))},
                {"shape", tensor.tensor.shape.to_vector()},
                {"bytes", tensor.bytes},
-               {"file", tensor.tensor.file},
-               {"finite", tensor.tensor.finite}};
+               {"file", tensor.tensor.files()},
+               {"finite", tensor.tensor.finite()}};
   if (!tensor.values) return json;
   json["norm"] = tensor.values->norm;
   json["min"] = tensor.values->least;

@@ -85,7 +85,7 @@ void draw_tensors(std::ostream& out, const std::vector<TensorInfo>& tensors) {
   for (const TensorInfo& info : tensors) {
     std::vector<std::string> row = {
         printable(info.name), std::string(dtype_name(info.tensor.dtype)),
-        info.tensor.shape.to_string(), size_text(info.bytes), printable(info.tensor.file)};
+        info.tensor.shape.to_string(), size_text(info.bytes), printable(info.tensor.files())};
     if (info.values) {
       const ValueSummary& summary = *info.values;
       row.insert(row.end(), {str_cat(summary.norm), str_cat(summary.least), str_cat(summary.most),
@@ -210,7 +210,9 @@ std::string draw_text(const Listing& listing, const TextStyle& style) {
 std::string draw_text(const Checkpoint& checkpoint, const TextStyle& style) {
   std::ostringstream out;
   std::set<std::string> files;
-  for (const TensorInfo& tensor : checkpoint.tensors) files.insert(tensor.tensor.file);
+  for (const TensorInfo& tensor : checkpoint.tensors) {
+    for (const auto& piece : tensor.tensor.pieces) files.insert(piece.file);
+  }
   InfoFields fields = fields_of(checkpoint.info);
   fields.emplace_back("bytes", size_text(checkpoint.bytes));
   fields.emplace_back("finite", yes_or_no(checkpoint.finite));

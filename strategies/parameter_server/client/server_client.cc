@@ -213,6 +213,28 @@ void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
   submit(server, 0, std::move(request));
 }
 
+void ServerClient::save_parts(const PartOrder& first, std::string& why,
+                              transport::DoneHandler on_done) {
+  RequestGroup requests(std::move(on_done));
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    PartOrder order = first;
+    order.part += static_cast<int32_t>(server);
+    Request request;
+    Message& message = request.frames.emplace_back(make_message(Verb::kSnapshot, rows_step()));
+    message.header.flags = kFlagPart;
+    message.control = encode(order);
+    request.on_reply = [&why, server](const FrameHeader&, ConstBytes control, MutableBytes) {
+      const auto refused = decode<std::string>(control, "the answer to a part of a checkpoint");
+      if (refused.ok() && refused.value().empty()) return;
+      why = str_cat("server ", server, ": ",
+                    refused.ok() ? refused.value() : refused.status().to_string());
+    };
+    request.on_done = requests.add();
+    submit(server, 0, std::move(request));
+  }
+  requests.begun();
+}
+
 void ServerClient::complete() {
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
     Request request;

@@ -56,6 +56,10 @@ class ServerClient {
   // Tells a server to save its rows of a table as they are after step() steps.
   void save_table(uint32_t server, const TableSnapshot& snapshot,
                   transport::DoneHandler on_done = nullptr);
+  // Tells all servers to write what they keep, as it is after step() steps, as parts of a
+  // checkpoint: `first` and the ones behind it. `why`, which must live until on_done has run, gets
+  // the reason of one that does not.
+  void save_parts(const PartOrder& first, std::string& why, transport::DoneHandler on_done);
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.

@@ -29,6 +29,9 @@
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
 //                  by an empty reply when the file is there.
+//                  With kFlagPart: writes all that the server keeps, as its part of a checkpoint;
+//                  the control part is a PartOrder. Answered as soon as the values are set apart;
+//                  the answer's control part is a text: why the server does not, or nothing.
 //
 // Asynchronous servers take the same verbs but kSendBarrier, and steps are clocks of a worker and
 // slice (docs/wire_protocol.md, "Asynchronous servers").
@@ -52,6 +55,7 @@ constexpr uint32_t kListedVariables = 0xfffffffe;
 constexpr uint32_t kNoVariables = 0xfffffffd;  // a barrier that wants no values, only the step
 
 constexpr uint32_t kFlagRows = transport::kFlagUser0;
+constexpr uint32_t kFlagPart = transport::kFlagUser0;
 
 constexpr uint32_t pieces_of(uint64_t bytes) {
   return static_cast<uint32_t>((bytes + transport::kPieceBytes - 1) / transport::kPieceBytes);
@@ -132,6 +136,18 @@ struct TableSnapshot {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(table, folder, number);
+  }
+};
+
+// Which part of a checkpoint a server is told to write, in a folder where a worker has begun it.
+struct PartOrder {
+  std::string folder;
+  int32_t part = 0;
+  int32_t parts = 1;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(folder, part, parts);
   }
 };
 

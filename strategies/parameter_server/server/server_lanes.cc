@@ -33,6 +33,7 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
       save_folders_(config_.save_folders),
       saves_(writes()),
+      part_writer_(events_.make_background(), *events_.files, logger_),
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
@@ -251,7 +252,8 @@ Status ServerLanes::handle_common(Session& session, const FrameHeader& header, C
     case Verb::kNotify:
       return answered(session, header, complete(session.peer().member.index, header.step));
     case Verb::kSnapshot:
-      return handle_snapshot(session, header, control);
+      return header.has(kFlagPart) ? handle_part(session, header, control)
+                                   : handle_snapshot(session, header, control);
     default:
       return bad_frame("a frame has no meaning on a data lane",
                        "push, get, init, notify or snapshot, and barrier or credit of a "
@@ -341,6 +343,22 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
     });
   };
   saves_.begin(session.id(), file, finish);
+  return {};
+}
+
+Status ServerLanes::handle_part(Session& session, const FrameHeader& header, ConstBytes control) {
+  const auto order = decode<PartOrder>(control, "which part of a checkpoint");
+  if (!order.ok()) return order.status();
+  const std::string why = part_writer_.refusal(order.value());
+  if (why.empty()) {
+    ServerPart part;
+    const auto& entries = model_.parameter_index.entries;
+    for (uint32_t i = 0; i < entries.size(); ++i) add_to_part(entries[i], value_of(i), part);
+    part_writer_.start(order.value(), std::move(part));
+  }
+  transport::Message reply = transport::make_reply(header);
+  reply.control = encode(why);
+  session.send(std::move(reply));
   return {};
 }
 

@@ -11,14 +11,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/files/file_system.h"
 #include "base/log.h"
 #include "base/post_queue.h"
+#include "base/process/background.h"
 #include "strategies/parameter_server/config.h"
 #include "strategies/parameter_server/protocol/row_contributions.h"
 #include "strategies/parameter_server/protocol/server_calls.h"
 #include "strategies/parameter_server/protocol/server_exchange.h"
 #include "strategies/parameter_server/protocol/wire.h"
 #include "strategies/parameter_server/server/checkpoint/save_folders.h"
+#include "strategies/parameter_server/server/checkpoint/server_part.h"
 #include "strategies/parameter_server/server/checkpoint/table_saves.h"
 #include "strategies/parameter_server/server/parameter_watch.h"
 #include "strategies/parameter_server/server/state_shard.h"
@@ -72,6 +75,9 @@ struct ServingEvents {
   std::function<void(std::function<void()> work)> run_later;
   // This server cannot go on after so many steps, with itself to blame.
   std::function<void(const Status& why, uint64_t step)> on_failure;
+  // Where checkpoints are written, and who does it.
+  FileSystem* files = &system_files();
+  std::function<std::unique_ptr<Background>()> make_background = make_background_thread;
   // By lane: where its sessions live. Empty: one lane, or all of them, on the data loop.
   std::vector<Loop*> lane_loops;
 };
@@ -190,6 +196,8 @@ class ServerLanes : public transport::ServerHandler {
   // Begins to write a table as it is now; answers when the file is there. Updates go on.
   Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
                          transport::ConstBytes control);
+  Status handle_part(transport::Session& session, const transport::FrameHeader& header,
+                     transport::ConstBytes control);
   // Where the numbers of the rows go that a get asks for.
   transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
                                                const transport::FrameHeader& header);
@@ -220,6 +228,7 @@ class ServerLanes : public transport::ServerHandler {
   std::atomic<bool> failed_ = false;
   const SaveFolders save_folders_;
   TableSaves saves_;
+  ServerPartWriter part_writer_;
   // The parameter index with this step, as workers are told it.
   transport::SharedBytes told_;
   uint64_t told_step_ = 0;

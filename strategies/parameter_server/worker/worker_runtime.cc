@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "base/strings.h"
@@ -203,6 +204,24 @@ void WorkerRuntime::give_values(std::span<const std::string> names, fluid::Scope
     const auto* tensor = value == nullptr ? nullptr : std::get_if<fluid::Tensor>(value);
     if (tensor != nullptr && tensor->initialized()) assign(name, *tensor);
   }
+}
+
+std::vector<std::string> WorkerRuntime::server_variables() {
+  const ServerClient& client = exchange_->ready();
+  std::set<std::string> names;
+  for (uint32_t server = 0; server < client.config().server_num(); ++server) {
+    for (const auto& entry : client.parameter_index(server).entries) names.insert(entry.origin);
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string WorkerRuntime::write_server_parts(const std::string& folder, int first, int parts) {
+  std::string why;
+  exchange_->request(
+      Phase::kSaving, "write_server_parts", [&](ServerClient& client, transport::DoneHandler done) {
+        client.save_parts({.folder = folder, .part = first, .parts = parts}, why, std::move(done));
+      });
+  return why;
 }
 
 // Workers that train alone have states of optimizers that no server has; those of EASGD differ from

@@ -66,6 +66,8 @@ class WorkerRuntime final : public StrategyRuntime {
   }
   void saved(uint64_t saves) override { exchange_->saved(saves); }
   void meet_to_save() override { exchange_->meet_to_save(); }
+  std::vector<std::string> server_variables() override;
+  std::string write_server_parts(const std::string& folder, int first, int parts) override;
   std::vector<std::string> own_variables() override;
   std::vector<double> own_counts() override { return exchange_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override {

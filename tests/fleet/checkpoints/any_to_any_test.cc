@@ -231,6 +231,40 @@ TEST_F(Jobs, RefuseADamagedCheckPointOfPaddlesForm) {
   EXPECT_THAT(run({2, 1}, options, 1), HasSubstr("epoch_no = -3"));
 }
 
+std::vector<std::string> parts_in(const fs::path& folder) {
+  std::vector<std::string> names = names_in(folder);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("part-"); });
+  return names;
+}
+
+TEST_F(Jobs, HaveServersWriteWhatTheyKeep) {
+  run({1, 2}, "--optimizer adam --every 4 --steps 4 --folder " + path("saved").string());
+  EXPECT_THAT(parts_in(of_step(path("saved"), 4)).size(), 3);
+  run({}, "--optimizer adam --every 4 --steps 4 --folder " + path("whole").string());
+  EXPECT_THAT(differences(of_step(path("whole"), 4), of_step(path("saved"), 4)), IsEmpty());
+}
+
+// Servers that do not see the folder, such as those of other machines.
+TEST_F(Jobs, HaveWorkersWriteWhatServersKeepElsewhere) {
+  if (run_command("unshare -m true").code != 0) GTEST_SKIP() << "unshare -m needs privileges";
+  const std::string folder = path("saved").string();
+  fs::create_directories(folder);
+  std::ofstream(path("train.sh")) << "if [ $TRAINING_ROLE != PSERVER ]; then exec \"$@\"; fi\n"
+                                  << "exec unshare -m sh -c 'mount -t tmpfs none " << folder
+                                  << " && exec \"$@\"' sh \"$@\"\n";
+  const auto done =
+      run_command(str_cat(binary_path("bin/launch_ps"), " --worker_num 2 --server_num 2 --log_dir ",
+                          path("logs").string(), " --tee sh ", path("train.sh").string(), " ",
+                          binary_path("bin/checkpoint_worker"),
+                          " --optimizer adam --every 4 --steps 8 --folder ", folder),
+                  100);
+  EXPECT_EQ(done.code, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("workers write what servers keep"));
+  EXPECT_THAT(parts_in(of_step(folder, 8)).size(), 2);
+  run({}, "--optimizer adam --every 8 --steps 8 --folder " + path("whole").string());
+  EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(folder, 8)), IsEmpty());
+}
+
 TEST_F(Jobs, SaveEverySoManySeconds) {
   for (const char* strategy : {"sync", "async"}) {
     const std::string folder = path(strategy).string();

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/strings.h"
+#include "fluid/core/interleaved_rows.h"
 #include "tests/fluid/io/sample_checkpoints.h"
 #include "tests/fluid/io/temporary_directory.h"
 
@@ -108,8 +109,8 @@ TEST_F(CheckpointFiles, KnowWhetherTheirValuesAreFinite) {
   const auto finite = [this](const Tensor& tensor) {
     write_checkpoint(folder_, 1, {{"a", Tensor::scalar(1.0F)}, {"w", tensor}});
     const CheckpointReader reader = CheckpointReader::open(folder_).value();
-    EXPECT_TRUE(reader.tensors().at("a").finite);
-    EXPECT_EQ(reader.finite(), reader.tensors().at("w").finite);
+    EXPECT_TRUE(reader.tensors().at("a").finite());
+    EXPECT_EQ(reader.finite(), reader.tensors().at("w").finite());
     return reader.finite();
   };
   EXPECT_TRUE(finite(Tensor::from<float>({1, -3e38F}, {2})));
@@ -120,6 +121,86 @@ TEST_F(CheckpointFiles, KnowWhetherTheirValuesAreFinite) {
   EXPECT_FALSE(finite(half(DType::kFloat16, 0xFC00)));
   EXPECT_TRUE(finite(half(DType::kBFloat16, 0x7F7F)));
   EXPECT_FALSE(finite(half(DType::kBFloat16, 0x7FC0)));
+}
+
+// A variable of five rows, of which one part has two in a row, and two parts every second of the
+// rest.
+class Pieces : public CheckpointFiles {
+ protected:
+  Pieces() : whole_(testing::sample_tensor(DType::kFloat32, {5, 3})) {
+    const auto rows = [this](int64_t first, int64_t stride) {
+      return CheckpointRows{.of = "w", .shape = whole_.shape(), .first = first, .stride = stride};
+    };
+    write_checkpoint_part(folder_, 0, 3, {{"w.block0", whole_.rows(0, 2)}, {"b", whole_}},
+                          system_files(), {{"w.block0", rows(0, 1)}});
+    write_checkpoint_part(folder_, 1, 3, {{"w.block1", take_rows(whole_, 2, 2, 2)}}, system_files(),
+                          {{"w.block1", rows(2, 2)}});
+    write_checkpoint_part(folder_, 2, 3, {{"w.block2", whole_.rows(3, 4)}}, system_files(),
+                          {{"w.block2", rows(3, 1)}});
+    write_checkpoint_manifest(folder_, sample_info(), 3);
+  }
+  // What is said when rows of a block are told otherwise.
+  std::string said(const char* block, const char* field, const Json& value) const {
+    return with([&](Json& json) { json["tensors"][block]["rows"][field] = value; }).to_string();
+  }
+
+  const Tensor whole_;
+};
+
+TEST_F(Pieces, AreOneVariable) {
+  const CheckpointReader reader = CheckpointReader::open(folder_).value();
+  EXPECT_EQ(reader.tensors().size(), 2U);
+  const CheckpointTensor& tensor = reader.tensors().at("w");
+  EXPECT_EQ(tensor.shape, whole_.shape());
+  EXPECT_EQ(tensor.pieces.size(), 3U);
+  EXPECT_EQ(tensor.files(),
+            "part-0-of-3.safetensors, part-1-of-3.safetensors, part-2-of-3.safetensors");
+  EXPECT_TRUE(same(reader.read("w").value(), whole_));
+  EXPECT_TRUE(same(reader.read("b").value(), whole_));
+  EXPECT_THAT(CheckpointReader::find_damage(folder_), IsEmpty());
+}
+
+TEST_F(Pieces, AreAllNamedWhenTheyAreDamaged) {
+  flip_bit(part(1, 3), std::filesystem::file_size(part(1, 3)) - 1);
+  const auto found = CheckpointReader::find_damage(folder_);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_THAT(found[0].to_string(), AllOf(HasSubstr("part-1-of-3"), HasSubstr("'w.block1'")));
+}
+
+TEST_F(Pieces, HaveEachRowOnce) {
+  for (const auto& [block, field, value] :
+       {std::tuple("w.block2", "first", 2), std::tuple("w.block1", "stride", 1),
+        std::tuple("w.block0", "first", 3)}) {
+    EXPECT_THAT(said(block, field, value),
+                AllOf(HasSubstr("missing, or there twice"), HasSubstr("'w'")))
+        << block << " " << field;
+  }
+  EXPECT_THAT(with([](Json& json) { json["tensors"].erase("w.block2"); }).to_string(),
+              HasSubstr("missing, or there twice"));
+}
+
+TEST_F(Pieces, AreInsideOfTheirVariable) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  for (const Json& value : {Json(4), Json(5), Json(most)}) {
+    EXPECT_THAT(said("w.block1", "first", value), HasSubstr("is not of its variable"));
+  }
+  EXPECT_THAT(said("w.block1", "stride", most), HasSubstr("is not of its variable"));
+  EXPECT_THAT(said("w.block1", "stride", 0), HasSubstr("'tensors/w.block1/rows/stride'"));
+  EXPECT_THAT(said("w.block1", "first", -1), HasSubstr("'tensors/w.block1/rows/first'"));
+  EXPECT_THAT(said("w.block0", "shape", {5, 4}), HasSubstr("is not of its variable"));
+  EXPECT_THAT(said("w.block0", "shape", {most, 3}), HasSubstr("missing, or there twice"));
+  EXPECT_THAT(said("w.block0", "shape", {-1, 3}), HasSubstr("no such shape"));
+  EXPECT_THAT(said("w.block0", "shape", Json::array()), HasSubstr("is not of its variable"));
+  EXPECT_THAT(said("w.block0", "shape", std::vector<int>(12, 1)), HasSubstr("no such shape"));
+  EXPECT_THAT(said("w.block0", "variable", "b"), HasSubstr("missing, or there twice"));
+}
+
+TEST_F(CheckpointFiles, AreBegunUntilTheManifestIsThere) {
+  EXPECT_FALSE(is_checkpoint_begun(folder_));
+  begin_checkpoint(folder_);
+  EXPECT_TRUE(is_checkpoint_begun(folder_));
+  write_checkpoint(folder_, 1, {});
+  EXPECT_FALSE(is_checkpoint_begun(folder_));
 }
 
 TEST_F(CheckpointFiles, ProposeTheNearestName) {

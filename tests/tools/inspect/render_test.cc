@@ -18,10 +18,11 @@ Checkpoint hostile_checkpoint() {
   Checkpoint checkpoint;
   checkpoint.folder = "checkpoints/step-000000007";
   checkpoint.info = {.step = 7, .mode = kHostile, .values = {{kHostile, kHostile}}};
-  checkpoint.tensors = {{.name = kHostile,
-                         .tensor = {.file = kHostile, .shape = {2, 3}},
-                         .bytes = 24,
-                         .values = ValueSummary{.norm = 2, .nonfinite = 1}}};
+  checkpoint.tensors = {
+      {.name = kHostile,
+       .tensor = {.shape = {2, 3}, .pieces = {{.file = kHostile, .name = kHostile}}},
+       .bytes = 24,
+       .values = ValueSummary{.norm = 2, .nonfinite = 1}}};
   return checkpoint;
 }
 

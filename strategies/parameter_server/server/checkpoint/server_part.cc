@@ -2,13 +2,12 @@
 
 #include <utility>
 
-#include "base/error.h"
 #include "base/strings.h"
+#include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
 
-void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value,
-                 ServerPart& part) {
+void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part) {
   if (entry.bytes() == value.bytes() && entry.shape == entry.origin_shape) {
     part.tensors.emplace(entry.origin, value);
     return;

@@ -19,8 +19,7 @@ struct ServerPart {
 
 // Adds a value that the server keeps to its part: under the variable's own name when it is all of
 // it, else as rows of it.
-void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value,
-                 ServerPart& part);
+void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part);
 
 // Writes one part at a time, in the background.
 class ServerPartWriter {

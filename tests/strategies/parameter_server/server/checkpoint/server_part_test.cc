@@ -1,0 +1,114 @@
+#include "strategies/parameter_server/server/checkpoint/server_part.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/fluid/io/temporary_directory.h"
+
+namespace fleet::strategies {
+namespace {
+
+using fluid::Tensor;
+using fluid::io::CheckpointReader;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Part : public ::testing::Test {
+ protected:
+  ParameterEntry entry(const std::string& name, int64_t rows, int64_t first, int64_t stride) const {
+    ParameterEntry entry;
+    entry.name = name;
+    entry.shape = {rows, 2};
+    entry.origin = "w";
+    entry.origin_shape = {5, 2};
+    entry.offset = 2 * first;
+    entry.row_stride = stride;
+    return entry;
+  }
+  Tensor rows(const std::vector<float>& values) const {
+    return Tensor::from(values, {static_cast<int64_t>(values.size()) / 2, 2});
+  }
+  // Parts of two servers, the first one's written by it.
+  void write(const ServerPart& first, const ServerPart& second) {
+    fluid::io::begin_checkpoint(folder_);
+    const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 2};
+    EXPECT_EQ(writer_.refusal(order), "");
+    writer_.start(order, first);
+    fluid::io::write_checkpoint_part(folder_, 1, 2, second.tensors, system_files(), second.rows);
+    while (!fluid::io::missing_checkpoint_parts(folder_, 2).empty()) {
+    }
+    fluid::io::write_checkpoint_manifest(folder_, {}, 2);
+  }
+
+  const fluid::testing::TemporaryDirectory directory_;
+  const std::filesystem::path folder_ = directory_.path() / "checkpoint";
+  ServerPartWriter writer_{make_background_thread(), system_files(), Logger()};
+};
+
+TEST_F(Part, HoldsRowsOfVariables) {
+  ServerPart first;
+  ServerPart second;
+  add_to_part(entry("w.block0", 2, 0, 1), rows({0, 1, 2, 3}), first);
+  add_to_part(entry("w.block1", 3, 2, 1), rows({4, 5, 6, 7, 8, 9}), second);
+  write(first, second);
+  const Tensor whole = CheckpointReader::open(folder_).value().read("w").value();
+  EXPECT_THAT(whole.values<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+// The second server's slice has a row behind the variable's last.
+TEST_F(Part, HoldsNoRowsBehindTheVariable) {
+  ServerPart first;
+  ServerPart second;
+  add_to_part(entry("w.block0", 3, 0, 2), rows({0, 1, 4, 5, 8, 9}), first);
+  add_to_part(entry("w.block1", 3, 1, 2), rows({2, 3, 6, 7, -1, -1}), second);
+  write(first, second);
+  const Tensor whole = CheckpointReader::open(folder_).value().read("w").value();
+  EXPECT_THAT(whole.values<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+}
+
+// As every slice of a parameter has it.
+TEST_F(Part, HoldsCopiesOfAWholeVariableOnce) {
+  const auto copy = [this](const char* name) {
+    ParameterEntry copied = entry(name, 5, 0, 1);
+    return copied;
+  };
+  ServerPart first;
+  const Tensor value = rows({0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  add_to_part(copy("w.block0"), value, first);
+  add_to_part(copy("w.block1"), value, first);
+  EXPECT_EQ(first.tensors.size(), 1U);
+  ServerPart second;
+  add_to_part(copy("w.block2"), value, second);
+  write(first, second);
+  EXPECT_EQ(CheckpointReader::open(folder_).value().tensors().at("w").pieces.size(), 1U);
+}
+
+TEST_F(Part, IsWrittenWhereACheckpointWasBegunOnly) {
+  const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1};
+  EXPECT_THAT(writer_.refusal(order), HasSubstr("sees no checkpoint that was begun"));
+  fluid::io::begin_checkpoint(folder_);
+  EXPECT_EQ(writer_.refusal(order), "");
+  for (const int32_t part : {-1, 1}) {
+    PartOrder wrong = order;
+    wrong.part = part;
+    EXPECT_THAT(writer_.refusal(wrong), HasSubstr("there is no part"));
+  }
+}
+
+TEST_F(Part, SaysInTheFolderWhyItIsNotThere) {
+  fluid::io::begin_checkpoint(folder_);
+  const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1};
+  std::filesystem::create_directories(folder_ / "part-0-of-1.safetensors" / "in the way");
+  writer_.start(order, {});
+  std::string said;
+  while (said.empty()) {
+    try {
+      if (fluid::io::missing_checkpoint_parts(folder_, 1).empty()) said = "it is there";
+    } catch (const ResourceError& error) {
+      said = error.what();
+    }
+  }
+  EXPECT_THAT(said, HasSubstr("part 0"));
+}
+
+}  // namespace
+}  // namespace fleet::strategies
