@@ -58,7 +58,8 @@ class CheckpointJob {
             const TrainStatus& status);
   // The newest of the folder, or the checkpoint that it is itself. None: the folder has none.
   std::optional<TrainStatus> load(fluid::Executor& executor, const std::filesystem::path& folder);
-  // Waits until what is being written is there; no more is made while the program runs.
+  // Waits until what is being written is there; no more is made while the program runs. The last
+  // call before the worker stops: checkpoints of the others know how far it came.
   void stop();
 
  private:
@@ -67,7 +68,7 @@ class CheckpointJob {
   struct Meeting {
     std::string name;  // of no other
     std::vector<int> workers;
-    std::vector<int64_t> steps;  // of each worker of the job, as it was last there
+    std::vector<int64_t> steps;  // of each worker of the job, of those that have stopped their last
     int64_t step = 0;            // the most of them
     uint64_t saves = 0;          // requests that one has seen
     bool ends = false;           // one was told to end
@@ -82,6 +83,7 @@ class CheckpointJob {
   bool told_to_save();
   fluid::io::CheckpointInfo info_of(const TrainStatus& status) const;
   Meeting meet(int64_t step);
+  void leave_step_behind();
   std::vector<std::string> share(size_t place, size_t writers) const;
   Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
 
@@ -109,6 +111,7 @@ class CheckpointJob {
   uint64_t saves_seen_ = 0;     // signals
   std::vector<int64_t> steps_;  // as Meeting has them
   int64_t loaded_ = 0;          // the step of the checkpoint that was taken
+  int64_t step_ = 0;            // of this worker, that are over
   std::unique_ptr<Writer> writer_;
   std::shared_ptr<bool> saves_;  // an executor saves as long as this is true, and there
 };

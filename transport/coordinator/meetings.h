@@ -34,8 +34,9 @@ class Meetings {
   // What has come of a call that takes several frames is forgotten.
   void on_closed(const Session& session);
 
-  // The member will come to no meeting any more: those that wait for it fail.
-  void on_complete(MemberId member);
+  // The member will come to no meeting any more: those that wait for it fail. What it leaves behind
+  // is in later sums.
+  void on_complete(MemberId member, CompleteNote left);
   // Every meeting, now and later, ends so.
   void end(const Status& why);
 
@@ -54,12 +55,14 @@ class Meetings {
   void expire(const std::string& key);
   void forget_oldest();
   std::string missing_text(const Meeting& meeting) const;
+  void add_what_was_left(const ReduceCall& call, std::vector<ReduceValues>& given) const;
 
   Loop& loop_;
   Roster roster_;
   std::map<uint64_t, MessageReader> calls_;  // that are coming in, by session
   std::map<std::string, std::unique_ptr<Meeting>> meetings_;
   std::map<std::string, std::unique_ptr<Finished>> finished_;
+  std::map<MemberId, CompleteNote> left_;
   uint64_t finished_count_ = 0;
   Status end_;  // ok until end()
 };

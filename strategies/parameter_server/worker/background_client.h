@@ -58,6 +58,9 @@ class BackgroundClient : public Exchange {
   void drain() override { synchronize(); }
   void ask_to_save() override { node_->member().ask_to_save(); }
   uint64_t saves_asked() const override { return node_->member().saves_asked(); }
+  void leave_behind(const std::string& name, std::vector<double> values) override {
+    node_->member().leave_behind(name, std::move(values));
+  }
   void begin_saving(fluid::Scope&) override {
     drain();
     barrier(transport::Group::kTraining, "begin_saving");

@@ -30,6 +30,7 @@ class Exchange {
   // As StrategyRuntime's.
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
+  virtual void leave_behind(const std::string& /*name*/, std::vector<double> /*values*/) {}
 
   // Begins to connect; once.
   virtual void start() = 0;
