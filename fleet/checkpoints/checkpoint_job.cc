@@ -219,16 +219,23 @@ CheckpointJob::Meeting CheckpointJob::meet(int64_t step) {
   Meeting meeting{.name = str_cat(static_cast<uint64_t>(all[4 * count]))};
   steps_.resize(count);
   for (size_t i = 0; i < count; ++i) {
-    if (all[i] != 0) {
-      meeting.workers.push_back(static_cast<int>(i));
-      steps_[i] = static_cast<int64_t>(all[count + i]);
-    }
+    const bool is_there = all[i] != 0;
+    if (is_there) meeting.workers.push_back(static_cast<int>(i));
+    if (is_there || all[count + i] != 0) steps_[i] = static_cast<int64_t>(all[count + i]);
     meeting.saves = std::max(meeting.saves, static_cast<uint64_t>(all[2 * count + i]));
     meeting.ends = meeting.ends || all[3 * count + i] != 0;
   }
   meeting.steps = steps_;
   meeting.step = *std::max_element(steps_.begin(), steps_.end());
   return meeting;
+}
+
+// In the places of meet(), without being there.
+void CheckpointJob::leave_step_behind() {
+  const auto count = static_cast<size_t>(job_.cluster.worker_num);
+  std::vector<double> left(4 * count + 1);
+  left[count + static_cast<size_t>(job_.cluster.index)] = static_cast<double>(step_);
+  job_.runtime.leave_behind(left);
 }
 
 // What one of the writers writes: of equal bytes, as far as that goes.
@@ -362,6 +369,7 @@ void CheckpointJob::stop() {
   to_save_.reset();
   to_end_.reset();
   finish();
+  if (step_ > 0) leave_step_behind();
 }
 
 void CheckpointJob::finish() {
@@ -423,6 +431,7 @@ TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo&
   own_.take_counts(values);
   loaded_ = info.step;
   const int64_t step = own_step(info);
+  step_ = step;
   executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
   seek_readers(info, step, own_.positions(values));
   if (info.program != str_cat(job_.origin.hash())) {
@@ -549,9 +558,9 @@ TrainStatus CheckpointJob::resume(fluid::Executor& executor, const CheckpointPol
   const std::weak_ptr<bool> saves(saves_);
   executor.set_after_run(job_.main, [this, store, saves](fluid::Executor& self, uint64_t steps) {
     const auto still = saves.lock();
-    const auto step = static_cast<int64_t>(steps);
     if (!still || !*still) return;
-    if (times_->after_step(step, told_to_save())) save_for_all(self, store, step);
+    step_ = static_cast<int64_t>(steps);
+    if (times_->after_step(step_, told_to_save())) save_for_all(self, store, step_);
   });
   job_.runtime.set_on_save([this, store, saves, &executor] {
     const auto still = saves.lock();

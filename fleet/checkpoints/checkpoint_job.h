@@ -59,7 +59,8 @@ class CheckpointJob {
             const TrainStatus& status);
   // The newest of the folder, or the checkpoint that it is itself. None: the folder has none.
   std::optional<TrainStatus> load(fluid::Executor& executor, const std::filesystem::path& folder);
-  // Waits until what is being written is there; no more is made while the program runs.
+  // Waits until what is being written is there; no more is made while the program runs. The last
+  // call before the worker stops: checkpoints of the others know how far it came.
   void stop();
 
  private:
@@ -68,7 +69,7 @@ class CheckpointJob {
   struct Meeting {
     std::string name;  // of no other
     std::vector<int> workers;
-    std::vector<int64_t> steps;  // of each worker of the job, as it was last there
+    std::vector<int64_t> steps;  // of each worker of the job, of those that have stopped their last
     int64_t step = 0;            // the most of them
     uint64_t saves = 0;          // requests that one has seen
     bool ends = false;           // one was told to end
@@ -86,6 +87,7 @@ class CheckpointJob {
   Meeting meet(int64_t step);
   bool servers_write(const Meeting& meeting, const std::filesystem::path& folder);
   std::string ask_servers(const std::filesystem::path& folder, int workers);
+  void leave_step_behind();
   std::vector<std::string> share(size_t place, size_t writers) const;
   const fluid::VarDesc* desc_of(const std::string& name) const;
   Values read_share(fluid::Scope& scope, const std::vector<std::string>& names);
@@ -119,6 +121,7 @@ class CheckpointJob {
   std::vector<int64_t> steps_;  // as Meeting has them
   int64_t loaded_ = 0;          // the step of the checkpoint that was taken
   bool servers_write_;          // as far as is known
+  int64_t step_ = 0;            // of this worker, that are over
   std::unique_ptr<Writer> writer_;
   std::shared_ptr<bool> saves_;  // an executor saves as long as this is true, and there
 };

@@ -26,7 +26,7 @@ inline constexpr const char* kCheckpointManifest = "manifest.json";
 // What a checkpoint says of the job beside its tensors. Steps are those of the whole job.
 struct CheckpointInfo {
   int64_t step = 0;  // steps that are over: the number of the next one
-  // Of each worker; of one that had stopped, its last one that was known. May be empty.
+  // Of each worker; of one that had stopped, its last one. May be empty.
   std::vector<int64_t> worker_steps = {};
   int64_t epoch = -1;    // Paddle's TrainStatus
   std::string mode;      // "local", "sync", "collective" …

@@ -70,6 +70,15 @@ void throw_if(const std::error_code& error, const char* what, const path& where)
                                   .fix = "check the path, its permissions and the free space"});
 }
 
+// With the names of those that it is in: who made them may have ended before they were synced.
+void sync_with_parents(path folder, FileSystem& files) {
+  while (true) {
+    static_cast<void>(files.sync_folder(folder.empty() ? "." : folder));
+    if (folder.empty() || folder == folder.root_path()) return;
+    folder = folder.parent_path();
+  }
+}
+
 bool is_finite(const path& folder, FileSystem& files) {
   const auto reader = CheckpointReader::open(folder, files);
   return reader.ok() && reader.value().finite();
@@ -106,8 +115,7 @@ void CheckpointStore::clean(std::optional<int64_t> before) const {
       static_cast<void>(files_->rename(left.folder, target));
       continue;
     }
-    throw_if(files_->remove_all(left.folder), "what is left of a checkpoint cannot be taken away",
-             left.folder);
+    throw_if(remove(left.folder), "what is left of a checkpoint cannot be taken away", left.folder);
   }
 }
 
@@ -118,21 +126,28 @@ void CheckpointStore::put(const path& unfinished, int64_t step) const {
   const path before = this->unfinished(step, kBefore);
   if (files_->exists(target)) {
     if (!files_->exchange(unfinished, target)) {
-      static_cast<void>(files_->remove_all(unfinished));
+      static_cast<void>(remove(unfinished));
       return;
     }
     static_cast<void>(files_->rename(target, before));
   }
   throw_if(files_->rename(unfinished, target), "a checkpoint cannot be renamed into place", target);
-  static_cast<void>(files_->remove_all(before));
+  static_cast<void>(remove(before));
+}
+
+// Else what looks like a checkpoint could have lost a part.
+std::error_code CheckpointStore::remove(const path& renamed) const {
+  if (!files_->exists(renamed)) return {};
+  static_cast<void>(files_->sync_folder(root_));
+  return files_->remove_all(renamed);
 }
 
 Status CheckpointStore::commit(const path& unfinished, const CheckpointInfo& info, int parts,
                                const CheckpointRetention& retention) const {
   write_checkpoint_manifest(unfinished, info, parts, *files_);
   put(unfinished, info.step);
+  sync_with_parents(root_, *files_);
   try {
-    // Syncs the folder, too.
     const std::string name = name_of(info.step) + "\n";
     write_file_atomically(root_ / kLatest, std::as_bytes(std::span(name)), *files_);
     retain(retention, info.step);
@@ -168,7 +183,7 @@ void CheckpointStore::retain(const CheckpointRetention& retention, int64_t writt
       // Its name first, so that no part of it looks like a whole one.
       const path gone = unfinished(stored.step, kGone);
       std::error_code error = files_->rename(stored.folder, gone);
-      if (!error) error = files_->remove_all(gone);
+      if (!error) error = remove(gone);
       throw_if(error, "an old checkpoint cannot be taken away", stored.folder);
     }
     has_finite = has_finite || finite;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/files/file_system.h"
@@ -63,6 +64,8 @@ class CheckpointStore {
 
  private:
   void put(const std::filesystem::path& unfinished, int64_t step) const;
+  // A folder of the root that has got another name; that survives a loss of power first.
+  std::error_code remove(const std::filesystem::path& renamed) const;
   void retain(const CheckpointRetention& retention, int64_t written) const;
 
   FileSystem* files_;

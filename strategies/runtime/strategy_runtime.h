@@ -44,6 +44,9 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual std::vector<double> all_reduce_training(std::span<const double> values) {
     return all_reduce_worker(values);
   }
+  // Before this worker stops: what it gives to sums of as many numbers over those that still train.
+  // Nothing where all are in step.
+  virtual void leave_behind(std::span<const double> /*values*/) {}
 
   // Whether all workers have taken as many steps whenever they are between two. Where they have
   // not, one asks all to save: each sees soon that the count has grown.

@@ -322,7 +322,7 @@ void Coordinator::on_frame(Session& session, const FrameHeader& header, ConstByt
       case Verb::kReduce:
         return meetings_.on_reduce(member->status.id, session, header, control);
       case Verb::kComplete:
-        return on_complete(*member, session, header);
+        return on_complete(*member, session, header, control);
       case Verb::kAbort:
         return on_abort(*member, session, header, control);
       case Verb::kSave:
@@ -391,11 +391,18 @@ void Coordinator::tell_to_save(const Member& worker) {
   if (const auto open = worker.session.lock()) open->send(std::move(news));
 }
 
-void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header) {
+void Coordinator::on_complete(Member& member, Session& session, const FrameHeader& header,
+                              ConstBytes control) {
+  CompleteNote left;
+  if (!control.empty()) {
+    auto decoded = decode<CompleteNote>(control, "complete");
+    if (!decoded.ok()) return session.send(make_error_reply(header, decoded.status()));
+    left = std::move(decoded).value();
+  }
   session.send(make_reply(header));
   if (member.status.state == MemberState::kComplete || verdict_) return;
   member.status.state = MemberState::kComplete;
-  meetings_.on_complete(member.status.id);
+  meetings_.on_complete(member.status.id, std::move(left));
   if (complete(Group::kWorkers) && !std::exchange(workers_told_, true)) {
     for (const Member* server : group_members(Group::kServers)) tell_workers_complete(*server);
     if (on_workers_complete_) on_workers_complete_();

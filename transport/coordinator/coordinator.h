@@ -86,7 +86,7 @@ class Coordinator final : public ServerHandler {
   void tell_workers_complete(const Member& server);
   void on_save(Session& session, const FrameHeader& header);
   void tell_to_save(const Member& worker);
-  void on_complete(Member& member, Session& session, const FrameHeader& header);
+  void on_complete(Member& member, Session& session, const FrameHeader& header, ConstBytes control);
   void on_abort(const Member& member, Session& session, const FrameHeader& header,
                 ConstBytes control);
   void on_death(Session& session, const FrameHeader& header, ConstBytes control);

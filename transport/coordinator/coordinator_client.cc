@@ -296,10 +296,19 @@ void CoordinatorClient::reduce_async(Group group, std::string name, ReduceOp op,
   channel_->submit(std::move(request));
 }
 
+void CoordinatorClient::leave_behind(std::string name, std::vector<double> values) {
+  const std::scoped_lock lock(mutex_);
+  left_behind_ = CompleteNote{std::move(name), std::move(values)};
+}
+
 void CoordinatorClient::complete_async(DoneHandler handler) {
   Request request;
   request.frames.emplace_back();
   request.frames.back().header.verb = Verb::kComplete;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (left_behind_) request.frames.back().control = encode(*left_behind_);
+  }
   completing_ = true;
   request.on_done = [this, handler = std::move(handler)](const Status& answer) {
     const Status status = left_ ? Status() : answer;

@@ -76,6 +76,10 @@ class CoordinatorClient {
   // on_verdict. When that takes longer than a second the given one is taken as it is.
   void abort_async(const Verdict& verdict);
 
+  // Any thread, before this member completes: what later sums of that name over the workers that
+  // still train get of it (CompleteNote).
+  void leave_behind(std::string name, std::vector<double> values);
+
   // The same for any thread but the loop's: blocks until the answer. Deadline 0: none of its own.
   Status barrier(Group group, const std::string& name, Duration deadline = Duration(0),
                  std::optional<uint64_t> saves = {});
@@ -132,8 +136,9 @@ class CoordinatorClient {
   bool completed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
-  mutable std::mutex mutex_;  // guards verdict_
+  mutable std::mutex mutex_;  // guards what follows
   std::optional<Verdict> verdict_;
+  std::optional<CompleteNote> left_behind_;
 };
 
 }  // namespace fleet::transport

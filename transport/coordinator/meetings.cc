@@ -134,7 +134,8 @@ void Meetings::on_closed(const Session& session) {
   calls_.erase(session.id());
 }
 
-void Meetings::on_complete(MemberId member) {
+void Meetings::on_complete(MemberId member, CompleteNote left) {
+  if (!left.values.empty()) left_.emplace(member, std::move(left));
   std::vector<std::string> deserted;
   for (const auto& [key, meeting] : meetings_) {
     const bool expected = contains(roster_(meeting->call().group), member);
@@ -259,11 +260,21 @@ bool Meetings::is_whole(const Meeting& meeting) const {
   return meeting.arrived.size() == roster_(meeting.call().group).size();
 }
 
+void Meetings::add_what_was_left(const ReduceCall& call, std::vector<ReduceValues>& given) const {
+  if (call.group != Group::kTraining || call.op != ReduceOp::kSum) return;
+  for (const auto& [member, left] : left_) {
+    const auto* values = std::get_if<std::vector<double>>(&given.front());
+    const bool fits = values != nullptr && values->size() == left.values.size();
+    if (fits && left.name == call.name) given.emplace_back(left.values);
+  }
+}
+
 void Meetings::finish(const std::string& key) {
   Meeting& meeting = *meetings_.at(key);
   std::vector<ReduceValues> given;
   for (auto& [id, arrived] : meeting.arrived) given.push_back(std::move(arrived.call.values));
   const ReduceOp op = meeting.call().op;
+  add_what_was_left(meeting.call(), given);
   ReduceValues result;
   switch (given.front().index()) {
     case 0:

@@ -36,8 +36,9 @@ class Meetings {
 
   // So often have members been asked to save: calls that give way to it are sent back.
   void give_way(uint64_t saves_asked);
-  // The member will come to no meeting any more: those that wait for it fail.
-  void on_complete(MemberId member);
+  // The member will come to no meeting any more: those that wait for it fail. What it leaves behind
+  // is in later sums.
+  void on_complete(MemberId member, CompleteNote left);
   // Every meeting, now and later, ends so.
   void end(const Status& why);
 
@@ -57,12 +58,14 @@ class Meetings {
   void expire(const std::string& key);
   void forget_oldest();
   std::string missing_text(const Meeting& meeting) const;
+  void add_what_was_left(const ReduceCall& call, std::vector<ReduceValues>& given) const;
 
   Loop& loop_;
   Roster roster_;
   std::map<uint64_t, MessageReader> calls_;  // that are coming in, by session
   std::map<std::string, std::unique_ptr<Meeting>> meetings_;
   std::map<std::string, std::unique_ptr<Finished>> finished_;
+  std::map<MemberId, CompleteNote> left_;
   uint64_t finished_count_ = 0;
   uint64_t saves_asked_ = 0;
   Status end_;  // ok until end()

@@ -110,6 +110,17 @@ struct HeartbeatNote {
   }
 };
 
+// Control part of kComplete, where it is not empty: what the member leaves behind. Every later sum
+// of that name over the group kTraining, of as many numbers, has it too.
+struct CompleteNote {
+  std::string name;
+  std::vector<double> values;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, values);
+  }
+};
+
 // kTraining: the workers that have not completed; a meeting of theirs does not wait for one that
 // completes meanwhile.
 enum class Group : uint8_t { kWorkers = 1, kServers = 2, kAll = 3, kTraining = 4 };

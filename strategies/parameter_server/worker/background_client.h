@@ -62,6 +62,9 @@ class BackgroundClient : public Exchange {
   void set_on_save(std::function<void()> on_save) override { on_save_ = std::move(on_save); }
   void saved(uint64_t saves) override { saves_made_ = saves; }
   void meet_to_save() override;
+  void leave_behind(const std::string& name, std::vector<double> values) override {
+    node_->member().leave_behind(name, std::move(values));
+  }
   void begin_saving(fluid::Scope&) override {
     drain();
     barrier(transport::Group::kTraining, "begin_saving");

@@ -33,6 +33,7 @@ class Exchange {
   virtual void set_on_save(std::function<void()>) {}
   virtual void saved(uint64_t) {}
   virtual void meet_to_save() {}
+  virtual void leave_behind(const std::string& /*name*/, std::vector<double> /*values*/) {}
 
   // Begins to connect; once.
   virtual void start() = 0;

@@ -55,8 +55,11 @@ class WorkerRuntime final : public StrategyRuntime {
                                  {values.begin(), values.end()});
   }
   std::vector<double> all_reduce_training(std::span<const double> values) override {
-    return exchange_->all_reduce(transport::Group::kTraining, "all_reduce_training",
+    return exchange_->all_reduce(transport::Group::kTraining, kAllReduceTraining,
                                  {values.begin(), values.end()});
+  }
+  void leave_behind(std::span<const double> values) override {
+    exchange_->leave_behind(kAllReduceTraining, {values.begin(), values.end()});
   }
   bool in_step() const override { return exchange_->in_step(); }
   void ask_to_save() override { exchange_->ask_to_save(); }
@@ -93,6 +96,8 @@ class WorkerRuntime final : public StrategyRuntime {
   void start_from(fluid::Scope& scope) override;
 
  private:
+  static constexpr const char* kAllReduceTraining = "all_reduce_training";
+
   // Rows of a table that are as they are in one version; strictly ascending.
   struct FetchedRows {
     uint64_t version = 0;

@@ -82,6 +82,8 @@ TEST(CheckpointStore, WhatWasCommittedSurvivesALossOfPower) {
         state = mix64(state);
         return state % below;
       });
+      // By a process that ended then.
+      ASSERT_FALSE(disk.create_folder("/jobs"));
       const CheckpointStore store("/jobs/one/checkpoints", disk);
       for (const int64_t step : steps) {
         commit_checkpoint(store, {{"w", Tensor::scalar(1.0F)}, {"v", Tensor::scalar(2.0F)}},
@@ -92,6 +94,36 @@ TEST(CheckpointStore, WhatWasCommittedSurvivesALossOfPower) {
       ASSERT_FALSE(stored.empty()) << "seed " << seed;
       EXPECT_EQ(stored.front().step, steps.back());
       EXPECT_THAT(CheckpointReader::find_damage(stored.front().folder, disk), IsEmpty());
+    }
+  }
+}
+
+// On which taking a folder away ends behind its first file.
+class BreakingDisk final : public fleet::testing::SimDisk {
+ public:
+  using SimDisk::SimDisk;
+  std::error_code remove_all(const Path& folder) override {
+    for (const Path& file : names_in(folder)) {
+      if (file.extension() == ".safetensors") return remove(file);
+    }
+    return {};
+  }
+};
+
+TEST(CheckpointStore, WhatIsTakenAwayNeverLooksWholeAfterALossOfPower) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    uint64_t state = mix64(seed);
+    BreakingDisk disk([&state](uint64_t below) {
+      state = mix64(state);
+      return state % below;
+    });
+    const CheckpointStore store("/checkpoints", disk);
+    for (const int64_t step : {1, 2, 2, 3}) {
+      commit_checkpoint(store, {{"w", Tensor::scalar(1.0F)}}, sample_info(step), {.keep = 2});
+    }
+    disk.lose_power();
+    for (const StoredCheckpoint& stored : store.list()) {
+      EXPECT_THAT(CheckpointReader::find_damage(stored.folder, disk), IsEmpty()) << "seed " << seed;
     }
   }
 }

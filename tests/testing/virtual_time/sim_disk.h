@@ -22,7 +22,7 @@ namespace fleet::testing {
 // A folder keeps the order of its changes: after a loss of power those before some point of the
 // order are there, and all before its last sync. A file has what it had at its last sync, then a
 // part of what was appended since, in which a stretch may be zeros.
-class SimDisk final : public FileSystem {
+class SimDisk : public FileSystem {
  public:
   using Random = std::function<uint64_t(uint64_t below)>;
   explicit SimDisk(Random random);

@@ -467,6 +467,32 @@ TEST(Meeting, OfThoseThatTrainEndsWithoutWhoCompletes) {
   EXPECT_TRUE(job.verdicts.empty());
 }
 
+// And only in those of its name that are as long.
+TEST(Meeting, OfThoseThatTrainHasWhatOthersLeftBehind) {
+  Job job(28);
+  job.start();
+  std::map<std::string, std::vector<double>> sums;
+  const auto come = [&](uint32_t index, const std::string& name, size_t count) {
+    job.worker(index).client->reduce_async(
+        Group::kTraining, name, ReduceOp::kSum, std::vector<double>(count, 1.0), 0s,
+        [&sums, key = str_cat(name, count)](const Result<ReduceValues>& result) {
+          sums[key] = std::get<std::vector<double>>(result.value());
+        });
+  };
+  job.worker(1).client->leave_behind("s", {5, 0});
+  for (const uint32_t index : {0U, 2U}) come(index, "s", 2);
+  job.world.run_for(1s);
+  EXPECT_TRUE(sums.empty());
+  job.worker(1).client->complete_async(nullptr);
+  ASSERT_TRUE(job.run([&] { return sums.contains("s2"); }, 1s));
+  EXPECT_EQ(sums["s2"], (std::vector<double>{7, 2}));
+  for (const uint32_t index : {0U, 2U}) come(index, "s", 1);
+  for (const uint32_t index : {0U, 2U}) come(index, "t", 2);
+  ASSERT_TRUE(job.run([&] { return sums.contains("s1") && sums.contains("t2"); }, 1s));
+  EXPECT_EQ(sums["s1"], (std::vector<double>{2}));
+  EXPECT_EQ(sums["t2"], (std::vector<double>{2, 2}));
+}
+
 TEST(Coordinator, WhoAsksForACheckpointAsksAllWorkersThatTrain) {
   Job job(27);
   job.start();
