@@ -1,5 +1,7 @@
 #include "base/buffer.h"
 
+#include <cstdint>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <thread>
 #include <utility>
@@ -31,6 +33,16 @@ TEST(Buffer, IsUniqueOnceOtherThreadsAreDoneWithIt) {
     *buffer.data() = std::byte{2};
     reader.join();
     EXPECT_EQ(seen, i == 0 ? std::byte{1} : std::byte{2});
+  }
+}
+
+TEST(Buffer, IsAlignedAndUsableToItsLastByteWhateverItsSize) {
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{65}, size_t{70'000}, (size_t{5} << 20) + 3}) {
+    const Buffer buffer(bytes);
+    ASSERT_NE(buffer.data(), nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0U) << bytes << " bytes";
+    std::memset(buffer.data(), 1, bytes);
   }
 }
 
