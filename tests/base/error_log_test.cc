@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/caught.h"
@@ -120,6 +121,16 @@ TEST(Strings, SplitKeepsEmptyPieces) {
 TEST(Hash, Crc32cMatchesThePublishedCheckValue) {
   const std::string_view digits = "123456789";
   EXPECT_EQ(crc32c(std::as_bytes(std::span(digits))), 0xE3069283u);
+}
+
+TEST(Hash, Crc32cOfManyBytesIsThatOfOneAfterTheOther) {
+  std::vector<std::byte> bytes(40'000);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix64(i));
+  std::vector<uint32_t> sums = {7};  // of the first so many bytes
+  for (const std::byte& byte : bytes) sums.push_back(crc32c(std::span(&byte, 1), sums.back()));
+  for (const size_t count : {0, 1, 9, 12'287, 12'288, 12'289, 24'576, 36'871, 40'000}) {
+    EXPECT_EQ(crc32c(std::span(bytes).first(count), 7), sums[count]) << count << " bytes";
+  }
 }
 
 TEST(Hash, FnvMatchesThePublishedValues) {
