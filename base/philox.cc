@@ -4,15 +4,12 @@
 #include <numbers>
 
 #include "base/hash.h"
+#include "base/numbers/philox_constants_impl.h"
 
 namespace fleet {
 namespace {
 
-constexpr uint32_t kMultiplier0 = 0xD2511F53;
-constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
-constexpr uint32_t kWeyl0 = 0x9E3779B9;
-constexpr uint32_t kWeyl1 = 0xBB67AE85;
-constexpr int kRounds = 10;
+using namespace philox_detail;
 
 double to_double(uint32_t high, uint32_t low) {
   const uint64_t bits = (static_cast<uint64_t>(high) << 32 | low) >> 11;
@@ -41,8 +38,7 @@ std::array<uint32_t, 4> philox(RandomKey key, uint64_t index, uint64_t stream) {
 }
 
 float uniform_float(RandomKey key, uint64_t index, uint64_t stream) {
-  const uint32_t word = philox(key, index / 4, stream)[index % 4];
-  return static_cast<float>(word >> 8) * 0x1p-24f;
+  return to_float(philox(key, index / 4, stream)[index % 4]);
 }
 
 double uniform_double(RandomKey key, uint64_t index, uint64_t stream) {

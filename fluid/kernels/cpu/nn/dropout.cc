@@ -1,11 +1,15 @@
 #include "fluid/ops/nn/dropout.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 
-#include "base/philox.h"
+#include "base/numbers/philox_words.h"
 #include "base/strings.h"
 #include "fluid/kernels/checked_inputs.h"
+#include "fluid/kernels/cpu/each_alone.h"
 #include "fluid/kernels/cpu/nn/register_nn.h"
 
 namespace fleet::fluid::cpu {
@@ -28,13 +32,28 @@ struct Keeper {
   }
 
   void fill_by(RandomKey by, uint64_t word, uint8_t* mask, int64_t n) const {
-    for (int64_t i = 0; i < n; i += 4) {
-      const auto block = philox(by, static_cast<uint64_t>(i / 4), word);
-      const int64_t end = std::min<int64_t>(4, n - i);
-      for (int64_t k = 0; k < end; ++k) mask[i + k] = block[static_cast<size_t>(k)] >= threshold;
+    std::array<uint32_t, 1024> words;
+    for (int64_t i = 0; i < n; i += static_cast<int64_t>(words.size())) {
+      const size_t count = std::min(words.size(), static_cast<size_t>(n - i));
+      philox_words(by, static_cast<uint64_t>(i), word, std::span(words).first(count));
+      uint8_t* const to = mask + i;
+      FLEET_EACH_ALONE
+      for (size_t k = 0; k < count; ++k) to[k] = words[k] >= threshold ? 1 : 0;
     }
   }
 };
+
+// Elements that stay, times the factor; the others become 0, whatever they are. Without a branch,
+// which a processor could not predict.
+template <class T>
+void scale_kept(const uint8_t* kept, T factor, const T* in, T* out, int64_t n) {
+  using Bits = std::conditional_t<sizeof(T) == sizeof(uint32_t), uint32_t, uint64_t>;
+  FLEET_EACH_ALONE
+  for (int64_t i = 0; i < n; ++i) {
+    const Bits all = Bits{0} - static_cast<Bits>(kept[i] != 0);
+    out[i] = std::bit_cast<T>(std::bit_cast<Bits>(in[i] * factor) & all);
+  }
+}
 
 Keeper keeper_of(const PrepareContext& context, const DropoutAttrs& attrs) {
   const auto& masks = context.op().output("Mask");
@@ -74,7 +93,7 @@ std::unique_ptr<Prepared> prepare_dropout(PrepareContext& context) {
     keeper.fill(c, kept, n);
     const T* xs = c.in<T>(x);
     T* outs = c.out<T>(out);
-    for (int64_t i = 0; i < n; ++i) outs[i] = kept[i] != 0 ? xs[i] * factor : T{};
+    scale_kept(kept, factor, xs, outs, n);
   });
 }
 
@@ -99,7 +118,7 @@ std::unique_ptr<Prepared> prepare_dropout_grad(PrepareContext& context) {
     const auto* kept = c.in<uint8_t>(mask);
     const T* grads = c.in<T>(grad);
     T* outs = c.out<T>(out);
-    for (int64_t i = 0; i < n; ++i) outs[i] = kept[i] != 0 ? grads[i] * factor : T{};
+    scale_kept(kept, factor, grads, outs, n);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/numbers/philox_words.h"
 #include "base/strings.h"
 #include "fluid/kernels/cpu/register.h"
 #include "fluid/kernels/cpu/tensor_attributes.h"
@@ -53,15 +53,6 @@ Stream stream_of(const PrepareContext& context, int32_t seed) {
   return stream;
 }
 
-template <class T>
-T unit(RandomKey key, uint64_t index, uint64_t word) {
-  if constexpr (std::is_same_v<T, float>) {
-    return uniform_float(key, index, word);
-  } else {
-    return uniform_double(key, index, word);
-  }
-}
-
 // Values on the diagonal, as initialisers of recurrent weights want them.
 template <class T>
 void set_diagonal(const UniformRandomAttrs& attrs, T* out, int64_t n) {
@@ -92,15 +83,27 @@ std::unique_ptr<Prepared> prepare_draw(PrepareContext& context, const Attrs& att
   });
 }
 
+// Uniform in [0, 1).
+void fill_unit(const Draw& draw, float* outs, int64_t n) {
+  // Elements of a row follow each other in the origin, and where it is whole, all do.
+  const auto row = draw.stream.row_stride == 1 ? n : static_cast<int64_t>(draw.stream.row);
+  for (int64_t i = 0; i < n; i += row) {
+    const auto count = static_cast<size_t>(std::min(row, n - i));
+    uniform_floats(draw.key, draw.index(i), draw.word, std::span(outs + i, count));
+  }
+}
+void fill_unit(const Draw& draw, double* outs, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) outs[i] = uniform_double(draw.key, draw.index(i), draw.word);
+}
+
 template <class T>
 std::unique_ptr<Prepared> prepare_uniform(PrepareContext& context) {
   const auto attrs = context.attrs<UniformRandomAttrs>();
   return prepare_draw<T>(context, attrs, [attrs](const Draw& draw, T* outs, int64_t n) {
     const T low = static_cast<T>(attrs.min);
     const T width = static_cast<T>(attrs.max) - low;
-    for (int64_t i = 0; i < n; ++i) {
-      outs[i] = low + width * unit<T>(draw.key, draw.index(i), draw.word);
-    }
+    fill_unit(draw, outs, n);
+    for (int64_t i = 0; i < n; ++i) outs[i] = low + width * outs[i];
     set_diagonal(attrs, outs, n);
   });
 }
