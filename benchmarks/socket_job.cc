@@ -1,6 +1,7 @@
 #include "benchmarks/socket_job.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -13,10 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process/descriptors.h"
 #include "base/process/file_descriptor.h"
 #include "base/strings.h"
+#include "benchmarks/handwritten/sums_by_arrival.h"
 #include "strategies/parameter_server/client/blocking_worker_node.h"
 #include "strategies/parameter_server/process_environment.h"
 #include "strategies/parameter_server/server/server_node.h"
@@ -97,28 +100,39 @@ class SlicesOfServer {
   fluid::Scope scope_;
 };
 
+struct Measured {
+  int64_t processor_ns = 0;
+  int64_t wall_ns = 0;
+
+  static Measured now() {
+    return {process_ns(),
+            std::chrono::nanoseconds(steady_clock().now().time_since_epoch()).count()};
+  }
+};
+
 // Tells its port, and in the end what the measured steps took.
 void serve(const SocketJob& job, int report) {
   const ParameterServerConfig config = config_of(job, 0, 0);
   provide_descriptors(strategies::descriptors_of(config, PeerRole::kServer), "the server")
       .throw_if_error();
-  int64_t begin = 0;
-  int64_t end = 0;
+  Measured begin;
+  Measured end;
   SlicesOfServer slices(job);
   const auto on_step = [&](uint64_t step) {
-    if (step == kWarmUp) begin = process_ns();
-    if (step == kWarmUp + job.steps) end = process_ns();
+    if (step == kWarmUp) begin = Measured::now();
+    if (step == kWarmUp + job.steps) end = Measured::now();
   };
-  ProcessEnvironment environment(transport::TransportChoice::kTcp);
+  ProcessEnvironment environment(job.transport);
   strategies::ServerNode node(environment.node(), config, [&](strategies::ServingEvents events) {
-    return std::make_unique<strategies::SyncParameterServer>(config, slices.make_model(on_step),
-                                                             std::move(events));
+    return std::make_unique<strategies::SyncParameterServer>(
+        config, slices.make_model(on_step), std::move(events), Logger(),
+        job.sums_by_arrival ? std::make_shared<const SumsByArrival>() : nullptr);
   });
   node.start().throw_if_error();
   const uint16_t port = node.bound().port;
   write_all(report, &port, sizeof port);
   node.serve();
-  const int64_t spent = end - begin;
+  const Measured spent{end.processor_ns - begin.processor_ns, end.wall_ns - begin.wall_ns};
   write_all(report, &spent, sizeof spent);
 }
 
@@ -177,7 +191,7 @@ class Worker {
 
 void train(const SocketJob& job, uint32_t process, uint16_t port) {
   const std::vector<float> gradient(job.elements, 1.0F);
-  ProcessEnvironment environment(transport::TransportChoice::kTcp);
+  ProcessEnvironment environment(job.transport);
   transport::DrivenLoop& loop = *environment.node().data_loop;
   std::vector<std::unique_ptr<Worker>> workers;
   for (uint32_t index = process; index < job.workers; index += job.processes) {
@@ -241,7 +255,7 @@ T read_report(int fd) {
 
 }  // namespace
 
-double server_ns_per_gradient(const SocketJob& job) {
+SocketJobTimes run_socket_job(const SocketJob& job) {
   int report[2];
   if (pipe(report) != 0) throw_error(ErrorCode::kInput, {.what = "no pipe"});
   FileDescriptor from(report[0]);
@@ -254,9 +268,11 @@ double server_ns_per_gradient(const SocketJob& job) {
     processes.push_back(std::make_unique<Child>([&, process] { train(job, process, port); }));
   }
   for (const auto& process : processes) process->wait();
-  const auto spent = read_report<int64_t>(from.get());
+  const auto spent = read_report<Measured>(from.get());
   server.wait();
-  return static_cast<double>(spent) / static_cast<double>(job.steps * job.workers * job.slices);
+  const auto steps = static_cast<double>(job.steps);
+  return {.server_ns = static_cast<double>(spent.processor_ns) / (steps * job.workers * job.slices),
+          .step_us = 1e-3 * static_cast<double>(spent.wall_ns) / steps};
 }
 
 }  // namespace fleet::benchmarks

@@ -4,7 +4,6 @@
 // "mpi" only the latter.
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -14,35 +13,14 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/collectives/mpi_ranks.h"
 #include "transport/collective/communicator.h"
-#include "transport/shared_collective/arena_exchange.h"
-#include "transport/shared_collective/shared_peers.h"
 
 namespace fleet::benchmarks {
 namespace {
 
-using transport::Arena;
-using transport::CollectiveCommunicator;
-
 TimePoint soon() {
   return steady_clock().now() + std::chrono::seconds(60);
-}
-
-std::unique_ptr<CollectiveCommunicator> connect(int rank, int ranks) {
-  auto own = Arena::make({ranks, uint64_t{1} << 30}).value();
-  transport::ArenaExchange exchange;
-  exchange.listen(ranks).throw_if_error();
-  std::array<char, 256> mine{};
-  const std::string said = exchange.invitation();
-  std::memcpy(mine.data(), said.data(), std::min(said.size(), mine.size() - 1));
-  std::vector<std::array<char, 256>> all(static_cast<size_t>(ranks));
-  MPI_Allgather(mine.data(), 256, MPI_CHAR, all.data(), 256, MPI_CHAR, MPI_COMM_WORLD);
-  std::vector<std::string> invitations;
-  invitations.reserve(all.size());
-  for (const auto& text : all) invitations.emplace_back(text.data());
-  auto arenas = exchange.join(rank, own, invitations, soon()).value();
-  return transport::make_communicator(
-      std::make_unique<transport::SharedPeers>(rank, own, std::move(arenas)));
 }
 
 // Microseconds of a call, over all ranks' calls.
@@ -80,7 +58,7 @@ void measure_mpi(int rank, size_t bytes, int rounds, int calls) {
 }
 
 void measure(int rank, int ranks, size_t bytes, int rounds, int calls) {
-  const auto comm = connect(rank, ranks);
+  const auto comm = transport::make_communicator(connect_mpi_ranks());
   const transport::ShardLayout layout(ranks, ranks);
   const size_t count = bytes / sizeof(float);
   const Buffer shared = comm->allocate(bytes);

@@ -1,11 +1,16 @@
 #include "strategies/parameter_server/protocol/sum_tree.h"
 
+#include <utility>
+
 namespace fleet::strategies {
 
 SumTree::SumTree(const ContributorTable& table) : leaves_(table.size()) {
   nodes_.reserve(2 * size_t{table.size()});
   root_ = build({0, static_cast<int>(table.shards())}, table);
 }
+
+SumTree::SumTree(std::vector<Node> nodes, std::vector<uint32_t> leaves)
+    : nodes_(std::move(nodes)), leaves_(std::move(leaves)), root_(0) {}
 
 uint32_t SumTree::build(ShardRange range, const ContributorTable& table) {
   const uint32_t node = size();

@@ -21,6 +21,8 @@ class SumTree {
   };
 
   explicit SumTree(const ContributorTable& table);
+  // One of another form: node 0 is the root, `leaves` are the nodes of the contributors.
+  SumTree(std::vector<Node> nodes, std::vector<uint32_t> leaves);
 
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   uint32_t root() const { return root_; }

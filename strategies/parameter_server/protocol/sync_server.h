@@ -194,8 +194,8 @@ class SyncServer {
   SyncServerOptions options_;
   SyncServerSink& sink_;
   ContributorTable contributors_;
-  SumTree tree_;
   const std::shared_ptr<const SyncServerRules> rules_;
+  const SumTree tree_;
   std::vector<Slice> slices_;
   std::vector<std::unique_ptr<PieceInbox>> inboxes_;  // by lane
   RowInbox rows_;

@@ -1,8 +1,11 @@
 // Decisions of the synchronous protocol. There is one right answer to each, the default; a test
-// that wants to prove that it would notice a broken protocol gives the server another.
+// that wants to prove that it would notice a broken protocol gives the server another, and so does
+// a benchmark that measures what the right one costs.
 #pragma once
 
 #include <cstdint>
+
+#include "strategies/parameter_server/protocol/sum_tree.h"
 
 namespace fleet::strategies {
 
@@ -16,6 +19,8 @@ class SyncServerRules {
   virtual int64_t awaited(uint32_t announced) const { return announced; }
   // The place in the sum of a contributor who is the `arrived`-th to come, from 0.
   virtual uint32_t place(uint32_t contributor, uint32_t /*arrived*/) const { return contributor; }
+  // In what order the places are added up.
+  virtual SumTree tree(const ContributorTable& contributors) const { return SumTree(contributors); }
 };
 
 }  // namespace fleet::strategies

@@ -1,0 +1,102 @@
+// What it costs that a step has the same bits in every run: sums in the order of the shards, and
+// random numbers by counters, against the same step without.
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "benchmarks/bits/dropout_steps.h"
+#include "benchmarks/harness/harness.h"
+#include "benchmarks/socket_job.h"
+
+namespace fleet::benchmarks {
+namespace {
+
+// At most a tenth more time.
+constexpr double kTarget = 1 / 1.1;
+
+Row price(const std::string& peer, const std::string& note) {
+  return {.unit = "us",
+          .peer = peer,
+          .better = Better::kLower,
+          .kind = BenchPeer::kReference,
+          .target = kTarget,
+          .note = note};
+}
+
+// With two workers there is nothing to order: a sum of two is the same either way.
+Row price_of_bits_sync(const Rounds& rounds) {
+  constexpr int kRounds = 15;
+  SocketJob job = {.workers = 8,
+                   .processes = 2,
+                   .slices = 16,
+                   .elements = 4096,
+                   .steps = 400,
+                   .transport = transport::TransportChoice::kUnix};
+  Row row = price("one sum in order of arrival",
+                  "a step of 8 workers that compute nothing, 16 slices of 16 KiB on one server, "
+                  "Unix sockets; everything but the order of the server's sums is the same");
+  row.take(rounds.pairs(
+      kRounds, [&] { return run_socket_job(job).step_us; },
+      [&] {
+        SocketJob by_arrival = job;
+        by_arrival.sums_by_arrival = true;
+        return run_socket_job(by_arrival).step_us;
+      }));
+  return row;
+}
+
+// Rounds of both lie side by side in one job, since neither may start ranks anew in each.
+Row price_of_bits_collective(const Rounds&) {
+  constexpr int kRounds = 15;
+  constexpr int kSteps = 1000;
+  const auto result = run_to_success(
+      {"mpirun", "-np", "4", "--oversubscribe", "--bind-to", "none",
+       program_folder() + "/ordered_step", std::to_string(kRounds), std::to_string(kSteps)},
+      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  Pairs pairs;
+  for (const std::string& line : split(trim(result.output), '\n')) {
+    const auto fields = split(line, ' ');
+    const auto ours = parse_double(fields.front());
+    const auto peer = parse_double(fields.back());
+    if (fields.size() != 2 || !ours || !peer) continue;
+    pairs.ours.push_back(*ours);
+    pairs.peer.push_back(*peer);
+  }
+  Row row = price("pieces added up as they come",
+                  "a step of 4 ranks in shared memory, the quick start's net written by hand; "
+                  "messages, pieces and copies are the same");
+  if (pairs.ours.size() != kRounds) {
+    row.invalid.push_back(str_cat("not all rounds: ", result.output));
+  }
+  row.take(pairs);
+  return row;
+}
+
+Row price_of_bits_dropout(const Rounds& rounds) {
+  constexpr int kRounds = 9;
+  constexpr double kSeconds = 0.3;
+  DropoutSteps keyed(DropoutNumbers::kKeyed);
+  DropoutSteps sequential(DropoutNumbers::kSequential);
+  const auto us = [](DropoutSteps& steps) {
+    return 1e6 / rate_of(kSeconds, [&] { steps.run(); }).processor;
+  };
+  Row row = price("numbers of a sequential generator",
+                  "a step of the quick start's net, 32 rows, with dropout behind both hidden "
+                  "layers, one thread; by hand: 16 xoshiro128++ side by side");
+  row.take(rounds.pairs(
+      kRounds, [&] { return us(keyed); }, [&] { return us(sequential); }));
+  return row;
+}
+
+}  // namespace
+}  // namespace fleet::benchmarks
+
+int main(int argc, char** argv) {
+  using namespace fleet::benchmarks;
+  return bench_main(argc, argv, "What the same bits in every run cost.",
+                    {{"price_of_bits_sync", price_of_bits_sync},
+                     {"price_of_bits_collective", price_of_bits_collective},
+                     {"price_of_bits_dropout", price_of_bits_dropout}});
+}
