@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/harness/measure.h"
 #include "benchmarks/harness/process.h"
 
 namespace fleet::benchmarks {
@@ -68,9 +69,13 @@ std::vector<std::string> worker_command(const JobShape& shape, const std::string
   add("--hidden", shape.hidden);
   add("--sleep_ms", shape.sleep_ms);
   add("--threads", shape.threads);
+  add("--warm_up", shape.warm_up);
+  add("--checkpoint_every", shape.checkpoint_every);
+  add("--saves", shape.saves);
   argv.insert(argv.end(), {"--optimizer", shape.optimizer});
   if (!shape.net.empty()) argv.insert(argv.end(), {"--net", shape.net});
   if (!shape.strategy.empty()) argv.insert(argv.end(), {"--strategy", shape.strategy});
+  if (!shape.checkpoints.empty()) argv.insert(argv.end(), {"--checkpoints", shape.checkpoints});
   argv.emplace_back("--report");
   argv.push_back(report);
   return argv;
@@ -82,6 +87,11 @@ JobResult read_reports(const JobShape& shape, const std::string& report) {
     const auto json = read_json(str_cat(report, ".worker", w));
     const double rate = json.at("steps_per_s").get<double>();
     found.steps_per_s = w == 0 ? rate : std::min(found.steps_per_s, rate);
+    const auto slowest = [&json](const char* times, double other) {
+      return std::max(other, median(json.at(times).get<std::vector<double>>()));
+    };
+    found.save_s = slowest("save_s", found.save_s);
+    found.load_s = slowest("load_s", found.load_s);
     found.worker_cpu_us += json.at("cpu_us_per_step").get<double>() / shape.workers;
   }
   for (int s = 0; s < shape.servers; ++s) {
@@ -92,8 +102,7 @@ JobResult read_reports(const JobShape& shape, const std::string& report) {
   return found;
 }
 
-JobResult run_job(const JobShape& shape) {
-  const TemporaryFolder folder;
+std::vector<std::string> job_command(const JobShape& shape, const TemporaryFolder& folder) {
   std::vector<std::string> argv;
   if (!shape.launcher.empty()) {
     argv.push_back(program_folder() + "/" + shape.launcher);
@@ -102,6 +111,12 @@ JobResult run_job(const JobShape& shape) {
   }
   const auto command = worker_command(shape, folder.file("report"));
   argv.insert(argv.end(), command.begin(), command.end());
+  return argv;
+}
+
+JobResult run_job(const JobShape& shape) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> argv = job_command(shape, folder);
   std::vector<std::string> environment = shape.environment;
   environment.push_back(str_cat("CPU_NUM=", shape.threads));
   const auto result = run_to_success(argv, environment);

@@ -21,6 +21,10 @@ struct JobShape {
   std::string net;  // of benchmarks/nets.h; empty: inputs, two hidden layers and 2 classes
   int sleep_ms = 0;
   int threads = 1;                       // of each worker
+  int warm_up = 20;                      // steps that are not measured
+  std::string checkpoints;               // their folder; empty: none
+  int checkpoint_every = 0;              // steps
+  int saves = 0;                         // checkpoints, written and read before the steps
   std::string strategy;                  // of measured_worker; empty: the default
   std::vector<std::string> environment;  // "NAME=value", besides this process's
 
@@ -37,6 +41,8 @@ struct JobResult {
   double worker_cpu_us = 0;   // mean, a step
   double server_cpu_us = 0;   // mean over servers, a step of one worker
   double server_peak_mb = 0;  // of the largest
+  double save_s = 0;          // median of a checkpoint, of the slowest worker
+  double load_s = 0;
 };
 
 // Throws when the job fails.
@@ -46,6 +52,8 @@ double steps_per_s_side_by_side(const JobShape& shape, int count);
 
 // The flags of measured_worker.
 std::vector<std::string> worker_command(const JobShape& shape, const std::string& report);
+// Of the whole job: logs and reports go to the folder.
+std::vector<std::string> job_command(const JobShape& shape, const TemporaryFolder& folder);
 // Reads what worker_command's processes wrote.
 JobResult read_reports(const JobShape& shape, const std::string& report);
 

@@ -1,15 +1,19 @@
-// One process of the jobs that bench_jobs and bench_modes measure: a small net, fed with rows made
-// beforehand. Without a role in its environment it trains alone.
+// One process of the jobs that benchmarks measure: a net, fed with rows made beforehand. Without a
+// role in its environment it trains alone.
 
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "benchmarks/nets.h"
@@ -28,16 +32,40 @@ struct Options {
   int hidden = 0;
   int sleep_ms = 0;  // before each step
   int threads = 1;   // that train
+  int warm_up = 0;   // steps
   std::string strategy;
   std::string optimizer;
   std::string net;
+  std::string checkpoints;  // their folder; empty: none
+  int checkpoint_every = 0;
+  int saves = 0;
   bool spans = false;
+  bool trace = false;
   std::string report;
 };
 
 double seconds_since_boot() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
+
+// What this process does, and when: lines "ATTEMPT WHAT NUMBER SECONDS", which stay when it is
+// killed and which the next attempt goes on with (benchmarks/checkpoints/restart_trace.h).
+class Trace {
+ public:
+  void open(const std::string& file) {
+    file_.open(file, std::ios::app);
+    file_.precision(12);
+  }
+  void write(const char* what, int64_t number, double seconds) {
+    if (!file_.is_open()) return;
+    const char* attempt = std::getenv("FLEET_RESTARTS");
+    file_ << (attempt == nullptr ? "0" : attempt) << ' ' << what << ' ' << number << ' ' << seconds
+          << std::endl;
+  }
+
+ private:
+  std::ofstream file_;
+};
 
 double cpu_us() {
   timespec used{};
@@ -79,18 +107,26 @@ struct Measured {
   double seconds = 0;
   double cpu = 0;
   std::vector<double> spans;  // begin and end of each step
+  std::vector<double> save_s;
+  std::vector<double> load_s;
 };
+
+void write_list(std::ofstream& file, const char* name, const std::vector<double>& values) {
+  file << ", \"" << name << "\": [";
+  for (size_t i = 0; i < values.size(); ++i) file << (i == 0 ? "" : ", ") << values[i];
+  file << "]";
+}
 
 int write_report(const Options& options, const Measured& measured) {
   const double steps = std::max(1, measured.steps);
   std::ofstream file(options.report + ".worker" + std::to_string(fleet::worker_index()));
   file.precision(12);
   file << "{\"steps_per_s\": " << measured.steps / measured.seconds
-       << ", \"cpu_us_per_step\": " << measured.cpu / steps << ", \"spans\": [";
-  for (size_t i = 0; i < measured.spans.size(); ++i) {
-    file << (i == 0 ? "" : ", ") << measured.spans[i];
-  }
-  file << "]}\n";
+       << ", \"cpu_us_per_step\": " << measured.cpu / steps;
+  write_list(file, "spans", measured.spans);
+  write_list(file, "save_s", measured.save_s);
+  write_list(file, "load_s", measured.load_s);
+  file << "}\n";
   return file.flush() ? 0 : 1;
 }
 
@@ -118,12 +154,12 @@ std::unique_ptr<fluid::optimizer::Optimizer> optimizer_of(const std::string& nam
 
 // What one thread measured of its steps, the first of them not.
 Measured measure(const Options& options, fluid::Executor& exe, const fluid::Program& program,
-                 const fluid::Variable& cost) {
+                 const fluid::Variable& cost, int first = 0, Trace* trace = nullptr) {
   const auto feed = rows_of(options);
-  const int warmup = std::min(20, options.steps / 2);
+  const int warmup = std::min(options.warm_up, options.steps / 2);
   Measured measured;
   Clock::time_point start;
-  for (int step = 0; step < options.steps; ++step) {
+  for (int step = first; step < options.steps; ++step) {
     if (step == warmup) {
       start = Clock::now();
       measured.cpu = cpu_us();
@@ -134,6 +170,7 @@ Measured measure(const Options& options, fluid::Executor& exe, const fluid::Prog
     if (options.spans) measured.spans.push_back(seconds_since_boot());
     exe.run(program, feed, {cost});
     if (options.spans) measured.spans.push_back(seconds_since_boot());
+    if (trace != nullptr) trace->write("step", step + 1, seconds_since_boot());
   }
   measured.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   measured.cpu = cpu_us() - measured.cpu;
@@ -152,7 +189,27 @@ fluid::Variable loss_of(const Options& options) {
   return layers::mean(layers::cross_entropy(prediction, y));
 }
 
+// Seconds of whole checkpoints, each in a folder of its own, and of loading them, which servers
+// allow before their first step only.
+std::pair<std::vector<double>, std::vector<double>> save_and_load(const Options& options,
+                                                                  fluid::Executor& exe) {
+  std::vector<double> save_s;
+  std::vector<double> load_s;
+  for (int i = 0; i < options.saves; ++i) {
+    const std::string folder = options.checkpoints + "/save" + std::to_string(i);
+    const double begin = seconds_since_boot();
+    fleet::save_checkpoint(exe, folder, {});
+    const double saved = seconds_since_boot();
+    if (!fleet::load_checkpoint(exe, folder)) throw std::runtime_error("no checkpoint was loaded");
+    save_s.push_back(saved - begin);
+    load_s.push_back(seconds_since_boot() - saved);
+  }
+  return {save_s, load_s};
+}
+
 int train(const Options& options) {
+  Trace trace;
+  const double started = seconds_since_boot();
   const auto cost = loss_of(options);
   const auto plain = optimizer_of(options.optimizer);
 
@@ -165,9 +222,17 @@ int train(const Options& options) {
   fluid::Executor exe(fluid::CPUPlace());
   exe.run(fluid::default_startup_program());
   const fluid::Program& program = fluid::default_main_program();
+  if (options.trace) trace.open(options.report + ".trace" + std::to_string(fleet::worker_index()));
+  trace.write("start", getpid(), started);
   Measured measured;
   if (options.threads == 1) {
-    measured = measure(options, exe, program, cost);
+    const auto from = fleet::resume(
+        exe, {.folder = options.checkpoints, .every_steps = options.checkpoint_every});
+    trace.write("from", from.step, seconds_since_boot());
+    const auto [save_s, load_s] = save_and_load(options, exe);
+    measured = measure(options, exe, program, cost, static_cast<int>(from.step), &trace);
+    measured.save_s = save_s;
+    measured.load_s = load_s;
   } else {
     strategies::run_trainer_threads(exe, program, static_cast<uint32_t>(options.threads),
                                     [&](uint32_t thread, fluid::Executor& own) {
@@ -195,6 +260,14 @@ int main(int argc, char** argv) {
   add("sleep_ms", po::value(&options.sleep_ms)->default_value(0), "sleep before each step");
   add("threads", po::value(&options.threads)->default_value(1),
       "threads that train, each with rows of its own (with CPU_NUM as many)");
+  add("warm_up", po::value(&options.warm_up)->default_value(20), "steps that are not measured");
+  add("checkpoints", po::value(&options.checkpoints)->default_value(""),
+      "folder of checkpoints: it goes on from the newest, and makes more");
+  add("checkpoint_every", po::value(&options.checkpoint_every)->default_value(0),
+      "steps between two");
+  add("saves", po::value(&options.saves)->default_value(0),
+      "checkpoints that are written and read, and timed, before the first step");
+  add("trace", po::bool_switch(&options.trace), "write when each step was over, as it happens");
   add("optimizer", po::value(&options.optimizer)->default_value("sgd"), "sgd, momentum or dgc");
   add("strategy", po::value(&options.strategy)->default_value(""),
       "sync_slices16, async, half_async, geo100 or localsgd8; else the default of the job's kind");

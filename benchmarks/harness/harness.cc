@@ -84,7 +84,9 @@ BenchRow run_apart(const Benchmark& benchmark, const BenchOptions& options,
                                      "--stored",
                                      options.stored_file};
     if (options.side == Rounds::Side::kOurs) argv.emplace_back("--ours_only");
-    const ProcessResult result = run_process(argv, {}, options.limit_s);
+    // Its temporary files go away with this folder, also when it cannot take them away itself.
+    const ProcessResult result =
+        run_process(argv, {str_cat("TMPDIR=", folder.file(""))}, options.limit_s);
     end_all_children();
     std::cout << result.output << std::flush;
     std::cerr << result.errors;

@@ -203,6 +203,39 @@ ProcessResult run_process(const std::vector<std::string>& argv,
   return result;
 }
 
+BackgroundProcess::BackgroundProcess(const std::vector<std::string>& argv,
+                                     const std::vector<std::string>& environment,
+                                     const std::string& output, double grace_s)
+    : grace_s_(grace_s) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(),
+                                   O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  const std::vector<std::string> entries = changed_environment(own_environment(), environment);
+  const int error = posix_spawnp(&pid_, argv[0].c_str(), &actions, nullptr,
+                                 pointers_to(argv).data(), pointers_to(entries).data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    throw_error(ErrorCode::kInput, {.what = "a program does not start", .where = argv[0]});
+  }
+}
+
+BackgroundProcess::~BackgroundProcess() {
+  if (!running()) return;
+  kill(pid_, SIGTERM);
+  const auto end = Clock::now() + std::chrono::duration<double>(grace_s_);
+  while (running() && Clock::now() < end) usleep(1000);
+  if (pid_ == 0) return;
+  kill_family(pid_);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool BackgroundProcess::running() {
+  if (pid_ != 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = 0;
+  return pid_ != 0;
+}
+
 void inherit_orphans() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }

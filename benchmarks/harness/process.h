@@ -27,6 +27,25 @@ ProcessResult run_process(const std::vector<std::string>& argv,
                           const std::vector<std::string>& environment = {},
                           double limit_s = kNoLimit);
 
+// A program that runs beside this one. It is asked to end with its owner (SIGTERM), and killed with
+// all that it started where it does not do so in time.
+class BackgroundProcess {
+ public:
+  // What it prints goes to the file. Throws when it does not start.
+  BackgroundProcess(const std::vector<std::string>& argv,
+                    const std::vector<std::string>& environment, const std::string& output,
+                    double grace_s = 10);
+  ~BackgroundProcess();
+  BackgroundProcess(const BackgroundProcess&) = delete;
+  BackgroundProcess& operator=(const BackgroundProcess&) = delete;
+
+  bool running();
+
+ private:
+  const double grace_s_;
+  int pid_ = 0;  // 0: its end was seen
+};
+
 // Processes below this one that lose their parent become its own children.
 void inherit_orphans();
 // Kills every process below this one, and waits for their ends.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "benchmarks/harness/harness.h"
+#include "benchmarks/harness/temporary_folder.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -31,6 +32,7 @@ Row crash(const Rounds&) {
 }
 
 Row hang(const Rounds&) {
+  const TemporaryFolder folder;
   start_sleeper();
   if (fork() == 0) {
     start_sleeper();

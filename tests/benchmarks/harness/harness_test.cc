@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <stdexcept>
 
+#include "benchmarks/harness/temporary_folder.h"
 #include "tests/testing/paths.h"
 #include "tools/bench_rows.h"
 
@@ -183,6 +184,15 @@ TEST(BenchProcesses, ARowThatCrashesOrHangsIsNamedAndTheOthersCount) {
   EXPECT_THAT(rows[1].error, HasSubstr("not done after 5 s"));
   EXPECT_EQ(rows[2].verdict(), BenchVerdict::kMet);
   EXPECT_THAT(rows[3].error, HasSubstr("it broke"));
+}
+
+TEST(BenchProcesses, TheTemporaryFilesOfARowThatIsEndedGoAway) {
+  const TemporaryFolder folder;
+  setenv("TMPDIR", folder.file("").c_str(), 1);
+  const Outcome outcome = run_failing({"--limit", "1", "--filter", "hangs"});
+  unsetenv("TMPDIR");
+  EXPECT_EQ(last_line(outcome.output), "1 row: 1 failed (hangs)");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.file("")));
 }
 
 // Both rows tell the processes that they started, one of which has lost its parent.

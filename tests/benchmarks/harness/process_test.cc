@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "benchmarks/harness/temporary_folder.h"
 
 namespace fleet::benchmarks {
 namespace {
@@ -70,6 +71,51 @@ TEST(RunToSuccess, ThrowsWhatFailed) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("exit code 3"), HasSubstr("this is why")));
   }
+}
+
+// The first line that a process has written to the file.
+std::string said_by(BackgroundProcess& process, const std::string& file) {
+  std::string line;
+  do {
+    std::ifstream output(file);
+    std::getline(output, line);
+    if (!output.eof()) return line;
+  } while (process.running());
+  return "it has ended";
+}
+
+TEST(BackgroundProcess, EndsWithItsOwner) {
+  const TemporaryFolder folder;
+  std::string said;
+  {
+    BackgroundProcess process({"/bin/sh", "-c", "echo $$ $A; exec sleep 300"}, {"A=here"},
+                              folder.file("output"));
+    said = said_by(process, folder.file("output"));
+  }
+  EXPECT_THAT(said, HasSubstr(" here"));
+  EXPECT_NE(kill(std::atoi(said.c_str()), 0), 0);
+}
+
+TEST(BackgroundProcess, OneThatDoesNotEndIsKilledWithWhatItStarted) {
+  const TemporaryFolder folder;
+  std::string said;
+  {
+    BackgroundProcess process(
+        {"/bin/sh", "-c", "trap '' TERM; sleep 300 & echo $!; while :; do wait; done"}, {},
+        folder.file("output"), /*grace_s=*/0.1);
+    said = said_by(process, folder.file("output"));
+  }
+  const pid_t child = std::atoi(said.c_str());
+  ASSERT_GT(child, 0);
+  for (int i = 0; i < 500 && kill(child, 0) == 0 && !is_zombie(child); ++i) usleep(10'000);
+  EXPECT_TRUE(kill(child, 0) != 0 || is_zombie(child));
+}
+
+TEST(BackgroundProcess, KnowsThatItsProgramHasEnded) {
+  const TemporaryFolder folder;
+  BackgroundProcess process({"/bin/true"}, {}, folder.file("output"));
+  while (process.running()) usleep(1000);
+  EXPECT_FALSE(process.running());
 }
 
 }  // namespace
