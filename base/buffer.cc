@@ -1,6 +1,5 @@
 #include "base/buffer.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <sys/mman.h>
@@ -13,17 +12,21 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = size_t{2} << 20;
 
+size_t alignment_of(size_t bytes) {
+  if (bytes >= 2 * kHugePage) return kHugePage;
+  return bytes >= 16 * kPage ? kPage : kAlignment;
+}
+
 class HostAllocator final : public Allocator {
  public:
   std::byte* allocate(size_t bytes) override {
-    const size_t unit = bytes >= 16 * kPage ? kPage : kAlignment;
-    const bool huge = bytes >= 2 * kHugePage;
-    const size_t rounded = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, huge ? kHugePage : unit, rounded) != 0) throw std::bad_alloc();
-    // The first touch of a huge page takes a fraction of that of its 512 small ones. Where the
-    // system has none, the memory is as it would be.
-    if (huge) madvise(memory, rounded, MADV_HUGEPAGE);
+    const size_t alignment = alignment_of(bytes);
+    const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+    // The first touch of a huge page takes a fraction of that of its 512 small ones. The rest that
+    // does not fill one has small ones; so has all of it where the system gives no others.
+    if (alignment == kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
     return static_cast<std::byte*>(memory);
   }
   void deallocate(std::byte* memory, size_t) noexcept override { std::free(memory); }

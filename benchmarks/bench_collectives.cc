@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/collectives/mpi_rounds.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/harness/temporary_folder.h"
 #include "benchmarks/peers/python.h"
@@ -21,30 +22,15 @@ struct AllReduce {
   double target;
 };
 
-// Rounds of both lie side by side in one job, since neither may start ranks anew in each.
 Row measure(const AllReduce& job) {
   constexpr int kRounds = 9;
-  const auto result =
-      run_to_success({"mpirun", "-np", std::to_string(job.ranks), "--oversubscribe", "--bind-to",
-                      "none", program_folder() + "/shared_all_reduce", std::to_string(job.bytes),
-                      std::to_string(kRounds), std::to_string(job.calls)},
-                     {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-  Pairs pairs;
-  for (const std::string& line : split(trim(result.output), '\n')) {
-    const auto fields = split(line, ' ');
-    const auto ours = parse_double(fields.front());
-    const auto peer = parse_double(fields.back());
-    if (fields.size() != 2 || !ours || !peer) continue;
-    pairs.ours.push_back(*ours);
-    pairs.peer.push_back(*peer);
-  }
   Row row = {.unit = "us",
              .peer = "MPI_Allreduce of Open MPI",
              .better = Better::kLower,
              .target = job.target};
-  if (pairs.ours.size() != kRounds)
-    row.invalid.push_back(str_cat("not all rounds: ", result.output));
-  row.take(pairs);
+  take_mpi_rounds(row, job.ranks, "shared_all_reduce",
+                  {std::to_string(job.bytes), std::to_string(kRounds), std::to_string(job.calls)},
+                  kRounds);
   return row;
 }
 

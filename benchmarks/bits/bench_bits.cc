@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
 #include "base/strings.h"
 #include "benchmarks/bits/dropout_steps.h"
+#include "benchmarks/collectives/mpi_rounds.h"
 #include "benchmarks/harness/harness.h"
 #include "benchmarks/socket_job.h"
 
@@ -28,49 +28,42 @@ Row price(const std::string& peer, const std::string& note) {
 // With two workers there is nothing to order: a sum of two is the same either way.
 Row price_of_bits_sync(const Rounds& rounds) {
   constexpr int kRounds = 15;
-  SocketJob job = {.workers = 8,
-                   .processes = 2,
-                   .slices = 16,
-                   .elements = 4096,
-                   .steps = 400,
-                   .transport = transport::TransportChoice::kUnix};
-  Row row = price("one sum in order of arrival",
-                  "a step of 8 workers that compute nothing, 16 slices of 16 KiB on one server, "
-                  "Unix sockets; everything but the order of the server's sums is the same");
+  SocketJob ordered = {.workers = 8,
+                       .processes = 2,
+                       .slices = 16,
+                       .elements = 4096,
+                       .steps = 400,
+                       .transport = transport::TransportChoice::kUnix};
+  SocketJob by_arrival = ordered;
+  by_arrival.sums_by_arrival = true;
+  std::vector<double> ordered_ns;
+  std::vector<double> by_arrival_ns;
+  const auto step_us = [](const SocketJob& job, std::vector<double>& server_ns) {
+    const SocketJobTimes times = run_socket_job(job);
+    server_ns.push_back(times.server_ns);
+    return times.step_us;
+  };
+  Row row = price("one sum in order of arrival", "");
   row.take(rounds.pairs(
-      kRounds, [&] { return run_socket_job(job).step_us; },
-      [&] {
-        SocketJob by_arrival = job;
-        by_arrival.sums_by_arrival = true;
-        return run_socket_job(by_arrival).step_us;
-      }));
+      kRounds, [&] { return step_us(ordered, ordered_ns); },
+      [&] { return step_us(by_arrival, by_arrival_ns); }));
+  row.note = str_cat(
+      "a step of 8 workers that compute nothing, 16 slices of 16 KiB on one server, Unix sockets; "
+      "all but the order of the server's sums is the same; processor time of the server for a "
+      "gradient: ",
+      tools::significant(median(ordered_ns)), " and ", tools::significant(median(by_arrival_ns)),
+      " ns");
   return row;
 }
 
-// Rounds of both lie side by side in one job, since neither may start ranks anew in each.
 Row price_of_bits_collective(const Rounds&) {
   constexpr int kRounds = 15;
   constexpr int kSteps = 1000;
-  const auto result = run_to_success(
-      {"mpirun", "-np", "4", "--oversubscribe", "--bind-to", "none",
-       program_folder() + "/ordered_step", std::to_string(kRounds), std::to_string(kSteps)},
-      {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-  Pairs pairs;
-  for (const std::string& line : split(trim(result.output), '\n')) {
-    const auto fields = split(line, ' ');
-    const auto ours = parse_double(fields.front());
-    const auto peer = parse_double(fields.back());
-    if (fields.size() != 2 || !ours || !peer) continue;
-    pairs.ours.push_back(*ours);
-    pairs.peer.push_back(*peer);
-  }
   Row row = price("pieces added up as they come",
                   "a step of 4 ranks in shared memory, the quick start's net written by hand; "
                   "messages, pieces and copies are the same");
-  if (pairs.ours.size() != kRounds) {
-    row.invalid.push_back(str_cat("not all rounds: ", result.output));
-  }
-  row.take(pairs);
+  take_mpi_rounds(row, 4, "ordered_step", {std::to_string(kRounds), std::to_string(kSteps)},
+                  kRounds);
   return row;
 }
 

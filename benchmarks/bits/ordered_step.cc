@@ -10,10 +10,10 @@
 
 #include "base/error.h"
 #include "base/strings.h"
+#include "benchmarks/collectives/mpi_ranks.h"
 #include "benchmarks/handwritten/all_reduce_by_arrival.h"
 #include "benchmarks/handwritten/arithmetic.h"
 #include "benchmarks/handwritten/mlp.h"
-#include "benchmarks/collectives/mpi_ranks.h"
 #include "transport/collective/communicator.h"
 
 namespace fleet::benchmarks {
