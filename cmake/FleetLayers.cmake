@@ -41,7 +41,7 @@ set(FLEET_LAYERS
   "strategies_jobs: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor transport_link transport_session transport_coordinator transport_collective transport_mpi_session cluster_spec transpiler strategies_config strategies_dump strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_parameter_server_server strategies_collective"
   "strategies: base fluid_core fluid_program fluid_ops fluid_mixed_precision fluid_executor cluster_spec transpiler strategies_config strategies_runtime strategies_parameter_server strategies_parameter_server_worker strategies_collective strategies_jobs"
   "fleet: base fluid_core fluid_program fluid_ops fluid_kernels fluid_backward fluid_layers fluid_optimizer fluid_mixed_precision fluid_executor fluid_data fluid_io cluster_spec role_maker transpiler strategies_dump strategies_parameter_server strategies_runtime strategies_jobs strategies"
-  "launch: base cluster_spec transport_link transport_rpc transport_coordinator"
+  "launch: base cluster_spec transport_link transport_session transport_rpc transport_coordinator"
   "tools: base"
   "tools_explain: base fluid_core fluid_program fluid_ops fluid_kernels fluid_executor fluid_io transpiler strategies_dump tools"
   "tools_comm_bench: base transport_collective cluster_spec role_maker strategies_config strategies_parameter_server strategies_jobs fleet tools"

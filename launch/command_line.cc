@@ -25,6 +25,9 @@ void describe_restarts(po::options_description_easy_init& add) {
       "--max_restarts counts those of the last SECONDS (default: all)");
   add("host_wait", po::value<double>()->value_name("SECONDS"),
       "time for a host that was lost to come back before the job is started again (default 60)");
+  add("launcher_port", po::value<int>()->value_name("P"),
+      "where launchers of several nodes meet on the first one, for --max_restarts (default 6169; "
+      "with --nnodes --master_port)");
   add("resume", po::value<std::string>()->value_name("latest|none|FOLDER"),
       "the checkpoint that the program begins with, where it asks for one (default latest)");
 }
@@ -34,7 +37,7 @@ void describe_hosts(po::options_description_easy_init& add) {
       "start this launcher on each of these hosts over ssh, in this folder and with the same "
       "options; in place of --cluster_node_ips");
   add("ssh", po::value<std::string>()->value_name("COMMAND"),
-      "what reaches a host of --hosts (default ssh -o BatchMode=yes)");
+      "what reaches a host of --hosts (default ssh -o BatchMode=yes -o ConnectTimeout=10)");
   add("orders_from_stdin", po::bool_switch(), "what --hosts starts; not for use by hand");
 }
 
@@ -504,12 +507,8 @@ void read_restarts(const po::variables_map& values, CommandLine& line) {
     }
   }
   line.host_wait = read_seconds(values, "host_wait", line.host_wait);
-  if (line.restarts.most > 0 && line.several_nodes() && line.hosts.empty()) {
-    wrong("a job over several nodes is not started again", "--max_restarts",
-          "a job on one node, or one that --hosts starts",
-          line.numbered ? "--nnodes" : "--cluster_node_ips",
-          "leave --max_restarts out, and start the whole command again when it has ended with 1");
-  }
+  line.launcher_port = read_port(values, "launcher_port",
+                                 line.numbered ? line.numbered->master.port : kStartPort - 1, 1);
 }
 
 Duration standard_heartbeat(const Environment& environment, Duration standard) {

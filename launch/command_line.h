@@ -27,9 +27,11 @@ struct CommandLine {
   std::vector<std::string> nodes = {"127.0.0.1"};  // --cluster_node_ips
   std::string node_ip = "127.0.0.1";               // --node_ip
   std::optional<NumberedNodes> numbered;           // launch: several, in place of `nodes`
+  // Where launchers that are started by hand meet, for restarts: on the first node.
+  int launcher_port = kStartPort - 1;  // --launcher_port
   // --hosts: where a launcher is started for each of `nodes`, as ssh has it; empty: this is one.
   std::vector<std::string> hosts;
-  std::string ssh = "ssh -o BatchMode=yes";       // --ssh: command and its options
+  std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=10";  // --ssh: command and its options
   std::vector<std::string> options_of_hosts;      // what those launchers get of this one's options
   bool orders_from_stdin = false;                 // --orders_from_stdin: this is one of them
   Duration host_wait = std::chrono::seconds(60);  // --host_wait

@@ -10,6 +10,7 @@
 #include "base/strings.h"
 #include "launch/command_line.h"
 #include "launch/console.h"
+#include "launch/hosts/by_hand.h"
 #include "launch/hosts/host_runs.h"
 #include "launch/hosts/ssh_launchers.h"
 #include "launch/process/child.h"
@@ -22,6 +23,9 @@ namespace {
 constexpr uint64_t kOwnDescriptors = 24;
 constexpr uint64_t kDescriptorsOfProcess = 6;  // its log, pipes and process
 constexpr size_t kLongestOrder = 1 << 20;
+// Of a launcher that has nothing to run: the one that started it cannot be reached any more.
+constexpr Duration kLongestSilence = std::chrono::seconds(60);
+constexpr Duration kLook = std::chrono::seconds(5);
 
 bool is_under_mpirun(const CommandLine& line) {
   return line.launcher == Launcher::kCollective && line.collectives == "mpi";
@@ -67,6 +71,20 @@ void make_log_folder(const std::string& folder) {
                                             .fix = "choose another --log_dir"});
 }
 
+// Where nobody hands one out, the nodes know a secret already.
+void check_secret(const CommandLine& line, const Environment& environment) {
+  const bool given =
+      environment.has("FLEET_JOB_SECRET_FILE") || environment.has("FLEET_JOB_SECRET");
+  if (given || line.insecure || line.orders_from_stdin || !line.several_nodes()) return;
+  throw_error(ErrorCode::kInvalidArgument,
+              {.what = "the nodes of a job need a secret that all of them know",
+               .where = "FLEET_JOB_SECRET_FILE",
+               .expected = "a file with the same secret on every node",
+               .got = "nothing",
+               .fix = "make one with: (umask 077; openssl rand -hex 32 > job.secret), copy it to "
+                      "every node, and set FLEET_JOB_SECRET_FILE"});
+}
+
 // The job's secret goes to its processes as the path of a file that only this user can read. A
 // secret of the caller's own is passed on as it is.
 void add_secret(const CommandLine& line, const RunFolder& folder, const std::string& given,
@@ -80,15 +98,6 @@ void add_secret(const CommandLine& line, const RunFolder& folder, const std::str
     return;
   }
   if (common.has("FLEET_JOB_SECRET_FILE") || common.has("FLEET_JOB_SECRET")) return;
-  if (line.several_nodes()) {
-    throw_error(ErrorCode::kInvalidArgument,
-                {.what = "the nodes of a job need a secret that all of them know",
-                 .where = "FLEET_JOB_SECRET_FILE",
-                 .expected = "a file with the same secret on every node",
-                 .got = "nothing",
-                 .fix = "make one with: (umask 077; openssl rand -hex 32 > job.secret), copy it to "
-                        "every node, and set FLEET_JOB_SECRET_FILE"});
-  }
   common.set("FLEET_JOB_SECRET_FILE", folder.write_private("secret", make_job_secret() + "\n"));
 }
 
@@ -186,13 +195,18 @@ int run_ordered(const CommandLine& line, const HostRuns::Factory& make,
         if (const auto order = parse_order(text)) runs.obey(*order);
       },
       kLongestOrder);
-  orders.when_ended(
-      [&runs] { runs.on_disconnected("the launcher that started this one has gone", false); });
+  const std::string gone = "the launcher that started this one has gone";
+  orders.when_ended([&] { runs.on_disconnected(gone, false); });
+  std::function<void()> look = [&] {
+    if (runs.idle() && runs.silence() > kLongestSilence) runs.on_disconnected(gone, false);
+    loop.call_after(kLook, look);
+  };
   runs.on_connected();
+  look();
   return runs.run();
 }
 
-// By hand, one launcher on each of several hosts.
+// Where nobody hands one out.
 AttemptId attempt_id(const CommandLine& line, const Environment& environment, int restarts) {
   AttemptId id = new_attempt(launcher_name(line.launcher), environment, restarts);
   // The nodes agree on what follows from the endpoints, or on what the caller says.
@@ -209,6 +223,7 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
         "--insecure: the processes of this job prove nothing to each other, and "
         "anybody who reaches their ports can take part");
   }
+  check_secret(line, environment);
   EventLoop loop;
   const auto detach = [&console](EventLoop*) { console.use(nullptr); };
   console.use(&loop);
@@ -222,6 +237,9 @@ int run_job(const CommandLine& line, const Environment& environment, Console& co
     return make_attempt(line, environment, program, loop, id);
   };
   if (line.orders_from_stdin) return run_ordered(line, make, supervision, loop, console);
+  if (line.several_nodes() && line.restarts.most > 0) {
+    return run_by_hand(line, environment, {make, workers_here(line), supervision}, loop, console);
+  }
   const auto make_here = [&](int restarts, const std::string& log_heading) {
     AttemptId id = attempt_id(line, environment, restarts);
     id.log_heading = log_heading;

@@ -80,13 +80,7 @@ RunEnd Supervisor::run(Host& host) {
     records_.push_back(std::move(carrier));
   }
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  struct sigaction hangup {};
-  ::sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler == SIG_IGN) {  // under nohup
-    loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM}, [this](int s) { on_signal(s); });
-  } else {
-    loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP}, [this](int s) { on_signal(s); });
-  }
+  loop_.handle_launcher_signals([this](int signal) { on_signal(signal); });
   open_logs();
   if (options_.tee) {
     std::vector<off_t> begins;

@@ -76,8 +76,7 @@ void Director::on_lost(size_t at, const std::string& why, const std::string& why
   host.lost = std::exchange(host.dropped, "");
   if (host.lost.empty()) host.lost = why;
   if (state_ == State::kOver) return;
-  RunFailure failure{loop_.now(), str_cat("host ", host.name, " was lost: ", host.lost), true,
-                     why_final};
+  RunFailure failure{loop_.now(), str_cat(host.name, " was lost: ", host.lost), true, why_final};
   const bool had_begun = board_ != nullptr;
   if (!had_begun && options_.starts_launchers) {
     failure.reason = host.lost;
@@ -207,8 +206,8 @@ void Director::decide() {
     state_ = State::kGathering;
     for (const Host& host : hosts_) {
       if (host.there) continue;
-      console_.say(str_cat("waits for host ", host.name, ", for ", seconds_text(options_.host_wait),
-                           " at most"));
+      console_.say(
+          str_cat("waits for ", host.name, ", for ", seconds_text(options_.host_wait), " at most"));
     }
     set_timer(options_.host_wait, [this] { give_up_waiting(); });
     begin_when_all_are_there();
@@ -219,7 +218,7 @@ void Director::give_up_waiting() {
   for (const Host& host : hosts_) {
     if (host.there) continue;
     const bool first = restarts_.count() == 0 && !failure_;
-    console_.complain(str_cat("host ", host.name,
+    console_.complain(str_cat(host.name,
                               first ? " did not come within " : " did not come back within ",
                               seconds_text(first ? options_.first_wait : options_.host_wait),
                               host.lost.empty() ? "" : ": " + host.lost));

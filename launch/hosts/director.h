@@ -31,7 +31,7 @@ class HostLines {
 };
 
 struct DirectorOptions {
-  std::vector<std::string> hosts;  // their names
+  std::vector<std::string> hosts;  // "host 10.0.0.1", "node 1"
   int servers = 0;                 // of the whole job
   RestartLimits restarts;
   SupervisorOptions supervision;

@@ -44,7 +44,9 @@ int HostRuns::run() {
 
 void HostRuns::await_orders(std::optional<Duration> limit) {
   waits_ = true;
-  loop_.handle_signals({SIGINT, SIGTERM, SIGHUP}, [this](int signal) { on_signal(signal); });
+  loop_.handle_launcher_signals([this](int signal) {
+    if (signal != SIGCHLD) on_signal(signal);
+  });
   std::optional<EventLoop::Timer> timer;
   if (limit) timer = loop_.call_after(*limit, [this] { loop_.stop(); });
   loop_.run();
@@ -93,6 +95,7 @@ std::unique_ptr<AttemptParts> HostRuns::make_parts(const AttemptId& attempt) {
 }
 
 void HostRuns::obey(const Order& order) {
+  heard_ = loop_.now();
   switch (order.kind) {
     case Order::Kind::kPing:
       return tell_({.kind = Report::Kind::kPong});
@@ -132,6 +135,7 @@ void HostRuns::wake() {
 
 void HostRuns::on_connected() {
   connected_ = true;
+  heard_ = loop_.now();
   is_new_line_ = true;
   if (idle_) tell_ready();
 }

@@ -32,6 +32,9 @@ class HostRuns : private RunListener {
   void obey(const Order& order);
   // Nothing runs here, or is about to.
   bool idle() const { return idle_ && !next_; }
+  // Since the last order, or the connection.
+  Duration silence() const { return loop_.now() - heard_; }
+  bool connected() const { return connected_; }
   // There is somebody to tell and to obey.
   void on_connected();
   // Nobody decides any more: what runs here ends, and so does run() unless somebody may come again.
@@ -64,6 +67,7 @@ class HostRuns : private RunListener {
   bool waits_ = false;        // in await_orders()
   bool told_to_end_ = false;  // what it was last told to begin
   bool connected_ = false;
+  TimePoint heard_{};
   bool is_new_line_ = false;          // connected, and has not yet told that this host is ready
   Supervisor* supervisor_ = nullptr;  // while one runs
   std::optional<int> code_;

@@ -93,7 +93,7 @@ class SshLaunchers : private HostLines {
 
   int run() {
     console_.use(&loop_);
-    loop_.handle_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP}, [this](int s) { on_signal(s); });
+    loop_.handle_launcher_signals([this](int signal) { on_signal(signal); });
     for (size_t i = 0; i < hosts_.size(); ++i) start(i);
     std::unique_ptr<LineReader> input;
     if (line_.supervision.ends_with_stdin) {
@@ -122,7 +122,9 @@ class SshLaunchers : private HostLines {
   }
 
   DirectorOptions director_options() {
-    return {.hosts = line_.nodes,
+    std::vector<std::string> titles;
+    for (const std::string& node : line_.nodes) titles.push_back("host " + node);
+    return {.hosts = std::move(titles),
             .servers = line_.servers,
             .restarts = line_.restarts,
             .supervision = line_.supervision,

@@ -29,6 +29,16 @@ void EventLoop::handle_signals(std::initializer_list<int> signals,
   watch(signal_fd_, [this] { read_signals(); });
 }
 
+void EventLoop::handle_launcher_signals(std::function<void(int)> handler) {
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler == SIG_IGN) {
+    handle_signals({SIGCHLD, SIGINT, SIGTERM}, std::move(handler));
+  } else {
+    handle_signals({SIGCHLD, SIGINT, SIGTERM, SIGHUP}, std::move(handler));
+  }
+}
+
 void EventLoop::watch(int fd, Handler readable) {
   watched_.insert_or_assign(fd, Watched{POLLIN, std::move(readable)});
 }

@@ -25,6 +25,9 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
 
   void handle_signals(std::initializer_list<int> signals, std::function<void(int)> handler);
+  // Those that a launcher looks at: SIGCHLD, SIGINT, SIGTERM, and SIGHUP unless it is ignored, as
+  // under nohup. Threads that are begun later leave them to the loop.
+  void handle_launcher_signals(std::function<void(int)> handler);
   // Calls `readable` whenever the descriptor is readable or hung up. The caller owns it and
   // unwatches it before closing it.
   void watch(int fd, Handler readable);

@@ -1,11 +1,14 @@
 // launch over two hosts: ranks over sockets. Skipped where two hosts cannot be made.
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <gmock/gmock.h>
 #include <iterator>
 #include <thread>
+#include <vector>
 
 #include "base/strings.h"
 #include "tests/fleet/torchrun.h"
@@ -67,6 +70,13 @@ class RankHosts : public ::testing::TestWithParam<bool> {
     outcome.hosts[0] = run_command(first, 60);
     other.join();
     return outcome;
+  }
+  static bool becomes(const std::function<bool()>& condition) {
+    for (int i = 0; i < 300; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
   }
   // Four ranks must train to the parameters of four on one host.
   void expect_trained(const Outcome& outcome, const std::string& name) {
@@ -149,6 +159,47 @@ TEST_P(RankHosts, AKilledRankOfAnotherHostIsNamedOnBoth) {
   EXPECT_THAT(outcome.hosts[1].output, HasSubstr("worker 3 (pid ")) << outcome.hosts[1].output;
   EXPECT_THAT(outcome.hosts[0].output,
               AnyOf(HasSubstr("worker 3 was lost in phase"), HasSubstr("rank 3 was lost")));
+}
+
+// A link that is down forgets its addresses of IPv6.
+class CutOffHosts : public RankHosts {};
+INSTANTIATE_TEST_SUITE_P(Over, CutOffHosts, ::testing::Values(false));
+
+TEST_P(CutOffHosts, AreTakenInAgain) {
+  const std::string job = str_cat("--sleep_ms 1 --steps 100000 --save ", path("endless"));
+  const std::string options = " --max_restarts 3 --heartbeat_timeout 2 --launcher_port 7390";
+  const auto has_begun_again = [this] {
+    return read("logs1/workerlog.2").find("== attempt 2 of 4") != std::string::npos;
+  };
+  Outcome outcome;
+  std::vector<std::thread> launchers;
+  for (int host = 0; host < 2; ++host) {
+    launchers.emplace_back([&, host] {
+      outcome.hosts[host] = run_command(str_cat(launcher(host, kSecret, by_list(host) + options),
+                                                job, " > ", path(str_cat("said", host)), " 2>&1"),
+                                        60);
+    });
+  }
+  const auto says = [this](int host, const char* text) {
+    return becomes(
+        [=, this] { return read(str_cat("said", host)).find(text) != std::string::npos; });
+  };
+  const auto link = [](const char* state) {
+    return run_command(str_cat(TwoHosts::on(1), "ip link set ", TwoHosts::link(1), " ", state))
+        .code;
+  };
+  EXPECT_TRUE(becomes([this] { return std::filesystem::exists(path("logs1/workerlog.3")); }));
+  EXPECT_EQ(link("down"), 0);
+  EXPECT_TRUE(says(0, "waits for host ")) << read("said0");
+  EXPECT_TRUE(says(1, "the launcher of the first node was lost: "));
+  EXPECT_EQ(link("up"), 0);
+  EXPECT_TRUE(becomes(has_begun_again)) << read("said0");
+  run_command(str_cat("pkill -TERM -f \"[l]aunch --cluster_node_ips.*--node_ip ", hosts_.address(0),
+                      " .*", path("endless"), "\""));
+  for (std::thread& thread : launchers) thread.join();
+  for (int host = 0; host < 2; ++host) {
+    EXPECT_EQ(outcome.hosts[host].code, 128 + SIGTERM) << read(str_cat("said", host));
+  }
 }
 
 TEST_P(RankHosts, NeedASecret) {

@@ -123,12 +123,15 @@ int LauncherProcess::wait(Duration limit) {
   return status.signal != 0 ? -status.signal : status.code;
 }
 
-void LauncherProcess::until(const std::string& text) const {
+void LauncherProcess::until(const std::string& text, Duration limit) const {
+  const TimePoint end = steady_clock().now() + limit;
+  bool over = false;
   while (output().find(text) == std::string::npos) {
-    if (!gone(pid_, milliseconds(5))) continue;
-    if (output().find(text) != std::string::npos) return;
-    ADD_FAILURE() << "never said: " << text << "\n" << output();
-    return;
+    if (over || steady_clock().now() >= end) {
+      ADD_FAILURE() << "never said: " << text << "\n" << output();
+      return;
+    }
+    over = gone(pid_, milliseconds(5));
   }
 }
 

@@ -53,8 +53,8 @@ class LauncherProcess {
   void signal(int signal) const;
   // The exit code, or minus the signal; -1000 and a test failure when it runs longer.
   int wait(Duration limit = seconds(30));
-  // Returns when it has said this, or has ended, which is a test failure.
-  void until(const std::string& text) const;
+  // Returns when it has said this. It is a test failure when it has ended or `limit` has passed.
+  void until(const std::string& text, Duration limit = seconds(30)) const;
   std::string output() const { return workplace_.read("output"); }
 
  private:

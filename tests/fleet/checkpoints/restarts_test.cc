@@ -89,6 +89,7 @@ std::vector<pid_t> processes_of(const std::string& mark, const std::string& othe
 
 struct JobForm {
   const char* name;
+  const char* starter;  // of launchers; empty: there is one
   const char* launcher;
   const char* options;
   bool servers;
@@ -99,35 +100,60 @@ std::ostream& operator<<(std::ostream& out, const JobForm& form) {
 }
 
 const JobForm kForms[] = {
-    {"sync", "launch_ps --worker_num 2 --server_num 2", "", true},
-    {"ranks", "launch --nproc_per_node 2 --collectives sockets", "", false},
-    {"mpi", "launch --nproc_per_node 2 --collectives mpi", "", false},
-    {"async", "launch_ps --worker_num 2 --server_num 2", "--strategy async --optimizer plain",
+    {"sync", "", "launch_ps --worker_num 2 --server_num 2", "", true},
+    {"ranks", "", "launch --nproc_per_node 2 --collectives sockets", "", false},
+    {"mpi", "", "launch --nproc_per_node 2 --collectives mpi", "", false},
+    {"async", "", "launch_ps --worker_num 2 --server_num 2", "--strategy async --optimizer plain",
      true},
 };
 
 // Two hosts are two addresses of this machine.
 const JobForm kHostForms[] = {
-    {"ssh_sync",
+    {"ssh_sync", "",
      "launch_ps --hosts 127.0.0.2,127.0.0.3 --ssh $SSH_STAND_IN --start_port $FREE_PORT "
      "--worker_num 2 --server_num 2",
      "", true},
-    {"ssh_ranks",
+    {"ssh_ranks", "",
      "launch --hosts 127.0.0.2,127.0.0.3 --ssh $SSH_STAND_IN --started_port $FREE_PORT "
      "--nproc_per_node 1",
      "", false},
 };
+
+// By $BY_HAND, which starts a launcher for each.
+const JobForm kLaunchersByHand[] = {
+    {"servers_by_hand", "$BY_HAND",
+     "launch_ps --launcher_port $OTHER_PORT --start_port $FREE_PORT --worker_num 2 --server_num 2",
+     "", true},
+    {"ranks_by_hand", "$BY_HAND",
+     "launch --launcher_port $OTHER_PORT --started_port $FREE_PORT --nproc_per_node 1", "", false},
+};
+
+// Ends with the exit code of both launchers, which must be the same.
+constexpr const char* kStartByHand = R"sh(
+export FLEET_JOB_SECRET=a-secret-of-two-hosts-in-a-test SKYPILOT_NUM_NODES=2
+export SKYPILOT_NODE_IPS="$(printf '127.0.0.2\n127.0.0.3')"
+SKYPILOT_NODE_RANK=0 "$@" & first=$!
+SKYPILOT_NODE_RANK=1 "$@" & second=$!
+trap 'kill $first $second' TERM
+await() {
+  wait $1; code=$?
+  while [ $code -gt 128 ] && kill -0 $1 2> /dev/null; do wait $1; code=$?; done
+}
+await $first; one=$code
+await $second
+[ $code = $one ] || exit 99
+exit $code)sh";
 
 class Lost : public ::testing::TestWithParam<JobForm> {
  protected:
   Lost() {
     std::string folder = ::testing::TempDir() + "restarts-XXXXXX";
     root_ = mkdtemp(folder.data());
-    std::ofstream(path("ssh")) << "#!/bin/sh\nshift; exec sh -c \"$*\"\n";
-    fs::permissions(path("ssh"), fs::perms::owner_all);
-    setenv("SSH_STAND_IN", path("ssh").c_str(), 1);
-    const PortReservation free = PortReservation::any("0.0.0.0", 1);
+    add_script("SSH_STAND_IN", "shift; exec sh -c \"$*\"");
+    add_script("BY_HAND", kStartByHand);
+    const PortReservation free = PortReservation::any("0.0.0.0", 2);
     setenv("FREE_PORT", str_cat(free.endpoints().front().port).c_str(), 1);
+    setenv("OTHER_PORT", str_cat(free.endpoints().back().port).c_str(), 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   }
@@ -136,12 +162,19 @@ class Lost : public ::testing::TestWithParam<JobForm> {
     fs::remove_all(root_, ignored);
   }
 
+  // Its path is in the environment by this name.
+  void add_script(const std::string& name, const std::string& body) const {
+    std::ofstream(path(name)) << "#!/bin/sh\n" << body << "\n";
+    fs::permissions(path(name), fs::perms::owner_all);
+    setenv(name.c_str(), path(name).c_str(), 1);
+  }
   fs::path path(const std::string& name) const { return root_ / name; }
   std::string folder() const { return path("saved").string(); }
   std::string command(const std::string& launcher_options, const std::string& options) const {
-    return str_cat(binary_path("bin/"), GetParam().launcher, " ", launcher_options, " --log_dir ",
-                   path("logs").string(), " ", binary_path("bin/checkpoint_worker"), " ",
-                   GetParam().options, " --shards 4 --folder ", folder(), " ", options);
+    return str_cat(GetParam().starter, " ", binary_path("bin/"), GetParam().launcher, " ",
+                   launcher_options, " --log_dir ", path("logs").string(), " ",
+                   binary_path("bin/checkpoint_worker"), " ", GetParam().options,
+                   " --shards 4 --folder ", folder(), " ", options);
   }
   std::vector<pid_t> workers() const {
     return processes_of(folder(),
@@ -181,6 +214,7 @@ class Lost : public ::testing::TestWithParam<JobForm> {
 };
 
 class LostHost : public Lost {};
+class LostLauncher : public Lost {};
 
 TEST_P(Lost, ProcessesAreStartedAgainAndTheJobEndsWithTheSameBits) {
   constexpr int kSteps = 120;
@@ -246,7 +280,7 @@ TEST_P(Lost, ASignalAsksForACheckpoint) {
   })) << said();
 }
 
-TEST_P(Lost, AJobWhoseLauncherIsKilledGoesOnWhenItIsStartedAgain) {
+TEST_P(LostLauncher, LeavesAJobThatGoesOnWhenItIsStartedAgain) {
   constexpr int kSteps = 90;
   {
     Launched job(command("", str_cat("--sleep_ms 5 --steps ", kSteps, " --every 30")),
@@ -283,6 +317,9 @@ std::string name_of(const ::testing::TestParamInfo<JobForm>& form) {
 }
 INSTANTIATE_TEST_SUITE_P(Forms, Lost, ::testing::ValuesIn(kForms), name_of);
 INSTANTIATE_TEST_SUITE_P(HostForms, Lost, ::testing::ValuesIn(kHostForms), name_of);
+INSTANTIATE_TEST_SUITE_P(ByHand, Lost, ::testing::ValuesIn(kLaunchersByHand), name_of);
+INSTANTIATE_TEST_SUITE_P(Forms, LostLauncher, ::testing::ValuesIn(kForms), name_of);
+INSTANTIATE_TEST_SUITE_P(HostForms, LostLauncher, ::testing::ValuesIn(kHostForms), name_of);
 INSTANTIATE_TEST_SUITE_P(HostForms, LostHost, ::testing::ValuesIn(kHostForms), name_of);
 
 }  // namespace

@@ -24,6 +24,17 @@ await() { while [ ! -e $MAILBOX.$1.$FLEET_RESTARTS ]; do sleep 0.02; done; }
 step() { echo "progress step=$1" >&$FLEET_PROGRESS_FD; }
 )";
 
+// What a program does that makes checkpoints: it says so, and saves when it is told to end.
+constexpr const char* kSavingScript = R"(
+if [ $me = server ]; then
+  trap 'echo told to end' TERM
+  while [ ! -e $MAILBOX.saved.worker0 ] || [ ! -e $MAILBOX.saved.worker1 ]; do sleep 0.05; done
+  exit 0
+fi
+trap 'sleep 0.5; : > $MAILBOX.saved.$me; exit 75' TERM
+echo "progress completed=0 saves=1 step=5" >&$FLEET_PROGRESS_FD
+say $$; while :; do sleep 0.05; done)";
+
 // Ports that are free on both; what takes one meanwhile fails the test.
 class FreePorts {
  public:
@@ -32,9 +43,10 @@ class FreePorts {
     port_ = free.endpoints().front().port;
   }
   std::string first() const { return str_cat(port_); }
+  uint16_t number() const { return port_; }
 
  private:
-  int port_;
+  uint16_t port_;
 };
 
 inline std::string command_line_of(pid_t pid) {

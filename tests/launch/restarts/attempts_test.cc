@@ -200,6 +200,20 @@ TEST(Restarts, OverMpiMeetAgain) {
               HasSubstr("== attempt 2 of 2, worker 0 failed with exit code 7\n"));
 }
 
+TEST(Restarts, FollowAnAgentThatIsKilled) {
+  Workplace place;
+  LauncherProcess launcher(place, "launch",
+                           job("launch", place, {"--max_restarts", "1"},
+                               "[ $FLEET_RESTARTS = 1 ] || { say $PPID; exec sleep 1000; }"));
+  const auto agents = place.messages(2);
+  ::kill(to_pid(agents.at("worker1.0")), SIGKILL);
+  EXPECT_EQ(launcher.wait(), 0) << launcher.output();
+  EXPECT_THAT(launcher.output(),
+              HasSubstr(str_cat("after the failure: worker 1 was lost: its agent (pid ",
+                                trim(agents.at("worker1.0")), ") was killed\n")));
+  expect_nothing_left(place);
+}
+
 TEST(Restarts, FollowAProcessThatIsStopped) {
   Workplace place;
   LauncherProcess launcher(

@@ -1,4 +1,4 @@
-#include "launch/death_notice.h"
+#include "launch/hosts/death_notice.h"
 
 #include <condition_variable>
 #include <mutex>
@@ -7,6 +7,7 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
+#include "launch/hosts/job_secret.h"
 #include "role_maker/cluster_spec.h"
 #include "transport/coordinator/membership.h"
 #include "transport/link/asio_loop.h"
@@ -15,25 +16,6 @@
 
 namespace fleet::launch {
 namespace {
-
-// A value that is no flag, which the processes of the job refuse, counts as not set.
-bool flag(const Environment& environment, const char* name, bool otherwise) {
-  const auto text = environment.get(name);
-  return text ? parse_flag(*text).value_or(otherwise) : otherwise;
-}
-
-transport::SecretSources sources_of(const Environment& environment) {
-  using transport::FrameProtection;
-  transport::SecretSources sources;
-  sources.insecure = flag(environment, "FLEET_INSECURE", false);
-  sources.file = environment.get("FLEET_JOB_SECRET_FILE");
-  sources.value = environment.get("FLEET_JOB_SECRET");
-  sources.protection =
-      flag(environment, "FLEET_FRAME_ENCRYPTION", false) ? FrameProtection::kEncryption
-      : flag(environment, "FLEET_FRAME_INTEGRITY", true) ? FrameProtection::kIntegrity
-                                                         : FrameProtection::kNone;
-  return sources;
-}
 
 std::string job_id_of(const Job& job, int workers, const std::vector<Endpoint>& servers) {
   if (const auto id = job.common.get("FLEET_JOB_ID")) return *id;
@@ -107,7 +89,7 @@ DeathNotice::~DeathNotice() = default;
 void DeathNotice::tell(Role role, int index, const std::string& how) {
   if (role == Role::kServer && index == 0) return;
   if (!line_) {
-    auto secret = transport::choose_secret(sources_of(job_.common));
+    auto secret = job_secret(job_.common);
     if (!secret.ok()) return;
     transport::ChannelOptions options;
     options.endpoint = servers_.front();
