@@ -37,7 +37,7 @@ void describe_hosts(po::options_description_easy_init& add) {
       "start this launcher on each of these hosts over ssh, in this folder and with the same "
       "options; in place of --cluster_node_ips");
   add("ssh", po::value<std::string>()->value_name("COMMAND"),
-      "what reaches a host of --hosts (default ssh -o BatchMode=yes)");
+      "what reaches a host of --hosts (default ssh -o BatchMode=yes -o ConnectTimeout=10)");
   add("orders_from_stdin", po::bool_switch(), "what --hosts starts; not for use by hand");
 }
 

@@ -31,7 +31,7 @@ struct CommandLine {
   int launcher_port = kStartPort - 1;  // --launcher_port
   // --hosts: where a launcher is started for each of `nodes`, as ssh has it; empty: this is one.
   std::vector<std::string> hosts;
-  std::string ssh = "ssh -o BatchMode=yes";       // --ssh: command and its options
+  std::string ssh = "ssh -o BatchMode=yes -o ConnectTimeout=10";  // --ssh: command and its options
   std::vector<std::string> options_of_hosts;      // what those launchers get of this one's options
   bool orders_from_stdin = false;                 // --orders_from_stdin: this is one of them
   Duration host_wait = std::chrono::seconds(60);  // --host_wait

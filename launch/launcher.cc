@@ -206,7 +206,7 @@ int run_ordered(const CommandLine& line, const HostRuns::Factory& make,
   return runs.run();
 }
 
-// By hand, one launcher on each of several hosts.
+// Where nobody hands one out.
 AttemptId attempt_id(const CommandLine& line, const Environment& environment, int restarts) {
   AttemptId id = new_attempt(launcher_name(line.launcher), environment, restarts);
   // The nodes agree on what follows from the endpoints, or on what the caller says.

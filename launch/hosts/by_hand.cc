@@ -5,8 +5,8 @@
 
 #include "base/strings.h"
 #include "launch/hosts/director.h"
+#include "launch/hosts/job_secret.h"
 #include "launch/hosts/meeting.h"
-#include "launch/job_secret.h"
 
 namespace fleet::launch {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/environment.h"
 #include "base/net/port_reservation.h"
-#include "launch/death_notice.h"
 #include "launch/host.h"
+#include "launch/hosts/death_notice.h"
 #include "launch/job.h"
 #include "launch/process/run_folder.h"
 #include "launch/supervisor.h"

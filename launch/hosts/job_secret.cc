@@ -1,4 +1,4 @@
-#include "launch/job_secret.h"
+#include "launch/hosts/job_secret.h"
 
 #include "base/strings.h"
 

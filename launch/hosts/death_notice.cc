@@ -1,4 +1,4 @@
-#include "launch/death_notice.h"
+#include "launch/hosts/death_notice.h"
 
 #include <condition_variable>
 #include <mutex>
@@ -7,7 +7,7 @@
 
 #include "base/archive.h"
 #include "base/strings.h"
-#include "launch/job_secret.h"
+#include "launch/hosts/job_secret.h"
 #include "role_maker/cluster_spec.h"
 #include "transport/coordinator/membership.h"
 #include "transport/link/asio_loop.h"
