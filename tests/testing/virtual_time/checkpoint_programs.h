@@ -73,7 +73,7 @@ class CheckpointPrograms {
   std::vector<std::string> server_names_;
   std::vector<transpiler::ProgramPair> workers_;
   std::vector<transpiler::ProgramPair> servers_;
-  mutable std::vector<SimState> states_;
+  std::vector<SimState> states_;  // by steps
 };
 
 }  // namespace fleet::testing

@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
 #include "fleet/checkpoints/checkpoint_job.h"
