@@ -23,7 +23,7 @@ using std::filesystem::path;
 
 constexpr size_t kMaxList = size_t{256} << 20;
 // Of the numbers of a shape, in the list of tensors of the manifest.
-constexpr int kMaxDepth = 4;
+constexpr int kMaxDepth = 5;
 constexpr const char* kBegun = "begun";
 // Of a value in a message.
 constexpr size_t kMostShown = 60;

@@ -1,6 +1,7 @@
 #include "strategies/parameter_server/client/server_client.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/strings.h"
@@ -216,9 +217,15 @@ void ServerClient::save_table(uint32_t server, const TableSnapshot& snapshot,
 void ServerClient::save_parts(const PartOrder& first, std::string& why,
                               transport::DoneHandler on_done) {
   RequestGroup requests(std::move(on_done));
+  std::set<std::string_view> whole;
   for (uint32_t server = 0; server < config_.server_num(); ++server) {
     PartOrder order = first;
     order.part += static_cast<int32_t>(server);
+    const auto& entries = parameter_indexes_[server].entries;
+    for (uint32_t i = 0; i < entries.size(); ++i) {
+      const bool copied = entries[i].is_whole() && !whole.insert(entries[i].origin).second;
+      if (!copied) order.variables.push_back(i);
+    }
     Request request;
     Message& message = request.frames.emplace_back(make_message(Verb::kSnapshot, rows_step()));
     message.header.flags = kFlagPart;

@@ -29,7 +29,7 @@
 //   kNotify        the sender contributes to no step after `step`. Answered by an empty reply.
 //   kSnapshot      writes a table's rows to a file; the control part is a TableSnapshot. Answered
 //                  by an empty reply when the file is there.
-//                  With kFlagPart: writes all that the server keeps, as its part of a checkpoint;
+//                  With kFlagPart: writes variables, as the server's part of a checkpoint;
 //                  the control part is a PartOrder. Answered as soon as the values are set apart;
 //                  the answer's control part is a text: why the server does not, or nothing.
 //
@@ -90,6 +90,7 @@ struct ParameterEntry {
   }
   uint64_t bytes() const { return numel() * fluid::dtype_size(dtype); }
   int64_t height() const { return shape.empty() ? 1 : shape.front(); }
+  bool is_whole() const { return shape == origin_shape; }
   // Of the origin: the slice's first one.
   int64_t first_row() const {
     const uint64_t row = row_bytes() / fluid::dtype_size(dtype);
@@ -139,15 +140,17 @@ struct TableSnapshot {
   }
 };
 
-// Which part of a checkpoint a server is told to write, in a folder where a worker has begun it.
+// Which part of a checkpoint a server is told to write, in a folder where a worker has begun it,
+// and which of its variables: what several servers have a copy of, one of them writes.
 struct PartOrder {
   std::string folder;
   int32_t part = 0;
   int32_t parts = 1;
+  std::vector<uint32_t> variables;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(folder, part, parts);
+    archive(folder, part, parts, variables);
   }
 };
 

@@ -349,11 +349,18 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
 Status ServerLanes::handle_part(Session& session, const FrameHeader& header, ConstBytes control) {
   const auto order = decode<PartOrder>(control, "which part of a checkpoint");
   if (!order.ok()) return order.status();
+  const auto& entries = model_.parameter_index.entries;
+  for (const uint32_t variable : order.value().variables) {
+    if (variable < entries.size()) continue;
+    return bad_frame("a variable of a checkpoint is not here",
+                     str_cat("ids below ", entries.size()), str_cat(variable));
+  }
   const std::string why = part_writer_.refusal(order.value());
   if (why.empty()) {
     ServerPart part;
-    const auto& entries = model_.parameter_index.entries;
-    for (uint32_t i = 0; i < entries.size(); ++i) add_to_part(entries[i], value_of(i), part);
+    for (const uint32_t variable : order.value().variables) {
+      add_to_part(entries[variable], value_of(variable), part);
+    }
     part_writer_.start(order.value(), std::move(part));
   }
   transport::Message reply = transport::make_reply(header);

@@ -219,7 +219,8 @@ std::string WorkerRuntime::write_server_parts(const std::string& folder, int fir
   std::string why;
   exchange_->request(
       Phase::kSaving, "write_server_parts", [&](ServerClient& client, transport::DoneHandler done) {
-        client.save_parts({.folder = folder, .part = first, .parts = parts}, why, std::move(done));
+        client.save_parts({.folder = folder, .part = first, .parts = parts, .variables = {}}, why,
+                          std::move(done));
       });
   return why;
 }

@@ -237,11 +237,19 @@ std::vector<std::string> parts_in(const fs::path& folder) {
   return names;
 }
 
+// Parameters are cut into slices.
 TEST_F(Jobs, HaveServersWriteWhatTheyKeep) {
-  run({1, 2}, "--optimizer adam --every 4 --steps 4 --folder " + path("saved").string());
-  EXPECT_THAT(parts_in(of_step(path("saved"), 4)).size(), 3);
-  run({}, "--optimizer adam --every 4 --steps 4 --folder " + path("whole").string());
+  const std::string options = "--optimizer adam --width 200 --every 4 --keep 0 --folder ";
+  run({}, options + path("whole").string() + " --steps 12");
+  run({1, 2}, options + path("saved").string() + " --steps 4");
+  EXPECT_EQ(parts_in(of_step(path("saved"), 4)).size(), 3U);
+  const auto checkpoint = fluid::io::CheckpointReader::open(of_step(path("saved"), 4));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+  EXPECT_GT(checkpoint.value().tensors().at("fc_1.w_0").pieces.size(), 1U);
   EXPECT_THAT(differences(of_step(path("whole"), 4), of_step(path("saved"), 4)), IsEmpty());
+  run({2, 3}, options + path("saved").string() + " --steps 8");
+  run({2, 0}, options + path("saved").string() + " --steps 12");
+  EXPECT_THAT(differences(of_step(path("whole"), 12), of_step(path("saved"), 12)), IsEmpty());
 }
 
 // Servers that do not see the folder, such as those of other machines.
@@ -260,7 +268,7 @@ TEST_F(Jobs, HaveWorkersWriteWhatServersKeepElsewhere) {
                   100);
   EXPECT_EQ(done.code, 0) << done.output;
   EXPECT_THAT(done.output, HasSubstr("workers write what servers keep"));
-  EXPECT_THAT(parts_in(of_step(folder, 8)).size(), 2);
+  EXPECT_EQ(parts_in(of_step(folder, 8)).size(), 2U);
   run({}, "--optimizer adam --every 8 --steps 8 --folder " + path("whole").string());
   EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(folder, 8)), IsEmpty());
 }

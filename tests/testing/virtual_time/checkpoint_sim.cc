@@ -65,6 +65,8 @@ class Server {
     const Logger quiet(LogLevel::kOff);
     const auto make =
         [&](strategies::ServingEvents events) -> std::unique_ptr<strategies::ServerLanes> {
+      events.files = &process.files();
+      events.make_background = [&process] { return process.make_background(); };
       if (programs.mode() == SimMode::kSync) {
         return std::make_unique<strategies::SyncParameterServer>(config, steps_->make_model(),
                                                                  std::move(events), quiet);
@@ -370,7 +372,7 @@ class SimRun {
     if (finished_ && outcome_.ok()) check_servers();
     for (Member& member : members_) {
       points[member.process->name()] = member.process->points();
-      if (!finished_) member.process->kill();
+      member.process->kill();
     }
     for (Member& member : members_) {
       member.server.reset();

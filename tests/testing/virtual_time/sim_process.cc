@@ -292,7 +292,8 @@ bool SimProcess::pass_point() {
 }
 
 void SimProcess::be_slow() {
-  if (slowness_ == Duration(0) || !alive_) return;
+  // Handlers do not wait.
+  if (slowness_ == Duration(0) || !alive_ || Fiber::current() == nullptr) return;
   sleep(Duration(static_cast<int64_t>(world_.random(static_cast<uint64_t>(slowness_.count())))));
 }
 

@@ -8,7 +8,7 @@
 namespace fleet::strategies {
 
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part) {
-  if (entry.bytes() == value.bytes() && entry.shape == entry.origin_shape) {
+  if (entry.is_whole()) {
     part.tensors.emplace(entry.origin, value);
     return;
   }
@@ -31,17 +31,39 @@ std::string ServerPartWriter::refusal(const PartOrder& order) const {
 }
 
 void ServerPartWriter::start(const PartOrder& order, ServerPart part) {
-  background_->start([this, order, part = std::move(part)] {
-    const Status status = outcome_of([&] {
-      fluid::io::write_checkpoint_part(order.folder, order.part, order.parts, part.tensors, files_,
-                                       part.rows);
-    });
-    if (status.ok()) return;
-    logger_.warning("checkpoint", "this server's part cannot be written",
-                    {{"folder", order.folder}, {"why", status.to_string()}});
-    fluid::io::give_up_checkpoint_part(order.folder, order.part, order.parts, status.to_string(),
-                                       files_);
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({order, std::move(part)});
+    if (std::exchange(writes_, true)) return;
+  }
+  background_->start([this] { write_all(); });
+}
+
+void ServerPartWriter::write_all() {
+  while (true) {
+    Work work;
+    {
+      const std::lock_guard lock(mutex_);
+      writes_ = !waiting_.empty();
+      if (!writes_) return;
+      work = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    write(work);
+  }
+}
+
+void ServerPartWriter::write(const Work& work) const {
+  const PartOrder& order = work.order;
+  const Status status = outcome_of([&] {
+    fluid::io::write_checkpoint_part(order.folder, order.part, order.parts, work.part.tensors,
+                                     files_, work.part.rows);
   });
+  if (status.ok()) return;
+  logger_.warning("checkpoint", "this server's part cannot be written",
+                  {{"folder", order.folder}, {"why", status.to_string()}});
+  fluid::io::give_up_checkpoint_part(order.folder, order.part, order.parts, status.to_string(),
+                                     files_);
 }
 
 }  // namespace fleet::strategies

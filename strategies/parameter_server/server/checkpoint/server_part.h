@@ -1,7 +1,9 @@
 // A server's part of a checkpoint.
 #pragma once
 
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "base/files/file_system.h"
@@ -21,21 +23,31 @@ struct ServerPart {
 // it, else as rows of it.
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part);
 
-// Writes one part at a time, in the background.
+// Writes one part at a time, in the background. Destroying it waits for those that are begun.
 class ServerPartWriter {
  public:
   ServerPartWriter(std::unique_ptr<Background> background, FileSystem& files, Logger logger)
-      : background_(std::move(background)), files_(files), logger_(std::move(logger)) {}
+      : files_(files), logger_(std::move(logger)), background_(std::move(background)) {}
 
   // Why the part cannot be written; empty: it can. Only where a worker has begun a checkpoint.
   std::string refusal(const PartOrder& order) const;
-  // What goes wrong is told in the folder, to whoever waits for the part.
+  // Does not wait. What goes wrong is told in the folder, to whoever waits for the part.
   void start(const PartOrder& order, ServerPart part);
 
  private:
-  std::unique_ptr<Background> background_;
+  struct Work {
+    PartOrder order;
+    ServerPart part;
+  };
+  void write_all();
+  void write(const Work& work) const;
+
   FileSystem& files_;
   const Logger logger_;
+  std::mutex mutex_;  // guards the next two
+  std::deque<Work> waiting_;
+  bool writes_ = false;
+  std::unique_ptr<Background> background_;
 };
 
 }  // namespace fleet::strategies
