@@ -43,6 +43,11 @@ bool is_damage(const Status& status) {
 // What the first worker says in place of a step.
 constexpr int kNoCheckpoint = -1;
 constexpr int kNoneUsable = -2;
+// What the worker says that asks servers to write their parts: they do; one does not, and they are
+// not asked again; it could not begin this checkpoint.
+constexpr double kServersWrite = 0;
+constexpr double kServersRefuse = 1;
+constexpr double kNotBegun = 2;
 // Of a worker, more than all that find damage.
 constexpr double kOtherProgram = 1e6;
 
@@ -291,29 +296,26 @@ NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<st
 // Of those that save, the first asks the servers, and tells the others.
 bool CheckpointJob::servers_write(const Meeting& meeting, const path& folder) {
   if (!servers_write_) return false;
-  double refused = 0;
-  if (meeting.workers.front() == job_.cluster.index) {
-    const std::string why = ask_servers(folder, static_cast<int>(meeting.workers.size()));
-    refused = why.empty() ? 0 : 1;
-    if (!why.empty()) {
-      job_.logger.info(kComponent, "workers write what servers keep",
-                       {{"folder", folder.string()}, {"why", why}});
-    }
-  }
-  servers_write_ = sum(refused) == 0;
-  return servers_write_;
+  const bool asks = meeting.workers.front() == job_.cluster.index;
+  const double answer =
+      sum(asks ? ask_servers(folder, static_cast<int>(meeting.workers.size())) : kServersWrite);
+  servers_write_ = answer != kServersRefuse;
+  return answer == kServersWrite;
 }
 
-// Why they do not write; empty: they do.
-std::string CheckpointJob::ask_servers(const path& folder, int workers) {
+double CheckpointJob::ask_servers(const path& folder, int workers) {
   try {
     fluid::io::begin_checkpoint(folder, *surroundings().files);
   } catch (const ResourceError&) {
-    return {};  // the parts of workers will say why
+    return kNotBegun;  // what workers write will say why
   }
   // Servers may be in other folders.
-  return job_.runtime.write_server_parts(std::filesystem::absolute(folder).string(), workers,
-                                         workers + job_.cluster.server_num);
+  const std::string why = job_.runtime.write_server_parts(
+      std::filesystem::absolute(folder).string(), workers, workers + job_.cluster.server_num);
+  if (why.empty()) return kServersWrite;
+  job_.logger.info(kComponent, "workers write what servers keep",
+                   {{"folder", folder.string()}, {"why", why}});
+  return kServersRefuse;
 }
 
 CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,

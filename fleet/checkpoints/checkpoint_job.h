@@ -86,7 +86,7 @@ class CheckpointJob {
   fluid::io::CheckpointInfo info_of(const TrainStatus& status) const;
   Meeting meet(int64_t step);
   bool servers_write(const Meeting& meeting, const std::filesystem::path& folder);
-  std::string ask_servers(const std::filesystem::path& folder, int workers);
+  double ask_servers(const std::filesystem::path& folder, int workers);
   void leave_step_behind();
   std::vector<std::string> share(size_t place, size_t writers) const;
   const fluid::VarDesc* desc_of(const std::string& name) const;
