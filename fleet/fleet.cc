@@ -492,7 +492,7 @@ void Fleet::save_check_point(fluid::Executor& exe, const std::string& path,
 
 std::optional<TrainStatus> Fleet::load_check_point(fluid::Executor& exe, const std::string& path,
                                                    bool ignore_empty) {
-  const auto status = check_points("load_check_point").load(exe, path);
+  auto status = check_points("load_check_point").load(exe, path);
   if (!status && !ignore_empty) {
     throw_error(ErrorCode::kInput, {.what = "there is no check point",
                                     .where = path,

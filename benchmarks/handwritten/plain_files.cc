@@ -60,6 +60,7 @@ double seconds_of(int threads, const std::function<void(int)>& work) {
   std::vector<std::exception_ptr> failures(static_cast<size_t>(threads));
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> running;
+  running.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     running.emplace_back([&, i] {
       try {

@@ -139,7 +139,7 @@ Status OwnState::read_array(const CheckpointReader& checkpoint, const fluid::Var
   const auto end = static_cast<size_t>(as_many ? shards.end : checkpoint.info().logical_shards);
   NamedTensors found;
   for (size_t shard = begin; shard < end; ++shard) {
-    const Status status = read_if_there(checkpoint, shard_name(shard, array.name), array, found);
+    Status status = read_if_there(checkpoint, shard_name(shard, array.name), array, found);
     if (!status.ok()) return status;
   }
   if (as_many || found.empty()) {

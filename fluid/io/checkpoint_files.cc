@@ -522,7 +522,7 @@ Result<Tensor> CheckpointReader::read(const std::string& name) const {
   }
   Tensor whole(tensor.dtype, tensor.shape);
   for (const CheckpointPiece& piece : tensor.pieces) {
-    const auto rows = read_piece(piece);
+    auto rows = read_piece(piece);
     if (!rows.ok()) return rows;
     if (piece.stride == 1) {
       whole.rows(piece.first, piece.first + piece.rows).copy_from(rows.value());

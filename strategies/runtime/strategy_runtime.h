@@ -55,6 +55,7 @@ class StrategyRuntime : public fluid::CommRuntime {
   virtual uint64_t saves_asked() const { return 0; }
   // What a worker does that is asked to while it waits for the others, in a call of its program's;
   // null: nothing. Of all requests, this one has seen to `saves`.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): who has it keeps it
   virtual void set_on_save(std::function<void()> /*on_save*/) {}
   virtual void saved(uint64_t /*saves*/) {}
   // Before all workers save because their programs say so, at this place: they meet, but for those

@@ -173,6 +173,7 @@ TEST_P(CutOffHosts, AreTakenInAgain) {
   };
   Outcome outcome;
   std::vector<std::thread> launchers;
+  launchers.reserve(2);
   for (int host = 0; host < 2; ++host) {
     launchers.emplace_back([&, host] {
       outcome.hosts[host] = run_command(str_cat(launcher(host, kSecret, by_list(host) + options),

@@ -57,7 +57,7 @@ transport::Payload piece_of(const transport::Payload& whole, uint32_t piece) {
 
 ServerClient::ServerClient(Loop& loop, transport::Network& network,
                            const ParameterServerConfig& config, const transport::Hello& hello,
-                           std::function<void(MutableBytes)> random, const Logger& logger)
+                           const std::function<void(MutableBytes)>& random, const Logger& logger)
     : config_(config),
       parameter_indexes_(config.server_num()),
       value_bytes_(config.server_num()),

@@ -85,8 +85,8 @@ class ServerClient {
 
  protected:
   ServerClient(Loop& loop, transport::Network& network, const ParameterServerConfig& config,
-               const transport::Hello& hello, std::function<void(transport::MutableBytes)> random,
-               const Logger& logger);
+               const transport::Hello& hello,
+               const std::function<void(transport::MutableBytes)>& random, const Logger& logger);
 
   // A parameter index has come.
   virtual void on_parameter_index(uint32_t server) = 0;

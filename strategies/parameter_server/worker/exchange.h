@@ -30,9 +30,11 @@ class Exchange {
   // As StrategyRuntime's.
   virtual void ask_to_save() {}
   virtual uint64_t saves_asked() const { return 0; }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): who has it keeps it
   virtual void set_on_save(std::function<void()>) {}
   virtual void saved(uint64_t) {}
   virtual void meet_to_save() {}
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): who sends it keeps it
   virtual void leave_behind(const std::string& /*name*/, std::vector<double> /*values*/) {}
 
   // Begins to connect; once.

@@ -121,7 +121,7 @@ fluid::Feed rows(int step, int begin, int end) {
   std::vector<int64_t> y;
   for (int row = begin; row < end; ++row) {
     for (int i = 0; i < kFeatures; ++i) {
-      const auto at = static_cast<uint64_t>(row * kFeatures + i);
+      const auto at = static_cast<uint64_t>(row) * kFeatures + static_cast<uint64_t>(i);
       x.push_back(static_cast<float>(fleet::uniform_double(key, at, static_cast<uint64_t>(step))) -
                   0.5F);
     }
@@ -137,10 +137,10 @@ fluid::Feed ones() {
 
 Variable counting_loss() {
   auto x = layers::data("x", {kFeatures});
-  return layers::mean(
-      layers::fc(x, 1,
-                 {.param_attr = {.name = "count", .initializer = fluid::initializer::Constant(0.0)},
-                  .bias_attr = {.omit = true}}));
+  return layers::mean(layers::fc(
+      x, 1,
+      {.param_attr = {.name = "count", .initializer = fluid::initializer::Constant{.value = 0.0}},
+       .bias_attr = {.omit = true}}));
 }
 
 Variable training_loss(const Flags& flags) {

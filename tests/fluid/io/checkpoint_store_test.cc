@@ -67,7 +67,8 @@ TEST_F(CheckpointStoreTest, KeepsThoseBeforeWhenACommitFails) {
   commit(7);
   const fs::path folder = store_.unfinished(8, "job");
   write_checkpoint_part(folder, 0, 2, {});
-  EXPECT_THROW(store_.commit(folder, sample_info(8), 2, {.keep = 1}), ResourceError);
+  EXPECT_THROW(static_cast<void>(store_.commit(folder, sample_info(8), 2, {.keep = 1})),
+               ResourceError);
   EXPECT_THAT(steps(), ElementsAre(7));
   EXPECT_EQ(value_at(7), 1);
 }

@@ -15,11 +15,13 @@ void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, Server
   const uint64_t row_bytes = entry.row_bytes();
   const auto rows =
       row_bytes == 0 ? int64_t{0} : static_cast<int64_t>(entry.bytes_in_origin() / row_bytes);
-  part.tensors.emplace(entry.name, value.rows(0, rows));
-  part.rows.emplace(entry.name, fluid::io::CheckpointRows{.of = entry.origin,
-                                                          .shape = fluid::Shape(entry.origin_shape),
-                                                          .first = entry.first_row(),
-                                                          .stride = entry.row_stride});
+  // Servers may call their slices the same.
+  const std::string name = str_cat(entry.origin, "/rows-from-", entry.first_row());
+  part.tensors.emplace(name, value.rows(0, rows));
+  part.rows.emplace(name, fluid::io::CheckpointRows{.of = entry.origin,
+                                                    .shape = fluid::Shape(entry.origin_shape),
+                                                    .first = entry.first_row(),
+                                                    .stride = entry.row_stride});
 }
 
 std::string ServerPartWriter::refusal(const PartOrder& order) const {

@@ -20,7 +20,7 @@ struct ServerPart {
 };
 
 // Adds a value that the server keeps to its part: under the variable's own name when it is all of
-// it, else as rows of it.
+// it, else as rows of it, with a name that says from which one on.
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part);
 
 // Writes one part at a time, in the background. Destroying it waits for those that are begun.
