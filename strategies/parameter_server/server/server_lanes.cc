@@ -33,7 +33,7 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
       save_folders_(config_.save_folders),
       saves_(writes()),
-      part_writer_(events_.make_background(), *events_.files, logger_),
+      part_writer_(save_folders_, events_.make_background(), *events_.files, logger_),
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
     lanes_[i].outbox.emplace(*events_.lane_loops[i]);
@@ -347,21 +347,22 @@ Status ServerLanes::handle_snapshot(Session& session, const FrameHeader& header,
 }
 
 Status ServerLanes::handle_part(Session& session, const FrameHeader& header, ConstBytes control) {
-  const auto order = decode<PartOrder>(control, "which part of a checkpoint");
-  if (!order.ok()) return order.status();
+  auto decoded = decode<PartOrder>(control, "which part of a checkpoint");
+  if (!decoded.ok()) return decoded.status();
+  PartOrder& order = decoded.value();
   const auto& entries = model_.parameter_index.entries;
-  for (const uint32_t variable : order.value().variables) {
+  for (const uint32_t variable : order.variables) {
     if (variable < entries.size()) continue;
     return bad_frame("a variable of a checkpoint is not here",
                      str_cat("ids below ", entries.size()), str_cat(variable));
   }
-  const std::string why = part_writer_.refusal(order.value());
+  const std::string why = part_writer_.refusal(order);
   if (why.empty()) {
     ServerPart part;
-    for (const uint32_t variable : order.value().variables) {
+    for (const uint32_t variable : order.variables) {
       add_to_part(entries[variable], value_of(variable), part);
     }
-    part_writer_.start(order.value(), std::move(part));
+    part_writer_.start(order, std::move(part));
   }
   transport::Message reply = transport::make_reply(header);
   reply.control = encode(why);

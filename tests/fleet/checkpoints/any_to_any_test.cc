@@ -35,6 +35,7 @@ class Jobs : public ::testing::Test {
   Jobs() {
     std::string folder = ::testing::TempDir() + "checkpoints-XXXXXX";
     root_ = mkdtemp(folder.data());
+    setenv("FLEET_SERVER_FOLDERS", root_.c_str(), 1);
   }
   ~Jobs() override {
     std::error_code ignored;
@@ -250,6 +251,15 @@ TEST_F(Jobs, HaveServersWriteWhatTheyKeep) {
   run({2, 3}, options + path("saved").string() + " --steps 8");
   run({2, 0}, options + path("saved").string() + " --steps 12");
   EXPECT_THAT(differences(of_step(path("whole"), 12), of_step(path("saved"), 12)), IsEmpty());
+}
+
+TEST_F(Jobs, HaveWorkersWriteWhereServersMayNot) {
+  setenv("FLEET_SERVER_FOLDERS", path("other").c_str(), 1);
+  const std::string said =
+      run({1, 2}, "--optimizer adam --every 4 --steps 4 --folder " + path("saved").string());
+  EXPECT_THAT(said, HasSubstr("workers write what servers keep"));
+  EXPECT_THAT(said, HasSubstr("FLEET_SERVER_FOLDERS of the servers"));
+  EXPECT_EQ(parts_in(of_step(path("saved"), 4)).size(), 1U);
 }
 
 // Servers that do not see the folder, such as those of other machines.

@@ -67,6 +67,7 @@ class Kills : public ::testing::TestWithParam<Form> {
   Kills() {
     std::string folder = ::testing::TempDir() + "kills-XXXXXX";
     root_ = mkdtemp(folder.data());
+    setenv("FLEET_SERVER_FOLDERS", root_.c_str(), 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   }

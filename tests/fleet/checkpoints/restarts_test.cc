@@ -84,6 +84,7 @@ class Lost : public ::testing::TestWithParam<JobForm> {
   Lost() {
     std::string folder = ::testing::TempDir() + "restarts-XXXXXX";
     root_ = mkdtemp(folder.data());
+    setenv("FLEET_SERVER_FOLDERS", root_.c_str(), 1);
     add_script("SSH_STAND_IN", "shift; exec sh -c \"$*\"");
     add_script("BY_HAND", kStartByHand);
     const PortReservation free = PortReservation::any("0.0.0.0", 2);

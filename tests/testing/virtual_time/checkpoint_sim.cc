@@ -44,6 +44,7 @@ ParameterServerConfig config_of(const CheckpointPrograms& programs, int index,
   config.job_id = job_id;
   config.secret = transport::Secret::of_text("a secret of the simulation", "test");
   config.update_threads = 0;
+  config.save_folders = {kFolder};
   return config;
 }
 

@@ -25,10 +25,16 @@ void SaveFolders::require_inside(const fs::path& folder, const std::string& aske
   }
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "a server may not save into this folder",
-               .where = "checkpoint_notify, dir",
+               .where = "checkpoint_notify, or a checkpoint",
                .expected = str_cat("a folder in ", join(allowed, " or ")),
                .got = str_cat("'", asked, "', which is ", folder.string()),
                .fix = "name the folder in FLEET_SERVER_FOLDERS of the servers"});
+}
+
+fs::path SaveFolders::folder_at(const fs::path& folder) const {
+  fs::path real = fs::weakly_canonical(fs::absolute(folder));
+  require_inside(real, folder.string());
+  return real;
 }
 
 fs::path SaveFolders::place_for(const fs::path& file) const {

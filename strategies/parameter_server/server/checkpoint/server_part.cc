@@ -24,10 +24,13 @@ void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, Server
                                                     .stride = entry.row_stride});
 }
 
-std::string ServerPartWriter::refusal(const PartOrder& order) const {
+std::string ServerPartWriter::refusal(PartOrder& order) const {
   if (order.part < 0 || order.part >= order.parts) {
     return str_cat("there is no part ", order.part, " of ", order.parts);
   }
+  const Status allowed =
+      outcome_of([&] { order.folder = folders_.folder_at(order.folder).string(); });
+  if (!allowed.ok()) return allowed.to_string();
   if (fluid::io::is_checkpoint_begun(order.folder, files_)) return {};
   return str_cat("it sees no checkpoint that was begun in ", order.folder);
 }

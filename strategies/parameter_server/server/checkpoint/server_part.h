@@ -11,6 +11,7 @@
 #include "base/process/background.h"
 #include "fluid/io/checkpoint_files.h"
 #include "strategies/parameter_server/protocol/wire.h"
+#include "strategies/parameter_server/server/checkpoint/save_folders.h"
 
 namespace fleet::strategies {
 
@@ -26,11 +27,16 @@ void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, Server
 // Writes one part at a time, in the background. Destroying it waits for those that are begun.
 class ServerPartWriter {
  public:
-  ServerPartWriter(std::unique_ptr<Background> background, FileSystem& files, Logger logger)
-      : files_(files), logger_(std::move(logger)), background_(std::move(background)) {}
+  ServerPartWriter(SaveFolders folders, std::unique_ptr<Background> background, FileSystem& files,
+                   Logger logger)
+      : folders_(std::move(folders)),
+        files_(files),
+        logger_(std::move(logger)),
+        background_(std::move(background)) {}
 
-  // Why the part cannot be written; empty: it can. Only where a worker has begun a checkpoint.
-  std::string refusal(const PartOrder& order) const;
+  // Why the part cannot be written; empty: it can. Only inside the folders, where a worker has
+  // begun a checkpoint; the order's folder has no links then.
+  std::string refusal(PartOrder& order) const;
   // Does not wait. What goes wrong is told in the folder, to whoever waits for the part.
   void start(const PartOrder& order, ServerPart part);
 
@@ -42,6 +48,7 @@ class ServerPartWriter {
   void write_all();
   void write(const Work& work) const;
 
+  const SaveFolders folders_;
   FileSystem& files_;
   const Logger logger_;
   std::mutex mutex_;  // guards the next two

@@ -30,7 +30,7 @@ class Part : public ::testing::Test {
   // Parts of two servers, the first one's written by it.
   void write(const ServerPart& first, const ServerPart& second) {
     fluid::io::begin_checkpoint(folder_);
-    const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 2, .variables = {}};
+    PartOrder order{.folder = folder_.string(), .part = 0, .parts = 2, .variables = {}};
     EXPECT_EQ(writer_.refusal(order), "");
     writer_.start(order, first);
     fluid::io::write_checkpoint_part(folder_, 1, 2, second.tensors, system_files(), second.rows);
@@ -41,7 +41,8 @@ class Part : public ::testing::Test {
 
   const fluid::testing::TemporaryDirectory directory_;
   const std::filesystem::path folder_ = directory_.path() / "checkpoint";
-  ServerPartWriter writer_{make_background_thread(), system_files(), Logger()};
+  ServerPartWriter writer_{SaveFolders({directory_.path().string()}), make_background_thread(),
+                           system_files(), Logger()};
 };
 
 TEST_F(Part, HoldsRowsOfVariables) {
@@ -74,7 +75,7 @@ TEST_F(Part, HoldsWholeVariablesByTheirOwnName) {
 }
 
 TEST_F(Part, IsWrittenWhereACheckpointWasBegunOnly) {
-  const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1, .variables = {}};
+  PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1, .variables = {}};
   EXPECT_THAT(writer_.refusal(order), HasSubstr("sees no checkpoint that was begun"));
   fluid::io::begin_checkpoint(folder_);
   EXPECT_EQ(writer_.refusal(order), "");
@@ -85,9 +86,23 @@ TEST_F(Part, IsWrittenWhereACheckpointWasBegunOnly) {
   }
 }
 
+// Whatever a frame says, links and ".." followed.
+TEST_F(Part, IsWrittenInsideTheServersFoldersOnly) {
+  const fluid::testing::TemporaryDirectory elsewhere;
+  const std::filesystem::path outside = elsewhere.path() / "checkpoint";
+  fluid::io::begin_checkpoint(outside);
+  std::filesystem::create_directory_symlink(outside, directory_.path() / "link");
+  for (const std::filesystem::path& folder :
+       {outside, directory_.path() / "link",
+        directory_.path() / ".." / elsewhere.path().filename() / "checkpoint"}) {
+    PartOrder order{.folder = folder.string(), .part = 0, .parts = 1, .variables = {}};
+    EXPECT_THAT(writer_.refusal(order), HasSubstr("FLEET_SERVER_FOLDERS")) << folder;
+  }
+}
+
 TEST_F(Part, SaysInTheFolderWhyItIsNotThere) {
   fluid::io::begin_checkpoint(folder_);
-  const PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1, .variables = {}};
+  PartOrder order{.folder = folder_.string(), .part = 0, .parts = 1, .variables = {}};
   std::filesystem::create_directories(folder_ / "part-0-of-1.safetensors" / "in the way");
   writer_.start(order, {});
   std::string said;
