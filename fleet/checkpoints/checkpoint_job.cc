@@ -330,8 +330,9 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
       std::find(writers.begin(), writers.end(), job_.cluster.index) - writers.begin();
   path folder = store.unfinished(info.step, meeting.name);
   const bool by_servers = servers_write(meeting, folder);
-  // Servers of which another one does not may be writing into the first.
-  if (!by_servers) folder = store.unfinished(info.step, meeting.name + "-workers");
+  // Where one server does not write, others may be writing into that folder.
+  const bool servers_may = !by_servers && job_.cluster.server_num > 0;
+  if (servers_may) folder = store.unfinished(info.step, meeting.name + "-workers");
   auto names = share(static_cast<size_t>(place), writers.size());
   if (by_servers) leave_out(job_.runtime.server_variables(), names);
   NamedTensors tensors = read_share(executor.scope(), names);
