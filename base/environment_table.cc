@@ -115,7 +115,7 @@ constexpr std::array kInspection = {
              "What `fleet::resume` begins with. latest: the newest whole checkpoint of its folder, "
              "if there is one; none: nothing."},
     Variable{"FLEET_SERVER_FOLDERS", "", "folders, separated by :",
-             "Where servers may write files. Without it their working directory."},
+             "Where servers may write and read files. Without it their working directory."},
     Variable{"NO_COLOR", "", "any text", "Tools and launchers write without colours."},
     Variable{
         "LC_ALL", "", "locale",

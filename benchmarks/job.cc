@@ -75,6 +75,7 @@ std::vector<std::string> worker_command(const JobShape& shape, const std::string
   argv.insert(argv.end(), {"--optimizer", shape.optimizer});
   if (!shape.net.empty()) argv.insert(argv.end(), {"--net", shape.net});
   if (!shape.strategy.empty()) argv.insert(argv.end(), {"--strategy", shape.strategy});
+  if (shape.step_times) argv.emplace_back("--spans");
   if (!shape.checkpoints.empty()) argv.insert(argv.end(), {"--checkpoints", shape.checkpoints});
   argv.emplace_back("--report");
   argv.push_back(report);
@@ -92,6 +93,7 @@ JobResult read_reports(const JobShape& shape, const std::string& report) {
     };
     found.save_s = slowest("save_s", found.save_s);
     found.load_s = slowest("load_s", found.load_s);
+    if (w == 0) found.step_times = json.at("spans").get<std::vector<double>>();
     found.worker_cpu_us += json.at("cpu_us_per_step").get<double>() / shape.workers;
   }
   for (int s = 0; s < shape.servers; ++s) {

@@ -25,6 +25,7 @@ struct JobShape {
   std::string checkpoints;               // their folder; empty: none
   int checkpoint_every = 0;              // steps
   int saves = 0;                         // checkpoints, written and read before the steps
+  bool step_times = false;               // are reported
   std::string strategy;                  // of measured_worker; empty: the default
   std::vector<std::string> environment;  // "NAME=value", besides this process's
 
@@ -43,6 +44,7 @@ struct JobResult {
   double server_peak_mb = 0;  // of the largest
   double save_s = 0;          // median of a checkpoint, of the slowest worker
   double load_s = 0;
+  std::vector<double> step_times;  // seconds at which each step of the first worker began and ended
 };
 
 // Throws when the job fails.

@@ -46,6 +46,12 @@ class ForwardingRuntime : public StrategyRuntime {
   std::string write_server_parts(const std::string& folder, int first, int parts) override {
     return inner_->write_server_parts(folder, first, parts);
   }
+  std::string check_server_parts(const std::string& folder, uint32_t checksum) override {
+    return inner_->check_server_parts(folder, checksum);
+  }
+  void read_server_parts(const std::string& folder, uint32_t checksum) override {
+    inner_->read_server_parts(folder, checksum);
+  }
   std::vector<std::string> own_variables() override { return inner_->own_variables(); }
   std::vector<double> own_counts() override { return inner_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override { inner_->set_own_counts(counts); }

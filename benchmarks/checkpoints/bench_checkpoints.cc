@@ -2,6 +2,8 @@
 // stands still when one of its workers is killed.
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -21,10 +23,11 @@ struct Size {
   int inputs;
   int hidden;
 
-  double bytes() const {
+  double parameters() const {
     const double wide = hidden;
-    return 2 * sizeof(float) * (inputs * wide + wide * wide + 2 * wide + 2 * wide + 2);
+    return sizeof(float) * (inputs * wide + wide * wide + 2 * wide + 2 * wide + 2);
   }
+  double bytes() const { return 2 * parameters(); }
 };
 constexpr Size k100Mb = {.inputs = 1024, .hidden = 3072};
 constexpr Size k1Gb = {.inputs = 4352, .hidden = 9216};
@@ -39,62 +42,67 @@ JobShape sized(JobShape shape, const Size& size, int rows) {
 
 // ---- while the job trains
 
-struct Cost {
-  JobShape shape;  // of which steps after the warm-up are measured
-  int every;
-  int rounds;
-};
+constexpr size_t kStretch = 100;  // steps
+constexpr size_t kStretches = 6;  // of a job, each with a checkpoint, and one without behind it
 
-Row checkpoint_cost(const Rounds& rounds, const Cost& cost) {
-  const TemporaryFolder folder;
-  int runs = 0;
-  Row row = {
-      .unit = "steps/s", .peer = "the same job without", .kind = BenchPeer::kLimit, .target = 0.98};
-  row.take(rounds.pairs(
-      cost.rounds,
-      [&] {
-        JobShape saves = cost.shape;
-        saves.checkpoints = folder.file(str_cat(runs++));
-        saves.checkpoint_every = cost.every;
-        return run_job(saves).steps_per_s;
-      },
-      [&] { return run_job(cost.shape).steps_per_s; }));
-  row.note =
-      str_cat((cost.shape.steps - cost.shape.warm_up) / cost.every, " checkpoints of ",
-              tools::significant(k100Mb.bytes() * 1e-6), " MB, one in ", cost.every, " steps");
-  if (rounds.ours_only()) return row;
-  const double more_ms = 1e3 * cost.every * (1 / row.value - 1 / row.peer_value);
-  row.note += str_cat("; a step takes ", tools::significant(1e3 / row.peer_value),
-                      " ms, a checkpoint ", tools::significant(more_ms),
-                      " ms more; start, and the wait for the last file, do not count");
-  return row;
+// Steps per second of each stretch; a checkpoint is made at the end of its first step.
+void add_stretches(const std::vector<double>& times, Pairs& pairs) {
+  const auto rate = [&times](size_t stretch) {
+    // Step 2 * kStretch is the first one that saves.
+    const size_t first = (stretch + 2) * kStretch - 1;
+    return kStretch / (times.at(2 * (first + kStretch)) - times.at(2 * first));
+  };
+  for (size_t i = 0; i < kStretches; ++i) {
+    pairs.ours.push_back(rate(2 * i));
+    pairs.peer.push_back(rate(2 * i + 1));
+  }
 }
 
-Row checkpoint_cost_alone(const Rounds& rounds) {
-  JobShape shape = sized(JobShape::alone(650), k100Mb, 4);
-  // The last checkpoint is written while the last steps run.
-  shape.warm_up = 50;
-  return checkpoint_cost(rounds, {.shape = shape, .every = 100, .rounds = 3});
+// Two processes differ by more than a checkpoint costs: both sides are of one.
+Row checkpoint_cost(const Rounds& rounds) {
+  const TemporaryFolder folder;
+  JobShape shape = sized(JobShape::alone(2 * (kStretches + 1) * kStretch + 1), k100Mb, 4);
+  shape.checkpoint_every = 2 * kStretch;
+  shape.step_times = true;
+  Pairs pairs;
+  const int jobs = rounds.ours_only() ? 1 : 3;
+  for (int job = 0; job < jobs; ++job) {
+    shape.checkpoints = folder.file(str_cat(job));
+    add_stretches(run_job(shape).step_times, pairs);
+  }
+  Row row = {.unit = "steps/s",
+             .peer = "the same process without",
+             .kind = BenchPeer::kLimit,
+             .target = 0.98};
+  row.take(pairs);
+  const double more_ms = 1e3 * kStretch * (1 / row.value - 1 / row.peer_value);
+  row.note = str_cat("checkpoints of ", tools::significant(k100Mb.bytes() * 1e-6), " MB, one in ",
+                     kStretch, " steps against none in as many; a step takes ",
+                     tools::significant(1e3 / row.peer_value), " ms, a checkpoint ",
+                     tools::significant(more_ms), " ms more");
+  return row;
 }
 
 // ---- files
 
 constexpr int kParts = 2;
+constexpr int kWorkers = 2;
 constexpr int kTimes = 3;  // of a round, which is their median
 
 // Of whole checkpoints that a job of two workers and two servers saves, one after the other.
 JobResult saved_and_loaded(const std::string& folder) {
-  JobShape shape = sized(JobShape::parameter_servers(kParts, 2, 2), k100Mb, 1);
+  JobShape shape = sized(JobShape::parameter_servers(kWorkers, kParts, 2), k100Mb, 1);
   shape.checkpoints = folder;
   shape.saves = kTimes;
   return run_job(shape);
 }
 
-Row checkpoint_files(const Rounds& rounds, double JobResult::*seconds,
+// `bytes` is what all processes write, or read.
+Row checkpoint_files(const Rounds& rounds, double bytes, double JobResult::*seconds,
                      double (*by_hand)(const std::string&, int, size_t), std::string note) {
   constexpr int kRounds = 5;
-  const double gigabytes = k100Mb.bytes() * 1e-9;
-  const auto part = static_cast<size_t>(k100Mb.bytes() / kParts);
+  const double gigabytes = bytes * 1e-9;
+  const auto part = static_cast<size_t>(bytes / kParts);
   const TemporaryFolder plain;
   if (!rounds.ours_only()) write_plain_files_s(plain.file("."), kParts, part);
   Row row = {.unit = "GB/s",
@@ -117,15 +125,17 @@ Row checkpoint_files(const Rounds& rounds, double JobResult::*seconds,
 }
 
 Row checkpoint_write(const Rounds& rounds) {
-  return checkpoint_files(rounds, &JobResult::save_s, write_plain_files_s,
+  return checkpoint_files(rounds, k100Mb.bytes(), &JobResult::save_s, write_plain_files_s,
                           "100 MB of two servers, from the call until the checkpoint is there; by "
                           "hand two threads, with as many syncs");
 }
 
 Row checkpoint_read(const Rounds& rounds) {
-  return checkpoint_files(rounds, &JobResult::load_s, read_plain_files_s,
-                          "100 MB, read from the page cache, checked, and given to two servers; by "
-                          "hand two threads read into memory that is there");
+  const double bytes = k100Mb.bytes() + kWorkers * k100Mb.parameters();
+  return checkpoint_files(rounds, bytes, &JobResult::load_s, read_plain_files_s,
+                          "200 MB from the page cache, checked before anything is changed: 100 MB "
+                          "to two servers, 50 MB of parameters to each of two workers; by hand two "
+                          "threads read into memory that is there");
 }
 
 // ---- restarts
@@ -263,7 +273,7 @@ std::vector<Benchmark> all() {
     return shape;
   };
   const JobShape servers = JobShape::parameter_servers(2, 2, 0);
-  return {{"checkpoint_cost", checkpoint_cost_alone},
+  return {{"checkpoint_cost", checkpoint_cost},
           {"checkpoint_write", checkpoint_write},
           {"checkpoint_read", checkpoint_read},
           restart_2x2("restart_2x2", saving(servers, 500), 1),
@@ -276,6 +286,8 @@ std::vector<Benchmark> all() {
 }  // namespace fleet::benchmarks
 
 int main(int argc, char** argv) {
+  // All folders are temporary ones: servers write and read what they keep.
+  setenv("FLEET_SERVER_FOLDERS", std::filesystem::temp_directory_path().c_str(), 1);
   return fleet::benchmarks::bench_main(argc, argv,
                                        "What checkpoints cost, and jobs that go on from them.",
                                        fleet::benchmarks::all());

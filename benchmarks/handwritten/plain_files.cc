@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/process/file_descriptor.h"
 #include "base/strings.h"
@@ -33,7 +34,7 @@ void sync_folder(const std::string& folder) {
   require(opened && fsync(opened.get()) == 0, folder);
 }
 
-void write_file(const std::string& folder, const std::string& name, const std::vector<char>& bytes,
+void write_file(const std::string& folder, const std::string& name, const Buffer& bytes,
                 Disk disk) {
   const std::string path = folder + "/" + name;
   const std::string unfinished = path + ".tmp";
@@ -78,14 +79,22 @@ double seconds_of(int threads, const std::function<void(int)>& work) {
   return took.count();
 }
 
-// Every element is written, so that its memory is there.
-std::vector<std::vector<char>> memory_of(int threads, size_t bytes) {
-  return {static_cast<size_t>(threads), std::vector<char>(bytes, 'x')};
+// Written, so that it is there; in the large pages that tensors have, too.
+Buffer memory_of(size_t bytes) {
+  Buffer memory(bytes);
+  std::memset(memory.data(), 'x', bytes);
+  return memory;
+}
+
+std::vector<Buffer> memory_of(int threads, size_t bytes) {
+  std::vector<Buffer> memory;
+  for (int i = 0; i < threads; ++i) memory.push_back(memory_of(bytes));
+  return memory;
 }
 
 double write_s(const std::string& folder, int threads, size_t bytes, Disk disk) {
   const auto memory = memory_of(threads, bytes);
-  const std::vector<char> small(kSmall, 'x');
+  const Buffer small = memory_of(kSmall);
   double seconds = seconds_of(threads, [&](int i) {
     write_file(folder, large_name(i), memory[static_cast<size_t>(i)], disk);
     write_file(folder, str_cat("list", i), small, disk);
@@ -104,12 +113,12 @@ double write_plain_files_s(const std::string& folder, int threads, size_t bytes)
 }
 
 double read_plain_files_s(const std::string& folder, int threads, size_t bytes) {
-  auto memory = memory_of(threads, bytes);
+  const auto memory = memory_of(threads, bytes);
   return seconds_of(threads, [&](int i) {
     const std::string path = folder + "/" + large_name(i);
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     require(static_cast<bool>(file), path);
-    char* const to = memory[static_cast<size_t>(i)].data();
+    std::byte* const to = memory[static_cast<size_t>(i)].data();
     for (size_t at = 0; at < bytes; at += kPiece) {
       const size_t size = std::min(kPiece, bytes - at);
       require(::read(file.get(), to + at, size) == static_cast<ssize_t>(size), path);

@@ -102,9 +102,8 @@ class CheckpointJob::Writer {
     NamedTensors tensors;
   };
 
-  // After the one before.
+  // After finish().
   void start(Work work) {
-    (void)finish();
     background_->start([this, work = std::make_shared<Work>(std::move(work))] { run(*work); });
   }
   // How the last one went.
@@ -112,6 +111,9 @@ class CheckpointJob::Writer {
     background_->finish();
     return std::exchange(outcome_, Status());
   }
+  // What the last one wrote, after finish(): memory for the next, which costs more to get from the
+  // system than to fill.
+  NamedTensors take_memory() { return std::exchange(memory_, {}); }
 
  private:
   void run(Work& work) {
@@ -119,7 +121,7 @@ class CheckpointJob::Writer {
     FileSystem& files = work.store.files();
     try {
       fluid::io::write_checkpoint_part(work.folder, work.part, work.parts, work.tensors, files);
-      work.tensors.clear();
+      memory_ = std::move(work.tensors);
       if (work.part != 0 || !wait_for_parts(work)) return;
       const Status behind = work.store.commit(work.folder, work.info, work.parts, work.retention);
       if (!behind.ok()) {
@@ -175,6 +177,7 @@ class CheckpointJob::Writer {
   const Logger logger_;
   const Clock& clock_;
   Status outcome_;
+  NamedTensors memory_;
   const std::unique_ptr<Background> background_;  // ends before the others do
 };
 
@@ -273,6 +276,7 @@ const fluid::VarDesc* CheckpointJob::desc_of(const std::string& name) const {
 NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<std::string>& names) {
   fluid::Scope gathered(&scope);
   job_.runtime.read_values(names, gathered);
+  NamedTensors kept = writer_->take_memory();
   NamedTensors values;
   for (const std::string& name : names) {
     fluid::require_value_here(gathered, name);
@@ -285,7 +289,7 @@ NamedTensors CheckpointJob::read_share(fluid::Scope& scope, const std::vector<st
                                              .fix = "run the startup program first"});
     }
     const bool fetched = tensor_in(scope, name) != value || !value->place().is_cpu();
-    values.emplace(name, fetched ? value->on_host() : value->clone());
+    values.emplace(name, fetched ? value->on_host() : copy_in(std::move(kept[name]), *value));
   }
   std::vector<int64_t> positions;
   for (const auto& [_, reader] : policy_.readers) positions.push_back(reader->position());
@@ -321,6 +325,7 @@ double CheckpointJob::ask_servers(const path& folder, int workers) {
 CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
                                                const CheckpointStore& store, CheckpointInfo info,
                                                const CheckpointRetention& retention) {
+  finish();
   job_.runtime.begin_saving(executor.scope());
   Meeting meeting = meet(info.step);
   const std::vector<int>& writers = meeting.workers;
@@ -349,12 +354,12 @@ CheckpointJob::Meeting CheckpointJob::save_now(fluid::Executor& executor,
 }
 
 void CheckpointJob::save(fluid::Executor& executor, const path& folder, const TrainStatus& status) {
-  finish();
   job_.runtime.meet_to_save();
   CheckpointInfo info = info_of(status);
   if (info.step == 0) info.step = static_cast<int64_t>(executor.steps_run(job_.main));
   save_now(executor, store_in(folder), std::move(info), {.keep = 0, .keep_every = 0});
   const Status outcome = writer_->finish();
+  (void)writer_->take_memory();
   // Nobody goes on before it is there, and nobody alone after it failed.
   const bool failed = sum(outcome.ok() ? 0 : 1) > 0;
   outcome.throw_if_error();
@@ -393,50 +398,86 @@ std::vector<std::string> CheckpointJob::wanted(const fluid::Scope& scope) const 
   return names;
 }
 
-// Nothing is changed but `info` and `values`, which get what this worker needs or gives.
-Status CheckpointJob::read_one(const path& folder, const fluid::Scope& scope, CheckpointInfo& info,
-                               NamedTensors& values) const {
-  auto opened = CheckpointReader::open(folder, *surroundings().files);
-  if (!opened.ok()) return opened.status();
-  const CheckpointReader& reader = opened.value();
-  std::vector<std::string> names = wanted(scope);
-  if (job_.cluster.server_num > 0) {
-    const auto given = share(static_cast<size_t>(job_.cluster.index),
-                             static_cast<size_t>(job_.cluster.worker_num));
-    names.insert(names.end(), given.begin(), given.end());
+// Whether all servers can. The first worker asks them, and tells the others.
+bool CheckpointJob::servers_read(const Result<CheckpointReader>& checkpoint) {
+  if (job_.cluster.server_num == 0) return false;
+  std::string why = "the first worker cannot read it";
+  if (first() && checkpoint.ok()) {
+    const path& folder = checkpoint.value().folder();
+    why = job_.runtime.check_server_parts(std::filesystem::absolute(folder).string(),
+                                          checkpoint.value().checksum());
+    if (!why.empty()) {
+      job_.logger.info(kComponent, "workers read what servers keep",
+                       {{"folder", folder.string()}, {"why", why}});
+    }
   }
-  for (const std::string& name : names) {
-    if (values.contains(name)) continue;
-    const fluid::VarDesc* var = desc_of(name);
-    if (var == nullptr && !reader.tensors().contains(name)) continue;
-    auto value = var == nullptr ? reader.read(name) : read_value(reader, name, *var);
-    if (!value.ok()) return value.status();
-    values.emplace(name, std::move(value).value());
-  }
-  info = reader.info();
-  return own_.read(reader, values);
+  return sum(first() && why.empty() ? 1 : 0) > 0;
 }
 
-TrainStatus CheckpointJob::take(fluid::Executor& executor, const CheckpointInfo& info,
-                                NamedTensors values) {
+// Nothing is changed but `checked`.
+Status CheckpointJob::check_one(const path& folder, const fluid::Scope& scope, Checked& checked) {
+  auto opened = CheckpointReader::open(folder, *surroundings().files);
+  checked.by_servers = servers_read(opened);
+  if (!opened.ok()) return opened.status();
+  checked.checkpoint = std::move(opened).value();
+  const CheckpointReader& checkpoint = *checked.checkpoint;
+  // Null for what servers alone have.
+  const auto fits = [&](const std::string& name) {
+    const fluid::VarDesc* var = desc_of(name);
+    return var == nullptr ? Status() : check_value(checkpoint, name, *var);
+  };
+  const std::vector<std::string> theirs = job_.runtime.server_variables();
+  for (const std::string& name : theirs) {
+    if (Status status = fits(name); !status.ok()) return status;
+  }
+  if (!theirs.empty() && !checked.by_servers) {
+    checked.given = share(static_cast<size_t>(job_.cluster.index),
+                          static_cast<size_t>(job_.cluster.worker_num));
+    std::erase_if(checked.given, [&](const std::string& name) {
+      return std::find(theirs.begin(), theirs.end(), name) == theirs.end() ||
+             !checkpoint.tensors().contains(name);
+    });
+  }
+  checked.wanted = wanted(scope);
+  std::set<std::string> names(checked.wanted.begin(), checked.wanted.end());
+  names.insert(checked.given.begin(), checked.given.end());
+  if (checked.by_servers) {
+    for (const std::string& name : theirs) names.erase(name);  // are checked
+  }
+  for (const std::string& name : names) {
+    if (Status status = fits(name); !status.ok()) return status;
+    if (Status status = checkpoint.check(name); !status.ok()) return status;
+  }
+  return own_.read(checkpoint, checked.own);
+}
+
+void CheckpointJob::give(const Checked& checked) {
+  for (const std::string& name : checked.given) {
+    fluid::Scope given;
+    read_to(given, *checked.checkpoint, name);
+    job_.runtime.give_values({&name, 1}, given);
+  }
+}
+
+TrainStatus CheckpointJob::take(fluid::Executor& executor, const Checked& checked) {
+  const CheckpointReader& checkpoint = *checked.checkpoint;
+  const CheckpointInfo& info = checkpoint.info();
   fluid::Scope& scope = executor.scope();
-  fluid::Scope given(&scope);
-  for (const auto& [name, value] : values) given.var(name) = value;
-  job_.runtime.give_values(job_.cluster.server_num > 0
-                               ? share(static_cast<size_t>(job_.cluster.index),
-                                       static_cast<size_t>(job_.cluster.worker_num))
-                               : std::vector<std::string>(),
-                           given);
-  for (const std::string& name : wanted(scope)) scope.var(name) = std::move(values.at(name));
+  if (checked.by_servers && first()) {
+    job_.runtime.read_server_parts(std::filesystem::absolute(checkpoint.folder()).string(),
+                                   checkpoint.checksum());
+  }
+  give(checked);
+  for (const std::string& name : checked.wanted) read_to(scope, checkpoint, name);
   if (first()) job_.runtime.set_steps_before(updates_of(info));
-  own_.take_variables(values, scope);
+  own_.take_variables(checked.own, scope);
   job_.runtime.start_from(scope);
-  own_.take_counts(values);
+  own_.take_counts(checked.own);
   loaded_ = info.step;
   const int64_t step = own_step(info);
   step_ = step;
   executor.set_steps_run(job_.main, static_cast<uint64_t>(step));
-  seek_readers(info, step, own_.positions(values));
+  seek_readers(info, step, own_.positions(checked.own));
   if (info.program != str_cat(job_.origin.hash())) {
     job_.logger.warning(kComponent, "the program is not the one that was saved; its variables fit",
                         {{"step", info.step}});
@@ -476,12 +517,11 @@ int64_t CheckpointJob::own_step(const CheckpointInfo& info) const {
 
 // All workers take the same one.
 TrainStatus CheckpointJob::load_one(fluid::Executor& executor, const path& folder) {
-  CheckpointInfo info;
-  NamedTensors values;
-  const Status status = read_one(folder, executor.scope(), info, values);
+  Checked checked;
+  const Status status = check_one(folder, executor.scope(), checked);
   const bool failed = sum(status.ok() ? 0 : 1) > 0;
   if (failed) throw_unreadable(status, folder);
-  return take(executor, info, std::move(values));
+  return take(executor, checked);
 }
 
 // The first worker says which is tried next; the step before a damaged one, where there is one.
@@ -507,16 +547,15 @@ std::optional<TrainStatus> CheckpointJob::load_newest(fluid::Executor& executor,
     if (step == kNoCheckpoint) return std::nullopt;
     if (step == kNoneUsable) throw_none_usable(store.root());
     const path folder = store.folder_of(step);
-    CheckpointInfo info;
-    NamedTensors values;
-    const Status status = read_one(folder, executor.scope(), info, values);
+    Checked checked;
+    const Status status = check_one(folder, executor.scope(), checked);
     const bool damaged = is_damage(status);
     if (damaged) {
       job_.logger.warning(kComponent, "cannot be used; an older one is looked for",
                           {{"folder", folder.string()}, {"why", status.to_string()}});
     }
     const double failures = sum(status.ok() ? 0 : damaged ? 1 : kOtherProgram);
-    if (failures == 0) return take(executor, info, std::move(values));
+    if (failures == 0) return take(executor, checked);
     if (failures >= kOtherProgram) throw_unreadable(status, folder);
     ++next;
   }

@@ -75,6 +75,14 @@ class CheckpointJob {
     bool ends = false;           // one was told to end
   };
   using Values = fluid::NamedTensors;
+  // A checkpoint that fits, and is not damaged where this worker or servers read it.
+  struct Checked {
+    std::optional<fluid::io::CheckpointReader> checkpoint;
+    std::vector<std::string> wanted;  // by this worker, on its own scope
+    std::vector<std::string> given;   // to servers
+    bool by_servers = false;          // they read what they keep
+    Values own;
+  };
 
   Meeting save_now(fluid::Executor& executor, const fluid::io::CheckpointStore& store,
                    fluid::io::CheckpointInfo info, const fluid::io::CheckpointRetention& retention);
@@ -95,9 +103,11 @@ class CheckpointJob {
   std::optional<TrainStatus> load_newest(fluid::Executor& executor,
                                          const fluid::io::CheckpointStore& store);
   TrainStatus load_one(fluid::Executor& executor, const std::filesystem::path& folder);
-  Status read_one(const std::filesystem::path& folder, const fluid::Scope& scope,
-                  fluid::io::CheckpointInfo& info, Values& values) const;
-  TrainStatus take(fluid::Executor& executor, const fluid::io::CheckpointInfo& info, Values values);
+  Status check_one(const std::filesystem::path& folder, const fluid::Scope& scope,
+                   Checked& checked);
+  bool servers_read(const Result<fluid::io::CheckpointReader>& checkpoint);
+  TrainStatus take(fluid::Executor& executor, const Checked& checked);
+  void give(const Checked& checked);
   std::vector<std::string> wanted(const fluid::Scope& scope) const;
   double sum(double value);
   void seek_readers(const fluid::io::CheckpointInfo& info, int64_t step,

@@ -456,6 +456,10 @@ void Executor::set_after_run(const Program& program, AfterRun after) {
   }
 }
 
+bool Executor::has_after_run(const Program& program) const {
+  return state_->after_run.contains(program.id());
+}
+
 std::vector<Tensor> Executor::run(CompiledProgram& program, const Feed& feed,
                                   const std::vector<Fetch>& fetch) {
   CompiledProgram::State& compiled = *program.state_;

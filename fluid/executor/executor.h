@@ -139,6 +139,7 @@ class Executor {
   // the last. Empty: nobody is. It may run other programs.
   using AfterRun = std::function<void(Executor& executor, uint64_t steps)>;
   void set_after_run(const Program& program, AfterRun after);
+  bool has_after_run(const Program& program) const;
 
   // An executor for another thread: same scope, options, runtime and plans, a workspace of its own.
   Executor share() const;

@@ -1,16 +1,17 @@
 #include "fluid/io/checkpoint_files.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/strings.h"
-#include "fluid/core/interleaved_rows.h"
 #include "fluid/core/nonfinite.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/strict_json_impl.h"
@@ -270,14 +271,60 @@ bool is_finite(const Tensor& tensor) {
   return !first_nonfinite(tensor).has_value();
 }
 
+// Row i is the variable's row first + i * stride.
+struct Rows {
+  int64_t first = 0;
+  int64_t stride = 1;
+  int64_t count = 0;
+  int64_t end() const { return count == 0 ? first : first + (count - 1) * stride + 1; }
+  bool operator==(const Rows&) const = default;
+};
+
+Rows rows_of(const CheckpointPiece& piece) {
+  return {.first = piece.first, .stride = piece.stride, .count = piece.rows};
+}
+
+// Whether they may have rows in common.
+bool meet(const Rows& a, const Rows& b) {
+  return a.first < b.end() && b.first < a.end() &&
+         (a.first - b.first) % std::gcd(a.stride, b.stride) == 0;
+}
+
+// Those rows of `from` that `to` has, too.
+void copy_rows(const Tensor& from, const Rows& of_from, Tensor& to, const Rows& of_to) {
+  const bool one_range = of_from.stride == 1 && of_to.stride == 1;
+  int64_t row = std::max(of_from.first, of_to.first);
+  const int64_t end = std::min(of_from.end(), of_to.end());
+  if (one_range) {
+    to.rows(row - of_to.first, end - of_to.first)
+        .copy_from(from.rows(row - of_from.first, end - of_from.first));
+    return;
+  }
+  // The next of `from`; of those, the ones of `to`.
+  row += (of_from.stride - (row - of_from.first) % of_from.stride) % of_from.stride;
+  for (; row < end; row += of_from.stride) {
+    if ((row - of_to.first) % of_to.stride != 0) continue;
+    const int64_t source = (row - of_from.first) / of_from.stride;
+    const int64_t target = (row - of_to.first) / of_to.stride;
+    to.rows(target, target + 1).copy_from(from.rows(source, source + 1));
+  }
+}
+
 uint64_t size_of(const path& file, FileSystem& files, std::error_code& error) {
   const auto opened = files.open(file, error);
   return error ? 0 : opened->size();
 }
 
-uint32_t checksum_of(const Tensor& tensor) {
-  return crc32c({tensor.raw(), tensor.bytes()});
-}
+// Of a tensor's elements, as they are written.
+struct Summary {
+  uint32_t crc32c = 0;
+  bool finite = true;
+
+  void add(const Tensor& elements) {
+    crc32c = fleet::crc32c({elements.raw(), elements.bytes()}, crc32c);
+    finite = finite && is_finite(elements);
+  }
+};
 
 }  // namespace
 
@@ -306,19 +353,23 @@ void write_checkpoint_part(const path& folder, int part, int parts, const NamedT
                            FileSystem& files, const CheckpointRowsByName& rows) {
   const std::string name = part_name(part, parts);
   const std::string file = name + ".safetensors";
+  std::map<std::string, Summary> summaries;
+  write_safetensors(folder / file, tensors, {}, files,
+                    [&summaries](const std::string& tensor_name, const Tensor& elements) {
+                      summaries[tensor_name].add(elements);
+                    });
   Json list = Json::object();
   for (const auto& [tensor_name, tensor] : tensors) {
-    const Tensor host = tensor.on_host();
+    const Summary& summary = summaries[tensor_name];
     Json entry = {{"file", file},
                   {"dtype", std::string(dtype_name(tensor.dtype()))},
                   {"shape", tensor.shape().to_vector()},
-                  {"crc32c", checksum_of(host)}};
-    if (!is_finite(host)) entry["finite"] = false;
+                  {"crc32c", summary.crc32c}};
+    if (!summary.finite) entry["finite"] = false;
     const auto of = rows.find(tensor_name);
     if (of != rows.end()) entry["rows"] = to_json(of->second);
     list[tensor_name] = std::move(entry);
   }
-  write_safetensors(folder / file, tensors, {}, files);
   std::error_code error;
   const uint64_t bytes = size_of(folder / file, files, error);
   if (error) refuse(folder / file, "a file that was written is gone", "its size", error.message());
@@ -395,7 +446,7 @@ void CheckpointReader::read_manifest(std::vector<Status>& wrong) {
     if (version > kCheckpointVersion) text.fix = "read it with the Fleet that wrote it";
     throw_error(ErrorCode::kCorruptFile, std::move(text));
   }
-  const uint32_t sum = checksum_of(json);
+  const uint32_t sum = checksum_ = checksum_of(json);
   if (const auto expected = manifest.number<uint32_t>("crc32c"); expected != sum) {
     refuse(file, "the manifest is damaged", str_cat("checksum ", expected), str_cat(sum));
   }
@@ -493,7 +544,7 @@ std::vector<Status> CheckpointReader::find_damage(const path& folder, FileSystem
   CheckpointReader reader(folder, files);
   std::vector<Status> wrong = reader.read_folder();
   for (const auto& [name, tensor] : reader.tensors_) {
-    if (auto value = reader.read(name); !value.ok()) wrong.push_back(value.status());
+    if (Status status = reader.check(name); !status.ok()) wrong.push_back(std::move(status));
   }
   return wrong;
 }
@@ -503,43 +554,92 @@ bool CheckpointReader::finite() const {
                      [](const auto& tensor) { return tensor.second.finite(); });
 }
 
-Result<Tensor> CheckpointReader::read(const std::string& name) const {
+Result<const CheckpointTensor*> CheckpointReader::find(const std::string& name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, tensor] : tensors_) names.push_back(known);
-    return Status(
-        ErrorCode::kUnknownName,
-        {.what = "the checkpoint holds no such variable" + did_you_mean(name, names),
-         .where = folder_.string(),
-         .expected = "variable '" + name + "'",
-         .got = str_cat(names.size(), " others"),
-         .fix = "load a checkpoint of the same program and optimizer, or begin in another folder"});
-  }
-  const CheckpointTensor& tensor = found->second;
-  if (tensor.pieces.size() == 1 && tensor.pieces.front().stride == 1) {
-    return read_piece(tensor.pieces.front());
-  }
-  Tensor whole(tensor.dtype, tensor.shape);
-  for (const CheckpointPiece& piece : tensor.pieces) {
-    auto rows = read_piece(piece);
-    if (!rows.ok()) return rows;
-    if (piece.stride == 1) {
-      whole.rows(piece.first, piece.first + piece.rows).copy_from(rows.value());
-    } else {
-      put_rows(rows.value(), piece.first, piece.stride, whole);
-    }
-  }
+  if (found != tensors_.end()) return &found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, tensor] : tensors_) names.push_back(known);
+  return Status(
+      ErrorCode::kUnknownName,
+      {.what = "the checkpoint holds no such variable" + did_you_mean(name, names),
+       .where = folder_.string(),
+       .expected = "variable '" + name + "'",
+       .got = str_cat(names.size(), " others"),
+       .fix = "load a checkpoint of the same program and optimizer, or begin in another folder"});
+}
+
+Result<Tensor> CheckpointReader::read(const std::string& name) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  Tensor whole(found.value()->dtype, found.value()->shape);
+  Status status = read_into(name, whole);
+  if (!status.ok()) return status;
   return whole;
 }
 
-Result<Tensor> CheckpointReader::read_piece(const CheckpointPiece& piece) const {
-  auto value = files_.at(piece.file).read(piece.name);
-  if (!value.ok()) return value;
-  const uint32_t sum = checksum_of(value.value());
-  if (sum == piece.crc32c) return value;
+Status CheckpointReader::read_into(const std::string& name, Tensor& tensor) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  const auto& pieces = found.value()->pieces;
+  // One without dimensions has no rows.
+  return pieces.size() == 1 && pieces.front().stride == 1 ? read_piece_into(pieces.front(), tensor)
+                                                          : read_rows_into(name, 0, 1, tensor);
+}
+
+Status CheckpointReader::read_rows_into(const std::string& name, int64_t first, int64_t stride,
+                                        Tensor& tensor) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  const CheckpointTensor& whole = *found.value();
+  const Rows wanted = {.first = first, .stride = stride, .count = tensor.shape()[0]};
+  for (const CheckpointPiece& piece : whole.pieces) {
+    if (rows_of(piece) == wanted) return read_piece_into(piece, tensor);
+  }
+  if (wanted.end() > height_of(whole.shape)) std::memset(tensor.raw(), 0, tensor.bytes());
+  for (const CheckpointPiece& piece : whole.pieces) {
+    const Rows here = rows_of(piece);
+    if (!meet(here, wanted)) continue;
+    const bool in_place =
+        here.stride == 1 && stride == 1 && here.first >= first && here.end() <= wanted.end();
+    Shape shape = whole.shape;
+    shape.set(0, piece.rows);
+    Tensor rows =
+        in_place ? tensor.rows(here.first - first, here.end() - first) : Tensor(whole.dtype, shape);
+    Status status = read_piece_into(piece, rows);
+    if (!status.ok()) return status;
+    if (!in_place) copy_rows(rows, here, tensor, wanted);
+  }
+  return {};
+}
+
+Status CheckpointReader::check(const std::string& name) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  return check_rows(name, 0, 1, height_of(found.value()->shape));
+}
+
+Status CheckpointReader::check_rows(const std::string& name, int64_t first, int64_t stride,
+                                    int64_t count) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  const Rows wanted = {.first = first, .stride = stride, .count = count};
+  for (const CheckpointPiece& piece : found.value()->pieces) {
+    if (!meet(rows_of(piece), wanted)) continue;
+    Status status = check_piece(piece, files_.at(piece.file).checksum(piece.name));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status CheckpointReader::read_piece_into(const CheckpointPiece& piece, Tensor& tensor) const {
+  return check_piece(piece, files_.at(piece.file).read_into(piece.name, tensor));
+}
+
+Status CheckpointReader::check_piece(const CheckpointPiece& piece,
+                                     const Result<uint32_t>& sum) const {
+  if (!sum.ok() || sum.value() == piece.crc32c) return sum.status();
   return corrupt(folder_ / piece.file, "tensor '" + piece.name + "' is damaged",
-                 str_cat("checksum ", piece.crc32c), str_cat(sum));
+                 str_cat("checksum ", piece.crc32c), str_cat(sum.value()));
 }
 
 }  // namespace fleet::fluid::io

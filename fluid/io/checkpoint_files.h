@@ -108,8 +108,23 @@ class CheckpointReader {
   bool finite() const;
   uint64_t bytes() const { return bytes_; }  // of all its files
 
-  // Checked against its checksums. kUnknownName with the nearest name, kCorruptFile, kInput.
+  // No other manifest has it, as far as checksums tell.
+  uint32_t checksum() const { return checksum_; }
+
+  // kUnknownName with the nearest name. Valid as long as the reader.
+  Result<const CheckpointTensor*> find(const std::string& name) const;
+  // Checked against its checksums. kUnknownName, kCorruptFile, kInput.
   Result<Tensor> read(const std::string& name) const;
+  // Into the memory of a tensor of its type and shape, on the host. What is there is unspecified
+  // when it fails.
+  Status read_into(const std::string& name, Tensor& tensor) const;
+  // Row i of the tensor is the variable's row first + i * stride, or zeros where it has no such
+  // row.
+  Status read_rows_into(const std::string& name, int64_t first, int64_t stride,
+                        Tensor& tensor) const;
+  // Reads what those calls would, and keeps nothing.
+  Status check(const std::string& name) const;
+  Status check_rows(const std::string& name, int64_t first, int64_t stride, int64_t count) const;
 
   // Reads everything, and gives all that does not fit: nothing for a whole checkpoint. Tensors of a
   // file that cannot be opened are not named on their own.
@@ -123,7 +138,8 @@ class CheckpointReader {
   // Throws ResourceError for what leaves nothing to be read.
   void read_manifest(std::vector<Status>& wrong);
   Status open_file(const std::string& name, uint64_t size);
-  Result<Tensor> read_piece(const CheckpointPiece& piece) const;
+  Status read_piece_into(const CheckpointPiece& piece, Tensor& tensor) const;
+  Status check_piece(const CheckpointPiece& piece, const Result<uint32_t>& sum) const;
 
   FileSystem* disk_;
   std::filesystem::path folder_;
@@ -131,6 +147,7 @@ class CheckpointReader {
   std::map<std::string, CheckpointTensor> tensors_;
   std::map<std::string, SafetensorsReader> files_;
   uint64_t bytes_ = 0;
+  uint32_t checksum_ = 0;
 };
 
 }  // namespace fleet::fluid::io

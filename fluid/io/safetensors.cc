@@ -1,5 +1,6 @@
 #include "fluid/io/safetensors.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/strings.h"
 #include "fluid/io/atomic_file.h"
 #include "fluid/io/strict_json_impl.h"
@@ -21,7 +23,9 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxHeader = uint64_t{100} << 20;
 constexpr int kMaxDepth = 4;
 // Handed to the disk at once.
-constexpr size_t kPiece = size_t{8} << 20;
+constexpr size_t kDiskPiece = size_t{8} << 20;
+// Stays in the cache from one pass over it to the next.
+constexpr uint64_t kCached = uint64_t{256} << 10;
 
 constexpr std::array<std::pair<std::string_view, DType>, 10> kNames = {
     std::pair{"BOOL", DType::kBool},   std::pair{"U8", DType::kUInt8},
@@ -70,6 +74,11 @@ std::error_code read_all(InputFile& file, std::span<std::byte> into) {
   return {};
 }
 
+bool are_booleans(std::span<const std::byte> data) {
+  return std::all_of(data.begin(), data.end(),
+                     [](std::byte each) { return std::to_integer<int>(each) <= 1; });
+}
+
 // One entry of the header, checked against the size of the data; nothing when it does not fit.
 std::optional<SafetensorsReader::Entry> parse_entry(const Json& json, uint64_t data_begin,
                                                     uint64_t data_bytes) {
@@ -108,10 +117,8 @@ std::optional<SafetensorsReader::Entry> parse_entry(const Json& json, uint64_t d
   return entry;
 }
 
-// The length and the header, then the data of each tensor.
-template <class Use>
-void each_part(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
-               const Use& use) {
+std::string header_of(const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -124,11 +131,18 @@ void each_part(const NamedTensors& tensors, const std::map<std::string, std::str
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t length = text.size();
-  use(std::as_bytes(std::span(&length, 1)));
-  use(std::as_bytes(std::span(text)));
-  for (const auto& [name, tensor] : tensors) {
-    const Tensor host = tensor.on_host();
-    use(std::span(host.raw(), host.bytes()));
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+std::span<const std::byte> bytes_of(const Tensor& host) {
+  return {host.raw(), host.bytes()};
+}
+
+// Shows them in pieces that stay in the cache.
+void show(const std::string& name, const Tensor& elements, const ElementsSeen& seen) {
+  const auto piece = static_cast<int64_t>(kCached / dtype_size(elements.dtype()));
+  for (int64_t i = 0; i < elements.numel(); i += piece) {
+    seen(name, elements.rows(i, std::min(i + piece, elements.numel())));
   }
 }
 
@@ -136,23 +150,34 @@ void each_part(const NamedTensors& tensors, const std::map<std::string, std::str
 
 std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
                                           const std::map<std::string, std::string>& metadata) {
-  std::vector<std::byte> bytes;
-  each_part(tensors, metadata, [&bytes](std::span<const std::byte> part) {
-    bytes.insert(bytes.end(), part.begin(), part.end());
-  });
+  const std::string header = header_of(tensors, metadata);
+  const auto begin = std::as_bytes(std::span(header));
+  std::vector<std::byte> bytes(begin.begin(), begin.end());
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor host = tensor.on_host();
+    const auto data = bytes_of(host);
+    bytes.insert(bytes.end(), data.begin(), data.end());
+  }
   return bytes;
 }
 
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata, FileSystem& files) {
+                       const std::map<std::string, std::string>& metadata, FileSystem& files,
+                       const ElementsSeen& seen) {
   AtomicFile file(path, files);
-  each_part(tensors, metadata, [&file](std::span<const std::byte> part) {
-    for (; part.size() > kPiece; part = part.subspan(kPiece)) {
-      file.wait_for_disk();
-      file.append(part.first(kPiece));
+  const std::string header = header_of(tensors, metadata);
+  file.append(std::as_bytes(std::span(header)));
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor host = tensor.on_host();
+    const Tensor elements = host.reshaped({host.numel()});
+    const auto piece = static_cast<int64_t>(kDiskPiece / dtype_size(host.dtype()));
+    for (int64_t i = 0; i < elements.numel(); i += piece) {
+      const Tensor part = elements.rows(i, std::min(i + piece, elements.numel()));
+      if (seen) show(name, part, seen);
+      if (i > 0) file.wait_for_disk();
+      file.append(bytes_of(part));
     }
-    file.append(part);
-  });
+  }
   file.commit();
 }
 
@@ -194,32 +219,59 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::filesystem::path& p
   return reader;
 }
 
-Result<Tensor> SafetensorsReader::read(std::string_view name) const {
+Result<const SafetensorsReader::Entry*> SafetensorsReader::find(std::string_view name) const {
   const auto found = entries_.find(std::string(name));
-  if (found == entries_.end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, entry] : entries_) names.push_back(known);
-    return Status(ErrorCode::kUnknownName,
-                  {.what = "the file holds no such tensor" + did_you_mean(name, names),
-                   .where = "file " + path_.string(),
-                   .expected = "one of its tensors",
-                   .got = std::string(name),
-                   .fix = "check the name"});
-  }
-  const Entry& entry = found->second;
+  if (found != entries_.end()) return &found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, entry] : entries_) names.push_back(known);
+  return Status(ErrorCode::kUnknownName,
+                {.what = "the file holds no such tensor" + did_you_mean(name, names),
+                 .where = "file " + path_.string(),
+                 .expected = "one of its tensors",
+                 .got = std::string(name),
+                 .fix = "check the name"});
+}
+
+template <class Memory>
+Result<uint32_t> SafetensorsReader::read_pieces(std::string_view name, const Memory& memory) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  const Entry& entry = *found.value();
   std::error_code error;
   const auto file = files_->open(path_, error);
   if (!error) error = file->seek(entry.begin);
-  Tensor tensor(entry.dtype, entry.shape);
-  if (!error) error = read_all(*file, {tensor.raw(), entry.bytes});
-  if (error) return unreadable(path_, error);
-  if (entry.dtype == DType::kBool) {
-    for (size_t i = 0; i < entry.bytes; ++i) {
-      if (std::to_integer<int>(tensor.raw()[i]) > 1) {
-        return corrupt(path_, "a boolean is neither 0 nor 1", std::string(name));
-      }
-    }
+  uint32_t sum = 0;
+  bool fit = true;
+  for (uint64_t begin = 0; !error && begin < entry.bytes;) {
+    const std::span<std::byte> piece = memory(begin, std::min(entry.bytes - begin, kCached));
+    error = read_all(*file, piece);
+    sum = crc32c(piece, sum);
+    fit = fit && (entry.dtype != DType::kBool || are_booleans(piece));
+    begin += piece.size();
   }
+  if (error) return unreadable(path_, error);
+  if (!fit) return corrupt(path_, "a boolean is neither 0 nor 1", std::string(name));
+  return sum;
+}
+
+Result<uint32_t> SafetensorsReader::read_into(std::string_view name, Tensor& tensor) const {
+  return read_pieces(name, [&tensor](uint64_t begin, uint64_t size) {
+    return std::span(tensor.raw() + begin, size);
+  });
+}
+
+Result<uint32_t> SafetensorsReader::checksum(std::string_view name) const {
+  std::vector<std::byte> memory(kCached);
+  return read_pieces(name,
+                     [&memory](uint64_t, uint64_t size) { return std::span(memory).first(size); });
+}
+
+Result<Tensor> SafetensorsReader::read(std::string_view name) const {
+  const auto found = find(name);
+  if (!found.ok()) return found.status();
+  Tensor tensor(found.value()->dtype, found.value()->shape);
+  const auto sum = read_into(name, tensor);
+  if (!sum.ok()) return sum.status();
   return tensor;
 }
 

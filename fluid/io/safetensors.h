@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -21,11 +22,14 @@ using NamedTensors = std::map<std::string, Tensor>;
 std::vector<std::byte> encode_safetensors(const NamedTensors& tensors,
                                           const std::map<std::string, std::string>& metadata = {});
 
+// Is shown the elements of a tensor of that name, some at a time, as a tensor of one dimension.
+using ElementsSeen = std::function<void(const std::string& name, const Tensor& elements)>;
+
 // Writes such a file beside the target, syncs it and renames it: readers see the old file or the
-// new one, never a part. Throws ResourceError.
+// new one, never a part. `seen` is shown what is about to be written. Throws ResourceError.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {},
-                       FileSystem& files = system_files());
+                       FileSystem& files = system_files(), const ElementsSeen& seen = nullptr);
 
 // One file, read on demand. Treats the bytes as hostile: every length, offset, shape and type is
 // checked against the file's size before anything is allocated. Safe to read from several threads.
@@ -48,8 +52,19 @@ class SafetensorsReader {
   bool contains(std::string_view name) const { return entries_.contains(std::string(name)); }
   // kUnknownName with the nearest name; kInput when the file went away meanwhile.
   Result<Tensor> read(std::string_view name) const;
+  // The same into the memory of a tensor of its type and shape, on the host; the CRC-32C of its
+  // data comes back.
+  Result<uint32_t> read_into(std::string_view name, Tensor& tensor) const;
+  // That checksum; the data is checked as it is for others, and not kept.
+  Result<uint32_t> checksum(std::string_view name) const;
 
  private:
+  Result<const Entry*> find(std::string_view name) const;
+  // Reads the tensor's data piece by piece, each to memory(begin, size), where `begin` counts from
+  // the tensor's first byte; its checksum comes back.
+  template <class Memory>
+  Result<uint32_t> read_pieces(std::string_view name, const Memory& memory) const;
+
   FileSystem* files_ = nullptr;
   std::filesystem::path path_;
   std::map<std::string, Entry> entries_;

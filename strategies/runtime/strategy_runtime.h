@@ -72,6 +72,13 @@ class StrategyRuntime : public fluid::CommRuntime {
                                          int /*parts*/) {
     return "there are no servers";
   }
+  // Before start_from(), by one worker: whether all servers find what they keep, undamaged, in the
+  // checkpoint in the folder, whose manifest has that checksum. Why one of them does not; empty:
+  // all do. Then read_server_parts() has them read it.
+  virtual std::string check_server_parts(const std::string& /*folder*/, uint32_t /*checksum*/) {
+    return "there are no servers";
+  }
+  virtual void read_server_parts(const std::string& /*folder*/, uint32_t /*checksum*/) {}
   // What this worker has of its own in a checkpoint, behind begin_saving(): variables of the
   // checkpoint program whose values here are not those of all, and what the mode counts beside
   // variables.

@@ -5,7 +5,9 @@
 #include <typeinfo>
 
 #include "base/strings.h"
+#include "fluid/executor/executor.h"
 #include "fluid/program/program.h"
+#include "strategies/parameter_server/worker/trainer_threads.h"
 #include "transpiler/config.h"
 
 namespace fleet::strategies {
@@ -54,6 +56,12 @@ class Recording : public StrategyRuntime {
   std::vector<std::string> server_variables() override { return {"theirs"}; }
   std::string write_server_parts(const std::string& folder, int first, int parts) override {
     return str_cat(folder, " ", first, " ", parts);
+  }
+  std::string check_server_parts(const std::string& folder, uint32_t checksum) override {
+    return str_cat(folder, " ", checksum);
+  }
+  void read_server_parts(const std::string& folder, uint32_t checksum) override {
+    calls.push_back(str_cat("read ", folder, " ", checksum));
   }
   std::vector<std::string> own_variables() override { return {"own"}; }
   std::vector<double> own_counts() override { return {8}; }
@@ -120,6 +128,7 @@ TEST(Forwarding, HandsCheckpointsOn) {
   outer.begin_saving(scope);
   outer.read_values(names, scope);
   outer.end_saving();
+  outer.read_server_parts("f", 7);
   outer.give_values(names, scope);
   outer.set_steps_before(5);
   outer.start_from(scope);
@@ -129,13 +138,14 @@ TEST(Forwarding, HandsCheckpointsOn) {
   outer.saved(9);
   outer.meet_to_save();
   EXPECT_EQ(inner->calls,
-            (std::vector<std::string>{"begin_saving", "read w", "end_saving", "give w", "before 5",
-                                      "start_from", "counts 7", "ask_to_save", "on_save", "saved 9",
-                                      "meet_to_save"}));
+            (std::vector<std::string>{"begin_saving", "read w", "end_saving", "read f 7", "give w",
+                                      "before 5", "start_from", "counts 7", "ask_to_save",
+                                      "on_save", "saved 9", "meet_to_save"}));
   EXPECT_EQ(outer.own_variables(), std::vector<std::string>{"own"});
   EXPECT_EQ(outer.own_counts(), std::vector{8.0});
   EXPECT_EQ(outer.server_variables(), std::vector<std::string>{"theirs"});
   EXPECT_EQ(outer.write_server_parts("f", 2, 3), "f 2 3");
+  EXPECT_EQ(outer.check_server_parts("f", 7), "f 7");
   EXPECT_EQ(outer.all_reduce_training(std::vector{1.5}), std::vector{4.5});
   EXPECT_FALSE(outer.in_step());
   EXPECT_EQ(outer.saves_asked(), 6U);
@@ -145,6 +155,17 @@ TEST(Forwarding, RefusesThreadsOfARuntimeWithout) {
   ForwardingRuntime outer(std::make_shared<Recording>());
   fluid::Scope scope;
   EXPECT_THROW(outer.enter_thread(0, scope, scope), UsageError);
+}
+
+TEST(TrainerThreads, AreRefusedWhereCheckpointsAreMade) {
+  Threaded runtime;
+  fluid::Executor executor;
+  const auto train = [&] {
+    run_trainer_threads(executor, runtime.program, 2, [](uint32_t, fluid::Executor&) {}, &runtime);
+  };
+  train();
+  executor.set_after_run(runtime.program, [](fluid::Executor&, uint64_t) {});
+  EXPECT_THROW(train(), UsageError);
 }
 
 // A watch is of the runtime that it was set in; one without asks the runtime behind it.

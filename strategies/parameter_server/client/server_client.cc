@@ -226,20 +226,37 @@ void ServerClient::save_parts(const PartOrder& first, std::string& why,
       const bool copied = entries[i].is_whole() && !whole.insert(entries[i].origin).second;
       if (!copied) order.variables.push_back(i);
     }
-    Request request;
-    Message& message = request.frames.emplace_back(make_message(Verb::kSnapshot, rows_step()));
-    message.header.flags = kFlagPart;
+    Message message = make_message(Verb::kSnapshot, rows_step());
     message.control = encode(order);
-    request.on_reply = [&why, server](const FrameHeader&, ConstBytes control, MutableBytes) {
-      const auto refused = decode<std::string>(control, "the answer to a part of a checkpoint");
-      if (refused.ok() && refused.value().empty()) return;
-      why = str_cat("server ", server, ": ",
-                    refused.ok() ? refused.value() : refused.status().to_string());
-    };
-    request.on_done = requests.add();
-    submit(server, 0, std::move(request));
+    submit_order(server, std::move(message), why, requests.add());
   }
   requests.begun();
+}
+
+void ServerClient::load_parts(const PartSource& source, std::string& why,
+                              transport::DoneHandler on_done) {
+  RequestGroup requests(std::move(on_done));
+  for (uint32_t server = 0; server < config_.server_num(); ++server) {
+    Message message = make_message(Verb::kInit, 0);
+    message.control = encode(source);
+    submit_order(server, std::move(message), why, requests.add());
+  }
+  requests.begun();
+}
+
+void ServerClient::submit_order(uint32_t server, Message order, std::string& why,
+                                transport::DoneHandler on_done) {
+  Request request;
+  order.header.flags = kFlagPart;
+  request.frames.push_back(std::move(order));
+  request.on_reply = [&why, server](const FrameHeader&, ConstBytes control, MutableBytes) {
+    const auto refused = decode<std::string>(control, "the answer to a part of a checkpoint");
+    if (refused.ok() && refused.value().empty()) return;
+    why = str_cat("server ", server, ": ",
+                  refused.ok() ? refused.value() : refused.status().to_string());
+  };
+  request.on_done = std::move(on_done);
+  submit(server, 0, std::move(request));
 }
 
 void ServerClient::complete() {

@@ -60,6 +60,9 @@ class ServerClient {
   // checkpoint: `first` and the ones behind it. `why`, which must live until on_done has run, gets
   // the reason of one that does not.
   void save_parts(const PartOrder& first, std::string& why, transport::DoneHandler on_done);
+  // Tells all servers to read their values from a checkpoint, or to check it; only before any
+  // worker's first step. `why` as above.
+  void load_parts(const PartSource& source, std::string& why, transport::DoneHandler on_done);
   // This worker contributes no more.
   void complete();
   // Disconnects in good order once idle.
@@ -124,6 +127,9 @@ class ServerClient {
 
  private:
   void ask_parameter_index(uint32_t server);
+  // Sends the server that message; a text that comes back goes to `why`.
+  void submit_order(uint32_t server, transport::Message order, std::string& why,
+                    transport::DoneHandler on_done);
   void keep_parameter_index(uint32_t server, ParameterIndex parameter_index);
   void turn_idle();
   std::vector<std::string> waits() const;

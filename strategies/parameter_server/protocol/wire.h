@@ -5,6 +5,8 @@
 //                  a ParameterIndex. With payload: piece `piece` of an initial value of `variable`;
 //                  accepted before the first step only. Of kNoVariables: `step` steps of the job
 //                  were over before the server's first one; answered by an empty reply.
+//                  With kFlagPart: the control part is a PartSource; answered with a text, when
+//                  that is done: why it is not, or nothing.
 //   kPush          piece `piece` of the sum over shards [shard_begin, shard_end) of the gradient of
 //                  `variable`, for `step`. A request of pushes alone is answered by an empty reply.
 //                  From a server: piece `piece` of part `variable` of an exchange
@@ -151,6 +153,18 @@ struct PartOrder {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(folder, part, parts, variables);
+  }
+};
+
+// A checkpoint that a server reads its values from, before the first step.
+struct PartSource {
+  std::string folder;
+  uint32_t checksum = 0;  // of the manifest that the worker sees there
+  bool check = false;     // whether they are there and undamaged is asked, and nothing changed
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(folder, checksum, check);
   }
 };
 

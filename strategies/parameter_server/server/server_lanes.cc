@@ -22,6 +22,12 @@ using transport::Verb;
 // Answers of that many bytes leave before the rest of the answer is there.
 constexpr size_t kFlushBytes = 128 * 1024;
 
+void send_text(Session& session, const FrameHeader& header, const std::string& text) {
+  transport::Message reply = transport::make_reply(header);
+  reply.control = encode(text);
+  session.send(std::move(reply));
+}
+
 }  // namespace
 
 ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
@@ -32,7 +38,8 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
       logger_(std::move(logger)),
       guard_(config_.on_nonfinite, str_cat("server ", config_.index), config_.observer, logger_),
       save_folders_(config_.save_folders),
-      saves_(writes()),
+      beside_frames_(beside_frames()),
+      saves_(beside_frames_),
       part_writer_(save_folders_, events_.make_background(), *events_.files, logger_),
       lanes_(std::max<size_t>(1, events_.lane_loops.size())) {
   for (size_t i = 0; i < events_.lane_loops.size(); ++i) {
@@ -40,8 +47,8 @@ ServerLanes::ServerLanes(const ParameterServerConfig& config, ServerModel model,
   }
 }
 
-// Where the pieces of files are written: in another thread, or between other work of the data loop.
-TableSaves::Run ServerLanes::writes() {
+// Where files are written and read: in another thread, or between other work of the data loop.
+TableSaves::Run ServerLanes::beside_frames() {
   if (!events_.offload && !events_.run_later) return {};
   return [this](const std::function<void()>& work, const std::function<void()>& done) {
     const auto finish = [this, done] {
@@ -248,7 +255,7 @@ Status ServerLanes::handle_common(Session& session, const FrameHeader& header, C
     case Verb::kGet:
       return handle_get(session, header, control, payload);
     case Verb::kInit:
-      return handle_init(session, header, payload);
+      return handle_init(session, header, control, payload);
     case Verb::kNotify:
       return answered(session, header, complete(session.peer().member.index, header.step));
     case Verb::kSnapshot:
@@ -273,8 +280,10 @@ void ServerLanes::tell_parameter_index(Session& session, const FrameHeader& head
   session.flush();
 }
 
-Status ServerLanes::handle_init(Session& session, const FrameHeader& header, ConstBytes payload) {
-  if (header.payload_bytes == 0 && header.variable != kNoVariables) {
+Status ServerLanes::handle_init(Session& session, const FrameHeader& header, ConstBytes control,
+                                ConstBytes payload) {
+  const bool is_source = header.has(kFlagPart);
+  if (header.payload_bytes == 0 && header.variable != kNoVariables && !is_source) {
     tell_parameter_index(session, header);
     return {};
   }
@@ -282,6 +291,7 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
     return bad_frame("initial values come before the first step", "step 0",
                      str_cat("step ", step() + 1));
   }
+  if (is_source) return handle_part_source(session, header, control);
   if (header.variable == kNoVariables) {
     if (model_.steps_before) model_.steps_before(header.step);
     return answered(session, header, {});
@@ -291,11 +301,53 @@ Status ServerLanes::handle_init(Session& session, const FrameHeader& header, Con
     std::memcpy(tensor.raw() + piece_offset(header.piece), payload.data(), payload.size());
   }
   if (!header.has(transport::kFlagMore)) session.send(transport::make_reply(header));
-  if (!model_.on_value || header.variable >= model_.shards.size()) return {};
+  tell_initial_value(header.variable);
+  return {};
+}
+
+void ServerLanes::tell_initial_value(uint32_t variable) {
+  if (!model_.on_value || variable >= model_.shards.size()) return;
   for (uint32_t worker = 0; worker < config_.worker_num; ++worker) {
-    model_.on_value(worker, header.variable, value_of(header.variable));
+    model_.on_value(worker, variable, value_of(variable));
+  }
+}
+
+Status ServerLanes::handle_part_source(Session& session, const FrameHeader& header,
+                                       ConstBytes control) {
+  auto source = decode<PartSource>(control, "a checkpoint to read");
+  if (!source.ok()) return source.status();
+  const auto outcome = std::make_shared<Status>();
+  const auto read = [this, outcome, from = std::move(source).value()] {
+    *outcome = outcome_of([&] { read_part(from); });
+  };
+  const auto answer = [this, outcome, header, id = session.id(), lane = session.peer().lane_index] {
+    const std::string why = outcome->ok() ? "" : outcome->to_string();
+    on_loop_of(id, lane, [header, why](Peer& peer) { send_text(*peer.session, header, why); });
+  };
+  if (beside_frames_) {
+    beside_frames_(read, answer);
+  } else {
+    read();
+    answer();
   }
   return {};
+}
+
+void ServerLanes::read_part(const PartSource& source) {
+  const auto& entries = model_.parameter_index.entries;
+  const auto checkpoint = open_source(source, save_folders_, *events_.files);
+  if (source.check) return check_values(checkpoint, entries);
+  const Lock locked = lock();
+  if (!untouched()) {
+    throw_error(ErrorCode::kPrecondition, {.what = "a step has begun while a checkpoint was read",
+                                           .where = source.folder,
+                                           .expected = "step 0",
+                                           .got = str_cat("step ", step() + 1),
+                                           .fix = "load before the first step of any worker"});
+  }
+  read_values(checkpoint, entries,
+              [this](uint32_t variable) -> fluid::Tensor& { return writable(variable); });
+  for (uint32_t i = 0; i < entries.size(); ++i) tell_initial_value(i);
 }
 
 Result<uint32_t> ServerLanes::find_saved_table(const std::string& name) const {
@@ -364,9 +416,7 @@ Status ServerLanes::handle_part(Session& session, const FrameHeader& header, Con
     }
     part_writer_.start(order, std::move(part));
   }
-  transport::Message reply = transport::make_reply(header);
-  reply.control = encode(why);
-  session.send(std::move(reply));
+  send_text(session, header, why);
   return {};
 }
 

@@ -192,22 +192,29 @@ class ServerLanes : public transport::ServerHandler {
   transport::PayloadTarget prepare_initial(const transport::Session& session,
                                            const transport::FrameHeader& header);
   Status handle_init(transport::Session& session, const transport::FrameHeader& header,
-                     transport::ConstBytes payload);
+                     transport::ConstBytes control, transport::ConstBytes payload);
   // Begins to write a table as it is now; answers when the file is there. Updates go on.
   Status handle_snapshot(transport::Session& session, const transport::FrameHeader& header,
                          transport::ConstBytes control);
   Status handle_part(transport::Session& session, const transport::FrameHeader& header,
                      transport::ConstBytes control);
+  // Begins to read or check values of a checkpoint, and answers when that is done.
+  Status handle_part_source(transport::Session& session, const transport::FrameHeader& header,
+                            transport::ConstBytes control);
+  // Any thread.
+  void read_part(const PartSource& source);
+  // The slice has this value before the first step.
+  void tell_initial_value(uint32_t variable);
   // Where the numbers of the rows go that a get asks for.
   transport::PayloadTarget prepare_row_numbers(const transport::Session& session,
                                                const transport::FrameHeader& header);
   Result<GetCall> read_get(const transport::Session& session, const transport::FrameHeader& header,
                            transport::ConstBytes control, transport::ConstBytes payload) const;
-  // What is kept, for a piece of an initial value; versions that were read stay as they are.
+  // What is kept, for an initial value; versions that were read stay as they are.
   fluid::Tensor& writable(uint32_t variable);
   // The value, or the rows of it that the answer is to have.
   fluid::Tensor value_for(const ServerAnswer& answer) const;
-  TableSaves::Run writes();
+  TableSaves::Run beside_frames();
   void write(Peer& peer, const ServerAnswer& answer, const fluid::Tensor& value) const;
   // What went wrong is this server's own, such as want of memory: the job ends.
   void fail(const Status& why);
@@ -227,6 +234,7 @@ class ServerLanes : public transport::ServerHandler {
   FiniteGuard guard_;
   std::atomic<bool> failed_ = false;
   const SaveFolders save_folders_;
+  const TableSaves::Run beside_frames_;
   TableSaves saves_;
   ServerPartWriter part_writer_;
   // The parameter index with this step, as workers are told it.

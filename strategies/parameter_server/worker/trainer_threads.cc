@@ -35,6 +35,14 @@ void run_trainer_threads(
     fluid::Executor& executor, const fluid::Program& program, uint32_t count,
     const std::function<void(uint32_t thread, fluid::Executor& executor)>& body,
     StrategyRuntime* given) {
+  if (executor.has_after_run(program)) {
+    throw_error(ErrorCode::kPrecondition,
+                {.what = "a worker with several trainer threads makes no checkpoints",
+                 .where = "run_trainer_threads",
+                 .expected = "an executor without fleet::resume",
+                 .got = "one that saves behind its steps",
+                 .fix = "train with one thread and more workers, or leave out fleet::resume"});
+  }
   StrategyRuntime& runtime = runtime_of(program, given);
   std::vector<std::unique_ptr<fluid::Scope>> scopes;
   for (uint32_t i = 0; i < count; ++i) {

@@ -225,6 +225,29 @@ std::string WorkerRuntime::write_server_parts(const std::string& folder, int fir
   return why;
 }
 
+std::string WorkerRuntime::load_server_parts(const PartSource& source) {
+  std::string why;
+  exchange_->request(Phase::kSaving, "load_server_parts",
+                     [&](ServerClient& client, transport::DoneHandler done) {
+                       client.load_parts(source, why, std::move(done));
+                     });
+  return why;
+}
+
+std::string WorkerRuntime::check_server_parts(const std::string& folder, uint32_t checksum) {
+  return load_server_parts({.folder = folder, .checksum = checksum, .check = true});
+}
+
+void WorkerRuntime::read_server_parts(const std::string& folder, uint32_t checksum) {
+  const std::string why = load_server_parts({.folder = folder, .checksum = checksum});
+  if (why.empty()) return;
+  throw_error(ErrorCode::kInput, {.what = "a server cannot read a checkpoint that it has checked",
+                                  .where = folder,
+                                  .expected = "files that stay as they are",
+                                  .got = why,
+                                  .fix = "start the job again"});
+}
+
 // Workers that train alone have states of optimizers that no server has; those of EASGD differ from
 // the servers in parameters, too.
 std::vector<std::string> WorkerRuntime::own_variables() {

@@ -71,6 +71,8 @@ class WorkerRuntime final : public StrategyRuntime {
   void meet_to_save() override { exchange_->meet_to_save(); }
   std::vector<std::string> server_variables() override;
   std::string write_server_parts(const std::string& folder, int first, int parts) override;
+  std::string check_server_parts(const std::string& folder, uint32_t checksum) override;
+  void read_server_parts(const std::string& folder, uint32_t checksum) override;
   std::vector<std::string> own_variables() override;
   std::vector<double> own_counts() override { return exchange_->own_counts(); }
   void set_own_counts(std::span<const double> counts) override {
@@ -105,6 +107,7 @@ class WorkerRuntime final : public StrategyRuntime {
     std::vector<int64_t> rows;
   };
 
+  std::string load_server_parts(const PartSource& source);
   const BoundOp& bind(const fluid::CommCall& call);
   void look_up(const fluid::CommCall& call, const BoundOp& bound);
   void receive_rows(const fluid::CommCall& call, const BoundOp& bound);

@@ -8,6 +8,7 @@
 
 #include "base/strings.h"
 #include "tests/fleet/checkpoints/checkpoint_files.h"
+#include "tests/fluid/io/sample_checkpoints.h"
 #include "tests/testing/command.h"
 #include "tests/testing/paths.h"
 
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr int kEvery = 4;
 
@@ -239,7 +241,7 @@ std::vector<std::string> parts_in(const fs::path& folder) {
 }
 
 // Parameters are cut into slices.
-TEST_F(Jobs, HaveServersWriteWhatTheyKeep) {
+TEST_F(Jobs, HaveServersWriteAndReadWhatTheyKeep) {
   const std::string options = "--optimizer adam --width 200 --every 4 --keep 0 --folder ";
   run({}, options + path("whole").string() + " --steps 12");
   run({1, 2}, options + path("saved").string() + " --steps 4");
@@ -248,18 +250,35 @@ TEST_F(Jobs, HaveServersWriteWhatTheyKeep) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
   EXPECT_GT(checkpoint.value().tensors().at("fc_1.w_0").pieces.size(), 1U);
   EXPECT_THAT(differences(of_step(path("whole"), 4), of_step(path("saved"), 4)), IsEmpty());
-  run({2, 3}, options + path("saved").string() + " --steps 8");
+  const std::string said = run({2, 3}, options + path("saved").string() + " --steps 8");
+  EXPECT_THAT(said, Not(HasSubstr("workers read what servers keep")));
   run({2, 0}, options + path("saved").string() + " --steps 12");
   EXPECT_THAT(differences(of_step(path("whole"), 12), of_step(path("saved"), 12)), IsEmpty());
 }
 
-TEST_F(Jobs, HaveWorkersWriteWhereServersMayNot) {
+TEST_F(Jobs, HaveWorkersWriteAndReadWhereServersMayNot) {
   setenv("FLEET_SERVER_FOLDERS", path("other").c_str(), 1);
-  const std::string said =
-      run({1, 2}, "--optimizer adam --every 4 --steps 4 --folder " + path("saved").string());
+  const std::string options = "--optimizer adam --every 4 --folder " + path("saved").string();
+  const std::string said = run({1, 2}, options + " --steps 4");
   EXPECT_THAT(said, HasSubstr("workers write what servers keep"));
   EXPECT_THAT(said, HasSubstr("FLEET_SERVER_FOLDERS of the servers"));
   EXPECT_EQ(parts_in(of_step(path("saved"), 4)).size(), 1U);
+  EXPECT_THAT(run({1, 2}, options + " --steps 8"), HasSubstr("workers read what servers keep"));
+  run({}, "--optimizer adam --every 8 --steps 8 --folder " + path("whole").string());
+  EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(path("saved"), 8)), IsEmpty());
+}
+
+// What one server has read of it is dropped by all.
+TEST_F(Jobs, TakeAnOlderCheckpointWhereAServerFindsDamage) {
+  const std::string options = "--optimizer adam --width 200 --every 4 --keep 0 --folder ";
+  run({}, options + path("whole").string() + " --steps 8");
+  run({1, 2}, options + path("saved").string() + " --steps 8");
+  const fs::path part = of_step(path("saved"), 8) / "part-2-of-3.safetensors";
+  fluid::testing::flip_bit(part, fs::file_size(part) - 1);
+  const std::string said = run({1, 2}, options + path("saved").string() + " --steps 8");
+  EXPECT_THAT(said, HasSubstr("an older one is looked for"));
+  EXPECT_THAT(said, HasSubstr("part-2-of-3.safetensors"));
+  EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(path("saved"), 8)), IsEmpty());
 }
 
 // Servers that do not see the folder, such as those of other machines.

@@ -160,6 +160,36 @@ TEST_F(Pieces, AreOneVariable) {
   EXPECT_THAT(CheckpointReader::find_damage(folder_), IsEmpty());
 }
 
+// As servers ask for their slices: as they were saved, or otherwise.
+TEST_F(Pieces, AreReadAsOtherRows) {
+  const CheckpointReader reader = CheckpointReader::open(folder_).value();
+  for (const char* name : {"w", "b"}) {
+    for (int64_t first = 0; first < 5; ++first) {
+      for (int64_t stride = 1; stride <= 6; ++stride) {
+        for (int64_t count = 0; count <= 6; ++count) {
+          Tensor rows(DType::kFloat32, {count, 3});
+          EXPECT_TRUE(reader.read_rows_into(name, first, stride, rows).ok());
+          EXPECT_TRUE(reader.check_rows(name, first, stride, count).ok());
+          EXPECT_TRUE(same(rows, take_rows(whole_, first, stride, count)))
+              << name << " " << first << " " << stride << " " << count;
+        }
+      }
+    }
+  }
+}
+
+// Others may be damaged.
+TEST_F(Pieces, AreReadWhereTheyHaveSuchRows) {
+  flip_bit(part(0, 3), std::filesystem::file_size(part(0, 3)) - 1);
+  const CheckpointReader reader = CheckpointReader::open(folder_).value();
+  Tensor rows(DType::kFloat32, {3, 3});
+  EXPECT_TRUE(reader.read_rows_into("w", 2, 1, rows).ok());
+  EXPECT_TRUE(same(rows, take_rows(whole_, 2, 1, 3)));
+  EXPECT_TRUE(reader.check_rows("w", 2, 1, 3).ok());
+  EXPECT_EQ(reader.read_rows_into("w", 1, 1, rows).code(), ErrorCode::kCorruptFile);
+  EXPECT_EQ(reader.check_rows("w", 1, 1, 3).code(), ErrorCode::kCorruptFile);
+}
+
 TEST_F(Pieces, AreAllNamedWhenTheyAreDamaged) {
   flip_bit(part(1, 3), std::filesystem::file_size(part(1, 3)) - 1);
   const auto found = CheckpointReader::find_damage(folder_);

@@ -24,7 +24,7 @@ void SaveFolders::require_inside(const fs::path& folder, const std::string& aske
     allowed.push_back(base.string());
   }
   throw_error(ErrorCode::kInvalidArgument,
-              {.what = "a server may not save into this folder",
+              {.what = "a server may not use this folder",
                .where = "checkpoint_notify, or a checkpoint",
                .expected = str_cat("a folder in ", join(allowed, " or ")),
                .got = str_cat("'", asked, "', which is ", folder.string()),

@@ -2,10 +2,28 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/strings.h"
 #include "strategies/parameter_server/server/update_pool.h"
 
 namespace fleet::strategies {
+namespace {
+
+using fluid::io::CheckpointReader;
+
+void check_shape(const CheckpointReader& checkpoint, const ParameterEntry& entry) {
+  const auto& found = checkpoint.tensors().at(entry.origin);
+  const fluid::Shape shape(entry.origin_shape);
+  if (found.dtype == entry.dtype && found.shape == shape) return;
+  throw_error(ErrorCode::kShapeMismatch,
+              {.what = "a variable of the checkpoint has another type or shape",
+               .where = "variable '" + entry.origin + "'",
+               .expected = str_cat(fluid::dtype_name(entry.dtype), shape),
+               .got = str_cat(fluid::dtype_name(found.dtype), found.shape),
+               .fix = "load a checkpoint of the same program"});
+}
+
+}  // namespace
 
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part) {
   if (entry.is_whole()) {
@@ -22,6 +40,43 @@ void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, Server
                                                     .shape = fluid::Shape(entry.origin_shape),
                                                     .first = entry.first_row(),
                                                     .stride = entry.row_stride});
+}
+
+CheckpointReader open_source(const PartSource& source, const SaveFolders& folders,
+                             FileSystem& files) {
+  auto checkpoint = CheckpointReader::open(folders.folder_at(source.folder), files).value();
+  if (checkpoint.checksum() == source.checksum) return checkpoint;
+  throw_error(ErrorCode::kInput, {.what = "a server sees another checkpoint than the workers",
+                                  .where = source.folder,
+                                  .expected = str_cat("checksum ", source.checksum),
+                                  .got = str_cat(checkpoint.checksum()),
+                                  .fix = "give a folder on a file system that all share"});
+}
+
+void check_values(const CheckpointReader& checkpoint, const std::vector<ParameterEntry>& entries) {
+  for (const ParameterEntry& entry : entries) {
+    if (!checkpoint.tensors().contains(entry.origin)) continue;
+    check_shape(checkpoint, entry);
+    const Status status = entry.is_whole()
+                              ? checkpoint.check(entry.origin)
+                              : checkpoint.check_rows(entry.origin, entry.first_row(),
+                                                      entry.row_stride, entry.height());
+    status.throw_if_error();
+  }
+}
+
+void read_values(const CheckpointReader& checkpoint, const std::vector<ParameterEntry>& entries,
+                 const std::function<fluid::Tensor&(uint32_t)>& memory) {
+  for (uint32_t i = 0; i < entries.size(); ++i) {
+    const ParameterEntry& entry = entries[i];
+    if (!checkpoint.tensors().contains(entry.origin)) continue;
+    check_shape(checkpoint, entry);
+    const Status status = entry.is_whole()
+                              ? checkpoint.read_into(entry.origin, memory(i))
+                              : checkpoint.read_rows_into(entry.origin, entry.first_row(),
+                                                          entry.row_stride, memory(i));
+    status.throw_if_error();
+  }
 }
 
 std::string ServerPartWriter::refusal(PartOrder& order) const {

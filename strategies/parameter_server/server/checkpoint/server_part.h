@@ -1,10 +1,12 @@
-// A server's part of a checkpoint.
+// A server's part of a checkpoint, and what it reads of one.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/files/file_system.h"
 #include "base/log.h"
@@ -23,6 +25,18 @@ struct ServerPart {
 // Adds a value that the server keeps to its part: under the variable's own name when it is all of
 // it, else as rows of it, with a name that says from which one on.
 void add_to_part(const ParameterEntry& entry, const fluid::Tensor& value, ServerPart& part);
+
+// The checkpoint that a worker names. Throws fleet::Error where this process may not read the
+// folder, or does not see that checkpoint there.
+fluid::io::CheckpointReader open_source(const PartSource& source, const SaveFolders& folders,
+                                        FileSystem& files);
+// Of variables that the checkpoint has. Throw fleet::Error where they do not fit, or are damaged;
+// `memory` gives the tensor of an entry by its number.
+void check_values(const fluid::io::CheckpointReader& checkpoint,
+                  const std::vector<ParameterEntry>& entries);
+void read_values(const fluid::io::CheckpointReader& checkpoint,
+                 const std::vector<ParameterEntry>& entries,
+                 const std::function<fluid::Tensor&(uint32_t)>& memory);
 
 // Writes one part at a time, in the background. Destroying it waits for those that are begun.
 class ServerPartWriter {

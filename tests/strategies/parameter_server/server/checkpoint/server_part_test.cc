@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/fluid/io/sample_checkpoints.h"
 #include "tests/fluid/io/temporary_directory.h"
 
 namespace fleet::strategies {
@@ -72,6 +73,96 @@ TEST_F(Part, HoldsWholeVariablesByTheirOwnName) {
   add_to_part(entry("w.block0", 5, 0, 1), value, first);
   write(first, {});
   EXPECT_EQ(CheckpointReader::open(folder_).value().tensors().at("w").pieces.front().name, "w");
+}
+
+class PartSourceTest : public Part {
+ protected:
+  PartSourceTest() {
+    ServerPart first;
+    ServerPart second;
+    add_to_part(entry("w.block0", 3, 0, 2), rows({0, 1, 4, 5, 8, 9}), first);
+    add_to_part(entry("w.block1", 3, 1, 2), rows({2, 3, 6, 7, -1, -1}), second);
+    second.tensors.emplace("beta", Tensor::scalar(0.5F));
+    write(first, second);
+    source_ = {.folder = folder_.string(),
+               .checksum = CheckpointReader::open(folder_).value().checksum()};
+  }
+  CheckpointReader open() const {
+    return open_source(source_, SaveFolders({directory_.path().string()}), system_files());
+  }
+  // Those that are read; others have none.
+  std::map<uint32_t, Tensor> read(const std::vector<ParameterEntry>& entries) const {
+    std::map<uint32_t, Tensor> values;
+    read_values(open(), entries, [&](uint32_t i) -> Tensor& {
+      return values[i] = Tensor(entries[i].dtype, fluid::Shape(entries[i].shape));
+    });
+    return values;
+  }
+  // What is said of opening and checking it; empty: nothing is wrong.
+  std::string refusal(const std::vector<ParameterEntry>& entries) const {
+    try {
+      check_values(open(), entries);
+      return {};
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  PartSource source_;
+};
+
+// As it was cut when it was saved, or otherwise.
+TEST_F(PartSourceTest, HasRowsAndWholeVariables) {
+  ParameterEntry beta;
+  beta.name = "beta.copy";
+  beta.origin = "beta";
+  beta.shape = beta.origin_shape = {1};
+  ParameterEntry other = beta;
+  other.name = other.origin = "steps";
+  const std::vector<ParameterEntry> entries = {entry("w.block0", 3, 0, 2),
+                                               entry("w.block1", 3, 1, 2),
+                                               entry("w", 5, 0, 1),
+                                               entry("w.block1", 2, 3, 1),
+                                               beta,
+                                               other};
+  EXPECT_EQ(refusal(entries), "");
+  const auto values = read(entries);
+  ASSERT_EQ(values.size(), 5U);
+  EXPECT_THAT(values.at(0).values<float>(), ElementsAre(0, 1, 4, 5, 8, 9));
+  EXPECT_THAT(values.at(1).values<float>(), ElementsAre(2, 3, 6, 7, 0, 0));
+  EXPECT_THAT(values.at(2).values<float>(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(values.at(3).values<float>(), ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(values.at(4).values<float>(), ElementsAre(0.5F));
+}
+
+TEST_F(PartSourceTest, IsTheWorkersCheckpoint) {
+  source_.checksum += 1;
+  EXPECT_THAT(refusal({}), HasSubstr("another checkpoint than the workers"));
+  source_.folder = (directory_.path() / "none").string();
+  EXPECT_THAT(refusal({}), HasSubstr("none"));
+}
+
+TEST_F(PartSourceTest, HasVariablesOfTheServersShapeAndType) {
+  ParameterEntry wider = entry("w.block0", 3, 0, 2);
+  wider.origin_shape = {6, 2};
+  EXPECT_THAT(refusal({wider}), HasSubstr("'w'"));
+  ParameterEntry whole = entry("w", 5, 0, 1);
+  whole.dtype = fluid::DType::kInt32;
+  EXPECT_THAT(refusal({whole}), HasSubstr("another type or shape"));
+}
+
+TEST_F(PartSourceTest, IsNotDamagedWhereTheServerReadsIt) {
+  const std::filesystem::path file = folder_ / "part-1-of-2.safetensors";
+  fluid::testing::flip_bit(file, std::filesystem::file_size(file) - 1);
+  EXPECT_EQ(refusal({entry("w.block0", 3, 0, 2)}), "");
+  EXPECT_THAT(refusal({entry("w.block1", 3, 1, 2)}), HasSubstr("is damaged"));
+}
+
+TEST_F(PartSourceTest, IsInsideTheServersFolders) {
+  const fluid::testing::TemporaryDirectory elsewhere;
+  std::filesystem::copy(folder_, elsewhere.path() / "checkpoint");
+  source_.folder = (elsewhere.path() / "checkpoint").string();
+  EXPECT_THAT(refusal({}), HasSubstr("FLEET_SERVER_FOLDERS"));
 }
 
 TEST_F(Part, IsWrittenWhereACheckpointWasBegunOnly) {
