@@ -1,5 +1,6 @@
 // Jobs that save and are started again, with every fault that virtual time can bring
 // (tests/testing/virtual_time/checkpoint_sim.h says what is held against them).
+#include <algorithm>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -85,6 +86,17 @@ TEST_P(VirtualTime, EveryCrashWhileTheJobGoesOnAfterOne) {
   }
 }
 
+// Servers write and read rows of one variable.
+TEST(VirtualTimePrograms, OfSynchronousServersAreCut) {
+  const CheckpointPrograms& programs = programs_of(SimMode::kSync);
+  for (int server = 0; server < programs.servers(); ++server) {
+    const auto vars = programs.server(server).main.global_block().vars();
+    EXPECT_TRUE(std::any_of(vars.begin(), vars.end(),
+                            [](const fluid::VarDesc* var) { return var->slice.has_value(); }))
+        << server;
+  }
+}
+
 // Faults of a seed. Points that a process does not come to do no harm.
 CheckpointSim draw(SimMode mode, const CheckpointSimOutcome& undisturbed, uint64_t seed) {
   uint64_t state = mix64(seed);
@@ -94,7 +106,7 @@ CheckpointSim draw(SimMode mode, const CheckpointSimOutcome& undisturbed, uint64
   };
   CheckpointSim sim{.seed = seed};
   sim.steps = 4 + static_cast<int64_t>(below(5));
-  sim.longer = mode == SimMode::kAsync || mode == SimMode::kHalfAsync
+  sim.longer = mode == SimMode::kAsync || mode == SimMode::kHalfAsync || mode == SimMode::kDcAsgd
                    ? static_cast<int64_t>(below(2) * below(5))
                    : 0;
   sim.every_steps = 1 + static_cast<int64_t>(below(3));
@@ -160,8 +172,9 @@ TEST_P(VirtualTime, Seeds) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, VirtualTime,
                          ::testing::Values(SimMode::kLocal, SimMode::kSync, SimMode::kRanks,
-                                           SimMode::kAsync, SimMode::kHalfAsync, SimMode::kGeo,
-                                           SimMode::kGeoOften),
+                                           SimMode::kAsync, SimMode::kHalfAsync, SimMode::kDcAsgd,
+                                           SimMode::kGeo, SimMode::kGeoOften, SimMode::kEasgd,
+                                           SimMode::kLocalSgd),
                          [](const auto& mode) { return std::string(to_string(mode.param)); });
 
 }  // namespace

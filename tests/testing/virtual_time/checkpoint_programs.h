@@ -14,7 +14,18 @@
 
 namespace fleet::testing {
 
-enum class SimMode { kLocal, kSync, kRanks, kAsync, kHalfAsync, kGeo, kGeoOften };
+enum class SimMode {
+  kLocal,
+  kSync,
+  kRanks,
+  kAsync,
+  kHalfAsync,
+  kDcAsgd,
+  kGeo,
+  kGeoOften,
+  kEasgd,
+  kLocalSgd
+};
 std::string_view to_string(SimMode mode);
 
 // Steps of all workers have the same bits in every run.
@@ -30,7 +41,7 @@ SimState state_of(const fluid::Program& origin, const fluid::Scope& scope);
 // The others count: the value that stands for a worker falls by one with each of its steps, however
 // gradients are merged or late. With GEO each of two workers sends half of what it changed, and of
 // the rest again at the next exchange: where there is none but at saves it falls by a half, else by
-// a half to one.
+// a half to one. Workers of EASGD and LocalSGD have values of their own: it is the sum of all.
 class CheckpointPrograms {
  public:
   static constexpr int kServers = 2;
@@ -41,7 +52,9 @@ class CheckpointPrograms {
   SimMode mode() const { return mode_; }
   int workers() const { return mode_ == SimMode::kLocal ? 1 : 2; }
   int servers() const { return has_servers() ? kServers : 0; }
-  bool has_servers() const { return mode_ != SimMode::kLocal && mode_ != SimMode::kRanks; }
+  bool has_servers() const { return mode_ != SimMode::kLocal && !is_collective(); }
+  bool is_collective() const { return mode_ == SimMode::kRanks || mode_ == SimMode::kLocalSgd; }
+  bool workers_differ() const { return mode_ == SimMode::kEasgd || mode_ == SimMode::kLocalSgd; }
   role_maker::ClusterSpec cluster(int worker, const std::string& job_id) const;
   strategies::AsyncOptions options() const;
   const std::vector<std::string>& server_names() const { return server_names_; }
@@ -59,8 +72,13 @@ class CheckpointPrograms {
   fluid::Feed broken_feed() const;
   // In step: all values after so many steps.
   const SimState& state(int64_t steps) const;
-  // Else: what is wrong with the counts of workers that have taken these steps; empty: nothing.
-  std::string wrong_counts(const SimState& state, const std::vector<int64_t>& steps) const;
+  // Else: the variables that count.
+  static std::vector<std::string> count_names();
+  // The counts that the scope has, one after the other; 0 where it has none.
+  std::vector<double> counts_of(const fluid::Scope& scope) const;
+  // What is wrong with those of workers that have taken these steps; empty: nothing.
+  std::string wrong_counts(const std::vector<double>& counts,
+                           const std::vector<int64_t>& steps) const;
 
  private:
   void build_net();

@@ -129,6 +129,7 @@ class SimRun {
     job_id_ = str_cat("attempt-", attempt_);
     crashed_ = ending_ = false;
     loaded_.assign(static_cast<size_t>(programs_.workers()), std::nullopt);
+    finals_.assign(static_cast<size_t>(programs_.workers()), {});
     first_loop_ = launcher_.index() + 1 + loops_;
     for (int i = 0; i < programs_.servers(); ++i) add(str_cat("server ", i));
     for (int i = 0; i < programs_.workers(); ++i) add(str_cat("worker ", i));
@@ -232,8 +233,10 @@ class SimRun {
           ->rewrite({programs_.origin(), programs_.origin(), cluster, none, Logger()})
           .runtime;
     }
-    if (programs_.mode() == SimMode::kRanks) {
-      return std::make_shared<SimRank>(process, cluster, incarnation, CheckpointPrograms::kShards,
+    if (programs_.is_collective()) {
+      strategies::CollectiveRuntimeOptions options{.logical_shards = CheckpointPrograms::kShards};
+      if (programs_.workers_differ()) options.local_sgd = {.interval = 3};
+      return std::make_shared<SimRank>(process, cluster, incarnation, std::move(options),
                                        programs_.origin(), programs_.worker(index).main);
     }
     return std::make_shared<strategies::WorkerRuntime>(
@@ -292,6 +295,7 @@ class SimRun {
     }
     checkpoints.stop();
     runtime->stop_worker();
+    finals_[static_cast<size_t>(index)] = programs_.counts_of(executor.scope());
   }
 
   // After so many steps.
@@ -336,10 +340,35 @@ class SimRun {
     }
     if (index == 0 && newest > 0) ++outcome_.resumes;
     if (in_step(programs_.mode())) return check_state(runtime, newest, index, scope);
-    const auto state = whole_state(runtime, index, scope);
-    if (!state) return;
-    const std::string wrong = programs_.wrong_counts(*state, steps);
+    const std::vector<double> counts = whole_counts(runtime, index, scope);
+    if (some_have_stopped(steps)) return;
+    const std::string wrong = programs_.wrong_counts(counts, steps);
     if (!wrong.empty()) fail(wrong);
+  }
+
+  // A worker of EASGD that stops takes its own values with it: what is saved later lacks them.
+  bool some_have_stopped(const std::vector<int64_t>& steps) {
+    lacks_values_ = false;
+    for (int worker = 0; worker < programs_.workers(); ++worker) {
+      lacks_values_ = lacks_values_ || steps[static_cast<size_t>(worker)] >= steps_of(worker);
+    }
+    lacks_values_ = lacks_values_ && programs_.mode() == SimMode::kEasgd;
+    return lacks_values_;
+  }
+
+  // What servers have, with what workers have that is not the same.
+  std::vector<double> whole_counts(StrategyRuntime& runtime, int index, fluid::Scope& scope) {
+    fluid::Scope gathered;
+    if (programs_.has_servers() && index == 0) {
+      runtime.read_values(programs_.count_names(), gathered);
+    }
+    std::vector<double> counts = programs_.counts_of(gathered);
+    if (programs_.workers_differ()) add(programs_.counts_of(scope), counts);
+    return runtime.all_reduce_worker(counts);
+  }
+
+  static void add(const std::vector<double>& more, std::vector<double>& counts) {
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] += more[i];
   }
 
   Logger logger_of(SimProcess& process) {
@@ -392,15 +421,17 @@ class SimRun {
 
   // Jobs that are not in step: what all workers have sent is in the servers' values at the end.
   void check_servers() {
-    if (in_step(programs_.mode())) return;
-    SimState state;
+    if (in_step(programs_.mode()) || lacks_values_) return;
+    std::vector<double> counts = programs_.counts_of(fluid::Scope());
     for (const Member& member : members_) {
-      if (member.server != nullptr)
-        state.merge(state_of(programs_.origin(), member.server->scope()));
+      if (member.server != nullptr) add(programs_.counts_of(member.server->scope()), counts);
+    }
+    if (programs_.workers_differ()) {
+      for (const auto& own : finals_) add(own, counts);
     }
     std::vector<int64_t> steps;
     for (int worker = 0; worker < programs_.workers(); ++worker) steps.push_back(steps_of(worker));
-    const std::string wrong = programs_.wrong_counts(state, steps);
+    const std::string wrong = programs_.wrong_counts(counts, steps);
     if (!wrong.empty()) fail(str_cat("at the end, ", wrong));
   }
 
@@ -458,8 +489,10 @@ class SimRun {
   bool finished_ = false;
   int64_t saved_ = 0;  // the newest that was said to be, and is not damaged
   std::vector<std::optional<int64_t>> loaded_;  // by worker, of this attempt
-  std::set<int64_t> damaged_;                   // steps of checkpoints that were
-  std::optional<int64_t> flipped_;              // of them, that nobody has looked at
+  std::vector<std::vector<double>> finals_;     // counts that workers end with
+  bool lacks_values_ = false;
+  std::set<int64_t> damaged_;       // steps of checkpoints that were
+  std::optional<int64_t> flipped_;  // of them, that nobody has looked at
   bool flip_said_ = false;
   CheckpointSimOutcome outcome_;
 };

@@ -12,14 +12,14 @@ constexpr uint16_t kFirstPort = 7000;
 }  // namespace
 
 SimRank::SimRank(SimProcess& process, const role_maker::ClusterSpec& cluster, uint64_t incarnation,
-                 int shards, const fluid::Program& origin, const fluid::Program& main)
+                 strategies::CollectiveRuntimeOptions options, const fluid::Program& origin,
+                 const fluid::Program& main)
     : process_(process),
       cluster_(cluster),
       incarnation_(incarnation),
       origin_(origin),
       ops_(
-          cluster, [this] { return connect(); },
-          strategies::CollectiveRuntimeOptions{.logical_shards = shards}) {
+          cluster, [this] { return connect(); }, std::move(options)) {
   ops_.expect(main);
 }
 
@@ -59,7 +59,11 @@ void SimRank::begin_saving(fluid::Scope& scope) {
   for (const fluid::VarDesc* var : origin_.global_block().vars()) {
     if (var->persistable) persistables.push_back(var->name);
   }
-  ops_.align(persistables, {}, scope);
+  std::vector<std::string> parameters;
+  for (const auto* parameter : origin_.global_block().parameters()) {
+    parameters.push_back(parameter->name);
+  }
+  ops_.align(persistables, parameters, scope);
 }
 
 }  // namespace fleet::testing

@@ -19,7 +19,8 @@ class SimRank final : public strategies::StrategyRuntime {
  public:
   // Used by a fiber of the process. `origin` is what is saved, `main` the program of a step.
   SimRank(SimProcess& process, const role_maker::ClusterSpec& cluster, uint64_t incarnation,
-          int shards, const fluid::Program& origin, const fluid::Program& main);
+          strategies::CollectiveRuntimeOptions options, const fluid::Program& origin,
+          const fluid::Program& main);
 
   void init_worker() override { ops_.connect(); }
   void stop_worker() override;
@@ -41,6 +42,12 @@ class SimRank final : public strategies::StrategyRuntime {
   const fluid::Program* checkpoint_program() const override { return &origin_; }
   void begin_saving(fluid::Scope& scope) override;
   void start_from(fluid::Scope&) override { barrier_worker(); }
+  std::vector<double> own_counts() override {
+    return ops_.local_sgd() == nullptr ? std::vector<double>() : ops_.local_sgd()->counts();
+  }
+  void set_own_counts(std::span<const double> counts) override {
+    if (ops_.local_sgd() != nullptr) ops_.local_sgd()->set_counts(counts);
+  }
 
  private:
   std::unique_ptr<transport::CollectiveCommunicator> connect();
