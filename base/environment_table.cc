@@ -66,6 +66,8 @@ constexpr std::array kTraining = {
     Variable{"CPU_NUM", "1", "threads",
              "Threads that run the logical shards of a local step; trainer threads of an "
              "asynchronous worker."},
+    Variable{"FLEET_NUM_THREADS", "1", "threads",
+             "Threads that compute an op of a step; the bits are the same for any number."},
     Variable{"FLAGS_communicator_max_merge_var_num", "0", "gradients",
              "Asynchronous: gradients of a parameter that are merged into one push, at most. 0: "
              "as many as CPU_NUM."},
@@ -210,7 +212,8 @@ constexpr std::array kGroups = {
     EnvironmentGroup{"How long to wait", "Read by `fleet::init` and `attach`.", kWaiting},
     EnvironmentGroup{
         "Training",
-        "Read by `fleet::init` and `attach`; CPU_NUM by each executor when it is made. "
+        "Read by `fleet::init` and `attach`; CPU_NUM and FLEET_NUM_THREADS by each executor when it "
+        "is made. "
         "What the code says wins over FLAGS_communicator_* and FLAGS_rpc_*.",
         kTraining},
     EnvironmentGroup{"Looking inside", "Read by `fleet::init`, executors, tools and launchers.",

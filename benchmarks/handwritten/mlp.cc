@@ -95,7 +95,7 @@ struct HandwrittenMlp::Products {
     std::unique_ptr<fluid::cpu::Gemm<float>> gemm;
   };
   void run(const Product& product, const float* a, const float* b, float* c) {
-    product.gemm->run(a, b, c, scratch);
+    product.gemm->run(a, b, c, scratch, Tiles());
   }
 
   Product first;

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/process/usable_cores.h"
 #include "base/strings.h"
 #include "fluid/core/device_memory.h"
 #include "fluid/core/lod.h"
@@ -175,11 +176,11 @@ void check_replicas(const Replication& asked, const StepShards& job) {
   }
 }
 
-void check_threads(int threads) {
+void check_threads(int threads, const char* field) {
   if (threads >= 1 && threads <= ExecutorOptions::kMaxThreads) return;
   throw_error(ErrorCode::kInvalidArgument,
               {.what = "a step cannot have so many threads",
-               .where = "ExecutorOptions.threads",
+               .where = str_cat("ExecutorOptions.", field),
                .expected = str_cat("1 to ", ExecutorOptions::kMaxThreads),
                .got = str_cat(threads),
                .fix = "leave it out, or set it to the processor's cores"});
@@ -220,6 +221,7 @@ struct Executor::State {
   std::shared_ptr<CommRuntime> runtime;
   FiniteWatch* watch = nullptr;
   std::shared_ptr<Profile> profile;  // null: nobody measures
+  std::unique_ptr<TilePool> tiles;   // null: an op has one thread
   std::shared_ptr<PlanCache> plans = std::make_shared<PlanCache>();
   std::vector<CachedWorkspace> cached;     // most recent first
   std::map<uint64_t, uint64_t> steps_run;  // by program id
@@ -342,6 +344,7 @@ struct Executor::State {
     step.check_nan_inf = *options.check_nan_inf;
     step.profile = profile.get();
     step.threads = *options.threads;
+    step.tiles = Tiles(tiles.get());
     step.graph = options.cuda_graph && !place.is_cpu();
     step.watch = known != nullptr ? known->finite_watch() : nullptr;
     if (step.watch == nullptr) step.watch = watch;
@@ -360,9 +363,14 @@ Executor::Executor(Place place, ExecutorOptions options) : state_(std::make_uniq
   }
   options.logical_shards = std::max(options.logical_shards, 1);
   options = with_environment(std::move(options));
-  check_threads(*options.threads);
+  check_threads(*options.threads, "threads");
+  check_threads(*options.op_threads, "op_threads");
   if (!options.profile->empty()) state_->profile = std::make_shared<Profile>(*options.profile);
   state_->place = place;
+  if (*options.op_threads > 1) {
+    state_->tiles = std::make_unique<TilePool>(TilePool::Options{
+        .threads = *options.op_threads, .spins = *options.op_threads <= usable_cores()});
+  }
   state_->options = std::move(options);
   state_->own_scope = std::make_shared<Scope>();
   state_->scope = state_->own_scope.get();
@@ -513,7 +521,9 @@ Executor Executor::share() const {
 }
 
 Executor Executor::share(Scope& scope) const {
-  Executor other(state_->place, scope, state_->options);
+  ExecutorOptions options = state_->options;
+  options.op_threads = 1;
+  Executor other(state_->place, scope, std::move(options));
   other.state_->own_scope = state_->own_scope;
   other.state_->runtime = state_->runtime;
   other.state_->watch = state_->watch;

@@ -50,14 +50,19 @@ struct ExecutorOptions {
   // Threads that run the shards of a local step, 1 to kMaxThreads. Not given: CPU_NUM.
   static constexpr int kMaxThreads = 1024;
   std::optional<int> threads = std::nullopt;
+  // Threads that compute an op, 1 to kMaxThreads; the bits are the same for any number. Not given:
+  // FLEET_NUM_THREADS. Where shards run at once, each of their ops has one thread. Executors that
+  // share() makes for other threads have one.
+  std::optional<int> op_threads = std::nullopt;
   // Folder for the files that say where the time of steps went; empty: they are not written. Not
   // given: FLAGS_profile.
   std::optional<std::string> profile = std::nullopt;
 };
 
 // The options with the environment's values in place of those that are not given, and defaults
-// where it has none: false, 1 thread, no profile. An Executor calls it when it is made; only
-// places.h takes another setting from there. Throws UsageError for a value that cannot be used.
+// where it has none: false, 1 thread of both kinds, no profile. An Executor calls it when it is
+// made; only places.h takes another setting from there. Throws UsageError for a value that cannot
+// be used.
 ExecutorOptions with_environment(ExecutorOptions options);
 
 // How a program runs, compiled: immutable, shared by threads. Made for (program, feed names,

@@ -24,12 +24,12 @@ bool check_nan_inf(const Environment& environment) {
   return *flag;
 }
 
-int threads(const Environment& environment) {
-  const auto text = environment.get("CPU_NUM");
+int threads(const Environment& environment, const char* variable) {
+  const auto text = environment.get(variable);
   if (!text) return 1;
   const auto count = parse_int(*text);
   if (!count || *count < 1 || *count > ExecutorOptions::kMaxThreads) {
-    refuse("CPU_NUM", str_cat("a number from 1 to ", ExecutorOptions::kMaxThreads), *text);
+    refuse(variable, str_cat("a number from 1 to ", ExecutorOptions::kMaxThreads), *text);
   }
   return static_cast<int>(*count);
 }
@@ -39,7 +39,8 @@ int threads(const Environment& environment) {
 ExecutorOptions with_environment(ExecutorOptions options) {
   const Environment environment = Environment::of_process();
   if (!options.check_nan_inf) options.check_nan_inf = check_nan_inf(environment);
-  if (!options.threads) options.threads = threads(environment);
+  if (!options.threads) options.threads = threads(environment, "CPU_NUM");
+  if (!options.op_threads) options.op_threads = threads(environment, "FLEET_NUM_THREADS");
   if (!options.profile) options.profile = environment.get("FLAGS_profile").value_or("");
   return options;
 }

@@ -20,10 +20,11 @@ class OpRunner {
   OpRunner& operator=(const OpRunner&) = delete;
 
   // `together`: the next op of the plan runs right after this one.
-  void run(uint64_t step, int shard, bool together) {
+  void run(uint64_t step, int shard, bool together, Tiles tiles) {
     if (current_ == nullptr || !fits(*current_)) bind();
     for (Reordered& image : current_->reordered) reorder(image);
     context_.set_step(step, shard);
+    context_.set_tiles(tiles);
     context_.set_more_follow(together && op_.with_next);
     current_->prepared->run(context_);
     if (op_.lod_from >= 0 && !current_->sets_lod) pass_on_lod();

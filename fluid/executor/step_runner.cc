@@ -128,10 +128,11 @@ void StepRunner::join(const Workspace::Step& step, int op, int parts) {
   }
 }
 
-void StepRunner::run_shards(const Workspace::Step& step, int parts) {
+void StepRunner::run_shards(Workspace::Step step, int parts) {
   const bool apart =
       plan_->shards_are_apart() && step.runtime == nullptr && plan_->key().place.is_cpu();
   const int threads = apart ? std::min(step.threads, parts) : 1;
+  if (threads > 1) step.tiles = {};
   if (!plan_->joins().empty()) {
     run_joined(step, parts, threads);
   } else if (threads == 1) {

@@ -30,7 +30,7 @@ class StepRunner {
   // The whole of a step on a device, by what it recorded of one; false: it is to be run op by op.
   bool run_graph(const Workspace::Step& step, int parts);
   void run_op_by_op(const Workspace::Step& step, int parts);
-  void run_shards(const Workspace::Step& step, int parts);
+  void run_shards(Workspace::Step step, int parts);
   void run_shard(Workspace& lane, const Workspace::Step& step, int part, int parts);
   void run_on_threads(const Workspace::Step& step, int parts, int threads);
   void run_joined(const Workspace::Step& step, int parts, int threads);

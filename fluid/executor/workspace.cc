@@ -199,7 +199,7 @@ void Workspace::run_op(const Step& step, int k, int shard, bool together) {
   if (plan_->communicates()) communication_.wait_before(k);
   if (communication_.calls(k)) communication_.run(step.runtime, k, step.number, shard);
   try {
-    runner->run(step.number, shard, together);
+    runner->run(step.number, shard, together, step.tiles);
   } catch (const std::bad_alloc&) {
     if (plan_->ops()[static_cast<size_t>(k)].place.is_cpu()) throw;
     throw_no_memory(k);

@@ -43,6 +43,7 @@ class Workspace {
     Profile* profile = nullptr;  // who measures
     FiniteWatch* watch = nullptr;
     int threads = 1;     // that may run shards at once
+    Tiles tiles = {};    // of an op, where shards do not run at once
     bool sums = false;   // what shards make is added up and not divided
     bool graph = false;  // ExecutorOptions::cuda_graph
   };

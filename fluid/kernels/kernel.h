@@ -2,6 +2,7 @@
 // Preparing happens once per op and set of input shapes, running happens every step.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 
 #include "base/buffer.h"
 #include "base/philox.h"
+#include "base/process/tile_pool.h"
 #include "fluid/core/value.h"
 #include "fluid/program/program.h"
 
@@ -75,6 +77,13 @@ class KernelContext {
   SelectedRows& make_rows(int i, DType dtype, const Shape& shape) const;
 
   Scratch& scratch() const { return *scratch_; }
+  // Calls tile(i) for i from 0 to count - 1, in no order and perhaps in several threads at once:
+  // what they are comes from shapes alone. A tile does not use scratch().
+  template <class Tile>
+  void parallel_tiles(int64_t count, const Tile& tile) const {
+    tiles_.run(count, tile);
+  }
+  const Tiles& tiles() const { return tiles_; }
   void* stream() const { return stream_; }
   // Counter-based randomness: steps of this program run before, and the logical shard.
   uint64_t step() const { return step_; }
@@ -96,6 +105,7 @@ class KernelContext {
   const Place& place() const { return place_; }
   void set_place(const Place& place) { place_ = place; }
   void set_stream(void* stream) { stream_ = stream; }
+  void set_tiles(Tiles tiles) { tiles_ = tiles; }
   void set_nonfinite_word(uint32_t* word) { nonfinite_word_ = word; }
   void set_step(uint64_t step, int shard) {
     step_ = step;
@@ -105,13 +115,20 @@ class KernelContext {
 
   // Update kernels: adds the sum of elements that they wrote into the parameter. It is finite only
   // when all of them are.
-  void add_written(double sum) const { written_ += sum; }
+  void add_written(double sum) const {
+    if (tiles_.parallel()) {
+      std::atomic_ref(written_).fetch_add(sum, std::memory_order_relaxed);
+    } else {
+      written_ += sum;
+    }
+  }
   double written() const { return written_; }
 
  private:
   std::span<Value* const> inputs_;
   std::span<Value* const> outputs_;
   Scratch* scratch_;
+  Tiles tiles_;
   Place place_;
   void* stream_ = nullptr;  // of the device; null on CPU
   uint32_t* nonfinite_word_ = nullptr;

@@ -80,6 +80,7 @@ class FromTensors final : public Prepared {
     }
     KernelContext inner(inputs, outputs, c.scratch());
     inner.set_stream(c.stream());
+    inner.set_tiles(c.tiles());
     inner.set_step(c.step(), c.shard());
     prepared_->run(inner);
   }

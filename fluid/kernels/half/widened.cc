@@ -58,6 +58,7 @@ class Widened final : public Prepared {
     KernelContext inner(inputs, outputs, context.scratch());
     inner.set_place(context.place());
     inner.set_stream(context.stream());
+    inner.set_tiles(context.tiles());
     inner.set_nonfinite_word(context.nonfinite_word());
     inner.set_step(context.step(), context.shard());
     kernel_->run(inner);

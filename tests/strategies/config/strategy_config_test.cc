@@ -177,7 +177,8 @@ TEST(RuntimeConfigTest, AVariableSetToItsDefaultInTheTableChangesNothing) {
       EXPECT_EQ(values_of(config), expected);
       const bool read = !config.origins.empty() || !config.trainer.origins.empty() ||
                         !config.server.origins.empty();
-      EXPECT_TRUE(read || variable.name == "TMPDIR");  // of launchers
+      // Of launchers, and of executors.
+      EXPECT_TRUE(read || variable.name == "TMPDIR" || variable.name == "FLEET_NUM_THREADS");
     }
   }
 }

@@ -196,7 +196,7 @@ std::unique_ptr<Prepared> prepare_with_softmax(PrepareContext& context) {
                         : row_loss<T>(view, xs, base, nullptr, checked_label(index, view.n));
       }
     }
-    softmax<T, Simd>(view, xs, c.out<T>(probability));
+    softmax<T, Simd>(view, xs, c.out<T>(probability), c.tiles());
   });
 }
 

@@ -10,6 +10,7 @@
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/nn/lanes.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tiles.h"
 #include "fluid/ops/loss/loss.h"
 
 namespace fleet::fluid::cpu {
@@ -94,8 +95,9 @@ std::unique_ptr<Prepared> prepare_softmax(PrepareContext& context) {
   const AxisView view(shape, context.attrs<SoftmaxAttrs>().axis);
   const int x = context.input("X");
   const int out = context.set_output("Out", shape, dtype_of<T>());
-  return make_prepared(
-      [=](const KernelContext& c) { softmax<T, Simd>(view, c.in<T>(x), c.out<T>(out)); });
+  return make_prepared([=](const KernelContext& c) {
+    softmax<T, Simd>(view, c.in<T>(x), c.out<T>(out), c.tiles());
+  });
 }
 
 // x_grad = out * (grad - sum of out * grad) in one row whose elements are `step` apart; an integral
@@ -123,8 +125,8 @@ std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
   const int grad = context.input("Out@GRAD");
   const int x_grad = context.set_output("X@GRAD", shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    const auto rows = [&](auto step) {
-      for (int64_t o = 0; o < view.outer; ++o) {
+    const auto rows = [&](int64_t begin, int64_t end, auto step) {
+      for (int64_t o = begin; o < end; ++o) {
         for (int64_t i = 0; i < view.inner; ++i) {
           const int64_t at = o * view.n * view.inner + i;
           softmax_row_gradient(c.in<T>(out) + at, c.in<T>(grad) + at, c.out<T>(x_grad) + at, view.n,
@@ -132,22 +134,28 @@ std::unique_ptr<Prepared> prepare_softmax_grad(PrepareContext& context) {
         }
       }
     };
-    if (view.inner == 1) return rows(std::integral_constant<int64_t, 1>{});
-    rows(view.inner);
+    c.tiles().ranges(view.outer, rows_of_tile(view.n * view.inner),
+                     [&](int64_t begin, int64_t end) {
+                       if (view.inner == 1)
+                         return rows(begin, end, std::integral_constant<int64_t, 1>{});
+                       rows(begin, end, view.inner);
+                     });
   });
 }
 
 }  // namespace
 
 template <class T, bool Simd>
-void softmax(const AxisView& view, const T* x, T* out) {
-  if (view.inner == 1) return softmax_of_rows<T, Simd>(view.outer, view.n, x, out);
-  softmax_across<T, Simd>(view, x, out);
+void softmax(const AxisView& view, const T* x, T* out, const Tiles& tiles) {
+  if (view.inner != 1) return softmax_across<T, Simd>(view, x, out);
+  tiles.ranges(view.outer, rows_of_tile(view.n), [&](int64_t begin, int64_t end) {
+    softmax_of_rows<T, Simd>(end - begin, view.n, x + begin * view.n, out + begin * view.n);
+  });
 }
 
-template void softmax<float, true>(const AxisView&, const float*, float*);
-template void softmax<float, false>(const AxisView&, const float*, float*);
-template void softmax<double, false>(const AxisView&, const double*, double*);
+template void softmax<float, true>(const AxisView&, const float*, float*, const Tiles&);
+template void softmax<float, false>(const AxisView&, const float*, float*, const Tiles&);
+template void softmax<double, false>(const AxisView&, const double*, double*, const Tiles&);
 
 void register_softmax(KernelTable& table) {
   table.add_last("softmax", DeviceKind::kCpu, DType::kFloat32,

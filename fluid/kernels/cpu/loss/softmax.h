@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/process/tile_pool.h"
 #include "fluid/kernels/shape/axis_view.h"
 
 namespace fleet::fluid::cpu {
@@ -10,6 +11,6 @@ namespace fleet::fluid::cpu {
 // out = exp(x - max) / sum, row by row; x and out may be the same. Simd: the vectorised exp
 // (float only).
 template <class T, bool Simd>
-void softmax(const AxisView& view, const T* x, T* out);
+void softmax(const AxisView& view, const T* x, T* out, const Tiles& tiles);
 
 }  // namespace fleet::fluid::cpu

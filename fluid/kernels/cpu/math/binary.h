@@ -9,6 +9,7 @@
 #include "fluid/kernels/cpu/math/broadcast.h"
 #include "fluid/kernels/cpu/math/sums.h"
 #include "fluid/kernels/cpu/register.h"
+#include "fluid/kernels/cpu/tiles.h"
 #include "fluid/ops/math/elementwise.h"
 
 namespace fleet::fluid::cpu {
@@ -52,6 +53,22 @@ inline std::string binary_where(const PrepareContext& context) {
                  join(context.op().input("Y"), ", "), "'");
 }
 
+// Calls f as Broadcast::rows does, for parts of rows that are long, in tiles.
+template <class F>
+void each_part(const Broadcast& walk, const Tiles& tiles, const F& f) {
+  const int64_t length = walk.row_length();
+  if (length > kTileElements) {
+    walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
+      tiles.ranges(n, kTileElements, [&](int64_t begin, int64_t end) {
+        f(at + begin, xi + begin * xstep, yi + begin * ystep, end - begin, xstep, ystep);
+      });
+    });
+  } else {
+    tiles.ranges(walk.row_count(), rows_of_tile(length),
+                 [&](int64_t begin, int64_t end) { walk.rows(begin, end, f); });
+  }
+}
+
 template <class T, class R>
 std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
                                          RowFunction<T, R> function) {
@@ -68,27 +85,36 @@ std::unique_ptr<Prepared> prepare_binary(PrepareContext& context, int axis,
     const T* xs = c.in<T>(x);
     const T* ys = c.in<T>(y);
     R* outs = c.out<R>(out);
-    walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
-      function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, outs + at);
-    });
+    each_part(walk, c.tiles(),
+              [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
+                function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, outs + at);
+              });
   });
 }
 
 // The gradient of one operand: what its elements pass back, summed where an element was used more
 // than once, in row-major order. A null function passes g itself.
 template <class T>
-void pass_back(const Broadcast& walk, bool to_x, const T* xs, const T* ys, const T* gs, T* grad,
-               int64_t numel, RowGradient<T> function) {
+void pass_back(const Broadcast& walk, const Tiles& tiles, bool to_x, const T* xs, const T* ys,
+               const T* gs, T* grad, int64_t numel, RowGradient<T> function) {
   constexpr int64_t kBlock = 512;
-  const bool sums = walk.repeats(to_x);
-  if (!sums && function == nullptr) {
-    std::copy(gs, gs + numel, grad);
+  if (!walk.repeats(to_x)) {
+    if (function == nullptr) {
+      tiles.ranges(numel, kTileElements, [&](int64_t begin, int64_t end) {
+        std::copy(gs + begin, gs + end, grad + begin);
+      });
+      return;
+    }
+    each_part(
+        walk, tiles,
+        [&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
+          function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, grad + (to_x ? xi : yi));
+        });
     return;
   }
-  if (sums) std::fill(grad, grad + numel, T{});
+  std::fill(grad, grad + numel, T{});
   walk.rows([&](int64_t at, int64_t xi, int64_t yi, int64_t n, int64_t xstep, int64_t ystep) {
     T* to = grad + (to_x ? xi : yi);
-    if (!sums) return function({xs + xi, xstep != 0, ys + yi, ystep != 0, n}, gs + at, to);
     T block[kBlock];
     const bool moves = to_x ? xstep != 0 : ystep != 0;
     for (int64_t first = 0; first < n; first += kBlock) {
@@ -131,8 +157,8 @@ std::unique_ptr<Prepared> prepare_binary_grad(PrepareContext& context, RowGradie
     const T* xs = c.in<T>(x);
     const T* ys = c.in<T>(y);
     const T* gs = c.in<T>(g);
-    if (x_grad >= 0) pass_back(walk, true, xs, ys, gs, c.out<T>(x_grad), x_numel, to_x);
-    if (y_grad >= 0) pass_back(walk, false, xs, ys, gs, c.out<T>(y_grad), y_numel, to_y);
+    if (x_grad >= 0) pass_back(walk, c.tiles(), true, xs, ys, gs, c.out<T>(x_grad), x_numel, to_x);
+    if (y_grad >= 0) pass_back(walk, c.tiles(), false, xs, ys, gs, c.out<T>(y_grad), y_numel, to_y);
   });
 }
 

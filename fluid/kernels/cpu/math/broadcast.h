@@ -25,17 +25,29 @@ class Broadcast {
   void each_row(F f) const {
     using Zero = std::integral_constant<int64_t, 0>;
     using One = std::integral_constant<int64_t, 1>;
-    if (x_step_ == 1 && y_step_ == 1) return walk(f, One{}, One{});
-    if (x_step_ == 1) return walk(f, One{}, Zero{});
-    if (y_step_ == 1) return walk(f, Zero{}, One{});
-    return walk(f, Zero{}, Zero{});
+    const int64_t end = row_count();
+    if (x_step_ == 1 && y_step_ == 1) return walk(f, One{}, One{}, 0, end);
+    if (x_step_ == 1) return walk(f, One{}, Zero{}, 0, end);
+    if (y_step_ == 1) return walk(f, Zero{}, One{}, 0, end);
+    return walk(f, Zero{}, Zero{}, 0, end);
   }
 
   // The same with steps that are plain numbers.
   template <class F>
   void rows(F f) const {
-    walk(f, x_step_, y_step_);
+    walk(f, x_step_, y_step_, 0, row_count());
   }
+  // Of rows [begin, end).
+  template <class F>
+  void rows(int64_t begin, int64_t end, F f) const {
+    walk(f, x_step_, y_step_, begin, end);
+  }
+  int64_t row_count() const {
+    int64_t count = empty_ ? 0 : 1;
+    for (int d = 0; d < outer_; ++d) count *= dims_[d].size;
+    return count;
+  }
+  int64_t row_length() const { return length_; }
 
  private:
   struct Dim {
@@ -45,13 +57,21 @@ class Broadcast {
   };
 
   template <class F, class X, class Y>
-  void walk(F& f, X x_step, Y y_step) const {
-    if (empty_) return;
+  void walk(F& f, X x_step, Y y_step, int64_t begin, int64_t end) const {
+    if (begin >= end) return;
     int64_t index[Shape::kMaxRank] = {};
     int64_t xi = 0;
     int64_t yi = 0;
-    for (int64_t at = 0;; at += length_) {
-      f(at, xi, yi, length_, x_step, y_step);
+    int64_t rest = begin;
+    for (int d = outer_ - 1; d >= 0 && rest > 0; --d) {
+      index[d] = rest % dims_[d].size;
+      xi += index[d] * dims_[d].x_stride;
+      yi += index[d] * dims_[d].y_stride;
+      rest /= dims_[d].size;
+    }
+    for (int64_t row = begin;; ++row) {
+      f(row * length_, xi, yi, length_, x_step, y_step);
+      if (row + 1 == end) return;
       int d = outer_ - 1;
       for (; d >= 0; --d) {
         const Dim& dim = dims_[d];
@@ -62,7 +82,6 @@ class Broadcast {
         yi -= dim.y_stride * dim.size;
         index[d] = 0;
       }
-      if (d < 0) return;
     }
   }
 

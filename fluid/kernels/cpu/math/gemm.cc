@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <dnnl.hpp>
 #include <immintrin.h>
+#include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "fluid/kernels/cpu/one_openmp_thread_impl.h"
+#include "fluid/kernels/cpu/tiles.h"
 
 namespace fleet::fluid::cpu {
 namespace {
@@ -18,9 +21,9 @@ class TileGemm final : public Gemm<T> {
  public:
   explicit TileGemm(const GemmShape& shape) : shape_(shape) {}
 
-  void run(const T* a, const T* b, T* c, Scratch& scratch) override {
+  void run(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) override {
     const GemmShape& s = shape_;
-    if (transposed_is_cheaper()) return run_transposed(a, b, c, scratch);
+    if (transposed_is_cheaper()) return run_transposed(a, b, c, scratch, tiles);
     if (s.transpose_b) {
       auto* packed = take(scratch, s.k * s.n);
       transpose(b, s.n, s.k, packed);
@@ -35,7 +38,8 @@ class TileGemm final : public Gemm<T> {
               .b = b,
               .ldb = s.n,
               .c = c,
-              .ldc = s.n});
+              .ldc = s.n},
+             tiles);
   }
 
  private:
@@ -53,6 +57,33 @@ class TileGemm final : public Gemm<T> {
     return reinterpret_cast<T*>(scratch.get(static_cast<size_t>(elements) * sizeof(T)));
   }
 
+  // Rows or columns of the result, of which there are more; in whole vectors of the loops.
+  static void multiply(const GemmArgs<T>& args, const Tiles& tiles) {
+    constexpr int64_t kRows = 24;
+    constexpr int64_t kColumns = 64;
+    const auto size_of = [&](int64_t all, int64_t step) {
+      const int64_t of_one = args.m * args.n * args.k / std::max<int64_t>(all, 1);
+      const int64_t wanted = kTileProducts / std::max<int64_t>(of_one, 1);
+      return std::max(step, wanted / step * step);
+    };
+    if (args.m >= args.n) {
+      return tiles.ranges(args.m, size_of(args.m, kRows), [&](int64_t begin, int64_t end) {
+        GemmArgs<T> part = args;
+        part.m = end - begin;
+        part.a += args.transpose_a ? begin : begin * args.lda;
+        part.c += begin * args.ldc;
+        multiply(part);
+      });
+    }
+    tiles.ranges(args.n, size_of(args.n, kColumns), [&](int64_t begin, int64_t end) {
+      GemmArgs<T> part = args;
+      part.n = end - begin;
+      part.b += begin;
+      part.c += begin;
+      multiply(part);
+    });
+  }
+
   static void multiply(const GemmArgs<T>& args) {
     if constexpr (std::is_same_v<T, float>) {
       isa_loops().gemm_f32(args);
@@ -63,7 +94,7 @@ class TileGemm final : public Gemm<T> {
 
   // The transposed product, whose rows are long: the same chains of multiply-adds, so the same
   // bits.
-  void run_transposed(const T* a, const T* b, T* c, Scratch& scratch) const {
+  void run_transposed(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) const {
     const GemmShape& s = shape_;
     T* product = take(scratch, s.m * s.n + (s.transpose_a ? 0 : s.k * s.m));
     if (!s.transpose_a) {
@@ -80,7 +111,8 @@ class TileGemm final : public Gemm<T> {
               .b = a,
               .ldb = s.m,
               .c = product,
-              .ldc = s.m});
+              .ldc = s.m},
+             tiles);
     transpose(product, s.n, s.m, c);
   }
 
@@ -92,7 +124,7 @@ class ReferenceGemm final : public Gemm<T> {
  public:
   explicit ReferenceGemm(const GemmShape& shape) : shape_(shape) {}
 
-  void run(const T* a, const T* b, T* c, Scratch&) override {
+  void run(const T* a, const T* b, T* c, Scratch&, const Tiles&) override {
     const GemmShape& s = shape_;
     for (int64_t i = 0; i < s.m; ++i) {
       for (int64_t j = 0; j < s.n; ++j) {
@@ -140,60 +172,108 @@ void transpose_block(const double* x, int64_t x_stride, double* out, int64_t out
   }
 }
 
+// Parts of the result by rows or columns, of which there are more: what they are comes from the
+// shape, so that the bits do not depend on who computes them.
 class OneDnnGemm final : public Gemm<float> {
  public:
-  explicit OneDnnGemm(const GemmShape& s)
-      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), primitive_(make_primitive(s)) {}
+  explicit OneDnnGemm(const GemmShape& shape) : engine_(dnnl::engine::kind::cpu, 0) {
+    constexpr int64_t kStep = 64;
+    const bool by_rows = shape.m >= shape.n;
+    const int64_t all = by_rows ? shape.m : shape.n;
+    const int64_t most = std::max<int64_t>(1, all / kPartSize);
+    const int64_t count = std::clamp<int64_t>(shape.m * shape.n * shape.k / kPartProducts, 1, most);
+    const int64_t size = ((all + count - 1) / count + kStep - 1) / kStep * kStep;
+    for (int64_t begin = 0; begin < all; begin += size) {
+      parts_.push_back(
+          std::make_unique<Part>(engine_, shape, by_rows, begin, std::min(all, begin + size)));
+      parts_.back()->scratch_begin = scratch_bytes_;
+      scratch_bytes_ += (parts_.back()->scratch_bytes + 63) / 64 * 64;
+    }
+  }
 
-  void run(const float* a, const float* b, float* c, Scratch& scratch) override {
-    const OneOpenMpThread alone;
-    a_.set_data_handle(const_cast<float*>(a));
-    b_.set_data_handle(const_cast<float*>(b));
-    c_.set_data_handle(c);
-    scratchpad_.set_data_handle(scratch.get(scratchpad_bytes_));
-    primitive_.execute(stream_, arguments_);
-    stream_.wait();
+  void run(const float* a, const float* b, float* c, Scratch& scratch,
+           const Tiles& tiles) override {
+    std::byte* const memory = scratch.get(scratch_bytes_);
+    tiles.run(static_cast<int64_t>(parts_.size()),
+              [&](int64_t i) { parts_[static_cast<size_t>(i)]->run(a, b, c, memory); });
   }
 
  private:
-  dnnl::matmul make_primitive(const GemmShape& s) {
-    const OneOpenMpThread alone;
-    using dnnl::memory;
-    constexpr auto kFloat = memory::data_type::f32;
-    const memory::desc a({s.m, s.k}, kFloat,
-                         s.transpose_a ? memory::dims{1, s.m} : memory::dims{s.k, 1});
-    const memory::desc b({s.k, s.n}, kFloat,
-                         s.transpose_b ? memory::dims{1, s.k} : memory::dims{s.n, 1});
-    const memory::desc c({s.m, s.n}, kFloat, memory::dims{s.n, 1});
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  // Of a part, at least: rows or columns, and multiply-adds. The library packs the other operand
+  // for each part anew; parts of half the size cost a third of the time.
+  static constexpr int64_t kPartSize = 512;
+  static constexpr int64_t kPartProducts = int64_t{1} << 24;
+
+  class Part {
+   public:
+    Part(const dnnl::engine& engine, const GemmShape& s, bool by_rows, int64_t begin, int64_t end)
+        : stream_(engine) {
+      const OneOpenMpThread alone;
+      using dnnl::memory;
+      constexpr auto kFloat = memory::data_type::f32;
+      const int64_t m = by_rows ? end - begin : s.m;
+      const int64_t n = by_rows ? s.n : end - begin;
+      if (by_rows) {
+        a_begin_ = s.transpose_a ? begin : begin * s.k;
+        c_begin_ = begin * s.n;
+      } else {
+        b_begin_ = s.transpose_b ? begin * s.k : begin;
+        c_begin_ = begin;
+      }
+      const memory::desc a({m, s.k}, kFloat,
+                           s.transpose_a ? memory::dims{1, s.m} : memory::dims{s.k, 1});
+      const memory::desc b({s.k, n}, kFloat,
+                           s.transpose_b ? memory::dims{1, s.k} : memory::dims{s.n, 1});
+      const memory::desc c({m, n}, kFloat, memory::dims{s.n, 1});
+      dnnl::primitive_attr attributes;
+      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc description(engine_, a, b, c, attributes);
+      const dnnl::matmul::primitive_desc description(engine, a, b, c, attributes);
 #else
-    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
-                                                   engine_);
+      const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
+                                                     engine);
 #endif
-    a_ = memory(a, engine_, nullptr);
-    b_ = memory(b, engine_, nullptr);
-    c_ = memory(c, engine_, nullptr);
-    scratchpad_ = memory(description.scratchpad_desc(), engine_, nullptr);
-    scratchpad_bytes_ = description.scratchpad_desc().get_size();
-    arguments_ = {{DNNL_ARG_SRC, a_},
-                  {DNNL_ARG_WEIGHTS, b_},
-                  {DNNL_ARG_DST, c_},
-                  {DNNL_ARG_SCRATCHPAD, scratchpad_}};
-    return dnnl::matmul(description);
-  }
+      a_ = memory(a, engine, nullptr);
+      b_ = memory(b, engine, nullptr);
+      c_ = memory(c, engine, nullptr);
+      scratchpad_ = memory(description.scratchpad_desc(), engine, nullptr);
+      scratch_bytes = description.scratchpad_desc().get_size();
+      arguments_ = {{DNNL_ARG_SRC, a_},
+                    {DNNL_ARG_WEIGHTS, b_},
+                    {DNNL_ARG_DST, c_},
+                    {DNNL_ARG_SCRATCHPAD, scratchpad_}};
+      primitive_ = dnnl::matmul(description);
+    }
+
+    void run(const float* a, const float* b, float* c, std::byte* scratch) {
+      const OneOpenMpThread alone;
+      a_.set_data_handle(const_cast<float*>(a + a_begin_));
+      b_.set_data_handle(const_cast<float*>(b + b_begin_));
+      c_.set_data_handle(c + c_begin_);
+      scratchpad_.set_data_handle(scratch + scratch_begin);
+      primitive_.execute(stream_, arguments_);
+      stream_.wait();
+    }
+
+    size_t scratch_begin = 0;
+    size_t scratch_bytes = 0;
+
+   private:
+    dnnl::stream stream_;
+    int64_t a_begin_ = 0;
+    int64_t b_begin_ = 0;
+    int64_t c_begin_ = 0;
+    dnnl::memory a_;
+    dnnl::memory b_;
+    dnnl::memory c_;
+    dnnl::memory scratchpad_;
+    std::unordered_map<int, dnnl::memory> arguments_;
+    dnnl::matmul primitive_;
+  };
 
   dnnl::engine engine_;
-  dnnl::stream stream_;
-  dnnl::memory a_;
-  dnnl::memory b_;
-  dnnl::memory c_;
-  dnnl::memory scratchpad_;
-  size_t scratchpad_bytes_ = 0;
-  std::unordered_map<int, dnnl::memory> arguments_;
-  dnnl::matmul primitive_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  size_t scratch_bytes_ = 0;
 };
 
 }  // namespace

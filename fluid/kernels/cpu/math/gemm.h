@@ -13,7 +13,7 @@ template <class T>
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  virtual void run(const T* a, const T* b, T* c, Scratch& scratch) = 0;
+  virtual void run(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) = 0;
 };
 
 // Register tiles over operands where they lie: the fastest for small products, any shape.

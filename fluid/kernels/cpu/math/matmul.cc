@@ -34,7 +34,7 @@ std::unique_ptr<Prepared> prepare_mul(PrepareContext& context) {
   const int y = context.input("Y");
   const int out = context.set_output("Out", shape.out, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    gemm->run(c.in<T>(x), c.in<T>(y), c.out<T>(out), c.scratch());
+    gemm->run(c.in<T>(x), c.in<T>(y), c.out<T>(out), c.scratch(), c.tiles());
   });
 }
 
@@ -58,8 +58,8 @@ std::unique_ptr<Prepared> prepare_mul_grad(PrepareContext& context) {
   const int y_grad = context.set_output("Y@GRAD", context.in("Y").shape, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
     const T* grad = c.in<T>(out_grad);
-    if (x_grad >= 0) x_gemm->run(grad, c.in<T>(y), c.out<T>(x_grad), c.scratch());
-    if (y_grad >= 0) y_gemm->run(c.in<T>(x), grad, c.out<T>(y_grad), c.scratch());
+    if (x_grad >= 0) x_gemm->run(grad, c.in<T>(y), c.out<T>(x_grad), c.scratch(), c.tiles());
+    if (y_grad >= 0) y_gemm->run(c.in<T>(x), grad, c.out<T>(y_grad), c.scratch(), c.tiles());
   });
 }
 
@@ -72,12 +72,12 @@ class BatchedGemm {
     part_.resize(adds ? static_cast<size_t>(product.shape.m * product.shape.n) : 0);
   }
 
-  void run(const T* a, const T* b, T* c, Scratch& scratch) {
+  void run(const T* a, const T* b, T* c, Scratch& scratch, const Tiles& tiles) {
     const int64_t n = product_.shape.m * product_.shape.n;
     for (int64_t i = 0; i < product_.count; ++i) {
       const bool adds = i > 0 && !part_.empty();
       T* to = adds ? part_.data() : c + i * product_.c_stride;
-      gemm_->run(a + i * product_.a_stride, b + i * product_.b_stride, to, scratch);
+      gemm_->run(a + i * product_.a_stride, b + i * product_.b_stride, to, scratch, tiles);
       for (int64_t j = 0; adds && j < n; ++j) c[j] += part_[static_cast<size_t>(j)];
     }
     if (alpha_ == T{1}) return;
@@ -126,7 +126,7 @@ std::unique_ptr<Prepared> prepare_matmul(PrepareContext& context) {
   const int y = context.input("Y");
   const int out = context.set_output("Out", s.out, dtype_of<T>());
   return make_prepared([=](const KernelContext& c) {
-    gemm->run(c.in<T>(x), c.in<T>(y), c.out<T>(out), c.scratch());
+    gemm->run(c.in<T>(x), c.in<T>(y), c.out<T>(out), c.scratch(), c.tiles());
   });
 }
 
@@ -157,10 +157,10 @@ std::unique_ptr<Prepared> prepare_matmul_grad(PrepareContext& context) {
     const T* ys = c.in<T>(y);
     const T* gs = c.in<T>(grad);
     if (x_grad >= 0) {
-      x_gemm->run(x_turned ? ys : gs, x_turned ? gs : ys, c.out<T>(x_grad), c.scratch());
+      x_gemm->run(x_turned ? ys : gs, x_turned ? gs : ys, c.out<T>(x_grad), c.scratch(), c.tiles());
     }
     if (y_grad >= 0) {
-      y_gemm->run(y_turned ? gs : xs, y_turned ? xs : gs, c.out<T>(y_grad), c.scratch());
+      y_gemm->run(y_turned ? gs : xs, y_turned ? xs : gs, c.out<T>(y_grad), c.scratch(), c.tiles());
     }
   });
 }

@@ -8,6 +8,7 @@
 
 #include "fluid/kernels/checked_inputs.h"
 #include "fluid/kernels/cpu/each_alone.h"
+#include "fluid/kernels/cpu/tiles.h"
 #include "fluid/kernels/kernel.h"
 #include "fluid/kernels/kernel_table.h"
 #include "fluid/kernels/optimize/averages.h"
@@ -80,12 +81,17 @@ class Gradient {
   int64_t height() const { return input_.height; }
   int64_t width() const { return input_.width; }
 
-  // Calls step(first, count, g) for runs that cover the parameter: element first + i has the
-  // gradient g(i). With `touched_only`, rows that a sparse gradient does not name are left out.
+  // Calls step(first, count, g) for runs that cover the parameter, those of a dense gradient as
+  // tiles: element first + i has the gradient g(i). With `touched_only`, rows that a sparse
+  // gradient does not name are left out.
   template <class Step>
   void each_run(const KernelContext& c, const Step& step, bool touched_only = false) {
     if (!sparse()) {
-      step(size_t{0}, numel(), Elements<T>{dense(c)});
+      const T* const gradient = dense(c);
+      c.tiles().ranges(input_.numel(), kTileElements, [&](int64_t begin, int64_t end) {
+        const auto first = static_cast<size_t>(begin);
+        step(first, static_cast<size_t>(end - begin), Elements<T>{gradient + first});
+      });
       return;
     }
     const MergedRows<T>& rows = merged(c);

@@ -89,7 +89,7 @@ std::unique_ptr<Prepared> prepare_conv(PrepareContext& context) {
   std::vector<T> columns(static_cast<size_t>(s.rows * s.columns()));
   return make_prepared([=](const KernelContext& c) mutable {
     s.lay_out(c, columns.data());
-    gemm->run(columns.data(), c.in<T>(filter), c.out<T>(out), c.scratch());
+    gemm->run(columns.data(), c.in<T>(filter), c.out<T>(out), c.scratch(), c.tiles());
     c.output(out).share_lod(s.x.tensor(c));
   });
 }
@@ -135,10 +135,10 @@ std::unique_ptr<Prepared> prepare_conv_grad(PrepareContext& context) {
   return make_prepared([=](const KernelContext& c) mutable {
     if (filter_grad >= 0) {
       s.lay_out(c, columns.data());
-      to_filter->run(columns.data(), c.in<T>(grad), c.out<T>(filter_grad), c.scratch());
+      to_filter->run(columns.data(), c.in<T>(grad), c.out<T>(filter_grad), c.scratch(), c.tiles());
     }
     if (x_grad < 0 && padding_grad < 0) return;
-    to_columns->run(c.in<T>(grad), c.in<T>(filter), columns.data(), c.scratch());
+    to_columns->run(c.in<T>(grad), c.in<T>(filter), columns.data(), c.scratch(), c.tiles());
     give_back(s, c, columns.data(), x_grad, padding_grad);
   });
 }

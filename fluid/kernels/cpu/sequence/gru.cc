@@ -223,9 +223,9 @@ class GruGrad {
     const int64_t d = s_.d;
     if (weight_grad_ >= 0) {
       T* to = c.out<T>(weight_grad_);
-      gate_product_->run(previous_.data(), gate_grads_.data(), to, c.scratch());
-      candidate_product_->run(c.in<T>(reset_), candidate_grads_.data(), to + 2 * d * d,
-                              c.scratch());
+      gate_product_->run(previous_.data(), gate_grads_.data(), to, c.scratch(), c.tiles());
+      candidate_product_->run(c.in<T>(reset_), candidate_grads_.data(), to + 2 * d * d, c.scratch(),
+                              c.tiles());
     }
     if (bias_grad_ >= 0) {
       T* to = c.out<T>(bias_grad_);

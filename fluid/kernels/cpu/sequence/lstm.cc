@@ -272,7 +272,7 @@ class LstmGrad {
     if (bias != nullptr) add_column_sums(gate_grads_.data(), s_.rows, 4 * d, bias);
     if (weight_grad_ >= 0) {
       weight_product_->run(previous_h_.data(), gate_grads_.data(), c.out<T>(weight_grad_),
-                           c.scratch());
+                           c.scratch(), c.tiles());
     }
     for (int64_t row = 0; input_grad_ >= 0 && row < s_.rows; ++row) {
       std::copy_n(gate_grads_.data() + row * 4 * d, 4 * d,

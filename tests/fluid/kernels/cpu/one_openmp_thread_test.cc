@@ -33,7 +33,7 @@ TEST(OpenMp, IsTheCallersAfterAProduct) {
     const std::vector<float> b(30, 1.0F);
     std::vector<float> c(20);
     Scratch scratch;
-    gemm->run(a.data(), b.data(), c.data(), scratch);
+    gemm->run(a.data(), b.data(), c.data(), scratch, Tiles());
     EXPECT_EQ(c.front(), 6.0F);
   };
   EXPECT_EQ(threads_after(3, product), 3);

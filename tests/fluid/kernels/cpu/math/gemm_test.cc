@@ -36,13 +36,13 @@ void expect_products(double tolerance) {
       std::vector<T> wanted(static_cast<size_t>(shape.m * shape.n));
       std::vector<T> got(wanted.size());
       Scratch scratch;
-      reference_gemm<T>(shape)->run(a.data(), b.data(), wanted.data(), scratch);
-      tile_gemm<T>(shape)->run(a.data(), b.data(), got.data(), scratch);
+      reference_gemm<T>(shape)->run(a.data(), b.data(), wanted.data(), scratch, Tiles());
+      tile_gemm<T>(shape)->run(a.data(), b.data(), got.data(), scratch, Tiles());
       for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], tolerance);
       if constexpr (std::is_same_v<T, float>) {
         const auto library = onednn_gemm(shape);
         if (library == nullptr) continue;
-        library->run(a.data(), b.data(), got.data(), scratch);
+        library->run(a.data(), b.data(), got.data(), scratch, Tiles());
         for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], tolerance);
       }
     }
@@ -76,9 +76,9 @@ TEST(Gemm, RowsHaveTheBitsThatTheyHaveAlone) {
   std::vector<float> whole(37 * 45);
   std::vector<float> row(45);
   Scratch scratch;
-  tile_gemm<float>(all)->run(a.data(), b.data(), whole.data(), scratch);
+  tile_gemm<float>(all)->run(a.data(), b.data(), whole.data(), scratch, Tiles());
   for (int64_t i = 0; i < 37; ++i) {
-    tile_gemm<float>({1, 45, 29})->run(a.data() + i * 29, b.data(), row.data(), scratch);
+    tile_gemm<float>({1, 45, 29})->run(a.data() + i * 29, b.data(), row.data(), scratch, Tiles());
     ASSERT_EQ(std::memcmp(row.data(), whole.data() + i * 45, sizeof(float) * 45), 0) << i;
   }
 }

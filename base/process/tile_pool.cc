@@ -1,0 +1,127 @@
+#include "base/process/tile_pool.h"
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <utility>
+
+#include "base/strings.h"
+
+namespace fleet {
+namespace {
+
+// Looks for work, each as long as a pause: some microseconds.
+constexpr int kLooks = 400;
+
+// Forks that made this process, or the ones before it.
+std::atomic<uint32_t>& forks() {
+  static std::atomic<uint32_t> count = 0;
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+  return count;
+}
+
+// The pools whose tiles this thread computes.
+thread_local int inside = 0;
+
+struct Inside {
+  Inside() { ++inside; }
+  ~Inside() { --inside; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+}  // namespace
+
+TilePool::TilePool(Options options) : options_(options) {}
+
+TilePool::~TilePool() {
+  if (threads_.empty()) return;
+  if (forks_ != forks().load(std::memory_order_relaxed)) {
+    for (std::thread& thread : threads_) thread.detach();  // there is none here
+    return;
+  }
+  round_.fetch_or(1, std::memory_order_release);
+  round_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void TilePool::start() {
+  forks_ = forks().load(std::memory_order_relaxed);
+  for (int i = 1; i < options_.threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+}
+
+void TilePool::run_alone(const Work& work) {
+  for (int64_t i = 0; i < work.count; ++i) work.call(work.tile, i);
+}
+
+void TilePool::run_each(int64_t count, Call call, const void* tile) {
+  const Work work{call, tile, count};
+  if (count <= 1 || options_.threads <= 1 || inside > 0) return run_alone(work);
+  const std::unique_lock only(calling_, std::try_to_lock);
+  if (!only) return run_alone(work);
+  if (threads_.empty()) start();
+  if (forks_ != forks().load(std::memory_order_relaxed)) return run_alone(work);
+  work_ = work;
+  next_.store(0, std::memory_order_relaxed);
+  at_work_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+  round_.fetch_add(2, std::memory_order_release);
+  round_.notify_all();
+  work_on(work);
+  wait_for_others();
+  if (failed_ == INT64_MAX) return;
+  failed_ = INT64_MAX;
+  std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void TilePool::work_on(const Work& work) {
+  const Inside here;
+  while (true) {
+    const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    if (i >= work.count) return;
+    try {
+      work.call(work.tile, i);
+    } catch (...) {
+      fail(i);
+      next_.store(work.count, std::memory_order_relaxed);
+    }
+  }
+}
+
+void TilePool::fail(int64_t i) {
+  const std::lock_guard lock(failing_);
+  if (i >= failed_) return;
+  failed_ = i;
+  failure_ = std::current_exception();
+}
+
+void TilePool::serve(int thread) {
+  pthread_setname_np(pthread_self(), str_cat("tiles-", thread).c_str());
+  for (uint32_t seen = 0;;) {
+    seen = wait_for_round(seen);
+    if (seen % 2 == 1) return;
+    work_on(work_);
+    if (at_work_.fetch_sub(1, std::memory_order_acq_rel) == 1) at_work_.notify_one();
+  }
+}
+
+uint32_t TilePool::wait_for_round(uint32_t seen) const {
+  for (int look = 0; options_.spins && look < kLooks; ++look) {
+    const uint32_t now = round_.load(std::memory_order_acquire);
+    if (now != seen) return now;
+    _mm_pause();
+  }
+  round_.wait(seen, std::memory_order_acquire);
+  return round_.load(std::memory_order_acquire);
+}
+
+void TilePool::wait_for_others() const {
+  for (int look = 0; options_.spins && look < kLooks; ++look) {
+    if (at_work_.load(std::memory_order_acquire) == 0) return;
+    _mm_pause();
+  }
+  while (const int left = at_work_.load(std::memory_order_acquire)) {
+    at_work_.wait(left, std::memory_order_acquire);
+  }
+}
+
+}  // namespace fleet

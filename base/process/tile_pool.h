@@ -1,0 +1,98 @@
+// Threads that share the tiles of one call.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fleet {
+
+// Any thread may call it. A call while another one goes on, or from inside a tile, runs its tiles
+// on its own thread alone: beside their callers, there are never more than threads() - 1 at work.
+// In a child that fork() made there are no threads but the caller.
+class TilePool {
+ public:
+  struct Options {
+    // That work at once, the caller's among them.
+    int threads = 1;
+    // Threads without work look for some for a little while before they sleep. Only where there is
+    // a core for each.
+    bool spins = true;
+  };
+  explicit TilePool(Options options);
+  ~TilePool();
+  TilePool(const TilePool&) = delete;
+  TilePool& operator=(const TilePool&) = delete;
+
+  int threads() const { return options_.threads; }
+
+  // Calls tile(i) for each i from 0 to count - 1, in no order, and returns when all are over.
+  // Throws what one of them threw, of those the one with the least number; others may be left out
+  // then.
+  template <class Tile>
+  void run(int64_t count, const Tile& tile) {
+    run_each(
+        count, [](const void* what, int64_t i) { (*static_cast<const Tile*>(what))(i); }, &tile);
+  }
+
+ private:
+  using Call = void (*)(const void* tile, int64_t i);
+  struct Work {
+    Call call = nullptr;
+    const void* tile = nullptr;
+    int64_t count = 0;
+  };
+
+  void run_each(int64_t count, Call call, const void* tile);
+  static void run_alone(const Work& work);
+  void work_on(const Work& work);
+  void serve(int thread);
+  uint32_t wait_for_round(uint32_t seen) const;
+  void wait_for_others() const;
+  void fail(int64_t i);
+  void start();
+
+  const Options options_;
+  std::mutex calling_;
+  uint32_t forks_ = 0;  // of the process, when the threads began
+  Work work_;
+  std::atomic<int64_t> next_ = 0;    // tile
+  std::atomic<uint32_t> round_ = 0;  // odd: the threads are to end
+  std::atomic<int> at_work_ = 0;     // threads that have not seen the round through
+  std::mutex failing_;               // guards the next two
+  int64_t failed_ = INT64_MAX;
+  std::exception_ptr failure_;
+  std::vector<std::thread> threads_;
+};
+
+// Who computes the tiles of a kernel: the threads of a pool, or the caller alone. What tiles are
+// comes from shapes, never from the number of threads: so the bits are the same for any.
+class Tiles {
+ public:
+  Tiles() = default;
+  // The pool must outlive it; null: there is none.
+  explicit Tiles(TilePool* pool) : pool_(pool) {}
+
+  bool parallel() const { return pool_ != nullptr; }
+  // As TilePool::run.
+  template <class Tile>
+  void run(int64_t count, const Tile& tile) const {
+    if (pool_ != nullptr && count > 1) return pool_->run(count, tile);
+    for (int64_t i = 0; i < count; ++i) tile(i);
+  }
+  // Calls range(begin, end) for the parts of [0, n) that have `size` numbers, but for the last one.
+  template <class Range>
+  void ranges(int64_t n, int64_t size, const Range& range) const {
+    run((n + size - 1) / size, [&](int64_t i) { range(i * size, std::min(n, (i + 1) * size)); });
+  }
+
+ private:
+  TilePool* pool_ = nullptr;
+};
+
+}  // namespace fleet
