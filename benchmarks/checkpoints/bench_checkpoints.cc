@@ -197,6 +197,7 @@ RestartableJob restartable(JobShape shape, int kills, const TemporaryFolder& fol
 double restart_s(const RestartableJob& job, int kills, Restarts& restarts) {
   RestartedJob running(job);
   std::vector<double> seconds;
+  seconds.reserve(static_cast<size_t>(kills));
   for (int i = 0; i < kills; ++i) seconds.push_back(restarts.add(running.kill_one()));
   return median(std::move(seconds));
 }

@@ -88,6 +88,7 @@ Buffer memory_of(size_t bytes) {
 
 std::vector<Buffer> memory_of(int threads, size_t bytes) {
   std::vector<Buffer> memory;
+  memory.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) memory.push_back(memory_of(bytes));
   return memory;
 }

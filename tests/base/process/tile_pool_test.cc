@@ -57,6 +57,7 @@ TEST_P(TilePools, RunATilesOwnTilesOnItsThread) {
 TEST_P(TilePools, ServeSeveralCallersAtOnce) {
   std::atomic<int64_t> sum = 0;
   std::vector<std::thread> callers;
+  callers.reserve(4);
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&] {
       for (int round = 0; round < 200; ++round) pool_.run(8, [&](int64_t i) { sum += i; });

@@ -46,9 +46,9 @@ fluid::Feed rows_of_net(int64_t step, int begin, int end) {
 }  // namespace
 
 std::string_view to_string(SimMode mode) {
-  constexpr std::array names = {"local",   "sync", "ranks",     "async", "half_async",
-                                "dc_asgd", "geo",  "geo_often", "easgd", "local_sgd"};
-  return names[static_cast<size_t>(mode)];
+  constexpr std::array kNames = {"local",   "sync", "ranks",     "async", "half_async",
+                                 "dc_asgd", "geo",  "geo_often", "easgd", "local_sgd"};
+  return kNames[static_cast<size_t>(mode)];
 }
 
 SimState state_of(const fluid::Program& origin, const fluid::Scope& scope) {
@@ -103,7 +103,7 @@ void CheckpointPrograms::build_counts() {
   for (const char* name : kCounts) {
     const auto counts = layers::create_parameter(
         {workers()}, fluid::DType::kFloat32,
-        {.attr = {.name = name, .initializer = fluid::initializer::Constant(0.0)}});
+        {.attr = {.name = name, .initializer = fluid::initializer::Constant{0.0}}});
     sums.push_back(layers::reduce_sum(layers::elementwise_mul(x, counts)));
   }
   optimizer::SGD({.learning_rate = 1.0}).minimize(layers::elementwise_add(sums[0], sums[1]));

@@ -430,6 +430,7 @@ class SimRun {
       for (const auto& own : finals_) add(own, counts);
     }
     std::vector<int64_t> steps;
+    steps.reserve(static_cast<size_t>(programs_.workers()));
     for (int worker = 0; worker < programs_.workers(); ++worker) steps.push_back(steps_of(worker));
     const std::string wrong = programs_.wrong_counts(counts, steps);
     if (!wrong.empty()) fail(str_cat("at the end, ", wrong));

@@ -35,6 +35,7 @@ std::unique_ptr<transport::CollectiveCommunicator> SimRank::connect() {
   options.spins = false;
   options.random = node.random;
   std::vector<Endpoint> endpoints;
+  endpoints.reserve(static_cast<size_t>(cluster_.worker_num));
   for (int rank = 0; rank < cluster_.worker_num; ++rank) {
     endpoints.push_back({"sim", static_cast<uint16_t>(kFirstPort + rank)});
   }
