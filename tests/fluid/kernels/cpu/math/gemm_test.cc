@@ -1,5 +1,8 @@
 #include "fluid/kernels/cpu/math/gemm.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <gtest/gtest.h>
 #include <vector>
@@ -75,11 +78,14 @@ TEST(Gemm, RowsHaveTheBitsThatTheyHaveAlone) {
   const auto b = random_values<float>(29 * 45, "b");
   std::vector<float> whole(37 * 45);
   std::vector<float> row(45);
+  const auto same_bits = [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  };
   Scratch scratch;
   tile_gemm<float>(all)->run(a.data(), b.data(), whole.data(), scratch, Tiles());
   for (int64_t i = 0; i < 37; ++i) {
     tile_gemm<float>({1, 45, 29})->run(a.data() + i * 29, b.data(), row.data(), scratch, Tiles());
-    ASSERT_EQ(std::memcmp(row.data(), whole.data() + i * 45, sizeof(float) * 45), 0) << i;
+    ASSERT_TRUE(std::equal(row.begin(), row.end(), whole.begin() + i * 45, same_bits)) << i;
   }
 }
 
