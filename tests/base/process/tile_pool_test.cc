@@ -1,7 +1,6 @@
 #include "base/process/tile_pool.h"
 
 #include <gtest/gtest.h>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <sys/wait.h>

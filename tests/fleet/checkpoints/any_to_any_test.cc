@@ -268,7 +268,7 @@ TEST_F(Jobs, HaveWorkersWriteAndReadWhereServersMayNot) {
   EXPECT_THAT(differences(of_step(path("whole"), 8), of_step(path("saved"), 8)), IsEmpty());
 }
 
-// What one server has read of it is dropped by all.
+// Nothing of the damaged one has been taken by any process.
 TEST_F(Jobs, TakeAnOlderCheckpointWhereAServerFindsDamage) {
   const std::string options = "--optimizer adam --width 200 --every 4 --keep 0 --folder ";
   run({}, options + path("whole").string() + " --steps 8");

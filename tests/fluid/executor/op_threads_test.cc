@@ -1,6 +1,8 @@
 // Threads that compute an op change no bit of what it makes.
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -16,7 +18,8 @@ namespace fleet::fluid {
 namespace {
 
 constexpr int kRows = 40;
-constexpr int kWidth = 1030;  // several tiles in a layer's values and weights, and parts of products
+constexpr int kWidth =
+    1030;  // several tiles in a layer's values and weights, and parts of products
 
 Tensor numbers(const Shape& shape, uint64_t seed) {
   Tensor tensor(DType::kFloat32, shape);
@@ -36,6 +39,17 @@ struct Rule {
 template <class Optimizer, class Options>
 Rule rule(const std::string& name, const Options& options) {
   return {name, [options] { return std::make_unique<Optimizer>(options); }};
+}
+
+// The pool's, of this process.
+int tile_threads() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    count += name.starts_with("tiles-") ? 1 : 0;
+  }
+  return count;
 }
 
 class OpThreads : public ::testing::TestWithParam<Rule> {
@@ -66,6 +80,7 @@ class OpThreads : public ::testing::TestWithParam<Rule> {
       const Feed feed = {{"x", numbers({kRows, kWidth}, step)}, {"y", labels}};
       all[str_cat("loss", step)] = executor.run(main_, feed, {cost_})[0];
     }
+    tile_threads_ = tile_threads();
     for (const VarDesc* var : persistables(main_)) {
       all[var->name] = executor.scope().tensor(var->name).clone();
     }
@@ -75,6 +90,7 @@ class OpThreads : public ::testing::TestWithParam<Rule> {
   Program main_;
   Program startup_;
   Variable cost_;
+  int tile_threads_ = 0;  // behind the last training's steps
 };
 
 bool same(const Tensor& a, const Tensor& b) {
@@ -83,10 +99,12 @@ bool same(const Tensor& a, const Tensor& b) {
 
 TEST_P(OpThreads, ChangeNoBit) {
   const NamedTensors one = train(1);
+  EXPECT_EQ(tile_threads_, 0);
   for (const int threads : {2, 3, 7}) {
     for (const auto& [name, value] : train(threads)) {
       EXPECT_TRUE(same(value, one.at(name))) << name << " with " << threads << " threads";
     }
+    EXPECT_EQ(tile_threads_, threads - 1) << "beside the caller";
   }
 }
 

@@ -23,7 +23,7 @@ constexpr int kRows = 4;         // of a step
 constexpr int kCutWidth = 5500;  // of a layer whose weight each server has a slice of
 constexpr int64_t kMostSteps = 64;
 constexpr std::array kCounts = {"counts_a", "counts_b"};
-// Gradients that are late are smaller by so much that counts show it, and no less than one step.
+// So small that what late gradients lack is far less than a step.
 constexpr double kDelayLambda = 1e-3;
 
 bool is_geo(SimMode mode) {

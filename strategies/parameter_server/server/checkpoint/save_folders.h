@@ -1,4 +1,4 @@
-// Where a server may write, whatever a frame says.
+// Where a server may write, and read checkpoints, whatever a frame says.
 #pragma once
 
 #include <filesystem>
