@@ -210,12 +210,12 @@ constexpr std::array kLaunched = {
 constexpr std::array kGroups = {
     EnvironmentGroup{"The job and its connections", "Read by `fleet::init` and `attach`.", kJob},
     EnvironmentGroup{"How long to wait", "Read by `fleet::init` and `attach`.", kWaiting},
-    EnvironmentGroup{
-        "Training",
-        "Read by `fleet::init` and `attach`; CPU_NUM and FLEET_NUM_THREADS by each executor when it "
-        "is made. "
-        "What the code says wins over FLAGS_communicator_* and FLAGS_rpc_*.",
-        kTraining},
+    EnvironmentGroup{"Training",
+                     "Read by `fleet::init` and `attach`; CPU_NUM and FLEET_NUM_THREADS by each "
+                     "executor when it "
+                     "is made. "
+                     "What the code says wins over FLAGS_communicator_* and FLAGS_rpc_*.",
+                     kTraining},
     EnvironmentGroup{"Looking inside", "Read by `fleet::init`, executors, tools and launchers.",
                      kInspection},
     EnvironmentGroup{"What a process is",

@@ -161,7 +161,8 @@ TEST(TrainerThreads, AreRefusedWhereCheckpointsAreMade) {
   Threaded runtime;
   fluid::Executor executor;
   const auto train = [&] {
-    run_trainer_threads(executor, runtime.program, 2, [](uint32_t, fluid::Executor&) {}, &runtime);
+    run_trainer_threads(
+        executor, runtime.program, 2, [](uint32_t, fluid::Executor&) {}, &runtime);
   };
   train();
   executor.set_after_run(runtime.program, [](fluid::Executor&, uint64_t) {});

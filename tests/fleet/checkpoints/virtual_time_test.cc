@@ -91,9 +91,9 @@ TEST(VirtualTimePrograms, OfSynchronousServersAreCut) {
   const CheckpointPrograms& programs = programs_of(SimMode::kSync);
   for (int server = 0; server < programs.servers(); ++server) {
     const auto vars = programs.server(server).main.global_block().vars();
-    EXPECT_TRUE(std::any_of(vars.begin(), vars.end(),
-                            [](const fluid::VarDesc* var) { return var->slice.has_value(); }))
-        << server;
+    EXPECT_TRUE(std::any_of(vars.begin(), vars.end(), [](const fluid::VarDesc* var) {
+      return var->slice.has_value();
+    })) << server;
   }
 }
 
